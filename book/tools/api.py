@@ -27,8 +27,7 @@ def modules(rung: str) -> list[str]:
     """Return the modules that the page of a rung documents.
 
     A rung with `__all__` is documented as a whole, and so is a package that is not in `OPEN`. A
-    module
-    is left out if a package above it exports at least half of its names.
+    module is left out if a package above it exports at least half of its names.
     """
     base = ROOT / "mmrl" / rung
     paths = [path.relative_to(ROOT).with_suffix("") for path in base.rglob("*.py")]

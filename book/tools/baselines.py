@@ -46,9 +46,7 @@ class Baselines(SphinxDirective):
 
 
 def table(task: str, rows: Sequence[dict[str, Any]]) -> str:
-    """Return a table with the score and the curve of each agent and memory, and notes on what
-    helps.
-    """
+    """Return a table of scores and curves by agent and memory, with the changes that help."""
     span = [value for row in rows for curve in row["returns"] for value in curve]
     pairs = [(row["agent"], row["memory"]) for row in rows]
     ordered = sorted(rows, key=lambda row: pairs.index((row["agent"], row["memory"])))
@@ -73,9 +71,7 @@ def _row(row: dict[str, Any], low: float, high: float) -> list[str]:
 
 
 def level(row: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Return the steps and CPU-seconds per agent until the median seed first reached the task's
-    level.
-    """
+    """Return steps and CPU-seconds per agent until the median seed reached the task's level."""
     reached = sorted(row["steps_to_level"], key=lambda steps: steps or float("inf"))
     steps = reached[len(reached) // 2]
     if steps is None or row["cpu_seconds"] is None:

@@ -45,8 +45,7 @@ def build() -> Path:
 
 
 def page(chapter: str) -> Path:
-    """Build a site that consists of one chapter, and return its folder. Raises `NotBuilt` as
-    `build` does.
+    """Build a site of one chapter and return its folder. Raises `NotBuilt` as `build` does.
 
     Links to other pages are broken in this site, so Sphinx's warnings are not treated as errors.
     """

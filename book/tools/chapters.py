@@ -82,9 +82,7 @@ def timed(path: Path, chapter: Chapter) -> str:
 
 
 def contents(text: str, chapters: list[Chapter]) -> str:
-    """Return the site's table of contents: the chapters of each part, then the part's other
-    pages.
-    """
+    """Return the site's table of contents: the chapters of each part, then its other pages."""
     toc = yaml.safe_load(text)
     for part in toc["parts"]:
         own = [f"notebooks/{one.slug}" for one in chapters if one.part == part["caption"]]

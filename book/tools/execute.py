@@ -42,10 +42,10 @@ class Failed(Exception):
 
 @cache
 def library_key() -> str:
-    """Return a digest of what the site depends on outside the book: mmrl, results and the lock
-    file.
+    """Return a digest of everything outside the book that the site depends on.
 
-    It is computed once per process, so that an edit during a build does not change the key.
+    This includes mmrl, the published results and the lock file. It is computed once per process, so
+    that an edit during a build does not change the key.
     """
     paths = [*(ROOT / "mmrl").rglob("*"), *(ROOT / "book" / "results").rglob("*")]
     digest = hashlib.sha256((ROOT / "requirements.lock").read_bytes())
@@ -162,9 +162,7 @@ def _key(notebook: "NotebookNode") -> str:
 
 
 def sources(code: str) -> list[Path]:
-    """Return the files that a notebook's code depends on: the modules of mmrl and the files they
-    read.
-    """
+    """Return the files that code depends on: modules of mmrl and the files that they read."""
     from IPython.core.inputtransformer2 import TransformerManager
 
     names = set()
@@ -182,9 +180,7 @@ def sources(code: str) -> list[Path]:
 
 
 def _imported(names: set[str]) -> set[str]:
-    """Return the modules of mmrl among these names, their parent packages, and all their
-    imports.
-    """
+    """Return the modules of mmrl among these names, with parent packages and all imports."""
     graph, found, new = _graph(), set(), names
     while new:
         found |= new
@@ -195,9 +191,7 @@ def _imported(names: set[str]) -> set[str]:
 
 @cache
 def _graph() -> grimp.ImportGraph:
-    """Return the import graph of mmrl; a package that scans its folder imports every module in
-    it.
-    """
+    """Return the import graph of mmrl; a package that scans its folder imports all of it."""
     graph = grimp.build_graph("mmrl", cache_dir=None)
     for name in graph.modules:
         scans = (init := _path(name)).name == "__init__.py" and "pkgutil" in init.read_text("utf-8")
@@ -246,9 +240,7 @@ def _nbmake(path: Path, target: Path) -> None:
 
 
 def environment(computing: bool = True) -> dict[str, str]:
-    """Return the environment of the kernels: compiled programs are kept, and they run this
-    Python.
-    """
+    """Return the environment of kernels, which keep compiled programs and run this Python."""
     kept = {
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",

@@ -32,9 +32,7 @@ class Hyperparameters(SphinxDirective):
 
 
 def table(agent: str, presets: Mapping[str, Any]) -> str:
-    """Return a table with a row per setting; a cell is empty if the preset's source omits the
-    setting.
-    """
+    """Return a table with a row per setting; a cell is empty if the source has no value."""
     usual = vars(type(next(iter(presets.values())).config)())
     heads = ("setting", "default", *presets, "source")
     rows = [_row(name, value, presets) for name, value in usual.items()]

@@ -66,9 +66,7 @@ def process_docstring(
 def process_signature(
     app: Any, what: str, name: str, obj: Any, options: Any, signature: str, result: str
 ) -> tuple[str, str] | None:
-    """Remove the types from a class's signature if its arguments are fields, which are shown
-    below.
-    """
+    """Remove types from a class's signature if its arguments are fields, which are shown below."""
     if what != "class" or not signature:
         return None
     if "*args" in signature:  # the signature of a protocol or of a class with traits
@@ -115,9 +113,7 @@ def read(name: str) -> list[dict[str, Any]]:
 
 
 def table(name: str, rows: list[dict[str, Any]]) -> str:
-    """Return the rows of one file as HTML: their provenance in words, then a table of their
-    numbers.
-    """
+    """Return the rows of one file as HTML: provenance in words, then a table of numbers."""
     columns = [c for c in dict.fromkeys(c for row in rows for c in row) if c not in ORIGIN]
     body = [[html.escape(show(row.get(c))) for c in columns] for row in rows[:MOST_ROWS]]
     more = len(rows) - MOST_ROWS
@@ -129,9 +125,7 @@ def table(name: str, rows: list[dict[str, Any]]) -> str:
 def scrolling(
     label: str, heads: Sequence[str], rows: Iterable[Sequence[str]], name: int | None = None
 ) -> str:
-    """Return a table that scrolls by itself, from cells in HTML; cell `name` of each row is its
-    heading.
-    """
+    """Return a table of HTML cells that scrolls by itself; cell `name` of a row is its heading."""
     head = "".join(f'<th scope="col">{html.escape(x)}</th>' for x in heads)
     body = ""
     for row in rows:
@@ -147,9 +141,7 @@ def scrolling(
 
 
 def origin(name: str, rows: list[dict[str, Any]]) -> str:
-    """Return the file, the number of rows, and every command with its device, dates and
-    versions.
-    """
+    """Return the file, the number of rows, and each command with device, dates and versions."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         key = (row.get("command", "an unknown command"), row.get("device", "an unknown device"))
@@ -199,9 +191,7 @@ def leave_equations(app: Any, doctree: nodes.document) -> None:
 def without_thebe(
     app: Any, page: str, template: str, context: dict[str, Any], doctree: Any
 ) -> None:
-    """Remove Thebe, which Jupyter Book always adds, with its settings twice, and which we do not
-    use.
-    """
+    """Remove Thebe, which Jupyter Book always adds, with its settings twice."""
     scripts = context["script_files"]
     context["script_files"] = [
         script for script in scripts if "thebe" not in f"{script}{script.attributes}".lower()
@@ -245,8 +235,8 @@ def titles_alone(app: Sphinx, page: str, template: str, context: dict, doctree: 
     """Build the sidebar, which shows only titles of pages, from titles of pages.
 
     By default, Sphinx copies all tables of contents, with thousands of objects, for each of
-    hundreds of
-    pages, and then removes everything except the titles. This took a third of the time of a build.
+    hundreds of pages, and then removes everything except the titles. This took a third of the time
+    of a build.
     """
     whole, titles = context["toctree"], _titles(app)
 
@@ -261,9 +251,7 @@ def titles_alone(app: Sphinx, page: str, template: str, context: dict, doctree: 
 
 @cache
 def _titles(app: Sphinx) -> dict[str, nodes.bullet_list]:
-    """Return all tables of contents, reduced to the titles of pages and the links to other
-    pages.
-    """
+    """Return all tables of contents with only titles of pages and links to other pages."""
     found = {name: toc.deepcopy() for name, toc in app.env.tocs.items()}
     for item in (item for toc in found.values() for item in toc.children if len(item) > 1):
         item[1:] = [nodes.bullet_list("", *item.findall(addnodes.toctree))]

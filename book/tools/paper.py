@@ -133,9 +133,7 @@ def _settle(article: Tag, name: str, names: set[str], here: str) -> None:
 
 
 def live(page: str, here: str) -> str:
-    """Return the address of a page of the site, or its path next to this page if there is no
-    address.
-    """
+    """Return the address of a page of the site, or a relative path if the site has none."""
     return urljoin(address.site(), page) if address.site() else f"{here}/{page}"
 
 
@@ -163,8 +161,7 @@ def relative(pdf: bytes, folder: Path) -> bytes:
     """Return a PDF whose links to local files are relative to `folder`, so that both can be moved.
 
     The saved bytes are filled with spaces, because a PDF stores byte offsets. A link that would
-    become
-    longer is not changed.
+    become longer is not changed.
     """
 
     def shorter(match: re.Match[bytes]) -> bytes:
@@ -177,9 +174,7 @@ def relative(pdf: bytes, folder: Path) -> bytes:
 
 
 def paper() -> Path:
-    """Write the PDF and return its path. Raises `NotPrinted`, or `NotBuilt` from building the
-    site.
-    """
+    """Write the PDF and return its path. Raises `NotPrinted`, or `NotBuilt` by the site."""
     chromium()
     site = build.build()
     PAPER.parent.mkdir(exist_ok=True)

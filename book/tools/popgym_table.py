@@ -37,9 +37,7 @@ CHANGED = [task for task, entry in popgym.LEVELS.items() if entry.changed]
 
 
 def published(task: str, level: str) -> tuple[Score | None, Score | None]:
-    """Return the paper's scores of the GRU and of its best model, or None for a score we do not
-    have.
-    """
+    """Return the paper's scores of the GRU and of its best model; None if we lack one."""
     if task not in GRU:
         return None, None
     gru = Score(GRU[task][LEVELS.index(level)], "GRU")
@@ -104,17 +102,13 @@ def _theirs(score: Score | None, named: bool = False) -> str:
 
 
 def reaches(row: Mapping[str, Any]) -> bool | None:
-    """Return True if a score, to two decimals, is at least the paper's best; None without
-    comparison.
-    """
+    """Return True if a score is at least the paper's best to two decimals; None without one."""
     best = None if row["task"] in CHANGED else published(row["task"], row["level"])[1]
     return best and round(row["mmer"], 2) >= round(best.value, 2)
 
 
 def so_far(rows: Rows) -> str:
-    """Summarize in words how much was measured, how it compares, and which scores are below the
-    paper's.
-    """
+    """Summarize how much was measured, and which scores are below the paper's best."""
     asked = [cell.name for cell in GRID.cells if cell.steps == "3M"]
     measured = sum(name in rows for name in asked)
     compared = [row for row in rows.values() if reaches(row) is not None]

@@ -27,12 +27,10 @@ def first(text: str) -> str:
 
 
 def minutes(notebook: dict[str, Any]) -> tuple[int, int]:
-    """Estimate the minutes to read a chapter and those for its exercises, rounded up to multiples
-    of five.
+    """Estimate (minutes to read, minutes for the exercises), in multiples of five, rounded up.
 
     A minute covers a hundred words or five lines of code. Each equation adds a minute and a half,
-    each
-    widget three minutes, and each exercise a quarter of an hour. Hidden cells do not count.
+    each widget three minutes, and each exercise a quarter of an hour. Hidden cells do not count.
     """
     time = 0.0
     for cell in notebook["cells"]:

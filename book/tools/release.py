@@ -84,9 +84,7 @@ def fresh(python: str | Path, folder: Path) -> Path:
 
 
 def install(python: Path, arguments: list[str], folder: Path) -> None:
-    """Install packages as `%pip` does, within the locked versions; use pip if uv cannot reach
-    the index.
-    """
+    """Install packages within the locked versions, by pip if uv cannot reach the index."""
     constraint = ("--constraint", ROOT / "requirements.lock")
     try:
         call(*UV, "pip", *arguments, "--python", python, *constraint, folder=folder)

@@ -33,8 +33,7 @@ def for_students(notebook: Notebook, slug: str) -> Notebook:
     """Return the notebook `slug`, such as "09_r2d2", as a source for nbgrader.
 
     Solutions are left out, and each exercise becomes an answer and a check. Links between chapters
-    are
-    adjusted, because each chapter has a separate folder; nothing else changes.
+    are adjusted, because each chapter has a separate folder; nothing else changes.
     """
     made, exercises = copy.deepcopy(notebook), 0
     made["cells"] = []
@@ -86,9 +85,7 @@ def _lines(text: str) -> list[str]:
 
 
 def rubrics() -> list[dict[str, str]]:
-    """List the criteria of the projects and the capstone, with what earns full, half and no
-    points.
-    """
+    """List the criteria of projects and capstone: what earns full, half and no points."""
     rows = []
     for page in ("projects", "capstone"):
         text = (ROOT / "book" / f"{page}.md").read_text("utf-8")
@@ -102,9 +99,7 @@ def rubrics() -> list[dict[str, str]]:
 
 
 def write(folder: Path) -> None:
-    """Write the sources of all assignments, a sheet of rubrics, and settings if there are none
-    yet.
-    """
+    """Write the sources of all assignments, a sheet of rubrics, and missing settings."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "nbgrader_config.py").exists():
         shutil.copy(SETTINGS, folder)

@@ -102,9 +102,7 @@ def readers(name: str) -> list[str]:
 
 
 def picture(name: str, chapter: str) -> Picture | None:
-    """Return the first picture that a chapter's run shows at or after the cell that reads a
-    file.
-    """
+    """Return the first picture that a chapter shows from the cell on that reads a file."""
     text = (execute.NOTEBOOKS.parent / f"{chapter}.ipynb").read_text("utf-8")
     reading = False
     for cell in execute.read(text).cells:

@@ -26,8 +26,7 @@ class DeltaQ(NamedTuple):
     """ΔQ of each sequence at its first and last trained step, for the four `STARTS`.
 
     `valid` is False where ΔQ has no meaning: the sequence begins with its episode, or the start of
-    the
-    episode has been overwritten.
+    the episode has been overwritten.
     """
 
     first: Float[Array, "start sequence"]
@@ -39,11 +38,9 @@ def replay_delta_q(state: State, key: PRNGKeyArray, count: int, prefix: int) -> 
     """Measure ΔQ on `count` sequences sampled as for learning, with prefixes of ≤ `prefix` steps.
 
     All four starts are compared with one network on the same sequences, independent of the start
-    with
-    which the agent learns. Raises `ValueError` for a count or prefix below 1, and unless the
-    storage's
-    `burn_in` is a positive multiple of its period, because only then are both stored states
-    available.
+    with which the agent learns. Raises `ValueError` for a count or prefix below 1, and unless the
+    storage's `burn_in` is a positive multiple of its period, because only then are both stored
+    states available.
     """
     for name, value in (("count", count), ("prefix", prefix)):
         if value < 1:
@@ -97,11 +94,9 @@ def sensitivity(
     """Compute ∂Q(s_n, a_n)/∂o_i for the steps n in `at` (default: all) and every i.
 
     Eq. 36, without |·|. The result is exactly zero if o_i comes after step n or before the `begin`
-    of
-    its episode; with flags at the starts of segments, it shows which steps a gradient on segments
-    can
-    reach. The cost is one backward pass per n. If `net` is a memory by itself, `actions` select
-    features of its output.
+    of its episode; with flags at the starts of segments, it shows which steps a gradient on
+    segments can reach. The cost is one backward pass per n. If `net` is a memory by itself,
+    `actions` select features of its output.
     """
 
     def taken(obs):

@@ -35,15 +35,12 @@ def rescale(
         betas       β₁ and β₂ of Adam to the power 1/c, which the paper mostly leaves out
 
     A block has c times the iterations, so that it plays the same number of steps. The auxiliary
-    phase
-    keeps the size of its minibatches and its learning rate. Fractions enlarge batches. The
-    adjustments
-    assume one policy epoch: with more epochs, the same few steps would be learned many times in a
-    row.
+    phase keeps the size of its minibatches and its learning rate. Fractions enlarge batches. The
+    adjustments assume one policy epoch: with more epochs, the same few steps would be learned many
+    times in a row.
 
     Raises `ValueError` if c is not positive, or if environments, iterations or auxiliary
-    minibatches
-    would not be whole numbers.
+    minibatches would not be whole numbers.
     """
     if c <= 0:
         raise ValueError(f"`c` must be positive; got {c}.")

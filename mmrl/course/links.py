@@ -117,7 +117,8 @@ def read(query: str | Mapping[str, str], start: Setup = START) -> Setup:
 def check_sizes(setup: Setup) -> None:
     """Raise `ValueError` for whole numbers that are too large for a laptop.
 
-    Each number is checked by itself, and so is the number of steps in a block; nothing is built.
+    Each number is checked by itself, and so is the number of steps in a block. The run is not
+    built.
     """
     config = setup.config
     own = {name: value for name, value in vars(config).items() if type(value) is int}

@@ -55,8 +55,7 @@ class App(ipywidgets.VBox):
 
     `setup` is shown first. The last three runs of an environment stay visible next to a new one. A
     `widget`, if given, replaces the training. `trouble` is a sentence about the link that opened
-    the
-    app, and `address` is the address of the page.
+    the app, and `address` is the address of the page.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class App(ipywidgets.VBox):
 
 
 def explore(link: str = "") -> App:
-    """Open the app with the settings of a link: those of the page's address, or those in `link`.
+    """Open the app with the settings of a link: the page's address, or `link` if it is given.
 
     `link` is the part behind the "?". If a link is invalid, the app shows why and opens without it.
     """

@@ -1,7 +1,7 @@
 """Memories to compare with: none, the last four observations, an LRU, a GRU.
 
 They are evaluated like any entry, by `mmrl capstone run mmrl.course.capstone.baselines:lru`, and
-must pass the same gates. One gate rightly refuses `none`, because it remembers nothing. `none`
+must pass the same gates. One gate rightly refuses `none`, because it has no memory. `none`
 remains on the leaderboard as a control, and so does the oracle, which is `none` with the Markov
 state as its input.
 """

@@ -115,8 +115,7 @@ def near(score: float, interval: Sequence[float]) -> bool:
     """Return True if a score lies in an interval that is doubled and then widened by `SLACK`.
 
     The interval should come from the new measurement: editing the returns of an entry also changes
-    the
-    width of the reported interval.
+    the width of the reported interval.
     """
     more = (interval[1] - interval[0]) / 2 + SLACK
     return interval[0] - more <= score <= interval[1] + more

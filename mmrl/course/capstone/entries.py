@@ -75,9 +75,8 @@ def run(
     """Judge a memory, evaluate it, and write its entry to `out`, with its source next to it.
 
     The source gets the same name as the entry. Raises `ValueError` if a gate refuses the memory
-    (unless
-    it is a control), if it was tuned on held-out tasks or reported seeds, or if a file would be
-    replaced. Only a quick run replaces another quick run; its entry has no source.
+    (unless it is a control), if it was tuned on held-out tasks or reported seeds, or if a file
+    would be replaced. Only a quick run replaces another quick run; its entry has no source.
     """
     factory, file = find(place)
     out = expanded(out)

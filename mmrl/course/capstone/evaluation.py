@@ -33,7 +33,7 @@ OBSERVES = ("previous_action", "begin_flag")
 
 @dataclasses.dataclass(frozen=True)
 class Protocol:
-    """Tasks, seeds and sizes of an evaluation; the results of `quick` ones prove nothing."""
+    """Tasks, seeds and sizes of an evaluation; `quick` ones only show that everything runs."""
 
     name: str
     tasks: tuple[str, ...]
@@ -98,8 +98,7 @@ def evaluate(
     """Train a memory on each task and seed of a protocol; return returns, steps and CPU-seconds.
 
     With `sees_state`, the network is an oracle: it observes the Markov state of the task in place
-    of
-    the observation, so there is nothing to remember.
+    of the observation, so there is nothing to remember.
     """
     if protocol.quick:
         say(NOTHING)

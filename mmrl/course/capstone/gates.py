@@ -41,7 +41,7 @@ WAYS = sorted(itertools.product(READERS, READERS), key=lambda way: way[0] != way
 
 
 class Judged(NamedTuple):
-    """The sentence with which each gate refuses a memory (empty if it passes), and its sizes."""
+    """Reasons to refuse a memory, one sentence per gate (empty if it passes), and its sizes."""
 
     refusals: dict[str, str]
     state: int  # real numbers in a state
@@ -78,8 +78,7 @@ def both(factory: Factory) -> Any:
     """Return the memory as built and with every number moved, stacked on a new first axis.
 
     A number moves by about a third of the typical size of its array, and at least by a little,
-    because
-    many numbers start at zero.
+    because many numbers start at zero.
     """
     model = build(factory)
     floats, rest = eqx.partition(model, eqx.is_inexact_array)

@@ -45,12 +45,10 @@ def behaved(pair: Any, size: int, longest: int) -> dict[str, Any]:
     """Return the outputs [model, step, out] of all tapes and all modes of reading, by name.
 
     An episode begins at step `cut`, except in "whole" and "later changed". In "probe", [model,
-    tape,
-    step, out], the first observation is one of `size` cards, whose numbers are "cues". In "ways",
-    keyed
-    by the modes that read the first and the second half, and in "next", the outputs of looking
-    ahead,
-    [model, tape, step, out], the clean tape comes first and the tapes of `PASTS` follow.
+    tape, step, out], the first observation is one of `size` cards, whose numbers are "cues". In
+    "ways", keyed by the modes that read the first and the second half, and in "next", the outputs
+    of looking ahead, [model, tape, step, out], the clean tape comes first and the tapes of `PASTS`
+    follow.
     """
     rng, steps = np.random.default_rng(2), longest + 1
     clean, cut = rng.normal(size=(steps, size)).astype(np.float32), steps // 2
@@ -87,7 +85,7 @@ def _all(model: Any, rows: Array, begins: Array, spoilt: Array) -> tuple[Array, 
 
 
 def _ways(model: Any, start: PyTree, xs: Array, begin: Array) -> tuple[dict, Array]:
-    """Return outputs [step, out] by the modes that read the two halves, and those of lookahead."""
+    """Return outputs [step, out] by the modes that read the two halves, and by lookahead."""
 
     def tape(state, xs, begin, _):
         end, ys = model(state, xs, begin)
@@ -137,9 +135,8 @@ _law_errors = alike(_laws)
 def gradients(pair: Any, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (all finite, largest early slope, largest late slope) of the end of a tape, [model].
 
-    The late slopes are those of the last observations, also where an episode begins with them,
-    because
-    some memories read only the first observations of an episode.
+    The late slopes are with respect to the last observations, also where an episode begins with
+    them, because some memories read only the first observations of an episode.
     """
     xs = np.random.default_rng(4).normal(size=(LONG, size)).astype(np.float32)
     finite, early, late = jax.device_get(_gradients(pair, xs))

@@ -29,7 +29,7 @@ def _tapes(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray, float
     def tape(steps: int, begins: list[int], beta: float) -> tuple[np.ndarray, np.ndarray, float]:
         return rng.normal(size=steps).astype(np.float32), np.isin(np.arange(steps), begins), beta
 
-    # The second tape goes on with an episode that began before it.
+    # The second tape continues an episode that began before it.
     return [tape(6, [0, 3], 0.5), tape(9, [4, 5], 0.9), tape(1, [0], 0.3), tape(30, [0, 11], 0.0)]
 
 
@@ -147,7 +147,7 @@ def _batches(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
         gammas = np.sort(rng.uniform(size=count)).astype(np.float32)
         return rng.normal(size=(count, steps)).astype(np.float32), gammas
 
-    # As many discounts as tapes, so that it does not stop who pairs them, and the hint is found.
+    # One discount per tape: an answer that pairs them runs, so that its hint can be chosen.
     return [batch(2, 4), batch(3, 7), batch(4, 4)]
 
 

@@ -62,7 +62,7 @@ belief_step = Exercise(
 
 
 def _summaries(rng: np.random.Generator) -> list[tuple[Summary, Summary]]:
-    def summary(size: int) -> Summary:  # exp(log_scale) is 0: an answer must not use it
+    def summary(size: int) -> Summary:  # an answer must not use exp(log_scale), which is 0
         return _normalized(rng.uniform(0.1, 1, (size, size))), float(rng.normal() - 1000)
 
     identity = (np.eye(3) / 3, float(np.log(3)))

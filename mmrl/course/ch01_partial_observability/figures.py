@@ -1,4 +1,4 @@
-"""A hidden state, what is seen of it, and what can be believed."""
+"""Figures of a hidden state, its observations, and the belief in it."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,9 +14,9 @@ def belief_over_time(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """P(s_t = 1 | o_0, …, o_t) along a tape, above the hidden state and the observations of it.
+    """Draw P(s_t = 1 | o_0, …, o_t) along a tape, above the hidden state and its observations.
 
-    States and observations are 0 or 1; crosses are observations that differ from the state.
+    States and observations are 0 or 1; crosses mark observations that differ from the state.
     """
     ax = figure(width=7.6, height=3.2)[1][0] if ax is None else ax
     time, blue, orange = np.arange(len(states)), STYLES[0]["color"], STYLES[1]["color"]
@@ -27,7 +27,7 @@ def belief_over_time(
     ax.plot(time[~right], obs[~right], "X", color=orange, markersize=7, clip_on=False)
     ax.axhline(0.5, color=INK, linewidth=0.6, alpha=0.5)
     end = float(time[-1]) + 1
-    top = 0.36 if belief[-1] > 0.5 else 0.92  # away from the end of the line
+    top = 0.36 if belief[-1] > 0.5 else 0.92  # keeps the label away from the end of the line
     labels = (
         (belief[-1], "belief", blue),
         (top, "gray: state is 1", INK),

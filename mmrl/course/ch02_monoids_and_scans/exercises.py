@@ -24,7 +24,7 @@ def _means(rng: np.random.Generator) -> list[tuple[Mean, Mean]]:
         for n, m, x, y in zip(*rng.integers(1, 9, (2, 6)), *rng.normal(size=(2, 6)), strict=True)
     ]
     empty = (0.0, 0.0)
-    far = (1.0, 1000.0), (1.0, -400.0)  # a little more in the denominator shows here
+    far = (1.0, 1000.0), (1.0, -400.0)  # large values reveal a small term added to the denominator
     return [*drawn, far, (empty, drawn[0][0]), (drawn[0][0], empty), (empty, empty)]
 
 
@@ -160,9 +160,10 @@ compose_clips = Exercise(
 
 
 def scanned(encode: Any, combine: Any, decode: Any) -> Any:
-    """flags -> decode(encode(x_0) • … • encode(x_t)) for every t, bracketed in the middle.
+    """Return a function flags -> decode(encode(x_0) • … • encode(x_t)) for every t.
 
-    Plain Python, so the elements may be any objects. Gives `...` while one of the three is open.
+    Products are bracketed in the middle. The code is plain Python, so elements may be any objects.
+    The function returns `...` while one of the three is open.
     """
     if encode is ... or combine is ... or decode is ...:
         return ...
@@ -200,7 +201,7 @@ def _element(flag: bool) -> Run:
 
 
 def _join(a: Run, b: Run, *, seam: bool = True, grows: tuple[bool, bool] = (True, True)) -> Run:
-    """(length, run at the start, run at the end, longest run) of a stretch and the next one."""
+    """Combine (length, run at the start, run at the end, longest run) of two adjacent parts."""
     (n, a_start, a_end, a_best), (m, b_start, b_end, b_best) = a, b
     start = a_start + (b_start if grows[0] and a_start == n else 0)
     end = b_end + (a_end if grows[1] and b_end == m else 0)
@@ -208,7 +209,7 @@ def _join(a: Run, b: Run, *, seam: bool = True, grows: tuple[bool, bool] = (True
 
 
 def _ends_exchanged(a: Run, b: Run) -> Run:
-    """The run across the seam from the outer ends of `a` and `b`."""
+    """Compute the run across the seam from the outer ends of `a` and `b`."""
     n, start, end, _ = _join(a, b)
     return n, start, end, max(a[3], b[3], a[1] + b[2])
 

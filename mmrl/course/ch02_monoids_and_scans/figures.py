@@ -1,4 +1,4 @@
-"""Scans: what the bracketings of one product cost, and how much they round."""
+"""Figures of scans: the cost of the bracketings of one product, and their rounding errors."""
 
 from collections.abc import Mapping
 
@@ -14,10 +14,10 @@ from mmrl.show import GRID, INK, STYLES, dress, figure
 def rounding(
     errors: Mapping[str, Float[np.ndarray, " time"]], *, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """The largest relative error among the prefixes of each octave 2ᵏ ≤ t < 2ᵏ⁺¹, by method.
+    """Draw the largest relative error among the prefixes of each octave 2ᵏ ≤ t < 2ᵏ⁺¹, by method.
 
-    Both axes are logarithmic; an octave without any error, or not whole, is left out. A thin line
-    marks 2⁻²⁴, what rounding one float32 number may cost.
+    Both axes are logarithmic; octaves that are incomplete or without any error are left out. A thin
+    line marks 2⁻²⁴, the largest error from rounding one float32 number.
     """
     ax = figure()[1][0] if ax is None else ax
     for (name, error), style in zip(errors.items(), STYLES, strict=False):
@@ -38,7 +38,7 @@ def rounding(
 def race(
     seconds: Mapping[str, float], reference: str, *, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """One bar per entrant: its milliseconds, and how many times those of `reference`."""
+    """Draw a bar per method, with its milliseconds and its multiple of `reference`."""
     ax = figure()[1][0] if ax is None else ax
     names, times = list(seconds), 1000 * np.array(list(seconds.values()))
     colors = [STYLES[1 if name == reference else 0]["color"] for name in names]
@@ -66,7 +66,7 @@ def learned(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Half-lives in steps of the tape while gradient descent looks for them, on a log axis."""
+    """Draw half-lives, in steps of the tape, during gradient descent, on a logarithmic axis."""
     ax = figure()[1][0] if ax is None else ax
     for column, goal, style in zip(path.T, wanted, STYLES, strict=False):
         ax.axhline(goal, color=INK, linewidth=0.8, alpha=0.6)
@@ -87,7 +87,7 @@ def _line(ax: Axes, x, y, style, **kwargs) -> None:
 
 
 def _write(ax: Axes, words: str, height: float, color: str) -> None:
-    """`words` at the right end of a horizontal line, just above it."""
+    """Write `words` at the right end of a horizontal line, just above it."""
     text = ax.annotate(
         words,
         (1, height),

@@ -67,7 +67,7 @@ attention_state = Exercise(
 
 
 def _retention(gain: float, keys: Tape, values: Tape, queries: Tape) -> Tape:
-    """s_t = Σ_{j ≤ t} λ^{t-j} (q_t·k_j) v_j, as a matrix."""
+    """Compute s_t = Σ_{j ≤ t} λ^{t-j} (q_t·k_j) v_j as a matrix product."""
     t = np.arange(len(keys))
     fade = np.where(t[:, None] >= t, float(gain) ** np.maximum(t[:, None] - t, 0), 0)
     return (fade * (queries @ keys.T)) @ values
@@ -83,13 +83,13 @@ def _tapes(rng: np.random.Generator) -> list[tuple[Any, ...]]:
 
 
 def _early(gain: float, keys: Tape, values: Tape, queries: Tape) -> Tape:
-    """Weights λ^j instead of λ^{t-j}."""
+    """Use weights λ^j instead of λ^{t-j}."""
     weights = float(gain) ** np.arange(len(keys))
     return np.tril(queries @ keys.T * weights) @ values
 
 
 def _own_gain(gain: float, keys: Tape, values: Tape, queries: Tape) -> Tape:
-    """The earlier sum times the gain of all that came before it, in place of the later gain."""
+    """Multiply earlier sums by the gain of everything before them, not by the later gain."""
     before, total, read = 1.0, 0.0, []
     for k, v, q in zip(keys, values, queries, strict=True):
         before, total = before * gain, before * total + np.outer(k, v)

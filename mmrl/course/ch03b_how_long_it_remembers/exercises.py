@@ -63,7 +63,7 @@ Bank = tuple[np.ndarray, np.ndarray]
 
 
 def _bank(lives: np.ndarray) -> Bank:
-    """Eigenvalues with these half-lives, and γ = √(1 - λ²)."""
+    """Return eigenvalues with these half-lives, and γ = √(1 - λ²)."""
     return _scaled(0.5 ** (1 / lives))
 
 
@@ -135,7 +135,7 @@ bank = Exercise(
 
 
 def _response(lag: int, period: int) -> np.ndarray:
-    """The trace of an impulse after 0, 1, …, period - 1 steps, in a memory of one lag."""
+    """Return the trace of an impulse after 0, 1, …, period - 1 steps, in a memory of one lag."""
     return (np.arange(period) == lag).astype(float)
 
 

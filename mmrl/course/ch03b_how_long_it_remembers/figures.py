@@ -12,9 +12,9 @@ from mmrl.show import INK, STYLES, dress, figure
 def half_lives(
     lives: Mapping[str, Float[np.ndarray, " unit"]], *, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """One row per memory: a tick for the half-life of each unit, and their median, on a log axis.
+    """Draw a row per memory: a tick for the half-life of each unit, and the median, on a log axis.
 
-    A unit that never forgets has an infinite half-life, and stands at the right edge.
+    A unit that never forgets has an infinite half-life and is drawn at the right edge.
     """
     ax = figure()[1][0] if ax is None else ax
     finite = np.concatenate([x[np.isfinite(x)] for x in lives.values()])

@@ -56,7 +56,7 @@ def _from_learned_start(
     h0: float,
     forget: Callable[..., float] = lambda h, first, h0: h0 if first else h,
 ) -> np.ndarray:
-    """h_t = g_t h + x_t with h = `forget(h_{t-1}, begin_t, h0)`: a loop, which selects h0."""
+    """Compute h_t = g_t h + x_t with h = `forget(h_{t-1}, begin_t, h0)`, selecting h0."""
     h, states = 0.0, []
     for gain, x, first in zip(gains, inputs, begin, strict=True):
         h = gain * forget(h, first, h0) + x
@@ -166,7 +166,7 @@ Case = tuple[Memory, np.ndarray, Flags]
 
 
 def reach(memory: Callable[..., np.ndarray], xs: np.ndarray, begin: Flags) -> np.ndarray:
-    """[t, s]: does output t change when observation s does?"""
+    """Return a matrix [t, s] that is True where output t changes when observation s does."""
     moved = [memory(xs + unit, begin) for unit in np.eye(len(xs))]
     return (np.array(moved) != memory(xs, begin)).T
 
@@ -198,7 +198,8 @@ def _memories(rng: np.random.Generator) -> list[Case]:
     def draw(shift: Any) -> Case:
         lengths = rng.integers(3, 8, 4)
         begin = np.concatenate([np.arange(n) == 0 for n in lengths])
-        xs = rng.normal(size=len(begin)).astype(np.float32)  # JAX and NumPy see the same numbers
+        # Float32, so that JAX and NumPy see the same numbers.
+        xs = rng.normal(size=len(begin)).astype(np.float32)
         return Memory(float(rng.uniform(0.8, 0.95)), shift), xs.astype(float), begin
 
     return [draw(shift) for shift in (*SHIFTS.values(), *SHIFTS.values())]

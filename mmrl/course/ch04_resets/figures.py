@@ -1,4 +1,4 @@
-"""Figures of resets: which observations reach which states, and what a wrong flag costs."""
+"""Figures of resets: the observations that reach each state, and the cost of a wrong flag."""
 
 from collections.abc import Mapping
 
@@ -16,8 +16,10 @@ KEPT, LEAKED, LOST = STYLES[0]["color"], STYLES[1]["color"], "#BBBBBB"
 def counts(
     influence: Float[np.ndarray, "time time"], begin: Bool[np.ndarray, " time"]
 ) -> tuple[int, int]:
-    """(leaked, lost) entries of ∂h_t/∂x_s: those that cross a boundary, and those within an episode
-    that are 0."""
+    """Count the (leaked, lost) entries of ∂h_t/∂x_s.
+
+    Leaked entries cross a boundary; lost ones are 0 although both steps are in one episode.
+    """
     own, other = _belongs(np.asarray(begin))
     reached = np.asarray(influence) != 0
     return int((reached & other).sum()), int((~reached & own).sum())
@@ -30,10 +32,10 @@ def influence(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """|∂h_t/∂x_s| with rows t and columns s: within an episode, across a boundary, and missing.
+    """Draw |∂h_t/∂x_s| with rows t and columns s; mark leaked and lost entries.
 
-    `begin` are the true starts. What crosses a boundary is marked ×, what is 0 though both steps
-    are of one episode ○; darker means stronger.
+    `begin` are the true starts. Entries that cross a boundary are marked ×, entries that are 0
+    within an episode ○; darker means stronger.
     """
     ax = figure()[1][0] if ax is None else ax
     matrix, begin = np.abs(np.asarray(matrix)), np.asarray(begin)
@@ -70,7 +72,7 @@ def trained(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Learning curves over gradient steps on one tape, for flags that differ only in training."""
+    """Draw learning curves over gradient steps on one tape, for several flags in training."""
     ax = learning_curves(returns, updates, title=title, ax=ax, chance=0.0, best=1.0)
     seeds = {len(curves) for curves in returns.values()}
     ax.set_xlabel(
@@ -84,7 +86,7 @@ def trained(
 def _belongs(
     begin: Bool[np.ndarray, " time"],
 ) -> tuple[Bool[np.ndarray, "time time"], Bool[np.ndarray, "time time"]]:
-    """(t, s) of one episode, and of two, with s no later than t."""
+    """Return masks of the pairs (t, s), s ≤ t, within one episode and across two."""
     episode = np.cumsum(begin)
     same, past = episode[:, None] == episode, np.tri(len(begin), dtype=bool)
     return same & past, ~same & past

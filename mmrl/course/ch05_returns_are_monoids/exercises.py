@@ -65,7 +65,7 @@ def _retrace(
     clip_trace: bool = False,
     scale: bool = True,
 ) -> np.ndarray:
-    """Retrace one step after another, from the end."""
+    """Compute Retrace one step at a time, from the end."""
     targets, steps = np.zeros(len(rewards)), len(rewards)
     traces = np.minimum(most, lam * ratio) if clip_trace else lam * np.minimum(most, ratio)
     traces = traces if scale else np.minimum(most, ratio)
@@ -76,7 +76,7 @@ def _retrace(
             known = values[t if own else t + 1]
             targets[t] += trace * (targets[t + 1] - (known if correct else 0.0))
         elif leak == "multiply" and t + 1 < steps:
-            targets[t] -= 0.0 * values[t + 1]  # nothing, unless it is NaN
+            targets[t] -= 0.0 * values[t + 1]  # adds 0, but passes on a NaN
         elif leak == "roll" or (leak == "append" and t + 1 < steps):
             targets[t] -= discount[t] * traces[(t + 1) % steps] * values[(t + 1) % steps]
     return targets
@@ -87,7 +87,7 @@ def _flawed(**flaws: Any) -> Any:
 
 
 def _terms(gain: Callable[..., Any], add: Callable[..., Any]) -> Any:
-    """Targets from g_t and x_t, functions of (r, γ, q, v', c q), where c and q are of t + 1."""
+    """Compute targets from g_t and x_t, functions of (r, γ, q, v', c q); c and q are of t + 1."""
 
     def answer(*case: Any) -> np.ndarray:
         rewards, discount, values, next_values, last, ratio, lam = case
@@ -116,13 +116,14 @@ def _tapes(rng: np.random.Generator) -> list[Tape]:
         rewards, values, next_values = rng.normal(size=(3, steps))
         terminated, last = np.zeros(steps, bool), np.zeros(steps, bool)
         last[[steps // 3, 2 * steps // 3, steps - 1]] = True
-        terminated[2 * steps // 3] = True  # the first episode is cut off, the second one ends
+        # The first episode is truncated, the second one terminates.
+        terminated[2 * steps // 3] = True
         discount = np.where(terminated, 0.0, 0.95)
         ratio = np.exp(rng.normal(size=steps))
         return rewards, discount, values, next_values, last, ratio, lam
 
     broken = draw(9, 0.8)
-    broken[2][4] = np.nan  # of the second episode's first action, which no target needs
+    broken[2][4] = np.nan  # the value of the second episode's first action, which no target needs
     return [draw(6, 0.9), draw(15, 1.0), draw(40, 0.6), broken]
 
 

@@ -1,14 +1,14 @@
-"""Discounted returns of many episodes, in every way one would think of: how long each takes.
+"""The time to compute discounted returns of many episodes, by every obvious method.
 
-Morad et al. 2024, Figure 4, against all honest rivals. The paper compares its monoid with a Python
-loop that calls a compiled function once per episode. That loop pays for a call per episode, so what
-it loses grows with the number of episodes, and hardly depends on their length.
+Morad et al. 2024, Figure 4, with all fair competitors. The paper compares its monoid with a Python
+loop that calls a compiled function once per episode. That loop pays for one call per episode, so
+its loss grows with the number of episodes and depends little on their lengths.
 
 Each row is one batch: lengths drawn uniformly from 1 to `longest` - 1, as in the paper's code, and
-the least time of each form over many rounds, in which all forms take turns. Every form is compiled
-beforehand, the loop for each length that occurs (`first_call_s` says what that took), and all are
-checked to give the same numbers. Two forms begin from input that someone else has padded: they are
-bounds more than rivals.
+the minimum time of each method over many rounds, in which all methods take turns. Every method is
+compiled beforehand, and the loop for each length that occurs (`first_call_s` is the time of this
+compilation). All methods are checked to give the same numbers. Two methods start from input that is
+already padded: they are bounds rather than competitors.
 """
 
 import functools
@@ -43,14 +43,14 @@ COLUMNS = "numpy over padded columns"
 
 
 class Cell(NamedTuple):
-    """How many episodes a batch has, and below which length they stay."""
+    """The number of episodes in a batch, and the length below which they stay."""
 
     episodes: int
     longest: int
 
     @property
     def name(self) -> str:
-        """Says it in words."""
+        """A description in words."""
         return f"{self.episodes} episodes below {self.longest} steps"
 
 
@@ -74,19 +74,19 @@ class Batch:
         self.padded[self.mask] = self.rewards
 
     def tape(self, result: np.ndarray | jax.Array) -> np.ndarray:
-        """Returns as a tape, also where a form gives them as [step, episode]."""
+        """Return a method's result as a tape, also if the method returns it as [step, episode]."""
         result = np.asarray(result)
         return result if result.ndim == 1 else result.T[self.mask]
 
 
 def say(row: Row) -> str:
-    """A row in a few words: how long ours takes, and a call per episode."""
+    """Summarize a row: the time of our method, and the time with a call per episode."""
     times = row["ms"]
     return f"{times[OURS]:.3f} ms, {times[LOOP] / times[OURS]:.0f} times as fast as a {LOOP}"
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """The least milliseconds of each form."""
+    """Measure the minimum milliseconds of each method."""
     batch, load = Batch(*cell), os.getloadavg()[0]
     entrants = forms(batch)
     began = time.perf_counter()
@@ -110,7 +110,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 
 def race(entrants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The least milliseconds of each, all taking turns."""
+    """Return the minimum milliseconds of each entrant; all take turns."""
     best = dict.fromkeys(entrants, float("inf"))
     for turn in range(rounds):
         for name, form in entrants.items():
@@ -122,7 +122,7 @@ def race(entrants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float
 
 
 def forms(batch: Batch) -> dict[str, Callable[[], Any]]:
-    """Every way to turn the rewards of `batch` into returns, each a call without arguments."""
+    """Return every way to turn the rewards of `batch` into returns, as calls without arguments."""
     flat, places = (batch.rewards, batch.last), np.flatnonzero(batch.mask)
     unpad = functools.partial(pad_and_unpad, shape=batch.mask.shape)
     turned = np.ascontiguousarray(batch.padded.T)
@@ -140,7 +140,7 @@ def forms(batch: Batch) -> dict[str, Callable[[], Any]]:
 
 
 def compiled(function: Callable, *arguments: np.ndarray) -> Callable[[], jax.Array]:
-    """A call of a program that was compiled for just these arguments, and waits for the result."""
+    """Compile a program for these arguments; return a call that waits for its result."""
     arrays = [jnp.asarray(x) for x in arguments]
     program = jax.jit(function).lower(*arrays).compile()
     return lambda: jax.block_until_ready(program(*arrays))
@@ -151,7 +151,7 @@ def ours(rewards: jax.Array, last: jax.Array) -> jax.Array:
 
 
 def resettable(method: str, rewards: jax.Array, last: jax.Array) -> jax.Array:
-    """The monoid of Theorems 3.3 and 3.4, by one method of `mmrl.scan`."""
+    """Compute returns by the monoid of Theorems 3.3 and 3.4, with one method of `mmrl.scan`."""
     elements = (jnp.full_like(rewards, GAMMA), rewards), last
     return scan(Resettable(Affine()), elements, reverse=True, method=method)[0][1]
 
@@ -165,15 +165,15 @@ def one_episode(rewards: jax.Array) -> jax.Array:
 
 
 def pad_and_unpad(rewards: jax.Array, places: jax.Array, shape: tuple[int, int]) -> jax.Array:
-    """From a tape to a tape: `places` are the real steps of the padded array."""
+    """Compute returns on a tape by padding; `places` are the real steps of the padded array."""
     array = jnp.zeros(shape[0] * shape[1]).at[places].set(rewards, unique_indices=True)
     return jax.vmap(one_episode)(array.reshape(shape)).reshape(-1)[places]
 
 
 def columns(rewards: np.ndarray) -> np.ndarray:
-    """No JAX at all: one addition per step, for all episodes at once; rewards are [step, episode].
+    """Compute returns in NumPy, with one addition per step for all episodes at once.
 
-    Rewards after an episode's end are 0, so that no mask is needed.
+    Rewards are [step, episode]. Those after an episode's end are 0, so that no mask is needed.
     """
     out, g = np.empty_like(rewards), np.zeros(rewards.shape[1], "f4")
     for t in range(len(rewards) - 1, -1, -1):
@@ -182,14 +182,14 @@ def columns(rewards: np.ndarray) -> np.ndarray:
 
 
 def filtered(batch: Batch) -> np.ndarray:
-    """The way of many code bases: a digital filter, run backwards over each episode."""
+    """Compute returns as many code bases do: filter each episode backward."""
     tape = batch.rewards
     parts = [lfilter([1], [1, -GAMMA], tape[a:b][::-1])[::-1] for a, b in pairwise(batch.edges)]
     return np.concatenate(parts)
 
 
 def stepwise(rewards: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Returns by one step after another in Python."""
+    """Compute returns one step at a time in Python."""
     out, g = np.zeros_like(rewards), 0.0
     for t in range(out.size - 1, -1, -1):
         out[t] = g = rewards[t] + (0.0 if last[t] else GAMMA) * g
@@ -197,7 +197,10 @@ def stepwise(rewards: np.ndarray, last: np.ndarray) -> np.ndarray:
 
 
 def call_per_episode(batch: Batch) -> Callable[[], np.ndarray]:
-    """The way of the paper's code: slice, call a compiled scan, wait; compiled for each length."""
+    """Compute returns as the paper's code does: slice, call a compiled scan, wait.
+
+    The scan is compiled once for each length.
+    """
     each = jax.jit(lambda r: scan(Affine(), (jnp.full_like(r, GAMMA), r), reverse=True)[1])
     rewards = jnp.asarray(batch.rewards)
 

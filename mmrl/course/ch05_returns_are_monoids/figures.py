@@ -1,4 +1,4 @@
-"""Returns: how long they take in many ways, and what critics learn from them."""
+"""Figures of returns: the time of each method, and the values that critics learn from them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,10 +15,10 @@ from mmrl.show import GRID, INK, STYLES, dress, figure
 def timing(
     rows: Sequence[Mapping[str, Any]], *, reference: str, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """How many times as fast as `reference` each form is: a row per form, a mark per batch.
+    """Draw the speed of each method as a multiple of `reference`: a row each, a mark per batch.
 
-    `rows` hold "episodes", "longest" and "ms", a time for each form, as
-    `mmrl experiment returns_timing` writes them. The axis is logarithmic.
+    `rows` contain "episodes", "longest" and "ms", a time for each method, as `mmrl experiment
+    returns_timing` writes them. The axis is logarithmic.
     """
     ax = figure()[1][0] if ax is None else ax
     speed = {
@@ -54,10 +54,10 @@ def error_by_trace(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Interquartile mean over seeds of the error at each λ, with its 95 % interval."""
+    """Draw the interquartile mean over seeds of the error at each λ, with its 95 % interval."""
     ax = figure()[1][0] if ax is None else ax
     middle, low, high = np.array([interval(row) for row in errors]).T
-    places = np.arange(len(lams))  # λ crowds near 1: one place for each instead
+    places = np.arange(len(lams))  # equal spacing, because the values of λ are dense near 1
     color = STYLES[0]["color"]
     ax.plot(np.repeat(places, errors.shape[1]), errors.ravel(), ".", color=color, alpha=0.25)
     ax.errorbar(places, middle, (middle - low, high - middle), color=color, marker="o", linewidth=2)
@@ -89,7 +89,7 @@ def state_values(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Values by state: the truth, and what was learned, with 95 % intervals over seeds."""
+    """Draw values by state: the true ones, and the learned ones with 95 % intervals over seeds."""
     ax = figure()[1][0] if ax is None else ax
     states = np.arange(1, len(truth) + 1)
     ax.plot(states, truth, color=INK, linewidth=1.2, label="truth")

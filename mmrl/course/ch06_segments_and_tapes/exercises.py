@@ -70,7 +70,7 @@ def _batch_cases(rng: np.random.Generator) -> list[Arguments]:
         lengths = rng.integers(3, 15, episodes)
         begins = np.cumsum(lengths) - lengths
         cases.append((begins, int(lengths.sum()), rng.permutation(episodes), size))
-    # The episode that was stored last is drawn first: its end is not in I. Then too few steps.
+    # Case 1 draws the last stored episode first, whose end is not in I; case 2 has too few steps.
     drawn = [(np.array([0, 5, 9]), 16, np.array([2, 0, 1]), 10)]
     return [*cases, *drawn, (np.array([0, 4]), 9, np.array([1, 0]), 20)]
 
@@ -172,7 +172,7 @@ def _taught(steps, size, lag):
 
 
 def _by_rows(late, full=lambda left: max(left, 0), short=lambda left: max(left, 0)):
-    """Row by row, what `full` and `short` rows teach; they begin to, `late` steps too late."""
+    """Return an answer that adds up what `full` and `short` rows teach from step `late` on."""
 
     def answer(steps, size, lag):
         rows, rest = divmod(steps, size)

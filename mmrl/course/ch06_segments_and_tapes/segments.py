@@ -1,6 +1,6 @@
-"""Segments of one episode, as Morad et al. (2024) define them: split, and padded to rows.
+"""Segments of one episode as defined by Morad et al. (2024): split, and padded to rows.
 
-`mmrl.replay.segments.sample` draws the same rows straight from a tape.
+`mmrl.replay.segments.sample` draws the same rows directly from a tape.
 """
 
 import jax
@@ -12,12 +12,12 @@ from jaxtyping import Array, Bool, Int, PyTree, Shaped
 def split(
     episode: PyTree[Shaped[Array | np.ndarray, "time ..."]], length: int
 ) -> list[PyTree[Shaped[Array | np.ndarray, "..."]]]:
-    """F_j = (T_jL, …, T_(j+1)L-1), the last fragment with what remains of the episode (Eq. 23).
+    """Split an episode into fragments of `length` steps; the last one has the rest.  Eq. 23.
 
-    The paper prints the last index of fragment 1 as 2(L - 1), and 2(jL - 1) in Eq. 29, which would
-    leave out or repeat steps; it means (j + 1)L - 1.
+    F_j = (T_jL, …, T_(j+1)L-1). The paper prints the last index of fragment 1 as 2(L - 1), and
+    2(jL - 1) in Eq. 29, which would leave out or repeat steps; it means (j + 1)L - 1.
 
-    Raises ValueError if `length` is not positive or the episode is empty.
+    Raises `ValueError` if `length` is not positive or the episode is empty.
     """
     steps = _steps("episode", episode, length)
     return [
@@ -26,16 +26,17 @@ def split(
 
 
 def mask(steps: int | Int[Array, ""], length: int) -> Bool[Array, " segment"]:
-    """m = concat(1^steps, 0^(length - steps)) (Eq. 25): True where a segment holds real steps."""
+    """Return m = concat(1^steps, 0^(length - steps)), True at real steps.  Eq. 25."""
     return jnp.arange(length) < steps
 
 
 def pad(
     fragment: PyTree[Shaped[Array | np.ndarray, "fragment ..."]], length: int
 ) -> tuple[PyTree[Shaped[Array, "segment ..."]], Bool[Array, " segment"]]:
-    """σ, m = concat(F, 0^(length - card F)), mask(card F, length) (Eqs. 24-25).
+    """Pad a fragment to `length` steps; return the segment and its mask.  Eqs. 24-25.
 
-    Raises ValueError if `length` is not positive or the fragment is empty or longer than that.
+    σ, m = concat(F, 0^(length - card F)), mask(card F, length). Raises `ValueError` if `length` is
+    not positive, or if the fragment is empty or longer than `length`.
     """
     steps = _steps("fragment", fragment, length)
     if steps > length:
@@ -51,16 +52,17 @@ def pad(
 def rows(
     episode: PyTree[Shaped[Array | np.ndarray, "time ..."]], length: int
 ) -> tuple[PyTree[Shaped[Array, "row segment ..."]], Bool[Array, "row segment"]]:
-    """σ_j, m_j = pad(F_j, L) for every F_j in split(E, L), stacked as in the dataset (Eqs. 26-27).
+    """Split and pad an episode: σ_j, m_j = pad(F_j, L) for every F_j in split(E, L).  Eqs. 26-27.
 
-    Raises ValueError if `length` is not positive or the episode is empty.
+    The rows are stacked as in the dataset. Raises `ValueError` if `length` is not positive or the
+    episode is empty.
     """
     segments, masks = zip(*(pad(f, length) for f in split(episode, length)), strict=True)
     return jax.tree.map(lambda *xs: jnp.stack(xs), *segments), jnp.stack(masks)
 
 
 def _steps(name: str, episode: PyTree, length: int) -> int:
-    """The steps of an episode; ValueError if it has none or `length` is not positive."""
+    """Count the steps of an episode. Raises `ValueError` for 0 steps or a `length` below 1."""
     if length < 1:
         raise ValueError(f"`length` must be at least 1 step per segment, got {length}.")
     steps = {x.shape[0] for x in jax.tree.leaves(episode)}

@@ -87,7 +87,7 @@ def _lookahead_cases(rng: np.random.Generator) -> list[Arguments]:
     cases = []
     for lengths, decay in (((5,), 0.9), ((3, 4), 0.5), ((1, 6, 2), 0.8), ((4, 4, 4), 0.99)):
         begin = np.concatenate([np.arange(n) == 0 for n in lengths])
-        # One observation more than steps: the last one is only ever a next observation.
+        # There is one observation more than steps, because the last one is only a next observation.
         full = [rng.normal(size=(n + 1, 2)).astype(np.float32) for n in lengths]
         xs = np.concatenate([x[:-1] for x in full])
         next_xs = np.concatenate([x[1:] for x in full])

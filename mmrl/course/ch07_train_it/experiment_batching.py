@@ -1,14 +1,14 @@
-"""Tapes (TBB) against segments (SBB) of L steps: what the choice costs, at equal tuning.
+"""Tapes (TBB) against segments (SBB) of L steps: the effect of the choice, with equal tuning.
 
-A cell is a task, a memory and a way of batching. Every cell gets the same: one network, batch,
-loss, number of steps and updates, and its own best learning rate, chosen from `RATES` on by the
-rule of `tuning`, on seeds that are not among the reported ones. All agents of a cell train side by
-side in one program.
+A cell is a task, a memory and a way of batching. Every cell gets the same network, batch, loss, and
+numbers of steps and updates, and its own best learning rate. The rate is chosen by the rule of
+`tuning`, starting from `RATES`, on seeds that are not among the reported ones. All agents of a cell
+are trained in one program.
 
-The code of Morad et al. (2024) has two quirks that this repeats on request, to see whether the
-conclusion hangs on them: "loss" takes the Huber loss of the mean absolute error on segments, but
-the mean of Huber losses on the tape; "target" scans the next observations for the target's states,
-which thus never see the first observation of an episode.
+The code of Morad et al. (2024) has two quirks, which can be switched on to test whether the
+conclusion depends on them. "loss" takes the Huber loss of the mean absolute error on segments, but
+the mean of Huber losses on the tape. "target" scans the next observations for the target's states,
+which therefore never include the first observation of an episode.
 """
 
 import dataclasses
@@ -27,10 +27,11 @@ from mmrl.course.experiments.fleet import Fleet, Trained
 from mmrl.course.experiments.grid import Grid, Row, alone, by_an_earlier_rule, interval_at_rate
 from mmrl.runs import program
 
-RATES = (1e-3, 3e-3, 1e-2)  # of Adam, the first that are tried
+RATES = (1e-3, 3e-3, 1e-2)  # learning rates of Adam that are tried first
 SEEDS = (0, 1, 2, 3, 4, 5)
-TUNING_SEEDS = (1000, 1001)  # one agent each per rate: as many as there are seeds, one program
-TAPE = 0  # the length that stands for whole episodes
+# Three rates on these seeds give as many agents as there are reported seeds: one program.
+TUNING_SEEDS = (1000, 1001)
+TAPE = 0  # the length that means whole episodes
 LENGTHS = (10, 20, 50, 100)  # L, steps
 MEMORIES = ("lru", "gru", "ffm", "s5", "linear_attention")
 
@@ -40,12 +41,12 @@ ACTION = ("previous_action", *dqn.OBSERVES)
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """How a task is trained, whatever the batching."""
+    """The settings for training on a task, with any batching."""
 
     name: str
     gamma: float = 0.5  # γ, chosen on tuning seeds
     observes: tuple[str, ...] = dqn.OBSERVES
-    span: float = 2.0  # the best return less the worst
+    span: float = 2.0  # best return minus the worst
     blocks: int = 16
     epsilon_decay: float = 80.0  # iterations
 
@@ -68,12 +69,12 @@ class Cell:
     task: str
     memory: str
     length: int = TAPE  # L, or TAPE
-    quirky: tuple[str, ...] = ()  # of quirks.NAMES
-    sizes: tuple[tuple[str, int], ...] = ()  # of the memory, where they are not its own
+    quirky: tuple[str, ...] = ()  # a subset of quirks.NAMES
+    sizes: tuple[tuple[str, int], ...] = ()  # sizes of the memory that differ from its defaults
 
     @property
     def name(self) -> str:
-        """Says it in words; what a finished cell is known by."""
+        """A description in words, which identifies the cell in the results."""
         batching = f"segments of {self.length}" if self.length else "tape"
         sizes = [f"{name} {value}" for name, value in self.sizes]
         return ", ".join([self.task, self.memory, *sizes, batching, *self.quirky])
@@ -94,7 +95,7 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """The whole grid, the most telling cells first."""
+    """Return all cells, most informative first."""
     (lag, hold), rest = list(TASKS)[:2], list(TASKS)[2:]
     loss, target = quirks.NAMES
     main = [
@@ -117,7 +118,7 @@ QUICK: dict[str, Any] = {**fleet.QUICK, "batch": 200}
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+    """Choose the learning rate of a cell, train its agents, and return their results."""
     began, cpu = time.perf_counter(), time.process_time()
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
@@ -150,7 +151,7 @@ def train(cell: Cell, config: dqn.Config, rates: Sequence[float], seeds: Sequenc
     return _fleet(cell.task, cell.quirky).train(config, {"learning_rate": rates}, seeds)
 
 
-@functools.lru_cache(4)  # whose programs take memory
+@functools.lru_cache(4)  # few, because compiled programs take memory
 def _fleet(name: str, quirky: tuple[str, ...]) -> Fleet:
     env, params, *_ = program("dqn", f"popgym-{name}-v0", TASKS[name].observes)
     return Fleet(dqn, env, params, quirks.learn(quirky) if quirky else None)

@@ -1,7 +1,7 @@
-"""Fast and forgetful memory as the code of Morad et al. 2024 has it, and as Eq. 76 prints it.
+"""Fast and forgetful memory as in the code of Morad et al. 2024, and as printed in Eq. 76.
 
-`FFM` says what they differ in. Each form has its own learning rate on each task, by the rule and
-on the tuning seeds of `batching`, and whole episodes on a tape.
+`FFM` documents the differences. Each form has its own learning rate on each task, chosen by the
+rule and on the tuning seeds of `batching`, and trains on whole episodes on a tape.
 """
 
 from mmrl.course.ch07_train_it import experiment_batching as batching
@@ -13,12 +13,12 @@ FORMS = {"code": (), "printed": (("printed", 1),)}
 
 
 def cells() -> list[Cell]:
-    """The whole grid."""
+    """Return all cells."""
     return [Cell(task, "ffm", sizes=sizes) for task in TASKS for sizes in FORMS.values()]
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """A row of `batching`, and which form it is of."""
+    """Return a row of `batching`, with the form of the memory."""
     (form,) = (name for name, sizes in FORMS.items() if sizes == cell.sizes)
     return {**batching.measure(cell, quick), "form": form}
 

@@ -1,7 +1,7 @@
-"""Seconds per gradient step, drawing the batch included, on a tape and on segments (cf. Table 1).
+"""Seconds per gradient step, including sampling the batch, on a tape and on segments (cf. Table 1).
 
 The five ways of batching take turns, and the fastest turn of each counts, so that a busy machine
-slows all of them alike.
+slows all of them equally.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class Cell(NamedTuple):
 
     @property
     def batching(self) -> str:
-        """Says it in words."""
+        """A description of the batching in words."""
         return f"segments of {self.length}" if self.length else "tape"
 
     @property
@@ -42,12 +42,12 @@ class Cell(NamedTuple):
 
 
 def cells() -> list[Cell]:
-    """The whole grid, memory by memory."""
+    """Return all cells, memory by memory."""
     return [Cell(memory, length) for memory in MEMORIES for length in (TAPE, *LENGTHS)]
 
 
 def say(row: Row) -> str:
-    """A row in a few words: how long a gradient step takes."""
+    """Summarize a row: the time of a gradient step."""
     return f"{1000 * row['seconds']:.2f} ms"
 
 
@@ -89,7 +89,7 @@ def _config(memory: str, length: int, **changes: Any) -> dqn.Config:
 
 
 def _steps(config: dqn.Config):
-    """A function that takes `STEPS` gradient steps on a full tape; compiled and run once."""
+    """Return a compiled function that takes `STEPS` gradient steps on a full tape; it ran once."""
     env, params, *_ = program("dqn", ENV)
     dqn.check(config, env, params)
     rollouts = 2 * whole("capacity", config.capacity) // (config.environments * config.rollout)

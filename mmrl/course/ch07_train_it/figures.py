@@ -20,14 +20,14 @@ WORDS = {
 
 
 def label(row: Mapping[str, Any]) -> str:
-    """How a row's agents were batched, in a word."""
+    """Return the batching of a row's agents in a word."""
     return f"L = {row['segment_length']}" if row["segment_length"] else "tape"
 
 
 def outcomes(rows: Sequence[Mapping[str, Any]], *, chance: float, best: float, ax: Axes) -> Axes:
-    """Interquartile means with intervals, a column per way of batching, a mark per memory.
+    """Draw interquartile means with intervals: a column per way of batching, a mark per memory.
 
-    `rows` are those of one task, as `mmrl experiment batching` writes them.
+    `rows` must be of one task, as `mmrl experiment batching` writes them.
     """
     lengths = sorted({row["segment_length"] for row in rows}, key=lambda n: n or np.inf)
     memories = [name for name in MARKS if any(row["memory"] == name for row in rows)]
@@ -46,7 +46,7 @@ def outcomes(rows: Sequence[Mapping[str, Any]], *, chance: float, best: float, a
 
 
 def quirks(rows: Sequence[Mapping[str, Any]], *, ax: Axes) -> Axes:
-    """Interquartile means with intervals: a line per combination of quirks and way of batching."""
+    """Draw interquartile means with intervals: a line per combination of quirks and batching."""
     names = [_setting(row) for row in rows]
     for height, (row, style) in enumerate(zip(rows, map(_side, rows), strict=True)):
         low, high = row["interval_95"]
@@ -64,7 +64,7 @@ def quirks(rows: Sequence[Mapping[str, Any]], *, ax: Axes) -> Axes:
 
 
 def times(rows: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Axes:
-    """Milliseconds per gradient step: one mark per way of batching, one line per memory."""
+    """Draw milliseconds per gradient step: one mark per way of batching, one line per memory."""
     ax = figure()[1][0] if ax is None else ax
     memories = [name for name in MARKS if any(row["memory"] == name for row in rows)]
     lengths = sorted({row["segment_length"] for row in rows})

@@ -1,4 +1,4 @@
-"""Two quirks of the code of Morad et al. (2024), to be switched on for comparison.
+"""Two quirks of the code of Morad et al. (2024), which can be switched on for comparison.
 
 `dqn.block(…, learn=learn(("loss",)))` trains with one of them.
 """
@@ -21,7 +21,7 @@ NAMES = ("loss", "target")
 def loss(
     net: Net, target: Net, batch: Any, config: dqn.Config, quirks: tuple[str, ...]
 ) -> Float[Array, ""]:
-    """`dqn.loss` with quirks.
+    """Compute `dqn.loss` with quirks.
 
     "loss": huber(mean |δ|) on segments, where the tape has mean huber(δ). "target": the states of
     the targets come from a scan over o_1, …, o_{t+1} with the flags of o_0, …, o_t.
@@ -44,5 +44,5 @@ def loss(
 
 
 def learn(quirks: tuple[str, ...]) -> Callable:
-    """`dqn.learn` with these quirks in its loss."""
+    """Return `dqn.learn` with these quirks in its loss."""
     return functools.partial(dqn.learn, loss=functools.partial(loss, quirks=quirks))

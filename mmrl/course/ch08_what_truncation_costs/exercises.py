@@ -1,4 +1,4 @@
-"""The exercises of chapter 08: what truncation costs."""
+"""Exercises of chapter 08: what truncation costs."""
 
 import numpy as np
 

@@ -1,16 +1,17 @@
-"""How much every past observation matters to Q(s_n, a_n): Figures 3 and 7 of Morad et al. (2024).
+"""The effect of past observations on Q(s_n, a_n): Figures 3 and 7 of Morad et al. (2024).
 
-Each row is a task, a memory and a way of batching, trained on several seeds. On greedy episodes it
-holds, by the age n - i of an observation o_i and at the last step n:
+Each row is a task, a memory and a way of batching, trained on several seeds. It contains measures
+on greedy episodes, by the age n - i of an observation o_i and at the last step n:
 
 - `gradient`: ‖∂Q(s_n, a_n)/∂o_i‖, Eq. 36, over the features of the card.
-- `ones`: |Σ_k ∂Q(s_n, a_n)/∂o_ik|, near to what the paper's code logs. A one-hot observation never
-  moves in this direction.
-- `swap`: the mean of |ΔQ(s_n, a_n)| if the card is replaced by each of the other suits. This one is
-  a change that can happen.
+- `ones`: |Σ_k ∂Q(s_n, a_n)/∂o_ik|, close to the quantity that the paper's code logs. A one-hot
+  observation never moves in this direction.
+- `swap`: the mean of |ΔQ(s_n, a_n)| if the card is replaced by each of the other suits. Unlike the
+  others, this is a change that can happen.
 - `flips`: the share of those swaps after which another action is the greedy one.
 
-`untrained` is `gradient` before the first update, and `example` that of one episode at every n.
+`untrained` is `gradient` before the first update, and `example` is `gradient` in one episode at
+every n.
 """
 
 import dataclasses
@@ -31,42 +32,42 @@ from mmrl.rollout import collect, start
 from mmrl.runs import Program, Run, Setup, interval
 
 TASKS = ("RepeatPreviousPaper", "RepeatFirstEasy")
-SUITS = 4  # the first features of an observation: which card
+SUITS = 4  # the first features of an observation encode the card
 SEEDS = (0, 1, 2, 3, 4)
 EPISODES = 8  # greedy episodes per seed
 SHOWN = 44  # steps of the example: 990 numbers
-LENGTH = 10  # L of the segments, as in the paper
+LENGTH = 10  # L, steps in a segment, as in the paper
 QUICK: dict[str, Any] = {"block": 1, "blocks": 1, "episodes": 4, "width": 8, "batch": 150}
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One row: agents that are trained, and then examined."""
+    """One row: agents that are trained and then examined."""
 
     task: str
     memory: str
     batching: str
-    length: int = LENGTH  # L, of segments
+    length: int = LENGTH  # L, steps in a segment
 
     @property
     def name(self) -> str:
-        """Says it in words; what a finished row is known by."""
+        """A description in words, which identifies the row in the results."""
         longer = f" of {self.length}" if self.length != LENGTH else ""
         return f"{self.task}, {self.memory}, {self.batching}{longer}"
 
 
 def cells() -> list[Cell]:
-    """All rows, the most telling first."""
+    """Return all cells, most informative first."""
     lag, first = TASKS
     order = [(lag, "lru"), (lag, "ffm"), (first, "lru"), (lag, "linear_attention")]
     order += [(first, "ffm"), (first, "linear_attention"), (lag, "gru"), (first, "gru")]
     grid = [Cell(t, m, batching) for t, m in order for batching in ("tape", "segments")]
-    # Segments that are long enough to learn the task: what they change at an equal return.
+    # These segments are long enough to learn the task, and show the effect at an equal return.
     return [*grid[:6], Cell(lag, "lru", "segments", 50), *grid[6:]]
 
 
 def say(row: Row) -> str:
-    """A row in a few words: the return, and how much of the gradient is old."""
+    """Summarize a row: the return, and the share of the gradient on old observations."""
     middle, (low, high) = row["outside"], row["outside_95"]
     return (
         f"return {np.mean(row['returns']):.2f}; {middle:.0%} [{low:.0%}, {high:.0%}] of the "
@@ -111,7 +112,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 def examine(
     program: Program, nets: Net, swap: bool = True
 ) -> dict[str, Float[np.ndarray, "seed age"]]:
-    """The measures by age at the last step, means over episodes, of the network of each seed."""
+    """Measure the network of each seed by age at the last step, averaged over episodes."""
     keys = jax.random.split(jax.random.key(1), (len(SEEDS), EPISODES))
 
     def seed(net, keys):
@@ -124,7 +125,7 @@ def examine(
 def episode(
     program: Program, net: Net, key: PRNGKeyArray
 ) -> tuple[Float[Array, "time obs"], Int[Array, " time"], Bool[Array, " time"]]:
-    """Observations, actions and flags of a greedy episode; both tasks have a fixed length."""
+    """Return observations, actions and flags of a greedy episode, whose length is fixed."""
     start_key, key = jax.random.split(key)
     env, params = program.env, program.params
     carry = start(env, params, net.init(), start_key)
@@ -140,14 +141,14 @@ def _at_the_end(net: Net, obs, actions, begin, swap: bool) -> dict[str, Float[Ar
         swapped, q = swaps(net, obs, begin), net(net.init(), obs, begin)[1][-1]
         change = jnp.abs(swapped[..., actions[-1]] - q[actions[-1]])
         flips = jnp.argmax(swapped, -1) != actions[-1]
-        # To put a suit in its own place changes nothing: three others are left.
+        # Replacing a suit by itself has no effect, so the mean is over the three others.
         by_step["swap"] = jnp.sum(change, -1) / (SUITS - 1)
         by_step["flips"] = jnp.sum(flips, -1) / (SUITS - 1)
     return {name: values[::-1] for name, values in by_step.items()}
 
 
 def example(program: Program, nets: Net) -> Float[np.ndarray, " pairs"]:
-    """‖∂Q(s_n, a_n)/∂o_i‖ for i ≤ n < `SHOWN` of one episode of the first seed, row after row."""
+    """Return ‖∂Q(s_n, a_n)/∂o_i‖ for i ≤ n < `SHOWN` in the first seed's episode, row by row."""
 
     @jax.jit
     def sizes(net, key):
@@ -161,7 +162,7 @@ def example(program: Program, nets: Net) -> Float[np.ndarray, " pairs"]:
 def swaps(
     net: Net, obs: Float[Array, "time obs"], begin: Array
 ) -> Float[Array, "time suit action"]:
-    """Q(s_n, ·) at the last step, had card i been of another suit, for every i and suit."""
+    """Return Q(s_n, ·) at the last step if card i had another suit, for every i and suit."""
 
     def swapped(i: Int[Array, ""], suit: Int[Array, ""]):
         card = jax.nn.one_hot(suit, SUITS, dtype=obs.dtype)
@@ -172,10 +173,11 @@ def swaps(
 
 
 def outside(sizes: Float[np.ndarray, " age"], length: int) -> tuple[float, float]:
-    """The share of Σ sizes that a segment of L steps cuts off: at its last step, and on average.
+    """Return the share of Σ sizes that a segment of L steps cuts off: at its last step, on average.
 
-    `sizes` are by age. A step in place p of its segment, 0 ≤ p < L, sees the ages 0 … p: at best
-    L - 1, on average (L - 1) / 2.
+    `sizes` are by age. A step at place p of its segment, 0 ≤ p < L, sees the ages 0 … p: at most L
+    - 1,
+    on average (L - 1) / 2.
     """
     seen = np.cumsum(sizes)[: min(length, len(sizes))] / np.sum(sizes)
     seen = np.pad(seen, (0, length - len(seen)), constant_values=1.0)
@@ -183,12 +185,12 @@ def outside(sizes: Float[np.ndarray, " age"], length: int) -> tuple[float, float
 
 
 def lower(matrix: Float[np.ndarray, "time time"]) -> Float[np.ndarray, " pairs"]:
-    """The entries i ≤ n of a matrix, row after row: 1 + 2 + … + time numbers."""
+    """Return the entries i ≤ n of a matrix, row by row: 1 + 2 + … + time numbers."""
     return matrix[np.tril_indices(len(matrix))]
 
 
 def _round(values: np.ndarray) -> list:
-    """Four significant digits: small files."""
+    """Round to four significant digits, to keep files small."""
     return [_round(x) if np.ndim(x) else float(f"{x:.4g}") for x in values]
 
 

@@ -1,4 +1,4 @@
-"""Figures of how Q depends on the past: by age, and out of the reach of a segment."""
+"""Figures of how Q depends on the past: by age, and beyond the reach of a segment."""
 
 from collections.abc import Mapping
 
@@ -17,10 +17,10 @@ def by_age(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Which share of Σ_i |∂Q/∂o_i| an observation holds, by its age in steps.
+    """Draw the share of Σ_i |∂Q/∂o_i| of an observation, by its age in steps.
 
     `sizes` maps an agent to one row per seed, which is divided by its sum. Thick: the mean over
-    seeds; thin: each seed. `needed` marks the age of the observation that the task asks for. The
+    seeds; thin: each seed. `needed` marks the age of the observation that the task requires. The
     vertical axis is logarithmic and ends at 10⁻⁴. Raises `ValueError` for a row that sums to 0.
     """
     ax = figure()[1][0] if ax is None else ax
@@ -48,10 +48,10 @@ def outside(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """The share that lies out of reach, one line per agent and one mark per way to measure it.
+    """Draw the share that is out of reach: one line per agent, one mark per measure.
 
-    `shares[agent][measure]` holds one value per seed: the mark is their interquartile mean, the bar
-    its 95 % bootstrap interval.
+    `shares[agent][measure]` contains one value per seed: the mark is their interquartile mean, the
+    bar its 95 % bootstrap interval.
     """
     ax = figure()[1][0] if ax is None else ax
     measures = list(dict.fromkeys(name for row in shares.values() for name in row))

@@ -1,4 +1,4 @@
-"""The exercises of chapter 09: R2D2."""
+"""Exercises of chapter 09: R2D2."""
 
 import numpy as np
 
@@ -77,7 +77,7 @@ def _h_inverse(y):
 
 
 def _raw(rewards, terminated, gamma, value):
-    """Σ γ^k r_{t+k} + γ^n value, up to the first termination."""
+    """Compute Σ γ^k r_{t+k} + γ^n value, up to the first termination."""
     total = value
     for reward, stop in zip(rewards[::-1], terminated[::-1], strict=True):
         total = reward + gamma * (1 - stop) * total
@@ -89,7 +89,7 @@ def _target(rewards, terminated, gamma, q, q_target):
 
 
 def _mixed(rewards, terminated, gamma, q, q_target):
-    """The returns in the space of h: h(Σ γ^k r) + γ^n Q."""
+    """Compute returns in the space of h: h(Σ γ^k r) + γ^n Q."""
     rest = _raw(0 * rewards, terminated, gamma, q_target[np.argmax(q)])
     return _h(_raw(rewards, terminated, gamma, 0.0)) + rest
 
@@ -102,7 +102,7 @@ def _one_gamma(rewards, terminated, gamma, q, q_target):
 
 
 def _variant(rescaled=True, rewards_end=True, value_ends=True):
-    """The target, but for what is False: rescaling, or a termination that ends a part of it."""
+    """Return the target without the features that are False."""
     squeeze, stretch = (_h, _h_inverse) if rescaled else (np.asarray, np.asarray)
 
     def answer(rewards, terminated, gamma, q, q_target):
@@ -118,7 +118,7 @@ def _n_step_cases(rng):
     for n, stop in ((1, None), (3, None), (5, 2), (5, None), (4, 3), (2, None)):
         terminated = np.arange(n) == (n if stop is None else stop)
         q = rng.normal(size=4)
-        judged = np.where(q == q.max(), -1.0, 1.0) + rng.normal(size=4)  # they disagree
+        judged = np.where(q == q.max(), -1.0, 1.0) + rng.normal(size=4)  # the two networks disagree
         cases.append((rng.normal(size=n) * 5, terminated, 0.9, q, judged * 3))
     return cases
 
@@ -243,7 +243,8 @@ def _law_cases(rng):
     ):  # fmt: skip
         real = rng.integers(1, time, n)
         trained = np.arange(time)[None] < real[:, None]
-        errors = np.where(trained, 1, 3) * rng.normal(size=(n, time))  # worse where not trained
+        # Errors are larger where the network was not trained.
+        errors = np.where(trained, 1, 3) * rng.normal(size=(n, time))
         cases.append((errors, trained, eta, alpha, beta))
     return cases
 

@@ -1,10 +1,11 @@
 """R2D2's repairs of segments, one by one, against DQN on a tape.
 
-A cell is a task, a memory and a strategy: where replayed sequences start from (the zero state, the
-stored one, either with a burn-in) or whole episodes on a tape. Every cell trains on about the same
-number of transitions per gradient step, for as many steps, with its own best learning rate,
-chosen from `RATES` on by the rule of `tuning`, on seeds that are not among the reported ones. It
-records what it took: trained transitions, without padding, and CPU-seconds after compilation.
+A cell is a task, a memory and a strategy: the start of replayed sequences (the zero state or the
+stored one, either with a burn-in), or whole episodes on a tape. Every cell trains on about the same
+number of transitions per gradient step, for the same number of steps. Each has its own best
+learning rate, chosen by the rule of `tuning`, starting from `RATES`, on seeds that are not among
+the reported ones. A cell records its cost: trained transitions, without padding, and CPU-seconds
+after compilation.
 
 Cells with stored states and a burn-in also record ΔQ of the trained agents, for all four starts on
 the same sequences (`mmrl.course.instruments`).
@@ -37,7 +38,7 @@ from mmrl.course.instruments import STARTS, replay_delta_q
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, PreviousAction, PreviousReward
 
-RATES = (1e-3, 3e-3, 1e-2)  # of Adam, the first that are tried
+RATES = (1e-3, 3e-3, 1e-2)  # learning rates of Adam that are tried first
 SEEDS = (0, 1, 2, 3, 4, 5)
 TUNING_SEEDS = (1000, 1001)
 STRATEGIES = {
@@ -47,32 +48,32 @@ STRATEGIES = {
     "burn_in": {"start": "zero"},
     "stored_burn_in": {"start": "stored"},
 }
-"""What each changes of a task's settings; the tape is DQN's."""
+"""The changes of each strategy to a task's settings; "tape" is a strategy of DQN."""
 MEMORIES = ("lru", "lstm")
-SPAN = 2.0  # the best return less the worst
-MEASURED = 256  # sequences per seed whose ΔQ is measured
+SPAN = 2.0  # best return minus the worst
+MEASURED = 256  # sequences per seed on which ΔQ is measured
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """How a task is cut, and how long it is trained, whatever the strategy."""
+    """The cuts of a task's episodes and the length of training, equal for all strategies."""
 
     name: str
-    steps: int  # of an episode
+    steps: int  # steps in an episode
     length: int
     overlap: int
     burn_in: int
-    batch: int  # sequences
+    batch: int  # sequences in a batch
     reward_scale: float = 25.0  # as in the comparison of tapes and segments; a step pays ±0.25
-    level: str = ""  # the environment's name, where it is not that of the task
-    sizes: tuple[tuple[str, int], ...] = ()  # what makes the task of it
+    level: str = ""  # name of the environment if it is not the task's
+    sizes: tuple[tuple[str, int], ...] = ()  # the settings that turn the environment into the task
     capacity: int = 16_320
     gamma: float = 0.5  # γ, as in that comparison
     blocks: int = 16
 
     @property
     def transitions(self) -> int:
-        """Steps of a batch, padding included."""
+        """Steps in a batch, including padding."""
         return self.batch * self.length
 
 
@@ -107,7 +108,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Says it in words; what a finished cell is known by."""
+        """A description in words, which identifies the cell in the results."""
         return f"{self.task}, {self.memory}, {self.strategy.replace('_', ' ')}"
 
     @property
@@ -132,12 +133,12 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """The whole grid, task by task."""
+    """Return all cells, task by task."""
     return [Cell(t, m, s) for t in TASKS for m in MEMORIES for s in STRATEGIES]
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+    """Choose the learning rate of a cell, train its agents, and return their results."""
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
     def tell(trained: Trained) -> Row:
@@ -167,14 +168,14 @@ def train(cell: Cell, config: Any, rates: Sequence[float], seeds: Sequence[int])
 
 
 def _window(config: dqn.Config | r2d2.Config) -> int:
-    """Steps of a batch, of which `fill` says how many are trained on."""
+    """Return the steps in a batch; `fill` is the share of them that is trained on."""
     if isinstance(config, dqn.Config):
         return whole("batch", config.batch)
     return config.batch * config.length
 
 
 def _stale(cell: Cell, state: Any) -> dict[str, Any] | None:
-    """Median ΔQ of each agent's sequences, by start, at the first and the last trained step."""
+    """Return each agent's median ΔQ by start, at the first and the last trained step."""
     if cell.strategy != "stored_burn_in":
         return None
     keys = jax.vmap(jax.random.key)(jnp.arange(len(SEEDS), dtype=jnp.uint32))
@@ -190,7 +191,7 @@ def _stale(cell: Cell, state: Any) -> dict[str, Any] | None:
     return {start: {"first": one, "last": two} for start, one, two in pairs}
 
 
-@functools.lru_cache(4)  # whose programs take memory
+@functools.lru_cache(4)  # few, because compiled programs take memory
 def _fleet(name: str, on_tape: bool) -> Fleet:
     task = TASKS[name]
     sizes: dict[str, Any] = dict(task.sizes)

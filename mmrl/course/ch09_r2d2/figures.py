@@ -21,9 +21,9 @@ def strategies(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Greedy return at the end of training: a column per strategy, a mark per memory, with seeds.
+    """Draw the final greedy return: a column per strategy, a mark per memory, dots for seeds.
 
-    `rows` are those of one task, as `mmrl experiment r2d2` writes them: mark and bar are
+    `rows` must be of one task, as `mmrl experiment r2d2` writes them: mark and bar are
     `interquartile_mean` and `interval_95`, dots are the last evaluation of each seed.
     """
     ax = figure()[1][0] if ax is None else ax
@@ -45,7 +45,7 @@ def strategies(
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line per row: return with its interval, what was trained, and what it cost per seed."""
+    """Return a line per row: return with its interval, trained transitions, and cost per seed."""
     lines = []
     for row in rows:
         low, high = row["interval_95"]
@@ -58,7 +58,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _present(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """The strategies and the memories that there are, in their usual order."""
+    """Return the strategies and the memories that occur, in their usual order."""
     found, memories = ({row[name] for row in rows} for name in ("strategy", "memory"))
     columns = [name for name in STRATEGIES if name in found]
     return columns, sorted(memories, key=lambda name: MARKS.get(name, len(MARKS)))

@@ -1,4 +1,4 @@
-"""The exercises of chapter 09b: stale states."""
+"""Exercises of chapter 09b: stale states."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ def _staleness(replayed, exact):
 def _values_cases(rng):
     cases = []
     for time, actions in ((5, 2), (3, 4), (7, 3)):
-        exact = rng.normal(size=(time, actions)) - 1  # often all of them are negative
+        exact = rng.normal(size=(time, actions)) - 1  # often all values are negative
         cases.append((exact + rng.normal(size=(time, actions)), exact))
     return cases
 

@@ -1,4 +1,4 @@
-"""Figures of stale states: how far their Q values are from those of recomputed ones."""
+"""Figures of stale states: the distance of their Q values from recomputed ones."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,11 +22,11 @@ def replayed(
     least: float = 1e-4,
     ax: Axes | None = None,
 ) -> Axes:
-    """ΔQ = ‖Q(ĥ) - Q(h)‖₂ / |max Q(h)| by strategy, at the first and the last trained step.
+    """Draw ΔQ = ‖Q(ĥ) - Q(h)‖₂ / |max Q(h)| by strategy, at the first and the last trained step.
 
-    `values[strategy]["first"]` and `["last"]` hold one value per seed: bars are medians, written
-    above the dots, which are the seeds. The axis is logarithmic and begins at `least`; of a median
-    below it only the number is shown.
+    `values[strategy]["first"]` and `["last"]` contain one value per seed: bars are medians, written
+    above the dots, which are the seeds. The axis is logarithmic and begins at `least`; a median
+    below it is shown only as a number.
     """
     ax = figure()[1][0] if ax is None else ax
     columns = [name for name in STRATEGIES if name in values]
@@ -50,7 +50,7 @@ def replayed(
 
 
 def measured(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
-    """ΔQ of all `rows` together, for `replayed`: their seeds one after another."""
+    """Pool ΔQ of all `rows` for `replayed`: their seeds one after another."""
     with_states = [row["delta_q"] for row in rows if row.get("delta_q")]
     return {
         name: {

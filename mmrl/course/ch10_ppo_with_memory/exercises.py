@@ -1,4 +1,4 @@
-"""The exercises of chapter 10: PPO with memory."""
+"""Exercises of chapter 10: PPO with memory."""
 
 import numpy as np
 
@@ -13,7 +13,8 @@ def _stopped_cases(rng):
     cases = []
     for n, epsilon in ((1, 0.2), (2, 0.2), (9, 0.1), (40, 0.2), (40, 0.4)):
         ratio, advantage = np.exp(rng.normal(size=n) * 0.6), rng.normal(size=n)
-        ratio[0], advantage[0] = (1.9, -1.0) if n < 9 else (0.4, 1.0)  # far out, yet not stopped
+        # Far outside the clip, but with a gradient.
+        ratio[0], advantage[0] = (1.9, -1.0) if n < 9 else (0.4, 1.0)
         cases.append((ratio, advantage, epsilon))
     return cases
 
@@ -169,7 +170,7 @@ def _sums(rewards, begin, g):
 
 
 def _begun(sums):
-    """The sums R_0, …, R_t that are known at each step t."""
+    """Return the sums R_0, …, R_t that are known at each step t."""
     return [sums[: t + 1] for t in range(len(sums))]
 
 

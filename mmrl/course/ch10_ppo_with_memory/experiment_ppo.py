@@ -1,12 +1,12 @@
-"""PPO with a memory that scans, with one that walks, and with none; and rollouts cut short.
+"""PPO with a memory that scans, with one that loops, and with none; and with shorter rollouts.
 
-A cell is a task, a memory and how rollouts are learned from. All cells of a task see the same
-number of steps and take the same number of gradient steps, each with its own best learning rate,
-chosen from `RATES` on by the rule of `tuning`, on seeds that are not among the reported ones.
-CPU-seconds are counted after compilation, per agent, evaluations included.
+A cell is a task, a memory and a way to learn from rollouts. All cells of a task see the same number
+of steps and take the same number of gradient steps. Each has its own best learning rate, chosen by
+the rule of `tuning`, starting from `RATES`, on seeds that are not among the reported ones.
+CPU-seconds are counted after compilation, per agent, including evaluations.
 
-"carried" is PPO as it should be: a tape is replayed from the state that the actor had at its start.
-"forgotten" replays it from zero, as if every rollout began an episode.
+"carried" is the correct PPO: a tape is replayed from the state that the actor had at its start.
+"forgotten" replays it from zero, as if an episode began with every rollout.
 """
 
 import dataclasses
@@ -33,13 +33,13 @@ from mmrl.course.experiments.grid import (
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation
 
-RATES = (3e-4, 1e-3, 3e-3)  # of Adam, the first that are tried
+RATES = (3e-4, 1e-3, 3e-3)  # learning rates of Adam that are tried first
 SEEDS = (0, 1, 2, 3, 4, 5)
 TUNING_SEEDS = (1000, 1001)
-SPAN = 2.0  # the best return less the worst, where the rate is tuned
+SPAN = 2.0  # best return minus the worst, where the rate is tuned
 MEMORIES = ("lru", "gru", "none")
 STARTS = ("carried", "forgotten")
-BATCH = 2048  # steps of an iteration
+BATCH = 2048  # steps in an iteration
 
 POPGYM = dataclasses.replace(
     plain.PPO,
@@ -51,8 +51,8 @@ POPGYM = dataclasses.replace(
     block=3,
     blocks=12,
 )
-# Of purejaxrl/ppo.py. Its value loss has a half, and a clip, which we leave out; it normalizes
-# advantages per minibatch, we per iteration; it takes a truncation for an end, we bootstrap.
+# From purejaxrl/ppo.py. Its value loss has a factor ½ and a clip, which we omit; it normalizes
+# advantages per minibatch, we per iteration; at a truncation it terminates, we bootstrap.
 CART_POLE = dataclasses.replace(
     plain.PPO,
     environments=4,
@@ -76,12 +76,12 @@ class Cell:
 
     task: str
     memory: str
-    rollout: int = 64  # T, steps; not of the cart pole
+    rollout: int = 64  # T, steps; not used for the cart pole
     start: str = "carried"
 
     @property
     def name(self) -> str:
-        """Says it in words; what a finished cell is known by."""
+        """A description in words, which identifies the cell in the results."""
         return f"{self.task}, {self.memory}, {self.config.rollout} steps {self.start}"
 
     @property
@@ -93,7 +93,7 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """The whole grid, the most telling cells first."""
+    """Return all cells, most informative first."""
     lag, first = "RepeatPreviousPaper", "RepeatFirstEasy"
     return [
         *(Cell(lag, memory) for memory in MEMORIES),
@@ -104,7 +104,7 @@ def cells() -> list[Cell]:
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+    """Choose the learning rate of a cell, train its agents, and return their results."""
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
     def tell(trained: Trained) -> Row:
@@ -123,7 +123,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     going = functools.partial(train, cell, config)
     if cell.task != POLE:
         return tuning.tuned(going, tell, RATES, TUNING_SEEDS, SEEDS, span=SPAN, row=row)
-    rate = config.learning_rate  # PureJaxRL's
+    rate = config.learning_rate  # the rate of PureJaxRL
     about = {"learning_rate": rate, "tuning": {}, "tuning_seeds": [], "seeds": list(SEEDS)}
     return {**about, **tell(going([rate] * len(SEEDS), SEEDS))}
 
@@ -133,7 +133,7 @@ def train(cell: Cell, config: ppo.Config, rates: Sequence[float], seeds: Sequenc
     return _fleet(cell.task, cell.start).train(config, {"learning_rate": rates}, seeds)
 
 
-@functools.lru_cache(4)  # whose programs take memory
+@functools.lru_cache(4)  # few, because compiled programs take memory
 def _fleet(task: str, start: str) -> Fleet:
     env, params = make(task if task == POLE else f"popgym-{task}-v0")
     if task != POLE:
@@ -144,7 +144,7 @@ def _fleet(task: str, start: str) -> Fleet:
 def forgetful(
     config: ppo.Config, state: ppo.State, rollout: ppo.Rollout, key: PRNGKeyArray, measure: ppo.Flag
 ) -> tuple[ppo.State, Any]:
-    """`ppo.learn`, but learning starts every rollout from the zero state, unlike acting."""
+    """Run `ppo.learn` with every rollout started from the zero state, unlike acting."""
     fresh = jax.vmap(lambda _: state.net.init())(jnp.arange(config.environments))
     return ppo.learn(config, state, rollout._replace(state=fresh), key, measure)
 

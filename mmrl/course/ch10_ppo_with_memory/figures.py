@@ -18,10 +18,10 @@ def curves(
     best: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Learning curves of rows that were evaluated after the same numbers of steps.
+    """Draw learning curves of rows that were evaluated after the same numbers of steps.
 
-    `rows` are those of one task, as `mmrl experiment ppo` writes them; `label` names each. Raises
-    `ValueError` if two have one name, or other steps.
+    `rows` must be of one task, as `mmrl experiment ppo` writes them; `label` names each. Raises
+    `ValueError` if two rows have the same name, or if their steps differ.
     """
     returns = {label(row): np.asarray(row["returns"], float) for row in rows}
     steps = {tuple(row["env_steps"]) for row in rows}
@@ -35,7 +35,7 @@ def curves(
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line per row: the last return with its interval, the rate chosen, steps and cost."""
+    """Return a line per row: last return with its interval, learning rate, steps and cost."""
     lines = []
     for row in rows:
         (low, high), steps = row["interval_95"], row["env_steps"][-1]

@@ -1,4 +1,4 @@
-"""The exercises of chapter 11: three policies."""
+"""Exercises of chapter 11: three policies."""
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def _clipped(log_prob, anchor, behavior, advantages, epsilon):
 
 
 def _choose(log_prob, behavior, recent, advantages, epsilon, proximal):
-    """(π, π_p, μ, A, ε) of the three choices."""
+    """Return (π, π_p, μ, A, ε) for the three choices."""
     anchor = behavior if proximal == "behavior" else recent
     acted = recent if proximal == "recent" else behavior
     return log_prob, anchor, acted, advantages, epsilon
@@ -135,7 +135,7 @@ def _objective_cases(rng):
             recent = behavior + 0.5 * rng.normal(size=n)
             log_prob = recent + 0.3 * rng.normal(size=n)
             advantages = rng.normal(size=n)
-            # Stopped by who acted, not by the recent policy.
+            # The behavior policy stops this step, and the recent policy does not.
             recent[0], log_prob[0], advantages[0] = behavior[0] + 0.5, behavior[0] + 0.6, 1.0
             cases.append((log_prob, behavior, recent, advantages, epsilon, proximal))
     return cases

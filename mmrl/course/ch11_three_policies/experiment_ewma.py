@@ -1,16 +1,16 @@
 """An average as proximal policy against none: PPO and PPG.  Hilton et al. 2022, Figures 4 and 18.
 
-A cell is a task and one of four algorithms, of equal sizes: all see the same steps, with the same
-learning rates tried first, and one chosen by the rule of `tuning`, by area, on seeds that are not
-among the reported ones. The average's
-center of mass is not tuned: it is the paper's, as many gradient steps as an epoch has minibatches.
-PPG's auxiliary phases learn at the rate of its policy phases.
+A cell is a task and one of four algorithms of equal sizes. All see the same number of steps, and
+start the choice of a learning rate from the same values; the rule of `tuning` chooses it by area,
+on seeds that are not among the reported ones. The average's center of mass is not tuned: as in the
+paper, it is the number of minibatches in an epoch, in gradient steps. PPG's auxiliary phases use
+the learning rate of its policy phases.
 
-What is measured is the area under the curve of normalized returns, that is their mean over all
-evaluations, and the last quarter of the evaluations. A comparison tests both over all tasks at
-once, each a stratum, as the paper's Appendix E does.
+Cells record the area under the curve of normalized returns, which is their mean over all
+evaluations, and the mean of the last quarter of the evaluations. A comparison tests both over all
+tasks at once, each task a stratum, as in Appendix E of the paper.
 
-A surface is of PPO with an average and a KL penalty at many centers of mass and penalty weights:
+A surface shows PPO with an average and a KL penalty at many centers of mass and penalty weights:
 Appendix G predicts that half the center needs twice the weight.
 """
 
@@ -34,14 +34,14 @@ from mmrl.runs import interval
 from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.results import RESAMPLES, interquartile_mean
 
-RATES = (5e-4, 1e-3, 2e-3, 4e-3)  # of Adam, the first that are tried
+RATES = (5e-4, 1e-3, 2e-3, 4e-3)  # learning rates of Adam that are tried first
 ALL_RATES = (1.25e-4, 2.5e-4, *RATES, 8e-3, 1.6e-2)
 TUNING_SEEDS = (1000, 1001)
-SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)  # as many agents as are tuned: one program
+SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)  # the number of agents in tuning, so that both share one program
 
-CENTERS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # of mass, gradient steps
-WEIGHTS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # β, of the KL penalty
-GRID_RATE = 4e-3  # so high that what holds a step back matters
+CENTERS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # centers of mass, gradient steps
+WEIGHTS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # β, weights of the KL penalty
+GRID_RATE = 4e-3  # high, so that limits on a step have an effect
 GRID_SEEDS = (0, 1, 2)
 
 SIZES: dict[str, Any] = {
@@ -54,8 +54,8 @@ SIZES: dict[str, Any] = {
     "block": 8,
     "blocks": 16,
 }
-LONGER = {"Breakout": 2}  # times as many iterations
-# Minibatches of PPG's auxiliary phase are half of those of its policy phase, as the paper's are.
+LONGER = {"Breakout": 2}  # factor on the number of iterations
+# As in the paper, PPG's auxiliary minibatches have half the size of its policy minibatches.
 CONFIGS: dict[str, ppo.Config] = {
     "PPO": dataclasses.replace(plain.PPO, **SIZES, epochs=PAPER.epochs),
     "PPG": dataclasses.replace(plain.PPG, **SIZES, policy_iterations=8, auxiliary_minibatches=64),
@@ -71,7 +71,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Says it in words; what a finished cell is known by."""
+        """A description in words, which identifies the cell in the results."""
         return f"{self.task}, {self.algorithm}"
 
     @property
@@ -89,7 +89,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """An algorithm with the average against itself without, on all tasks."""
+    """An algorithm with the average compared with the same one without, on all tasks."""
 
     base: str
 
@@ -115,7 +115,7 @@ class Surface:
 
 
 def cells() -> list[Any]:
-    """All of them, task by task, then what compares them."""
+    """Return all cells, task by task, and then the comparisons."""
     return [
         cell
         for base in CONFIGS
@@ -124,7 +124,7 @@ def cells() -> list[Any]:
 
 
 def measure_any(together: Sequence[Any], found: Rows, quick: bool) -> list[Row]:
-    """Measure one of `cells`, whichever kind it is."""
+    """Measure one of `cells`, of any kind."""
     (cell,) = together
     if isinstance(cell, Surface):
         return [measure_surface(cell, quick)]
@@ -134,7 +134,7 @@ def measure_any(together: Sequence[Any], found: Rows, quick: bool) -> list[Row]:
 
 
 def outdated(row: Row, found: Rows) -> bool:
-    """Whether a rate was chosen by an earlier rule, or what is compared was measured anew."""
+    """Return True if a rate was chosen by an earlier rule, or if compared rows are newer."""
     if "z" not in row:
         return tuning.outdated(row)
     again = compare(Comparison(row["cell"].split("-")[0]), found, row["quick"])
@@ -142,7 +142,7 @@ def outdated(row: Row, found: Rows) -> bool:
 
 
 def say(row: Row) -> str:
-    """A row in a few words."""
+    """Summarize a row in a few words."""
     if "z" in row:
         found = zip(row["tasks"], row["area_difference"], strict=True)
         return f"z {row['z']['area']:+.2f}; " + ", ".join(f"{t} {d:+.3f}" for t, d in found)
@@ -152,7 +152,7 @@ def say(row: Row) -> str:
 
 
 def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
-    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+    """Choose the learning rate of a cell, train its agents, and return their results."""
     task, agent, config = TASKS[cell.task], cell.base.lower(), cell.config
     if quick:
         config = dataclasses.replace(config, **QUICK)
@@ -173,7 +173,7 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
             "algorithm": cell.algorithm,
             "worst": task.worst,
             "best": task.best,
-            "interquartile_mean": middle,  # of areas
+            "interquartile_mean": middle,  # interquartile mean of the areas
             "interval_95": ends,
             "areas": rounded(areas),
             "finals": rounded(task.finals(trained.returns)),
@@ -192,7 +192,7 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
 
 
 def _diagnostics(found: Any) -> dict[str, list[float]]:
-    """Means over the agents, at every evaluation."""
+    """Return means over the agents at every evaluation."""
     found = found.policy if isinstance(found, ppg.Diagnostics) else found
     named = {**found.steps._asdict(), "explained": found.explained}
     names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
@@ -224,7 +224,7 @@ def measure_surface(cell: Surface, quick: bool = False) -> dict[str, Any]:
         "seeds": list(GRID_SEEDS),
         "worst": task.worst,
         "best": task.best,
-        "means": rounded(areas.mean(axis=-1)),  # of areas, [weight, center]
+        "means": rounded(areas.mean(axis=-1)),  # mean areas, [weight, center]
         "areas": rounded(areas),  # [weight, center, seed]
         "finals": rounded(task.finals(returns)),
         "cpu_seconds": [run.cpu_seconds[-1] for run in runs],  # per agent, [weight]
@@ -234,7 +234,7 @@ def measure_surface(cell: Surface, quick: bool = False) -> dict[str, Any]:
 
 
 def compare(cell: Comparison, found: Rows, quick: bool = False) -> Row:
-    """The effect of the average: per task with an interval, and a test over all tasks."""
+    """Return the effect of the average: per task with an interval, and a test over all tasks."""
     pairs = [
         (found[Cell(task, f"{cell.base}-EWMA").name], found[Cell(task, cell.base).name])
         for task in TASKS
@@ -254,7 +254,7 @@ def compare(cell: Comparison, found: Rows, quick: bool = False) -> Row:
 def difference(
     ours: Float[np.ndarray, " seed"], theirs: Float[np.ndarray, " seed"]
 ) -> tuple[float, float, float]:
-    """(difference of interquartile means, low, high): a 95 % percentile bootstrap interval."""
+    """Return (difference of interquartile means, low, high), a 95 % percentile bootstrap."""
     draw = np.random.default_rng(0).integers
     drawn = [interquartile_mean(x[draw(x.size, size=(RESAMPLES, x.size))]) for x in (ours, theirs)]
     low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5))
@@ -263,7 +263,7 @@ def difference(
 
 
 def after(cell: Any) -> list[str]:
-    """The cells that a comparison is of."""
+    """Return the cells that a comparison reads."""
     if not isinstance(cell, Comparison):
         return []
     return [Cell(task, cell.base + end).name for task in TASKS for end in ("", "-EWMA")]

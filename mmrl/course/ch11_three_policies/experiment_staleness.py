@@ -1,20 +1,21 @@
 """Learning from old rollouts: PPO with three proximal policies.  Hilton et al. 2022, Figure 1.
 
 A cell is a task, a proximal policy and a staleness S: every rollout waits for S iterations before
-it is learned from. "behavior" limits the step from who acted; "decoupled" from θ as the iteration
-begins; "recent" too, but also weighs actions as if that θ had acted, which is biased. Without
-staleness the three are one, PPO. Every cell has agents at all rates that it tries, so that the
-methods can be compared at one learning rate, that of the cell without staleness, and each at its
-own best one; rates are chosen by the rule of `tuning`, by area, on seeds that are not among the
-reported ones.
+it is learned from. "behavior" limits the step from the behavior policy, and "decoupled" from θ at
+the start of the iteration. "recent" does the same, but also weighs actions as if that θ had acted,
+which is biased. Without staleness the three are equal to PPO. Every cell trains agents at all rates
+that it tries, so that the methods can be compared at one learning rate, chosen by the cell without
+staleness, and each at its own best rate. Rates are chosen by the rule of `tuning`, by area, on
+seeds that are not among the reported ones.
 
-The S iterations in which nothing has waited long enough are played but not learned from; their
-steps count, unlike in the paper's code. What is measured is the area under the curve of normalized
-returns, that is their mean over all evaluations, and the last quarter of the evaluations.
+In the first S iterations no rollout has waited long enough, so they are played but not learned
+from; their steps count, unlike in the paper's code. Cells record the area under the curve of
+normalized returns, which is their mean over all evaluations, and the mean of the last quarter of
+the evaluations.
 
 Diagnostics are means over gradient steps and seeds. Both divergences are estimated from the actions
-that were taken. That of "recent" to behavior is 0 when an iteration begins, since it takes θ for
-who acted.
+that were taken. The divergence of "recent" to behavior is 0 at the start of an iteration, because
+"recent" substitutes θ for the behavior policy.
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ from mmrl.course.experiments.fleet import QUICK, Trained, env_steps
 from mmrl.course.experiments.grid import Grid, Row, Rows, rounded, settings
 from mmrl.runs import interval, provenance
 
-RATES = (2.5e-4, 1e-3, 4e-3)  # of Adam, the first that are tried
+RATES = (2.5e-4, 1e-3, 4e-3)  # learning rates of Adam that are tried first
 ALL_RATES = (6.25e-5, *RATES, 1.6e-2, 6.4e-2)
 SEEDS = (0, 1, 2, 3, 4)
 TUNING_SEEDS = (1000, 1001)
@@ -49,7 +50,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Says it in words; what a finished cell is known by."""
+        """A description in words, which identifies the cell in the results."""
         return f"{self.task}, {self.proximal}, staleness {self.staleness}"
 
     @property
@@ -60,10 +61,10 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """The whole grid, the most telling cells first."""
+    """Return all cells, most informative first."""
     stale = {task: [Cell(task, p, s) for s in STALENESS for p in PROXIMAL] for task in TASKS}
     first, *rest = TASKS
-    some, all_ = 2 * len(PROXIMAL), 3 * len(PROXIMAL)  # the smaller stalenesses; all but 1
+    some, all_ = 2 * len(PROXIMAL), 3 * len(PROXIMAL)  # cells with small staleness; all except 1
     return [
         *(Cell(first), *stale[first][:all_]),
         *(cell for task in rest for cell in (Cell(task), *stale[task][:some])),
@@ -73,23 +74,23 @@ def cells() -> list[Cell]:
 
 
 def measure_all(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
-    """Measure a cell, trained also at the learning rate of its task without staleness."""
+    """Measure a cell, including agents at the learning rate of its task without staleness."""
     return [measure(c, quick, found.get(c.name), _shared(c.task, found)) for c in together]
 
 
 def _shared(task: str, found: Rows) -> list[float]:
-    """The learning rate at which all cells of a task are compared; none yet, or one."""
+    """Return the learning rate of a task's comparison in a list, which is empty if unknown."""
     fresh = found.get(Cell(task).name)
     return [fresh["learning_rate"]] if fresh else []
 
 
 def outdated(row: Row, found: Rows) -> bool:
-    """Whether a row is by an earlier rule, or lacks the rate at which its task is compared."""
+    """Return True if a row is by an earlier rule, or lacks the rate of its task's comparison."""
     return tuning.outdated(row) or not set(_shared(row["task"], found)) <= set(row["rates"])
 
 
 def say(row: Row) -> str:
-    """A row in a few words: its areas at each rate."""
+    """Summarize a row: its areas at each rate."""
     found = zip(row["rates"], row["interquartile_mean"], row["interval_95"], strict=True)
     return "; ".join(f"{m:.2f} [{low:.2f}, {high:.2f}] at {r:g}" for r, m, (low, high) in found)
 
@@ -100,9 +101,9 @@ def measure(
     old: Row | None = None,
     shared: Sequence[float] = (),
 ) -> Row:
-    """Train a cell's agents at every rate, `shared` ones too, and say what they reached.
+    """Train a cell's agents at every rate, including `shared` ones, and return their results.
 
-    The agents of an `old` row of it are not trained again.
+    The agents of an `old` row are not trained again.
     """
     task = TASKS[cell.task]
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
@@ -112,7 +113,7 @@ def measure(
     def train(trying: list[tuning.Setting]) -> np.ndarray:
         curves = []
         for rate in (one["learning_rate"] for one in trying):
-            # One rate at a time: a ring of rollouts takes memory.
+            # Train one rate at a time, because a ring of rollouts takes memory.
             run = fleet.train(config, {"learning_rate": [rate] * len(seeds)}, seeds)
             told[rate] = _tell(task, config, run)
             curves.append(task.normalized(run.returns[:some]))
@@ -137,7 +138,7 @@ def measure(
         "worst": task.worst,
         "best": task.best,
         "env_steps": env_steps(config),
-        # Of them; played but not learned from.
+        # Steps that were played but not learned from; they are included above.
         "filling_steps": config.rollout * config.environments * cell.staleness,
         "settings": settings(config),
         "quick": quick,
@@ -145,7 +146,7 @@ def measure(
     names = told[rates[0]]
     return {
         **(old or about),
-        **tuning.record(chosen),  # its own best
+        **tuning.record(chosen),  # the cell's own best rate
         **({"tuned": provenance()} if old else {}),
         "rates": rates,
         **{name: [told[rate][name] for rate in rates] for name in names if name != "diagnostics"},
@@ -157,12 +158,12 @@ def measure(
 
 
 def _tell(task: Task, config: ppo.Config, run: Trained) -> dict[str, Any]:
-    """Results of the agents of the reported seeds at a rate."""
+    """Return the results of the reported seeds at one rate."""
     returns = run.returns[len(TUNING_SEEDS) :]
     areas = task.areas(returns)
     middle, *ends = interval(areas)
     return {
-        "interquartile_mean": middle,  # of areas
+        "interquartile_mean": middle,  # interquartile mean of the areas
         "interval_95": ends,
         "areas": rounded(areas),  # [seed]
         "finals": rounded(task.finals(returns)),
@@ -173,7 +174,7 @@ def _tell(task: Task, config: ppo.Config, run: Trained) -> dict[str, Any]:
 
 
 def _told(row: dict[str, Any]) -> dict[float, dict[str, Any]]:
-    """Results in a row of the agents at each of its rates, as `_tell` gives them."""
+    """Return the results in a row by learning rate, in the form of `_tell`."""
     names = ("interquartile_mean", "interval_95", "areas", "finals", "returns", "cpu_seconds")
     return {
         rate: {
@@ -185,7 +186,7 @@ def _told(row: dict[str, Any]) -> dict[float, dict[str, Any]]:
 
 
 def _diagnostics(config: ppo.Config, found: ppo.Diagnostics) -> dict[str, list[float]]:
-    """Means over the reported seeds; none of blocks in which nothing had waited long enough."""
+    """Return means over the reported seeds, without blocks in which no rollout was old enough."""
     named = {**found.steps._asdict(), "explained": found.explained}
     names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
     filling = -(-config.staleness // config.block)  # blocks

@@ -19,12 +19,12 @@ def aging(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Area under the learning curve against staleness: a line per proximal policy, dots are seeds.
+    """Draw the area under the learning curve against staleness: a line per proximal policy.
 
-    `rows` are those of one task, as `mmrl experiment staleness` writes them. `rate` is the learning
-    rate shown; without one, each row's own best. Interquartile means with 95 % intervals; without
-    staleness all policies are one, and every line begins there. Raises `ValueError` for rows of
-    several tasks, or without one at staleness 0.
+    `rows` must be of one task, as `mmrl experiment staleness` writes them. `rate` is the learning
+    rate shown; by default, each row's own best. Lines are interquartile means with 95 % intervals,
+    dots are seeds; without staleness all policies are equal, so every line begins at the same
+    point. Raises `ValueError` for rows of several tasks, or without a row at staleness 0.
     """
     tasks, fresh = {row["task"] for row in rows}, [row for row in rows if row["staleness"] == 0]
     if len(tasks) != 1 or len(fresh) != 1:
@@ -51,7 +51,7 @@ def aging(
 
 
 def _at(row: Mapping[str, Any], rate: float | None) -> tuple[float, Sequence[float], Any]:
-    """(middle, interval, seeds) of a row at a learning rate."""
+    """Return (middle, interval, seeds) of a row at a learning rate."""
     k = row["rates"].index(row["learning_rate"] if rate is None else rate)
     return row["interquartile_mean"][k], row["interval_95"][k], row["areas"][k]
 
@@ -65,10 +65,11 @@ def _line(ax: Axes, x: Sequence[float], points: Sequence[Any], style: Any, label
 
 
 def gains(rows: Sequence[Mapping[str, Any]], *, title: str = "", ax: Axes | None = None) -> Axes:
-    """The gain by the average in area under the learning curve, per task, with 95 % intervals.
+    """Draw the gain from the average in area under the learning curve, per task, with intervals.
 
-    `rows` are the comparisons that `mmrl experiment ewma` writes, each an algorithm with the
-    average against itself without, and a test over all tasks, whose p is in the legend.
+    `rows` are the comparisons that `mmrl experiment ewma` writes, each of an algorithm with and
+    without the average, with a test over all tasks, whose p is in the legend. Intervals are at 95
+    %.
     """
     ax = figure()[1][0] if ax is None else ax
     tasks = list(dict.fromkeys(task for row in rows for task in row["tasks"]))
@@ -95,10 +96,10 @@ def bands(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """A number for each KL weight β (upward) and center of mass (to the right), dark if it is high.
+    """Draw a number for each KL weight β (upward) and center of mass (to the right), dark if high.
 
-    If both are powers of one number, β · COM is constant from the upper left to the lower right:
-    what depends on it alone shows as diagonal bands.
+    If both are powers of one number, β · COM is constant from the upper left to the lower right, so
+    a quantity that depends only on this product shows diagonal bands.
     """
     ax = figure()[1][0] if ax is None else ax
     ax.imshow(values, origin="lower", aspect="auto", cmap="cividis_r")

@@ -1,4 +1,4 @@
-"""Tasks of the experiments on proximal policies, their settings, and how returns are normalized."""
+"""Tasks of the experiments on proximal policies, with their settings and normalized returns."""
 
 import dataclasses
 import functools
@@ -23,12 +23,12 @@ PAPER = dataclasses.replace(
     block=12,
     blocks=20,
 )
-"""The settings of Hilton et al. 2022, but for sizes and the discount."""
+"""The settings of Hilton et al. 2022, except for sizes and the discount."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """An environment and what it asks of an agent."""
+    """An environment and the settings that it requires."""
 
     name: str
     env_id: str
@@ -40,20 +40,20 @@ class Task:
     blocks: int = PAPER.blocks  # evaluations of PPO from old rollouts
 
     def fit(self, config: Any) -> Any:
-        """The config for this task."""
+        """Return the config for this task."""
         sizes = {"memory": self.memory, "memory_sizes": self.memory_sizes}
         return dataclasses.replace(config, **sizes, gamma=self.gamma)
 
     def normalized(self, returns: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
-        """0 for a random policy's; an agent whose loss diverged counts as that."""
+        """Scale returns so that a random policy has 0; a diverged agent also counts as 0."""
         return (np.nan_to_num(returns, nan=self.worst) - self.worst) / (self.best - self.worst)
 
     def areas(self, returns: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*any"]:
-        """Mean normalized return over training."""
+        """Compute the mean normalized return over training."""
         return self.normalized(returns).mean(axis=-1)
 
     def finals(self, returns: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*any"]:
-        """Mean normalized return of the last quarter of the evaluations."""
+        """Compute the mean normalized return of the last quarter of the evaluations."""
         return self.areas(returns[..., -max(returns.shape[-1] // 4, 1) :])
 
 
@@ -76,9 +76,9 @@ TASKS = {
 }
 
 
-@functools.lru_cache(4)  # whose programs take memory
+@functools.lru_cache(4)  # few, because compiled programs take memory
 def agents(name: str, task: str) -> Fleet:
-    """Agents of this name that train side by side on a task."""
+    """Return a fleet that trains agents of this name on a task."""
     found = TASKS[task]
     env, params, *_ = program("ppo", found.env_id, () if found.memory == "none" else ppo.OBSERVES)
     return Fleet(find(name), env, params)

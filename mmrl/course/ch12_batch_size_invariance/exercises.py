@@ -1,4 +1,4 @@
-"""The exercises of chapter 12: batch size-invariance."""
+"""Exercises of chapter 12: batch size-invariance."""
 
 import numpy as np
 
@@ -18,12 +18,12 @@ def _adjusted(c, step_size, beta_prox):
 
 
 def _other_step(step):
-    """The right answer with another step size."""
+    """Return the right answer with another step size."""
     return lambda c, step_size, beta: (step(c, step_size), _adjusted(c, step_size, beta)[1])
 
 
 def _other_decay(decay):
-    """The right answer with another β_prox."""
+    """Return the right answer with another β_prox."""
     return lambda c, step_size, beta: (step_size / np.sqrt(c), decay(c, beta))
 
 
@@ -78,14 +78,14 @@ adjusted = Exercise(
 
 
 def _factor(c, small, large, n_small, n):
-    """α'/α by Eq. 12.3, from two mean squares of the gradient."""
+    """Compute α'/α by Eq. 12.3, from two mean squares of the gradient."""
     trace = (small - large) / (1 / n_small - 1 / n)
     noise = trace / n / (large - trace / n)
     return np.sqrt((1 + c * noise) / (1 + noise)) / c
 
 
 def _measured(rng, c, ratio):
-    """A case in which B/n is `ratio`."""
+    """Return a case in which B/n is `ratio`."""
     n, n_small, signal = 64, int(rng.choice([4, 8, 16])), rng.uniform(0.1, 3)
     trace = ratio * n * signal
     return c, signal + trace / n_small, signal + trace / n, n_small, n

@@ -1,16 +1,16 @@
 """Batch size-invariance in miniature: is learning the same when batches are c times smaller?
 
 Hilton et al. 2022, Figures 2, 3 and 5 and Table 5. A cell is a task, an agent, a condition and c:
-PPO-EWMA or PPG-EWMA with c times fewer environments, and with everything adjusted that `rescale`
-adjusts, all but one thing, or one thing in another way. The learning rate is chosen for c = 1 with
-every adjustment, on tuning seeds that are not among the reported ones, and nothing is tuned for any
-other cell. With c = 1 the conditions are one and the same, except that without an average.
+PPO-EWMA or PPG-EWMA with c times fewer environments, and with all adjustments of `rescale`, all but
+one, or one in another way. The learning rate is chosen for c = 1 with every adjustment, on tuning
+seeds that are not among the reported ones, and no other cell is tuned. With c = 1 all conditions
+are equal, except the one without an average.
 
-A curve is the mean return of the episodes that ended in each block of training, as in the paper:
-those of the policy that learns, hundreds at a time. Returns are normalized as there: 0 is a random
-policy's, 1 the best possible, or where that is not known, a round number a little above what the
-agent with c = 1 reached on tuning seeds. The area under a curve is its mean, the final return that
-of its last quarter.
+A curve is the mean return of the training episodes that ended in each block, hundreds at a time, as
+in the paper. Returns are normalized as in the paper: 0 is the return of a random policy and 1 the
+best possible return, or, where that is unknown, a round number slightly above the return of the
+agent with c = 1 on tuning seeds. The area under a curve is its mean, and the final return is the
+mean of its last quarter.
 """
 
 import dataclasses
@@ -50,19 +50,19 @@ CONDITIONS: dict[str, dict[str, bool]] = {
     LINEAR: {"adam": False},
     "betas too": {"betas": True},
 }
-"""What each tells `rescale`. The second to the fifth are the paper's ablations (a) to (d)."""
+"""The arguments of `rescale`. The second to the fifth are the paper's ablations (a) to (d)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task, the settings that both agents have in common, and the meaning of returns."""
+    """A task, the settings that both agents share, and the scale of returns."""
 
     env: str
     worst: float  # return of a random policy
     best: float
-    rates: tuple[float, ...]  # of Adam, with c = 1, the first that are tried
+    rates: tuple[float, ...]  # learning rates of Adam with c = 1 that are tried first
     settings: dict[str, Any]
-    seeds: tuple[int, ...] = SEEDS  # the reported ones
+    seeds: tuple[int, ...] = SEEDS  # reported seeds
 
 
 BASE: dict[str, Any] = {
@@ -73,8 +73,8 @@ BASE: dict[str, Any] = {
     "rollout": 8,
     "minibatches": 8,
     "epochs": 1,
-    "prox_center": 8.0,  # as many as minibatches, as in the paper
-    "beta2": 0.99,  # of 1024 gradient steps, about as it is 0.999 of the paper's 12 000
+    "prox_center": 8.0,  # the number of minibatches, as in the paper
+    "beta2": 0.99,  # for 1024 gradient steps, in place of 0.999 for the paper's 12 000
     "block": 8,
     "blocks": 16,
 }
@@ -86,7 +86,7 @@ PHASES: dict[str, Any] = {
 }
 TASKS = {
     "Catch": Task("Catch-bsuite", -0.6, 1.0, (5e-4, 1e-3, 2e-3), BASE),
-    # With the paper's β₂ and twice as long. Designed after the other was measured: fresh seeds.
+    # Uses the paper's β₂ and twice the steps. Planned after the other task's results: new seeds.
     "CatchLong": Task(
         "Catch-bsuite",
         -0.6,
@@ -119,7 +119,7 @@ TASKS = {
     ),
 }
 QUICK: dict[str, Any] = {"blocks": 2, "width": 8, "rollout": 8}
-NOISE_AT = (0.125, 0.5, 1.0)  # of a run: when the gradient noise scale is measured
+NOISE_AT = (0.125, 0.5, 1.0)  # points of a run at which the gradient noise scale is measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,21 +133,21 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Says it in words; what a finished cell is known by."""
+        """A description in words, which identifies the cell in the results."""
         return f"{self.task}, {self.agent}, {self.condition}, c = {self.c}"
 
     @property
     def program(self) -> tuple[str, str, int, bool]:
-        """Cells for which this is equal train side by side."""
+        """A key that is equal for cells that train in one program."""
         return self.task, self.agent, self.c, self.condition == NO_AVERAGE
 
     @property
     def base(self) -> "Cell":
-        """The one that is tuned for this one."""
+        """The cell whose learning rate this cell uses."""
         return Cell(self.task, self.agent, EVERY, 1)
 
     def config(self, rate: float, quick: bool = False) -> ppo.Config:
-        """The settings, given the base's learning rate."""
+        """Return the settings, with the base's learning rate."""
         settings = {**TASKS[self.task].settings, **(QUICK if quick else {}), "learning_rate": rate}
         if self.condition == NO_AVERAGE:
             settings["proximal"] = "behavior"
@@ -173,7 +173,7 @@ PAIRS = (
 
 
 def cells() -> list[Cell]:
-    """The whole grid, task by task, the base and the smallest batches first."""
+    """Return all cells, task by task, starting with the base and the smallest batches."""
     return [
         Cell(task, agent, condition, c)
         for task, agent in PAIRS
@@ -185,20 +185,20 @@ def cells() -> list[Cell]:
 
 
 def say(row: Row) -> str:
-    """A row in a few words: the area under the curve, and its end."""
+    """Summarize a row: the area under the curve, and its end."""
     area, final = stratified.area(row).mean(), stratified.final(row).mean()
     return f"area {area:.3f}, final {final:.3f}, {row['cpu_seconds']} s of CPU per agent"
 
 
 def spreads(rows: Sequence[Row]) -> Iterator[str]:
-    """How much areas differ over batch sizes, for every task, agent and condition."""
+    """Yield the range of areas over batch sizes, for every task, agent and condition."""
     for agent, condition in dict.fromkeys((row["agent"], row["condition"]) for row in rows):
         for task, some in stratified.select(rows, agent, condition).items():
             yield f"{task}, {agent}, {condition}: spread of areas {stratified.spread(some):.3f}"
 
 
 def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
-    """Train the agents of cells that share a program, and say what they reached."""
+    """Train the agents of cells that share a program, and return their results."""
     base = together[0].base
     known = found.get(base.name)
     about = {"learning_rate": known["learning_rate"]} if known else tune(base, quick)
@@ -240,7 +240,7 @@ def _table(values: Float[np.ndarray, "eval seed"]) -> list[list[float]]:
 
 
 def tune(base: Cell, quick: bool) -> dict[str, Any]:
-    """The learning rate of the base, and how it was chosen."""
+    """Choose the learning rate of the base; also return how it was chosen."""
 
     def returns(rates: Sequence[float], seeds: Sequence[int]) -> np.ndarray:
         configs = [base.config(rate, quick) for rate in rates]
@@ -257,7 +257,7 @@ def train(
 ) -> tuple[Block, list[dict[str, Any]], float]:
     """Train an agent per config and seed: blocks [eval, lane], gradient noise scale, CPU-seconds.
 
-    Configs must agree in all that shapes the program.
+    Configs must agree in all settings that shape the program.
     """
     configs, seeds = zip(*lanes, strict=True)
     init, block, measure_noise = _compiled(cell.task, cell.agent)
@@ -277,9 +277,9 @@ def train(
     return jax.tree.map(lambda *x: np.stack(x), *done), scales, seconds
 
 
-@functools.lru_cache(4)  # whose programs take memory
+@functools.lru_cache(4)  # few, because compiled programs take memory
 def _compiled(task: str, agent: str):
-    """`init`, `block` and `noise` of many agents that differ in config and key."""
+    """Compile `init`, `block` and `noise` for many agents that differ in config and key."""
     env, params = make(TASKS[task].env)
     if TASKS[task].settings["memory"] != "none":
         env = BeginFlag(FlattenObservation(env))
@@ -308,7 +308,7 @@ GRID = Grid(
     measure,
     say,
     program=lambda cell: cell.program,
-    after=lambda cell: [cell.base.name],  # its learning rate
+    after=lambda cell: [cell.base.name],  # this row has the learning rate
     close=spreads,
     about="PPO-EWMA and PPG-EWMA with batches up to 64 times smaller, and ablations.",
     decides="whether smaller batches learn alike",

@@ -1,4 +1,4 @@
-"""Learning curves by the size of the batch."""
+"""Figures of learning curves by batch size."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +19,9 @@ def curves(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Normalized returns by environment steps, one curve per c; `by_factor` holds a row of each.
+    """Draw normalized returns by environment steps, one curve per c; `by_factor` maps c to a row.
 
-    Raises `ValueError` if they were not evaluated after the same numbers of steps.
+    Raises `ValueError` if the rows were not evaluated after the same numbers of steps.
     """
     steps = {tuple(row["env_steps"]) for row in by_factor.values()}
     if len(steps) != 1:

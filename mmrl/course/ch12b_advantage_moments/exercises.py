@@ -1,4 +1,4 @@
-"""The exercises of chapter 12b: advantage moments and phases."""
+"""Exercises of chapter 12b: advantage moments and phases."""
 
 import numpy as np
 
@@ -66,7 +66,7 @@ table = Exercise(
 
 
 def _weighted(batches, decay):
-    """Mean and deviation with weights decay^age, by batch."""
+    """Compute mean and deviation with weights decay^age, by batch."""
     ages = range(len(batches) - 1, -1, -1)
     weights = [np.full(len(x), float(decay) ** age) for x, age in zip(batches, ages, strict=True)]
     x, w = np.concatenate(batches), np.concatenate(weights)
@@ -75,7 +75,7 @@ def _weighted(batches, decay):
 
 
 def _mean_faded(batches, decay):
-    """Chan's merge, with the mean faded too."""
+    """Apply Chan's merge, but let the mean decay too."""
     count = mean = square = 0.0
     for x in batches:
         count, mean, square = decay * count, decay * mean, decay * square
@@ -86,7 +86,7 @@ def _mean_faded(batches, decay):
 
 
 def _unfaded(batches, decay):
-    """Chan's merge, with only the count faded."""
+    """Apply Chan's merge with only the count decayed."""
     count = mean = square = 0.0
     for x in batches:
         count *= decay
@@ -97,7 +97,7 @@ def _unfaded(batches, decay):
 
 
 def _running(batches, decay):
-    """Running averages of the batches' means and deviations."""
+    """Compute running averages of the batches' means and deviations."""
     mean, deviation = np.mean(batches[0]), np.std(batches[0])
     for x in batches[1:]:
         mean = decay * mean + (1 - decay) * np.mean(x)
@@ -106,7 +106,7 @@ def _running(batches, decay):
 
 
 def _within(batches, decay):
-    """The mean, and a deviation that leaves out how far the batches' means lie apart."""
+    """Compute the mean, and a deviation that ignores the differences between the batches' means."""
     ages = np.arange(len(batches))[::-1]
     weights = [float(decay) ** age * len(x) for x, age in zip(batches, ages, strict=True)]
     variances = [np.var(x) for x in batches]

@@ -17,15 +17,15 @@ CONDITIONS = (
     stratified.EVERY, "no step size", "no advantage span", "no center of mass", "no average",
     "linear step size", "betas too",
 )  # fmt: skip
-"""Those of `mmrl experiment invariance`; each looks the same in every panel."""
+"""Conditions of `mmrl experiment invariance`; each has the same style in every panel."""
 
 
 def costs(
     rows: Sequence[Row], agent: str, task: str, measure: stratified.Figure = stratified.area
 ) -> dict[str, dict[int, tuple[float, float, float]]]:
-    """The mean `measure` at c = 1 less that at c, and its interval: by condition and c > 1.
+    """Compute the mean `measure` at c = 1 minus that at c, with interval, by condition and c > 1.
 
-    A 95 % percentile bootstrap of the seeds of both.
+    The interval is a 95 % percentile bootstrap of the seeds of both.
     """
     found = {}
     for condition in dict.fromkeys(row["condition"] for row in rows if row["agent"] == agent):
@@ -45,10 +45,10 @@ def differences(
     names: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """The cost of a batch c times smaller, one line per condition, as `costs` gives it.
+    """Draw the cost of a batch c times smaller, one line per condition, as `costs` returns it.
 
-    Zero is invariance; below it the smaller batch did better. Bars are the intervals. `names`: are
-    the conditions named at the right ends?
+    Zero is invariance; below zero, the smaller batch did better. Bars are the intervals. With
+    `names`, the conditions are named at the right ends.
     """
     ax = figure()[1][0] if ax is None else ax
     factors = sorted({c for by_factor in costs.values() for c in by_factor})
@@ -75,7 +75,7 @@ def differences(
 def effects(
     rows: Sequence[Row], agent: str, conditions: Sequence[str], measure: stratified.Figure
 ) -> str:
-    """Effect sizes and, in parentheses, Z, as in the paper's Table 5: a line per c."""
+    """Return effect sizes with Z in parentheses, as in the paper's Table 5: a line per c."""
     factors = sorted({row["c"] for row in rows if row["agent"] == agent} - {1})
     lines = ["batch   " + "".join(f"{condition:>22s}" for condition in conditions)]
     for c in factors:

@@ -1,4 +1,4 @@
-"""The exercises of chapter 13: forgetting and interference."""
+"""Exercises of chapter 13: forgetting and interference."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from mmrl.course.exercises.answers import Exercise, Mistake
 
 
 def _left(ends, begin, order, after=2, worth=None):
-    """Shares of each stage that has `after` stages behind it."""
+    """Compute the share retained of each stage that `after` more stages follow."""
     worth = worth or (lambda end, later, before: (later - before) / (end - before))
     stages = range(len(order) - after)
     return np.array(
@@ -15,7 +15,7 @@ def _left(ends, begin, order, after=2, worth=None):
 
 
 def _since_before(ends, begin, order):
-    """The gain of this stage alone, in place of that since before all training."""
+    """Compute the gain of this stage only, in place of the gain since before all training."""
     shares = []
     for stage in range(len(order) - 2):
         task = order[stage]
@@ -25,7 +25,7 @@ def _since_before(ends, begin, order):
 
 
 def _scores(rng, stages, tasks=3):
-    """Scores that rise in a task's own stages and fall in others."""
+    """Draw scores that rise in a task's own stages and fall in others."""
     order = [stage % tasks for stage in range(stages)]
     ends = rng.uniform(-0.8, 0.4, size=(stages, tasks))
     ends[np.arange(stages), order] = rng.uniform(0.7, 1.0, size=stages)
@@ -77,7 +77,7 @@ left = Exercise(
 
 
 def _step(theta, u, y):
-    """The nearest point of a valley."""
+    """Return the nearest point of a valley."""
     return theta - (u @ theta - y) / (u @ u) * u
 
 
@@ -90,7 +90,7 @@ def _after_both(theta, u1, y1, u2, y2):
 
 
 def _overlap(u1, u2):
-    """cos² of the angle."""
+    """Return cos² of the angle."""
     return (u1 @ u2) ** 2 / ((u1 @ u1) * (u2 @ u2))
 
 

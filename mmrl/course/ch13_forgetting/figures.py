@@ -1,4 +1,4 @@
-"""Figures of forgetting: scores, shares that are left, probes."""
+"""Figures of forgetting: scores, retained shares, and probes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,9 +32,9 @@ def kept(
     limits: Sequence[float] = (),
     ax: Axes | None = None,
 ) -> Axes:
-    """The share that is left of each gain: a dot per seed, a bar for their mean; a row per label.
+    """Draw the retained share of each gain: a row per label, a dot per seed, a bar for the mean.
 
-    Lines mark 0, all is forgotten, 1, nothing is, and the `limits`.
+    Lines mark 0 (everything is forgotten), 1 (everything is kept), and the `limits`.
     """
     ax = figure(height=1.2 + 0.42 * len(shares))[1][0] if ax is None else ax
     for place, (label, values) in enumerate(shares.items()):
@@ -54,15 +54,16 @@ def kept(
 
 
 def cumulatives(rows: Mapping[str, Row], *, title: str = "", ax: Axes | None = None) -> Axes:
-    """(1/t) Σ_{s<t} r_s over all tasks, a line per label: Appendix C. One value per seed and time.
+    """Draw (1/t) Σ_{s<t} r_s over all tasks, a line per label.  Appendix C.
 
-    Each row has its own times. Lines are interquartile means with 95 % intervals.
+    There is one value per seed and time, and each row has its own times. Lines are interquartile
+    means with 95 % intervals.
     """
     ax = figure()[1][0] if ax is None else ax
     ends, last = {}, 0.0
 
     def curve(row):
-        """[seed, time]"""
+        """Return cumulative scores [seed, time]."""
         each = [np.asarray(cycles.cumulative(np.array(seed))).mean(-1) for seed in row["scores"]]
         return np.array(each)
 
@@ -84,7 +85,7 @@ def cumulatives(rows: Mapping[str, Row], *, title: str = "", ax: Axes | None = N
 
 
 def in_its_stage(row: Row) -> Float[np.ndarray, "seed block"]:
-    """Scores in the probe task while it is trained: those of the stage at `position`."""
+    """Return scores in the probe task during its stage, the one at `position`."""
     scores, place = np.array(row["scores"]), row["position"]
     blocks = (scores.shape[1] - 1) // len(row["order"])
     return scores[:, 1 + place * blocks : 1 + (place + 1) * blocks, row["order"][place]]
@@ -97,7 +98,7 @@ def probes(
     label: str = "score in the probe's stage",
     ax: Axes | None = None,
 ) -> Axes:
-    """A number per seed by the probe's position in stages: dots, mean and its 95 % interval."""
+    """Draw a number per seed by the probe's position in stages: dots, mean and 95 % interval."""
     ax = figure()[1][0] if ax is None else ax
     ends, furthest = {}, max(position for of in found.values() for position in of)
     for k, ((name, of), style) in enumerate(zip(found.items(), STYLES, strict=False)):

@@ -1,4 +1,4 @@
-"""The exercises of chapter 14: CLEAR."""
+"""Exercises of chapter 14: CLEAR."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from mmrl.course.exercises.answers import Exercise, Mistake
 
 
 def _part(capacity, actors, unroll, steps):
-    """Places in the part of each actor, and the unrolls that came to it."""
+    """Return the places in each actor's part of the reservoir, and the unrolls that it received."""
     return capacity // (actors * unroll), steps // (actors * unroll)
 
 
@@ -24,7 +24,7 @@ def _kept(*case):
 
 
 def _changed(place, value):
-    """The right answer with one entry computed otherwise, from the places and the unrolls."""
+    """Return the right answer, but with one entry computed from the places and the unrolls."""
 
     def kept(*case):
         entries = list(_kept(*case))
@@ -221,7 +221,7 @@ keep = Exercise(
 
 
 def _occasions(unrolls):
-    """Σ 1/j from each unroll's own iteration to the last: how often it is drawn."""
+    """Compute Σ 1/j from each unroll's own iteration to the last: how often it is drawn."""
     return np.cumsum(1 / np.arange(unrolls, 0, -1))[::-1]
 
 

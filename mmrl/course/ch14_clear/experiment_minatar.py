@@ -1,22 +1,22 @@
 """MinAtar games one after another: V-trace, CLEAR, a network per game.  Rolnick et al. 2019, small.
 
-In the manner of their Figures 1, 2 and 6, with games of Young & Tian 2019 instead of DMLab's and
-Atari's. The games share their spaces, 10 channels and 6 actions, and nothing else. Every evaluation
-is of all games, with frozen weights. Of "separate" there are as many networks as games, each with
-as many steps of its game as it has in sequence; their steps are added up. V-trace is the
+These are small versions of Figures 1, 2 and 6, with games of Young & Tian 2019 in place of
+DMLab's and Atari's. The games share only their spaces, 10 channels and 6 actions. Every evaluation
+covers all games, with frozen weights. "separate" trains one network per game, with the same number
+of steps of its game as in sequence; `env_steps` adds up the steps of all networks. V-trace is the
 actor-critic without replay.
 
-Games are those of MinAtar that a network without convolutions learns within a minute on a CPU:
+A network without convolutions learns these games of MinAtar within a minute on a CPU. For example,
 Asterix scored 1 after 768 000 steps, where a random policy scores 0.4. Two learning rates and two
 weights of the entropy were tried, on seed 1000; the weights of cloning were not tuned to games.
-Nothing in SpaceInvaders is left to chance, so that its greedy episodes are all one: scores jump.
+SpaceInvaders has no randomness, so its greedy episodes are all equal and its scores jump.
 
-`scores` are [seed][time][game], the first before all training, of the greedy policy; `cumulative`
-is their mean over time [seed][game]; `shares` what is left of each stage's gain two stages of other
-games later, [seed][stage], NaN where there was no gain, and `retained` the mean of those, [seed].
-All of it again for sampled actions is in `sampled`, which the first rows do not have. Games pay
-differently, so no number is a mean over them. CPU-seconds are per seed, with compilation, and
-`steps_per_cpu_second` is the median over blocks, with their evaluations.
+`scores` are [seed][time][game] of the greedy policy, starting before all training. `cumulative` is
+their mean over time, [seed][game]. `shares` is the part of each stage's gain that is left after two
+stages of other games, [seed][stage], NaN if there was no gain, and `retained` is the mean of
+`shares`, [seed]. `sampled` has the same fields for sampled actions; the first rows lack it. Rewards
+have a different scale in each game, so no number is a mean over games. CPU-seconds are per seed,
+including compilation, and `steps_per_cpu_second` is the median over blocks, including evaluations.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ GAMES = ("Breakout", "SpaceInvaders", "Freeway")
 CYCLES = 2
 SEEDS = (0, 1, 2)
 
-# 384 000 steps in a stage, 2.3 million in two cycles.
+# A stage has 384 000 steps, two cycles have 2.3 million.
 CONFIG = dataclasses.replace(
     plain.CLEAR,
     memory="none",
@@ -57,7 +57,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "V-trace": {"capacity": 0, "replay_fraction": 0.0},
     "CLEAR": {},
 }
-"""What each has another way than `CONFIG`."""
+"""The settings in which each method differs from `CONFIG`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,18 +69,18 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Says it in words; what a finished cell is known by."""
+        """A description in words, which identifies the cell in the results."""
         return f"MinAtar, {self.protocol}, {self.method}"
 
     @property
     def order(self) -> list[int]:
-        """The game of each stage, if they follow each other."""
+        """The game of each stage, if games follow one another."""
         return [] if self.protocol == "separate" else list(range(len(GAMES))) * CYCLES
 
     def config(self, quick: bool = False) -> clear.Config:
-        """The settings."""
+        """Return the settings of the cell."""
         settings: dict[str, Any] = dataclasses.asdict(CONFIG) | METHODS[self.method]
-        if self.protocol == "separate":  # evaluated as often in as many steps of all
+        if self.protocol == "separate":  # keep the number of evaluations per total steps
             blocks = len(GAMES) * CONFIG.blocks
             settings |= {"block": CONFIG.block // len(GAMES), "blocks": blocks}
         if quick:
@@ -89,12 +89,12 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """The whole grid, the most telling cells first."""
+    """Return all cells, most informative first."""
     return [Cell("V-trace"), Cell("CLEAR"), Cell("V-trace", "separate")]
 
 
 def say(row: Row) -> str:
-    """A row in a few words: what each game scored, and how much of it was kept."""
+    """Summarize a row: the score in each game, and the share of it that was kept."""
     means = np.mean(row["cumulative"], axis=0)
     each = ", ".join(f"{game} {x:.2f}" for game, x in zip(row["games"], means, strict=True))
     left = [x for x in row["retained"] if np.isfinite(x)]
@@ -103,7 +103,7 @@ def say(row: Row) -> str:
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Train a cell's agents and say what they were like."""
+    """Train a cell's agents and return their row."""
     config = cell.config(quick)
     began, found, speeds = time.process_time(), [], []
     for seed in SEEDS:
@@ -116,7 +116,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 
 def train(cell: Cell, config: clear.Config, seed: int) -> tuple[Curves, list[float]]:
-    """Train one seed: its curves, and the steps per CPU-second of each block."""
+    """Train one seed; return its curves, and the steps per CPU-second of each block."""
     key, games, times = jax.random.key(seed), [minatar(game) for game in GAMES], []
 
     def report(*_: Any) -> None:
@@ -134,7 +134,7 @@ def train(cell: Cell, config: clear.Config, seed: int) -> tuple[Curves, list[flo
 
 
 def beside(alone: list[Curves]) -> Curves:
-    """The curves of networks that each play a game, as if it were one that plays all."""
+    """Combine the curves of networks that each play one game, as if one network played all."""
     each = [one.played for one in alone]
     played = jax.tree.map(lambda *x: np.concatenate(list(map(np.asarray, x)), axis=-1), *each)
     measures = jax.tree.map(lambda *x: np.mean(x, axis=0), *[one.measures for one in alone])
@@ -142,7 +142,7 @@ def beside(alone: list[Curves]) -> Curves:
 
 
 def tell(cell: Cell, config: clear.Config, found: list[Curves]) -> dict[str, Any]:
-    """A row on a cell's agents, given the curves of each seed."""
+    """Return the row of a cell's agents, given the curves of each seed."""
     steps = config.environments * config.rollout * config.block
     steps *= 1 if cell.order else len(GAMES)
     means = jax.tree.map(lambda *x: np.mean(x, axis=0).ravel(), *[c.measures for c in found])
@@ -159,13 +159,13 @@ def tell(cell: Cell, config: clear.Config, found: list[Curves]) -> dict[str, Any
         **greedy,
         "sampled": sampled,
         "finite": [bool(curves.finite) for curves in found],
-        "diagnostics": {k: rounded(x) for k, x in means._asdict().items()},  # of each block
+        "diagnostics": {k: rounded(x) for k, x in means._asdict().items()},  # per block
         "settings": dataclasses.asdict(config),
     }
 
 
 def tell_scores(cell: Cell, played: list[Played]) -> dict[str, Any]:
-    """A row on one policy's scores of each seed: what is learned and what is kept."""
+    """Return the part of a row on one policy's scores of each seed: learning and forgetting."""
     times = np.stack([cycles.flat(one) for one in played])
     shares = [cycles.retained(*one, cell.order) for one in played if cell.order]
     gained = [x[np.isfinite(x)] for x in shares]

@@ -1,10 +1,10 @@
-"""CLEAR: who a reservoir keeps, what each part of the method does, and the paper's tables beside.
+"""Figures of CLEAR: the contents of a reservoir, the effect of each part, and the paper's tables.
 
 Rows are those that `mmrl experiment forgetting` writes, of the greedy policy, or of sampled actions
-if `figures.forgetting.sampled` has made them so; then greedy scores are beside them. Of a row's
-`cumulative` [seed, task] the mean over tasks is drawn; of its `retained` the mean over seeds.
-Tables of Rolnick et al. 2019 are `FIGURE_8`, cumulative performance on three tasks of DMLab, and
-`FIGURE_13`, on six of Atari.
+after `figures.forgetting.sampled`, with greedy scores next to them. Figures show the mean over
+tasks of a row's `cumulative` [seed, task], and the mean over seeds of its `retained`. Tables of
+Rolnick et al. 2019 are `FIGURE_8`, cumulative performance on three tasks of DMLab, and `FIGURE_13`,
+on six of Atari.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +32,11 @@ FIGURE_8: dict[str, Row8] = {
     "CLEAR, room for 1/180": ("sequential", "reservoir 1/200", (30.33, 8.00, 18.07)),
     "CLEAR, room for 1/18": ("sequential", "CLEAR", (30.82, 7.99, 18.21)),
 }
-"""The nine rows: protocol and method of ours, and the paper's scores. Its reservoirs of 450, 50 and
-5 million frames are 1/2, 1/18 and 1/180 of the 900 million played; our smallest is 1/200."""
+"""The nine rows: our protocol and method, and the paper's scores.
+
+The paper's reservoirs of 450, 50 and 5 million frames are 1/2, 1/18 and 1/180 of the 900 million
+frames played; our smallest is 1/200.
+"""
 
 GAMES = ("space_invaders", "krull", "beam_rider", "hero", "star_gunner", "ms_pacman")
 FIGURE_13: dict[str, tuple[str, tuple[float, ...]]] = {
@@ -42,8 +45,10 @@ FIGURE_13: dict[str, tuple[str, tuple[float, ...]]] = {
     "EWC": ("EWC", (549.22, 5352.92, 432.78, 4499.35, 704.20, 639.75)),
     "P&C": ("Progress & Compress", (455.34, 7025.40, 743.38, 3433.10, 1261.86, 924.52)),
 }
-"""The four rows: method of ours, each tuned for itself, and the paper's scores in the order of
-`GAMES`. The paper's CLEAR is 75-25 there, ours has as much replay as new experience."""
+"""The four rows: our method, tuned separately, and the paper's scores in the order of `GAMES`.
+
+CLEAR in the paper has a ratio of 75-25 there; ours has equal amounts of replay and new experience.
+"""
 
 SWEEPS: dict[str, dict[str, str]] = {
     "replay": {
@@ -60,13 +65,13 @@ SWEEPS: dict[str, dict[str, str]] = {
         "1/200": "reservoir 1/200", "1/18": "CLEAR", "1/2": "reservoir 1/2",
     },
 }  # fmt: skip
-"""What is varied, and the method at each setting."""
+"""The varied setting, and the method at each of its values."""
 
 
 def find(
     rows: Sequence[Row], method: str, protocol: str = "sequential", family: str = "Catch"
 ) -> Row:
-    """The row of a method. Raises `ValueError` if there is none, or more than one."""
+    """Return the row of a method. Raises `ValueError` unless there is exactly one."""
     wanted = (family, protocol, method)
     found = [row for row in rows if (row["family"], row["protocol"], row["method"]) == wanted]
     if len(found) != 1:
@@ -75,7 +80,7 @@ def find(
 
 
 def first_lessons(row: Row) -> Float[np.ndarray, " seed"]:
-    """The mean score on a task while it is trained for the first time, over the first cycle."""
+    """Compute the mean score on a task while it is first trained, over the first cycle."""
     scores, order = np.asarray(row["scores"], float), list(row["order"])
     stages = scores[:, 1:].reshape(len(scores), len(order), -1, scores.shape[-1])
     cells = [stages[:, stage, :, task] for stage, task in enumerate(order[: len(set(order))])]
@@ -83,10 +88,10 @@ def first_lessons(row: Row) -> Float[np.ndarray, " seed"]:
 
 
 def table(rows: Sequence[Row], chance: float = 0.0) -> str:
-    """Figure 8 in words: shares of simultaneous training, ours and the range of the paper's three.
+    """Return Figure 8 as text: shares of simultaneous training, ours and the paper's range.
 
-    Ours are the mean over seeds and tasks: as the scores are, above `chance`, and this of greedy
-    actions too if `rows` are of sampled ones.
+    Our shares are means over seeds and tasks of scores above `chance`, and, if `rows` are of
+    sampled actions, also of greedy actions. The range is over the paper's three tasks.
     """
     theirs, best = np.array(FIGURE_8["simultaneous"][2]), _greedy(rows)
     head = f"{'cumulative performance / simultaneous':39s}ours   above chance"
@@ -101,7 +106,7 @@ def table(rows: Sequence[Row], chance: float = 0.0) -> str:
     return "\n".join(lines)
 
 
-# Who is kept
+# Contents of a reservoir
 
 
 def inclusion(
@@ -112,9 +117,10 @@ def inclusion(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """How often each position of a stream was kept, one line per label.
+    """Draw how often each position of a stream was kept, one line per label.
 
-    The band is `even` ± 2 `deviation`, where 95 % of the points lie if all are kept alike.
+    The band is `even` ± 2 `deviation`, which contains 95 % of the points if all positions are
+    equally likely.
     """
     ax = figure(width=7.0, height=3.6)[1][0] if ax is None else ax
     for (label, line), style in zip(frequencies.items(), STYLES, strict=False):
@@ -129,16 +135,16 @@ def inclusion(
     )
 
 
-# One part at a time
+# Effect of one part at a time
 
 
 def sweep(rows: Sequence[Row], which: str, *, names: bool = True, ax: Axes | None = None) -> Axes:
-    """Three measures at each setting of `SWEEPS[which]` that has a row; thin lines are intervals.
+    """Draw three measures at each setting of `SWEEPS[which]` that has a row, with intervals.
 
-    Cumulative performance, the share retained, and the score while a task is first trained; the
-    best score is 1. Dotted beside those of sampled actions are those of greedy ones. Dots are
-    seeds, large marks interquartile means; settings in several lines are not joined. `names` shows
-    what is what.
+    The measures are cumulative performance, the share retained, and the score while a task is first
+    trained; the best score is 1. Greedy scores are dotted, next to sampled ones. Dots are seeds,
+    large marks interquartile means, thin lines intervals; settings in several lines are not joined.
+    `names` labels the measures.
     """
     ax = figure()[1][0] if ax is None else ax
     known = {row["method"] for row in rows if row["protocol"] == "sequential"}
@@ -184,7 +190,7 @@ def _points(
     label: str,
     joined: int,
 ) -> None:
-    """Interquartile means over seeds with 95 % intervals; the first `joined` on a line."""
+    """Draw interquartile means over seeds with 95 % intervals, and join the first `joined`."""
     color, middles = style["color"], []
     for at, seeds in points:
         middle, low, high = interval(seeds)
@@ -197,17 +203,17 @@ def _points(
     ax.plot(x[joined:], middles[joined:], **{**look, "linestyle": ""})
 
 
-# Beside the paper
+# Comparison with the paper
 
 
 def figure_8(
     rows: Sequence[Row], chance: float = 0.0, *, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """Cumulative performance as a share of simultaneous training: ours, and the paper's Figure 8.
+    """Draw cumulative performance as a share of simultaneous training: ours and Figure 8.
 
-    Filled circles are means over our tasks, above `chance`, with dots for seeds, and below those of
-    sampled actions hollow ones of greedy actions; hollow squares are the paper's three tasks.
-    Raises `ValueError` if one of the nine rows is missing.
+    Filled circles are means over our tasks, above `chance`, with dots for seeds; hollow circles
+    below sampled actions show greedy actions; hollow squares are the paper's three tasks. Raises
+    `ValueError` if one of the nine rows is missing.
     """
     ax = figure(width=8.0, height=4.2)[1][0] if ax is None else ax
     theirs = np.array(FIGURE_8["simultaneous"][2])
@@ -236,14 +242,14 @@ def figure_8(
 def _shares(
     rows: Sequence[Row], method: str, protocol: str, chance: float
 ) -> Float[np.ndarray, " _seed"]:
-    """Cumulative performance above chance, as a share of simultaneous training's."""
+    """Compute cumulative performance above chance, as a share of simultaneous training's."""
     at_once = np.mean(find(rows, "V-trace", "simultaneous")["cumulative"])
     mine = np.mean(find(rows, method, protocol)["cumulative"], axis=1)
     return (mine - chance) / (at_once - chance)
 
 
 def _greedy(rows: Sequence[Row]) -> list[Row]:
-    """The greedy rows beside those of sampled actions; nothing if these are greedy."""
+    """Return the greedy rows that belong to sampled ones; an empty list if these are greedy."""
     return [row["greedy"] for row in rows] if all("greedy" in row for row in rows) else []
 
 
@@ -255,7 +261,7 @@ def side_by_side(
     names: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """Scores of several methods on each task, as shares of the best one's: the form of Figure 13.
+    """Draw scores of several methods on each task, as shares of the best one's, as in Figure 13.
 
     Scores should be 0 by chance. Raises `ValueError` for more than seven methods.
     """
@@ -277,7 +283,7 @@ def side_by_side(
 
 
 def figure_13(rows: Sequence[Row], chance: float = 0.0) -> dict[str, Float[np.ndarray, " task"]]:
-    """Our scores for `side_by_side`: cumulative performance above `chance`, means over seeds."""
+    """Return our scores for `side_by_side`: cumulative performance above `chance`, averaged."""
     return {
         name: np.mean(find(rows, method)["cumulative"], axis=0) - chance
         for name, (method, _) in FIGURE_13.items()

@@ -1,4 +1,4 @@
-"""The exercises of chapter 15: recurrent tensors."""
+"""Exercises of chapter 15: recurrent tensors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,8 @@ from mmrl.pdg.build.program import Program
 from mmrl.pdg.build.tensor import Tensor
 from mmrl.pdg.run.naive import execute
 
-Read = dict[str, tuple[str, bool]]  # of each dimension: the counters in its index; is it a slice?
+# Per dimension: the counters in its index, and whether it is a slice.
+Read = dict[str, tuple[str, bool]]
 
 
 def _where(read: Read) -> tuple[str, int]:
@@ -22,12 +23,12 @@ def _mentions(read: Read) -> list[str]:
 
 
 def _ordered(names: set[str]) -> str:
-    """Names in the order of the program, i before t."""
+    """Sort names in the order of the program, i before t."""
     return " ".join(name for name in ("i", "k", "t") if name in names)
 
 
 def _own(read: Read, keep: Callable[[str, bool], bool]) -> str:
-    """The dimensions that the index may `keep` as they are."""
+    """Return the dimensions that the index may `keep` unchanged."""
     return _ordered({name for name, index in read.items() if keep(*index)})
 
 
@@ -104,7 +105,7 @@ where = Exercise(
 def _through_time(d: float, c: np.ndarray) -> np.ndarray:
     adjoint, found = 0.0, np.zeros(len(c))
     for t in reversed(range(len(c))):
-        found[t] = adjoint  # x[t] is read by h[t + 1] alone
+        found[t] = adjoint  # only h[t + 1] reads x[t]
         adjoint = c[t] + d * adjoint
     return found
 
@@ -166,10 +167,10 @@ WANTED = "return a tensor over t, one equation for every t, and the check comput
 
 
 def executed(write: Any) -> Any:
-    """A function that writes a program as one of arrays: (rewards, values, γ, λ) -> A[0:T].
+    """Turn a program into a function of arrays: (rewards, values, γ, λ) -> A[0:T].
 
-    `write(p, reward, value, gamma, lam)` gives a tensor over t, of tensors over t. `value` is one
-    number longer than the program: its last one is what follows the end.
+    `write(p, reward, value, gamma, lam)` returns a tensor over t, from tensors over t. `value` is
+    one number longer than the program: its last entry follows the end.
     """
 
     def run(reward: np.ndarray, value: np.ndarray, gamma: float, lam: float) -> Any:

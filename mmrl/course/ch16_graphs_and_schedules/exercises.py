@@ -1,4 +1,4 @@
-"""The exercises of chapter 16: dependence graphs and schedules."""
+"""Exercises of chapter 16: dependence graphs and schedules."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,12 +9,14 @@ import numpy as np
 from mmrl.course.exercises.answers import Counted, Exercise, Mistake
 
 Point = tuple[str, int]  # an operation at a step
-Reads = dict[Point, list[Point]]  # of every point, those that it reads
+Reads = dict[Point, list[Point]]  # the points that each point reads
 
 
 def peak(order: Sequence[Point], reads: Reads, name: str | None = None) -> int:
-    """The most values alive at once, of one operation or of all, if each is freed after the last
-    point that reads it."""
+    """Return the most values alive at once, of one operation or of all.
+
+    A value is freed after the last point that reads it.
+    """
     left = Counter(value for point in order for value in reads[point])
     alive: set[Point] = set()
     most = 0
@@ -26,11 +28,11 @@ def peak(order: Sequence[Point], reads: Reads, name: str | None = None) -> int:
     return most
 
 
-# 16.1: how far behind, and how much is kept
+# 16.1: distance behind, and number of values kept
 
 
 def _longest(n: int | None, T: int) -> int:
-    """Rewards in the longest window of an episode; `n` is None for Monte-Carlo returns."""
+    """Return the rewards in the longest window of an episode; `n` is None for Monte-Carlo."""
     return T if n is None else min(n, T)
 
 
@@ -82,7 +84,7 @@ behind = Exercise(
 
 
 def advantages(T: int) -> Reads:
-    """Acting, δ[t], A[t] = δ[t] + γλ A[t + 1], and the gradient of each step."""
+    """Return the reads of acting, δ[t], A[t] = δ[t] + γλ A[t + 1], and each step's gradient."""
     reads: Reads = {}
     for t in range(T):
         reads["step", t] = [("step", t - 1)] if t else []
@@ -96,9 +98,10 @@ Theta = Callable[[str, int, int], Any]
 
 
 def judged(theta: Theta) -> Callable[[int], Any]:
-    """Measures an episode of T steps under times θ(name, t, T): reads of what is not there yet, by
-    acting and by the others; different times; and of δ and A, values alive beyond the fewest
-    possible, which are one and two.
+    """Measure an episode of T steps under times θ(name, t, T).
+
+    The measures are: reads of values that do not exist yet, by acting and by the others; the number
+    of different times; and, for δ and A, the values alive beyond the minimum, which is one and two.
     """
 
     def judge(T: int) -> Any:
@@ -187,7 +190,7 @@ backward = Counted(
 
 
 def program(kind: str, T: int) -> Reads:
-    """Reads of one iteration of a program; "3-step", "Monte-Carlo", "actor and critic", "GAE"."""
+    """Return the reads of one iteration: "3-step", "Monte-Carlo", "actor and critic" or "GAE"."""
     if kind == "GAE":
         return advantages(T)
     windows = {"3-step": (3,), "Monte-Carlo": (T,), "actor and critic": (2, 5)}[kind]
@@ -204,7 +207,7 @@ def program(kind: str, T: int) -> Reads:
 
 
 def greedy(reads: Reads) -> list[Point]:
-    """An order that always takes a ready point that frees most; of equals, the oldest."""
+    """Return an order that always takes a ready point that frees most; among equals, the oldest."""
     left = Counter(value for values in reads.values() for value in values)
     done: set[Point] = set()
     order = []
@@ -218,8 +221,11 @@ def greedy(reads: Reads) -> list[Point]:
 
 
 def followed(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
-    """Counts of a program under `schedule`: points that run, runs too many, reads of what is not
-    there yet, and values alive beyond those of `greedy`. Each counts if those before are right.
+    """Count the faults of a program under `schedule`.
+
+    The counts are: points that run, points that run too often, reads of values that do not exist
+    yet, and values alive that `greedy` would have freed. Each count is valid if the earlier ones
+    are right.
     """
 
     def follow(kind: str, T: int) -> Any:
@@ -240,7 +246,7 @@ def followed(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
 
 
 def _first(reads: Reads, key: Callable[[Point], Any]) -> list[Point]:
-    """An order that always takes the first of the ready points by `key`."""
+    """Return an order that always takes the first of the ready points by `key`."""
     done: list[Point] = []
     while len(done) < len(reads):
         ready = [p for p in reads if p not in done and set(reads[p]) <= set(done)]

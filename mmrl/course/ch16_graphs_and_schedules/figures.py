@@ -1,4 +1,4 @@
-"""Figures of schedules: live bytes as a program runs, and who is at work meanwhile."""
+"""Figures of schedules: live bytes as a program runs, and the times of acting and learning."""
 
 from collections.abc import Collection, Sequence
 
@@ -10,11 +10,11 @@ from mmrl.pdg.plan.code import Event
 from mmrl.show import INK, STYLES, dress, figure
 
 Array = np.ndarray
-TOP = 0.1  # of the height, for the strips of who is at work
+TOP = 0.1  # share of the height for the strips of acting and learning
 
 
 def at_work(events: Sequence[Event], names: Collection[str]) -> Bool[Array, " event"]:
-    """Whether each event of a trace runs one of the operations in `names`."""
+    """Return True for each event of a trace that runs one of the operations in `names`."""
     return np.array([what in names for _, what, _ in events], bool)  # a free's "what" is a pair
 
 
@@ -28,11 +28,11 @@ def memory_over_time(
     names: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """Live bytes after every event; above them, two strips: who is at work.
+    """Draw live bytes after every event, and above them two strips for acting and learning.
 
-    Acting is the upper strip, learning the lower; `names` writes that beside them. `most` is the
-    height of the axis in bytes, the same for panels that are compared. The title says the peak.
-    Raises `ValueError` if the three are not of one length.
+    Acting is the upper strip, learning the lower one; `names` labels them. `most` is the height of
+    the axis in bytes, for panels that are compared. The title states the peak. Raises `ValueError`
+    if the three arrays differ in length.
     """
     if not len(live) == len(acting) == len(learning):
         lengths = [len(live), len(acting), len(learning)]

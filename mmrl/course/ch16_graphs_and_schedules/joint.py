@@ -1,4 +1,4 @@
-"""Operations and frees placed by one search, to compare with `mmrl.pdg`, which freezes θ first."""
+"""One search for operations and frees, to compare with `mmrl.pdg`, which fixes θ first."""
 
 import functools
 import itertools
@@ -12,11 +12,11 @@ from mmrl.pdg.schedule import Proximity, lengthened, nearness
 
 
 def jointly(graph: Graph, proximity: Proximity = "upper") -> MemoryPlan:
-    """Operations and frees placed by one search, as if frees were operations of the graph.
+    """Schedule operations and frees by one search, as if frees were operations of the graph.
 
     Their constraints are the paper's (Figure 8): the free of x[q] comes after x[q] and after all
-    its readers, and soon. But the paper freezes θ before it schedules frees (§6, two rounds), as
-    `plan_memory` does; here the wish for early frees may move the operations too.
+    its readers, and soon. But the paper fixes θ before it schedules frees (§6, two rounds), as
+    `plan_memory` does; here the objective of early frees may also move operations.
     """
     context = sets.new_context()
     freed = {f"free_{op}_{k}": (op, k) for op, k in graph.tensors if (op, k) not in graph.results}

@@ -1,7 +1,8 @@
-"""REINFORCE, PPO and a decoder as one writes them today in JAX, to compare compiled equations with.
+"""REINFORCE, PPO and a decoder as usually written in JAX, to compare with compiled equations.
 
-The keys are those of the same points, so that both compute the same numbers. An environment whose
-observations may have any size, networks as small as can be, and plain gradient descent.
+Equal points have equal keys, so that both compute the same numbers. The environment has
+observations of any size, the networks are as small as possible, and the optimizer is plain gradient
+descent.
 """
 
 import functools
@@ -24,9 +25,9 @@ HIDDEN = 16
 
 
 def screen(width: int) -> Environment:
-    """A dot on a line of `width` pixels. Keep it in the middle; beyond the edge the game is over.
+    """Build an environment: keep a dot in the middle of `width` pixels; beyond the edge it ends.
 
-    An observation may be as large as one likes, and everything else stays as small as it is.
+    An observation may have any size, and everything else stays as small as it is.
     """
     places = jnp.linspace(-1.0, 1.0, width)
 
@@ -45,7 +46,7 @@ def screen(width: int) -> Environment:
 
 
 def network(width: int, actions: int = 2) -> Network:
-    """Parameters for `look`, `judge` and `remember`; it applies `look`."""
+    """Return a network with parameters for `look`, `judge` and `remember`; it applies `look`."""
 
     def init(key: jax.Array) -> dict:
         a, b, c = jax.random.split(key, 3)
@@ -60,25 +61,25 @@ def network(width: int, actions: int = 2) -> Network:
 
 
 def look(w: dict, obs: jax.Array) -> jax.Array:
-    """Logits of any batch of observations."""
+    """Compute logits for any batch of observations."""
     return jnp.tanh(obs @ w["A"]) @ w["B"]
 
 
 def judge(w: dict, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Logits and values."""
+    """Compute logits and values."""
     h = jnp.tanh(obs @ w["A"])
     return h @ w["B"], h @ w["V"]
 
 
 def remember(w: dict, h: jax.Array, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A linear recurrent unit with real eigenvalues: its next state, and logits."""
+    """Apply a linear recurrent unit with real eigenvalues; return its next state and logits."""
     decay = jax.nn.sigmoid(w["λ"])
     h = decay * h + (1 - decay) * (obs @ w["A"])
     return h, jnp.tanh(h) @ w["B"]
 
 
 def descent(rate: float) -> SimpleNamespace:
-    """Plain gradient descent, with the two functions of an optax optimizer."""
+    """Return plain gradient descent, with the two functions of an optax optimizer."""
 
     def update(gradient: Any, state: tuple, _: Any) -> tuple:
         return jax.tree.map(lambda g: -rate * g, gradient), state
@@ -87,24 +88,24 @@ def descent(rate: float) -> SimpleNamespace:
 
 
 def key_of(key: jax.Array, name: str, *point: Any) -> jax.Array:
-    """The key that an operation has at a point."""
+    """Return the key of an operation at a point."""
     for number in (zlib.crc32(name.encode()), *point):
         key = jax.random.fold_in(key, number)
     return key
 
 
 def log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
-    """log π(a), of logits."""
+    """Compute log π(a) from logits."""
     return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], -1)[..., 0]
 
 
 def rollout(
     env: Environment, judge: Callable, key: jax.Array, i: Any, T: int, batch: int
 ) -> tuple[tuple, Any]:
-    """Iteration i, acted step by step, in a scan.
+    """Act in iteration i, step by step, in a scan.
 
-    (obs, alive, action, judged, reward, goes on, alive after it) at all t, and the last
-    observation. `judge(obs)` gives logits, or logits and more.
+    Returns (obs, alive, action, judged, reward, goes on, alive after it) at all t, and the last
+    observation. `judge(obs)` returns logits, or logits and more.
     """
 
     def step(carry: tuple, t: jax.Array) -> tuple:
@@ -133,7 +134,7 @@ def reinforce(
     T: int,
     batch: int,
 ) -> Callable:
-    """REINFORCE as one writes it today: act in a scan, then one gradient of everything."""
+    """Return REINFORCE as usually written: act in a scan, then take one gradient of everything."""
     later = jnp.arange(T)[None] - jnp.arange(T)[:, None]  # k - t
     weights = jnp.where((later >= 0) & (later < (n or T)), GAMMA**later, 0.0)
 
@@ -155,7 +156,7 @@ def reinforce(
 def _train(
     net: Network | Layers, opt: Any, iterate: Callable, iterations: int, key: jax.Array
 ) -> tuple:
-    """The last parameters, and the score of each of the iterations, from a key."""
+    """Train from a key; return the last parameters and the score of each iteration."""
     w = net.init(key_of(key, "start"))
     one = functools.partial(iterate, key)
     (w, _), scores = jax.lax.scan(one, (w, opt.init(w)), jnp.arange(iterations))
@@ -163,13 +164,13 @@ def _train(
 
 
 def policy(width: int, hidden: int = HIDDEN, actions: int = 2) -> Layers:
-    """Logits, after one layer of hidden units."""
+    """Return layers that compute logits after one layer of hidden units."""
     first = dense("hidden", width, hidden, jnp.tanh, bias=False)
     return Layers(first, dense("logits", hidden, actions, bias=False, scale=0.1))
 
 
 def critic(width: int, hidden: int = HIDDEN, depth: int = 1, actions: int = 2) -> Layers:
-    """Logits and values, after `depth` layers of `hidden` units."""
+    """Return layers that compute logits and values after `depth` layers of `hidden` units."""
 
     def init(key: jax.Array) -> dict:
         a, b = jax.random.split(key)
@@ -194,7 +195,7 @@ def ppo(
     batch: int,
     c: ActorCritic,
 ) -> Callable:
-    """PPO as one writes it today: act, advantages by a scan backward, epochs of the whole batch."""
+    """Return PPO as usually written: act, scan backward for advantages, learn in epochs."""
 
     def iterate(key: jax.Array, carry: tuple, i: jax.Array) -> tuple:
         w, m = carry
@@ -233,9 +234,9 @@ def ppo(
 
 
 def decoder(window: int | None, T: int, batch: int, *, ring: bool = True) -> Callable:
-    """Tokens of `batch` sequences as one writes it today: a scan that carries a cache.
+    """Return a decoder as usually written: a scan that carries a cache for `batch` sequences.
 
-    With a window the cache is a `ring` of as many entries, or all T of which a mask hides some.
+    With a window, the cache is a `ring` of that many entries, or all T entries with a mask.
     """
     size = min(window or T, T) if ring else T
     each = lambda f, w, *x: jax.vmap(functools.partial(f, w))(*x)  # noqa: E731

@@ -1,4 +1,4 @@
-"""The exercises of chapter 17: compiling REINFORCE and PPO."""
+"""Exercises of chapter 17: compiling REINFORCE and PPO."""
 
 import math
 
@@ -123,31 +123,31 @@ def _whole(scores, values):
 
 
 def _shifted(scores, values):
-    """Two sums of weights, all seen from the largest score: far below it, e⁻¹⁰⁴ is 0 in 32 bits."""
+    """Compute two sums of weights relative to the largest score; in 32 bits e⁻¹⁰⁴ is 0."""
     weights = np.exp(scores - scores.max())
     with np.errstate(invalid="ignore"):
         return np.cumsum(weights * values) / np.cumsum(weights)
 
 
 def _rising(values):
-    """Scores of which the first are nothing beside the last."""
+    """Return rising scores; the first ones are negligible next to the last."""
     return np.array([-400, -399, -250, -251, 0, 5, 4], "f4"), values.astype("f4")
 
 
 def _unscaled(scores, values):
-    """The new share, but the old average left at its old weight."""
+    """Use the new share, but leave the old average at its old weight."""
     top = np.logaddexp.accumulate(scores.astype(float))
     return np.cumsum(values * np.exp(scores - top)).astype("f4")
 
 
 def _counted(scores, values):
-    """Weighed by eˢ, divided by the number of steps. In 32 bits eˢ may be infinite."""
+    """Weigh by eˢ and divide by the number of steps; in 32 bits, eˢ may be infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.cumsum(np.exp(scores) * values) / np.arange(1, len(values) + 1)
 
 
 def _begun(scores, values):
-    """A sum of weights that begins with 1 instead of 0."""
+    """Start the sum of weights from 1 instead of 0."""
     return _softmax(np.append(0, scores), np.append(0, values))[1:]
 
 

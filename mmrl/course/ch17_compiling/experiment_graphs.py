@@ -1,16 +1,16 @@
-"""Recurrence equations, compiled, against the same by hand in JAX: Figures 9, 10 and 11 in small.
+"""Compiled recurrence equations against the same programs by hand: Figures 9, 10 and 11, small.
 
 The rival is a program by hand in JAX: a scan that acts, then `jax.grad` of the loss of the whole
 batch, with the keys of the same points, so that both compute the same numbers. Ratios come from
 runs that take turns; memory is what XLA reserves, and what the interpreter counts byte by byte.
 
-Ten kinds of rows. "time" (Figure 9) varies T, batch and width one at a time, and "ppo" hidden
-units and depth too; "interpreter" has both executors; "bytes" (Figure 10) varies the size of an
-observation up to an image of 3 × 256 × 256, and runs nothing; "swap" runs with observations on the
-host; "live" (Figure 11a) has the bytes of observations after each event of an episode, and "window"
-(Figure 11b) varies n and T; "lift" times a recurrence as a loop and as a scan, and "decoder" one
-token after another. "chosen" has passes that `compile` chooses, and "residuals" compares programs
-that keep what their gradients need with the same programs that compute it again.
+There are ten kinds of rows. "time" (Figure 9) varies T, batch and width one at a time, and "ppo"
+also hidden units and depth. "interpreter" has both executors. "bytes" (Figure 10) varies the size
+of an observation up to an image of 3 × 256 × 256, without running. "swap" runs with observations on
+the host. "live" (Figure 11a) has the bytes of observations after each event, and "window" (Figure
+11b) varies n and T. "lift" times a recurrence as a loop and as a scan, and "decoder" generates one
+token after another. "chosen" has passes that `compile` chooses. "residuals" compares gradients that
+read residuals with gradients that recompute them.
 """
 
 import dataclasses
@@ -49,8 +49,8 @@ DEFAULT = {"T": 128, "batch": 32, "width": 64}
 VARIED = {"T": (32, 64, 256), "batch": (8, 128), "width": (16, 256)}
 PPO = DEFAULT | {"hidden": 16, "depth": 1}
 VARIED_PPO = {"T": (32, 256), "batch": (8, 128), "width": (1024,), "hidden": (64,), "depth": (2, 4)}
-SIZES = (16, 64, 256, 1024, 4096, 196608)  # numbers in an observation; at last 3 × 256 × 256
-GENERATED = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # the window of a decoder, and T
+SIZES = (16, 64, 256, 1024, 4096, 196608)  # numbers in an observation, up to 3 × 256 × 256
+GENERATED = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # window of a decoder, T
 CHOSEN = ("Monte-Carlo", "8-step", "PPO", "decoder")
 WINDOWS = (1, 4, 8, 16, 32, None)
 LENGTHS = (256, 1024, 4096, 16384)
@@ -66,7 +66,7 @@ def measure_time(
     tiles: tuple[int, ...] = (),
     quick: bool = False,
 ) -> Row:
-    """Figure 9: a run of all forms in turns, and that all of them end at the same parameters."""
+    """Time all forms in turns, and check that they end at the same parameters.  Figure 9."""
     forms, key = entrants(n, T, batch, width, tiles), jax.random.key(0)
     agree(forms, key)
     ms = race(forms, 2 if quick else ROUNDS, key)
@@ -82,7 +82,7 @@ def measure_interpreter(
     tiles: tuple[int, ...] = (),
     quick: bool = False,
 ) -> Row:
-    """Time, and the peak of all bytes: by hand, as one XLA program, and operation by operation."""
+    """Measure time and peak bytes: by hand, as one XLA program, and operation by operation."""
     key, tiles = jax.random.key(0), tiles or ((T,) if n is None else (1, TILE, T))
     forms: dict[str, Any] = dict(entrants(n, T, batch, width, tiles))
     taken = {name: reserved(form) for name, form in forms.items()}
@@ -98,16 +98,16 @@ def measure_interpreter(
 def measure_bytes(
     n: int | None, width: int, T: int = 128, batch: int = 32, tiles: tuple[int, ...] = ()
 ) -> Row:
-    """Figure 10: what XLA reserves; and, with observations swapped, what device and host hold."""
+    """Measure the bytes that XLA reserves, also with observations swapped.  Figure 10."""
     found = {name: reserved(form) for name, form in entrants(n, T, batch, width, tiles).items()}
-    size = 4 * batch * (width + 1)  # an observation of every environment, and whether it counts
+    size = 4 * batch * (width + 1)  # an observation and a flag for every environment
     swapped = compile(compiled(n, 1, width).graph, {}, swap=[SEEN]).check(I=1, T=T, B=batch)
     swap = {"device": size * swapped.device[SEEN], "host": size * swapped.host[SEEN]}
     return {"n": n, "T": T, "batch": batch, "width": width, "bytes": found, "swapped": swap}
 
 
 def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) -> Row:
-    """Figure 11: bytes of observations after each operation of an episode, and which one it was."""
+    """Record the bytes of observations after each operation of an episode.  Figure 11."""
     done = compiled(n, 1, width).interpret({"I": 1, "T": T, "B": batch}, key=jax.random.key(0))
     runs = [k for k, event in enumerate(done.account.events) if event[0] == "run"]
     names = [done.account.events[k][1] for k in runs]
@@ -121,7 +121,7 @@ def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) 
 def measure_ppo(
     T: int, batch: int, width: int, hidden: int, depth: int, quick: bool = False
 ) -> Row:
-    """Figure 9: PPO by hand and ours in turns; both train the same parameters."""
+    """Time PPO by hand and ours in turns; both train the same parameters.  Figure 9."""
     sizes = {"T": T, "batch": batch, "width": width, "hidden": hidden, "depth": depth}
     forms, key = ppos(**sizes), jax.random.key(0)
     agree(forms, key)
@@ -132,7 +132,7 @@ def measure_ppo(
 def measure_residuals(
     program: str, T: int = 128, batch: int = 32, width: int = 64, quick: bool = False
 ) -> Row:
-    """A program that keeps residuals and one that recomputes them, in turns; both train alike."""
+    """Time a program that keeps residuals and one that recomputes them, in turns."""
     forms, key = residuals(program, T, batch, width), jax.random.key(0)
     agree({"by hand": forms["kept"], **forms}, key)
     ms = race(forms, 2 if quick else ROUNDS, key)
@@ -142,9 +142,9 @@ def measure_residuals(
 
 
 def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) -> Row:
-    """A run of the interpreter with observations on the host between their uses, and one without.
+    """Run the interpreter with observations on the host between their uses, and without.
 
-    Bytes are the most that were held at once; the parameters are the same.
+    Bytes are the largest number held at once; the parameters are the same.
     """
     key, bounds = jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
     plain = compiled(n, 1, width)
@@ -168,7 +168,7 @@ def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) 
 def measure_window(
     n: int | None, T: int, batch: int = 32, width: int = 256, quick: bool = False
 ) -> Row:
-    """Figure 11b: time and memory of learning n steps behind, one step at a time."""
+    """Measure time and memory of learning n steps behind, one step at a time.  Figure 11b."""
     tiles = (1,) if n else (T,)
     row = measure_time(n, T, batch, width, tiles, quick)
     return row | {"slots": compiled(n, tiles[0], width).check(I=1, T=T, B=batch).device[SEEN]}
@@ -182,7 +182,7 @@ def measure_decoder(
     layers: int = 2,
     quick: bool = False,
 ) -> Row:
-    """Tokens of `batch` sequences, by hand with a mask or with a ring, and compiled, in turns.
+    """Time tokens of `batch` sequences in turns: by hand with a mask or a ring, and compiled.
 
     All give the same tokens, and nearly the same log-probabilities.
     """
@@ -200,7 +200,7 @@ def measure_decoder(
 
 
 def measure_chosen(program: str, T: int, batch: int, width: int, quick: bool = False) -> Row:
-    """Time and memory of the passes that `compile` chooses, in turns with those by hand."""
+    """Measure time and memory of the passes that `compile` chooses, in turns with others."""
     forms, given = choices(program, T, batch, width)
     ms = race(forms, 2 if quick else ROUNDS, *given)
     taken = {name: reserved(form) for name, form in forms.items()}
@@ -214,11 +214,11 @@ STEPS: dict[str, tuple[Callable, bool]] = {
     "LRU": (lambda h, z, begin: 0.95 * jnp.where(begin, 0.0, h) + z, False),
     "queue": (lambda w, z, _: jnp.maximum(w + z, 0.0), False),
 }
-"""What a loop does with its state, and whether it runs backward."""
+"""The update of a loop's state, and whether the loop runs backward."""
 
 
 def measure_lift(name: str, T: int, width: int = 64, quick: bool = False) -> Row:
-    """A recurrence of `width` numbers as `lax.scan`, and lifted, by three methods of scanning."""
+    """Time a recurrence of `width` numbers as `lax.scan`, and lifted by three methods."""
     step, reverse = STEPS[name]
     keys, x0 = jax.random.split(jax.random.key(0)), jnp.zeros(width)
     inputs = (
@@ -242,16 +242,16 @@ def measure_lift(name: str, T: int, width: int = 64, quick: bool = False) -> Row
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A row's name, and what measures it."""
+    """The name of a row, and the function that measures it."""
 
     name: str
     row: Callable[[], Row]
 
 
 def cells(quick: bool = False) -> list[Cell]:
-    """Every row, in the order in which they are measured."""
+    """Return all cells in the order in which they are measured."""
     if quick:
-        # The same forms in three rows, which are compiled once; a window ends within an episode.
+        # Three rows share forms that are compiled once; a window must end within an episode.
         small = {"T": 6, "batch": 2, "width": 8}
         tiled = small | {"tiles": (4,)}
         return [
@@ -294,14 +294,14 @@ def _cell(name: str, measured: Callable[..., Row], *arguments: Any, **options: A
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """A row on a cell: its measurements, its kind, and how busy the machine was."""
+    """Measure a cell; return a row that also has its kind and the load of the machine."""
     load = round(os.getloadavg()[0], 2)
     about = {"cell": cell.name, "kind": cell.name.partition(",")[0], **cell.row()}
     return {**about, "seeds": [0], "load": load, "quick": quick}
 
 
 def say(row: Row) -> str:
-    """A row in a few words: the first number, and the others as ratios to it."""
+    """Summarize a row: the first number, and the others as ratios to it."""
     what = row.get("ms") or row.get("bytes") or {"peak": row.get("peak", 0)}
     first, *rest = what.items()
     ratios = ", ".join(f"{name} {value / first[1]:.2f}" for name, value in rest)

@@ -1,4 +1,4 @@
-"""Compiled programs against the same by hand: their time and memory, as ratios."""
+"""Figures of compiled programs compared with programs by hand: ratios of time and memory."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mode
@@ -20,12 +20,12 @@ def shares(
     over: Literal["T", "batch", "width", "hidden", "depth"],
     kind: Literal["time", "bytes", "ppo"] | None = None,
 ) -> dict[str, dict[int, float]]:
-    """The cost of each program, divided by that of the one by hand: {label: {size: ratio}}.
+    """Return the cost of each program relative to the one by hand: {label: {size: ratio}}.
 
-    Rows are those that `mmrl experiment graphs` writes, of one `kind`: "time" for milliseconds and
-    "bytes" for memory, or PPO's; those count that differ from the most frequent sizes in `over`
-    alone. Labels say how many steps a tile has; Monte-Carlo returns, whose tiles are whole
-    episodes, are "r[t:T]".
+    Rows must be of one `kind` of `mmrl experiment graphs`: "time" for milliseconds, "bytes" for
+    memory, or "ppo". A row counts if it differs from the most frequent sizes only in `over`. Labels
+    state the number of steps in a tile; Monte-Carlo returns, whose tiles are whole episodes, have
+    the label "r[t:T]".
     """
     kind = kind or ("time" if what == "ms" else "bytes")
     rows = [row for row in rows if row["kind"] == kind]
@@ -51,9 +51,10 @@ def _label(row: Mapping[str, Any], name: str) -> str:
 def by_window(
     rows: Sequence[Mapping[str, Any]], what: Literal["ms", "bytes"]
 ) -> dict[str, dict[int, float]]:
-    """The cost of learning n steps behind, divided by that by hand: {"T = 64": {n: ratio}}.
+    """Return the relative cost of learning n steps behind: {"T = 64": {n: ratio}}.
 
-    Rows are those of kind "window"; where n is None, all rewards that follow, it counts as T.
+    Costs are divided by the program by hand. Rows must be of kind "window"; n = None, all rewards
+    that follow, counts as T.
     """
     found: dict[str, dict[int, float]] = {}
     for row in sorted(rows, key=lambda row: (row.get("T", 0), row.get("n") or row.get("T", 0))):
@@ -72,12 +73,12 @@ def ratios(
     ylabel: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Ratios to the program by hand over a size, both on logarithmic axes: a line per label.
+    """Draw ratios to the program by hand over a size, on logarithmic axes: a line per label.
 
     The labels stand at the right ends. Raises `ValueError` for more lines than there are styles.
     """
     if len(lines) > len(STYLES):
-        raise ValueError(f"`lines` may hold {len(STYLES)}; got {len(lines)}.")
+        raise ValueError(f"`lines` must have at most {len(STYLES)} entries; got {len(lines)}.")
     ax = figure()[1][0] if ax is None else ax
     sizes = sorted({size for line in lines.values() for size in line})
     ax.axhline(1, color=INK, linewidth=1)
@@ -95,13 +96,13 @@ def ratios(
 
 
 def name_ends(axes: Sequence[Axes]) -> None:
-    """Write labels beside the ends of lines, moved apart where they overlap: once all is drawn."""
+    """Write labels next to the ends of lines, moved apart where they overlap; call this last."""
     for ax in axes:
         (low, high), end = np.log(ax.get_ylim()), ax.get_xlim()[1]
         lines = sorted(ax.get_lines()[1:], key=lambda line: float(np.asarray(line.get_ydata())[-1]))
         heights = [float(np.log(np.asarray(line.get_ydata())[-1])) for line in lines]
         places = apart(heights, 0.06 * (high - low), np.inf)
-        places -= np.mean(places - heights)  # as far below as above
+        places -= np.mean(places - heights)  # center the labels on the ends
         for line, place in zip(lines, np.exp(places), strict=True):
             look: dict[str, Any] = {"va": "center", "color": line.get_color(), "fontsize": 9}
             beside: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points"}

@@ -1,7 +1,7 @@
-"""Compiled equations and their rivals by hand: the same numbers, from programs that take turns.
+"""Compiled equations and their rivals by hand, which compute the same numbers and take turns.
 
-Each function makes programs by their names, "by hand" first. Who trains other parameters is no
-rival, so `agree` comes before `race`.
+Each function returns programs by name, "by hand" first. A program that trains other parameters is
+not comparable, so call `agree` before `race`.
 """
 
 import functools
@@ -36,7 +36,7 @@ TILE, ITERATIONS, EPOCHS = 16, 2, 4
 
 @functools.lru_cache(4)
 def compiled(n: int | None, m: int, width: int) -> Compiled:
-    """The equations with a window of `n` rewards, learned from in tiles of m steps.
+    """Compile the equations with a window of `n` rewards, learned from in tiles of m steps.
 
     Returns to the end of the episode are lifted: a loop backward, in place of all windows.
     """
@@ -45,12 +45,13 @@ def compiled(n: int | None, m: int, width: int) -> Compiled:
 
 
 def together(m: int) -> dict[str, Callable]:
-    """Passes: all environments at once, loops over all that follows lifted, tiles of m steps."""
+    """Return passes: vectorize all environments, lift loops over the rest, tile by m steps."""
     passes: dict[str, Callable] = {"batch": lambda graph: vectorize(graph, "b")}
     passes["lift"] = lambda graph: lift_loops(graph, "t")
     if m > 1:
         passes["tile"] = lambda graph: tile(graph, "t", m)
-        passes["fuse"] = lambda graph: fuse(graph, _tiled(graph, m))  # each epoch in one loop
+        # Puts each epoch into one loop.
+        passes["fuse"] = lambda graph: fuse(graph, _tiled(graph, m))
     return passes
 
 
@@ -62,7 +63,7 @@ def _tiled(graph: Graph, m: int) -> list[str]:
 def entrants(
     n: int | None, T: int, batch: int, width: int, tiles: tuple[int, ...] = ()
 ) -> dict[str, Any]:
-    """Compiled programs, by hand and ours. Tiles are of one step, of `TILE`, and of the episode."""
+    """Return compiled programs, by hand and ours, in tiles of one step, `TILE`, and the episode."""
     net, key, bounds = policy(width), jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
     hand = by_hand.reinforce(screen(width), net, descent(0.01), n, ITERATIONS, T, batch)
     found = {"by hand": jax.jit(hand).lower(key).compile()}
@@ -87,7 +88,7 @@ def ppos(T: int, batch: int, width: int, hidden: int, depth: int) -> dict[str, A
 
 
 def residuals(program: str, T: int, batch: int, width: int) -> dict[str, Any]:
-    """A program whose gradients read residuals, and one whose gradients compute them again.
+    """Return a program whose gradients read residuals, and one whose gradients recompute them.
 
     Both are compiled with one tile per episode, and 8-step REINFORCE with tiles of `TILE`.
     """
@@ -113,7 +114,7 @@ def residuals(program: str, T: int, batch: int, width: int) -> dict[str, Any]:
 def decoders(
     window: int | None, T: int, batch: int, width: int, layers: int
 ) -> tuple[Any, dict[str, Any]]:
-    """Parameters, and compiled programs of them and a key: by hand, also with a ring, and ours."""
+    """Return parameters, and compiled decoders by name: by hand, with a ring, and ours."""
     params = initial(jax.random.key(1), vocabulary=64, width=width, layers=layers)
     compiled = compile(
         decoder(params, window=window), {"batch": lambda graph: vectorize(graph, "b")}
@@ -153,14 +154,14 @@ def choices(program: str, T: int, batch: int, width: int) -> tuple[dict[str, Any
 
 
 def seconds(form: Callable, *arguments: Any) -> float:
-    """The seconds of one call, from its beginning until the result is there."""
+    """Measure the seconds of one call, until its result is ready."""
     began = time.perf_counter()
     jax.block_until_ready(form(*arguments))
     return time.perf_counter() - began
 
 
 def race(forms: dict[str, Callable], rounds: int, *arguments: Any) -> dict[str, float]:
-    """The least milliseconds of each, all taking turns."""
+    """Return the minimum milliseconds of each form; all take turns."""
     best = dict.fromkeys(forms, float("inf"))
     for _ in range(rounds):
         for name, form in forms.items():
@@ -169,12 +170,12 @@ def race(forms: dict[str, Callable], rounds: int, *arguments: Any) -> dict[str, 
 
 
 def reserved(program: Any) -> int:
-    """The bytes that XLA sets aside for a run, beside arguments and results."""
+    """Return the bytes that XLA reserves for a run, besides arguments and results."""
     return program.memory_analysis().temp_size_in_bytes
 
 
 def agree(forms: dict[str, Callable], key: jax.Array) -> None:
-    """All forms train the same parameters, or this is an error."""
+    """Raise an error unless all forms train the same parameters."""
     wanted, *_ = forms["by hand"](key)
     for name, form in forms.items():
         for a, b in zip(jax.tree.leaves(form(key)[0]), jax.tree.leaves(wanted), strict=True):

@@ -1,4 +1,4 @@
-"""The exercises of chapter 18: many devices."""
+"""Exercises of chapter 18: many devices."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ Maps = tuple[np.ndarray, np.ndarray]
 
 
 def _then(a: tuple, b: tuple) -> tuple:
-    """First a, then b (Eq. 2.4)."""
+    """Compose first a, then b (Eq. 2.4)."""
     return b[0] * a[0], b[0] * a[1] + b[1]
 
 
@@ -22,7 +22,7 @@ def _before(
     reverse: bool,
     then: Callable = _then,
 ) -> Maps:
-    """The exclusive prefix: `start`, and the totals of the devices that are read earlier."""
+    """Compute the exclusive prefix: `start`, then the totals of devices that are read earlier."""
     order = range(len(gains))[:: -1 if reverse else 1]
     found, product = np.zeros((2, len(gains))), start
     for d in order:
@@ -172,14 +172,14 @@ applied = Exercise(
 
 
 def _put_in(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Put in the rows of each device, and zeros for the others: [device, draw, number]."""
+    """Insert the rows of each device, and zeros for the others: [device, draw, number]."""
     n, each = stored.shape[:2]
     here = rows // each == np.arange(n)[:, None]
     return np.where(here[..., None], stored[:, rows % each], 0)
 
 
 def _dealt(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """As if row r were on device r mod n."""
+    """Return rows as if row r were on device r mod n."""
     n, each = stored.shape[:2]
     here = rows % n == np.arange(n)[:, None]
     return np.where(here[..., None], stored[:, rows // n % each], 0)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _COUNT = "--xla_force_host_platform_device_count"
-_COLORED = ("FORCE_COLOR", "CLICOLOR_FORCE")  # what a notebook's kernel asks of programs
+_COLORED = ("FORCE_COLOR", "CLICOLOR_FORCE")  # set by a notebook's kernel
 
 
 def blocks(path: Path) -> int:
-    """How many blocks of a run are on disk."""
+    """Count the blocks of a run on disk."""
     results = path / "results.json"
     return len(json.loads(results.read_text("utf-8"))["history"]) if results.exists() else 0
 
@@ -27,11 +27,11 @@ def kill_one(
     limit: float = 240.0,
     program: Sequence[str] = ("-m", "mmrl"),
 ) -> str:
-    """Train a run in two processes, kill process 1 after two blocks; what then became of process 0.
+    """Train a run in two processes, kill process 1 after two blocks; report the end of process 0.
 
-    `words` are those of `mmrl train` but for its folder, `path`. Each process has one device. They
-    get `limit` seconds for the two blocks, and process 0 as many to end by itself. Whatever fails
-    is said in the answer, and nothing is left running.
+    `words` are the arguments of `mmrl train` except for its folder, `path`. Each process has one
+    device. The processes get `limit` seconds for the two blocks, and process 0 gets the same time
+    to end by itself. Failures are described in the result, and no process is left running.
     """
     with contextlib.ExitStack() as running:
         both = [running.enter_context(one) for one in _pair(path, words, program)]
@@ -53,7 +53,7 @@ def _pair(
     path: Path, words: Sequence[str], program: Sequence[str]
 ) -> list[subprocess.Popen[bytes]]:
     with socket.create_server(("localhost", 0)) as listener:
-        address = f"localhost:{listener.getsockname()[1]}"  # a port that is free
+        address = f"localhost:{listener.getsockname()[1]}"  # a free port
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if _COUNT not in flag]
     env = {name: value for name, value in os.environ.items() if name not in _COLORED}
     command = [sys.executable, *program, "train", *words, "--out", str(path), "--distributed"]
@@ -72,7 +72,7 @@ def _pair(
 
 
 def _said(path: Path, process: int) -> Path:
-    """A file beside the run's folder, which is the run's own."""
+    """Return a log file next to the run's folder."""
     return path.with_name(f"{path.name}-said-{process}")
 
 

@@ -1,9 +1,9 @@
-"""Costs of a scan over several devices, on paper: bytes, latency, and their share of the time.
+"""Estimated costs of a scan over several devices: bytes, latency, and their share of the time.
 
-    sizes = leaf_bytes(LRU(8, 8, state_size=64, key=key))     # what one element of it takes
+    sizes = leaf_bytes(LRU(8, 8, state_size=64, key=key))     # bytes of one element
     cost(sizes, 2**20, devices=8).share                       # 0.08
 
-Computed from what has to be moved, not measured: no program is as quick as this.
+These are computed from the data that must be moved, not measured: real programs are slower.
 """
 
 import math
@@ -16,22 +16,22 @@ from mmrl.memory.base import Memory
 from mmrl.monoid import Resettable
 
 MEMORY = 4.8e12  # bytes per second between an H200 and its memory
-NODE = 8  # devices that share one
+NODE = 8  # devices in a node
 
 
 class Link(NamedTuple):
-    """A network: seconds before the first byte arrives, and bytes per second from then on."""
+    """A network: seconds before the first byte arrives, and bytes per second afterwards."""
 
     latency: float
     bandwidth: float
 
 
-WITHIN = Link(10e-6, 450e9)  # the devices of one node
-ACROSS = Link(30e-6, 50e9)  # several nodes
+WITHIN = Link(10e-6, 450e9)  # between devices of one node
+ACROSS = Link(30e-6, 50e9)  # between nodes
 
 
 class Cost(NamedTuple):
-    """Bytes on each device and seconds of one scan over several of them."""
+    """Bytes on each device and seconds of one scan over several devices."""
 
     received: int  # bytes: the totals of all other devices
     prefixes: int  # bytes: one element for each of a device's steps
@@ -41,12 +41,12 @@ class Cost(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The whole time: nothing waits in the shadow of something else."""
+        """Total seconds; no part overlaps another."""
         return self.memory + self.latency + self.transfer
 
     @property
     def share(self) -> float:
-        """The share of the time in which devices talk."""
+        """The share of the time that is spent on communication."""
         return (self.latency + self.transfer) / self.seconds
 
     @property
@@ -57,7 +57,7 @@ class Cost(NamedTuple):
 
 
 def leaf_bytes(memory: Memory) -> list[int]:
-    """The bytes of each leaf of an element of `memory`'s scan, the flag of a reset among them."""
+    """Return the bytes of each leaf of an element of `memory`'s scan, including the reset flag."""
     element = jax.eval_shape(Resettable(memory.monoid).identity)
     return [math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(element)]
 
@@ -71,21 +71,20 @@ def cost(
     bandwidth: float = MEMORY,
     united: bool = True,
 ) -> Cost:
-    """Bytes and seconds of a scan of `steps` elements over `devices`; `sizes` are of their leaves.
+    """Compute bytes and seconds of a scan of `steps` elements with leaf `sizes` over `devices`.
 
-    One device reads every element and writes every prefix: 2 passes over its memory, of `bandwidth`
+    One device reads every element and writes every prefix: 2 passes over its memory, at `bandwidth`
     bytes per second. Each of several devices makes 4, because its prefixes are read and written
-    again when the past comes in from the left; and one all-gather brings the totals of the others.
-    XLA unites the all-gathers of all leaves where it compiles for GPUs; where not `united`, as on
-    CPUs, the latencies add up. The scan of the totals is left out, and arithmetic, which is quicker
-    than memory here. `link` is `WITHIN` for up to 8 devices and `ACROSS` for more, unless you give
-    one.
+    again when the past arrives from the left; and one all-gather fetches the totals of the others.
+    On GPUs XLA unites the all-gathers of all leaves; if not `united`, as on CPUs, the latencies add
+    up. The estimate leaves out the scan of the totals, and arithmetic, which is faster than memory
+    here. `link` defaults to `WITHIN` for up to 8 devices and to `ACROSS` for more.
 
     Raises `ValueError` if `devices` is not positive or does not divide `steps`.
     """
     if devices < 1 or steps < 1 or steps % devices:
         raise ValueError(
-            f"`devices` must divide `steps` = {steps}, so that each has as many; got {devices}."
+            f"`devices` must divide `steps` = {steps} into equal parts; got {devices}."
         )
     link = link or (WITHIN if devices <= NODE else ACROSS)
     several, element = devices > 1, sum(sizes)

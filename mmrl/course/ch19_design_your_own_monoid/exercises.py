@@ -1,11 +1,11 @@
-"""The exercises of chapter 19: design your own monoid."""
+"""Exercises of chapter 19: design your own monoid."""
 
 import numpy as np
 
 from mmrl.course.exercises.answers import Exercise, Mistake
 
 Peak = tuple[float, float, float]
-"""(largest, its age in steps, steps in all) of a stretch."""
+"""(largest value, its age in steps, number of steps) of a part of a tape."""
 
 
 def _later(a: Peak, b: Peak) -> Peak:
@@ -65,7 +65,7 @@ def _leaks(clean: np.ndarray, spoiled: np.ndarray, start: int) -> bool:
 
 def _outputs(rng: np.random.Generator) -> list[tuple]:
     ys = rng.normal(size=(6, 2)).astype(np.float32).astype(float)
-    bit = np.spacing(ys[4].astype(np.float32))  # the smallest leak that answers in 32 bits see
+    bit = np.spacing(ys[4].astype(np.float32))  # the smallest leak that is visible in 32 bits
 
     def changed(step, by):
         other = ys.copy()
@@ -114,7 +114,7 @@ leaks = Exercise(
 
 
 def _middle(values: np.ndarray) -> float:
-    """Interquartile mean: a quarter of the values, rounded down, is cut at each end."""
+    """Compute the interquartile mean; a quarter of the values, rounded down, is cut at each end."""
     cut = len(values) // 4
     return float(np.sort(values)[cut : len(values) - cut].mean())
 

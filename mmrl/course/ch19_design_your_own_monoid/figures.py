@@ -12,13 +12,13 @@ from mmrl.show import INK, STYLES, dress, figure
 
 
 def leaderboard(entries: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Axes:
-    """A mark for each entry, with its name and its 95 % interval; hollow where it is a control.
+    """Draw a mark per entry with its name and 95 % interval; controls are hollow.
 
     CPU-seconds are on a logarithmic axis. Raises `ValueError` without entries.
     """
     if not entries:
         raise ValueError(
-            "`entries` must hold at least one; got none. `mmrl capstone run` makes one."
+            "`entries` must have at least one entry; got none. `mmrl capstone run` writes one."
         )
     ax = figure(width=7.0)[1][0] if ax is None else ax
     ordered = sorted(entries, key=lambda entry: entry["score"])
@@ -61,6 +61,6 @@ def leaderboard(entries: Sequence[Mapping[str, Any]], *, ax: Axes | None = None)
 
 
 def _beside(entry: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether another mark stands where the name of an entry would, to its right."""
+    """Return True if another mark lies where the name of an entry would be, to its right."""
     factor = other["cpu_seconds"] / entry["cpu_seconds"]
     return 1 < factor < 1.35 and abs(other["score"] - entry["score"]) < 0.08

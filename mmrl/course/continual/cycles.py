@@ -90,8 +90,7 @@ def cycle(
 
     This is a pure function of the key: jit it as a whole, and vmap it over seeds, configs and
     schedules. All schedules with the same number of stages share one program; `schedules` builds
-    some.
-    `tasks` is the number of tasks that are evaluated and that the schedule may name.
+    some. `tasks` is the number of tasks that are evaluated and that the schedule may name.
     """
     if isinstance(schedule, np.ndarray) and not np.isin(schedule, range(tasks)).all():
         raise ValueError(
@@ -155,8 +154,7 @@ def tour(
     """Run `cycle` through different environments with shared spaces, (env, params) each.
 
     This uses a few programs per game (to begin, train, end and evaluate), each compiled once.
-    `report`,
-    if given, is called with (stage, block, scores) after each block.
+    `report`, if given, is called with (stage, block, scores) after each block.
     """
     jit = [_compile(agent, config, env, params, policies) for env, params in games]
     init_key, key = jax.random.split(_random.one_key(key))
@@ -253,12 +251,10 @@ def retained(
     """Compute the share of a stage's gain that is left after `after` stages of other tasks.
 
     (r_later - r_before) / (r_end - r_before) of the stage's task, where r_before is its score
-    before
-    all training. The share is 1 if nothing is forgotten, 0 if everything is, and negative if the
-    score
-    falls below that of an untrained agent. The result has one entry per stage that `after` stages
-    of
-    other tasks follow, and NaN where a stage gained nothing. The forgetting is 1 minus this share.
+    before all training. The share is 1 if all of it is kept, 0 if it is all forgotten, and negative
+    if the score falls below that of an untrained agent. The result has one entry per stage that
+    `after` stages of other tasks follow, and NaN where a stage had no gain. The forgetting is 1
+    minus this share.
     """
     scores, begin = np.asarray(scores), np.asarray(begin)
     if len(order) != len(scores):
@@ -283,11 +279,9 @@ def forward_transfer(
     """Compute (A - A_alone) / (best - A_alone), where A is a task's mean score during its training.
 
     Wołczyk et al. 2021: the share of the possible improvement over training from scratch that
-    earlier
-    tasks provide. `alone` is the score of an agent that trains only on this task, for the same
-    time;
-    `best` is the highest possible score. At 0 there is no transfer; if negative, earlier tasks
-    hurt.
+    earlier tasks provide. `alone` is the score of an agent that trains only on this task, for the
+    same time; `best` is the highest possible score. At 0 there is no transfer; if negative, earlier
+    tasks hurt.
     """
     area, reference = jnp.mean(jnp.asarray(scores)), jnp.mean(jnp.asarray(alone))
     return (area - reference) / (best - reference)

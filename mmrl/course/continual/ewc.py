@@ -75,7 +75,7 @@ def init(
     make: Make = actor_critic,
     tasks: Tasks | None = None,
 ) -> State:
-    """A fresh network and environments, held by nothing."""
+    """Build a new network and environments, without an anchor."""
     check(config, env, params)
     learner = clear.init(config, env, params, key, make, tasks)
     anchor = trained(learner.net)
@@ -151,10 +151,8 @@ def information(net: Any, unrolls: Unrolls, key: PRNGKeyArray) -> PyTree:
     """Estimate E[(∂ log p(a, v | s) / ∂θ_i)²] per step: the diagonal of the Fisher information.
 
     By definition, a ~ π and v ~ N(V, 1) are sampled from the network itself, independent of the
-    actions
-    that were played. Each unroll needs only one square: the scores of different steps are
-    uncorrelated,
-    so the expected square of their sum is the sum of their expected squares.
+    actions that were played. Each unroll needs only one square: the scores of different steps are
+    uncorrelated, so the expected square of their sum is the sum of their expected squares.
     """
 
     def score(net, unroll, key):

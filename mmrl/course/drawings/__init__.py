@@ -1,8 +1,8 @@
 """Pictures of recorded episodes: numpy arrays in, one SVG string out.
 
-No plotting library, no jax, no gymnax: a picture is a pure function of what was recorded, a few
-kilobytes of text that a notebook shows with `IPython.display.SVG`. Every picture names itself to a
-screen reader, never tells things apart by colour alone, and follows the reader's dark theme.
+Drawings need no plotting library, jax or gymnax: a picture is a pure function of the recorded
+arrays, a few kilobytes of text that a notebook shows with `IPython.display.SVG`. Every picture has
+a name for screen readers, never relies on colour only, and follows the reader's dark theme.
 """
 
 from mmrl.course.drawings.bandit import bandit

@@ -1,4 +1,4 @@
-"""Bandits: every pull in its arm's row, and what the pulls say about the arm."""
+"""Bandits: every pull in the row of its arm, and the share of pulls that paid."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,9 +18,9 @@ def bandit(
     title: str = "Bandit",
     note: str = "",
 ) -> str:
-    """One row per arm and one mark per pull: a filled dot if it paid, a ring if not.
+    """Draw one row per arm and one mark per pull: a filled dot if it paid, a ring if not.
 
-    The bar at the right is the share of pulls that paid, with wins / pulls beside it; `odds`, the
+    The bar at the right is the share of pulls that paid, with wins / pulls next to it; `odds`, the
     arm's true probability, is drawn as an outline.
     """
     width, height = _LEFT + _PULLS + _BARS + 84, 58 + _ROW * arms + 22
@@ -47,7 +47,7 @@ def bandit(
 
 
 def _bar(left: svg.Number, y: svg.Number, pulls: int, wins: int) -> list[str]:
-    """The share of an arm's pulls that paid."""
+    """Draw the share of an arm's pulls that paid."""
     track = svg.rect(left, y + 4, _BARS, _ROW - 8, fill="fill", radius=2)
     label = svg.text(left + _BARS + 8, y + 15, f"{wins} / {pulls}", size=10, fill="dim")
     if not pulls:

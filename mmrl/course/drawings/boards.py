@@ -6,7 +6,8 @@ from numpy import ndarray
 
 from mmrl.course.drawings import cards, svg
 
-_TOP, _LEFT, _BARS = 40, 14, 78  # pixels above and beside a board, and for the rewards below
+# Pixels above a board, at its sides, and for the rewards below.
+_TOP, _LEFT, _BARS = 40, 14, 78
 
 
 def battleship(
@@ -88,7 +89,7 @@ def labyrinth(
     title: str = "Labyrinth",
     note: str = "",
 ) -> str:
-    """Draw the squares seen so far, the way walked, and the agent, a filled dot.
+    """Draw the squares seen so far, the path, and the agent, a filled dot.
 
     A square is 0 free, 1 wall, 2 start or 3 goal. `places` are the rows and columns of the agent;
     without them only its last view is drawn. Below, one bar per step shows its reward.

@@ -1,4 +1,4 @@
-"""Card tasks: a strip of what was seen and what was said, card by card."""
+"""Card tasks: a strip with the observed card and the answer at each step."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from mmrl.course.drawings import svg
 SUITS = ("spades", "diamonds", "clubs", "hearts")
 RANKS = ("A", "2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K")
 
-# Drawn, not typed: some systems print the characters as coloured emoji. In a 20 × 20 square.
+# Paths in a 20 × 20 square, because some systems print the characters as coloured emoji.
 SHAPES = (
     "M0 -10C-2 -5 -9 -1 -9 4C-9 9 -3 9 -1 6L-3 10H3L1 6C3 9 9 9 9 4C9 -1 2 -5 0 -10Z",
     "M0 -10L7.5 0L0 10L-7.5 0Z",
@@ -19,10 +19,10 @@ SHAPES = (
     "C6 -3.5 9 -2 9 1.5C9 6 3 7 1 4L3 10H-3Z",
     "M0 10C-3 5 -9 1 -9 -4C-9 -10 -2 -11 0 -5.5C2 -11 9 -10 9 -4C9 1 3 5 0 10Z",
 )
-# A four-colour deck, so that the suits differ in shape and in colour.
+# The deck has four colours, so that suits differ in shape and in colour.
 _COLOURS = (svg.BLACK, svg.BLUE, svg.GREEN, svg.VERMILION)
 
-NOTHING, GAP = -1, -2  # in place of a card: none in view; steps left out
+NOTHING, GAP = -1, -2  # in place of a card: no card in view; steps left out
 _CELL, _CARD = 34, (28, 38)  # pixels
 
 
@@ -38,13 +38,13 @@ def card_strip(
     title: str = "Cards",
     note: str = "",
 ) -> str:
-    """One column per step: the suit seen, the suit said, ✓, ✗ or · by the sign of the reward.
+    """Draw one column per step: the suit seen, the answer, and ✓, ✗ or · by the sign of the reward.
 
     `cards` and `answers` are 0..3 for ♠♦♣♥; a card may be `NOTHING`, an empty place, or `GAP`,
-    steps left out. `steps` are the columns' step numbers (0, 1, … if not given). `asked` is the
-    step whose card is asked for; it gets a ring. `columns` stand in a row; `note` is the right part
-    of the heading. An answer that nothing was paid for is pale. With 13 `types` the cards are
-    ranks, and an answer is an arrow: 0 up, 1 down.
+    steps left out. `steps` are the columns' step numbers (default: 0, 1, …). `asked` is the step
+    whose card the task asks for; it gets a ring. A row has `columns` columns; `note` is the right
+    part of the heading. An answer without a reward is pale. With 13 `types` the cards are ranks,
+    and an answer is an arrow: 0 up, 1 down.
     """
     steps = np.arange(len(cards)) if steps is None else steps
     below = 24 * (answers is not None) + 20 * (rewards is not None)
@@ -89,10 +89,10 @@ def count_recall(
     title: str = "CountRecall",
     note: str = "",
 ) -> str:
-    """One column per step: the card shown, the card asked for, the count said and ✓ or ✗.
+    """Draw one column per step: the card shown, the requested card, the answer and ✓ or ✗.
 
-    Below, how often each type was shown, with a ring around the type asked for last. `types` is 2
-    (colours), 4 (suits) or 13 (ranks); `first` is the step of the first column.
+    Below, bars count how often each type was shown, with a ring around the last requested type.
+    `types` is 2 (colours), 4 (suits) or 13 (ranks); `first` is the step of the first column.
     """
     rows, row_height = -(-(len(values) - first) // columns), 108
     width = max(62 + _CELL * min(columns, len(values) - first), 62 + 44 * types, 400)
@@ -117,7 +117,7 @@ def count_recall(
 def _count_bars(
     counts: Int[ndarray, " types"], asked: int, types: int, top: svg.Number
 ) -> list[str]:
-    """A bar per type, a ring around the one asked for."""
+    """Draw a bar per type, with a ring around the requested one."""
     out = [svg.text(12, top + 40, "shown", size=10, fill="dim")]
     largest = max(int(counts.max()), 1)
     for kind, count in enumerate(counts):
@@ -130,7 +130,7 @@ def _count_bars(
 
 
 def card(x: svg.Number, y: svg.Number, kind: int, *, types: int = 4, ring: bool = False) -> str:
-    """A playing card with its upper left corner at (x, y); `NOTHING` is an empty place."""
+    """Draw a playing card with its upper left corner at (x, y); `NOTHING` is an empty place."""
     width, height = _CARD
     if kind == NOTHING:
         more = 'stroke-dasharray="3 3" data-card="-1"'
@@ -145,13 +145,13 @@ def card(x: svg.Number, y: svg.Number, kind: int, *, types: int = 4, ring: bool 
 
 
 def chip(x: svg.Number, y: svg.Number, content: str, *, ring: bool = False) -> str:
-    """A small card of 20 × 20 with something drawn on it."""
+    """Draw a small card of 20 × 20 with a picture on it."""
     role, more = ("mark", 'stroke-width="3"') if ring else ("line", "")
     return svg.rect(x, y, 20, 20, fill="card", stroke=role, radius=4, more=more) + content
 
 
 def face(x: svg.Number, y: svg.Number, kind: int, types: int, scale: svg.Number) -> str:
-    """The looks of the types: two colours with two shapes, four suits, or thirteen ranks."""
+    """Draw the face of a type: two colours with two shapes, four suits, or thirteen ranks."""
     if types == 2:
         r = 7 * scale + 1
         dot = svg.circle(x, y, r, fill=svg.BLACK)
@@ -168,7 +168,7 @@ def face(x: svg.Number, y: svg.Number, kind: int, types: int, scale: svg.Number)
 
 
 def suit(x: svg.Number, y: svg.Number, kind: int, scale: svg.Number = 1.0) -> str:
-    """♠, ♦, ♣ or ♥ around (x, y), 20 pixels high at scale 1."""
+    """Draw ♠, ♦, ♣ or ♥ around (x, y), 20 pixels high at scale 1."""
     place = f'transform="translate({svg.num(x)} {svg.num(y)}) scale({scale:g})"'
     return svg.path(SHAPES[kind], fill=_COLOURS[kind], more=place)
 
@@ -181,7 +181,7 @@ def arrow(x: svg.Number, y: svg.Number, down: int, scale: svg.Number = 1.0) -> s
 
 
 def _labels(top: svg.Number, baselines: dict[str, int]) -> list[str]:
-    """The names of a row's lines, at its left."""
+    """Draw the names of a row's lines, at its left."""
     return [svg.text(12, top + y, name, size=10, fill="dim") for name, y in baselines.items()]
 
 

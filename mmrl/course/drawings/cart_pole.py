@@ -1,4 +1,4 @@
-"""Cart-pole: four shapes, the frames before, and the velocity that the agent does not see."""
+"""Cart-pole: the cart and pole, earlier frames, and the velocity that the agent does not see."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -7,8 +7,8 @@ from numpy import ndarray
 from mmrl.course.drawings import svg
 
 _WIDTH, _METRE, _GROUND = 520, 92, 214  # pixels; pixels per metre; y of the track
-_LIMIT, _ANGLE = 2.4, np.deg2rad(12)  # where an episode ends: metres, radians
-_GHOSTS, _APART = 5, 4  # how many earlier poles, and how many steps (of 0.02 s) between them
+_LIMIT, _ANGLE = 2.4, np.deg2rad(12)  # limits at which an episode ends: metres, radians
+_GHOSTS, _APART = 5, 4  # number of earlier poles, and steps of 0.02 s between them
 
 
 def cart_pole(
@@ -20,11 +20,12 @@ def cart_pole(
     title: str = "Cart-pole",
     note: str = "",
 ) -> str:
-    """The cart and the pole at the last step, five ghosts of before, and the angle over time.
+    """Draw cart and pole at the last step, five earlier ones, and the angle over time.
 
     `seen` is (x [m], θ [rad]) as observed. `hidden` is the state (x, ẋ, θ, θ̇): with it the cart is
-    drawn where it is, a dashed outline where it is seen, and an arrow shows ẋ. The lower part has
-    one mark per step: a filled dot where the agent pushed right, a ring where it pushed left.
+    drawn at its true place, a dashed outline at the observed one, and an arrow shows ẋ. The lower
+    part has one mark per step: a filled dot where the agent pushed right, a ring where it pushed
+    left.
     """
     true = seen if hidden is None else hidden[:, [0, 2]]
     body = svg.heading(_WIDTH, title, note) + _track()
@@ -47,12 +48,12 @@ def cart_pole(
 
 
 def _place(x: svg.Number) -> float:
-    """The pixel of a position, kept inside the picture."""
+    """Return the pixel of a position, kept inside the picture."""
     return float(np.clip(_WIDTH / 2 + _METRE * x, 30, _WIDTH - 30))
 
 
 def _track() -> list[str]:
-    """The rail, its ends, and metres."""
+    """Draw the rail with its ends and a scale in metres."""
     out = [svg.line(20, _GROUND, _WIDTH - 20, _GROUND, stroke="line", more='stroke-width="2"')]
     for metre in (-2, -1, 0, 1, 2):
         x = _place(metre)
@@ -67,7 +68,7 @@ def _track() -> list[str]:
 
 
 def _tip(x: svg.Number, angle: svg.Number) -> tuple[svg.Number, ...]:
-    """(pivot x, pivot y, tip x, tip y) of a pole of one metre."""
+    """Return (pivot x, pivot y, tip x, tip y) of a pole of one metre."""
     pivot = _GROUND - 34
     return _place(x), pivot, _place(x) + _METRE * np.sin(angle), pivot - _METRE * np.cos(angle)
 
@@ -78,7 +79,7 @@ def _pole(x: svg.Number, angle: svg.Number, more: str = "") -> str:
 
 
 def _cart(x: svg.Number, angle: svg.Number) -> list[str]:
-    """Cart, two wheels, pole, axle."""
+    """Draw the cart, two wheels, the pole and the axle."""
     middle = _place(x)
     wheels = [svg.circle(middle + d, _GROUND - 5, 5, fill="dim") for d in (-15, 15)]
     cart = svg.rect(middle - 29, _GROUND - 36, 58, 27, fill="good", radius=4)
@@ -87,7 +88,7 @@ def _cart(x: svg.Number, angle: svg.Number) -> list[str]:
 
 
 def _outline(x: svg.Number, angle: svg.Number) -> str:
-    """Where noise makes the agent see the cart and the pole."""
+    """Draw an outline where the agent sees the cart and the pole, because of noise."""
     more = 'stroke-width="1.5" stroke-dasharray="4 3" data-pole="seen"'
     x1, y1, x2, y2 = (svg.num(v) for v in _tip(x, angle))
     left, top = svg.num(_place(x) - 29), svg.num(_GROUND - 36)
@@ -95,7 +96,7 @@ def _outline(x: svg.Number, angle: svg.Number) -> str:
 
 
 def _velocity(x: svg.Number, speed: svg.Number, hides: bool) -> list[str]:
-    """An arrow of ẋ under the cart; grey and dashed if the agent does not see it."""
+    """Draw ẋ as an arrow under the cart; it is grey and dashed if the agent does not see it."""
     start, y = _place(x), _GROUND + 34
     length = float(np.clip(speed * 46, -150, 150))
     end, role = start + length, "dim" if hides else "good"
@@ -113,7 +114,7 @@ def _velocity(x: svg.Number, speed: svg.Number, hides: bool) -> list[str]:
 
 
 def _angles(angles: Float[ndarray, " time"], actions: Int[ndarray, " time"]) -> list[str]:
-    """θ over time between the two limits, one mark per step."""
+    """Draw θ over time between the two limits, with one mark per step."""
     left, right, middle, half = 44, _WIDTH - 20, 310, 26
     out = [svg.text(14, middle + 4, "θ", size=12, fill="dim")]
     for angle, label in ((_ANGLE, "12°"), (0.0, ""), (-_ANGLE, "−12°")):

@@ -1,4 +1,4 @@
-"""Catch: a ball falls, and a paddle in the last row is to be under it."""
+"""Catch: a ball falls, and a paddle in the last row must be under it."""
 
 from jaxtyping import Float
 from numpy import ndarray
@@ -11,9 +11,9 @@ _CELL, _LEFT, _TOP, _WIDTH = 22, 70, 40, 250  # pixels
 def catch(
     boards: Float[ndarray, "time row column"], action: int, *, title: str, note: str = ""
 ) -> str:
-    """The last board as it is seen, a 1 for the ball and one for the paddle, and the ball's way.
+    """Draw the last board as observed, 1 for the ball and the paddle, and the ball's path.
 
-    An arrow at the paddle shows where it is moved: 0 is left, 1 nowhere, 2 right.
+    An arrow at the paddle shows its move: 0 is left, 1 none, 2 right.
     """
     rows, columns = boards.shape[1:]
     body = svg.heading(_WIDTH, title, note)

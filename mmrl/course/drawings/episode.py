@@ -1,4 +1,4 @@
-"""From a recorded episode to its picture."""
+"""The picture of a recorded episode of any task."""
 
 import re
 from typing import Any, Protocol, runtime_checkable
@@ -13,7 +13,7 @@ from mmrl.course.drawings.tasks import DRAWN, Episode
 
 @runtime_checkable
 class Steps(Protocol):
-    """Arrays [time, ...] of one environment: a `Transition` will do."""
+    """Arrays [time, ...] of one environment, for example a `Transition`."""
 
     @property
     def obs(self) -> Any: ...
@@ -33,13 +33,13 @@ def episode_svg(
     hidden: Float[ndarray, "time state"] | None = None,
     **settings: int,
 ) -> str:
-    """The picture of an episode of `env_id`: all of it, or how it stands at step `frame`.
+    """Draw an episode of `env_id`: all of it, or its state at step `frame`.
 
-    `steps` are the arrays of one environment from the beginning of an episode; what follows a
-    second `begin` is left out, and so are elements that wrappers appended to the observation.
-    `hidden` is what the agent did not see, `state_obs` at each step: it adds the velocity, the odds
-    or the mines. `settings` are arguments that are not the level's: `types` (CountRecall),
-    `num_arms` (MultiarmedBandit), `size` (MineSweeper, Battleship, the labyrinths).
+    `steps` are the arrays of one environment from the beginning of an episode. Steps after a second
+    `begin` are left out, and so are elements that wrappers appended to the observation. `hidden` is
+    what the agent does not see, `state_obs` at each step: it adds the velocity, the odds or the
+    mines. `settings` are arguments that differ from the level's: `types` (CountRecall), `num_arms`
+    (MultiarmedBandit), `size` (MineSweeper, Battleship, the labyrinths).
 
     Raises `ValueError` for an environment without a picture, a batch, or a `frame` outside.
     """
@@ -67,7 +67,7 @@ def episode_svg(
 
 
 def action_names(env_id: str, actions: int) -> list[str]:
-    """The actions in words where there are some, else their numbers."""
+    """Return the actions in words if they have names, else their numbers."""
     task, _ = _task(env_id)
     kind = next((x for x in ("CartPole", "Cartpole", "Labyrinth") if x in task), task)
     names = _ACTIONS.get(kind, ())
@@ -75,16 +75,17 @@ def action_names(env_id: str, actions: int) -> list[str]:
 
 
 def _task(env_id: str) -> tuple[str, str]:
-    """The name and the level of a task; the level may be empty."""
+    """Return the name and the level of a task; the level may be empty."""
     pattern = r"(?:popgym-)?([A-Za-z]+?)(Easy|Medium|Hard|Paper|)-(?:v\d|bsuite)"
     match = re.fullmatch(pattern, env_id)
     return (match[1], match[2]) if match else ("", "")
 
 
 def _first_episode(steps: Steps) -> list[Shaped[ndarray, "time ..."]]:
-    """Observations, actions, rewards and next observations of the first episode on the tape."""
+    """Return observations, actions, rewards and next observations of a tape's first episode."""
     data = [np.asarray(x) for x in (steps.obs, steps.action, steps.reward, steps.next_obs)]
-    data = [x.reshape(len(x), -1) if x.ndim == 3 else x for x in data]  # a board is one vector
+    # Flattens a board to a vector.
+    data = [x.reshape(len(x), -1) if x.ndim == 3 else x for x in data]
     if data[2].ndim != 1 or len(data[2]) == 0:
         raise ValueError(
             "`steps` must be arrays [time, ...] of one environment, with at least one step, got "

@@ -1,4 +1,4 @@
-"""MineSweeper: the board as a perfect memory would have drawn it."""
+"""MineSweeper: the board as a perfect memory would draw it."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -19,11 +19,12 @@ def mine_sweeper(
     title: str = "MineSweeper",
     note: str = "",
 ) -> str:
-    """Every square looked at with the number it showed; the step of the look is in its corner.
+    """Draw every opened square with its number; the step at which it was opened is in its corner.
 
-    `actions` are squares, row by row; `near` is the number each look showed, `rewards` what it
-    paid. A square looked at twice has both steps. A mine that was hit is a filled star; `mines`,
-    the truth, draws the others as outlines. Below, one bar per step: what it paid.
+    `actions` are squares, row by row; `near` is the number that each action showed, and `rewards`
+    are its rewards. A square that was opened twice has both steps. A mine that was hit is a filled
+    star; `mines`, the truth, draws the others as outlines. Below, one bar per step shows its
+    reward.
     """
     board = _CELL * size
     width, height = max(board + 2 * _LEFT, 300), _TOP + board + 78
@@ -52,7 +53,7 @@ def _square(
     near: Int[ndarray, " time"],
     rewards: Float[ndarray, " time"],
 ) -> list[str]:
-    """A covered square, or what looking at it showed."""
+    """Draw a covered square, or the number that opening it showed."""
     looks = np.flatnonzero(actions == square)
     seen = looks.size > 0
     box = (x + 1, y + 1, _CELL - 2, _CELL - 2)
@@ -72,7 +73,7 @@ def _square(
 
 
 def _star(x: svg.Number, y: svg.Number, r: svg.Number) -> str:
-    """An eight-pointed star."""
+    """Draw an eight-pointed star."""
     angle = np.arange(16) * np.pi / 8
     radius = np.where(np.arange(16) % 2, 0.5 * r, r)
     points = zip(x + radius * np.sin(angle), y - radius * np.cos(angle), strict=True)

@@ -1,4 +1,4 @@
-"""Pendulum: the rod, some steps before, the torque, and the angle over time."""
+"""Pendulum: the rod, earlier positions, the torque, and the angle over time."""
 
 import numpy as np
 from jaxtyping import Float
@@ -7,7 +7,7 @@ from numpy import ndarray
 from mmrl.course.drawings import svg
 
 _WIDTH, _PIVOT, _ROD = 420, (210, 130), 78  # pixels
-_GHOSTS, _APART = 4, 3  # how many earlier rods, and how many steps between them
+_GHOSTS, _APART = 4, 3  # number of earlier rods, and steps between them
 
 
 def pendulum(
@@ -21,7 +21,7 @@ def pendulum(
     """Draw the rod at the last step, upright at angle 0, and one mark per step for its angle.
 
     `seen` is (cos θ, sin θ) as observed. `hidden` is (cos θ, sin θ, θ̇): with it the rod is drawn
-    where it is, a dashed line where it is seen, and the angular velocity is written down.
+    at its true place, a dashed line at the observed one, and the angular velocity is written down.
     """
     true = seen if hidden is None else hidden[:, :2]
     body = svg.heading(_WIDTH, title, note)

@@ -1,7 +1,7 @@
-"""The few shapes that all pictures are made of, and the colours in two themes.
+"""The shapes of all pictures, and the colours in two themes.
 
-Colours have roles. A shape names its role by a CSS class and carries the light colour as an
-attribute too, so that the picture survives a page that strips styles.
+Colours have roles. A shape names its role by a CSS class and also has the light colour as an
+attribute, so that the picture survives a page that strips styles.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from numpy import floating, ndarray
 
 Number = float | int | floating
 
-# Okabe and Ito (2008), "Color Universal Design": told apart with any colour vision.
+# Okabe and Ito (2008), "Color Universal Design": distinct with any colour vision.
 BLACK, BLUE, SKY, GREEN = "#1b1b1b", "#0072B2", "#56B4E9", "#009E73"
 ORANGE, VERMILION, PURPLE = "#E69F00", "#D55E00", "#CC79A7"
 
@@ -30,9 +30,9 @@ ROLES: dict[str, tuple[str, str]] = {  # role: (light theme, dark theme)
 
 
 def document(width: Number, height: Number, title: str, desc: str, body: Sequence[str]) -> str:
-    """A whole SVG of `width` × `height` pixels on a rounded sheet of paper.
+    """Return a complete SVG of `width` × `height` pixels on a rounded sheet of paper.
 
-    `title` is the picture's name for a screen reader and its tooltip, `desc` what it shows.
+    `title` is the picture's tooltip and its name for a screen reader, `desc` its description.
     """
     sheet = rect(0.5, 0.5, width - 1, height - 1, fill="paper", stroke="line", radius=8)
     shapes = "\n".join([sheet, *body])
@@ -56,7 +56,7 @@ def rect(
     radius: Number = 0,
     more: str = "",
 ) -> str:
-    """A rectangle; `fill` and `stroke` are roles or colours, `more` further attributes."""
+    """Draw a rectangle; `fill` and `stroke` are roles or colours, `more` further attributes."""
     corner = f' rx="{num(radius)}"' if radius else ""
     box = f'x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}"'
     return f"<rect {box}{corner}{paint(fill, stroke)}{_more(more)}/>"
@@ -65,7 +65,7 @@ def rect(
 def circle(
     x: Number, y: Number, r: Number, *, fill: str = "none", stroke: str = "none", more: str = ""
 ) -> str:
-    """A circle around (x, y)."""
+    """Draw a circle around (x, y)."""
     shape = f'cx="{num(x)}" cy="{num(y)}" r="{num(r)}"'
     return f"<circle {shape}{paint(fill, stroke)}{_more(more)}/>"
 
@@ -73,13 +73,13 @@ def circle(
 def line(
     x1: Number, y1: Number, x2: Number, y2: Number, *, stroke: str = "line", more: str = ""
 ) -> str:
-    """A straight line."""
+    """Draw a straight line."""
     ends = f'x1="{num(x1)}" y1="{num(y1)}" x2="{num(x2)}" y2="{num(y2)}"'
     return f"<line {ends}{paint('none', stroke)}{_more(more)}/>"
 
 
 def path(d: str, *, fill: str = "none", stroke: str = "none", more: str = "") -> str:
-    """A path; `d` in SVG's own letters."""
+    """Draw a path; `d` is in the notation of SVG."""
     return f'<path d="{d}"{paint(fill, stroke)}{_more(more)}/>'
 
 
@@ -93,14 +93,14 @@ def text(
     anchor: str = "start",
     more: str = "",
 ) -> str:
-    """Text on the baseline y; `anchor` is "start", "middle" or "end"."""
+    """Draw text on the baseline y; `anchor` is "start", "middle" or "end"."""
     place = f'x="{num(x)}" y="{num(y)}" font-size="{num(size)}"'
     aside = "" if anchor == "start" else f' text-anchor="{anchor}"'
     return f"<text {place}{aside}{paint(fill, 'none')}{_more(more)}>{escape(str(content))}</text>"
 
 
 def verdict(x: Number, y: Number, reward: Number) -> str:
-    """✓ for a positive reward, ✗ for a negative one, a dot for none, around (x, y)."""
+    """Draw ✓ for a positive reward, ✗ for a negative one, a dot for none, around (x, y)."""
     if reward > 0:
         d, role = f"M{num(x - 4)} {num(y)}l3 3.5l5.5 -7", "good"
     elif reward < 0:
@@ -114,9 +114,9 @@ def verdict(x: Number, y: Number, reward: Number) -> str:
 def rewards(
     values: Float[ndarray, " time"], x: Number, y: Number, width: Number, height: Number
 ) -> list[str]:
-    """One bar per step: up from the middle for a gain, down for a loss, a dot for nothing.
+    """Draw one bar per step: up for a positive reward, down for a negative one, a dot for 0.
 
-    Lengths are to scale, but for the smallest, which stay visible.
+    Lengths are to scale, except the smallest, which stay visible.
     """
     largest = max((abs(float(v)) for v in values), default=0.0) or 1.0
     pitch, middle = width / max(len(values), 1), y + height / 2
@@ -134,18 +134,18 @@ def rewards(
 
 
 def heading(width: Number, left: str, right: str = "") -> list[str]:
-    """The line of text above a picture."""
+    """Draw the line of text above a picture."""
     out = [text(14, 23, left, size=13, more='font-weight="600"')]
     return [*out, text(width - 14, 23, right, size=12, fill="dim", anchor="end")] if right else out
 
 
 def num(value: Number) -> str:
-    """At most one decimal, without a trailing zero."""
+    """Format a number with at most one decimal, without a trailing zero."""
     return f"{round(float(value), 1) + 0.0:.1f}".removesuffix(".0")
 
 
 def paint(fill: str, stroke: str) -> str:
-    """The attributes and classes of two roles (or colours)."""
+    """Return the attributes and classes of two roles (or colours)."""
     roles = [(a, v) for a, v in (("fill", fill), ("stroke", stroke)) if v in ROLES]
     classes = " ".join(f"mm-{attribute}-{role}" for attribute, role in roles)
     light = {a: ROLES[v][0] if v in ROLES else v for a, v in (("fill", fill), ("stroke", stroke))}
@@ -155,7 +155,7 @@ def paint(fill: str, stroke: str) -> str:
 
 
 def _style(shapes: str) -> str:
-    """The rules of the classes that occur, in both themes."""
+    """Return the CSS rules of the classes that occur, in both themes."""
     used = [
         (attribute, role)
         for attribute in ("fill", "stroke")

@@ -1,4 +1,4 @@
-"""The picture of each task: from the arrays of an episode to the arguments of its drawing."""
+"""The picture of each task: the arrays of an episode become the arguments of its drawing."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ class Episode:
         return f"step {self.now}, return {total:.2f}".replace("-", "−")
 
     def setting(self, name: str, easy: int, medium: int, hard: int) -> int:
-        """The argument as given, or else the level's."""
+        """Return the argument if it is given, else the level's default."""
         levels = {"Medium": medium, "Hard": hard}
         return self.settings.get(name, levels.get(self.level, easy))
 
@@ -53,7 +53,7 @@ def _repeat_first(episode: Episode) -> str:
 
 
 def _repeat_previous(episode: Episode) -> str:
-    """The task pays from step k - 1 on, which shows its lag."""
+    """Draw RepeatPrevious; its lag is visible because the task rewards from step k - 1 on."""
     cards = episode.obs[:, :4].argmax(-1)
     paid = np.flatnonzero(episode.reward)
     if not paid.size:
@@ -64,7 +64,7 @@ def _repeat_previous(episode: Episode) -> str:
 
 
 def _autoencode(episode: Episode) -> str:
-    """WATCH, then PLAY: the last card is shown with PLAY, and after that nothing is in view."""
+    """Draw Autoencode: WATCH, then PLAY; the last card is shown with PLAY, and then none."""
     play = np.flatnonzero(episode.obs[:, 0])
     last = int(play[0]) if play.size else len(episode.obs)
     cards = episode.obs[:, 2:6].argmax(-1)
@@ -76,7 +76,7 @@ def _autoencode(episode: Episode) -> str:
 def _strip(
     episode: Episode, cards: Int[ndarray, " time"], asked: int | None, title: str, types: int = 4
 ) -> str:
-    """The whole episode in rows, or the last cards, and before them the one that is asked for."""
+    """Draw the whole episode in rows, or the last cards and before them the requested one."""
     steps = np.arange(len(cards))
     columns = 26 if len(cards) <= 104 else 52
     if episode.one_frame:
@@ -156,7 +156,7 @@ def _mine_sweeper(episode: Episode) -> str:
 
 
 def _mine_numbers(episode: Episode) -> int:
-    """How many elements of the observation are the number shown, before what wrappers appended."""
+    """Return how many elements of the observation encode the number shown."""
     mines = episode.setting("num_mines", 2, 6, 10)
     return min(mines + 1, 10)
 
@@ -167,7 +167,7 @@ def _higher_lower(episode: Episode) -> str:
 
 
 def _velocity_only(episode: Episode) -> str:
-    """Positions are hidden: without them the cart and the pole stand still."""
+    """Draw a cart-pole whose positions are hidden, so that cart and pole stand still."""
     hidden = np.zeros((len(episode.obs), 4)) if episode.hidden is None else episode.hidden
     return cart_pole(
         hidden[:, [0, 2]],

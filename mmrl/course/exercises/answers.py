@@ -36,14 +36,10 @@ class Exercise:
     """An exercise; call it with an answer to check it.
 
     `wanted` is a right answer. If it is a function, `cases` draws its arguments, one tuple per
-    case; if
-    it is a number, an array or a pytree of them, there are no cases. An answer is right if it
-    equals
-    `wanted` within `tolerance` on every case, absolute for numbers below 1 and relative above.
-    Flags,
-    whole numbers and texts must be equal. `stops` maps words of common errors to the hints that
-    follow
-    them.
+    case; if it is a number, an array or a pytree of them, leave `cases` out. An answer is right if
+    it equals `wanted` within `tolerance` on every case, absolute for numbers below 1 and relative
+    above. Flags, whole numbers and texts must be equal. `stops` maps words of common errors to the
+    hints that follow them.
     """
 
     name: str  # chapter and number, "2.1"

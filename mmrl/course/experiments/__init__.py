@@ -1,6 +1,6 @@
 """Experiments of the course: every number and curve of the book comes from one of these.
 
-A file `experiment_<name>.py`, in this folder or in that of a chapter, contains a `GRID`, which
+A file `experiment_<name>.py`, in this folder or in a chapter's, contains a `GRID`, which
 describes the cells and their rows in `out/<name>.jsonl`, each with its provenance. A run skips rows
 that the file has, stops before `minutes` are over, and ends with a list of what remains. `quick`
 selects sizes that only show that everything runs; such rows contain `"quick": true`.

@@ -107,8 +107,7 @@ def choose(cell: Cell, found: Rows, quick: bool) -> tuple[dict[str, float], list
     """Return the best setting of a sweep by sampled actions, and the scores of each setting.
 
     Settings are compared on tuning seeds. Without a sweep the result is empty. If the cell that
-    judges
-    already has a row, its result is returned.
+    judges already has a row, its result is returned.
     """
     judge = cell.judge
     settings = SWEEPS.get(judge, [])

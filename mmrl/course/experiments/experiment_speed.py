@@ -2,8 +2,8 @@
 
 A row times whole iterations without evaluations, and three programs of the same sizes: the
 environment under random actions, acting, and the memory's passes over the tape with their
-derivatives. The time of learning is that of an iteration minus that of acting. Each program is
-timed by itself, so the shares need not add up to those in a profile of the whole.
+derivatives. The time of learning is the time of an iteration minus the time of acting. Each program
+is timed by itself, so the shares need not add up to those in a profile of the whole.
 """
 
 import itertools

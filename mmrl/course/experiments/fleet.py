@@ -29,9 +29,8 @@ class Fleet:
     """Trains several agents in one vmapped program, which is compiled once for their settings.
 
     `agent` is a module such as `ppo`, and `learn` may replace its own. If a loss is no longer
-    finite,
-    that agent's later returns are NaN and no error is raised, because a learning rate may be too
-    high.
+    finite, that agent's later returns are NaN and no error is raised, because a learning rate may
+    be too high.
     """
 
     def __init__(self, agent: Any, env: Any, params: Any, learn: Callable | None = None):

@@ -34,7 +34,7 @@ Rows = dict[str, Row]  # rows by cell name
 
 
 def rows(path: pathlib.Path) -> list[Row]:
-    """Read the rows of a file of JSON lines; return an empty list if there is no file."""
+    """Read the rows of a file of JSON lines; return an empty list if the file does not exist."""
     lines = whole_lines(path.read_bytes()).splitlines() if path.exists() else []
     return [loads(line) for line in lines if line]
 
@@ -111,8 +111,7 @@ class Grid:
         none.
 
         Cells with `outdated` rows come first, starting with those that need no training. A new row
-        replaces
-        the outdated one in its place. A full run also replaces the rows of quick runs.
+        replaces the outdated one in its place. A full run also replaces the rows of quick runs.
         """
         cells = self.chosen(quick, only)
         began, longest, found = time.monotonic(), 0.0, self.read(out, quick)

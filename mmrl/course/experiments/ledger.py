@@ -1,4 +1,4 @@
-"""Training that records the returns of its own episodes, and therefore needs no evaluation."""
+"""Training that records its returns, and therefore needs no evaluation."""
 
 from typing import Any, NamedTuple
 

@@ -3,7 +3,7 @@
 A job measures some cells into the folder `out/<name>.jobs`. It writes each row to a separate file,
 atomically. The process that submitted the job, or `merge`, adds the rows to `out/<name>.jsonl`, one
 process at a time. A lock marks a cell that is being measured and is released if the process is
-killed; another process that needs the cell waits, finds its row, and measures nothing. So every
+killed; another process that needs the cell waits, finds its row, and does not measure it. So every
 cell is measured once and has one line, even if processes are killed and commands repeated.
 """
 
@@ -66,8 +66,7 @@ def merge(grid: Grid, out: pathlib.Path) -> Iterator[tuple[str, str]]:
     """Add the rows of jobs to the experiment's file; yield the cell and a line for each new row.
 
     Rows that the file already has are not added, so a repetition after a kill, or a second process
-    at
-    the same time, neither loses nor duplicates a row.
+    at the same time, neither loses nor duplicates a row.
     """
     for one in _parts(grid, out):
         with grid.locked(out):
@@ -87,7 +86,7 @@ def merged(grid: Grid, out: pathlib.Path) -> Iterator[str]:
     """Run `merge` for a command, and yield its lines. Raises `RunError` if no job was submitted."""
     if not folder(grid, out).exists():
         raise RunError(
-            f"There is nothing to merge: no job of {grid.name} has written to {out}. Give the "
+            f"`out` must be a folder with rows of jobs of {grid.name}, got {out}. Give the "
             "folder of the results with `--out`, or start jobs with `--submit`."
         )
     lines = [line for _, line in merge(grid, out)]

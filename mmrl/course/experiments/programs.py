@@ -13,8 +13,7 @@ def forget_programs(most: int = 20_000) -> bool:
 
     A program on a CPU needs some dozens of mappings, and by default Linux allows a process 65 530,
     beyond which JAX crashes. Programs that are used again are compiled again. Returns True if
-    programs
-    were dropped.
+    programs were dropped.
     """
     if not MAPPINGS.exists() or MAPPINGS.read_bytes().count(b"\n") <= most:
         return False

@@ -31,7 +31,7 @@ def final(row: Row) -> Float[np.ndarray, " seed"]:
 
 
 def select(rows: Sequence[Row], agent: str, condition: str) -> dict[str, dict[int, Row]]:
-    """Return the rows of each task by c; a condition without c = 1 uses that of all adjustments."""
+    """Return the rows of each task by c; for c = 1, those with all adjustments by default."""
     own = [row for row in rows if (row["agent"], row["condition"]) == (agent, condition)]
     base = [row for row in rows if (row["agent"], row["condition"]) == (agent, EVERY)]
     found: dict[str, dict[int, Row]] = {row["task"]: {} for row in own}
@@ -82,9 +82,8 @@ def van_elteren(strata: Sequence[tuple[Any, Any]]) -> float:
         Z = Σ (U - mn/2) / (N + 1)  /  √ Σ Var U / (N + 1)²,   N = m + n
 
     U counts the pairs with a > b, and each tie as one half; its variance is over all ways to deal
-    the
-    same N values, ties included. With one stratum, this is the test of Mann and Whitney without a
-    correction for continuity. The weights 1 / (N + 1) are optimal if the effect is equal
+    the same N values, ties included. With one stratum, this is the test of Mann and Whitney without
+    a correction for continuity. The weights 1 / (N + 1) are optimal if the effect is equal
     everywhere.
     """
     total = variance = 0.0

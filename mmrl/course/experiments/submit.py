@@ -42,11 +42,9 @@ def submitted(
     """Measure the cells of `Grid.run` in jobs, and merge their rows; yield the same lines.
 
     At most `jobs` wait or run at a time, and no job is submitted that would end after `minutes` if
-    it
-    took as long as the longest so far. `how` ends the command that continues, and `pause` is in
+    it took as long as the longest so far. `how` ends the command that continues, and `pause` is in
     seconds. Closing this iterator, as Ctrl-C does, cancels all jobs. Raises `RunError` at the end
-    if a
-    job ended without its rows.
+    if a job ended without its rows.
     """
     began, longest = time.monotonic(), 0.0
     running: dict[int, Running] = {}  # running jobs by place

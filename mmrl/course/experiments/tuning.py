@@ -1,9 +1,9 @@
 """The choice of a setting on tuning seeds: one rule for every experiment except forgetting.
 
-The rule is that of `mmrl.runs.sweep`, and a winner must also have neighbors: until the next smaller
-and larger values of each of its numbers have been tried, agents are trained there too, up to the
-ends of a stated grid. So the first values may be few: a winner inside them costs nothing more, and
-a winner at their edge costs one more value.
+The rule is taken from `mmrl.runs.sweep`, and a winner must also have neighbors: until the next
+smaller and larger values of each of its numbers have been tried, agents are trained there too, up
+to the ends of a stated grid. So the first values may be few: a winner inside them costs no more,
+and a winner at their edge costs one more value.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,10 +38,8 @@ def choose(
     """Return the best setting by score, then by area, with neighbors on every side of the grid.
 
     `train` trains agents at some settings. Numbers without a `grid` stay as in `first`; `span` is
-    the
-    best return minus the worst. `known` settings are not trained again, unless their area is needed
-    and
-    missing.
+    the best return minus the worst. `known` settings are not trained again, unless their area is
+    needed and missing.
     """
     first = [dict(one) for one in first]
     _check(first, grid)
@@ -132,8 +130,8 @@ def tuned(
     """Return a row's learning rate, how it was chosen, and the fields that `tell` returns.
 
     `tell` describes agents trained at this rate; `train` trains one per rate and seed. `rule`
-    contains
-    the arguments of `choose_rate`. An earlier `row` keeps its agents if they had the same rate.
+    contains the arguments of `choose_rate`. An earlier `row` keeps its agents if they had the same
+    rate.
     """
     chosen = choose_rate(
         lambda rates, seeds: curves(train(rates, seeds)), first, tuning_seeds, row=row, **rule

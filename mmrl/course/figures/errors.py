@@ -32,8 +32,7 @@ def errors(
     """Draw one line per label of an error over `x` (default 0, 1, …), on a logarithmic axis.
 
     Strategies come in their usual order. The labels in `bounds` are drawn thin and dark. `log` sets
-    a
-    logarithmic horizontal axis.
+    a logarithmic horizontal axis.
     """
     ax = figure()[1][0] if ax is None else ax
     looks = iter(STYLES)

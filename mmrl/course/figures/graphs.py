@@ -28,8 +28,7 @@ def waiting(order: Order, made: str, read: str) -> Integer[np.ndarray, " place"]
     """Count the points of `made` that are computed but not yet read by `read` at the same point.
 
     The count is for each place in the order, before it is executed; points that are never read do
-    not
-    count.
+    not count.
     """
     change = np.zeros(len(order) + 1, int)
     first, last = places(order, made), places(order, read)

@@ -1,9 +1,9 @@
 """Scores in all tasks at all times.
 
-Scores are [seed, time, task], the first before all training, at times `env_steps`. `order` is
-the task of each stage of equal length, or empty if all tasks are trained throughout.
-Rows of `published("forgetting")` have scores of the greedy policy, and `sampled` turns each into
-a row of sampled actions; next to these, greedy scores are drawn dotted.
+Scores are [seed, time, task], the first before all training, at times `env_steps`. `order` is the
+task of each stage of equal length, or empty if all tasks are trained throughout. Rows of
+`published("forgetting")` have scores of the greedy policy, and `sampled` turns each into a row of
+sampled actions; next to these, greedy scores are drawn dotted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,7 +74,7 @@ def scores_by_task(
 
 
 def sampled(row: Mapping[str, Any]) -> Row:
-    """Turn a published row into that of its sampled actions, with its `greedy` row included."""
+    """Return the row of a published row's sampled actions, with the `greedy` row included."""
     return {**row, **row["sampled"], "greedy": row}
 
 

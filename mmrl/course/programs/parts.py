@@ -21,8 +21,8 @@ class Environment:
 
     `reset(key)` returns (obs, state), and `step(key, state, action)` returns (obs, state, reward,
     terminated, truncated), where `obs` results from the action, also at the end of an episode.
-    Values
-    after an end are never used, and neither is a terminal observation that is NaN or infinite.
+    Values after an end are never used, and neither is a terminal observation that is NaN or
+    infinite.
     """
 
     reset: Callable[[PRNGKeyArray], tuple[Any, Any]]
@@ -33,8 +33,8 @@ class Environment:
         """Wrap an environment with gymnax's interface, and its parameters, as two functions.
 
         After an end, gymnax returns the first observation of the next episode; the observation that
-        results
-        from the action is `final_observation` in its info. Raises `ValueError` if it is missing.
+        results from the action is `final_observation` in its info. Raises `ValueError` if it is
+        missing.
         """
 
         def step(key: PRNGKeyArray, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:

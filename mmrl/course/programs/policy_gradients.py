@@ -41,8 +41,7 @@ def reinforce(
     """Build REINFORCE (Williams 1992) with returns r[t:T], or r[t:min(t + n, T)] if `n` is given.
 
     The gradient of each step is a separate operation, summed over b and t, so that learning may
-    follow
-    acting n steps behind. Raises `ValueError` for `n` below 1.
+    follow acting n steps behind. Raises `ValueError` for `n` below 1.
     """
     if n is not None and n < 1:
         raise ValueError(f"`n` must be at least 1, or None for all rewards that follow; got {n}")
@@ -111,8 +110,7 @@ def advantages(
     """Define A[t] = δ[t] + γ λ A[t + 1], δ[t] = r[t] + γ v[t + 1] - v[t].
 
     Schulman et al. 2016, Eq. 16: a recurrence that runs backward. Terminal steps have no next
-    value,
-    and last steps have no next advantage.
+    value, and last steps have no next advantage.
     """
     (i, *_, t, b), T = p.symbols, p.bounds[-2]
     following, ahead = (p.tensor(i, t, b, name=f"next_{x}") for x in ("value", "advantage"))
@@ -138,12 +136,10 @@ def _loss(
     c: ActorCritic,
     *before: Tensor,
 ) -> Tensor:
-    """Return the losses of policy, value and entropy at a step; they sum to a mean over valid
-    steps.
+    """Return the losses of policy, value and entropy at a step; their sum is a mean over steps.
 
     `judged` are logits and values. `value`, `gain` and `before`, a log-probability, are from the
-    time
-    of acting; with `before`, the policy's loss is that of PPO.
+    time of acting; with `before`, the policy's loss is PPO's.
     """
     (i, *_, t, _), (*_, T, B) = p.symbols, p.bounds
     alive = p.fn(lambda seen: seen[1], now.seen, name="alive")

@@ -1,11 +1,11 @@
-"""Explorers that compute in the browser, so that they answer on a page without a kernel too.
+"""Explorers that compute in the browser, so that they also work on a page without a kernel.
 
     from mmrl.course.widgets import ScanPlayer
     ScanPlayer(method="blelloch")
 
-Each is a class of traits: what a control sets, and the arrays that it starts from. In a notebook
-the traits are live, `player.method`, and may be set from Python. Every `Explorer` that a file of
-this folder defines is a name of this package, and in `EXPLORERS`.
+Each is a class of traits: the settings of its controls, and the arrays that it starts from. In a
+notebook the traits are live, for example `player.method`, and can be set from Python. Every
+`Explorer` that a file of this folder defines is exported by this package and listed in `EXPLORERS`.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""A widget is one self-contained browser module, and a question and arrays that travel to it."""
+"""The base of all widgets: a self-contained browser module, a question, and arrays it receives."""
 
 import re
 from functools import cache
@@ -11,17 +11,17 @@ import traitlets
 
 FOLDER = Path(__file__).parent / "js"
 IMPORT = re.compile(r'^import \{[^}]*\} from "(\.[\w./]+\.mjs)";\n', flags=re.MULTILINE)
-END = 9999  # a position that means the end, however far away that is
-# More numbers than any picture can show: what lies beyond stays here, and the page stays small.
+END = 9999  # a position that means the end, at any distance
+# More numbers than any picture can show; later ones are not sent, which keeps pages small.
 MOST = 1024
 
 
 @cache
 def source(name: str) -> str:
-    """js/<name>.mjs after all that it imports: one ES module that imports nothing.
+    """Return js/<name>.mjs after all its imports, as one ES module without imports.
 
-    A notebook loads a widget from an address of its own, from where a relative import leads
-    nowhere. Each file comes once, before those that import it, so that all share one scope.
+    A notebook loads each widget from a separate address, where relative imports do not work. Each
+    file occurs once, before the files that import it, so that all share one scope.
     """
     parts: dict[Path, str] = {}
 
@@ -37,14 +37,14 @@ def source(name: str) -> str:
 
 
 def style() -> str:
-    """The style sheet that all widgets share."""
+    """Return the style sheet that all widgets share."""
     return (FOLDER / "style.css").read_text("utf-8")
 
 
 class Explorer(anywidget.AnyWidget):
-    """A widget that may ask before it shows: with a `question`, an answer uncovers it.
+    """A widget that may ask a `question` first, and is shown after an answer.
 
-    What was answered stays in `answer`, beside what is seen.
+    The answer is stored in `answer`, and stays visible.
     """
 
     question = traitlets.Unicode("").tag(sync=True)
@@ -52,18 +52,18 @@ class Explorer(anywidget.AnyWidget):
 
 
 class Shown(NamedTuple):
-    """The first numbers of an array, and how many there were."""
+    """The first numbers of an array, and their total number."""
 
     values: tuple[float, ...]
     length: int
 
 
 class Series(traitlets.TraitType):
-    """A trait for one array of numbers: anything that NumPy reads as one axis, NaN and empty too.
+    """A trait for one array of numbers: anything that NumPy reads as one axis, also NaN or empty.
 
-    Only the first `MOST` entries are kept. What is not finite travels as null, because the NaN that
-    Python writes is not JSON and would leave the page without any widget. Raises `ValueError`
-    for what is not one axis of real numbers.
+    Only the first `MOST` entries are kept. Values that are not finite are sent as null, because the
+    NaN that Python writes is not JSON and would break every widget on the page. Raises `ValueError`
+    for anything else than one axis of real numbers.
     """
 
     info_text = "one axis of numbers"

@@ -1,4 +1,4 @@
-"""The player of recorded episodes turns the pictures of `mmrl.course.drawings` over."""
+"""A player of recorded episodes, which shows the pictures of `mmrl.course.drawings` in turn."""
 
 import re
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ MOST_FRAMES = 210  # CartPole's longest POPGym episode is 200 steps
 
 
 def _roles() -> str:
-    """The colours of the pictures, following the page's theme like everything around them."""
+    """Return the colours of the pictures as CSS, which follow the page's theme."""
     rules = (
         f".mmrl svg .mm-{attribute}-{role} {{ {attribute}: light-dark({light}, {dark}); }}"
         for attribute in ("fill", "stroke")
@@ -27,10 +27,10 @@ def _roles() -> str:
 
 
 class EpisodePlayer(Explorer):
-    """One picture per step of an episode, and its rewards; `episode_player` makes one.
+    """One picture per step of an episode, and its rewards; `episode_player` creates one.
 
-    `frames` are texts of SVG, `step` is the one in view, from 0, and `mmrl.course.widgets.END` the
-    last. Without arguments it shows an example. `policy` is what a `PolicyPlayer` shows beside.
+    `frames` are SVG texts, `step` is the visible one, from 0; `mmrl.course.widgets.END` is the
+    last. Without arguments it shows an example. `policy` is the panel that a `PolicyPlayer` adds.
     """
 
     _esm = source("episode_player")
@@ -58,10 +58,10 @@ def episode_player(
     question: str = "",
     **settings: int,
 ) -> EpisodePlayer:
-    """The player of one episode of `env_id`; other arguments and errors are those of `episode_svg`.
+    """Return a player of one episode of `env_id`, with the arguments and errors of `episode_svg`.
 
-    Of an episode of more than 210 steps the first 210 are shown, so that a page stays small. With a
-    `question` it shows nothing before an answer.
+    Only the first 210 steps of an episode are shown, so that a page stays small. With a `question`,
+    the episode is hidden until it is answered.
     """
     frames = _frames(env_id, steps, hidden=hidden, **settings)
     rewards = np.asarray(steps.reward)[: len(frames)]
@@ -75,7 +75,7 @@ def _frames(env_id: str, steps: Steps, **settings: Any) -> list[str]:
     pictures = (
         episode_svg(env_id, steps, frame=t, **settings) for t in range(min(length, MOST_FRAMES))
     )
-    # The player's own style sheet knows the roles, and themes that a picture alone cannot see.
+    # The player's style sheet defines the roles, and themes that a single picture cannot detect.
     return [re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL) for text in pictures]
 
 

@@ -1,4 +1,4 @@
-"""The widgets: the traits of each, with the values at which it makes its point unasked."""
+"""Explorers of scans, returns, resets, segments and memories, with instructive initial values."""
 
 import numpy as np
 from traitlets import Bool, Enum, Float, Int
@@ -10,8 +10,8 @@ from mmrl.memory.s5 import diagonalise, hippo
 class ScanPlayer(Explorer):
     """h_t = x_0 • … • x_t, bracketed level by level as each method of `mmrl.schedules` does.
 
-    Shows the first 16 of `values`. `level` is how many levels are done, `END` all of them; `gain`
-    is the a of "affine" and the fading of "max".
+    Shows the first 16 of `values`. `level` is the number of finished levels, `END` all; `gain`
+    is a in "affine" and the decay in "max".
     """
 
     _esm = source("scan_player")
@@ -30,9 +30,9 @@ class ScanPlayer(Explorer):
 class ReturnsExplorer(Explorer):
     """The weights on r_k and V(s_k) in the target at step 0, for the targets of `mmrl.returns`.
 
-    One episode that is cut off, not terminated, after `length` steps. `spread` scales
-    `log_ratios`, the logarithms of π(a_k | s_k) / μ(a_k | s_k): draws of a normal distribution,
-    unless you give others.
+    The episode is truncated, not terminated, after `length` steps. `spread` scales
+    `log_ratios`, the logarithms of π(a_k | s_k) / μ(a_k | s_k), by default draws from a normal
+    distribution.
     """
 
     _esm = source("returns_explorer")
@@ -53,7 +53,7 @@ class ReturnsExplorer(Explorer):
 
 
 class ResetExplorer(Explorer):
-    """h_t = a h_{t-1} + x_t over three episodes: what leaks, with and without a reset.
+    """h_t = a h_{t-1} + x_t over three episodes, and what leaks with and without a reset.
 
     Shows the first 24 of `values`. `first` and `second` are the steps at which the second and third
     episode begin; "select" is `mmrl.monoid.Resettable`, "multiply" Eq. 22 of Morad et al. 2024 as
@@ -84,13 +84,13 @@ class SegmentsExplorer(Explorer):
 
 
 class MemoryExplorer(Explorer):
-    """λ = exp(-rate + i turn) of LRU, S5 and FFM as they start: half-lives, impulse responses.
+    """λ = exp(-rate + i turn) of LRU, S5 and FFM at initialization: half-lives, impulse responses.
 
     Random draws are spread evenly over their ranges: `low` ≤ |λ| ≤ `high` and angles up to `phase`
     (LRU), Δ between `step_low` and `step_high` (S5), α between `alpha_low` and `alpha_high` and
-    periods from 2 to `period` steps (FFM). `real` and `imag`, if given, are eigenvalues of your own
-    with `family="given"`: `MemoryExplorer(real=λ.real, imag=λ.imag, family="given")`. `unit` marks
-    one, from 0 (it forgets first) to 100.
+    periods from 2 to `period` steps (FFM). To show your own eigenvalues, set `real`, `imag` and
+    `family="given"`: `MemoryExplorer(real=λ.real, imag=λ.imag, family="given")`. `unit` marks one,
+    from 0 (forgets first) to 100.
     """
 
     _esm = source("memory_explorer")
@@ -114,7 +114,7 @@ class AttentionExplorer(Explorer):
     """φ(q_t)·φ(k_s) / Σ_s φ(q_t)·φ(k_s): the matrix that `LinearAttention` never builds.
 
     `symbols` are up to 24 whole numbers from 0 to 25. Each has a fixed direction, which is key and
-    query at once, `scale` long. "softmax" is ordinary attention, which is no monoid of fixed size.
+    query at once, `scale` long. "softmax" is ordinary attention, not a monoid of fixed size.
     """
 
     _esm = source("attention_explorer")

@@ -1,4 +1,4 @@
-"""Forgetting and interference in a plane: the traits of their explorer."""
+"""The explorer of forgetting and interference in a plane."""
 
 from traitlets import Bool, Enum, Float, Int
 
@@ -8,11 +8,11 @@ from mmrl.course.widgets.base import END, Explorer, source, style
 class ForgettingExplorer(Explorer):
     """Two or three valleys, L = (u·θ - y)² / 2, learned by gradient descent, one after another.
 
-    Each valley is turned by `angle` degrees against the one before. All meet in one point, which
-    solves every task, but the last is pushed off it by `conflict`. A stage has `steps` steps of
-    0.1; after all tasks the next of the `cycles` begins. `replay` is the share of a gradient that
-    is of an even sample of all steps so far; `ewc` is λ of ½ λ Σ F (θ - θ*)², with the whole F or
-    its `diagonal`, backward in time, so that no λ is too strong. `step` is the one in view, or
+    Each valley is rotated by `angle` degrees from the one before. All meet in one point, which
+    solves every task, except that the last is moved off it by `conflict`. A stage has `steps` steps
+    of 0.1; after all tasks, the next of the `cycles` begins. `replay` is the share of the gradient
+    from a uniform sample of all steps so far. `ewc` is λ of ½ λ Σ F (θ - θ*)², with the full F or
+    its `diagonal`, integrated implicitly, so that every λ is stable. `step` is the visible one, or
     `END` for the last.
     """
 

@@ -1,4 +1,4 @@
-"""Dependence graphs: what an index expression reads, and the schedules that follow from it."""
+"""Explorers of dependence graphs: the reads of an index expression, and the resulting schedules."""
 
 import dataclasses
 from functools import cache
@@ -25,12 +25,12 @@ OBSERVATION = ("obs", 0)
 
 
 class AccessPatternExplorer(Explorer):
-    """y[t] reads x[φ(t)]: a matrix of readers and elements, the inverse φ⁻¹, and what must be kept.
+    """y[t] reads x[φ(t)]: a matrix of readers and elements, the inverse φ⁻¹, and the storage.
 
     `pattern` is φ, one of `PATTERNS`, with x and y of length `T` and a window of `n`. `t` and `k`
-    are the row and the column in view. Readers run in order and x is made in order, as late as they
-    allow; the greatest number alive is the size of a ring that x fits into. The inverses are those
-    of `mmrl.pdg.build.sets.invert`.
+    are the selected row and column. Readers run in order and x is computed in order, as late as
+    they allow; the greatest number alive is the size of a ring that x fits into. The inverses are
+    those of `mmrl.pdg.build.sets.invert`.
     """
 
     _esm = source("access_pattern_explorer")
@@ -45,10 +45,10 @@ class AccessPatternExplorer(Explorer):
 class ScheduleExplorer(Explorer):
     """REINFORCE with one index changed, r[t:min(t + n, T)] or r[t:T]: its code, time and memory.
 
-    `n` is the window, None for Monte-Carlo returns; `proximity` is that of `mmrl.pdg.schedule`.
-    `moment` counts operations from 0 and is the one in view. The schedules of all choices are
-    computed when the first explorer is made, in a few seconds, and travel to the browser as
-    `schedules`: the code for all T, and the events of one iteration of 16 steps.
+    `n` is the window, None for Monte-Carlo returns; `proximity` is an option of
+    `mmrl.pdg.schedule`. `moment` is the selected operation, counted from 0. The schedules of all
+    choices are computed when the first explorer is created, in a few seconds, and sent to the
+    browser as `schedules`: the code for all T, and the events of one iteration of 16 steps.
     """
 
     _esm = source("schedule_explorer")
@@ -67,7 +67,7 @@ class TileExplorer(Explorer):
     """A learner in tiles of `m` steps: T / m launches, and min(T, m + n - 1) observations alive.
 
     An episode has `T` steps. `returns` are "n_step", with a window of `n` steps, or "monte_carlo",
-    whose tiles all wait for the end. `m` = 1 interleaves most, `m` = `T` is the batch after all.
+    whose tiles all wait for the end. `m` = 1 interleaves most, `m` = `T` is one batch.
     """
 
     _esm = source("tile_explorer")
@@ -79,9 +79,9 @@ class TileExplorer(Explorer):
 
 
 def reinforce(n: int | None) -> Graph:
-    """REINFORCE at the grain of a lecture: numbers for tensors, one operation for each idea.
+    """Return REINFORCE in little detail: scalar tensors, and one operation per concept.
 
-    The dependences are those of `mmrl.course.programs.policy_gradients`; the functions are toys.
+    The dependences are as in `mmrl.course.programs.policy_gradients`; the functions are toys.
     """
     p = Program("i", "t")
     (i, t), (I, T) = p.symbols, p.bounds  # noqa: E741
@@ -105,9 +105,9 @@ def reinforce(n: int | None) -> Graph:
 
 @cache
 def schedules() -> dict[str, Any]:
-    """Generated code and events of every choice; and what a gradient waits for, by window.
+    """Return the code and events of every choice, and what a gradient waits for, by window.
 
-    `of` leads from "n proximity" to a place in `programs`: many choices give the same one.
+    `of` maps "n proximity" to an index of `programs`, because many choices give the same program.
     """
     found: dict[tuple[str, str], int] = {}
     of, waits = {}, {}
@@ -125,16 +125,16 @@ def schedules() -> dict[str, Any]:
 
 
 def program(order: Schedule, n: int | None) -> tuple[str, str]:
-    """The code, in which only observations are freed, and its events when it runs."""
+    """Return the code, in which only observations are freed, and its events during a run."""
     whole = plan_memory(order)
-    # With T at least the window, prologue, steady loop and epilogue are loops of their own.
+    # If T is at least the window, prologue, steady loop and epilogue are separate loops.
     tree = generate(_only_observations(whole), readable=True, least=n or 2)
     events = trace(tree, I=1, T=STEPS)
     return text(tree), " ".join(_event(order.graph, event) for event in events)
 
 
 def _only_observations(whole: MemoryPlan) -> MemoryPlan:
-    """Without the frees of other tensors: what is to be seen, and quicker to compile."""
+    """Return a plan without the frees of other tensors, which hides detail and compiles faster."""
 
     def wanted(name: str) -> bool:
         statement = whole.statements[name]
@@ -145,7 +145,7 @@ def _only_observations(whole: MemoryPlan) -> MemoryPlan:
 
 
 def _event(graph: Graph, event: Event) -> str:
-    """`grad3` when it runs at t = 3, `-obs3` when obs[3] is freed, `update` without a t."""
+    """Encode an event: `grad3` runs at t = 3, `-obs3` frees obs[3], `update` has no t."""
     kind, what, point = event
     name = what if isinstance(what, str) else what[0]
     step = dict(zip(graph.ops[name].domain.names, point, strict=True)).get("t", "")

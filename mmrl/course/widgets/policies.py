@@ -1,4 +1,4 @@
-"""Behavior, proximal and current policy: the traits of three explorers of Hilton et al. 2022."""
+"""Explorers of the behavior, the proximal and the current policy, after Hilton et al. 2022."""
 
 from traitlets import Bool, Enum, Float, Int
 
@@ -8,12 +8,12 @@ from mmrl.course.widgets.base import Explorer, source, style
 class RubberBandExplorer(Explorer):
     """θ and θ_prox of a Gaussian policy on a hill, and the same with the batch divided by c.
 
-    The policy N(θ, σ²) draws actions in the plane and learns from 4096 of them, 16 at a time, the
-    same ones in every run; eight batches make an iteration. `proximal` is the behavior policy,
-    the policy at the iteration's start, a moving average of center of mass `center` (in steps), or
-    none. `band` is what ties θ to it: β KL[π_prox, π] of `weight` β, or a clip of `epsilon` ε. Data
-    are `staleness` iterations old. c is 2^`halvings`; `change` "batch" divides the batch by c,
-    "band" divides the center of mass by c and multiplies β by it.
+    The policy N(θ, σ²) samples actions in the plane and learns from 4096 of them, 16 at a time, the
+    same ones in every run; eight batches are an iteration. `proximal` is the behavior policy, the
+    policy at the start of the iteration, a moving average with center of mass `center` (in steps),
+    or none. `band` ties θ to it: β KL[π_prox, π] with `weight` β, or a clip with `epsilon` ε. Data
+    are `staleness` iterations old. c is 2^`halvings`; with `change` "batch" the batch is divided by
+    c, with "band" the center of mass is divided by c and β multiplied by it.
     """
 
     _esm = source("rubber_band_explorer")
@@ -33,11 +33,11 @@ class RubberBandExplorer(Explorer):
 
 
 class ClipExplorer(Explorer):
-    """The decoupled objective of one action and its gradient in log π, as `mmrl.losses` has them.
+    """The decoupled objective of one action and its gradient in log π, as in `mmrl.losses`.
 
-    All logarithms are taken from the behavior policy's: `log_ratio` is log π - log μ and
-    `log_proximal` is log π_p - log μ, for `proximal` "apart"; "behavior" is PPO, and "policy" what
-    β_prox = 0 does. `form` "kl" is the penalty β (log π - log π_p)² / 2 of `weight` β.
+    All logarithms are relative to the behavior policy: `log_ratio` is log π - log μ and
+    `log_proximal` is log π_p - log μ, for `proximal` "apart"; "behavior" is PPO, and "policy" the
+    result of β_prox = 0. `form` "kl" is the penalty β (log π - log π_p)² / 2 with `weight` β.
     """
 
     _esm = source("clip_explorer")
@@ -53,12 +53,12 @@ class ClipExplorer(Explorer):
 
 
 class BatchCalculator(Explorer):
-    """The hyperparameters that make up for a batch divided by c = 2^`power`.
+    """The hyperparameters that compensate for a batch divided by c = 2^`power`.
 
-    Each rule of Hilton et al. 2022 can be left out. `batch` is the optimization batch, in examples,
-    of which `minibatches` make an iteration; `center` is the proximal average's center of mass, in
-    steps, `phases` PPG's N_π. `average` is the one whose weights are shown, by age in examples.
-    Starts at the defaults of the paper.
+    Each rule of Hilton et al. 2022 can be switched off. `batch` is the optimization batch, in
+    examples, and an iteration has `minibatches` of them; `center` is the proximal average's center
+    of mass, in steps, `phases` PPG's N_π. `average` selects the average whose weights are shown, by
+    age in examples. Starts at the defaults of the paper.
     """
 
     _esm = source("batch_calculator")

@@ -1,4 +1,4 @@
-"""Compiled programs: a run step by step, and the graph after each pass."""
+"""Explorers of compiled programs: a run step by step, and the graph after each pass."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -23,18 +23,18 @@ BOUNDS = {"I": 1, "T": 8}
 WINDOW = 3
 TILE = 4
 PROGRAMS = ("n_step", "monte_carlo", "tiles")
-# Which operations of REINFORCE act and which learn; what belongs to both is neither.
+# The operations of REINFORCE that act and those that learn; shared ones are in neither list.
 SIDES = {"obs": "acting", "act": "acting", "step": "acting", "reset": "acting"}
 SIDES |= dict.fromkeys(("start", "params", "last", "w"), "other")
 
 
 class StepDebugger(Explorer):
-    """One iteration of REINFORCE event by event: the line that runs, and every tensor as cells.
+    """One iteration of REINFORCE, event by event: the current line, and every tensor as cells.
 
     `program` has returns of 3 steps ("n_step"), "monte_carlo" ones, or the former learned in
     "tiles" of 4 steps; an episode has 8. `moment` counts events from 0: an operation runs, or a
-    tensor is freed. `programs` holds code and events of all, compiled when the first debugger is
-    made, in about a second.
+    tensor is freed. `programs` contains the code and events of all programs, compiled when the
+    first debugger is created, in about a second.
     """
 
     _esm = source("step_debugger")
@@ -52,9 +52,9 @@ class GraphEvolution(Explorer):
     """The dependence graph of REINFORCE with its gradients, after each pass of the compiler.
 
     `returns` are "recursive", r[t] + γ G[t + 1], or a "window" of 3 steps. The passes are lift,
-    `route` ("tile" by 4 or "vectorize"), and fuse; `stage` counts them, 0 is the program. `op` is
-    the operation in view, counted from the top. `graphs` holds all stages, made with the first of
-    these widgets.
+    `route` ("tile" by 4 or "vectorize"), and fuse; `stage` counts them, and 0 is the program. `op`
+    is the selected operation, counted from the top. `graphs` contains all stages, computed with the
+    first of these widgets.
     """
 
     _esm = source("graph_evolution")
@@ -72,7 +72,7 @@ class GraphEvolution(Explorer):
 
 @cache
 def compiled(name: str) -> Compiled:
-    """The compiled program of this name, one of `PROGRAMS`."""
+    """Return the compiled program of this name, one of `PROGRAMS`."""
     if name == "tiles":
         return compile(reinforce(WINDOW), {"tile": lambda graph: tile(graph, "t", TILE)})
     return compile(reinforce(WINDOW if name == "n_step" else None), {})
@@ -80,7 +80,7 @@ def compiled(name: str) -> Compiled:
 
 @cache
 def programs() -> dict[str, Any]:
-    """The code of every program, its tensors with their cells, and the events of a run."""
+    """Return the code of every program, its tensors with their cells, and the events of a run."""
     return {"steps": BOUNDS["T"]} | {name: _program(compiled(name)) for name in PROGRAMS}
 
 
@@ -105,7 +105,7 @@ def _program(made: Compiled) -> dict[str, Any]:
 
 
 def _tensor(op: Op, output: int) -> dict[str, Any]:
-    """The steps of a tensor (null without any), and how many numbers a cell holds."""
+    """Return the steps of a tensor (null without any), and the count of numbers in a cell."""
     shape = op.types(BOUNDS)[output].shape
     steps = [_step_of(op, point) for point in op.domain.points(BOUNDS)]
     name = op.name if len(op.outputs) == 1 else f"{op.name}[{output}]"
@@ -120,13 +120,13 @@ def _tensor(op: Op, output: int) -> dict[str, Any]:
 
 
 def _statements(code: str) -> list[int]:
-    """The lines that execute something."""
+    """Return the lines that execute a statement."""
     heads = ("for ", "if ", "elif ", "else:", "pass")
     return [k for k, line in enumerate(code.split("\n")) if not line.strip().startswith(heads)]
 
 
 def _walk(node: Node, env: dict[str, int]) -> Iterator[tuple[Leaf, dict[str, int]]]:
-    """Like `mmrl.pdg.plan.code.trace`, with each event's statement, and the loop counters."""
+    """Walk like `mmrl.pdg.plan.code.trace`, with each event's statement and the loop counters."""
     if isinstance(node, Body):
         for child in node.body:
             yield from _walk(child, env)
@@ -142,7 +142,7 @@ def _walk(node: Node, env: dict[str, int]) -> Iterator[tuple[Leaf, dict[str, int
 def _reads(
     graph: Graph, name: str, point: tuple[int, ...]
 ) -> Iterator[tuple[tuple[str, int], Any]]:
-    """The tensors, and of each the step, that an operation reads at a point."""
+    """Yield the tensors that an operation reads at a point, with the step of each."""
     env = graph.ops[name].domain.env(point, BOUNDS)
     for edge in graph.inputs(name):
         if edge.when.evaluate(env):
@@ -155,12 +155,12 @@ def _step(graph: Graph, name: str, point: tuple[int, ...]) -> int | None:
 
 
 def _step_of(op: Op, point: tuple[int, ...]) -> int | None:
-    """The t of a point, if it has one."""
+    """Return the t of a point, or None."""
     return dict(zip(op.domain.names, point, strict=True)).get("t")
 
 
 def learner(returns: str) -> Graph:
-    """REINFORCE whose gradients the compiler finds; the functions are toys."""
+    """Return REINFORCE with gradients that the compiler derives; the functions are toys."""
     p = Program("i", "t")
     (i, t), (I, T) = p.symbols, p.bounds  # noqa: E741
     w, obs = p.tensor(i, name="w"), p.tensor(i, t, name="obs")
@@ -186,7 +186,7 @@ def learner(returns: str) -> Graph:
 
 @cache
 def evolution(returns: str, route: str) -> list[Stage]:
-    """The program and what three passes make of it."""
+    """Return the program and the results of three passes."""
     third = {"tile": lambda graph: tile(graph, "t", TILE), "vectorize": lambda g: vectorize(g, "t")}
     passes = {"lift": lambda graph: lift_loops(graph, "t"), route: third[route], "fuse": fuse}
     return stages(learner(returns), passes)
@@ -194,7 +194,7 @@ def evolution(returns: str, route: str) -> list[Stage]:
 
 @cache
 def graphs() -> dict[str, Any]:
-    """The stages of both returns: those `before` the ways part, and then those of each way."""
+    """Return the stages of both returns: the shared ones, `before`, and then each route's."""
     found = {}
     for returns in ("recursive", "window"):
         ways = {route: evolution(returns, route) for route in ("tile", "vectorize")}
@@ -214,7 +214,7 @@ def _stage(stage: Stage) -> dict[str, Any]:
 
 
 def _edge(graph: Graph, edge: Edge) -> list[Any]:
-    """An edge: its ends, φ and ψ as text, and whether it reads this point, or another of a loop."""
+    """Encode an edge: its ends, φ and ψ as text, and whether it reads this point or another."""
     names = graph.ops[edge.source].domain.names
     away = [shift(part, name) for part, name in zip(edge.index, names, strict=True)]
     phi, psi = ", ".join(map(str, edge.index)), "" if TRUE.same(edge.when) else str(edge.when)

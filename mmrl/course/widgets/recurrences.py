@@ -1,4 +1,4 @@
-"""Loops that are scans, and loops that are not, as the compiler sees them."""
+"""Loops that are scans, and loops that are not, according to the compiler."""
 
 import inspect
 import textwrap
@@ -21,14 +21,14 @@ LENGTHS = (8, 16)
 
 
 class Case(NamedTuple):
-    """A step, and what is to be said of it. `a` and `b` are Python, in terms of the inputs."""
+    """A step and its explanation. `a` and `b` are Python expressions of the inputs."""
 
     title: str
     step: Callable
     a: str = ""
     b: str = ""
     why: str = ""
-    """Why it is refused."""
+    """The reason why the loop is not a scan."""
     reverse: bool = False
     x0: Any = 0.0
 
@@ -131,10 +131,10 @@ CASES = {
 class LiftInspector(Explorer):
     """A loop x_t = f(x_{t-1}, u_t): is it a scan, of which monoid, and what does that change?
 
-    `recurrence` is one of `CASES`, with `T` steps; `moment` counts what has happened by then: one
-    step of the loop, or one level of the tree. `examples` holds what `mmrl.pdg.passes.recognize`
-    finds in each and both results in float32, for the longest T, computed when the first inspector
-    is made, in a few seconds.
+    `recurrence` is one of `CASES`, with `T` steps; `moment` counts finished steps of the loop, or
+    finished levels of the tree. `examples` contains the result of `mmrl.pdg.passes.recognize` for
+    each case and both results in float32, for the longest T, computed when the first inspector is
+    created, in a few seconds.
     """
 
     _esm = source("lift_inspector")
@@ -150,9 +150,9 @@ class LiftInspector(Explorer):
 
 
 def inputs(case: Case, length: int) -> dict[str, np.ndarray]:
-    """Inputs by name: rounded normal numbers, and flags for the ends of episodes.
+    """Return inputs by name: rounded normal numbers, and flags for the ends of episodes.
 
-    A shorter run begins where a longer one does, so that its states are the first of the longer.
+    A shorter run begins like a longer one, so its states are the first states of the longer run.
     """
     numbers = np.round(np.random.default_rng(0).normal(size=max(LENGTHS)), 1)
     known: dict[str, np.ndarray] = dict.fromkeys(("u", "r", "delta"), numbers.astype("f4"))
@@ -163,8 +163,8 @@ def inputs(case: Case, length: int) -> dict[str, np.ndarray]:
 
 @cache
 def examples() -> dict[str, Any]:
-    """The code of every case, what was recognized or why not, and the values of both."""
-    # A notebook's file sorts the names, so each says its place.
+    """Return the code of each case, its monoid or the reason against one, and both results."""
+    # A notebook's file sorts the names, so each entry contains its position.
     return {name: {"place": k, **_example(CASES[name])} for k, name in enumerate(CASES)}
 
 
@@ -183,7 +183,7 @@ def _example(case: Case) -> dict[str, Any]:
 
 
 def _states(case: Case, found: Recurrence | None) -> dict[str, Any]:
-    """The states by a loop and, if there is a monoid, by a scan, with one compilation."""
+    """Return the states of a loop and, for a monoid, of a scan, with one compilation."""
 
     def step(x, u):
         after = case.step(x, *u)
@@ -211,6 +211,6 @@ def _names(case: Case) -> list[str]:
 
 
 def _numbers(values: Any) -> list[float]:
-    """The first array, its real part, in as few digits as tell every float32 from all others."""
+    """Return the real part of the first array, in the fewest digits that distinguish float32s."""
     leaf = np.real(np.asarray(jax.tree.leaves(values)[0])).astype(np.float32)
     return [float(str(x)) for x in leaf]

@@ -1,10 +1,10 @@
-"""CLEAR: targets from old data, and the sample of old data: the traits of two explorers."""
+"""Explorers of CLEAR: targets from old data, and the sample of old data."""
 
 from traitlets import Bool, Enum, Float, Int
 
 from mmrl.course.widgets.base import END, Explorer, Series, source, style
 
-# Seldom rewarded steps, and a critic that is right only in part; the last value is bootstrapped.
+# Rare rewards, and a critic that is only partly right; the last value is bootstrapped.
 REWARDS = (0.0, 0.0, 1.0, 0.0, 0.0, -0.5, 0.0, 0.0, 1.0, 0.0, 0.5, 1.0)
 VALUES = (1.2, 1.3, 1.2, 0.8, 0.9, 0.6, 1.1, 1.3, 1.5, 0.7, 0.9, 1.0, 0.6)
 RATIOS = (1.0, 0.5, 2.0, 1.0, 1.5, 3.0, 0.2, 1.0, 2.5, 0.6, 1.2, 1.8)
@@ -13,11 +13,11 @@ RATIOS = (1.0, 0.5, 2.0, 1.0, 1.5, 3.0, 0.2, 1.0, 2.5, 0.6, 1.2, 1.8)
 class VtraceExplorer(Explorer):
     """v̂_s - V_s = a_s + b_s (v̂_{s+1} - V_{s+1}), a = ρ δ, b = γ λ c, on one unroll.
 
-    `mmrl.returns.vtrace`, step by step. Shows the first 16 of `rewards`; `values` has one number
-    more, which is bootstrapped. `policy` is how far π has moved from the acting policy μ: "on",
-    "near", "far", or "own", where `ratios` holds π / μ of each step. Too short ones are repeated.
-    Where `rho_max` or `c_max` is 4, nothing is clipped. With `terminates` an episode ends after
-    two thirds of the unroll. `step` is the one in view, from 0.
+    Shows `mmrl.returns.vtrace` step by step, for the first 16 of `rewards`; `values` has one number
+    more, which is bootstrapped. `policy` is the distance of π from the acting policy μ: "on",
+    "near", "far", or "own", for which `ratios` contains π / μ of each step. Short arrays are
+    repeated. If `rho_max` or `c_max` is 4, there is no clipping. With `terminates`, an episode ends
+    after two thirds of the unroll. `step` is the selected one, from 0.
     """
 
     _esm = source("vtrace_explorer")
@@ -35,13 +35,13 @@ class VtraceExplorer(Explorer):
 
 
 class ReservoirExplorer(Explorer):
-    """The k largest of random lots: what a reservoir keeps of three tasks that follow each other.
+    """The unrolls with the k largest random numbers: a reservoir's sample of three tasks in turn.
 
-    40 unrolls of each task come, `seen` of them so far, or `END` for all, to `parts` workers in
-    turn. As in `mmrl.replay.reservoir`, each part has capacity // parts places; with `merge` each
-    has `capacity`, and the largest lots of all of them stay. `runs` reservoirs, with other lots,
-    test whether every unroll is kept equally often. `seed` decides the lots; `compare` adds what
-    a buffer as large holds that drops the oldest.
+    Each task provides 40 unrolls, `seen` of them so far, or `END` for all, dealt to `parts` workers
+    in turn. As in `mmrl.replay.reservoir`, each part has capacity // parts places; with `merge`
+    each has `capacity`, and the largest numbers of all parts are kept. `runs` reservoirs, with
+    other random numbers, test whether every unroll is kept equally often. `seed` determines the
+    numbers; `compare` adds the contents of a buffer of the same size that drops the oldest.
     """
 
     _esm = source("reservoir_explorer")

@@ -1,4 +1,4 @@
-"""The traits of chapter 18's two explorers: a scan over devices, and what one costs on paper."""
+"""The explorers of chapter 18: a scan over devices, and its estimated costs."""
 
 from traitlets import Bool, Enum, Float, Int
 
@@ -8,11 +8,11 @@ from mmrl.course.widgets.base import END, Explorer, Series, source, style
 class ShardedScanPlayer(Explorer):
     """h_t = x_0 • … • x_t of a tape that is split over `devices`, stage by stage.
 
-    Every device scans its own stretch, sends the total of it to all others, takes the product of
-    the totals before its own, and combines that with its prefixes from the left. Shows the first
-    `length` of `values`; `gain` is the a of "affine" and the fading of "max". With
-    `reverse`, earlier means nearer to the end. With `resets`, the element at step `reset` forgets
-    what came before it. `stage` is how many of the five stages are done, `END` all of them.
+    Every device scans its own part, sends its total to all others, computes the product of the
+    totals before its own, and combines that with its prefixes from the left. Shows the first
+    `length` of `values`; `gain` is a in "affine" and the decay in "max". With `reverse`, earlier
+    means nearer to the end. With `resets`, the element at step `reset` forgets everything before
+    it. `stage` is the number of finished stages, of five, `END` all of them.
     """
 
     _esm = source("sharded_scan_player")
@@ -32,10 +32,10 @@ class ScalingCalculator(Explorer):
     """Bytes, latency and share of the time of a scan over devices.
 
     Computed as in `mmrl.course.ch18_many_devices.scaling`, not measured: the tape has 2^`log_steps`
-    steps, `size` is the memory's d, and 2^`log_devices` devices split it. `network` says which of
-    them share a node, where messages are fast: eight each, all, or none. With `united`, one
+    steps, `size` is the memory's d, and 2^`log_devices` devices split it. `network` selects the
+    devices that share a node, where messages are fast: eight each, all, or none. With `united`, one
     all-gather sends the leaves of a total together, as programs for GPUs do; otherwise each leaf
-    waits alone, as on CPUs. `capacity` is a device's memory, in GB.
+    waits separately, as on CPUs. `capacity` is a device's memory, in GB.
     """
 
     _esm = source("scaling_calculator")

@@ -1,4 +1,4 @@
-"""The explorer of a trained Q's view of the past: its traits, and agents that were measured."""
+"""The explorer of a trained Q's dependence on the past, and agents that were measured."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ class SensitivityExplorer(Explorer):
     """|∂Q(s_n, a_n)/∂o_i| along an episode, and the share that a segment of L steps cuts off.
 
     `tape` and `segments` are two agents, each a matrix [n, i] written row after row up to its
-    diagonal, as `lower(matrix)` of the experiment in chapter 8 returns it. Of each the first 44
-    steps are shown. They start as two LRUs from the book's results, on RepeatPreviousPaper. `lag`
+    diagonal, as `lower(matrix)` of the experiment in chapter 8 returns it. Only the first 44
+    steps are shown. The defaults are two LRUs of the book's results, on RepeatPreviousPaper. `lag`
     is the age of the observation that the task needs: -1 for none, `END` for the first of the
     episode.
     """
@@ -34,7 +34,7 @@ class SensitivityExplorer(Explorer):
 
     def __init__(self, **traits: Any):
         given = [name for name in ("tape", "segments") if name in traits]
-        if given:  # an agent of one's own stands alone
+        if given:  # do not compare a user's agent with a published one
             traits = {"tape": (), "segments": (), "agent": given[0], **traits}
         super().__init__(**traits)
 
@@ -48,19 +48,19 @@ class SensitivityExplorer(Explorer):
 
 
 def measured(batching: str, task: str = TASK, memory: str = MEMORY) -> np.ndarray:
-    """The example of an agent in the book's results, as `SensitivityExplorer` takes it.
+    """Return the example of an agent in the book's results, as `SensitivityExplorer` takes it.
 
-    Raises `ValueError` if there is no such agent.
+    Raises `ValueError` if the results do not contain this agent.
     """
     names = {row["cell"]: row["example"] for row in published("sensitivity")}
     name = f"{task}, {memory}, {batching}"
     if name not in names:
-        raise ValueError(f"No such agent was measured: {name!r}. Choose from {sorted(names)}.")
+        raise ValueError(f"The agent must be one of {sorted(names)}; got {name!r}.")
     return np.array(names[name])
 
 
 def _measured_or_nothing(batching: str) -> Any:
-    """Without the book's results the browser shows an example of its own."""
+    """Return a measured example, or an empty one if the book's results are missing."""
     try:
         return measured(batching)
     except ValueError:

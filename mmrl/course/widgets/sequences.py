@@ -1,10 +1,10 @@
-"""R2D2's replay: how episodes become sequences, and how often each sequence is drawn."""
+"""Explorers of R2D2's replay: how episodes become sequences, and how often each is sampled."""
 
 from traitlets import Float, Int
 
 from mmrl.course.widgets.base import Explorer, Series, source, style
 
-# |δ| along twelve sequences of 8 steps: one spike, an even level, a slow fall, hardly anything, …
+# |δ| along twelve sequences of 8 steps: one spike, an even level, a slow fall, almost 0, …
 ERRORS = (
     *(0.1, 0.2, 0.1, 0.1, 0.2, 0.1, 0.1, 0.2),
     *(1.0, 0.9, 1.1, 1.0, 0.9, 1.0, 1.1, 1.0),
@@ -25,7 +25,7 @@ class SequenceCutter(Explorer):
     """Episodes of the given `lengths`, cut as `mmrl.replay.sequences` cuts them, on one tape.
 
     Shows the first 3 episodes, of up to 30 steps each. `length`, `overlap` and `burn_in` are those
-    of `init`, in steps; `n` is that of the n-step targets, so that `tail` is n - 1. `sequence` is
+    of `init`, in steps; `n` is the n of n-step targets, so that `tail` is n - 1. `sequence` is
     the one in view, from 0. All is a tenth of R2D2's own: 80, 40 and 40 steps.
     """
 
@@ -42,10 +42,10 @@ class SequenceCutter(Explorer):
 class PriorityExplorer(Explorer):
     """p = η max|δ| + (1 - η) mean|δ|, P = p^α / Σ p^α, w = (1 / (N P))^β / max w, and P w.
 
-    `errors` holds the |δ| of one sequence after another, `steps` of each; the first 16 sequences
-    are shown. `draws` of them are drawn, always the same. The largest w is that of all sequences;
-    in `mmrl.replay.sequences.sample` it is that of the batch. `sequence` is the one in view, from
-    0. Starts at the η, α and β of R2D2.
+    `errors` contains the |δ| of one sequence after another, `steps` of each; the first 16 sequences
+    are shown. `draws` of them are sampled, always the same. The largest w is over all sequences; in
+    `mmrl.replay.sequences.sample` it is over the batch. `sequence` is the selected one, from 0.
+    Starts at the η, α and β of R2D2.
     """
 
     _esm = source("priority_explorer")

@@ -1,4 +1,4 @@
-"""The traits of R2D2's two explorers: of rescaled returns, and of stale recurrent states."""
+"""The explorers of R2D2: rescaled returns, and stale recurrent states."""
 
 from traitlets import Enum, Float, Int
 
@@ -6,11 +6,11 @@ from mmrl.course.widgets.base import Explorer, source, style
 
 
 class RescalingExplorer(Explorer):
-    """h(G), G = Σ_k γ^k r + γⁿ h⁻¹(q): R2D2's target step by step, and float32's share in it.
+    """h(G), G = Σ_k γ^k r + γⁿ h⁻¹(q): R2D2's target step by step, and the effect of float32.
 
-    h is `mmrl.returns.rescale`. The network says q = h(`x`) where it is bootstrapped, `n` steps
-    ahead, and each step until then is rewarded by `reward`. `inverse` chooses how float32 computes
-    h⁻¹: as usually printed, or as `mmrl.returns.unrescale` does. `epsilon` is ε.
+    h is `mmrl.returns.rescale`. The network predicts q = h(`x`) at the bootstrap, `n` steps ahead,
+    and each step before it has the reward `reward`. `inverse` selects how float32 computes h⁻¹: as
+    usually printed, or as `mmrl.returns.unrescale` does. `epsilon` is ε.
     """
 
     _esm = source("rescaling_explorer")
@@ -26,12 +26,12 @@ class RescalingExplorer(Explorer):
 class StalenessExplorer(Explorer):
     """ΔQ = ‖Q(ĥ; θ) - Q(h; θ)‖₂ / |max_a Q(h; θ)| for four starts ĥ.  Kapturowski et al. 2019.
 
-    Five random networks of 16 units, each on one random episode, by their geometric mean: LSTMs
-    whose forget gates, by their bias alone, keep half for `half_life` steps, or LRUs whose λ do.
-    The actor that stored the states had θ + `drift` · σ · z in place of each weight θ, which was
-    drawn with standard deviation σ, and z is a normal draw; rates and angles of λ were multiplied
-    by exp(`drift` · z). 40 steps are trained from step `start` of the episode on, after a burn-in
-    over `burn_in` steps, or over all that there are. `highlight` is one of the starts.
+    The geometric mean over five random networks of 16 units, each on one random episode: LSTMs
+    whose forget gates, by their bias only, keep half for `half_life` steps, or LRUs whose λ do. The
+    actor that stored the states had θ + `drift` · σ · z in place of each weight θ, which was drawn
+    with standard deviation σ, and z is a normal draw; rates and angles of λ were multiplied by
+    exp(`drift` · z). 40 steps are trained from step `start` of the episode on, after a burn-in over
+    `burn_in` steps, or over all available ones. `highlight` is one of the starts.
     """
 
     _esm = source("staleness_explorer")

@@ -180,7 +180,7 @@ def test_who_tuned_on_reported_seeds_and_does_not_say_so_is_found_by_fresh_ones(
     said = refused(out, evaluate=fitted, fresh=(7001, 7002, 7003, 7004, 7005))
     assert "seeds 7001, 7002" in said and "fitted to the reported seeds" in said
     drawn = refused(out, evaluate=fitted)
-    assert "fitted to the reported seeds" in drawn and "7001" not in drawn
+    assert "fitted to the reported seeds" in drawn and "7001, 7002" not in drawn
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""Training that can be watched, paused, stopped, compared and kept.
+"""Training that can be watched, paused, stopped, compared and saved.
 
     explorer = TrainingExplorer(memory="lru")
     explorer                            # press Train
     explorer.run("GRU", memory="gru")   # or train from a cell
-    PolicyPlayer("zoo/RepeatFirstEasy-dqn-lru")   # one that is trained already, at play
+    PolicyPlayer("zoo/RepeatFirstEasy-dqn-lru")   # watch a trained agent play
 
-Controls and curves live in the kernel; on a page without one they show how they were left.
+Controls and curves need a kernel; a page without one shows their last state.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""The training explorer: what its settings and buttons do."""
+"""The training explorer: the actions of its settings and buttons."""
 
 import dataclasses
 import pathlib
@@ -25,20 +25,20 @@ from mmrl.runs.checkpoint import dumps
 from mmrl.runs.files import create, expanded, replace, writing
 from mmrl.show import STYLES
 
-REFRESH = 0.2  # seconds between two pictures, at least
-SHORTEST_BATCH = 500  # steps; a batch of 0 fits itself to longer episodes
+REFRESH = 0.2  # minimum seconds between two pictures
+SHORTEST_BATCH = 500  # steps; a batch of 0 adapts to longer episodes
 NOTHING = "Nothing trained yet: choose settings and press Train."
 
 
 class TrainingExplorer(ipywidgets.VBox):
-    """Train an agent with a memory, watch it, compare it with other settings.
+    """Train an agent with a memory, watch it, and compare it with other settings.
 
-    The traits are the settings in view, which begin as those of `config`: a `Config` of an agent,
-    without one the course's of double DQN. All others are behind a button. Another `agent` begins
-    with its own. `bounds` maps an environment to heights to mark,
-    `{"popgym-RepeatFirstEasy-v0": {"best": 1.0}}`. Runs of one environment share a figure. A run
-    replaces one of the same name, so a cell may be run again; with `keep`, the last runs stay
-    beside a new one, and older ones leave.
+    The traits are the visible settings, which start from `config`, a `Config` of an agent (default:
+    the course's double DQN). All others are behind a button. Another `agent` starts from its own
+    settings. `bounds` maps an environment to heights to mark, `{"popgym-RepeatFirstEasy-v0":
+    {"best": 1.0}}`. Runs of one environment share a figure. A run replaces another one of the same
+    name, so a cell can be run again; with `keep`, the last runs stay next to a new one, and older
+    ones are removed.
     """
 
     env = traitlets.Unicode(ENVIRONMENTS[0])
@@ -48,9 +48,9 @@ class TrainingExplorer(ipywidgets.VBox):
     segment_length = traitlets.Int(10)  # L, steps
     gamma = traitlets.Float(0.5)  # γ, per step
     learning_rate = traitlets.Float(3e-3)
-    seeds = traitlets.Int(3)  # how many
+    seeds = traitlets.Int(3)  # number of seeds
     blocks = traitlets.Int(16)
-    name = traitlets.Unicode("")  # of the next run; "" for one made of its settings
+    name = traitlets.Unicode("")  # name of the next run; "" derives it from the settings
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class TrainingExplorer(ipywidgets.VBox):
         ipywidgets.VBox.__init__(self, **{"agent": name, **_in_view(config), **settings})
         self.config, self.bounds, self.keep = config, dict(bounds or {}), keep
         self._configs = {name: config}
-        self.news: list[Callable[[], None]] = []  # called, in any thread, after every change
+        self.news: list[Callable[[], None]] = []  # called in any thread, after every change
         self._first = {key: getattr(self, key) for key in ("gamma", "learning_rate")}
         self._made = {key: getattr(self, key) for key in ("seeds", "blocks")}
-        self.trials: dict[tuple[str, str], Trial] = {}  # by environment and name
+        self.trials: dict[tuple[str, str], Trial] = {}  # trials by environment and name
         self._current: Trial | None = None
         self.png, self._figure, self._shown = b"", LiveCurves(), 0.0
-        self._lock = threading.RLock()  # of all that is shown: several threads show it
+        self._lock = threading.RLock()  # several threads draw
         actions = {
             "Train": self.train,
             "Pause": self.pause,
@@ -90,24 +90,24 @@ class TrainingExplorer(ipywidgets.VBox):
         self.refresh()
 
     def train(self) -> None:
-        """Start a run with the settings in view; returns at once. Troubles are told in a line."""
+        """Start a run with the visible settings and return at once; errors appear in a line."""
         try:
             self._begin()
         except (ValueError, RunError) as error:
             self._say(str(error))
-        except Exception as error:  # a button's callback would hide it
+        except Exception as error:  # a button's callback would hide the error
             self._say(f"{type(error).__name__}: {error}")
 
     def run(self, name: str = "", **settings: Any) -> Run:
-        """Train with `settings` on top of those in view, and return the run once it is done.
+        """Train with `settings` on top of the visible ones, and return the run when it is done.
 
         The widget follows, if a cell above shows it. Raises `ValueError` and `RunError`.
         """
-        first = {key: settings[key] for key in ("agent",) if key in settings}  # it changes others
+        first = {key: settings[key] for key in ("agent",) if key in settings}  # changes others
         for key, value in {**first, **settings, "name": name}.items():
             if key not in self.class_own_traits():
                 known = ", ".join(sorted(self.class_own_traits()))
-                raise ValueError(f"`{key}` is no setting of the explorer; there are {known}.")
+                raise ValueError(f"The setting must be one of {known}; got `{key}`.")
             setattr(self, key, value)
         try:
             trial = self._begin()
@@ -125,34 +125,34 @@ class TrainingExplorer(ipywidgets.VBox):
         return trial.run
 
     def pause(self) -> None:
-        """Pause at the end of this block, or go on."""
+        """Pause at the end of this block, or continue."""
         if self._current is not None:
             self._current.pause()
         self.refresh()
 
     def stop(self) -> None:
-        """End the run under way; its blocks so far stay."""
+        """Stop the current run; its blocks so far are kept."""
         if self._current is not None:
             self._current.stop()
         self.refresh()
 
     def clear(self) -> None:
-        """Remove all runs, and stop the one under way."""
+        """Remove all runs, and stop the current one."""
         for key in list(self.trials):
             self._drop(key)
         self._current = None
         self.refresh()
 
     def remove(self, name: str) -> None:
-        """Remove one run of the environment in view. Unknown names are no error."""
+        """Remove one run of the visible environment; ignore unknown names."""
         self._drop((self.env, name))
         self.refresh()
 
     def save(self) -> pathlib.Path | None:
-        """Write the runs in view, with results.json and curves.png, and return their folder.
+        """Write the visible runs, with results.json and curves.png, and return their folder.
 
-        It is the folder in the box, with a number if it holds results already, and has a folder
-        for each run, like those that `mmrl train` writes.
+        The folder is the one in the box, with a number if it already contains results. It has a
+        folder for each run, like those that `mmrl train` writes.
         """
         trials = [trial for trial in self.in_view() if trial.reports]
         if not trials:
@@ -186,7 +186,7 @@ class TrainingExplorer(ipywidgets.VBox):
 
     @property
     def setup(self) -> Setup:
-        """The settings in view. Raises `ValueError` for what cannot be trained here."""
+        """The visible settings. Raises `ValueError` for a setup that cannot be trained here."""
         config = dataclasses.replace(self.config, **self._panel.others())
         most = {key: MOST[key] for key in ("seeds", "blocks")}
         most |= {"segment_length": getattr(config, "batch", 0) or SHORTEST_BATCH}
@@ -205,7 +205,7 @@ class TrainingExplorer(ipywidgets.VBox):
         return setup
 
     def _begin_with(self, agent: str) -> None:
-        """Show the settings of another agent: those that the explorer was given, or its own."""
+        """Show the settings of another agent: the given ones, or the defaults."""
         self.config = self._configs.setdefault(agent, find(agent).Config())
         for key, value in _in_view(self.config).items():
             if key not in ("memory", "blocks"):
@@ -215,7 +215,7 @@ class TrainingExplorer(ipywidgets.VBox):
         self.refresh()
 
     def _auto_name(self, config: Any) -> str:
-        """Memory and batching, and what else differs from how the explorer was made."""
+        """Return a name of memory and batching, and of the settings that were changed."""
         parts = [self.memory] if self.agent == Setup.agent else [self.agent, self.memory]
         in_view = _in_view(config)
         if in_view.get("batching") == "segments":
@@ -235,10 +235,10 @@ class TrainingExplorer(ipywidgets.VBox):
         with self._lock:
             if self._current is not None and self._current.active:
                 raise ValueError(
-                    f"{self._current.curve.name} is being trained: wait, or press Stop first."
+                    f"{self._current.curve.name} is still training: wait, or press Stop first."
                 )
             setup = self.setup
-            check_room(Run(setup))  # before an older run leaves
+            check_room(Run(setup))  # before an older run is removed
             key = (self.env, self.name.strip() or self._auto_name(setup.config))
             self._drop(key)
             older = [key for key in self.trials if key[0] == self.env]
@@ -259,20 +259,20 @@ class TrainingExplorer(ipywidgets.VBox):
             trial.stop()
 
     def in_view(self) -> list[Trial]:
-        """The runs of this environment, the oldest first."""
+        """Return the runs of this environment, oldest first."""
         with self._lock:
             return [trial for (env, _), trial in self.trials.items() if env == self.env]
 
     def _tell(self) -> None:
-        """A trial's thread has news; fast blocks do not all get a picture."""
-        with self._lock:  # what ended without a single point has nothing to show
+        """Handle news from a trial's thread; fast blocks do not all get a picture."""
+        with self._lock:  # a trial that ended without a point is removed
             self.trials = {k: t for k, t in self.trials.items() if t.active or t.reports}
         soon = time.monotonic() - self._shown < REFRESH
         training = self._current is not None and self._current.status == "training"
         self.refresh(picture=not (soon and training))
 
     def refresh(self, picture: bool = True) -> None:
-        """Show how everything stands."""
+        """Update the picture, the table and the buttons."""
         with self._lock:
             current = self._current
             text = NOTHING
@@ -301,7 +301,7 @@ class TrainingExplorer(ipywidgets.VBox):
 
 
 def _free(folder: pathlib.Path) -> pathlib.Path:
-    """`folder`, or if it holds results the first of folder-2, folder-3, … that does not."""
+    """Return `folder`, or the first of folder-2, folder-3, … without results."""
     number, free = 1, folder
     while (free / "results.json").exists():
         number += 1
@@ -310,11 +310,11 @@ def _free(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _slug(name: str) -> str:
-    """A run's name as that of a folder."""
+    """Convert a run's name to that of a folder."""
     return re.sub(r"[^\w.]+", "-", name).strip("-.") or "run"
 
 
 def _in_view(config: Any) -> dict[str, Any]:
-    """The settings of a config that are traits of the explorer."""
+    """Return the settings of a config that are traits of the explorer."""
     names = ("memory", "batching", "segment_length", "gamma", "learning_rate", "blocks")
     return {name: getattr(config, name) for name in names if hasattr(config, name)}

@@ -1,4 +1,4 @@
-"""Learning curves while they grow: those of `curves`, drawn again within milliseconds."""
+"""Learning curves of runs in progress, as in `curves`, but redrawn within milliseconds."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from matplotlib.patheffects import withStroke
 from mmrl.runs import interval
 from mmrl.show import INK, STYLES, name_axes
 
-MARKS = "○□△◇▽✚✖"  # the markers of `STYLES`, for text
+MARKS = "○□△◇▽✚✖"  # the markers of `STYLES` as characters
 EMPTY = "no curve yet"
 INCHES, DPI = (6.8, 3.9), 130
-_LONGEST = 26  # characters of a name beside its line
+_LONGEST = 26  # characters of a name next to its line
 
 
 class Point(NamedTuple):
-    """One evaluation. The interval over seeds is computed once, when it arrives."""
+    """One evaluation; the interval over seeds is computed once, when it arrives."""
 
     env_steps: int
     returns: Float[np.ndarray, " seed"]
@@ -28,9 +28,9 @@ class Point(NamedTuple):
 
 
 class Curve:
-    """The evaluations of one run so far; `style` is its place in `STYLES`.
+    """The evaluations of one run so far; `style` is its index in `STYLES`.
 
-    One thread may add a point while another draws: `points` only ever grows, by whole points.
+    One thread may add a point while another draws: `points` only grows, by whole points.
     """
 
     def __init__(self, name: str, style: int):
@@ -38,7 +38,7 @@ class Curve:
         self.points: list[Point] = []
 
     def add(self, env_steps: int, returns: Float[np.ndarray, " seed"]) -> None:
-        """Add one more evaluation."""
+        """Add an evaluation."""
         self.points.append(Point(env_steps, np.asarray(returns), interval(returns)))
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class LiveCurves:
     """A figure that keeps its artists and moves them, one set for each entry of `STYLES`."""
 
     def __init__(self):
-        # No layout engine: finding a layout would take longer than drawing.
+        # There is no layout engine, because finding a layout would take longer than drawing.
         self.figure = Figure(figsize=INCHES, dpi=DPI)
         self.figure.subplots_adjust(left=0.1, right=0.72, top=0.9, bottom=0.17)
         self.ax = self.figure.subplots()
@@ -70,9 +70,9 @@ class LiveCurves:
         end: int = 1,
         bounds: Mapping[str, float] | None = None,
     ) -> bytes:
-        """A PNG of `curves` up to `end` steps; at most three `bounds` are marked by thin lines."""
+        """Return a PNG of `curves` up to `end` steps, with at most three `bounds` as thin lines."""
         bounds = dict(bounds or {})
-        # What arrives from now on is drawn the next time.
+        # Points that arrive from here on are drawn next time.
         shown = [(curve, tuple(curve.points)) for curve in curves]
         shown = sorted((pair for pair in shown if pair[1]), key=lambda pair: pair[1][-1].interval)
         name_axes(self.ax, title, {len(points[0].returns) for _, points in shown} or {0})
@@ -80,7 +80,7 @@ class LiveCurves:
         heights = [x for _, points in shown for point in points for x in point.returns]
         heights += [*bounds.values()]
         low, high = (min(heights), max(heights)) if heights else (-1, 1)
-        margin = max(0.06 * (high - low), 0.05)  # also around curves that are all level
+        margin = max(0.06 * (high - low), 0.05)  # not 0, even if all curves are level
         self.ax.set_xlim(0, end)
         self.ax.set_ylim(low - margin, high + margin)
         for line in self._lines:
@@ -131,7 +131,7 @@ class _Line:
             np.array([p.returns for p in points]).T,
         )
         middle, low, high = np.array([p.interval for p in points]).T
-        # All seeds are one line that NaN breaks: the number of artists never changes.
+        # All seeds are one line with NaN between them, so the number of artists never changes.
         breaks = np.full((len(returns), 1), np.nan)
         self.seeds.set_data(
             np.tile(np.append(steps, np.nan), len(returns)), np.hstack([returns, breaks]).ravel()
@@ -146,7 +146,7 @@ class _Line:
 
 
 class _Bound:
-    """A thin line across, and what it stands for."""
+    """A thin horizontal line with a label."""
 
     def __init__(self, ax: Axes):
         self.line = ax.axhline(0, color=INK, linewidth=0.8, alpha=0.6, zorder=1)

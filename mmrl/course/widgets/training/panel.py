@@ -1,4 +1,4 @@
-"""The look of the training explorer: its boxes, buttons, picture and table."""
+"""The layout of the training explorer: its boxes, buttons, picture and table."""
 
 import base64
 import dataclasses
@@ -28,7 +28,7 @@ ENVIRONMENTS = (
     "popgym-PositionOnlyCartPoleEasy-v0",
     "probe-Memory-v0",
 )
-# Ipywidgets takes its colours from JupyterLab; elsewhere, and in the dark, they follow ours.
+# Ipywidgets takes colours from JupyterLab; elsewhere, and in the dark theme, we define them.
 LOOK = """
 .mmrl.mmrl-training {
   --jp-widgets-label-color: var(--ink); --jp-widgets-readout-color: var(--ink);
@@ -59,22 +59,23 @@ HELP = (
     "<p class='mmrl-notes mmrl-static'>Training needs a kernel, which this page does not have: it "
     "shows how the panel was left. The buttons work in JupyterLab, VS Code, Colab and the app.</p>"
 )
-WIDTH, HEIGHT = (round(720 * side / INCHES[0]) for side in INCHES)  # on the page
+WIDTH, HEIGHT = (round(720 * side / INCHES[0]) for side in INCHES)  # pixels on the page
 MORE, FEWER = "Show all settings", "Hide the other settings"
 ROWS = {"display": "flex", "flex_flow": "row wrap", "width": "100%"}
 ROW = ipywidgets.Layout(**ROWS)
 
 
 def short(env_id: str) -> str:
-    """An environment's id for people: "popgym-RepeatFirstEasy-v0" is RepeatFirst, Easy."""
+    """Shorten an environment's id: "popgym-RepeatFirstEasy-v0" becomes RepeatFirst, Easy."""
     name = re.sub(r"^popgym-|-v\d+$", "", env_id)
     return re.sub(r"(?<=[a-z])(Easy|Medium|Hard|Paper)$", r", \1", name)
 
 
 class Panel:
-    """The widgets of one explorer: `settings` are its traits, `actions` what its buttons do.
+    """The widgets of one explorer: `settings` are its traits, `actions` the effects of its buttons.
 
-    There are "Train", "Pause", "Stop", "Clear" and "Save"; `remove` is called with a run's name.
+    The actions are "Train", "Pause", "Stop", "Clear" and "Save"; `remove` is called with a run's
+    name.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Panel:
         remove: Callable[[str], None],
     ):
         self.boxes, self.remove = _boxes(settings), remove
-        self.kinds: dict[str, Any] = {}  # of the settings behind the button
+        self.kinds: dict[str, Any] = {}  # types of the settings behind the button
         self.more = ipywidgets.Box(
             layout={"flex_flow": "row wrap", "width": "100%", "display": "none"}
         )
@@ -94,7 +95,7 @@ class Panel:
         self.buttons["Train"].style.text_color = "#FFFFFF"
         self.folder = ipywidgets.Text("results/explorer", **described_box("Folder"))
         self.status, self.table = ipywidgets.HTML(), ipywidgets.HTML()
-        self.picture = ipywidgets.HTML()  # an Image would have no room for a description
+        self.picture = ipywidgets.HTML()  # HTML, because an Image cannot have a description
         self.removers = ipywidgets.Box(layout=ROW)
         self.children = (
             ipywidgets.HTML(f"<style>{style()}{LOOK}</style>", layout={"display": "none"}),
@@ -109,7 +110,7 @@ class Panel:
         )
 
     def offer(self, config: Any) -> None:
-        """Show all settings of an agent's config that have no box yet."""
+        """Add boxes for the settings of an agent's config that have none yet."""
         fields = [f for f in dataclasses.fields(config) if f.name not in self.boxes]
         self.kinds = {field.name: field.type for field in fields}
         self.more.children = tuple(_other(f, getattr(config, f.name)) for f in fields)
@@ -117,7 +118,7 @@ class Panel:
             self.boxes[name].disabled = not hasattr(config, name)
 
     def others(self) -> dict[str, Any]:
-        """The settings behind the button, by name. Raises `ValueError` for words that are none."""
+        """Return the settings behind the button by name. Raises `ValueError` for invalid words."""
         words = dict(zip(self.kinds, (box.value for box in self.more.children), strict=True))
         return {
             name: words[name] if kind is bool else understood(name, words[name], kind)
@@ -130,12 +131,12 @@ class Panel:
         self.opener.description = FEWER if hidden else MORE
 
     def say(self, text: str, trial: Trial | None) -> None:
-        """Show one line, and how far the run under way is."""
+        """Show one line of text, and the progress of the current run."""
         active = trial is not None and trial.active
         bar = ""
         if trial is not None and active:
             done, blocks = len(trial.reports), trial.setup.config.blocks
-            value = f" value='{done}'" if done else ""  # without one it says "busy"
+            value = f" value='{done}'" if done else ""  # without a value the bar means "busy"
             bar = f"<progress aria-label='blocks trained' max='{blocks}'{value}></progress>"
         self.status.value = f"<div role='status'>{html.escape(text)}{bar}</div>"
         held = trial is not None and trial.status in ("pausing", "paused")
@@ -146,7 +147,7 @@ class Panel:
     def show(
         self, trials: Sequence[Trial], png: bytes, title: str, bounds: Mapping[str, float]
     ) -> None:
-        """The picture with its description, the table, and a button to remove each run."""
+        """Show the picture with its description, the table, and a button to remove each run."""
         marks = [f"{name} is {height:.2f}" for name, height in bounds.items()]
         curves = [str(trial.curve) for trial in trials] or ["no curve yet"]
         said = f"Learning curves in {title}. {'; '.join([*curves, *marks])}."
@@ -166,7 +167,7 @@ class Panel:
 
 
 def _boxes(settings: Any) -> dict[str, Any]:
-    """One box per setting; no box bounds its number, so that bad ones can be explained."""
+    """Return a box per setting; boxes do not limit numbers, so that errors can be explained."""
     boxes = {
         "env": ipywidgets.Dropdown(options=_offered(settings.env), **described_box("Environment")),
         "agent": ipywidgets.Dropdown(options=tuple(AGENTS), **described_box("Agent")),
@@ -183,17 +184,17 @@ def _boxes(settings: Any) -> dict[str, Any]:
 
     def offer(change: dict) -> None:
         if change["new"] not in dict(boxes["env"].options).values():
-            links["env"].unlink()  # new options choose the first one for a moment
+            links["env"].unlink()  # new options select their first one for a moment
             boxes["env"].options = _offered(change["new"])
             links["env"].link()
 
-    settings.observe(offer, "env")  # before the link, which chooses among the options
+    settings.observe(offer, "env")  # before the link, which selects one of the options
     links |= {name: traitlets.link((settings, name), (box, "value")) for name, box in boxes.items()}
     return boxes
 
 
 def _other(field: Any, value: Any) -> ipywidgets.DOMWidget:
-    """The box of a setting, which has the name that `mmrl train` has for it."""
+    """Return a box for a setting, with the name that `mmrl train` uses."""
     about = described_box(field.name.replace("_", "-"), "144px")
     if field.type is bool:
         return ipywidgets.Checkbox(value=value, indent=False, **about)
@@ -205,7 +206,7 @@ def _offered(env_id: str) -> list[tuple[str, str]]:
 
 
 def described_box(text: str, width: str = "96px") -> dict:
-    """How a box looks whose label is this text."""
+    """Return the layout of a box with this label."""
     return {
         "description": text,
         "style": {"description_width": width},
@@ -220,7 +221,7 @@ def _button(text: str, action, **options) -> ipywidgets.Button:
 
 
 def _table(trials: Sequence[Trial]) -> str:
-    """The runs side by side: what they reached, and what they cost."""
+    """Return the table of runs, with their scores and costs."""
     if not trials:
         return ""
     rows = "".join(_row(trial) for trial in trials)

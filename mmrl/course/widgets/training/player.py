@@ -1,4 +1,4 @@
-"""An agent at play: of a run, or of a file."""
+"""Players of an agent: from a run, or from a file."""
 
 import base64
 import functools
@@ -24,23 +24,23 @@ from mmrl.runs.player import Policy
 class AgentPlayer(EpisodePlayer):
     """The greedy agent of one seed in one episode; before its first block, the untrained one.
 
-    `seed` counts from 0 among the run's seeds, `episode` chooses the random numbers. With `steps`
-    only that many are shown: a page with fewer pictures loads sooner. Raises `ValueError` for a
-    seed that the run does not have, or an environment without a picture.
+    `seed` counts from 0 among the run's seeds, `episode` determines the random numbers. With
+    `steps`, only the first steps are shown: a page with fewer pictures loads faster. Raises
+    `ValueError` for a seed that the run does not have, or an environment without a picture.
     """
 
     def __init__(self, run: Run, seed: int = 0, episode: int = 0, steps: int | None = None):
         EpisodePlayer.__init__(self, **_seen(run, seed, episode, steps))
 
     def show(self, run: Run, seed: int = 0, episode: int = 0, steps: int | None = None) -> None:
-        """Another one in the same place; arguments and errors are those of a new player."""
+        """Show another episode in this player; arguments and errors are as for a new one."""
         with self.hold_sync():
             for name, value in _seen(run, seed, episode, steps).items():
                 setattr(self, name, value)
 
 
 def _seen(run: Run, seed: int, episode: int, steps: int | None) -> dict[str, Any]:
-    """The traits of a player of one episode."""
+    """Return the traits of a player of one episode."""
     if not 0 <= seed < len(run.setup.seeds):
         raise ValueError(f"`seed` must be from 0 to {len(run.setup.seeds) - 1}; got {seed}.")
     tape = jax.tree.map(lambda x: x[:steps], _play(run, seed, episode))
@@ -59,9 +59,9 @@ def _play(run: Run, seed: int, episode: int) -> Transition:
     return jax.device_get(play(state.net, seed, jax.random.key(episode)))
 
 
-@functools.lru_cache(4)  # so that an agent is compiled once for before and after training
+@functools.lru_cache(4)  # so that an agent is compiled only once, before and after training
 def _playing(agent: str, env: Same, params: Same) -> Callable[[Any, int, Any], Transition]:
-    game, its = env.part, params.part  # by identity, because parameters may be arrays
+    game, its = env.part, params.part  # compared by identity, because parameters may be arrays
 
     @jax.jit
     def play(nets, seed, key):
@@ -74,13 +74,13 @@ def _playing(agent: str, env: Same, params: Same) -> Callable[[Any, int, Any], T
 
 
 class PolicyPlayer(EpisodePlayer):
-    """A trained policy in one episode: what it sees, what it does, and what it remembers.
+    """A trained policy in one episode: its observations, its actions and its memory.
 
-    `policy` is an agent of the zoo, zoo/NAME, or a file of `mmrl export`; `episode` chooses the
-    random numbers. Beside the picture stand Q(s, ·) or the logits at that step, below it the
-    memory's units up to it. The first 210 steps are shown, or as many as `steps` says; with a
-    `question`, nothing before an answer. Errors are those of `zoo.load`, `zoo.play` and
-    `episode_svg`.
+    `policy` is an agent of the zoo, zoo/NAME, or a file of `mmrl export`; `episode` determines the
+    random numbers. Next to the picture are Q(s, ·) or the logits at that step, and below it the
+    units of the memory up to that step. The first `steps` steps are shown, 210 by default; with a
+    `question`, the episode is hidden until it is answered. Errors are those of `zoo.load`,
+    `zoo.play` and `episode_svg`.
     """
 
     def __init__(
@@ -116,9 +116,9 @@ class PolicyPlayer(EpisodePlayer):
 
 
 def _memory_strip(policy: Policy, h: Shaped[np.ndarray, "time h"]) -> dict[str, Any]:
-    """A PNG [unit, time] of how much is in each unit, 0 black and 1 white, and what that is.
+    """Return a PNG [unit, time] of the memory's units, from 0 black to 1 white, and a description.
 
-    |h| of an LRU is a share of the largest in the episode, unit by unit; h of a GRU is in [-1, 1].
+    |h| of an LRU is relative to the unit's largest value in the episode; h of a GRU is in [-1, 1].
     """
     units = h.shape[1]
     if not units:

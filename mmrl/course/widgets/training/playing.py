@@ -1,4 +1,4 @@
-"""An agent of the zoo whose whole network runs in the browser, where its memory can be wiped."""
+"""An agent of the zoo that runs in the browser, where its memory can be wiped."""
 
 import base64
 from typing import Any
@@ -13,11 +13,11 @@ from mmrl.runs.player import Policy
 
 
 class LiveAgent(Explorer):
-    """A double DQN with an LRU names the first card of the deck, until its memory is wiped.
+    """A double DQN with an LRU, which names the first card of the deck until its memory is wiped.
 
-    It is zoo/RepeatFirstEasy-dqn-lru, computed step by step in the browser. `deck` chooses the
-    shuffle, `step` is the one in view, and before each of the steps in `wipes` the recurrent state
-    is set to what it was before the first observation.
+    It is zoo/RepeatFirstEasy-dqn-lru, computed step by step in the browser. `deck` determines the
+    shuffle, `step` is the visible one, and before each of the steps in `wipes` the recurrent state
+    is reset to its value before the first observation.
     """
 
     _esm = source("live_agent")
@@ -34,7 +34,7 @@ class LiveAgent(Explorer):
 
 
 def packed(policy: Policy) -> dict[str, Any]:
-    """An exported policy as JSON: names and shapes [row, column], the numbers in base64."""
+    """Encode a policy as JSON: names and shapes [row, column], with the numbers in base64."""
     arrays: dict[str, np.ndarray] = {}
     for name, array in policy.arrays.items():
         parts = {"_re": array.real, "_im": array.imag} if np.iscomplexobj(array) else {"": array}

@@ -1,4 +1,4 @@
-"""One training run in the background, told to pause or stop between two blocks."""
+"""A training run in the background, which can be paused and stopped between two blocks."""
 
 import copy
 import threading
@@ -14,21 +14,21 @@ ACTIVE = ("compiling", "training", "pausing", "paused")
 
 
 class Trial:
-    """One run in a thread of its own. `tell` is called there, without arguments, at every change.
+    """One run in a separate thread, which calls `tell` without arguments at every change.
 
-    XLA cannot be interrupted, so a pause begins with the next block's end; a stop counts at once,
-    and the block under way is dropped when it is done.
+    XLA cannot be interrupted, so a pause begins at the end of a block; a stop takes effect at once,
+    and the current block is discarded when it is done.
     """
 
     def __init__(self, setup: Setup, curve: Curve, tell: Callable[[], None]):
         self.setup, self.curve, self.tell = setup, curve, tell
-        self.status = "compiling"  # or another of `ACTIVE`, or "done", "stopped", "failed"
+        self.status = "compiling"  # one of `ACTIVE`, or "done", "stopped", "failed"
         self.run: Run | None = None
-        self.kept: Run | None = None  # as it was after the last block that counts
+        self.kept: Run | None = None  # the run after the last block that counts
         self.reports: list[Report] = []
         self.error: Exception | None = None
-        self.over = False  # also for XLA, which goes on for a while after a stop
-        self.finished = threading.Event()  # all has been told
+        self.over = False  # True when the thread has ended; XLA continues for a while after a stop
+        self.finished = threading.Event()  # set after the last callback
         self._go, self._lock = threading.Event(), threading.Lock()
         self._go.set()
         threading.Thread(target=self._work, name=curve.name, daemon=True).start()
@@ -38,7 +38,7 @@ class Trial:
         return self.status in ACTIVE
 
     def pause(self) -> None:
-        """Stop after this block, or go on."""
+        """Pause after this block, or continue."""
         with self._lock:
             if self.status in ("pausing", "paused"):
                 self.status = "training"
@@ -48,7 +48,7 @@ class Trial:
                 self._go.clear()
 
     def stop(self) -> None:
-        """Be over now; what is compiled or computed at this moment ends unseen."""
+        """Stop now; the result of the current compilation or block is discarded."""
         with self._lock:
             self.status = "stopped" if self.active else self.status
             self._go.set()
@@ -64,7 +64,7 @@ class Trial:
                 if not self.active:
                     break
             self._end("done")
-        except Exception as error:  # all of them are shown, none may vanish with the thread
+        except Exception as error:  # every error is shown, because it would vanish with the thread
             self.error = error
             self._end("failed")
         finally:
@@ -75,7 +75,7 @@ class Trial:
                 self.finished.set()
 
     def _count(self, report: Report) -> bool:
-        """Take a block in, unless the run was stopped meanwhile."""
+        """Add a block, unless the run has been stopped."""
         with self._lock:
             if self.active:
                 self.reports.append(report)
@@ -89,7 +89,7 @@ class Trial:
             self.status = status if self.active else self.status
 
     def __str__(self) -> str:
-        """How it stands, for people."""
+        """Describe the status of the run."""
         done, blocks = len(self.reports), self.setup.config.blocks
         times = [report.seconds for report in self.reports]
         if self.status == "failed":
@@ -103,7 +103,7 @@ class Trial:
         if not done:
             return COMPILING
         so_far = f"{self.status}, block {done} of {blocks}"
-        if done == 1:  # it compiled, so that it says nothing of those to come
+        if done == 1:  # the first block includes compilation, so it does not predict later ones
             return f"{so_far}, {_seconds(times[0])} with compiling"
         pace = float(np.mean(times[1:]))
         left = f", about {pace * (blocks - done):.0f} s left" if self.active else ""

@@ -1,4 +1,4 @@
-"""The agent at play beside its curve, while it learns."""
+"""The agent in play, next to its curve, while it learns."""
 
 import html
 import threading
@@ -11,15 +11,15 @@ from mmrl.course.widgets.training.panel import ROWS, described_box, short
 from mmrl.course.widgets.training.player import AgentPlayer
 from mmrl.course.widgets.training.trial import Trial
 
-PAUSE = 3.0  # seconds between two episodes, at least: to show one takes time from training
+PAUSE = 3.0  # minimum seconds between two episodes, because showing one takes time from training
 NOTHING = "No agent yet: it plays here from its first block on."
 
 
 class Watch(ipywidgets.VBox):
-    """The first seed's agent of a run of `explorer` in one episode, played greedily.
+    """The agent of the first seed of a run of `explorer`, playing one episode greedily.
 
-    It plays again after the blocks that follow, unless `follow` is off, with the same random
-    numbers: those of `episode`.
+    It plays again after later blocks, unless `follow` is off, with the same random numbers, which
+    `episode` determines.
     """
 
     def __init__(self, explorer: TrainingExplorer):
@@ -40,7 +40,7 @@ class Watch(ipywidgets.VBox):
         self._hear()
 
     def look(self, wait: bool = True) -> None:
-        """Let the agent of the run in the box play, unless it is in view as it stands."""
+        """Show an episode of the run in the box, unless its current agent is already visible."""
         trial = self._chosen()
         if trial is None or trial.kept is None or not self._lock.acquire(blocking=wait):
             return
@@ -79,7 +79,7 @@ class Watch(ipywidgets.VBox):
         self._say(f"{trial.curve.name} after {many}, its first seed, played greedily.")
 
     def _hear(self) -> None:
-        """The explorer has news, perhaps in the thread that trains."""
+        """Handle news from the explorer, perhaps in the thread that trains."""
         trials = {trial.curve.name: trial for trial in self._explorer.in_view() if trial.kept}
         names = tuple(trials)
         if names != self.run.options:
@@ -102,7 +102,7 @@ class Watch(ipywidgets.VBox):
         return None
 
     def _leave(self, text: str) -> None:
-        """Nothing plays, for a reason."""
+        """Show a reason in place of an episode."""
         self._player, self._place.children = None, ()
         self._say(text)
 
