@@ -45,7 +45,7 @@ def test_a_setup_survives_a_link_and_means_the_same_to_mmrl_train(agent: str):
         ("gamma=abc", "`gamma` must be a number; got 'abc'. Mend the link, or leave that out"),
         ("gamma=1.5", "`gamma` must be between 0 and 1; got 1.5"),
         ("gamma=0.5&gamma=0.6", "`gamma` must stand in a link once"),
-        ("gama=0.5", "`gama` must be a setting of dqn, and is none; nearest: gamma"),
+        ("gama=0.5", "`gama` must be a setting of dqn; nearest: gamma"),
         ("dueling=maybe", "`dueling` must be yes or no; got 'maybe'"),
         ("batch=1e3", "`batch` must be a whole number; got '1e3'"),
         ("seeds=5+7", "`seeds` must count from 0, such as 0 1 2; got '5 7'"),
@@ -61,7 +61,7 @@ def test_a_setup_survives_a_link_and_means_the_same_to_mmrl_train(agent: str):
         ("show=ScanPlyer", "`show` must name a widget; got 'ScanPlyer'. Nearest: ScanPlayer"),
         ("show=ScanPlayer&level=-2", "`level` must be at least 0; got -2"),
         ("show=ScanPlayer&method=x", "`method` must be one of sequential, hillis_steele"),
-        ("show=ScanPlayer&values=3", "`values` must be a setting of ScanPlayer, and is none"),
+        ("show=ScanPlayer&values=3", "`values` must be a setting of ScanPlayer, one of"),
     ],
 )
 def test_a_bad_link_is_told_in_a_sentence(link: str, said: str):

@@ -422,7 +422,7 @@ def test_other_troubles_are_told_too(slow, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_setting_that_does_not_exist_is_named():
-    with pytest.raises(ValueError, match=r"`momentum` is no setting .* there are agent, batching"):
+    with pytest.raises(ValueError, match=r"The setting must be one of agent, batching.* got `momentum`"):
         explorer().run(momentum=0.9)
 
 

@@ -235,7 +235,7 @@ class TrainingExplorer(ipywidgets.VBox):
         with self._lock:
             if self._current is not None and self._current.active:
                 raise ValueError(
-                    f"{self._current.curve.name} is still training: wait, or press Stop first."
+                    f"{self._current.curve.name} is being trained: wait, or press Stop first."
                 )
             setup = self.setup
             check_room(Run(setup))  # before an older run is removed
