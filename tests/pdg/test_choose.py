@@ -23,7 +23,8 @@ from mmrl.pdg.passes.choose import (
     parse_bytes,
     widest,
 )
-from mmrl.pdg.plan.cost import flops, peak, work
+from mmrl.pdg.plan.alive import peak
+from mmrl.pdg.plan.cost import flops, work
 from mmrl.pdg.run import Automatic
 
 SIZES: Any = {"I": 2, "T": 16, "B": 4}
@@ -168,21 +169,17 @@ def test_flops_of_products_and_loops():
 
 
 @pytest.mark.full
-def test_long_runs_are_continued_along_the_outermost_dimension(
-    graph: Graph, free: Automatic, monkeypatch: pytest.MonkeyPatch
-):
+def test_bytes_of_a_run_that_is_cut_are_an_upper_bound(graph: Graph, free: Automatic):
     compiled = free.at()
-    sizes = SIZES | {"I": 9}
-    exact = compile(graph, **sizes).report().chosen.cost.bytes
-    monkeypatch.setattr("mmrl.pdg.plan.cost.MOST", 1)
-    assert compile(graph, **sizes).report().chosen.cost.bytes == exact
-    assert flops(compiled.graph, sizes) > flops(compiled.graph, SIZES)
+    for sizes, times in ((SIZES | {"I": 60}, 1), (SIZES | {"T": 70, "I": 3}, 2)):
+        exact, above = (peak(compiled.schedule, sizes, most=m) for m in (10**6, 400))
+        assert exact.exact and not above.exact
+        assert exact.bytes <= above.bytes <= times * exact.bytes
+    assert flops(compiled.graph, SIZES | {"I": 9}) > flops(compiled.graph, SIZES)
 
 
 @pytest.mark.full
-def test_long_runs_are_continued_along_a_parabola_and_beyond_windows(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_bytes_of_a_run_that_is_cut_grow_with_each_of_its_phases():
     p = Program("t")
     (t,), (end,) = p.symbols, p.bounds
     x, wide = p.tensor(t, name="x"), p.tensor(t, name="wide")
@@ -190,15 +187,18 @@ def test_long_runs_are_continued_along_a_parabola_and_beyond_windows(
     y = p.fn(jnp.tanh, x[0 : t + 1], name="y")  # t + 1 numbers, until the last x is there
     x[t + 1] = 0.5 * y.sum()
     wide[t + 1] = p.fn(lambda a: jnp.tanh(a).sum(0), wide[max_(0, t - 15) : t + 1], name="window")
-    long = compile(p.graph((y * x[end - 1]).sum()[0:end].sum(0)), {})
-    window = compile(p.graph(wide[end - 1]), {})
-    for compiled in (long, window):
-        exact = peak(compiled.schedule, compiled.loops, {"T": 91})
-        with monkeypatch.context() as patch:
-            patch.setattr("mmrl.pdg.plan.cost.MOST", 1)
-            assert peak(compiled.schedule, compiled.loops, {"T": 91}) == exact
-    assert peak(long.schedule, long.loops, {"T": 12_000}) == 4 * 12_000**2 + 4 * 12_000
-    assert peak(window.schedule, window.loops, {"T": 60_000}) == exact == 17 * 100 * 4
+    late = p.tensor(t, name="late")  # one number each, after an operation on a large array
+    late[0] = p.fn(lambda a: a.sum(), p.fn(jnp.exp, p.constant(jnp.ones(1000))))
+    late[t + 1] = p.fn(jnp.cos, late)
+    results = ((y * x[end - 1]).sum()[0:end].sum(0), wide[end - 1], late)
+    long, window, phases = (compile(p.graph(result), {}).schedule for result in results)
+    for schedule, sizes in ((long, (91,)), (window, (91, 60_000)), (phases, (91, 50_000))):
+        for size in sizes:
+            above = peak(schedule, {"T": size}, most=99)
+            assert peak(schedule, {"T": size}, most=10**6).bytes <= above.bytes and not above.exact
+    assert peak(window, {"T": 60_000}).bytes == 17 * 100 * 4
+    assert peak(phases, {"T": 10**7}).bytes >= 4 * 10**7
+    assert peak(long, {"T": 12_000}).bytes == 4 * 12_000**2 + 4 * 12_000
 
 
 @pytest.mark.full

@@ -24,6 +24,7 @@ from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.clean.validate import fitting
 from mmrl.pdg.passes import fuse, lift_loops, recompute, tile, vectorize
 from mmrl.pdg.passes.choose import Choice
+from mmrl.pdg.plan.alive import peak
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.naive import execute
 from tests.helpers.pdg_programs import (
@@ -207,7 +208,9 @@ def one(drawn: Drawn, order: int, passes: dict[str, Pass]) -> None:
         if executor == "xla":
             done = compiled.xla(drawn.bounds)()
         else:
-            done = compiled.interpret(drawn.bounds, backend=executor).results
+            run = compiled.interpret(drawn.bounds, backend=executor)
+            done, most = run.results, peak(compiled.schedule, drawn.bounds).bytes
+            assert executor == "numpy" or most == run.account.peak(), (most, list(steps))
         for got, want in zip(done, arrays, strict=True):
             close(got, want, f"{executor} after {list(steps)}")
     COUNTS[f"{' and '.join(executors)}, {'as it is' if way == 'none' else 'after passes'}"] += 1

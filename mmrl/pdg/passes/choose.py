@@ -111,11 +111,15 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """The most bytes alive at once in a run, the operations that run, and the flops in them."""
+    """The most bytes alive at once in a run, the operations that run, and the flops in them.
+
+    If not `exact`, the bytes are an upper bound.
+    """
 
     bytes: int
     operations: int
     flops: int
+    exact: bool = True
 
     @property
     def seconds(self) -> float:
@@ -382,6 +386,7 @@ class Report:
         for row in self.rows:
             cost, mark = row.cost, "*" if row.chosen else " "
             note = "" if row.fits else "  too large"
-            numbers = f"{cost.bytes:>14,} {cost.operations:>12,} {cost.flops:>16,}"
+            most = f"{'' if cost.exact else '≤ '}{cost.bytes:,}"
+            numbers = f"{most:>14} {cost.operations:>12,} {cost.flops:>16,}"
             lines.append(f"{mark} {row.passes:{width}} {numbers}{note}")
         return "\n".join([*lines, *self.words])

@@ -4,4 +4,5 @@
 - `code`: the loops that run the plan
 - `account`: readers and live bytes, once the bounds are numbers
 - `layout`: slots of rings, and which tensors share them
+- `alive`: the most bytes alive at once, which `cost` reports
 """

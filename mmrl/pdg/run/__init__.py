@@ -239,7 +239,7 @@ class Automatic:
         place = choice, tuple(sizes.items())
         if place not in self._known:
             compiled = self._compiled(choice)
-            self._known[place] = cost.cost(compiled.schedule, compiled.loops, sizes)
+            self._known[place] = cost.cost(compiled.schedule, sizes)
         return self._known[place]
 
 
