@@ -82,6 +82,23 @@ def test_a_gradient_of_parameters_is_a_product_of_matrices():
     assert "5x12x4" not in program.lower(**w, x=IMAGES).as_text()
 
 
+@pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.gelu])
+@pytest.mark.parametrize("result", [False, True])
+def test_a_network_that_is_used_twice_at_a_point_runs_once(activation: Any, result: bool):
+    """With residuals that only one of both uses keeps, as those of gelu, and if one is a result."""
+    net = Layers(dense("hidden", 3, 4, activation), dense("out", 4, 1))
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    w = {name: p.input(name, x) for name, x in net.init(jax.random.key(0)).items()}
+    x = p.input("x", jnp.zeros(3), t)
+    act, judge = net(w, x, "act"), net(w, x, "judge")
+    loss = p.fn(lambda a, b: ((a - b - 1) ** 2).sum(), judge, act.detach(), name="loss")
+    results = [act[0:T].read()] if result else []
+    graph = p.graph(*gradient(loss, *w.values()), *results)
+    runs = {name for name in graph.ops if name.startswith(("act", "judge"))}
+    assert runs == {"act_hidden", "act_out"}
+
+
 def test_layers_have_different_names():
     with pytest.raises(ValueError, match="different names"):
         Layers(norm("a", 2), norm("a", 2))
@@ -119,16 +136,16 @@ def test_optimizers_are_those_of_optax():
 
 
 def test_optimizers_keep_whole_numbers_and_dtypes():
-    """Leaves without a gradient, half precision, a whole rate, and a gradient in no list."""
+    """Leaves without a gradient, half precision, whole rates, and tensors in no list."""
     start = {"n": jnp.int32(2), "w": jnp.array([1.0, -2.0], jnp.bfloat16)}
     p = Program("i")
     (i,), (last,) = p.symbols, p.bounds
     results = []
-    for optimizer in (Adam(1), Descent(1, decay=1)):
+    for optimizer in (Adam(1), Descent(np.int64(1), decay=1)):
         w = p.tensor(i, name="w")
         w[0] = start
         loss = p.fn(lambda w: (w["n"] * w["w"] ** 2).sum().astype(jnp.float32), w)
-        (after,) = optimizer.step([w], gradient(loss, w))
+        (after,) = optimizer.step(w, gradient(loss, w))
         p.follow(w, after)
         results.append(after[last - 1])
     adam, descent = compile(p.graph(*results), {}).interpret(I=1, backend="numpy").results

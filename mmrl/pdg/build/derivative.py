@@ -165,6 +165,16 @@ class Forward:
         return *results, *(found[k] for k in self.leaves)
 
 
+def plain(op: Op) -> tuple[Op, list[Any]]:
+    """Return the operation without residuals, and the derivatives for which it keeps some."""
+    kept: list[Any] = []
+    while isinstance(op.run, Forward):
+        derivative = op.run.derivative
+        kept.insert(0, (derivative.wanted, derivative.outputs))
+        op = derivative.op
+    return op, kept
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class PullBack:
     """`run(env, *arguments, *residuals, *cotangents)`: the cotangents of the arguments wanted.

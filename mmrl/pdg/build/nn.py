@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray, PyTree
 
 from mmrl.pdg.build.autodiff import zeros
@@ -142,15 +143,17 @@ def recurrence(like: Tensor, first: Any, step: Callable[[Any], Any], name: str) 
 class Descent:
     """Gradient descent, w[i + 1] = w[i] - η[i] g[i], with a rate that decays: η[i + 1] = d η[i]."""
 
-    rate: int | float | Tensor
+    rate: ArrayLike | Tensor
     decay: int | float = 1.0  # d
 
-    def step(self, w: Iterable[Tensor], gradients: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    def step(
+        self, w: Tensor | Iterable[Tensor], gradients: Tensor | Iterable[Tensor]
+    ) -> list[Tensor]:
         """Return the parameters after each point, from those at it and from their gradients.
 
         Arrays without a gradient, such as whole numbers, stay as they are.
         """
-        w = list(w)
+        w = _several(w)
         rate = _rate(w[0], self.rate, self.decay)
         f = _each(lambda w, g, rate: w - rate * g)
         pairs = zip(w, _several(gradients), strict=True)
@@ -165,18 +168,20 @@ class Adam:
     w[i + 1] = w[i] - η[i] m̂[i] / (√v̂[i] + ε), where m̂ and v̂ are divided by 1 - βⁱ⁺¹.
     """
 
-    rate: int | float | Tensor = 1e-3
+    rate: ArrayLike | Tensor = 1e-3
     decay: int | float = 1.0  # d
     b1: float = 0.9
     b2: float = 0.999
     epsilon: float = 1e-8
 
-    def step(self, w: Iterable[Tensor], gradients: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    def step(
+        self, w: Tensor | Iterable[Tensor], gradients: Tensor | Iterable[Tensor]
+    ) -> list[Tensor]:
         """Return the parameters after each point, from those at it and from their gradients.
 
         Arrays without a gradient, such as whole numbers, stay as they are.
         """
-        w = list(w)
+        w = _several(w)
         rate = _rate(w[0], self.rate, self.decay)
         powers = [recurrence(w[0], b, lambda x, b=b: x * b, "power") for b in (self.b1, self.b2)]
 
@@ -202,15 +207,15 @@ def _average(x: Tensor, g: Tensor, b: float, f: Callable[[Any], Any], name: str)
     return after
 
 
-def _rate(like: Tensor, rate: int | float | Tensor, decay: int | float) -> Tensor:
+def _rate(like: Tensor, rate: ArrayLike | Tensor, decay: int | float) -> Tensor:
     """η[0] = `rate`, a number or a tensor, and η[i + 1] = d η[i]."""
-    first = float(rate) if isinstance(rate, int) else rate
+    first = rate if isinstance(rate, Tensor) else jnp.asarray(rate) * 1.0
     return recurrence(like, first, lambda x: x * decay, "rate")
 
 
-def _several(gradients: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    """A list of gradients; `gradient` returns one tensor for one layer."""
-    return [gradients] if isinstance(gradients, Tensor) else list(gradients)
+def _several(x: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    """A list of tensors, from several or from one: `gradient` returns one for one layer."""
+    return [x] if isinstance(x, Tensor) else list(x)
 
 
 def _each(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,11 +9,13 @@ a forward pass that only its gradient reads. All passes rewrite a graph through 
 import dataclasses
 import functools
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from mmrl.pdg.build.derivative import plain
 from mmrl.pdg.build.expr import TRUE, Slice
 from mmrl.pdg.build.graph import Edge, Graph, Op, ragged
 from mmrl.pdg.build.indexing import composes
@@ -26,23 +28,45 @@ from mmrl.pdg.clean.validate import validate
 
 def clean(graph: Graph) -> Graph:
     """Return the graph of what the results need, checked. Raises `ValueError`: see `validate`."""
-    return validate(share(forward(drop_idle(fold(remove_dead(graph))))))
+    return validate(share(forward(drop_idle(share(fold(remove_dead(graph)))))))
 
 
 def share(graph: Graph) -> Graph:
-    """Operations that compute the same become one; a result keeps its name."""
-    asked = [name for name, _ in graph.results]
+    """Operations that compute the same become one; a result keeps its name.
+
+    One that keeps residuals for its gradient replaces those that keep fewer.
+    """
+    asked = {name for name, _ in graph.results}
     while True:
-        kept: dict[Any, str] = {}
-        twins: dict[str, str] = {}
+        groups: dict[Any, list[str]] = {}
         for name in sorted(graph.ops, key=lambda name: name not in asked):
-            first = kept.setdefault(_signature(graph, graph.ops[name]), name)
-            if first != name and name not in asked:
-                twins[name] = first
+            groups.setdefault(_signature(graph, graph.ops[name]), []).append(name)
+        twins: dict[str, str] = {}
+        richer: dict[str, Sequence[Made]] = {}
+        for first, most, names in _alike(graph, groups.values()):
+            twins |= dict.fromkeys((name for name in names if name not in asked), first)
+            if twins.get(most) == first:
+                op = dataclasses.replace(graph.ops[most], name=first)
+                richer[first] = [(op, graph.inputs(first))]
         if not twins:
             return graph
         place = {e.tensor: (twins[e.source], e.output) for e in graph.edges if e.source in twins}
-        graph = replaced(graph, dict.fromkeys(twins, ()), lambda e, at=place: renamed(e, at))
+        made = {**dict.fromkeys(twins, ()), **richer}
+        graph = replaced(graph, made, lambda e, at=place: renamed(e, at))
+
+
+def _alike(graph: Graph, groups: Iterable[list[str]]) -> Iterator[tuple[str, str, list[str]]]:
+    """For operations that compute the same: one, one that keeps all residuals, and the others.
+
+    Operations that keep other residuals stay apart.
+    """
+    for names in groups:
+        kept = {name: plain(graph.ops[name])[1] for name in names}
+        while names:
+            most = max(names, key=lambda name: len(kept[name]))
+            first, *others = [n for n in names if kept[most][: len(kept[n])] == kept[n]]
+            yield first, most, others
+            names = [name for name in names if name not in (first, *others)]
 
 
 def forward(graph: Graph) -> Graph:
@@ -100,12 +124,16 @@ def fold(graph: Graph) -> Graph:
 
 
 def _signature(graph: Graph, op: Op) -> Any:
-    """Return a key that operations share if they compute the same; random ones never do."""
+    """Return a key that operations share if they compute the same but for their residuals.
+
+    Random operations never share one.
+    """
     if op.kind == "random":
         return op.name
-    params = tuple(sorted((k, _mark(v)) for k, v in op.params.items()))
+    own, _ = plain(op)
+    params = tuple(sorted((k, _mark(v)) for k, v in own.params.items()))
     inputs = frozenset(dataclasses.replace(edge, sink="") for edge in graph.inputs(op.name))
-    outputs = tuple(str(leaf) for leaf in jax.tree.leaves(op.outputs))
+    outputs = tuple(str(leaf) for leaf in jax.tree.leaves(own.outputs))
     return op.kind, op.domain, params, inputs, outputs
 
 
