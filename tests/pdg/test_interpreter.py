@@ -342,6 +342,18 @@ def test_numpy_computes_what_jax_does_with_the_same_bytes():
     np.testing.assert_array_equal(found.account.timeline(), want.account.timeline())
 
 
+def test_numpy_casts_what_is_out_of_range_as_jax_does():
+    p = Program("t")
+    x = p.input("x", jnp.zeros(9))
+    compiled = compile(
+        p.graph(*(x.astype(kind) for kind in ("int32", "int8", "uint8", "bool"))), {}
+    )
+    start = np.float32([-3e9, -5.7, -0.5, 0.5, 300.2, 3e9, np.nan, np.inf, -np.inf])
+    found, want = (compiled.interpret(T=1, x=start, backend=b).results for b in ("numpy", "jax"))
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("constant", [False, True])
 def test_what_a_run_begins_with_outlives_it(constant: bool):
     value = jnp.zeros(3)

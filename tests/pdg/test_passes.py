@@ -453,3 +453,8 @@ def test_a_tile_has_a_whole_number_of_points(size: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users make mistakes
     with pytest.raises(ValueError, match=f"Give `size`, .* from 1 on; got {size!r} and None"):
         tile(reinforce(), "t", size)
+
+
+def test_a_tile_may_have_a_number_of_numpy():
+    graph = reinforce()
+    assert str(tile(graph, "t", np.int64(2))[0]) == str(tile(graph, "t", 2)[0])

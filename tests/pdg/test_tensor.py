@@ -50,6 +50,20 @@ def test_operations_have_the_name_that_is_given_or_that_of_their_kind():
     assert {"vjp_mul_2", "vjp_mean", "grad_fast"} <= set(graph.ops)
 
 
+def test_names_that_the_integer_sets_cannot_read_are_replaced():
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x = p.constant(1.0, name="a b")
+    y = p.apply("add", x, p.value(t).astype("float32"), name="T")
+    z = p.fn(lambda y: 2 * y, p.apply("neg", y, name="t"), name="Exists")
+    graph = p.graph(p.apply("sum", z[0:T], axis=0, name="y[0]"))
+    assert not {"a b", "T", "t", "Exists", "y[0]"} & set(graph.ops)
+    assert execute(graph, {"T": 3})[graph.results[0]][()] == -12
+    for name in ("floord", "Min", "infinity", "é"):
+        with pytest.raises(ValueError, match="`names` must be different names"):
+            Program(name)
+
+
 def test_a_learning_rate_schedule_is_a_recurrence():
     """lr[i] = lr[i - 1] × 0.98, the example of §4."""
     p = Program("i", "t")

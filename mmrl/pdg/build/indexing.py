@@ -18,6 +18,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from mmrl.pdg.build.expr import TRUE, Const, Expr, Slice, Sym, as_expr, is_index, is_truth, max_
 from mmrl.pdg.build.graph import Dim, Domain, conjuncts
 from mmrl.pdg.build.sets import always, never, simplify
@@ -68,7 +70,7 @@ def subscript(key: Any, domain: Domain, name: str) -> Subscript:
 def _from_start(item: Any, bound: Expr, name: str) -> Expr:
     """An index as an expression; `3:` and `:t` reach to the ends of the dimension."""
     for end in (item.start, item.stop) if isinstance(item, slice) else (item,):
-        if isinstance(end, int) and end < 0:
+        if isinstance(end, int | np.integer) and end < 0:
             raise ValueError(
                 f"`{name}` counts points from 0 and not from the end: instead of {end} write "
                 f"{bound - -end}"

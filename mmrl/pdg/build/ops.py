@@ -33,6 +33,16 @@ def _softmax(x: Any, *, axis: int, mask: Any) -> Any:
     return powers / powers.sum(axis, keepdims=True)
 
 
+def _cast(x: Any, *, dtype: Any) -> Any:
+    """Cast with NumPy as JAX does: to integers, large numbers become the largest, and NaN 0."""
+    if not (jnp.issubdtype(x.dtype, jnp.floating) and jnp.issubdtype(dtype, jnp.integer)):
+        return x.astype(dtype)
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    inside = (x > least) & (x < most)
+    ends = np.where(np.isnan(x), 0, np.where(x > 0, most, least)).astype(dtype)
+    return np.where(inside, np.where(inside, x, 0).astype(dtype), ends)
+
+
 _NAMED = "add exp log tanh sqrt abs less less_equal equal not_equal bitwise_and bitwise_or invert "
 _NAMED += "where minimum maximum cumsum transpose expand_dims squeeze"
 
@@ -76,7 +86,7 @@ def rows(xp: Any) -> dict[str, Callable[..., Any]]:
         "pow": xp.power,
         "neg": xp.negative,
         "relu": jax.nn.relu if xp is jnp else lambda x: np.maximum(x, 0),
-        "cast": lambda x, *, dtype: x.astype(dtype),
+        "cast": _cast if xp is np else lambda x, *, dtype: x.astype(dtype),
         "reshape": lambda x, *, shape: x.reshape(shape),
         "sum": lambda x, *, axis, mask: xp.sum(x, axis, **where(mask)),
         "mean": lambda x, *, axis, mask: xp.mean(x, axis, **where(mask)),

@@ -30,9 +30,9 @@ from mmrl.pdg.build.indexing import definition, subscript
 from mmrl.pdg.build.sets import never, simplify
 from mmrl.pdg.build.tensor import Tensor
 
-# What isl would read as part of a formula.
+# What isl would read as part of a formula, in capitals too, and what Python would.
 _RESERVED = {"min", "max", "floor", "ceil", "mod", "and", "or", "not", "exists", "true", "false"}
-_RESERVED |= {"implies", "rat", "infty", "NaN", *keyword.kwlist}
+_RESERVED |= {"implies", "rat", "infty", "infinity", "nan", "floord", "ceild", *keyword.kwlist}
 
 
 class Program:
@@ -45,7 +45,9 @@ class Program:
 
     def __init__(self, *names: str, seed: int = 0):
         wrong = [
-            n for n in map(str, names) if not n.isidentifier() or n == n.upper() or n in _RESERVED
+            n
+            for n in map(str, names)
+            if not (n.isidentifier() and n.isascii()) or n == n.upper() or n.lower() in _RESERVED
         ]
         if wrong or len(set(names)) < len(names):
             raise ValueError(f"`names` must be different names in lower case, got {names}")
@@ -310,7 +312,7 @@ class Program:
     ) -> tuple[Tensor, ...]:
         """A new operation over the union of its inputs' domains; returns its outputs."""
         domain = (domain or Domain()).union(*(x.domain for x in inputs))
-        name = name if name and name not in self.ops else self.fresh(name or kind)
+        name = self.fresh(name or kind)
         if outputs is None:
             kinds, full = [x.type for x in inputs], kind in ("fn", "random")
             outputs = table.infer(run, kinds, domain, self.bounds, name, full=full)
@@ -375,10 +377,10 @@ class Program:
 
     def fresh(self, name: str) -> str:
         """A name that no operation has and that isl can read."""
-        taken = {*self.ops, *self.box.names, *(b.name for b in self.bounds), *_RESERVED}
+        taken = {*self.ops, *self.box.names, *(b.name for b in self.bounds)}
         name = name if name.isidentifier() and name.isascii() else "fn"
         count, found = 1, name
-        while found in taken:
+        while found in taken or found.lower() in _RESERVED:
             count, found = count + 1, f"{name}_{count + 1}"
         return found
 

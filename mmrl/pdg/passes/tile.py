@@ -25,8 +25,9 @@ its missing points are zeros, and add nothing.
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jax
 import jax.numpy as jnp
@@ -191,9 +192,9 @@ def _tiled_sum(graph: Graph, name: str, block: Block, end: Any) -> list[Made]:
 def tile(
     graph: Graph,
     name: str,
-    size: int | None = None,
+    size: SupportsIndex | None = None,
     *,
-    budget: int | None = None,
+    budget: SupportsIndex | None = None,
     bounds: Mapping[str, int] | None = None,
 ) -> tuple[Graph, list[str]]:
     """The graph with all operations tiled that can be, `size` points of `name` at a time.
@@ -205,22 +206,22 @@ def tile(
     number from 1 on.
     """
     given = size if budget is None else budget
-    if (size is None) == (budget is None) or not isinstance(given, int) or given < 1:
+    number = operator.index(given) if isinstance(given, SupportsIndex) else 0
+    if (size is None) == (budget is None) or number < 1:
         raise ValueError(
             f"Give `size`, in points, or `budget`, in bytes: a whole number from 1 on; got "
             f"{size!r} and {budget!r}."
         )
     everything = whole(graph, name)
-    if size is None:
-        size = _size(graph, everything, budget or 0, bounds or {})
-    block = dataclasses.replace(everything, size=size)
+    count = number if budget is None else _size(graph, everything, number, bounds or {})
+    block = dataclasses.replace(everything, size=count)
     moved, loops, sums, reasons = _choose(graph, block)
     if not moved:
         return graph, ["nothing tiled", *say(reasons)]
     ends = [loop.carried[0] for loop in loops]
     inside = {op for loop in loops for op in loop.ops}
     words = say([(ops, why) for ops, why in reasons if not inside & set(ops)])
-    words.insert(0, f"tiled by {size} along {name}: {', '.join([*moved, *ends, *sums])}")
+    words.insert(0, f"tiled by {count} along {name}: {', '.join([*moved, *ends, *sums])}")
     return build(graph, block, moved, loops, sums), words
 
 
