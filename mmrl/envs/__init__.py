@@ -16,7 +16,8 @@ def make(env_id: str, *, observe: str = "observation", **kwargs: Any) -> tuple[A
     A custom one is called "my_module:MyEnv": MyEnv in my_module.py, in the current folder or on
     PYTHONPATH, which is an environment, or a class or a function that returns one when it is called
     with `kwargs`, or a tuple of an environment and its parameters. The module is imported, so its
-    code runs.
+    code runs. One of another library is called by the library: "navix:Navix-DoorKey-5x5-v0", and
+    in this way all of `mmrl.envs.adapters.LIBRARIES`; `kwargs` are the library's.
 
     With `observe="state"` the environment shows its Markov state in place of its observation, so
     that memory is of no use: see `mmrl.envs.wrappers.StateObservation`.
@@ -34,9 +35,11 @@ def make(env_id: str, *, observe: str = "observation", **kwargs: Any) -> tuple[A
 
 def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Return an environment as it observes itself, and its default parameters."""
-    from mmrl.envs import own
+    from mmrl.envs import adapters, own
     from mmrl.envs._gymnax import gymnax
 
+    if adapters.known(env_id):
+        return adapters.make(env_id, kwargs)
     if ":" in str(env_id):
         return own.make(env_id, kwargs)
     names = registered()

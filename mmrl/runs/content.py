@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from mmrl import _own
+from mmrl.envs import adapters
 from mmrl.runs.setup import Setup
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.CodeType, types.ModuleType)
@@ -61,7 +62,7 @@ def content(part: Any, argument: str = "env") -> Hashable:
     followed, because installed packages do not change. "my_module:MyEnv" has the content of the
     object that it names.
     """
-    named = isinstance(part, str) and ":" in part
+    named = isinstance(part, str) and ":" in part and not adapters.known(part)
     return _content(_own.find(part, argument) if named else part)
 
 

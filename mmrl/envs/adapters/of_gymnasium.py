@@ -1,0 +1,81 @@
+"""Environments of gymnasium in Python: "gymnasium:Acrobot-v1", for acting and evaluation.
+
+Every step calls Python from the compiled program, one environment after another. Repeating the last
+step of a game repeats the answer. A checkpoint does not hold games, so no run continues exactly.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mmrl.envs._gymnax import spaces
+from mmrl.envs.adapters.base import Adapter, Outcome, box, on_host
+from mmrl.envs.base import Reset, Step
+
+MOST, LIMIT = 4096, 1000  # games at a time; steps of one, where gymnasium has no limit
+
+
+class Gymnasium(Adapter):
+    """Games of gymnasium, each made by `build()`; a state is a game's number and its step."""
+
+    def __init__(self, build: Callable[[], Any]):
+        super().__init__(game := build(), getattr(game.spec, "max_episode_steps", None) or LIMIT)
+        self.build, self.games, self.count = build, {}, 0
+        self.empty = np.zeros(game.observation_space.shape, self.observation_space().dtype)
+
+    def first(self, key: Any, needed: Any = True) -> tuple[Any, Any]:
+        like, seed = (self.empty, np.int32(0)), jax.random.bits(key, dtype=jnp.uint32)
+        obs, number = on_host(self._start, like, seed, needed)
+        return obs, (number, jnp.int32(0))
+
+    def next(self, key: Any, inner: Any, action: Any) -> Outcome:
+        like = self.empty, np.float32(0), np.bool_(0), np.bool_(0), np.int32(0)
+        obs, *rest, number = on_host(self._step, like, *inner, action)
+        return Outcome(obs, (number, inner[1] + 1), *rest)
+
+    def step_and_reset(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Step, Reset]:
+        step = self.step_env(key, state, action, params)
+        ended = step[3] | self.is_truncated(step[1], params)
+        return step, self._begun(*self.first(jax.random.fold_in(key, 1), ended))
+
+    def action_space(self, params: Any = None) -> Any:
+        if hasattr(space := self.env.action_space, "n"):
+            return spaces.Discrete(int(space.n))
+        return spaces.Box(space.low, space.high, space.shape)
+
+    def observation_space(self, params: Any = None) -> spaces.Box:
+        space = self.env.observation_space
+        return box(space.low, space.high, space.shape, space.dtype)
+
+    def _start(self, seed: Any, needed: Any) -> tuple[Any, Any]:
+        if not needed:
+            return self.empty, np.int32(-1)
+        game, number = self.build(), self.count
+        self.games[number], self.count = [game, -1, ()], number + 1
+        self.games.pop(number - MOST, None)
+        return np.asarray(game.reset(seed=int(seed))[0], self.empty.dtype), np.int32(number)
+
+    def _step(self, number: Any, time: Any, action: Any) -> tuple[Any, ...]:
+        game = self.games[int(number)]
+        if game[1] != int(time):
+            obs, reward, *ends = game[0].step(np.asarray(action)[()])[:4]
+            answer = np.asarray(obs, self.empty.dtype), np.float32(reward), *map(np.bool_, ends)
+            game[1:] = int(time), (*answer, np.asarray(number))
+        return game[2]
+
+
+def make(name: str, **kwargs: Any) -> Gymnasium:
+    """Return the games of `gymnasium.make`; observations other than boxes are flattened."""
+    warnings.warn(f"{name} runs in Python, slowly: use it to act and to evaluate.", stacklevel=4)
+
+    def build() -> Any:
+        game = gymnasium.make(name, **kwargs)
+        flat = isinstance(game.observation_space, gymnasium.spaces.Box)
+        return game if flat else gymnasium.wrappers.FlattenObservation(game)
+
+    return Gymnasium(build)
