@@ -60,7 +60,7 @@ class Config(Settings):
     updates: int = count(4)  # gradient steps per iteration
     # steps on the tape, over all environments; None: 16 384, or more if episodes need it
     capacity: int | None = count(None)
-    normalize_observations: bool | None = static(default=None)  # None: features beyond ±10
+    normalize_observations: bool | None = static(default=None)  # None: only features beyond ±10
     normalize_rewards: bool = static(default=True)  # scale a batch's rewards; clip to ±10
     block: int = count(10)  # iterations between two evaluations
     blocks: int = count(64)  # evaluations in a whole run
@@ -74,8 +74,8 @@ class Config(Settings):
     lam: float = share(0.95)  # λ of the targets; 0: one-step targets, as in the papers
     epsilon_start: float = share(0.5)  # ε of the first iteration
     epsilon_end: float = share(0.05)  # ε from iteration `epsilon_decay` on
-    epsilon_decay: float = positive(80.0)  # iterations
-    # share of θ in θ⁻ after each gradient step (the paper's 1 - β)
+    epsilon_decay: float = positive(80.0)  # iterations until `epsilon_end`
+    # τ in θ⁻ ← θ⁻ + τ (θ - θ⁻), per gradient step (the paper's 1 - β)
     tau: float = share(0.02, off=0.0)
     reward_scale: float = positive(1.0)  # factor of the rewards in the loss
     max_grad_norm: float = limit(1.0)  # largest norm of a gradient; longer ones are scaled down

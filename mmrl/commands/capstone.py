@@ -1,4 +1,4 @@
-"""`mmrl capstone`: gates, budget and leaderboard of a memory of your own."""
+"""`mmrl capstone`: gates, budget and leaderboard of a custom memory."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODULE:CLASS
 
 @dataclasses.dataclass(frozen=True)
 class Gates:
-    """Ask every gate about a memory: which laws and promises does it keep? It takes seconds."""
+    """Test whether a memory keeps the laws and interfaces of a memory; this takes seconds."""
 
     memory: Place
     """my_module:MyMemory, called with (input_size, output_size, key=…)."""
@@ -28,47 +28,47 @@ class Gates:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Judge a memory, train it within the budget on the held-out tasks, and write its entry."""
+    """Test a memory, train it within the budget on the held-out tasks, and write its entry."""
 
     memory: Place
     """my_module:MyMemory, called with (input_size, output_size, key=…)."""
     out: Path | None = None
-    """The entry; the source of the memory is put beside it. Default: results/capstone/NAME.json,
-    or quick.json of a quick look, which alone is replaced."""
+    """The entry; the source of the memory is saved next to it. Default: results/capstone/NAME.json,
+    or quick.json for --quick, the only file that is overwritten."""
     name: str = ""
-    """On the leaderboard. Default: what stands after the colon."""
+    """Name on the leaderboard. Default: the name after the colon."""
     tuned_on: tuple[str, ...] = ()
-    """The tasks on which you tuned, by their ids."""
+    """Ids of the tasks on which you tuned."""
     tuning_seeds: tuple[int, ...] = ()
-    """The seeds with which you tuned, from 100 on."""
+    """Seeds with which you tuned, from 100 on."""
     oracle: bool = False
-    """Show the network the state of the task. For the baseline of that name alone."""
+    """Show the network the state of the task, for the oracle baseline only."""
     quick: bool = False
-    """One tuning task, few steps: does everything run? It proves nothing, and is never ranked."""
+    """Try everything on one tuning task with few steps. The result is never ranked."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Is an entry what it says? Looks at gates, budgets and seeds, and measures it again twice."""
+    """Check an entry: its gates, budgets and seeds, and its score, measured again twice."""
 
     entry: Annotated[Path, tyro.conf.Positional]
-    """The file of JSON, with the source of its memory beside it; or a folder of such files."""
+    """The JSON file, with the source of its memory next to it; or a folder of such files."""
     fresh: tuple[int, ...] = ()
     """Seeds of the second measurement, to repeat a check. Default: drawn now."""
     no_rerun: bool = False
-    """Measure nothing, which takes seconds, and says nothing about the score."""
+    """Skip the measurements. This takes seconds, and does not check the score."""
 
 
 COMMANDS = {"gates": Gates, "run": Run, "check": Check}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the commands: 0 if nothing is refused, else 1. Raises `ValueError`, `RunError`."""
+    """Run a subcommand; return 0, or 1 if an entry is refused. Raise `ValueError` or `RunError`."""
     options = tyro.extras.subcommand_cli_from_dict(
         COMMANDS,
         args=arguments or ["--help"],
         prog="mmrl capstone",
-        description="A memory of your own: through gates, within a budget, on the leaderboard.",
+        description="A custom memory: through gates, within a budget, onto the leaderboard.",
     )
     say = functools.partial(open_console().print, highlight=False, soft_wrap=True)
     if isinstance(options, Gates):
@@ -100,7 +100,7 @@ def _run(options: Run, say: Callable[[str], None]) -> int:
         f"{len(entry['seeds'])} seeds, {entry['cpu_seconds']:.0f} CPU-s."
     )
     check = called("capstone", "check", out)
-    say(NOTHING if options.quick else f"Anybody can check it: {check}")
+    say(NOTHING if options.quick else f"Anyone can check it: {check}")
     return 0
 
 
@@ -108,7 +108,7 @@ def _check(options: Check, say: Callable[[str], None]) -> int:
     folder = options.entry.is_dir()
     paths = sorted(options.entry.glob("*.json")) if folder else [options.entry]
     if not paths:
-        raise RunError(f"{options.entry} holds no entry: give a folder of files of JSON.")
+        raise RunError(f"{options.entry} holds no entry. Pass a folder of JSON files.")
     code = 0
     for path in paths:
         try:
@@ -116,11 +116,11 @@ def _check(options: Check, say: Callable[[str], None]) -> int:
         except (RunError, ValueError) as error:
             if not folder:
                 raise
-            refused = [str(error)]  # and the others are still checked
+            refused = [str(error)]  # the others are still checked
         for sentence in refused:
             say(f"✗ {path}: {sentence}")
         if not refused:
             measured = "not measured again" if options.no_rerun else "measured again"
-            say(f"✓ {path} is what it says, {measured}.")
+            say(f"✓ {path} is as reported, {measured}.")
         code = REFUSED if refused else code
     return code

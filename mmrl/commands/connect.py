@@ -13,29 +13,29 @@ import tyro
 from jax._src.clusters import ClusterEnv  # `initialize` queries it too, but keeps the answer
 from jax.experimental import multihost_utils
 
-WAIT = 300  # seconds until the last process has to be there
+WAIT = 300  # seconds until the last process must have joined
 LOST = 60  # seconds without a sign until a process counts as dead, and all others end
 
 
 @dataclasses.dataclass(frozen=True)
 class Hosts:
-    """Which processes train together, on one host or on many."""
+    """Processes that train together, on one host or on many."""
 
     distributed: tyro.conf.FlagCreatePairsOff[bool] = False
     """Train in several processes, each started with this command; needs --out. Slurm, Open MPI and
-    Kubernetes are found; elsewhere say the next three."""
+    Kubernetes are detected; elsewhere set the next three options."""
     coordinator: str | None = None
-    """HOST:PORT of process 0, the same for all."""
+    """HOST:PORT of process 0, equal in all processes."""
     processes: int | None = None
-    """How many there are."""
+    """Number of processes."""
     process: int | None = None
-    """Which of them this one is, from 0."""
+    """Index of this process, from 0."""
 
 
 def connect(arguments: Sequence[str]) -> None:
-    """Join the other processes that these words, or a cluster's variables, name.
+    """Join the other processes that the arguments, or a cluster's variables, name.
 
-    Raises `ValueError` if nothing names them. Ends the process if one is missing after `WAIT` s.
+    Raises `ValueError` if neither names them. Ends the process if one is missing after `WAIT` s.
     """
     words = {word.partition("=")[0] for word in arguments}
     options = {f"--{field.name}" for field in dataclasses.fields(Hosts)}
@@ -43,8 +43,8 @@ def connect(arguments: Sequence[str]) -> None:
         return
     if missing := sorted({"--distributed", "--out"} - words):
         raise ValueError(
-            f"{missing[0]} is missing: several processes need --distributed, and --out, a folder "
-            "that is the same for all."
+            f"{missing[0]} is missing. Several processes need --distributed, and --out with a "
+            "folder that all of them share."
         )
     hosts, _ = tyro.cli(Hosts, args=arguments, return_unknown_args=True, prog="mmrl train")
     address, processes, process, local = _place(hosts)
@@ -53,16 +53,16 @@ def connect(arguments: Sequence[str]) -> None:
         others = f"{processes - 1} other processes at {address}"
         print(f"waiting for {others}, at most {WAIT} s", flush=True)
     _join(address, processes, process, local)
-    # CPUs wait 30 s for the first collective, and one may compile for longer than another.
+    # CPUs wait 30 s for the first collective, but one may compile for longer than another.
     multihost_utils.sync_global_devices("connect")
     signal.signal(signal.SIGINT, _stop_all)
 
 
 def _join(address: str, processes: int, process: int, local: Sequence[int] | None) -> None:
-    """Start JAX once all processes are there, or end this one after `WAIT` s.
+    """Start JAX once all processes have joined, or end this one after `WAIT` s.
 
-    JAX waits in C++, where Ctrl-C has no effect, and aborts when its own time is up. It therefore
-    waits in another thread, and this one gives up first.
+    JAX waits in C++, where Ctrl-C has no effect, and aborts when its own time is up. So it waits in
+    another thread, and this thread gives up first.
     """
     errors: list[Exception] = []
 
@@ -94,10 +94,10 @@ def _join(address: str, processes: int, process: int, local: Sequence[int] | Non
 
 
 def _give_up(address: str, processes: int) -> None:
-    """End this process, in which JAX waits for others that did not come."""
+    """End this process, in which JAX waits for others that did not join."""
     print(
-        f"mmrl: Not all of the {processes} processes came to {address} within {WAIT} s. Start each "
-        "of them with the same --processes and a --process of its own, where it can be reached.",
+        f"mmrl: Not all of the {processes} processes joined {address} within {WAIT} s. Start each "
+        "with the same --processes and a different --process, on hosts that reach that address.",
         file=sys.stderr,
         flush=True,
     )
@@ -105,14 +105,14 @@ def _give_up(address: str, processes: int) -> None:
 
 
 def _stop_all(*_: object) -> None:
-    """Let Ctrl-C stop all processes after one block, as SIGTERM does; a second one, this one."""
+    """Let Ctrl-C stop all processes after a block, as SIGTERM does, and a second one only this."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     print("stopping all processes after this block; Ctrl-C again ends this one at once", flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _place(hosts: Hosts) -> tuple[str, int, int, Sequence[int] | None]:
-    """Return HOST:PORT, the number of processes, that of this one, and its devices, if not all."""
+    """Return HOST:PORT, the number of processes, the index of this one, and its devices or None."""
     address = hosts.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS")
     found = (address, hosts.processes, hosts.process, None)
     if None in found[:3]:
@@ -126,8 +126,8 @@ def _place(hosts: Hosts) -> tuple[str, int, int, Sequence[int] | None]:
         lacking = ", ".join(f"--{name}" for name, value in given.items() if value is None)
         raise ValueError(
             f"--distributed found none of Slurm, Open MPI and Kubernetes, and {lacking} "
-            f"{'is' if ',' not in lacking else 'are'} not given. Start every process with "
-            "--coordinator HOST:PORT --processes N --process I, or leave --distributed out."
+            f"{'is' if ',' not in lacking else 'are'} missing. Start every process with "
+            "--coordinator HOST:PORT --processes N --process I, or omit --distributed."
         )
     port = address.rpartition(":")[2]
     if not port.isdigit() or not 0 < int(port) < 2**16:

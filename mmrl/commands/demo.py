@@ -1,4 +1,4 @@
-"""`mmrl demo`: train the agents of `mmrl.course.demo`, and show how far they have come."""
+"""`mmrl demo`: train the agents of `mmrl.course.demo`, and show their progress."""
 
 import dataclasses
 import functools
@@ -39,15 +39,15 @@ RESULTS, CURVES = "results.jsonl", "curves.png"
 class Options:
     """Train agents that remember, and one that cannot, on two tasks of POPGym.
 
-    Every demo gets a folder of its own; one that was interrupted is taken up again.
+    Every demo gets a separate folder; an interrupted demo continues.
     """
 
     out: Path = pathlib.Path("results/demo")
-    """Where the folders, and the results of all demos, are kept."""
+    """Folder of the demos, and of their results."""
     seeds: int = 5
     """Independent agents of each kind."""
     threads: int = 2
-    """Agents trained at a time."""
+    """Number of agents trained at a time."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -68,7 +68,7 @@ def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
         runs = _train(plan, folder, threads, console)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"Stopped. What is complete is saved in {folder}; go on with the same command."
+            f"Stopped. Complete blocks are saved in {folder}; continue with the same command."
         ) from None
     rows = [outcome(*names, run) for names, run in runs.items()]
     with writing(out):
@@ -92,14 +92,14 @@ def _folder(out: pathlib.Path, plan: Plan) -> tuple[pathlib.Path, Claim]:
             new = made(folder)
             try:
                 own = claim(folder)
-            except RunError:  # in use
+            except RunError:  # another process uses it
                 continue
             if new or (not (folder / "complete").exists() and _fits(folder, plan)):
                 return folder, own
 
 
 def _fits(folder: pathlib.Path, plan: Plan) -> bool:
-    """True if the runs in a folder, as far as there are any, are those of the plan."""
+    """Return True if all runs in a folder belong to the plan."""
     return all(saved(folder / _name(*names)) in (None, setup) for names, setup in plan.items())
 
 
@@ -108,7 +108,7 @@ def _name(task: str, arm: str) -> str:
 
 
 def _train(plan: Plan, folder: pathlib.Path, threads: int, console: Console) -> dict[Names, Run]:
-    """Train everything with live progress; complete runs are only read."""
+    """Train all runs with live progress; complete runs are only read."""
     runs: dict[Names, Run] = {}
 
     def job(names: Names, setup: Setup) -> Iterator[Any]:
@@ -118,7 +118,9 @@ def _train(plan: Plan, folder: pathlib.Path, threads: int, console: Console) -> 
         yield from runs[names]
         yield "done"
 
-    console.print(f"{len(plan)} kinds of agents are trained in {folder}; Ctrl-C loses nothing.")
+    console.print(
+        f"{len(plan)} kinds of agents are trained in {folder}. Ctrl-C keeps all complete blocks."
+    )
     keys, status = list(plan), dict.fromkeys(plan, "waiting")
     jobs = [functools.partial(job, names, setup) for names, setup in plan.items()]
     with Live(_progress(plan, runs, status), console=console, transient=True) as live:
@@ -131,7 +133,7 @@ def _train(plan: Plan, folder: pathlib.Path, threads: int, console: Console) -> 
 
 
 def _progress(plan: Plan, runs: dict[Names, Run], status: dict[Names, str]) -> Table:
-    """Return how far every kind of agent has come."""
+    """Return a table with the progress of every kind of agent."""
     table = Table("", "blocks", "return", "IQM", "", box=None)
     for names, setup in plan.items():
         curve = learning_curve(runs[names]) if names in runs else np.array([])
@@ -175,10 +177,10 @@ def _table(runs: dict[Names, Run], rows: list[dict[str, Any]]) -> Table:
 def _next_steps(
     console: Console, rows: list[dict[str, Any]], out: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """Print the outcome in a sentence, and what to look at now."""
+    """Print the outcome in a sentence, and the commands to try next."""
     first = rows[0]["agent"]
     if all(row["min_over_seeds"] >= LEARNED for row in rows if row["agent"] == first):
-        console.print(f"{first}: every seed remembered what it had to, on every task.")
+        console.print(f"{first}: every seed solved every task, which requires memory.")
     else:
         console.print(f"{first}: not every seed reached {LEARNED}; see the lowest.", style="yellow")
     console.print(

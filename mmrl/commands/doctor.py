@@ -1,4 +1,4 @@
-"""`mmrl doctor`: what mmrl runs on, and whether it works there."""
+"""`mmrl doctor`: report what mmrl runs on, and whether it works."""
 
 import dataclasses
 import importlib.metadata
@@ -27,20 +27,20 @@ from mmrl.runs.results import PACKAGES
 SICK = 1  # exit code
 MARKS = {"good": Text("✓", "green"), "note": Text("!", "yellow"), "bad": Text("✗", "red")}
 TRIED = "0.10."  # versions of jax with which mmrl is tested
-OPTIONAL = {"popgym": "`mmrl evaluate --original`"}  # packages, and what needs them
+OPTIONAL = {"popgym": "`mmrl evaluate --original`"}  # optional packages, and their users
 OPTIONAL["islpy"] = "the compiler of `mmrl.pdg`"
 SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
-# Compiled so, the tiny programs here take a third of the time; XLA stops at names it does not know.
+# These flags compile the tiny programs here in a third of the time; XLA aborts at unknown names.
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
-# One step, the right answer in view: learned in few updates, by networks that compile quickly.
+# A task of one step with the answer in view: few updates suffice, and networks compile quickly.
 _SIZES: dict[str, Any] = dict(memory="none", width=16, environments=32, rollout=8, block=16)
 _SIZES |= {"blocks": 2, "learning_rate": 1e-2}
 SMOKE = {name: agent.Config(**{**_SIZES, **agent.SMALL}) for name, agent in AGENTS.items()}
 
 
 class Finding(NamedTuple):
-    """A thing that was looked at, how it is ("good", "note", "bad"), and what to do about it."""
+    """A result: its subject, its state ("good", "note", "bad"), and advice."""
 
     subject: str
     state: str
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Say what mmrl runs on, and train something tiny to see whether it works."""
+    """Report what mmrl runs on, and train a tiny agent to test that it works."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def findings() -> Iterator[Finding]:
-    """Yield each finding as soon as it is known: agents train side by side, one on each core."""
+    """Yield each finding as soon as it is known; the agents train in parallel, one on each core."""
     yield from software()
     yield from machine()
     jobs = [lambda agent=agent: iter([smoke_run(agent)]) for agent in SMOKE]
@@ -76,7 +76,7 @@ def findings() -> Iterator[Finding]:
 
 
 def software() -> Iterator[Finding]:
-    """Yield the versions that decide whether two runs can be compared, and what is optional."""
+    """Yield the versions that decide whether runs can be compared, and the optional packages."""
     names = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     words = f"mmrl {mmrl.__version__}, Python {platform.python_version()}, {names}"
     known = jax.__version__.startswith(TRIED)
@@ -90,7 +90,7 @@ def software() -> Iterator[Finding]:
 
 
 def machine() -> Iterator[Finding]:
-    """Yield what JAX computes on, how it compiles there, and whether results can be written."""
+    """Yield the device and the compiler settings of JAX, and whether results can be written."""
     device, *others = jax.devices()
     words = f"{1 + len(others)} x {device.device_kind}, {os.cpu_count()} CPU cores"
     if unused := device.platform == "cpu" and bool(shutil.which("nvidia-smi")):
@@ -104,19 +104,19 @@ def machine() -> Iterator[Finding]:
             words = "Training may hang on a CPU with few cores. If it does: export "
             words += f"XLA_FLAGS={SCHEDULER}"
     yield Finding("scheduler", "good" if safe else "note", words)
-    advice = "export JAX_COMPILATION_CACHE_DIR=~/.cache/mmrl to start sooner the second time"
+    advice = "export JAX_COMPILATION_CACHE_DIR=~/.cache/mmrl for a faster second start"
     where = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     kept = f"compiled programs are {f'kept in {where}' if where else f'not kept ({advice})'}"
     yield Finding("cache", "good", kept)
     here = pathlib.Path.cwd()
     words = f"{here}, {shutil.disk_usage(here).free / 2**30:.1f} GiB free"
     if not (writable := os.access(here, os.W_OK)):
-        words = f"{here} cannot be written to: go elsewhere, or give `--out` to train and demo"
+        words = f"{here} is not writable: use another folder, or pass `--out` to train and demo"
     yield Finding("folder", "good" if writable else "note", words)
 
 
 def quickly(run: Run) -> Run:
-    """Return the run with programs that compile in a third of the time, where XLA can do so."""
+    """Return the run with programs that compile in a third of the time, if XLA supports it."""
 
     def compiled(function: Any) -> Callable[..., Any]:
         programs = []
@@ -135,7 +135,7 @@ def quickly(run: Run) -> Run:
 
 
 def smoke_run(agent: str) -> Finding:
-    """Train something tiny and see whether it learns."""
+    """Train a tiny agent and return whether it learns."""
     setup = Setup(env="probe-Match-v0", agent=agent, config=SMOKE[agent], seeds=(0, 1, 2))
     began = time.perf_counter()
     try:
@@ -145,6 +145,6 @@ def smoke_run(agent: str) -> Finding:
     final = float(np.mean(reports[-1].returns))
     words = f"mean return of three seeds {final:.2f} after {reports[-1].env_steps} steps"
     words = f"{words}; compiling and learning took {time.perf_counter() - began:.1f} s"
-    if final < 0.5:  # chance is 0, and each seed reaches 1 as a rule
+    if final < 0.5:  # chance is 0, and each seed usually reaches 1
         return Finding(agent, "bad", f"does not learn: {words}. It should be about 1.00")
     return Finding(agent, "good", words)

@@ -1,4 +1,4 @@
-"""`mmrl evaluate`: what a trained agent is worth, of a run, of a file, or of the zoo."""
+"""`mmrl evaluate`: measure a trained agent from a run, a file, or the zoo."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -24,25 +24,25 @@ SPREAD = ("mean return", "lowest", "highest")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Let every seed's network of a run play greedily, without learning.
+    """Evaluate every seed's network of a run with greedy actions, without learning.
 
-    `mmrl evaluate zoo` lists trained agents that come with mmrl, zoo/NAME is one of them.
+    `mmrl evaluate zoo` lists the trained agents that come with mmrl; zoo/NAME is one of them.
     """
 
     path: Annotated[Path, tyro.conf.Positional]
-    """Folder of the run, file of `mmrl export`, zoo/NAME, or zoo."""
+    """Folder of a run, file from `mmrl export`, zoo/NAME, or zoo."""
     episodes: int = 100
     """Episodes per network."""
     best: bool = False
-    """The network after each seed's best block in training, in place of the last one."""
+    """Use the network after each seed's best block in training, instead of the last one."""
     original: bool = False
     """Play the original popgym 1.0.7 (numpy) instead of our port."""
     seed: int = 1_000_000
-    """Of the episodes."""
+    """Seed of the episodes."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the mean return of every network. Raises `RunError` and `ValueError`."""
+    """Print the mean return of every network. Raise `RunError` or `ValueError`."""
     options = tyro.cli(Options, args=arguments, prog="mmrl evaluate")
     if options.episodes < 1:
         raise ValueError(f"`episodes` must be at least 1; got {options.episodes}.")
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _evaluate_run(options: Options) -> None:
-    """Let every seed's network of a run play."""
+    """Evaluate every seed's network of a run."""
     run, console = open_run(options.path, options.best), open_console()
     best = run.best if options.best else None
     net, done = best.net if best else run.state.net, len(run.history)
@@ -110,7 +110,7 @@ def greedy_returns(
 
 
 def _list_zoo() -> None:
-    """Print the agents of the zoo, whose names are task, agent and memory, and how they did."""
+    """Print the agents of the zoo, named after task, agent and memory, with their returns."""
     console, table = open_console(), Table("name", "seed", "after block", "return", "kB")
     damaged = []
     for name in zoo.names():
@@ -123,7 +123,7 @@ def _list_zoo() -> None:
         table.add_row(f"zoo/{name}", *map(str, row))
     console.print(table)
     console.print(
-        "Returns are means of the few episodes of an evaluation in training. To let one play: "
+        "Returns are means over the few episodes of an evaluation in training. To evaluate one: "
         f"{called('evaluate', 'zoo/NAME')}",
         *damaged,
         sep="\n",
@@ -132,7 +132,7 @@ def _list_zoo() -> None:
 
 
 def _evaluate_file(options: Options) -> None:
-    """Let the one policy in a file play, and say where it comes from."""
+    """Evaluate the policy in a file, and print its origin."""
     for name in ("best", "original"):
         if getattr(options, name):
             raise ValueError(f"`--{name}` is for a run's folder; {options.path} is one policy.")
@@ -154,5 +154,5 @@ def _evaluate_file(options: Options) -> None:
 
 
 def file_returns(policy: Policy, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
-    """Return undiscounted returns of an exported policy, which NumPy plays."""
+    """Return undiscounted returns of an exported policy, played by NumPy."""
     return np.sum([step.reward for step in zoo.play(policy, episodes, seed)], axis=0)

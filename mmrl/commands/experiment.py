@@ -1,4 +1,4 @@
-"""`mmrl experiment`: measure again what the book shows."""
+"""`mmrl experiment`: repeat the measurements that the book shows."""
 
 import contextlib
 import dataclasses
@@ -18,50 +18,52 @@ from mmrl.course.experiments.submit import submitted
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Run one experiment of the book; what its results file holds already is not repeated.
+    """Run one experiment of the book; rows that its results file already holds are not repeated.
 
-    Stop with Ctrl-C whenever you like, and go on with the same command. With --submit cells are
-    measured side by side, by jobs: the rows are the same, but what times something should be alone.
+    Stop with Ctrl-C whenever you like, and continue with the same command. With --submit, jobs
+    measure cells in parallel. The rows are the same, but run experiments that measure time by
+    themselves.
     """
 
     name: Annotated[str, tyro.conf.Positional] = ""
-    """Which one. Without a name they are listed."""
+    """Name of the experiment. Without a name, all experiments are listed."""
     out: Path = pathlib.Path("results/experiments")
-    """The folder of the results, one file of JSON lines per experiment. The book's own are in
+    """Folder of the results, one file of JSON lines per experiment. The book's results are in
     book/results of the repository."""
     minutes: float = float("inf")
-    """Start nothing that would take longer."""
+    """Skip measurements that would take longer."""
     queue: bool = False
-    """Measure the missing rows of all experiments, the most telling first, each by a separate
-    process that is stopped after five minutes a row, on a CPU of processor time of all cores."""
+    """Measure the missing rows of all experiments, the most important first. Each runs in a
+    separate process that is stopped after five minutes per row, on a CPU of processor time over all
+    cores."""
     device: Literal["cpu", "gpu"] | None = None
-    """Device of a queue. Default: gpu if an NVIDIA GPU is there, else cpu."""
+    """Device of a queue. Default: gpu if there is an NVIDIA GPU, otherwise cpu."""
     quick: bool = False
-    """Tiny sizes: does everything run? The numbers mean nothing."""
+    """Try everything with tiny sizes. The numbers have no meaning."""
     only: str = ""
-    """Measure only what has this in its name, as the lines of progress have it."""
+    """Measure only cells whose name, as printed in the progress lines, contains this text."""
     submit: Literal["local", "slurm"] | None = None
-    """Measure cells in jobs: processes of this machine, each with its share of the cores, or those
-    of a cluster. Ctrl-C cancels them. It needs `pip install -e '.[cluster]'` in a checkout."""
+    """Measure cells in jobs: processes on this machine, each with its share of the cores, or jobs
+    of a cluster. Ctrl-C cancels them. Needs `pip install -e '.[cluster]'` in a checkout."""
     jobs: int | None = None
-    """How many jobs wait or run at a time: with `local` as many as there are cores, if left out."""
+    """Number of jobs that wait or run at a time. Default with `local`: one per core."""
     merge: bool = False
-    """Only add what jobs have measured to the results, where who submitted them was killed."""
+    """Only merge the rows that jobs have measured, if the submitting process was killed."""
     unit: tuple[str, ...] = ()
-    """What a job does: measure these cells together, into files of their own, for `--merge`."""
+    """Used in jobs: measure these cells together, into separate files for `--merge`."""
     hours: float | None = None
-    """Of a job of Slurm: its limit of time. This and the next three are as the cluster has them, if
-    left out; any other option of sbatch is a variable, such as SBATCH_ACCOUNT or SBATCH_GPUS."""
+    """Time limit of a Slurm job. The defaults of this option and the next three are the cluster's.
+    Set any other option of sbatch by a variable, such as SBATCH_ACCOUNT or SBATCH_GPUS."""
     memory: float | None = None
-    """Of a job of Slurm: GB of memory."""
+    """Memory of a Slurm job, in GB."""
     cpus: int | None = None
-    """Of a job of Slurm: CPU cores."""
+    """CPU cores of a Slurm job."""
     partition: str | None = None
-    """Of a job of Slurm: where it runs."""
+    """Partition of a Slurm job."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, with a line for each result."""
+    """Measure, and print a line for each result."""
     options, console = tyro.cli(Options, args=arguments, prog="mmrl experiment"), open_console()
     if not options.name and not options.queue:
         for name in sorted(experiments.EXPERIMENTS):
@@ -75,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _about(name: str) -> str:
-    """Return one line about an experiment, or which extra it needs."""
+    """Return one line about an experiment, or the extra that it needs."""
     try:
         return experiments.load(name).about
     except ModuleNotFoundError as error:
@@ -91,30 +93,30 @@ def _check(options: Options) -> None:
 def _refusals(options: Options) -> Iterator[str]:
     jobs, submit, queue = options.jobs, options.submit, options.queue
     if options.quick and options.out.parts[-2:] == ("book", "results"):
-        yield "`quick` results mean nothing: keep them out of the book with `--out`."
+        yield "`quick` results have no meaning: keep them out of the book with `--out`."
     if not options.minutes > 0:
-        yield f"`minutes` must be positive; got {options.minutes:g}. Leave it out for all."
+        yield f"`minutes` must be positive; got {options.minutes:g}. Omit it to measure all."
     if sum([submit is not None, options.merge, bool(options.unit), queue]) > 1:
-        yield "Of `submit`, `merge`, `unit` and `queue`, give one of them."
+        yield "Set only one of `submit`, `merge`, `unit` and `queue`."
     if queue and (options.name or options.only):
-        yield "`queue` measures the rows of all experiments: leave out their name and `only`."
+        yield "`queue` measures the rows of all experiments: omit the name and `only`."
     if options.device and not queue:
-        yield "`device` needs `--queue`; got it without. Set JAX_PLATFORMS to cpu or cuda instead."
+        yield "`device` needs `--queue`. Without a queue, set JAX_PLATFORMS to cpu or cuda."
     if jobs is not None and jobs < 1:
         yield f"`jobs` must be at least 1; got {jobs}."
     if jobs is not None and submit is None:
         yield "`jobs` are those of `--submit local` or `--submit slurm`: add one."
     if jobs is None and submit == "slurm":
-        yield "`jobs` must say how many jobs may wait or run at a time: add `--jobs 16`."
+        yield "`jobs` must be the number of jobs that may wait or run at a time: add `--jobs 16`."
     for name, value in _of_slurm(options).items():
         if submit != "slurm":
-            yield f"`{name}` is of jobs of Slurm: add `--submit slurm`, or leave it out."
+            yield f"`{name}` is for Slurm jobs: add `--submit slurm`, or omit it."
         if isinstance(value, int | float) and not 0 < value < float("inf"):
             yield f"`{name}` must be positive; got {value:g}."
 
 
 def _of_slurm(options: Options) -> dict[str, Any]:
-    """Return the options of a job of Slurm that are set."""
+    """Return the options of a Slurm job that are set."""
     names = ("hours", "memory", "cpus", "partition")
     return {name: x for name in names if (x := getattr(options, name)) is not None}
 
@@ -142,7 +144,7 @@ def _lines(options: Options) -> Generator[str]:
 
 
 def _submitted(options: Options) -> Generator[str]:
-    """Yield a line for each result of jobs, as they come; the jobs end if this is left."""
+    """Yield a line for each result of jobs, as they arrive; closing the iterator ends the jobs."""
     grid, out, quick = experiments.load(options.name), options.out, options.quick
     jobs = options.jobs or len(cluster.cores())
     log, command = parts.folder(grid, out) / "log", cluster.words(options.name, out, quick)
@@ -160,4 +162,4 @@ def _submitted(options: Options) -> Generator[str]:
         )
     except KeyboardInterrupt:
         again = grid.again(out, quick, options.only)
-        raise KeyboardInterrupt(f"Stopped, and all jobs with it. To go on: {again}{how}") from None
+        raise KeyboardInterrupt(f"Stopped, with all jobs. To continue: {again}{how}") from None

@@ -1,4 +1,4 @@
-"""`mmrl export`: a trained policy as one file that NumPy plays."""
+"""`mmrl export`: write a trained policy to one file that NumPy plays."""
 
 import dataclasses
 import pathlib
@@ -15,7 +15,7 @@ from mmrl.runs.export import export
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Write the greedy policy of one network of a run to a file that needs NumPy alone.
+    """Write the greedy policy of one network of a run to a file that needs only NumPy.
 
     The file `mmrl/runs/player.py` plays it, and can be copied out of mmrl.
     """
@@ -23,22 +23,22 @@ class Options:
     path: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
     seed: int | None = None
-    """Whose network: one of the run's seeds. Default: that with the highest return."""
+    """Seed whose network is exported. Default: the seed with the highest return."""
     best: bool = False
-    """The network after the seed's best block in training, in place of the last one."""
+    """Export the network after the seed's best block in training, instead of the last one."""
     out: Path | None = None
-    """The new file. Default: one under results/ that is named after the run."""
+    """The new file. Default: a file under results/ named after the run."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Export, and say what the file holds. Raises `RunError` and `ValueError`."""
+    """Export, and print a summary of the file. Raise `RunError` or `ValueError`."""
     options = tyro.cli(Options, args=arguments, prog="mmrl export")
     out, about = _exported(open_run(options.path, options.best), options)
     open_console().print(
         f"{out}, {out.stat().st_size / 1000:.0f} kB: {about['agent']} with memory "
         f"{about['memory']} on {about['env']}, seed {about['seed']} after block {about['block']}, "
         f"return {about['return']:.3f}.\n"
-        "Play it with mmrl/runs/player.py, which needs NumPy alone.",
+        "Play it with mmrl/runs/player.py, which needs only NumPy.",
         soft_wrap=True,
     )
     return 0
@@ -52,5 +52,5 @@ def _exported(run: Run, options: Options) -> tuple[pathlib.Path, dict[str, Any]]
         try:
             return out, export(run, out, options.seed, options.best)
         except RunError:
-            if options.out or not out.exists():  # else another process took the name
+            if options.out or not out.exists():  # otherwise another process took the name
                 raise

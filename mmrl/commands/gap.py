@@ -1,4 +1,4 @@
-"""`mmrl gap`: what hiding the state of a task costs, and how much of it a memory recovers."""
+"""`mmrl gap`: the cost of hiding the state of a task, and the share that a memory recovers."""
 
 import dataclasses
 import pathlib
@@ -16,9 +16,9 @@ from mmrl.runs import Run, Setup, append, interval, saved
 from mmrl.runs.shell import called
 
 ABOUT = """Train an agent three times: on the state of a task, with a memory, and without either.
-The state is everything about a task that is decided already, so an agent that observes it has
-nothing to remember. A table compares the returns of the last evaluation. Stop with Ctrl-C; with the
-same --out the command continues. Its options are those of `mmrl train`:
+The state is everything about a task that is already decided, so an agent that observes it needs no
+memory. A table compares the returns of the last evaluation. Stop with Ctrl-C; with the same --out
+the command continues. Its options are those of `mmrl train`:
 """
 REFUSED = ("--over", "--resume", "--observe", "--log", "--distributed")
 FILE = "gap.jsonl"
@@ -27,13 +27,13 @@ Returns = Mapping[str, Float[np.ndarray, " seed"]]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train three agents and print what they reach. Raises `RunError` and `ValueError`."""
+    """Train three agents and print their returns. Raise `RunError` or `ValueError`."""
     words = [word.partition("=")[0] for word in arguments]
     if {"-h", "--help"} & {*words}:
         print(ABOUT)
     for name in REFUSED:
         if name in words:
-            raise ValueError(f"`mmrl gap` works without {name}: leave it out.")
+            raise ValueError(f"`mmrl gap` does not accept {name}. Omit it.")
     options, setup, path = parse(arguments, "gap")
     again = called("gap", *arguments, *([] if "--out" in words else ["--out", path]))
     try:
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 def setups(setup: Setup) -> dict[str, Setup]:
     """Return the three runs of a setup: on the state, with its memory, and without either.
 
-    Raises `ValueError` if it has no memory.
+    Raises `ValueError` if the setup has no memory.
     """
     if setup.config.memory == "none":
         raise ValueError("`memory` must differ from none, with which it is compared; got none.")
@@ -77,9 +77,9 @@ def setups(setup: Setup) -> dict[str, Setup]:
 
 
 def verdict(returns: Returns) -> Iterator[str]:
-    """Yield the observability gap and the part of it that the memory closes, with intervals.
+    """Yield the observability gap and the share of it that the memory closes, with intervals.
 
-    Each interval is one over the differences of seeds in the same place.
+    Each interval is over differences between seeds in the same place.
     """
     gap, low, high = interval(returns["state"] - returns["none"])
     yield f"Observability gap, state less none: {gap:.3f} [{low:.3f}, {high:.3f}]."
@@ -87,11 +87,11 @@ def verdict(returns: Returns) -> Iterator[str]:
     share = f", {gain / gap:.0%} of the gap" if low > 0 else ""
     yield f"The memory gains {gain:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]{share}."
     if low <= 0:
-        yield "These seeds do not show that an agent without memory lacks anything."
+        yield "These seeds show no disadvantage of an agent without memory."
 
 
 def _run(setup: Setup, path: pathlib.Path, options: Options) -> Run:
-    """Return a new run, or the one that is in the folder."""
+    """Return a new run, or the one in the folder."""
     return Run(setup, path, resume=saved(path) is not None, devices=options.devices)
 
 

@@ -1,4 +1,4 @@
-"""The options of `mmrl train` and `mmrl sweep`, and the setup and the folder that they mean."""
+"""The options of `mmrl train` and `mmrl sweep`, and the setup and the folder that they define."""
 
 import argparse
 import contextlib
@@ -24,9 +24,9 @@ from mmrl.runs.files import writing
 from mmrl.runs.shell import called
 
 RESULTS = pathlib.Path("results")
-AGENT = f"""One of {", ".join(AGENTS)}, each with options of its own: --agent r2d2 --help.
+AGENT = f"""One of {", ".join(AGENTS)}, each with its own options: --agent r2d2 --help.
 
-Plain V-trace is clear with --replay-fraction 0."""
+For plain V-trace, use clear with --replay-fraction 0."""
 OF_A_SETUP = ("env", "agent", "seeds", "observe", "observes", "precision", "config")
 NAMELESS = "`over` must name a setting and its values, such as learning_rate; got none."
 
@@ -36,60 +36,59 @@ class Options:
     """Train an agent on several seeds at once, or a sweep over settings.
 
     Every block ends with an evaluation and a checkpoint. Stop with Ctrl-C whenever you like and
-    continue with --resume: the result is bit for bit that of an unbroken run.
+    continue with --resume: the result is bit for bit that of an uninterrupted run.
 
-    It prints a line per block: environment steps per seed; each seed's return, a mean over the
-    episodes of the evaluation; IQM, the mean of the middle half of the seeds; the loss; fill, the
-    share of real steps in a batch, whose rest is padding; and seconds.
+    The command prints a line per block: environment steps per seed; each seed's return, a mean over
+    the episodes of the evaluation; IQM, the mean of the middle half of the seeds; the loss; fill,
+    the share of real steps in a batch, the rest of which is padding; and seconds.
 
     With --over, every combination of values is trained with each seed in one program, so only
     real-valued settings can be swept. At the end a table shows which setting is best, how certain
-    that is, and whether its values ended too early.
+    that is, and whether the best value is the first or last one tried.
     """
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")] = ""
-    """Its id, e.g. popgym-RepeatFirstEasy-v0, or my_module:MyEnv of your own. With --resume: that
-    of the run."""
+    """Its id, e.g. popgym-RepeatFirstEasy-v0, or my_module:MyEnv. With --resume: the run's."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Print the names of all environments, memories and agents, and train nothing."""
+    """Print the names of all environments, memories and agents, without training."""
     presets: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Print the presets of all agents, and train nothing."""
+    """Print the presets of all agents, without training."""
     agent: Annotated[str, tyro.conf.arg(help=AGENT)] = Setup.agent
     preset: str = ""
-    """Settings of a paper, such as paper; other options override them. --presets lists all."""
+    """Name of published settings, such as paper; other options override it. --presets lists all."""
     over: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
-    """A setting and its values, `--over learning-rate 1e-4 3e-4 1e-3`; once for each setting."""
+    """A setting and its values, `--over learning-rate 1e-4 3e-4 1e-3`; repeat for each setting."""
     steps: int | None = None
     """Environment steps per seed: sets --blocks to the least number that reaches them."""
     out: Path | None = None
-    """Folder of the run. Default: a new one under results/; with --resume the latest there."""
+    """Folder of the run. Default: a new one under results/; with --resume the latest one there."""
     resume: bool = False
     """Continue the run in --out, with its settings; more --blocks or --steps prolong it."""
     seeds: tuple[int, ...] = Setup.seeds
-    """One independent agent each: `--seeds 0 1 2` trains three. With --over the default is 100 101
-    102: a setting looks better on the seeds that chose it, so report others."""
+    """One independent agent per seed: `--seeds 0 1 2` trains three. With --over the default is 100
+    101 102: report other seeds, because a setting looks better on the seeds that chose it."""
     observe: Literal["observation", "state"] = "observation"
-    """What POPGym's tasks and probes show: with `state` there is nothing to remember."""
+    """Observation of POPGym's tasks and probes: `state` needs no memory."""
     observes: tuple[Literal["previous_action", "previous_reward", "begin_flag"], ...] = ()
-    """Shown to the network next to that. `--observes` without names: nothing."""
+    """Inputs of the network in addition to the observation. `--observes` without names: none."""
     precision: Literal["default", "float32", "tf32", "bfloat16"] = "default"
-    """Precision of the factors in all float32 matrix products of training on a GPU, those of the
-    environment included. Default: what JAX is set to. `mmrl evaluate` does not use it."""
+    """Precision of the factors in float32 matrix products of training on a GPU, including the
+    environment's. Default: JAX's setting. `mmrl evaluate` does not use it."""
     devices: int | None = None
-    """Number of devices over which the seeds are divided, and the environments of each agent where
-    seeds cannot use all: numbers change by rounding only. Default: one, or all those of several
+    """Number of devices that share the seeds, and each agent's environments if there are more
+    devices than seeds; numbers change only by rounding. Default: one, or all those of several
     processes."""
     log: tuple[Literal["csv", "tensorboard"], ...] = ()
-    """Also write every block to history.csv, or for TensorBoard, in the run's folder; a resumed run
-    continues what is there."""
+    """Also write every block to history.csv, or for TensorBoard, in the run's folder, also if the
+    run is resumed."""
     hosts: tyro.conf.OmitArgPrefixes[Hosts] = dataclasses.field(default_factory=Hosts)
     """Several processes of one run."""
     config: tyro.conf.OmitArgPrefixes[Any] = None
-    """Those of the agent."""
+    """Settings of the agent."""
 
     @property
     def setup(self) -> Setup:
-        """All options that determine the numbers."""
+        """Setup with all options that determine the numbers."""
         if not all(self.over):
             raise ValueError(NAMELESS)
         over = {each[0].lstrip("-").replace("-", "_"): each[1:] for each in self.over}
@@ -111,13 +110,13 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
     agent = words.agent or (there.agent if there else Setup.agent)
     _check_options(names, agent)
     if there and there.agent != agent:
-        raise RunError(f"{holds} of {there.agent}, not of {agent}: leave --agent out.")
+        raise RunError(f"{holds} of {there.agent}, not of {agent}. Omit --agent.")
     usual = there or _usual(agent, words.preset, sweeps or "--over" in names)
     options = _parsed(arguments, usual, command)
     if not options.env:
         raise _no_environment(path if words.resume else None, command)
     if there and options.env != there.env:
-        raise RunError(f"{holds} on {there.env}, not on {options.env}: leave that out.")
+        raise RunError(f"{holds} on {there.env}, not on {options.env}. Omit ENVIRONMENT.")
     options = _with_steps(options, names)
     setup = options.setup
     if there:
@@ -133,14 +132,14 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
         raise ValueError(NAMELESS)
     name = described(agent, options.config)[1] + "-sweep" * bool(setup.over)
     name += f"-{setup.observe}" * (setup.observe != Setup.observe) + "-gap" * (command == "gap")
-    options = dataclasses.replace(options, resume=False)  # killed before it had written anything
+    options = dataclasses.replace(options, resume=False)  # killed before its first file
     return options, setup, path or new_folder(options.env, name)
 
 
 def _first_words(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the options on which the others depend, with `env`, and the names of the others."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("--agent", "--preset", "--memory"):  # my_module:Mine is a memory here
+    for name in ("--agent", "--preset", "--memory"):  # here my_module:Mine is a memory
         parser.add_argument(name, nargs="?")
     parser.add_argument("--out", nargs="?", type=path_of)
     parser.add_argument("--resume", action="store_true")
@@ -150,18 +149,18 @@ def _first_words(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str
 
 
 def _to_resume(words: argparse.Namespace, sweeps: bool) -> tuple[pathlib.Path, Setup | None]:
-    """Return the folder to resume and the setup in it; None if nothing was written there yet."""
+    """Return the folder to resume and the setup in it, or None before its first file."""
     path = words.out or latest(words.env, words.agent, sweeps)
     there = saved(path)
     if there and sweeps and not there.over:
-        raise RunError(f"{path} holds a run, not a sweep: continue with `mmrl train --resume`.")
+        raise RunError(f"{path} holds a run, not a sweep. Continue it with `mmrl train --resume`.")
     return path, there
 
 
 def latest(env: str = "", agent: str | None = None, sweeps: bool = False) -> pathlib.Path:
-    """Return the folder under results/ that was written last, of this environment and agent.
+    """Return the folder under results/ that was written last, for this environment and agent.
 
-    Raises `RunError` without one. Runs that cannot be opened here are passed over.
+    Raises `RunError` without one. Runs that cannot be opened here are skipped.
     """
     path = None
     for file in sorted(RESULTS.glob("*/results.json"), key=lambda x: -x.stat().st_mtime):
@@ -174,12 +173,12 @@ def latest(env: str = "", agent: str | None = None, sweeps: bool = False) -> pat
     of = (f" of {agent}" if path and agent else "") + (f" in {env}" if env else "")
     raise RunError(
         f"There is no {'sweep' if sweeps else 'run'}{of} under {RESULTS}/ to resume. Name one with "
-        "--out, or leave --resume out to begin one."
+        "--out, or omit --resume to begin one."
     )
 
 
 def _check_options(names: Sequence[str], agent: str) -> None:
-    """Raise `ValueError` for an unknown agent, and for an option that only another one has."""
+    """Raise `ValueError` for an unknown agent, and for an option of another agent."""
     find(agent)
     known = {name: {f.name for f in dataclasses.fields(a.Config)} for name, a in AGENTS.items()}
     for option in names:
@@ -190,7 +189,7 @@ def _check_options(names: Sequence[str], agent: str) -> None:
 
 
 def _usual(agent: str, preset: str | None, sweeps: bool) -> Setup:
-    """Return the setup that other options change: the agent's own, or a preset's."""
+    """Return the setup that other options change: the agent's defaults, or a preset's."""
     seeds = SEEDS if sweeps else Setup.seeds
     if not preset:
         return Setup(env="", agent=agent, seeds=seeds)
@@ -201,7 +200,7 @@ def _usual(agent: str, preset: str | None, sweeps: bool) -> Setup:
 def _parsed(arguments: Sequence[str], default: Setup, command: str) -> Options:
     options = Options(**{name: getattr(default, name) for name in OF_A_SETUP})
     own = "" if default.agent == Setup.agent else f" --agent {default.agent}"
-    names = f"{', '.join(memory.NAMES)}, or my_module:MyMemory of your own"
+    names = f"{', '.join(memory.NAMES)}, or my_module:MyMemory for a custom one"
     words = f"{inspect.getdoc(Options)}\n\nMemories: {names}."
     return tyro.cli(
         Options, args=arguments, default=options, prog=f"mmrl {command}{own}", description=words
@@ -218,7 +217,7 @@ def _with_steps(options: Options, names: Sequence[str]) -> Options:
             f"{options.steps} and {options.config.blocks}."
         )
     if options.steps < 1:
-        raise ValueError(f"`steps` must be at least 1, in each of the seeds; got {options.steps}.")
+        raise ValueError(f"`steps` must be at least 1 per seed; got {options.steps}.")
     return dataclasses.replace(options, config=options.config.for_steps(options.steps))
 
 
@@ -228,18 +227,18 @@ def _no_environment(resumed: pathlib.Path | None, command: str) -> Exception:
         what, swept = "sweep", ["--over", "learning-rate", "1e-3", "3e-3", "1e-2"]
     if resumed:
         begin = "Name ENVIRONMENT to begin one."
-        return RunError(f"There is no {what} in {resumed}: nothing to resume. {begin}")
+        return RunError(f"There is no {what} to resume in {resumed}. {begin}")
     example = called(command, "popgym-RepeatFirstEasy-v0", *swept)
     every = called("train", "--list")
-    return ValueError(f"Say which ENVIRONMENT, such as `{example}`; `{every}` names all.")
+    return ValueError(f"ENVIRONMENT is missing, as in `{example}`; `{every}` lists all.")
 
 
 # Folders of new runs
 
 
 def new_folder(env: str, name: str) -> pathlib.Path:
-    """Make results/<task>-<name>-<number> with the first number that is free."""
-    task = env.rpartition(":")[2]  # of my_module:MyEnv
+    """Create results/<task>-<name>-<number> with the first free number."""
+    task = env.rpartition(":")[2]  # the name in my_module:MyEnv
     task = task.removeprefix("popgym-").removesuffix("-v0")
     with writing(RESULTS):
         RESULTS.mkdir(exist_ok=True)
@@ -252,9 +251,9 @@ def numbered(stem: str, suffix: str = "") -> Iterator[pathlib.Path]:
 
 
 def made(path: pathlib.Path) -> bool:
-    """Make a folder; False if the path exists already, for example because another run made it."""
+    """Create a folder; return False if it exists, for example because another run created it."""
     try:
-        path.mkdir(parents=True)  # results/ may be gone with another run that could not begin
+        path.mkdir(parents=True)  # another run that could not begin may have removed results/
     except FileExistsError:
         return False
     return True
@@ -267,7 +266,7 @@ def unless_empty(path: pathlib.Path) -> Iterator[None]:
         yield
     except BaseException:
         for folder in (path, RESULTS) if path.parent == RESULTS else ():
-            with contextlib.suppress(OSError):  # it holds something
+            with contextlib.suppress(OSError):  # it is not empty
                 folder.rmdir()
         raise
 
@@ -276,19 +275,19 @@ def unless_empty(path: pathlib.Path) -> Iterator[None]:
 
 
 def described(agent: str, config: Any) -> tuple[str, str]:
-    """Return an agent's settings in words, and as the name of a folder: those that differ most."""
+    """Return an agent's most distinctive settings in words, and as the name of a folder."""
     words, folder = find(agent).label(config)
     return words, folder.replace(config.memory, config.memory.rpartition(":")[2])  # my_module:Mine
 
 
 def assignments(setting: Mapping[str, float]) -> str:
-    """Return a setting of a sweep as the names of its options and their values."""
+    """Return a setting of a sweep as option names with their values."""
     return ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in setting.items())
 
 
 def in_words_of_help(message: str, config: Any) -> str:
-    """Translate an error of a function deep down into the names of `mmrl train --help`."""
-    for field in dataclasses.fields(config):  # a remedy such as batch=831
+    """Translate an error of an inner function into the names of `mmrl train --help`."""
+    for field in dataclasses.fields(config):  # for a remedy such as batch=831
         option = f"--{field.name.replace('_', '-')}"
         message = re.sub(rf"\b{field.name}='?([\w.]+\b)'?", rf"{option} \1", message)
     words = {"env": "ENVIRONMENT", "env_id": "ENVIRONMENT"}
@@ -297,7 +296,7 @@ def in_words_of_help(message: str, config: Any) -> str:
 
 
 def options_of(setup: Setup) -> list[str]:
-    """Return the words that set what differs from the agent's own settings, but for the seeds."""
+    """Return the arguments that set all differences from the agent's defaults, except the seeds."""
     agent = find(setup.agent)
     words = ["--agent", setup.agent] * (setup.agent != Setup.agent)
     words += ["--observe", setup.observe] * (setup.observe != Setup.observe)
@@ -311,7 +310,7 @@ def options_of(setup: Setup) -> list[str]:
 
 
 def option(name: str, value: Any) -> list[str]:
-    """Return the words of the command line that give a setting of an agent a value."""
+    """Return the command-line arguments that set a setting of an agent."""
     flag = isinstance(value, bool) and name not in WORDS
     name = name.replace("_", "-")
     if flag:

@@ -1,7 +1,7 @@
-"""A trained network plays the original popgym: the proof that our tasks are the same tasks.
+"""Play the original popgym with a trained network, to prove that our tasks are the same.
 
-The original's observations are flattened to one-hot vectors, as `mmrl.envs` gives them, and get the
-same additions that `mmrl.runs` makes: [o_t, one_hot(a_{t-1}) or zeros, r_{t-1}, b_t].
+The original's observations are flattened to one-hot vectors, as in `mmrl.envs`, with the same
+additions as in `mmrl.runs`: [o_t, one_hot(a_{t-1}) or zeros, r_{t-1}, b_t].
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ VERSION = "1.0.7"
 
 
 def original(env_id: str) -> Callable[[], Any]:
-    """Return the function that builds popgym's own environment for our id.
+    """Return the function that builds popgym's environment for our id.
 
     Raises `ValueError` if the environment is not one of popgym's, or popgym is not installed.
     """
@@ -33,12 +33,12 @@ def original(env_id: str) -> Callable[[], Any]:
     if importlib.util.find_spec("popgym") is None:
         raise ValueError(
             f"The original environments need popgym: `pip install popgym=={VERSION}`, or in a "
-            "checkout `pip install -e '.[dev]'`; or leave `--original` out."
+            "checkout `pip install -e '.[dev]'`; or omit `--original`."
         )
     import popgym.envs
 
     name = env_id.removeprefix("popgym-").removesuffix("-v0")
-    name = name.replace("OnlyCartpole", "OnlyCartPole")  # the class has a capital, the id has not
+    name = name.replace("OnlyCartpole", "OnlyCartPole")  # the class has a capital P
     if env_id == "popgym-RepeatPreviousPaper-v0":
         return lambda: popgym.envs.RepeatPrevious(**LEVELS["RepeatPrevious"].levels["Paper"])
     if not hasattr(popgym.envs, name):
@@ -49,7 +49,7 @@ def original(env_id: str) -> Callable[[], Any]:
 def play(run: Run, net: PyTree, episodes: int, seed: int = 0) -> Float[np.ndarray, "seed episodes"]:
     """Return returns of the greedy policy of every seed's network over original episodes.
 
-    Leaves of `net` are [seed, ...]. Every network meets the same decks, boards or starts. Raises
+    Leaves of `net` are [seed, ...]. Every network plays the same decks, boards or starts. Raises
     `ValueError` for a run that observes something else, and as `original` does.
     """
     if run.setup.observe != "observation":
@@ -63,12 +63,12 @@ def play(run: Run, net: PyTree, episodes: int, seed: int = 0) -> Float[np.ndarra
 
 
 def _play(net: Any, run: Run, envs: list[Any], seed: int) -> Float[np.ndarray, " episodes"]:
-    """Play one episode of every environment with one network, all side by side."""
+    """Play one episode of every environment in parallel, with one network."""
     count, greedy = len(envs), find(run.setup.agent).greedy
     obs = np.stack([_flat(env, env.reset(seed=seed + i)[0]) for i, env in enumerate(envs)])
     memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), net.init())
     space = run.program.env.action_space(run.program.params)
-    vector = not hasattr(space, "n")  # of numbers
+    vector = not hasattr(space, "n")  # a vector of numbers
     actions = np.zeros((count, *space.shape)) if vector else np.full(count, -1)
     begin = np.ones(count, bool)
     rewards, returns, running = np.zeros(count), np.zeros(count), np.ones(count, bool)
@@ -92,9 +92,10 @@ def features(
     rewards: Float[np.ndarray, " episodes"],
     begin: np.ndarray,
 ) -> Float[np.ndarray, "episodes features"]:
-    """[o_t, one_hot(a_{t-1}), r_{t-1}, b_t], as the run's wrappers build it; action -1 is none.
+    """Return [o_t, one_hot(a_{t-1}), r_{t-1}, b_t], as the run's wrappers build it; action -1 is
+    none.
 
-    Actions that are vectors of numbers are shown as they are.
+    Actions that are vectors of numbers are not encoded.
     """
     if actions.ndim == 1:
         size = run.program.env.action_space(run.program.params).n
@@ -114,7 +115,7 @@ def features(
 def _act(
     greedy: Callable[[Any], Policy], net: Any, memory: PyTree, obs: Any, begin: Any
 ) -> tuple[PyTree, Any]:
-    policy, key = greedy(net), jax.random.key(0)  # which it does not read
+    policy, key = greedy(net), jax.random.key(0)  # not read
     return jax.vmap(lambda memory, obs, begin: policy(memory, obs, begin, key))(memory, obs, begin)
 
 
@@ -125,6 +126,6 @@ def _flat(env: Any, obs: Any) -> Float[np.ndarray, " obs"]:
 
 
 def _action(env: Any, action: Any) -> Any:
-    """Ours is one number; popgym's may be several, row by row."""
+    """Return our action, one number, as popgym's, which may have several, row by row."""
     sizes = getattr(env.action_space, "nvec", None)
     return action if sizes is None else np.array(np.unravel_index(action, sizes))

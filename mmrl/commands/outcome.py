@@ -1,4 +1,4 @@
-"""The outcome of a run or a sweep, next to random actions and to other settings, in words."""
+"""The outcome of a run or a sweep in words, compared with random actions and other settings."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,17 +18,17 @@ from mmrl.runs.shell import called
 from mmrl.runs.sweep import CLOSE
 
 FILL = "fill: the share of real steps in a batch, the rest is padding; 0 % before learning starts."
-EPISODES = 64  # of random actions, or four evaluations if that is more
+EPISODES = 64  # episodes of random actions, or of four evaluations if that is more
 
 Returns = Float[np.ndarray, "block seed"]
 
 
 def show_outcome(run: Run, longer: str, console: Console) -> None:
-    """Print what a run has reached, and the commands that follow; `longer` continues it."""
+    """Print the returns of a run, and the commands that follow; `longer` continues it."""
     returns, commands = np.array([row["returns"] for row in run.history]), []
     console.print(FILL)
     if not any(max(row["fill"]) for row in run.history):
-        console.print("It has learned nothing: too few steps were played to fill any batch.")
+        console.print("The agent has not learned yet: too few steps were played to fill a batch.")
     elif jax.process_count() == 1 and (line := at_chance(run, returns)):  # others would wait
         console.print(line)
         commands.append(f"To continue: {longer}")
@@ -74,10 +74,10 @@ def verdict(run: Run, devices: int | None = None) -> str:
         )
     if equals:
         others = "; ".join(assignments(one.setting) for one in equals)
-        lines.append(f"These seeds cannot tell it from {len(equals)} of the others: {others}.")
+        lines.append(f"These seeds do not separate it from {len(equals)} of the others: {others}.")
     if edges:
         names = " and ".join(edges).replace("_", "-")
-        lines.append(f"On an edge of the values that were tried: {names}. Try some beyond it.")
+        lines.append(f"At the edge of the values tried: {names}. Try values beyond it.")
     lines.append(f"Train it on other seeds: {to_train(run.setup, winner.setting, devices)}")
     return "\n".join(lines)
 
@@ -92,10 +92,9 @@ def to_train(setup: Setup, setting: Mapping[str, float], devices: int | None) ->
 
 
 def at_chance(run: Run, returns: Returns) -> str:
-    """Return a sentence if training has not come above random actions, which are played for it.
+    """Return a sentence if training has not risen above random actions, which are played for it.
 
-    Compares the last quarter of the blocks with the first and, if it has not risen, with random
-    actions.
+    If the last quarter of the blocks is not above the first, it is compared with random actions.
     """
     quarter = max(1, len(returns) // 4)
     last = np.ravel(returns[-quarter:])
@@ -128,6 +127,6 @@ def random_returns(run: Run, seed: int = 0) -> Float[np.ndarray, " episodes"]:
 
 
 def _above(high: np.ndarray, low: np.ndarray) -> bool:
-    """True if `high` exceeds `low` in the mean by more than two standard errors (Welch)."""
+    """Return True if `high` exceeds `low` in the mean by over two standard errors (Welch)."""
     error = np.sqrt(np.var(high) / len(high) + np.var(low) / len(low))
     return bool(np.mean(high) - np.mean(low) > 2 * error)

@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-INTERRUPTED = 130  # the exit code after Ctrl-C
+INTERRUPTED = 130  # exit code after Ctrl-C
 
 
 class Interrupts:
-    """Handle Ctrl-C while a command starts, runs and ends; `pressed` is True after the first one.
+    """Handler of Ctrl-C while a command starts, runs and ends; `pressed` is True after the first.
 
-    While it runs, Ctrl-C raises KeyboardInterrupt. Python ignores an exception in a callback of
-    the garbage collector or of a weak reference; a KeyboardInterrupt that is lost there is raised
-    again. Before and after, Ctrl-C ends the process, because modules of C do not pass it on.
-    Handlers other than Python's default stay.
+    While the command runs, Ctrl-C raises KeyboardInterrupt. Python ignores an exception in a
+    callback of the garbage collector or of a weak reference; a KeyboardInterrupt that is lost there
+    is raised again. Before and after, Ctrl-C ends the process, because extension modules do not
+    pass it on. Handlers other than Python's default are kept.
     """
 
     def __init__(self):
@@ -55,25 +55,25 @@ class Interrupts:
         if self._runs:
             raise KeyboardInterrupt
         if first:
-            os.write(2, b"mmrl: Stopped.\n")  # `print` may be at work at this moment
+            os.write(2, b"mmrl: Stopped.\n")  # `print` may be interrupted here
         os._exit(INTERRUPTED)
 
     def _repeat(self, ignored: Any) -> None:
         """Raise an ignored KeyboardInterrupt again, once its callback has ended."""
         if not issubclass(ignored.exc_type, KeyboardInterrupt):
             return self._ignored(ignored)
-        _thread.start_new_thread(self._press_later, ())  # without the locks of `threading`
+        _thread.start_new_thread(self._press_later, ())  # avoids the locks of `threading`
 
     def _press_later(self) -> None:
         time.sleep(0.05)
-        if self._runs and hasattr(signal, "pthread_kill"):  # it also ends what the thread waits for
+        if self._runs and hasattr(signal, "pthread_kill"):  # also interrupts a wait of the thread
             signal.pthread_kill(self._thread, signal.SIGINT)
         elif self._runs:
             _thread.interrupt_main()
 
 
 def replace_unknown() -> None:
-    """Replace characters that stdout and stderr cannot encode, in place of raising an error."""
+    """Replace characters that stdout and stderr cannot encode, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -1,4 +1,4 @@
-"""Training seen from a terminal: a line per block of a run, and the table of a sweep."""
+"""Progress in a terminal: a line per block of a run, and the table of a sweep."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,14 +12,14 @@ from mmrl.commands.options import assignments
 from mmrl.commands.terminal import duration, in_background, sparkline
 from mmrl.runs import Report, Run, Scored, interquartile_mean
 
-OTHERS = 45  # characters of a line beside the seeds
+OTHERS = 45  # characters of a line without the seeds
 
 
 def watch(run: Run, console: Console, reports: Iterable[Report]) -> None:
-    """Train, with one line per block and a bar that says how long it will take."""
+    """Train, with one line per block and a bar with the remaining time."""
     room = (console.width - OTHERS) // 7
     console.print(_headings(run.setup.seeds, room), style="bold", highlight=False)
-    if not console.is_terminal:  # where no bar says so
+    if not console.is_terminal:  # instead of a bar
         console.print("compiling, which takes half a minute or so")
     progress = Progress(
         SpinnerColumn(),
@@ -48,7 +48,7 @@ def _headings(seeds: Sequence[int], room: int) -> str:
 
 
 def _line(report: Report, room: int) -> str:
-    """Return every seed's return, or the extremes of many, their IQM, and how learning goes."""
+    """Return every seed's return, or the extremes of many, their IQM, and the learning metrics."""
     returns = report.returns
     each = "".join(f"{value:7.2f}" for value in returns)
     if len(returns) > room:
@@ -60,13 +60,13 @@ def _line(report: Report, room: int) -> str:
 
 
 def _left(report: Report, seconds: list[float]) -> str:
-    # The first block also compiles: it says nothing about the others.
+    # The first block also compiles, so it is not typical.
     typical = float(np.mean(seconds[1:] or seconds))
     return duration(typical * (report.blocks - report.block))
 
 
 def watch_sweep(run: Run, console: Console, reports: Iterable[Report]) -> None:
-    """Train, with a table that is drawn anew after each block, or a line where none can move."""
+    """Train, with a table that is redrawn after each block, or a line per block if it cannot be."""
     with Live(table(run), console=console, transient=True) as live:
         for _, report in in_background([lambda: reports]):
             live.update(table(run))

@@ -1,4 +1,4 @@
-"""`mmrl sweep`: `mmrl train` with `--over`, by its earlier name."""
+"""`mmrl sweep`: `mmrl train` with `--over`, under its earlier name."""
 
 import functools
 

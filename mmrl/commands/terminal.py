@@ -1,4 +1,4 @@
-"""Parts of all commands: a console, paths, work that Ctrl-C can leave, and curves in a line."""
+"""Shared parts of commands: a console, paths, work that Ctrl-C can leave, and small curves."""
 
 import pathlib
 import queue
@@ -19,19 +19,20 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class Console(rich.console.Console):
-    """A console that leaves it to the command to end when no program reads its output any more."""
+    """A console that lets the command end normally when no program reads its output any more."""
 
     def on_broken_pipe(self) -> None:
+        """Raise `BrokenPipeError`, which ends the command."""
         raise BrokenPipeError
 
 
 def open_console(**options: Any) -> Console:
-    """Return a console that prints every string as it is: brackets and colons have no meaning."""
+    """Return a console that prints every string unchanged: brackets and colons have no meaning."""
     return Console(markup=False, emoji=False, **options)
 
 
 def path_of(word: str) -> pathlib.Path:
-    """Return the path that a word names. Raises `RunError`, which parsers pass on, without one."""
+    """Return the path that a word names. Raise `RunError` without one, which parsers pass on."""
     try:
         return expanded(word)
     except ValueError as error:
@@ -51,11 +52,11 @@ Path = Annotated[
 
 
 def open_run(path: pathlib.Path, best: bool) -> Run:
-    """Return the run in a folder. Say so if only its best networks are left."""
+    """Return the run in a folder. Print a note if only its best networks are left."""
     run = reopen(path, best)
     if run.state is None:
         open_console().print(
-            f"{path / CHECKPOINT} is lost or damaged: the best networks are all that is left, and "
+            f"{path / CHECKPOINT} is lost or damaged. Only the best networks are left, and "
             "the run cannot be resumed.",
             soft_wrap=True,
         )
@@ -65,11 +66,11 @@ def open_run(path: pathlib.Path, best: bool) -> Run:
 def in_background(
     jobs: Sequence[Callable[[], Iterable[Any]]], threads: int = 1
 ) -> Iterator[tuple[int, Any]]:
-    """Yield (job, item) for every item of every job as it comes, with `threads` jobs at a time.
+    """Yield (job, item) for every item of every job as it arrives, with `threads` jobs at a time.
 
-    XLA does not answer to Ctrl-C while it compiles or computes; here the main thread only waits,
-    and can leave at once. An exception in a job is raised here. Once this iterator is left, a job
-    ends with its next item, and no other starts.
+    XLA does not respond to Ctrl-C while it compiles or computes. Here the main thread only waits,
+    so it can leave at once. An exception in a job is raised here. Once this iterator is closed, a
+    job ends with its next item, and no other starts.
     """
     items: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
     waiting, left = iter(enumerate(jobs)), threading.Event()
@@ -101,7 +102,7 @@ def in_background(
 
 
 def sparkline(values: Float[np.ndarray, " eval"], low: float, high: float) -> str:
-    """Return a bar per value: the lowest for `low`, the highest for `high`."""
+    """Return one bar per value: the lowest for `low`, the highest for `high`."""
     share = (np.asarray(values) - low) / max(high - low, 1e-9)
     return "".join(BARS[i] for i in np.clip(share * len(BARS), 0, len(BARS) - 1).astype(int))
 

@@ -1,4 +1,4 @@
-"""`mmrl train`: an environment, an agent, a memory, some seeds."""
+"""`mmrl train`: train an agent with a memory on an environment, for several seeds."""
 
 import pathlib
 import warnings
@@ -20,11 +20,11 @@ from mmrl.runs.processes import broadcast, until_preempted
 from mmrl.runs.shell import called
 from mmrl.runs.writers import begun, check_writers, logged
 
-PREEMPTED = 143  # the exit code of a shell after SIGTERM: all is saved, and --resume continues
+PREEMPTED = 143  # exit code of a shell after SIGTERM: the run is saved, and --resume continues it
 
 
 def main(arguments: Sequence[str], command: str = "train") -> int:
-    """Train as the command line says. Raises `RunError`, `ValueError` and KeyboardInterrupt."""
+    """Train as the command line specifies. Raise `RunError`, `ValueError` or KeyboardInterrupt."""
     for flag, text in (("--list", _names), ("--presets", _sources)):
         if flag in arguments:
             print(text())
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str], command: str = "train") -> int:
     resume = [command, "--resume", "--out", path, *places]
     longer = called(*resume, "--blocks", 2 * len(run.history))
     if len(run.history) >= setup.config.blocks and not setup.over:
-        done = f"Complete after block {len(run.history)}. To go on: {longer}"
+        done = f"Complete after block {len(run.history)}. To continue: {longer}"
         console.print(done, soft_wrap=True)
         return 0
     try:
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str], command: str = "train") -> int:
 def _writers(options: Options, path: pathlib.Path, setup: Setup) -> tuple[list[str], list[str]]:
     """Return the writers of `--log` and, for a resumed run, those that have written before.
 
-    The second list has a sentence for each of these that cannot continue here.
+    The second list has a sentence for each writer that cannot continue here.
     """
     names: list[str] = [*options.log]
     ended = []
@@ -85,7 +85,7 @@ def _writers(options: Options, path: pathlib.Path, setup: Setup) -> tuple[list[s
 
 
 def _preset(options: Options, setup: Setup) -> Iterator[str]:
-    """Yield where a preset is from, how it differs from its source, and what options change."""
+    """Yield a preset's source, its differences from the source, and the options that change it."""
     if not options.preset or options.resume:
         return
     preset = find_preset(setup.agent, options.preset)
@@ -99,15 +99,15 @@ def _preset(options: Options, setup: Setup) -> Iterator[str]:
 
 
 def _plan(run: Run) -> Iterator[str]:
-    """Yield what is trained: settings of a sweep, blocks that are there or were planned."""
+    """Yield what will be trained: settings of a sweep, and blocks that exist or are planned."""
     setup, config, done = run.setup, run.setup.config, len(run.history)
     if setup.over:
         seeds = f"{len(setup.seeds)} seeds each, {min(setup.seeds)} to {max(setup.seeds)}"
-        yield f"{len(run.settings)} settings with {seeds}. Report what is chosen on others."
+        yield f"{len(run.settings)} settings with {seeds}. Report the best one on other seeds."
     if setup.precision != "default" and jax.default_backend() == "cpu":
-        yield f"--precision {setup.precision} changes nothing on a CPU."
+        yield f"--precision {setup.precision} has no effect on a CPU."
     if config.blocks < done:
-        yield f"--blocks {config.blocks} is fewer than the {done} that are there: nothing changes."
+        yield f"--blocks {config.blocks} is fewer than the {done} that exist: no block is trained."
     elif config.blocks < run.planned:
         falls = config.anneal > 0 and config.horizon is None and done < config.blocks
         rate = ", and so does the fall of its learning rate" if falls else ""
@@ -119,13 +119,13 @@ def _plan(run: Run) -> Iterator[str]:
 
 
 def _names() -> str:
-    """List what can be named, a line each, under headings."""
+    """Return the names of all environments, memories and agents, a line each, under headings."""
     kinds = {"environments": registered(), "memories": memory.NAMES, "agents": AGENTS}
     return "\n".join("\n  ".join([f"{kind}:", *names]) for kind, names in kinds.items())
 
 
 def _sources() -> str:
-    """List every preset: its source, its settings, and their differences from the source."""
+    """Return every preset: its source, its settings, and their differences from the source."""
     lines = []
     for agent, presets in PRESETS.items():
         for name, preset in presets.items():
@@ -140,4 +140,4 @@ def _farewell(run: Run, path: pathlib.Path, resume: str) -> str:
     kept = f"At least blocks 1 to {done} are saved in" if done else "No block is complete of"
     if jax.process_count() > 1:
         resume = "the same command and --resume, in each process"
-    return f"Stopped. {kept} {path}; go on with: {resume}"
+    return f"Stopped. {kept} {path}; continue with: {resume}"

@@ -105,7 +105,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "Say which ENVIRONMENT"),
+        (["train"], "ENVIRONMENT is missing"),
         (["train", "lru"], "ENVIRONMENT must name a registered environment, got 'lru'"),
         (["train", "popgym-RepeatFrstEasy-v0"], "Nearest: popgym-RepeatFirstEasy-v0"),
         (["train", "nowhere:Env"], "ENVIRONMENT must name a module before the colon"),
@@ -170,7 +170,7 @@ def test_our_own_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_traceback_is_there_for_those_who_ask(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MMRL_TRACEBACK", "1")
-    with pytest.raises(ValueError, match="Say which ENVIRONMENT"):
+    with pytest.raises(ValueError, match="ENVIRONMENT is missing"):
         main(["train"])
 
 
@@ -224,7 +224,7 @@ def test_fewer_blocks_than_planned_or_done_are_said(
 
     capsys.readouterr()
     fewer = (
-        "--blocks 1 is fewer than the 2 that are there: nothing changes.\nComplete after block 2"
+        "--blocks 1 is fewer than the 2 that exist: no block is trained.\nComplete after block 2"
     )
     assert fewer in said(1) and reopen(run).setup.config.blocks == 2
     Run(setup(blocks=9), run, resume=True)  # killed before its first new block

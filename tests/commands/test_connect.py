@@ -49,7 +49,7 @@ def test_a_process_that_does_not_come_is_a_sentence(process: str, tmp_path: path
     command, address = alone(process, 1)
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert f"Not all of the 2 processes came to {address} within 1 s" in done.stderr
+    assert f"Not all of the 2 processes joined {address} within 1 s" in done.stderr
 
 
 @pytest.mark.full
@@ -100,9 +100,9 @@ def test_slurm_is_found_and_its_devices_can_be_chosen(monkeypatch: pytest.Monkey
     [
         (
             "--distributed --out there",
-            "--coordinator, --processes, --process are not given. Start every",
+            "--coordinator, --processes, --process are missing. Start every",
         ),
-        ("--distributed --resume", "--out is missing: several processes need"),
+        ("--distributed --resume", "--out is missing. Several processes need"),
         ("--out=a --coordinator b:1 --processes 2 --process 0", "--distributed is missing"),
         ("--out=a --distributed --coordinator b:1 --process 1", "and --processes is not given"),
         (f"{ALL} --coordinator here --process 0", "must be HOST:PORT, .*; got here"),

@@ -51,16 +51,18 @@ def test_a_sweep_is_stopped_resumed_and_judged(
         patch.setattr(progress, "in_background", stop)
         assert main(["sweep", *SIZES, *OVER, "--blocks", "3"]) == 130
     said = capsys.readouterr()
-    assert "3 settings with 3 seeds each, 100 to 102. Report what is chosen on others" in said.out
+    assert (
+        "3 settings with 3 seeds each, 100 to 102. Report the best one on other seeds" in said.out
+    )
     assert "block 1/3, 32 steps each: learning-rate" in said.out
-    assert f"At least blocks 1 to 1 are saved in {FOLDER}; go on with:" in said.err
+    assert f"At least blocks 1 to 1 are saved in {FOLDER}; continue with:" in said.err
     assert main(["sweep", "--resume"]) == 0
     shown = capsys.readouterr().out
     assert "resumed after block 1 of 3" in shown and "3 of 3 diverged" in shown
     assert "Best: learning-rate 0." in shown and "mmrl train probe-Memory-v0 --learning" in shown
     assert main(["sweep", "--resume", "--blocks", "1"]) == 0
     shown = capsys.readouterr().out
-    assert "is fewer than the 3 that are there: nothing" in shown and "resumed" not in shown
+    assert "is fewer than the 3 that exist: no block" in shown and "resumed" not in shown
     found = saved_sweep(FOLDER)
     assert found and found[1] == {"learning_rate": [1e-3, 3e-2, 1e38]}
     rows = json.loads((FOLDER / "results.json").read_text())["rows"]
@@ -123,11 +125,8 @@ def test_an_edge_and_equals_are_told():
     assert words(curves).startswith("Best: gamma 0.5, 1.000 [1.000, 1.000].\nTrain it on other")
     curves[0, 0], curves[1] = 2.0, 0.2
     said = words(curves)
-    assert (
-        "Best: gamma 0.3, 1.000" in said
-        and "On an edge of the values that were tried: gamma." in said
-    )
-    assert "These seeds cannot tell it from 2 of the others: gamma 0.5; gamma 0.9." in said
+    assert "Best: gamma 0.3, 1.000" in said and "At the edge of the values tried: gamma." in said
+    assert "These seeds do not separate it from 2 of the others: gamma 0.5; gamma 0.9." in said
     assert words(np.full((3, 2, 4), np.nan)).startswith("The loss of every setting diverged")
 
 
@@ -147,7 +146,7 @@ def test_the_rule_is_told_where_it_broke_a_tie():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sweep"], "Say which ENVIRONMENT, such as `mmrl sweep popgym-"),
+        (["sweep"], "ENVIRONMENT is missing, as in `mmrl sweep popgym-"),
         (["sweep", ENV], "`over` must name a setting and its values, such as learning_rate"),
         (["train", ENV, "--over"], "`over` must name a setting and its values, such as learning"),
         (["sweep", ENV, "--over", "widht", "1", "2"], "settings of dqn; got 'widht'. Try width."),

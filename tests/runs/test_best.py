@@ -165,7 +165,7 @@ def test_a_lost_checkpoint_does_not_hide_the_best(
         ):
             assert main([*words, str(copy), "--best"]) == 0
             printed = capsys.readouterr().out
-            assert f"{file} is lost or damaged: the best networks are all" in printed
+            assert f"{file} is lost or damaged. Only the best networks are" in printed
             assert said in printed
     file.write_bytes(whole[:-1])
     assert main(["evaluate", str(copy)]) == 2

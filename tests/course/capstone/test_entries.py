@@ -265,7 +265,7 @@ def test_the_command_judges_writes_and_checks(
         == 0
     )
     said = capsys.readouterr().out
-    assert "seeds 900, 901," in said and "✓ a/b.json is what it says, measured again." in said
+    assert "seeds 900, 901," in said and "✓ a/b.json is as reported, measured again." in said
     edit(tmp_path / "a" / "b.json", score=0.99)
     assert main(["capstone", "run", "mine:right"]) == 0
     (tmp_path / "results" / "capstone" / "right.json").rename(tmp_path / "a" / "c.json")
@@ -273,11 +273,11 @@ def test_the_command_judges_writes_and_checks(
     capsys.readouterr()
     assert main(["capstone", "check", "a", "--no-rerun"]) == 1
     said = capsys.readouterr().out
-    assert "✗ a/b.json: Its score was edited" in said and "✓ a/c.json is what it says" in said
+    assert "✗ a/b.json: Its score was edited" in said and "✓ a/c.json is as reported" in said
     (tmp_path / "a" / "a.json").write_text("no")
     assert main(["capstone", "check", "a", "--no-rerun"]) == 1
     said = capsys.readouterr().out
-    assert "✗ a/a.json: a/a.json is not JSON" in said and "✓ a/c.json is what it says" in said
+    assert "✗ a/a.json: a/a.json is not JSON" in said and "✓ a/c.json is as reported" in said
     assert main(["capstone", "check", "a/a.json", "--no-rerun"]) == 2
     assert main(["capstone", "check", "results"]) == 2
     assert main(["capstone", "check", "a/b.json", "--no-rerun"]) == 1

@@ -437,7 +437,7 @@ def test_ctrl_c_stops_all_jobs_and_says_how_to_go_on(
     _, said = process.communicate(timeout=LONG)
     again = f"mmrl experiment tiny --out {tmp_path} --only 1 --submit local --jobs 2"
     assert process.returncode == 130
-    assert said == f"mmrl: Stopped, and all jobs with it. To go on: {again}\n"
+    assert said == f"mmrl: Stopped, with all jobs. To continue: {again}\n"
     wait(lambda: all(map(gone, begun.values())), "the jobs to end")
     assert not (tmp_path / "tiny.jsonl").exists()
 
@@ -496,11 +496,11 @@ def test_jobs_of_slurm_ask_for_what_they_were_told(start: Any, tmp_path: pathlib
     [
         (["--submit", "local", "--jobs", "0"], "`jobs` must be at least 1; got 0."),
         (["--jobs", "2"], "`jobs` are those of `--submit local`"),
-        (["--submit", "slurm"], "`jobs` must say how many"),
+        (["--submit", "slurm"], "`jobs` must be the number"),
         (["--submit", "slurm", "--jobs", "2"], "`submit` must be local where"),
-        (["--submit", "local", "--hours", "1"], "`hours` is of jobs of Slurm: add"),
+        (["--submit", "local", "--hours", "1"], "`hours` is for Slurm jobs: add"),
         (["--submit", "slurm", "--jobs", "2", "--cpus", "0"], "`cpus` must be positive; got 0."),
-        (["--submit", "local", "--merge"], "give one of them"),
+        (["--submit", "local", "--merge"], "only one of"),
         (["--merge"], "`out` must be a folder with rows of jobs of ffm"),
         (["--unit", "Chess"], "`unit` must name cells, like 'RepeatPreviousPaper"),
     ],
