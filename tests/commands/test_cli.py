@@ -129,7 +129,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["train", ENV, "--seeds"], "`seeds` must be"),
         (["train", ENV, "--out", "file/run"], "Cannot write to file/run"),
         (["train", "--resume"], "There is no run under results/ to resume"),
-        (["train", "--resume", "--out", "nowhere"], "There is no run in nowhere"),
+        (["train", "--resume", "--out", "nowhere"], "There is no run to resume in nowhere"),
         (["evaluate", "nowhere"], "There is no checkpoint in nowhere"),
         (["evaluate", "file"], "file is a file. Pass the folder of the run"),
         (["evaluate", "nowhere", "--episodes", "0"], "`episodes` must be at least 1"),

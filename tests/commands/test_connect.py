@@ -104,7 +104,7 @@ def test_slurm_is_found_and_its_devices_can_be_chosen(monkeypatch: pytest.Monkey
         ),
         ("--distributed --resume", "--out is missing. Several processes need"),
         ("--out=a --coordinator b:1 --processes 2 --process 0", "--distributed is missing"),
-        ("--out=a --distributed --coordinator b:1 --process 1", "and --processes is not given"),
+        ("--out=a --distributed --coordinator b:1 --process 1", "and --processes is missing"),
         (f"{ALL} --coordinator here --process 0", "must be HOST:PORT, .*; got here"),
         (f"{ALL} --coordinator b:65536 --process 1", "a port below 65536; got b:65536"),
         (f"{ALL} --coordinator b:1 --process 0 --processes 0", "must be at least 1; got 0"),
