@@ -47,12 +47,11 @@ def test_what_is_left_to_do_before_a_tag_is_said(checkout: Path):
     assert set(release.versions(checkout).values()) == {"1.2.0"}
     said = release.lacking(checkout)
     assert [line.partition(":")[0] for line in said] == ["CHANGELOG.md", "CHANGELOG.md", "git"]
-    assert "[Unreleased] under [1.2.0]" in said[0] and "`## [1.2.0] - " in said[1]
+    assert "[Unreleased]" in said[0] and "[1.2.0]" in said[0] and "`## [1.2.0] - " in said[1]
     subprocess.run(["git", "checkout", "-q", "."], cwd=checkout, check=True)
     subprocess.run(["git", "tag", "v1.2.0"], cwd=checkout, check=True)
-    assert release.lacking(checkout) == [
-        "git: v1.2.0 is tagged already; raise the version in all three files."
-    ]
+    (tagged,) = release.lacking(checkout)
+    assert tagged.startswith("git: ") and "v1.2.0" in tagged
 
 
 def test_files_of_several_versions_are_not_built(checkout: Path, monkeypatch: pytest.MonkeyPatch):
