@@ -170,7 +170,10 @@ def test_traced_values_stay_arrays():
         (lambda: t // T, "divided by a positive number"),
         (lambda: t % 0, "divided by a positive number"),
         (lambda: as_expr(1.5), "is not an index"),
-        (lambda: t + 1.5, r"`t` cannot be combined with `1.5` in an index.*`p.value\(t\)` is a tensor"),
+        (
+            lambda: t + 1.5,
+            r"`t` cannot be combined with `1.5` in an index.*`p.value\(t\)` is a tensor",
+        ),
         (lambda: 2 * t / 2, r"`2 \* t` cannot be combined with `2`"),
         (lambda: 0.9**t, r"`t` cannot be combined with `0.9`"),
         (lambda: t & 1, r"`\(t\) & \(1\)` joins `t`, which is not a condition.* `t % 2 == 1`"),
