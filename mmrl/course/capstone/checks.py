@@ -29,7 +29,7 @@ def budgets(entry: Entry, protocol: Protocol) -> Iterator[str]:
         yield f"Run it without --quick: the protocol {name!r} proves nothing."
         return
     if entry["protocol"] != described(protocol) or set(entry["tasks"]) != set(protocol.tasks):
-        yield "Its tasks, steps or sizes are not those of the protocol: run it again."
+        yield "Its tasks, steps or sizes differ from the protocol: run it again."
     if any(one["env_steps"] != protocol.env_steps for one in entry["tasks"].values()):
         yield f"It took other steps than {protocol.env_steps}, the budget of each task."
     lengths = {len(one["returns"]) for one in entry["tasks"].values()}

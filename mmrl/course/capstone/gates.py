@@ -98,8 +98,8 @@ def contract(factory: Factory) -> str:
         eqx.filter_eval_shape(build, factory, WIDTH)
     except Exception as error:
         return (
-            "It cannot be built: it must take (input_size, output_size, *, key) and nothing else "
-            f"without a default, for sizes such as {SIZE} and {WIDTH}; {told(error)}."
+            "It cannot be built: it must take (input_size, output_size, *, key), and defaults for "
+            f"all other arguments, for sizes such as {SIZE} and {WIDTH}; {told(error)}."
         )
     missing = [n for n in ("init", "__call__", "step", "lookahead") if not hasattr(model, n)]
     if missing:
@@ -116,7 +116,7 @@ def contract(factory: Factory) -> str:
             if _shapes(end) != _shapes(start):
                 return (
                     f"Its state changes its shape: {_shapes(start)} at the start, {_shapes(end)} "
-                    f"after {name} of {length} steps. A state that grows with the tape is no "
+                    f"after {name} of {length} steps. A state that grows with the tape is not a "
                     "summary of it: keep it at one size."
                 )
             for ys in outputs:
@@ -183,7 +183,7 @@ def future(seen: dict[str, Any]) -> str:
         return ""
     return (
         f"It peeks at the future: its output at step {changed} changes when only observations from "
-        f"step {cut} on do. While acting there is no future to look at."
+        f"step {cut} on do. While acting, the future is not available."
     )
 
 
@@ -191,7 +191,7 @@ def episodes(seen: dict[str, Any]) -> str:
     """Refuse a memory if outputs after a `begin` depend on earlier steps, in any mode."""
     tapes = np.stack([seen[name] for name in ("clean", *PASTS)], axis=1)
     read = {"over a tape": tapes} | {_words(*way): seen["ways"][way] for way in WAYS}
-    read["in what `lookahead` says of the next step"] = seen["next"][:, :, :-1]
+    read["in the outputs of `lookahead` for the next step"] = seen["next"][:, :, :-1]
     for how, ys in read.items():
         after = ys[:, :, seen["cut"] :]
         for i, what in enumerate(PASTS.values(), 1):
@@ -233,7 +233,7 @@ def _apart(got: np.ndarray, want: np.ndarray) -> float:
 def _disagree(what: str, error: float) -> str:
     return (
         f"Acting and learning disagree: {what}, by {error:.1g} of the largest. An agent would be "
-        "trained as somebody that it is not."
+        "trained as a policy that it does not play."
     )
 
 
@@ -246,8 +246,8 @@ def laws(pair: Any) -> str:
         if not worst < LAWS:
             moved = "with moved parameters" if by_model[0].max() < LAWS else "as it is built"
             return (
-                f"Its operation is no monoid: {law} fails by {worst:.1g} {moved}, so a parallel "
-                "scan would give something else than a loop."
+                f"Its operation is not a monoid: {law} fails by {worst:.1g} {moved}, so a parallel "
+                "scan would differ from a loop."
             )
     return ""
 

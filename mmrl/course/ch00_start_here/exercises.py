@@ -12,22 +12,22 @@ guess = Exercise(
     mistakes=(
         Mistake(
             0.25,
-            "that is the share of right answers, but each wrong one costs as much as a right one "
-            "pays.",
+            "that is the share of right answers, but each wrong one costs the same amount that a "
+            "right one pays.",
         ),
         Mistake(
             -0.75,
-            "that counts the wrong answers alone, but one in four is right, and it pays.",
+            "that counts only the wrong answers, but one in four is right, and it pays.",
         ),
         Mistake(
             0.0,
-            "a return of 0 needs as many right answers as wrong ones, but only one of four suits "
-            "fits.",
+            "a return of 0 needs equal numbers of right and wrong answers, but only one of four "
+            "suits is right.",
         ),
         Mistake(
             -0.461,
             "that is the best agent without memory, which looks at its card and at the begin flag. "
-            "The one asked for clings to a suit, whatever it sees.",
+            "The question is about one that always names the same suit.",
         ),
         Mistake(0.5, "the size is right, but the sign is not, because most answers are wrong."),
         Mistake(
@@ -60,8 +60,8 @@ combine = Exercise(
     mistakes=(
         Mistake(
             lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1]),
-            "it fades the later stretch. What fades is the past, which is `a`, because it came "
-            "first; and it fades by the gain of `b`.",
+            "it fades the later part. The past must fade, which is `a`, because it came first; and "
+            "it fades by the gain of `b`.",
         ),
         Mistake(
             lambda a, b: (b[0] * a[0], a[1] + b[1]),
@@ -69,7 +69,7 @@ combine = Exercise(
         ),
         Mistake(
             lambda a, b: (b[0], b[0] * a[1] + b[1]),
-            "the sum is right, but the gain is that of `b` alone. What was before both stretches "
+            "the sum is right, but the gain is only the gain of `b`. Everything before both parts "
             "fades in each of them, so the gains are multiplied.",
         ),
         Mistake(
@@ -110,8 +110,8 @@ returns = Exercise(
         ),
         Mistake(
             lambda rewards, gamma: gamma * _discounted(rewards, gamma),
-            "every value is discounted once too often, because the reward of step t itself counts "
-            "whole.",
+            "every value is discounted once too often, because the reward of step t itself is not "
+            "discounted.",
         ),
         Mistake(
             lambda rewards, gamma: np.full(len(rewards), gamma) ** np.arange(len(rewards), 0, -1),
@@ -124,7 +124,8 @@ returns = Exercise(
                     _discounted(rewards, gamma),
                 ]
             ),
-            "that is the whole pair that `scan` gives, gains and returns, so take its second half.",
+            "that is the whole pair that `scan` returns, gains and returns, so take its second "
+            "half.",
         ),
     ),
 )

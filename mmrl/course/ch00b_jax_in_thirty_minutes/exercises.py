@@ -40,13 +40,13 @@ moving_average = Exercise(
     mistakes=(
         Mistake(
             lambda xs, begin, beta: _average(xs, np.zeros_like(begin), beta),
-            "the average goes on over the begin flags. Choose with `jnp.where(first, x, ...)`, "
-            "because an `if` cannot ask a tracer for its value.",
+            "the average continues across the begin flags. Choose with `jnp.where(first, x, ...)`, "
+            "because an `if` cannot use the value of a tracer.",
         ),
         Mistake(
             _from_zero,
             "where an episode begins, this sets the state to 0 and then still averages, so the "
-            "first input counts only by 1 - beta. The new state is asked to be the input itself.",
+            "first input counts only by 1 - beta. The new state must be the input itself.",
         ),
         Mistake(
             lambda xs, begin, beta: _average(xs, begin, 1 - beta),
@@ -55,13 +55,13 @@ moving_average = Exercise(
         ),
         Mistake(
             lambda xs, begin, beta: _average(xs, begin, beta)[-1],
-            "that is the last carry, and `scan` gives back a pair: the last carry, and the outputs "
-            "of all steps. The second is asked for.",
+            "that is the last carry. `scan` returns a pair: the last carry, and the outputs of all "
+            "steps. Return the second.",
         ),
         Mistake(
             lambda xs, begin, beta: np.concatenate([[0], _average(xs, begin, beta)[:-1]]),
-            "these are the states before each step. `step` has to give back the *new* state twice: "
-            "as the carry, and as the output.",
+            "these are the states before each step. `step` must return the *new* state twice: as "
+            "the carry, and as the output.",
         ),
     ),
     stops=(
@@ -94,37 +94,37 @@ walk = Exercise(
         Mistake(
             lambda key, steps: jax.random.normal(key) * np.arange(1, steps + 1),
             "every stride is still the same, because one key gives one number. Let the scan run "
-            "over `jax.random.split(key, steps)`, so that each step gets a key of its own.",
+            "over `jax.random.split(key, steps)`, so that each step gets a separate key.",
         ),
         Mistake(
             lambda key, steps: (
                 jax.random.normal(jax.random.split(key, steps)[0]) * np.arange(1, steps + 1)
             ),
-            "the key was split, but every step uses the first of the new keys. Hand all of them to "
+            "the key was split, but every step uses the first of the new keys. Pass all of them to "
             "the scan as its inputs.",
         ),
         Mistake(
             lambda key, steps: np.array(
                 [jax.random.normal(k) for k in jax.random.split(key, steps)]
             ),
-            "these are the strides, and they are right. The walk is where they lead: the carry "
+            "these are the strides, and they are right. The walk is their running sum: the carry "
             "adds them up.",
         ),
         Mistake(
             lambda key, steps: np.cumsum(jax.random.normal(key, (steps,))),
-            "a sound walk, because one key may draw many numbers at once. Asked for is another: "
-            "one draw from each key of `jax.random.split(key, steps)`.",
+            "this is a valid walk, because one key may draw many numbers at once. The exercise "
+            "requires another one: one draw from each key of `jax.random.split(key, steps)`.",
         ),
         Mistake(
             _in_a_chain,
-            "a sound walk: to split the carried key at each step is the other usual way. The keys "
-            "asked for are those of one `jax.random.split(key, steps)`.",
+            "this is a valid walk: splitting the carried key at each step is the other usual way. "
+            "The exercise requires the keys of one `jax.random.split(key, steps)`.",
         ),
     ),
     stops=(
         (
             "accepts a single key",
-            "All keys arrive at once here. Hand them to `jax.lax.scan` as its inputs, so that the "
+            "All keys arrive at once here. Pass them to `jax.lax.scan` as its inputs, so that the "
             "second argument of `step` is the one key of this step.",
         ),
     ),
@@ -161,17 +161,17 @@ all_returns = Exercise(
                 [_discounted(t, g) for t, g in zip(tapes, gammas, strict=True)]
             ),
             "this pairs tape 0 with discount 0, tape 1 with discount 1, and so on, because one "
-            "`vmap` over both walks along both at once. Use two, each over one argument, with None "
-            "for the other in `in_axes`.",
+            "`vmap` maps both arguments together. Use two, each over one argument, with None for "
+            "the other in `in_axes`.",
         ),
         Mistake(
             lambda tapes, gammas: _all_returns(tapes, gammas).swapaxes(0, 1),
-            "the numbers are right, but the axes are [discount, tape, time]. The outer `vmap` makes"
-            " the first axis: let it be the one over the tapes.",
+            "the numbers are right, but the axes are [discount, tape, time]. The outer `vmap` "
+            "makes the first axis, so map over the tapes there.",
         ),
         Mistake(
             lambda tapes, gammas: _all_returns(tapes, gammas)[..., 0],
-            "these are the returns of step 0 alone. The return of every step is asked for.",
+            "these are only the returns of step 0. Give the return of every step.",
         ),
         Mistake(
             lambda tapes, gammas: _all_returns(tapes[:, ::-1], gammas)[..., ::-1],
@@ -187,12 +187,12 @@ all_returns = Exercise(
     stops=(
         (
             "rank should be at least 1",
-            "A `vmap` without `in_axes` takes an axis off both arguments, so the inner one is left "
-            "with single numbers. Each of the two must leave one argument whole: None for it.",
+            "A `vmap` without `in_axes` removes an axis from both arguments, so the inner one "
+            "receives single numbers. Each of the two must leave one argument whole: None for it.",
         ),
         (
             "must have equal types",
-            "One `vmap` takes off one axis, so `discounted` still gets all the tapes, or all the "
+            "One `vmap` removes one axis, so `discounted` still gets all the tapes, or all the "
             "discounts, at once. Use a second `vmap` for the other argument.",
         ),
     ),

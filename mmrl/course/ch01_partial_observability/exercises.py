@@ -33,13 +33,12 @@ belief_step = Exercise(
         ),
         Mistake(
             lambda belief, T, Z, obs: _normalized((T @ belief) * Z[:, obs]),
-            "T[s, s'] leads from s to s', so the belief is a row and stands on the left: "
-            "belief @ T.",
+            "T[s, s'] leads from s to s', so the belief is a row vector on the left: belief @ T.",
         ),
         Mistake(
             lambda belief, T, Z, obs: _normalized((belief * Z[:, obs]) @ T),
             "this weighs the old state with the new observation. But the world moves first, and "
-            "what is seen is seen after that.",
+            "the observation is made after that.",
         ),
         Mistake(
             lambda belief, T, Z, obs: _normalized(belief * Z[:, obs]),
@@ -54,8 +53,8 @@ belief_step = Exercise(
     stops=(
         (
             "could not be broadcast",
-            "If you wrote `Z[obs]`, that is a row: all that one state may show. The weights of one "
-            "observation, a number for each state, are the column `Z[:, obs]`.",
+            "If you wrote `Z[obs]`, that is a row: all observations that one state may give. The "
+            "weights of one observation, a number for each state, are the column `Z[:, obs]`.",
         ),
     ),
 )
@@ -85,13 +84,11 @@ combine = Exercise(
         ),
         Mistake(
             lambda a, b: (_join(a, b)[0], a[1] + b[1]),
-            "the matrix is right, but what you divided by must be kept, so add the logarithm of "
-            "that sum.",
+            "the matrix is right, but its divisor must be kept, so add the logarithm of that sum.",
         ),
         Mistake(
             lambda a, b: (_join(a, b)[0], np.log((a[0] @ b[0]).sum())),
-            "the matrix is right, but the logarithms that `a` and `b` carry got lost, so add all "
-            "three.",
+            "the matrix is right, but the logarithms in `a` and `b` were lost, so add all three.",
         ),
         Mistake(
             lambda a, b: (a[0] @ b[0], a[1] + b[1]),
@@ -100,7 +97,7 @@ combine = Exercise(
         Mistake(
             lambda a, b: (_join(a, b)[0], a[1] + b[1] - np.log((a[0] @ b[0]).sum())),
             "the sign is wrong: the true product is the matrix *times* exp(log_scale), so the "
-            "logarithm of what you divided by is added.",
+            "logarithm of the divisor is added.",
         ),
         Mistake(
             lambda a, b: (
@@ -114,8 +111,8 @@ combine = Exercise(
                 a[0] @ b[0] / (a[0] @ b[0]).sum(1, keepdims=True),
                 a[1] + b[1] + np.log((a[0] @ b[0]).sum(1)),
             ),
-            "each row is divided by a sum of its own, but one number has to scale the whole "
-            "matrix: divide by the sum of all entries.",
+            "each row is divided by a separate sum, but one number has to scale the whole matrix: "
+            "divide by the sum of all entries.",
         ),
     ),
     tolerance=1e-6,
@@ -134,27 +131,27 @@ memoryless = Exercise(
     mistakes=(
         Mistake(
             lambda suits, copies: 2 / suits - 1,
-            "that is a blind guess. But the card in view is not the card asked for, so it tells a "
-            "little: one card of its suit is used up.",
+            "that is a blind guess. But the card in view is not the card in question, so it "
+            "carries some information: one card of its suit is used up.",
         ),
         Mistake(
             lambda suits, copies: 2 * (copies - 1) / (suits * copies - 1) - 1,
-            "that is what saying the suit in view earns. Since one card of it is used up, any "
+            "that is the return for naming the suit in view. Since one card of it is used up, any "
             "other suit is likelier.",
         ),
         Mistake(
             lambda suits, copies: (copies if suits > 1 else copies - 1) / (suits * copies - 1),
-            "that is the probability p of a right answer, but a wrong one costs as much as a right "
-            "one pays, so the return is 2 p - 1.",
+            "that is the probability p of a right answer, but a wrong one costs the same amount "
+            "that a right one pays, so the return is 2 p - 1.",
         ),
         Mistake(
             lambda suits, copies: 2 * copies / (suits * copies - 1) - 1,
-            "right, except for a deck with a single suit, because there is no other suit to say.",
+            "right, except for a deck with a single suit, where you cannot name another one.",
         ),
         Mistake(
             lambda suits, copies: copies / (suits * copies - 1),
-            "that is the probability p of a right answer, where there is another suit to say. A "
-            "wrong answer costs as much as a right one pays, so the return is 2 p - 1.",
+            "that is the probability p of a right answer, if there is another suit to name. A "
+            "wrong answer costs the same amount that a right one pays, so the return is 2 p - 1.",
         ),
         Mistake(
             lambda suits, copies: _memoryless(suits, copies) if suits > 1 else 0.0,
@@ -162,8 +159,8 @@ memoryless = Exercise(
         ),
         Mistake(
             lambda suits, copies: _memoryless(suits, copies) if suits > 1 else -1.0,
-            "right, except for a deck with a single suit: the suit in view is the only one, so it "
-            "is right to say it.",
+            "right, except for a deck with a single suit: the suit in view is the only one, so "
+            "naming it is right.",
         ),
     ),
     tolerance=1e-6,

@@ -45,7 +45,7 @@ merge_means = Exercise(
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], a[0] * a[1] + b[0] * b[1]),
-            "that is the sum of both samples, but their mean is asked for, so divide by the count.",
+            "that is the sum of both samples. Return their mean: divide by the count.",
         ),
         Mistake(
             lambda a, b: (max(a[0], b[0]), _merge(a, b)[1]),
@@ -58,7 +58,7 @@ merge_means = Exercise(
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], _merge((b[0], a[1]), (a[0], b[1]))[1]),
-            "the weights are exchanged: each mean has the weight of its own count, n · x + m · y.",
+            "the weights are exchanged: each mean is weighted by its own count, n · x + m · y.",
         ),
         Mistake(
             lambda a, b: _merge(a, (1.0, b[1])),
@@ -81,7 +81,7 @@ merge_means = Exercise(
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], a[1]) if a[0] else b,
-            "this keeps the mean of `a`, and that of `b` only where `a` is empty. Both count, each "
+            "this keeps the mean of `a`, and uses `b` only where `a` is empty. Both count, each "
             "with its number of items.",
         ),
         Mistake(
@@ -126,13 +126,13 @@ compose_clips = Exercise(
     mistakes=(
         Mistake(
             lambda a, b: (a[0] + b[0], max(a[1], b[1]), min(a[2], b[2])),
-            "that keeps the tighter bound of both, but `b` shifts what `a` has bounded. Where does "
+            "that keeps the tighter bound of both, but `b` shifts the bounds of `a`. Where does "
             "the second map send the first one's `low`?",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], max(a[1] + b[0], b[1]), min(a[2] + b[0], b[2])),
             "right while the two ranges overlap. If `a` ends wholly above or below the stops of "
-            "`b`, both ends stand at one stop: clip each of them on both sides.",
+            "`b`, both ends are at one stop: clip each of them on both sides.",
         ),
         Mistake(
             lambda a, b: _compose(b, a),
@@ -140,8 +140,8 @@ compose_clips = Exercise(
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], a[1] + b[0], a[2] + b[0]),
-            "the bounds of `a` are shifted as they should be, but the bounds of `b` are lost. "
-            "Clip what you have to them.",
+            "the bounds of `a` are shifted as they should be, but the bounds of `b` are lost. Clip "
+            "your result to them.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], b[1], b[2]),
@@ -238,8 +238,8 @@ longest_streak = Exercise(
         ),
         Mistake(
             _wrong(grows=(False, False)),
-            "a stretch that is one streak from end to end lengthens the runs of its neighbor. "
-            "Compare a run with the length of its stretch.",
+            "a part that is one streak from end to end lengthens the runs of its neighbor. Compare "
+            "a run with the length of its part.",
         ),
         Mistake(
             _wrong(grows=(False, True)),
@@ -267,12 +267,12 @@ longest_streak = Exercise(
         Mistake(
             lambda flags: np.cumsum(flags),
             "that counts all the flags so far, but a streak ends where a flag is False. A run "
-            "grows over the seam only if it is as long as its stretch; a False has a length too.",
+            "grows over the seam only if it is as long as its part; a False has a length too.",
         ),
         Mistake(
             _runs,
-            "that is the streak that is still running, but the longest one so far is asked for, so "
-            "an element has to keep that too.",
+            "that is the current streak. The longest one so far is required, so an element has to "
+            "keep that too.",
         ),
         Mistake(
             scanned(

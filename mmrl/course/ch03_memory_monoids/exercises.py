@@ -21,18 +21,16 @@ attention_state = Exercise(
     mistakes=(
         Mistake(
             lambda features, values: (features.T @ values, features[-1]),
-            "A is right, but a is the last feature alone. The denominator of Eq. 3.2 needs the sum "
+            "A is right, but a is only the last feature. The denominator of Eq. 3.2 needs the sum "
             "of all of them.",
         ),
         Mistake(
             lambda features, values: (values.T @ features, features.sum(axis=0)),
-            "A is turned on its side. It holds φ(k) vᵀ, with one row for each entry of the "
-            "feature.",
+            "A is transposed. It must be φ(k) vᵀ, with one row for each entry of the feature.",
         ),
         Mistake(
             lambda features, values: (np.outer(features[-1], values[-1]), features.sum(axis=0)),
-            "A is the outer product of the last step alone. The state holds the sum over all "
-            "steps.",
+            "A is the outer product of only the last step. The state is the sum over all steps.",
         ),
         Mistake(
             lambda features, values: (
@@ -40,15 +38,15 @@ attention_state = Exercise(
                 features.sum(axis=0),
             ),
             "A is the product of two sums, so each key is paired with each value. It should be the "
-            "sum of products of what belongs to one step.",
+            "sum over steps of the products within one step.",
         ),
         Mistake(
             lambda features, values: (
                 features.T @ values / len(values),
                 features.sum(axis=0) / len(values),
             ),
-            "these are means over the tape. Their quotient would be right, but a mean does not add "
-            "up when a step is added: the state holds sums.",
+            "these are means over the tape. Their quotient would be right, but a mean is not "
+            "additive when a step is added: the state contains sums.",
         ),
         Mistake(
             lambda features, values: (features.T @ values, values.sum(axis=0)),
@@ -59,8 +57,8 @@ attention_state = Exercise(
                 features.T @ values / features.sum(axis=0)[:, None],
                 features.sum(axis=0),
             ),
-            "a is right, but A has been divided by it. The quotient is taken by the reading, after "
-            "both have met the query; the state holds the two sums as they are.",
+            "a is right, but A has been divided by it. The division belongs to the reading, after "
+            "both have met the query; the state keeps the two sums.",
         ),
     ),
 )
@@ -104,13 +102,13 @@ retention = Exercise(
     mistakes=(
         Mistake(
             lambda gain, k, v, q: np.tril(q @ k.T) @ v,
-            "nothing fades, so this is linear attention without its denominator. The gain of the "
-            "later element has to multiply the earlier sum.",
+            "there is no decay, so this is linear attention without its denominator. The gain of "
+            "the later element has to multiply the earlier sum.",
         ),
         Mistake(
             lambda gain, k, v, q: gain * _retention(gain, k, v, q),
-            "the newest item has faded already, because λ multiplies k vᵀ too. It should multiply "
-            "only what came before.",
+            "the newest item has already decayed, because λ multiplies k vᵀ too. It should "
+            "multiply only the earlier sum.",
         ),
         Mistake(
             lambda gain, k, v, q: _retention(gain, k, v, q) - np.sum(q * k, 1)[:, None] * v,
@@ -119,16 +117,16 @@ retention = Exercise(
         Mistake(
             _early,
             "the weights are λ^j, so the newest item fades most. Since `a` is the earlier element, "
-            "multiply its sum with the gain of `b`, not the other way round.",
+            "multiply its sum by the gain of `b`, not the other way around.",
         ),
         Mistake(
             _own_gain,
-            "the earlier sum is multiplied by a gain of its own, a[0] · a[1] + b[1]. It fades for "
-            "the steps of the later element: b[0] · a[1] + b[1].",
+            "the earlier sum is multiplied by its own gain, a[0] · a[1] + b[1]. It fades for the "
+            "steps of the later element: b[0] · a[1] + b[1].",
         ),
         Mistake(
             lambda gain, k, v, q: np.tril(k @ q.T) @ v,
-            "keys and queries are exchanged: k vᵀ goes into the state, and q reads it.",
+            "keys and queries are exchanged: the state adds k vᵀ, and q reads it.",
         ),
     ),
     tolerance=1e-3,
@@ -156,13 +154,12 @@ keep_first = Exercise(
         ),
         Mistake(
             lambda a, b: a,
-            "this gives back `a`, whatever `b` is. Where `a` has no cue, the one of `b` is the "
-            "first.",
+            "this returns `a` for every `b`. If `a` has no cue, the one of `b` is the first.",
         ),
         Mistake(
             lambda a, b: (a[0], a[1] or b[1]),
             "a piece without a cue must let a later cue through. Here (0.0, False) • b loses the "
-            "cue of b, so that it is no identity from the left.",
+            "cue of b, so it is not an identity from the left.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], a[1] or b[1]),
@@ -175,13 +172,13 @@ keep_first = Exercise(
         ),
         Mistake(
             lambda a, b: (a[0] if a[1] else b[0], b[1]),
-            "the value is right, but the flag of `a` is lost: the next combine would not know "
-            "that there was a cue, and overwrite it.",
+            "the value is right, but the flag of `a` is lost: the next combine would not see that "
+            "there was a cue, and would overwrite it.",
         ),
         Mistake(
             lambda a, b: (a[0] if a[1] else b[0], a[1]),
-            "the value is right, but the flag of `b` is lost: a cue that came in with `b` would be "
-            "overwritten by the next one.",
+            "the value is right, but the flag of `b` is lost: the next combine would overwrite a "
+            "cue that came with `b`.",
         ),
     ),
 )

@@ -24,11 +24,12 @@ half_life = Exercise(
         Mistake(
             lambda eigenvalues: np.log(2) / np.log(np.abs(eigenvalues)),
             "the size is right, but not the sign: the logarithm of |λ| < 1 is negative, and so is "
-            "that of 1/2. In k ln|λ| = ln(1/2) the two signs cancel.",
+            "the logarithm of 1/2. In k ln|λ| = ln(1/2) the two signs cancel.",
         ),
         Mistake(
             lambda eigenvalues: -1 / np.log(np.abs(eigenvalues)),
-            "that is the time constant, after which 1/e = 37 % is left. Half is asked for.",
+            "that is the time constant, after which 1/e = 37 % is left. The half-life leaves one "
+            "half.",
         ),
         Mistake(
             lambda eigenvalues: np.log(0.5) / np.log(np.abs(np.real(eigenvalues))),
@@ -82,8 +83,8 @@ bank = Exercise(
     mistakes=(
         Mistake(
             lambda shortest, longest, units: _bank(np.linspace(shortest, longest, units)),
-            "the half-lives are evenly spaced, which leaves hardly any short ones. From one to the "
-            "next there should be the same factor.",
+            "the half-lives are evenly spaced, so few of them are short. From one to the next "
+            "there should be the same factor.",
         ),
         Mistake(
             lambda shortest, longest, units: _scaled(
@@ -103,15 +104,15 @@ bank = Exercise(
             lambda shortest, longest, units: _bank(
                 np.geomspace(shortest, longest, units) * np.log(2)
             ),
-            "after the time that you were given, 1/e = 37 % is left, as with exp(-1/time). Half "
-            "should be left.",
+            "after the given time, 1/e = 37 % is left, as with exp(-1/time). Half should be left.",
         ),
         Mistake(
             lambda shortest, longest, units: (
                 _log_spaced(shortest, longest, units)[0],
                 1 - _log_spaced(shortest, longest, units)[0] ** 2,
             ),
-            "the eigenvalues are right. What you give as γ is its square: Eq. 3b.4 has a root.",
+            "the eigenvalues are right. Your γ is the square of the right one: Eq. 3b.4 has a "
+            "root.",
         ),
         Mistake(
             lambda shortest, longest, units: (
@@ -126,8 +127,8 @@ bank = Exercise(
                 _log_spaced(shortest, longest, units)[0],
                 1 / np.sqrt(1 - _log_spaced(shortest, longest, units)[0] ** 2),
             ),
-            "the eigenvalues are right, but γ is upside down: this is the size that the state "
-            "has without it.",
+            "the eigenvalues are right, but γ is upside down: this is the size of the state "
+            "without it.",
         ),
     ),
     tolerance=1e-5,
@@ -150,8 +151,8 @@ delay_line = Exercise(
         ),
         Mistake(
             lambda lag, period: np.roll(_response(lag, period), -lag),
-            "everything comes out at once, whatever the lag is. Turn each c by -lag times the "
-            "angle of its λ, so that all units meet after `lag` steps.",
+            "everything comes out at once, for every lag. Turn each c by -lag times the angle of "
+            "its λ, so that all units meet after `lag` steps.",
         ),
         Mistake(
             lambda lag, period: np.roll(_response(lag, period), -2 * lag),

@@ -34,16 +34,17 @@ begin_flags = Exercise(
         ),
         Mistake(
             lambda last: np.roll(last, 1),
-            "rolling is almost it, but it wraps round: the flag of the tape's last step lands on "
-            "its first, and that one begins an episode in any case.",
+            "rolling is almost right, but it wraps around: the flag of the tape's last step lands "
+            "on its first, which begins an episode in any case.",
         ),
         Mistake(
             lambda last: np.concatenate([[False], last[:-1]]),
-            "all right but for step 0: this tape starts with a new episode.",
+            "right except for step 0: this tape starts with a new episode.",
         ),
         Mistake(
             lambda last: np.concatenate([last[1:], [True]]),
-            "the flags moved the wrong way: what ended at step t begins anew at step t + 1.",
+            "the flags moved the wrong way: if an episode ends at step t, the next one begins at "
+            "step t + 1.",
         ),
     ),
 )
@@ -92,20 +93,20 @@ learned_start = Exercise(
     mistakes=(
         Mistake(
             _multiplied,
-            "on healthy numbers this is right, but a NaN gets from one episode into the next. A "
+            "on finite numbers this is right, but a NaN gets from one episode into the next. A "
             "gain of 0, or a factor 1 - begin, multiplies the past, and 0 · NaN is NaN. Select "
             "with `where`, or leave the forgetting to `Resettable`.",
         ),
         Mistake(
             _from_zero,
-            "these are the states from 0, because h0 does not come in. What does the first map of "
-            "an episode make of h0? Put that into its input.",
+            "these are the states from 0, because h0 is not used. Apply the first map of an "
+            "episode to h0, and put the result into its input.",
         ),
         Mistake(
             lambda gains, inputs, begin, h0: _from_learned_start(
                 gains, np.where(begin, gains * h0 + inputs, inputs), begin * False, 0.0
             ),
-            "h0 comes in, but the past stays too: the flags have to reach the scan as well.",
+            "h0 is used, but the past remains too: the flags have to reach the scan as well.",
         ),
         Mistake(
             lambda gains, inputs, begin, h0: _from_zero(
@@ -128,12 +129,12 @@ learned_start = Exercise(
         ),
         Mistake(
             lambda gains, inputs, begin, h0: _from_zero(gains, inputs + gains * h0, begin, h0),
-            "h0 comes in at every step. It should come in only where an episode begins.",
+            "h0 is added at every step. It should be added only where an episode begins.",
         ),
         Mistake(
             lambda gains, inputs, begin, h0: _from_zero(gains, inputs, begin, h0) + h0,
-            "h0 is added to every state, so it never fades. It is a state itself: what the first "
-            "map of an episode makes of it belongs into that map's input.",
+            "h0 is added to every state, so it never fades. It is a state itself: apply the first "
+            "map of an episode to it, and put the result into that map's input.",
         ),
     ),
     stops=(
@@ -212,23 +213,24 @@ diagnosis = Exercise(
     mistakes=(
         Mistake(
             _from_one_probe,
-            "changing the first observation of the tape does not tell it all: a late reset looks "
-            "like none, an early one like a right one. Change each observation in turn.",
+            "changing only the first observation of the tape does not reveal everything: a late "
+            "reset looks like none, an early one like a right one. Change each observation in "
+            "turn.",
         ),
         Mistake(
             _any_leak,
-            "that tells right from wrong, but not what is wrong. Which observation crosses, and "
-            "which one is missing from its own episode?",
+            "that separates right from wrong, but does not name the fault. Which observation "
+            "crosses, and which one is missing from its own episode?",
         ),
         Mistake(
             _turned,
-            "late and early are turned round. A late reset wipes out the first observation of an "
+            "late and early are exchanged. A late reset erases the first observation of an "
             "episode; an early one lets the last observation of the episode before through.",
         ),
         Mistake(
             lambda memory, xs, begin: "right",
-            "you call every memory right. Change one observation at a time, by adding 1 for "
-            "example, and see at which steps the outputs change.",
+            "you call every memory right. Change one observation at a time, for example by adding "
+            "1, and see at which steps the outputs change.",
         ),
     ),
 )

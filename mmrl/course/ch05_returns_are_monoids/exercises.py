@@ -14,13 +14,13 @@ half_life = Exercise(
     mistakes=(
         Mistake(
             lambda gamma, lam: np.log(0.5) / np.log(gamma),
-            "that is the half-life of the discount alone. In GAE the gain of one step is γ times "
-            "λ, so both make a weight smaller.",
+            "that is the half-life of only the discount. In GAE the gain of one step is γ times λ, "
+            "so both make a weight smaller.",
         ),
         Mistake(
             lambda gamma, lam: np.log(0.5) / np.log(lam),
-            "that is the half-life of the trace alone. In GAE the gain of one step is γ times λ, "
-            "so the discount counts too.",
+            "that is the half-life of only the trace. In GAE the gain of one step is γ times λ, so "
+            "the discount counts too.",
         ),
         Mistake(
             lambda gamma, lam: 1 / (1 - gamma * lam),
@@ -35,11 +35,11 @@ half_life = Exercise(
         Mistake(
             lambda gamma, lam: np.log(2) / np.log(gamma * lam),
             "your sign is wrong, because a number of steps is positive. The weight falls to one "
-            "half, so the logarithm of ½ stands above, and it is negative as well.",
+            "half, so the numerator is the logarithm of ½, which is negative as well.",
         ),
         Mistake(
             lambda gamma, lam: np.ceil(np.log(0.5) / np.log(gamma * lam)),
-            "right, but rounded up to whole steps. The real number itself is asked for.",
+            "right, but rounded up to whole steps. Give the real number itself.",
         ),
     ),
 )
@@ -135,7 +135,7 @@ retrace = Exercise(
         Mistake(
             _flawed(ahead=0),
             "you take c at step t, but the trace belongs to the *next* action, c at t + 1. The "
-            "first action is taken as given, because q is the value of just that action.",
+            "first action is fixed, because q is the value of just that action.",
         ),
         Mistake(
             _flawed(most=np.inf),
@@ -153,9 +153,9 @@ retrace = Exercise(
         ),
         Mistake(
             _flawed(leak="roll"),
-            "your x at an episode's last step holds -γ c q of the next episode, and at the end of "
-            "the tape that of its first step, because `roll` goes round. Select: 0 in place of c "
-            "q where `last` is true.",
+            "your x at an episode's last step contains -γ c q of the next episode, and at the end "
+            "of the tape -γ c q of its first step, because `roll` wraps around. Select: 0 in place "
+            "of c q where `last` is true.",
         ),
         Mistake(
             _flawed(scale=False),
@@ -168,18 +168,18 @@ retrace = Exercise(
         ),
         Mistake(
             _flawed(correct=False),
-            "q at t + 1 is missing. What goes back to step t is γ c (G - q), of which γ c G is the "
-            "gain's part. The rest, -γ c q of the next step, belongs to x.",
+            "q at t + 1 is missing. Step t receives γ c (G - q), of which γ c G is the gain's "
+            "part. The rest, -γ c q of the next step, belongs to x.",
         ),
         Mistake(
             _flawed(own=True),
-            "you take q at step t. What is subtracted from the next target is the value of the "
-            "*next* action, q at t + 1.",
+            "you take q at step t. Subtract the value of the *next* action, q at t + 1, from the "
+            "next target.",
         ),
         Mistake(
             _flawed(leak="multiply"),
-            "on healthy numbers this is right, but a NaN gets from one episode into the one "
-            "before, because 0 · NaN is NaN. Select the whole product c q with `where`.",
+            "on finite numbers this is right, but a NaN gets from one episode into the one before, "
+            "because 0 · NaN is NaN. Select the whole product c q with `where`.",
         ),
         Mistake(
             _terms(lambda discount, c: c, _addend),
@@ -217,7 +217,7 @@ retrace = Exercise(
         ),
         Mistake(
             _forward,
-            "this runs forward in time. A target is computed from that of the next step, so begin "
+            "this runs forward in time. A target is computed from the next step's target, so begin "
             "at the end: `backward` does.",
         ),
         Mistake(
@@ -251,12 +251,12 @@ optimal_stopping = Exercise(
     mistakes=(
         Mistake(
             lambda first, then: _compose(then, first),
-            "the order is turned round. The result is then(first(y)), so put the formula of "
-            "`first` in place of the y of `then`.",
+            "the order is reversed. The result is then(first(y)), so put the formula of `first` in "
+            "place of the y of `then`.",
         ),
         Mistake(
             lambda first, then: (max(first[0], then[0]), *_compose(first, then)[1:]),
-            "you take the stop of `first` as it is. But what `first` returns goes through pay + "
+            "you keep the stop of `first` unchanged. But the result of `first` goes through pay + "
             "gain · y of `then`, so its stop does too.",
         ),
         Mistake(
@@ -265,8 +265,8 @@ optimal_stopping = Exercise(
                 then[1] + first[1],
                 then[2] * first[2],
             ),
-            "what comes out of `first` is multiplied by the gain of `then`. In two places this "
-            "gain is missing.",
+            "the result of `first` is multiplied by the gain of `then`. In two places this gain is "
+            "missing.",
         ),
         Mistake(
             lambda first, then: (
@@ -284,8 +284,8 @@ optimal_stopping = Exercise(
         ),
         Mistake(
             lambda first, then: (max(then[0], then[2] * first[0]), *_compose(first, then)[1:]),
-            "the stop lacks the pay of `then`: whoever has stopped in `first` still gets it, so "
-            "the stop of `first` becomes pay + gain · stop.",
+            "the stop lacks the pay of `then`, which is also added after a stop in `first`: the "
+            "stop of `first` becomes pay + gain · stop.",
         ),
         Mistake(
             lambda first, then: (max(then[0], then[1] + first[0]), *_compose(first, then)[1:]),

@@ -27,8 +27,8 @@ padding = Exercise(
     mistakes=(
         Mistake(
             lambda lengths, size: np.mean(1 - lengths / (-(-lengths // size) * size)),
-            "That is the mean over episodes of their own shares. But a long episode has more rows "
-            "than a short one and counts for more, so divide all padding by all slots.",
+            "That is the mean of the episodes' shares. But a long episode has more rows than a "
+            "short one and counts for more, so divide all padding by all slots.",
         ),
         Mistake(
             lambda lengths, size: (-(-lengths // size) * size).sum() / lengths.sum() - 1,
@@ -52,7 +52,7 @@ padding = Exercise(
         ),
         Mistake(
             lambda lengths, size: lengths.sum() / (-(-lengths // size) * size).sum(),
-            "That is the share of slots that hold real steps. Padding is the rest, 1 less this.",
+            "That is the share of slots that hold real steps. Padding is the rest, 1 minus this.",
         ),
     ),
 )
@@ -127,15 +127,15 @@ batch = Exercise(
         ),
         Mistake(
             _without_newest,
-            "The newest episode is missing. I does not say where it ends, but `end` does: append "
-            "it to the begins from the second on, and you have all ends.",
+            "The newest episode is missing. I does not contain its end, but `end` does: append it "
+            "to the begins from the second on, and you have all ends.",
         ),
         Mistake(
             lambda begins, end, order, size: np.pad(
                 _batch(begins, end, order, size), (0, max(size - end, 0))
             ),
-            "If there are fewer than B steps, give all of them and do not fill up, because each "
-            "place that you fill in would be a step of some episode.",
+            "If there are fewer than B steps, return all of them without filling up, because each "
+            "filled place would be a step of some episode.",
         ),
         Mistake(
             _shortened,
@@ -160,7 +160,7 @@ batch = Exercise(
         Mistake(
             lambda begins, end, order, size: np.sort(_batch(begins, end, order, size)),
             "Your places are sorted. Keep the order in which the episodes were drawn, because the "
-            "one that was drawn last is the one to be cut.",
+            "one that was drawn last is cut.",
         ),
     ),
 )
@@ -201,8 +201,8 @@ taught = Exercise(
         ),
         Mistake(
             _by_rows(-1),
-            "You are off by one. A row of `size` steps has its places 0 to `size` - 1, and those "
-            "from `lag` on can teach: that makes `size` - `lag`.",
+            "You are off by one. A row of `size` steps has its places 0 to `size` - 1, and the "
+            "places from `lag` on can teach: that makes `size` - `lag`.",
         ),
         Mistake(
             _by_rows(0, short=lambda left: 0),
@@ -210,18 +210,18 @@ taught = Exercise(
         ),
         Mistake(
             _by_rows(0, lambda left: left, lambda left: left),
-            "A row shorter than the lag counts as less than nothing in your sum. It teaches 0 "
-            "steps, so take `max(…, 0)` for full rows and for the last one.",
+            "A row shorter than the lag has a negative count in your sum. It teaches 0 steps, so "
+            "take `max(…, 0)` for full rows and for the last one.",
         ),
         Mistake(
             _by_rows(0, short=lambda left: left),
-            "The last row counts as less than nothing where it is shorter than the lag. It teaches "
-            "0 steps then: `max(…, 0)`.",
+            "The last row has a negative count where it is shorter than the lag. It teaches 0 "
+            "steps then: `max(…, 0)`.",
         ),
         Mistake(
             _by_rows(0, full=lambda left: left),
-            "A full row counts as less than nothing where L is smaller than the lag. It teaches 0 "
-            "steps then: `max(…, 0)`.",
+            "A full row has a negative count where L is smaller than the lag. It teaches 0 steps "
+            "then: `max(…, 0)`.",
         ),
         Mistake(
             lambda steps, size, lag: np.sum(np.arange(lag, steps) % size >= lag) / steps,
@@ -232,13 +232,13 @@ taught = Exercise(
             lambda steps, size, lag: (
                 np.sum(np.arange(lag, steps) % size >= lag) / max(steps - lag, 1)
             ),
-            "You divide by the steps that are asked. The question is for the share of all slots, "
-            "of which there are ⌈n/L⌉ L.",
+            "You divide by the steps with a question. The share is of all slots, of which there "
+            "are ⌈n/L⌉ L.",
         ),
         Mistake(
             lambda steps, size, lag: max(size - lag, 0) / size,
             "That holds for a full row. But the last fragment of an episode may be shorter, and "
-            "then the rest of its row is padding: count the steps that are there.",
+            "then the rest of its row is padding: count its real steps.",
         ),
     ),
 )

@@ -46,8 +46,8 @@ target = Exercise(
         ),
         Mistake(
             lambda r, d, gamma, q, judge: r + gamma * (1 - d) * np.max(q, axis=1),
-            "Your online network chooses and judges. It thinks too well of what it chose itself, "
-            "so take the value from `next_q_target`.",
+            "Your online network chooses and judges. It overestimates its own choice, so take the "
+            "value from `next_q_target`.",
         ),
         Mistake(
             lambda r, d, gamma, q, judge: (1 - d) * _target(r, d, gamma, q, judge),
@@ -56,8 +56,8 @@ target = Exercise(
         ),
         Mistake(
             lambda r, d, gamma, q, judge: r + gamma * _taken(judge, np.argmax(q, axis=1)),
-            "Your target bootstraps at terminated steps too. But nothing follows them, so multiply "
-            "the value of what follows by 1 - terminated.",
+            "Your target bootstraps at terminated steps too. But the episode is over there, so "
+            "multiply the next value by 1 - terminated.",
         ),
     ),
 )
@@ -114,8 +114,8 @@ lookahead = Exercise(
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: decay * _scan(xs, begin & False, decay) + next_xs,
-            "Your memory is not reset, so an episode still holds the one before. Where `begin` is "
-            "true, forget what came before.",
+            "Your memory is not reset, so an episode still contains the one before. Where `begin` "
+            "is true, forget everything earlier.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: _scan(xs, begin, decay),
@@ -125,13 +125,13 @@ lookahead = Exercise(
         Mistake(
             _carried,
             "You carry the look ahead into the next step, so that observations count twice. Carry "
-            "the state at t on, and only write the look ahead down.",
+            "the state at t on, and only record the look ahead.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: (
                 decay * np.where(begin[:, None], 0, _scan(xs, begin, decay)) + next_xs
             ),
-            "Where `begin` is true you forget `xs[t]` as well. Only what came before it is "
+            "Where `begin` is true you forget `xs[t]` as well. Only earlier observations are "
             "forgotten, because `xs[t]` is the first observation of the new episode.",
         ),
         Mistake(
@@ -156,7 +156,7 @@ lookahead = Exercise(
             lambda xs, begin, next_xs, decay: (
                 decay * _scan(xs, np.append(begin[1:], False), decay) + next_xs
             ),
-            "Your memory is reset one step too early, by `begin[t + 1]`. It forgets what came "
+            "Your memory is reset one step too early, by `begin[t + 1]`. It must forget everything "
             "before `xs[t]` where `begin[t]` is true.",
         ),
     ),
@@ -183,8 +183,8 @@ gradient = Exercise(
     mistakes=(
         Mistake(
             lambda e, m: np.where(m, np.clip(e, -1, 1) / m.sum(), 0.0),
-            "That is the gradient of the mean of Huber losses, which the tape has. Here the mean "
-            "of |δ| comes first, and then the Huber loss of it.",
+            "That is the gradient of the mean of Huber losses, which the tape uses. Here the mean "
+            "of |δ| comes first, and then its Huber loss.",
         ),
         Mistake(
             lambda e, m: np.where(m, min(np.abs(e[m]).mean(), 1.0) * np.sign(e), 0.0),
@@ -203,7 +203,7 @@ gradient = Exercise(
         ),
         Mistake(
             lambda e, m: np.where(m, min(abs(e[m].mean()), 1.0) * np.sign(e) / m.sum(), 0.0),
-            "You take |mean δ| for the slope of the Huber loss. It is the mean of |δ|, in which "
+            "You use |mean δ| as the slope of the Huber loss. It is the mean of |δ|, in which "
             "errors of both signs do not cancel.",
         ),
         Mistake(
@@ -218,7 +218,7 @@ gradient = Exercise(
         ),
         Mistake(
             lambda e, m: min(np.abs(e[m]).mean(), 1.0) * np.sign(e) / m.sum(),
-            "Padding gets a gradient. Where `mask` is false nothing is to be learned, so give 0.",
+            "Padding gets a gradient. Where `mask` is false there is no real step, so return 0.",
         ),
         Mistake(
             lambda e, m: np.where(m, _gradient(e, m) * m.sum() / len(e), 0.0),

@@ -75,12 +75,12 @@ outside = Exercise(
     mistakes=(
         Mistake(
             _by_age,
-            "You cut by age, as if every step were the last of its segment. Step n sees only what "
-            "came since its own segment began, at L⌊n/L⌋.",
+            "You cut by age, as if every step were the last of its segment. Step n sees only the "
+            "steps since its own segment began, at L⌊n/L⌋.",
         ),
         Mistake(
             lambda sizes, length: _by_age(sizes, length + 1),
-            "You cut by age. Step n sees only what came since its own segment began, at L⌊n/L⌋.",
+            "You cut by age. Step n sees only the steps since its own segment began, at L⌊n/L⌋.",
         ),
         Mistake(
             _of_sums,
@@ -89,7 +89,7 @@ outside = Exercise(
         ),
         Mistake(
             lambda sizes, length: 1 - _outside(sizes, length),
-            "That is the share inside the segments; asked is the share outside.",
+            "That is the share inside the segments; give the share outside.",
         ),
     ),
 )

@@ -25,7 +25,7 @@ starts = Exercise(
         Mistake(
             _full,
             "Only whole sequences are left. The last one of an episode is short, and holds the "
-            "terminal step: without it no reward at the end is ever learned from.",
+            "terminal step: without it the agent never learns from a reward at the end.",
         ),
         Mistake(
             lambda steps, length, overlap: np.array(
@@ -43,8 +43,8 @@ starts = Exercise(
         ),
         Mistake(
             lambda steps, length, overlap: np.arange(0, steps, length - overlap),
-            "The last sequences bring nothing new where s + overlap ≥ T, because all their steps "
-            "belong to the sequence before. They would be trained more often than the rest.",
+            "The last sequences contain no new steps where s + overlap ≥ T, because all their "
+            "steps belong to the sequence before. They would be trained more often than the rest.",
         ),
         Mistake(
             lambda steps, length, overlap: np.arange(0, steps, length),
@@ -52,15 +52,15 @@ starts = Exercise(
         ),
         Mistake(
             lambda steps, length, overlap: _starts(steps, overlap + max(overlap, 1), overlap),
-            "You step by the overlap. The period is what is left of the length: length - overlap. "
-            "For 80 and 40 both are 40, which hides the slip.",
+            "You step by the overlap. The period is the rest of the length: length - overlap. For "
+            "80 and 40 both are 40, which hides the mistake.",
         ),
         Mistake(
             lambda steps, length, overlap: np.array(
                 [s for s in range(0, steps, length - overlap) if s + overlap < steps]
             ),
-            "An episode no longer than the overlap is left with no sequence at all; the one that "
-            "begins at 0 is always there.",
+            "An episode no longer than the overlap gets no sequence at all; the one that begins at "
+            "0 must always exist.",
         ),
     ),
 )  # fmt: skip
@@ -156,11 +156,11 @@ target = Exercise(
         Mistake(
             lambda r, end, γ, q, judge: _target(r, end, γ, q, q),
             "The online network both chooses and judges here. It only chooses: the target network "
-            "is to judge, because what it says does not move with every update.",
+            "should judge, because its values do not move with every update.",
         ),
         Mistake(
             _variant(rewards_end=False, value_ends=False),
-            "What comes after a termination does not count: neither rewards nor the bootstrap.",
+            "Rewards and the bootstrap after a termination do not count.",
         ),
         Mistake(
             _variant(rewards_end=False),
@@ -186,12 +186,12 @@ target = Exercise(
         ),
         Mistake(
             lambda r, stop, *rest: _target(np.where(stop, 0, r), stop, *rest),
-            "The reward of the terminal step is missing. It still counts, and only what comes "
-            "after it does not.",
+            "The reward of the terminal step is missing. It still counts; only later rewards do "
+            "not.",
         ),
         Mistake(
             lambda r, stop, *rest: _target(r, stop & (np.arange(len(r)) == len(r) - 1), *rest),
-            "You look at the last flag alone. A termination at any of the n steps ends the sum.",
+            "You look only at the last flag. A termination at any of the n steps ends the sum.",
         ),
         Mistake(
             _one_gamma,
@@ -256,8 +256,8 @@ law = Exercise(
     mistakes=(
         Mistake(
             lambda δ, used, *rest: _law(δ, np.ones_like(used), *rest),
-            "Padding and burn-in have a say in your priorities: both max and mean are over the "
-            "steps where `trained` is true.",
+            "Padding and burn-in affect your priorities: both max and mean are over the steps "
+            "where `trained` is true.",
         ),
         Mistake(
             lambda δ, used, *rest: _mixture(_sizes(δ, used).max(1), np.abs(δ).mean(1), *rest),
@@ -271,12 +271,12 @@ law = Exercise(
         ),
         Mistake(
             lambda δ, used, *rest: _mixture(_sizes(δ, used).max(1), _sizes(δ, used).mean(1), *rest),
-            "Your mean divides by the length of the window; divide by the trained steps alone, or "
-            "short sequences seem learned.",
+            "Your mean divides by the length of the window; divide by the number of trained steps, "
+            "or short sequences seem learned.",
         ),
         Mistake(
             lambda δ, used, η, α, β: _law(δ, used, 1 - η, α, β),
-            "η is the weight of the maximum, 1 - η that of the mean.",
+            "η is the weight of the maximum, and 1 - η is the weight of the mean.",
         ),
         Mistake(
             lambda δ, used, η, α, β: _law(δ, used, η, 1.0, β),
@@ -284,7 +284,7 @@ law = Exercise(
         ),
         Mistake(
             lambda δ, used, η, α, β: _unscaled(_priority(δ, used, η) ** α, β),
-            "p^α is no probability yet: divide by its sum over all sequences.",
+            "p^α is not a probability yet: divide by its sum over all sequences.",
         ),
         Mistake(
             lambda δ, used, η, α, β: _unscaled(_law(δ, used, η, 1.0, β)[0] ** α, β),
@@ -296,16 +296,16 @@ law = Exercise(
         ),
         Mistake(
             lambda δ, used, η, α, β: _law(δ, used, η, α, -β),
-            "The sign of β: what is drawn more often counts less, (1/(N P))^β.",
+            "The sign of β is wrong: frequent sequences count less, (1/(N P))^β.",
         ),
         Mistake(
             lambda δ, used, η, α, β: _given(_priority(δ, used, η), α, β, np.sum),
-            "The weights are divided by the largest of them, not by their sum: none is above 1, so "
-            "that a gradient only ever gets smaller.",
+            "The weights are divided by the largest of them, not by their sum: no weight is above "
+            "1, so that a gradient can only become smaller.",
         ),
         Mistake(
             lambda δ, used, η, α, β: _given(_priority(δ, used, η), α, β, lambda weights: 1.0),
-            "Divide the weights by the largest of them, so that none is above 1.",
+            "Divide the weights by the largest of them, so that no weight is above 1.",
         ),
         Mistake(
             lambda δ, used, *rest: _mixture(np.where(used, δ, 1e-9).max(1), _mean(δ, used), *rest),
@@ -313,8 +313,8 @@ law = Exercise(
         ),
         Mistake(
             _signed_law,
-            "Priorities are made of |δ|, in the maximum and in the mean: a negative priority has "
-            "no power α.",
+            "Priorities consist of |δ|, in the maximum and in the mean: a negative priority has no "
+            "power α.",
         ),
     ),
 )

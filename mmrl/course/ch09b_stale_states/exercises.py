@@ -25,11 +25,11 @@ staleness = Exercise(
         Mistake(
             lambda replayed, exact: _staleness(exact, replayed),
             "You divide by the largest of the replayed values. The unit is the largest value of "
-            "the exact state: that is what the error is compared with.",
+            "the exact state, because the error is relative to it.",
         ),
         Mistake(
             lambda replayed, exact: np.linalg.norm(replayed - exact, axis=1) / exact.max(axis=1),
-            "Where all values are negative, so is your ΔQ. Divide by the absolute value of the "
+            "If all values are negative, so is your ΔQ. Divide by the absolute value of the "
             "largest one.",
         ),
         Mistake(
@@ -80,8 +80,8 @@ staleness = Exercise(
         ),
         Mistake(
             lambda replayed, exact: np.linalg.norm(replayed - exact, axis=1) / np.abs(exact.max()),
-            "You divide every step by the largest value of all steps. Each step has a largest "
-            "value of its own, along the axis of actions.",
+            "You divide every step by the largest value of all steps. Take the largest value of "
+            "each step, along the axis of actions.",
         ),
     ),
 )
@@ -119,28 +119,28 @@ product = Exercise(
                 np.prod(factors),
                 sum(x * np.prod(factors[k:]) for k, x in enumerate(inputs)),
             ),
-            "The factor is right. Each input is multiplied once too often: a step multiplies what "
-            "was there before, and adds its own input after that.",
+            "The factor is right. Each input is multiplied once too often: a step multiplies the "
+            "earlier state, and adds its own input after that.",
         ),
         Mistake(
             lambda factors, inputs: (np.sum(factors), _product(factors, inputs)[1]),
-            "What is added is right. The factors are multiplied with each other, not added: two "
-            "steps that halve leave a quarter.",
+            "The sum is right. The factors are multiplied with each other, not added: two steps "
+            "that halve leave a quarter.",
         ),
         Mistake(
             lambda factors, inputs: (factors[-1] * 1.0, _product(factors, inputs)[1]),
-            "What is added is right. Your factor is that of the last step alone; a state is "
-            "multiplied by the factors of all steps.",
+            "The sum is right. Your factor is only the last step's; a state is multiplied by the "
+            "factors of all steps.",
         ),
         Mistake(
             lambda factors, inputs: (factors[0] ** len(factors), _product(factors, inputs)[1]),
-            "What is added is right. Your factor is a power of the first one, but here each step "
-            "has a factor of its own: multiply all of them.",
+            "The sum is right. Your factor is a power of the first one, but here each step has its "
+            "own factor: multiply all of them.",
         ),
         Mistake(
             lambda factors, inputs: (0.0, _product(factors, inputs)[1]),
-            "What is added is right: it is where the zero state comes to. The factor says what is "
-            "left of any other state, the product of all factors.",
+            "The sum is right: it is the result from the zero state. The factor is the share that "
+            "is left of any other state, the product of all factors.",
         ),
     ),
 )
@@ -182,8 +182,8 @@ starts = Exercise(
             lambda lam, xi, burn_in: _with_both(
                 lam, xi, burn_in, lam**burn_in + _stored(lam, xi)
             ),
-            "The first three are right. With both, the burn-in shrinks what is wrong with the "
-            "stored state: the two errors are multiplied, not added.",
+            "The first three are right. With both, the burn-in shrinks the error of the stored "
+            "state: the two errors are multiplied, not added.",
         ),
         Mistake(
             lambda lam, xi, burn_in: _with_both(
@@ -201,8 +201,8 @@ starts = Exercise(
         ),
         Mistake(
             lambda lam, xi, burn_in: _errors((lam * np.exp(xi)) ** burn_in, _stored(lam, xi)),
-            "In the burn-in the learner reads, so what is wrong shrinks by its λ at each step, not "
-            "by the actor's λ exp(ξ).",
+            "In the burn-in the learner reads, so the error shrinks by its λ at each step, not by "
+            "the actor's λ exp(ξ).",
         ),
         Mistake(
             lambda lam, xi, burn_in: _errors(lam**burn_in, _stored(lam * np.exp(xi), -xi)),
@@ -222,7 +222,8 @@ starts = Exercise(
             lambda lam, xi, burn_in: np.array(
                 [1, 1 - lam**burn_in, _stored(lam, xi), (1 - lam**burn_in) * _stored(lam, xi)]
             ),
-            "1 - λ^l is what the burn-in has made up for. The error is what is still missing, λ^l.",
+            "1 - λ^l is the part that the burn-in has recovered. The error is the part that is "
+            "still missing, λ^l.",
         ),
         Mistake(
             lambda lam, xi, burn_in: _four(lam, xi, burn_in) / (1 - lam),
@@ -232,22 +233,22 @@ starts = Exercise(
             lambda lam, xi, burn_in: (
                 _four(lam, xi, burn_in) * [1, 1, np.sign(xi), np.sign(xi)]
             ),
-            "Where the actor's factor is the smaller one your error is negative. Take its absolute "
+            "If the actor's factor is the smaller one, your error is negative. Take its absolute "
             "value.",
         ),
         Mistake(
             lambda lam, xi, burn_in: (
                 _four(lam, xi, burn_in) * [1, 1, -np.sign(xi), -np.sign(xi)]
             ),
-            "Where the actor's factor is the larger one your error is negative. Take its absolute "
+            "If the actor's factor is the larger one, your error is negative. Take its absolute "
             "value.",
         ),
         Mistake(
             lambda lam, xi, burn_in: np.array(
                 [1, lam**burn_in, abs(np.exp(xi) - 1), lam**burn_in * abs(np.exp(xi) - 1)]
             ),
-            "That is how far the two factors are apart. The states are further apart, since an "
-            "input of age k has been multiplied by the factor k times.",
+            "That is the difference of the two factors. The states differ more, since an input of "
+            "age k has been multiplied by the factor k times.",
         ),
     ),
 )  # fmt: skip

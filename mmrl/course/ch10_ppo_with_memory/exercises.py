@@ -26,7 +26,7 @@ stopped = Exercise(
     mistakes=(
         Mistake(
             lambda ratio, advantage, epsilon: np.abs(ratio - 1) > epsilon,
-            "You ask where the ratio is outside the clip. But Eq. 10.4 takes the smaller of two "
+            "You test where the ratio is outside the clip. But Eq. 10.4 takes the smaller of two "
             "products, so a step that made things worse keeps its gradient and can be undone. For "
             "example, A = -1 with a ratio of 1.82 is not stopped.",
         ),
@@ -34,12 +34,12 @@ stopped = Exercise(
             lambda ratio, advantage, epsilon: np.where(
                 advantage > 0, ratio < 1 - epsilon, ratio > 1 + epsilon
             ),
-            "It is the other way round: these are the steps that moved against their advantage, so "
-            "they must keep their gradient in order to come back.",
+            "It is the other way around: these are the steps that moved against their advantage, "
+            "so they must keep their gradient in order to come back.",
         ),
         Mistake(
             lambda ratio, advantage, epsilon: ratio > 1 + epsilon,
-            "The sign of the advantage is missing. If A < 0 the ratio is to fall, so it has gone "
+            "The sign of the advantage is missing. If A < 0 the ratio should fall, so it has gone "
             "far enough when it is below 1 - ε, and not above 1 + ε.",
         ),
         Mistake(
@@ -49,7 +49,7 @@ stopped = Exercise(
         ),
         Mistake(
             lambda ratio, advantage, epsilon: ~np.asarray(_stopped(ratio, advantage, epsilon)),
-            "These are the steps that still learn, but asked are those that do not.",
+            "These are the steps that still learn. Return the steps that do not.",
         ),
     ),
 )
@@ -126,8 +126,8 @@ advantages = Exercise(
         ),
         Mistake(
             _unbroken,
-            "Your sum runs on over truncations, into the errors of the next episode. It has to end "
-            "where either flag is true, although the bootstrap tells the two apart.",
+            "Your sum continues across truncations, into the errors of the next episode. It has to "
+            "end where either flag is true; only the bootstrap distinguishes the two.",
         ),
         Mistake(
             _endless,
@@ -136,26 +136,26 @@ advantages = Exercise(
         ),
         Mistake(
             _unmasked,
-            "You count the value of what came next after a termination, too. But nothing is left "
-            "to be paid then, so where `terminated` is true the discount of v' is zero.",
+            "You count the next value after a termination, too. But the episode is over, so where "
+            "`terminated` is true the discount of v' is zero.",
         ),
         Mistake(
             lambda rewards, values, next_values, terminated, truncated, gamma, lam: _gae(
                 rewards, values, next_values, terminated, truncated, gamma, 1.0
             ),
-            "λ is missing: an error that is one step further away counts γλ, not γ.",
+            "λ is missing: an error that is one step further away has the weight γλ, not γ.",
         ),
         Mistake(
             lambda rewards, values, next_values, terminated, truncated, gamma, lam: (
                 values + _gae(rewards, values, next_values, terminated, truncated, gamma, lam)
             ),
-            "These are the targets of the value function, A + v. Advantages are without the v.",
+            "These are the targets of the value function, A + v. Advantages do not include v.",
         ),
         Mistake(
             lambda rewards, values, next_values, terminated, truncated, gamma, lam: _gae(
                 rewards, values, next_values, terminated, truncated, gamma, 0.0
             ),
-            "These are the errors δ alone, as if λ were 0. Add γλ times the next advantage.",
+            "These are only the errors δ, as if λ were 0. Add γλ times the next advantage.",
         ),
     ),
 )
@@ -200,32 +200,32 @@ scale = Exercise(
         Mistake(
             lambda rewards, begin, g: _divisors(rewards),
             "That is the deviation of the rewards. But values predict sums of rewards, so first "
-            "sum the past by Eq. 10.8, and then ask how far these sums spread.",
+            "sum the past by Eq. 10.8, and then take the deviation of these sums.",
         ),
         Mistake(
             lambda rewards, begin, g: _divisors(_sums(rewards, np.zeros_like(begin), g)),
-            "Your sum runs on from one episode into the next. Where `begin` is true the past does "
-            "not count, so the sum starts again with that step's reward.",
+            "Your sum continues from one episode into the next. Where `begin` is true the past "
+            "does not count, so the sum restarts with that step's reward.",
         ),
         Mistake(
             lambda rewards, begin, g: _divisors(_sums(rewards, np.append(False, begin[:-1]), g)),
             "Your flag acts a step late: the first reward of an episode still gets the old sum, "
-            "and only the second starts anew. It is `begin[t]` that decides for R_t.",
+            "and only the second restarts it. `begin[t]` decides for R_t.",
         ),
         Mistake(
             lambda rewards, begin, g: _divisors(_sums(rewards, np.append(begin[1:], False), g)),
-            "Your flag acts a step early: the sum starts anew with the last reward of an episode. "
-            "It is `begin[t]` that decides for R_t.",
+            "Your flag acts a step early: the sum restarts with the last reward of an episode. "
+            "`begin[t]` decides for R_t.",
         ),
         Mistake(
             lambda rewards, begin, g: _divisors(_to_go(rewards, begin, g)),
-            "These are returns, sums of what is still to come. Eq. 10.8 sums the past instead, "
-            "because then nothing has to be waited for.",
+            "These are returns, sums of future rewards. Eq. 10.8 sums the past instead, because it "
+            "is already known.",
         ),
         Mistake(
             lambda rewards, begin, g: np.full(len(rewards), _sums(rewards, begin, g).std()),
-            "This is one number for the whole tape. Wanted is what is known at each step t, which "
-            "is the deviation of R_0, …, R_t.",
+            "This is one number for the whole tape. Return the deviation of R_0, …, R_t at each "
+            "step t.",
         ),
         Mistake(
             lambda rewards, begin, g: np.array(
@@ -234,8 +234,8 @@ scale = Exercise(
                     for t in range(len(rewards))
                 ]
             ),
-            "That is the root of the mean square. For a deviation the mean of the sums is taken "
-            "off first; it is only the rewards themselves that keep their mean.",
+            "That is the root of the mean square. For a deviation, first subtract the mean of the "
+            "sums; only the rewards themselves keep their mean.",
         ),
         Mistake(
             lambda rewards, begin, g: np.append(
@@ -252,7 +252,7 @@ scale = Exercise(
             lambda rewards, begin, g: (
                 rewards / np.maximum(_divisors(_sums(rewards, begin, g)), 1e-8)
             ),
-            "These are the scaled rewards, but asked is what they are divided by.",
+            "These are the scaled rewards. Return their divisors.",
         ),
     ),
 )

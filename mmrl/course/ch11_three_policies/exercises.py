@@ -45,30 +45,30 @@ weights = Exercise(
         ),
         Mistake(
             _from_the_first,
-            "You give θ_0 all that is left over. That is the usual average, which its start holds "
-            "back for long, but Eq. 11.5 gives θ_0 no more than its dᵗ / w.",
+            "You give θ_0 all of the remaining weight. That is the usual average, which its start "
+            "holds back for long, but Eq. 11.5 gives θ_0 no more than its dᵗ / w.",
         ),
         Mistake(
             lambda center, steps: (
                 _weights(center, steps)[0][::-1],
                 _weights(center, steps)[1],
             ),
-            "Yours come oldest first, but they have to come by age, with that of θ_t first.",
+            "Yours come oldest first, but they have to come by age, with the share of θ_t first.",
         ),
         Mistake(
             lambda center, steps: _weighed(_powers(1 / (1 + center), steps)),
-            "Your decay is 1/(1 + center), which is 1 - d. What is left of a share after a step is "
-            "d = 1 - 1/(1 + center), so for a center of 8 it is 8/9 and not 1/9.",
+            "Your decay is 1/(1 + center), which is 1 - d. A share keeps d = 1 - 1/(1 + center) of "
+            "itself after a step, so for a center of 8 it is 8/9 and not 1/9.",
         ),
         Mistake(
             lambda center, steps: _weighed(_powers((center - 1) / (center + 1), steps)),
-            "Your decay is that of an average whose *span*, 2/(1 - d) - 1, is the number given. "
-            "But what is given is the center of mass, 1/(1 - d) - 1.",
+            "Your decay fits an average whose *span*, 2/(1 - d) - 1, is the given number. But the "
+            "given number is the center of mass, 1/(1 - d) - 1.",
         ),
         Mistake(
             lambda center, steps: (_weights(center, steps)[0], center),
             "The shares are right. But the center of mass is their mean age only after many steps, "
-            "because before that nothing is so old. Take the mean over the ages 0, …, t.",
+            "because before that no weights are so old. Take the mean over the ages 0, …, t.",
         ),
         Mistake(
             lambda center, steps: (_powers(_decay(center), steps), _weights(center, steps)[1]),
@@ -154,12 +154,12 @@ objective = Exercise(
         Mistake(
             _swapped,
             'In "decoupled" the two have changed places: the clip is around the recent policy, and '
-            "the importance weight is by the one that acted.",
+            "the importance weight refers to the one that acted.",
         ),
         Mistake(
             _true_weights,
             'Your "recent" comes out as "decoupled". It has the recent policy in both places, also '
-            "where the weight ought to ask who acted, and that is why it is biased.",
+            "where the weight should refer to the policy that acted, and that is why it is biased.",
         ),
         Mistake(
             lambda log_prob, behavior, recent, advantages, epsilon, proximal: _objective(
@@ -187,11 +187,12 @@ objective = Exercise(
         ),
         Mistake(
             _two_sided,
-            "The minimum is missing, and a clip alone also stops steps that went the wrong way.",
+            "The minimum is missing, and a clip by itself also stops steps that went the wrong "
+            "way.",
         ),
         Mistake(
             lambda *case: -_objective(*case),
-            "That is the loss, but asked is the objective, which grows with what is good.",
+            "That is the loss. Return the objective, which is maximized.",
         ),
     ),
 )
@@ -224,7 +225,7 @@ weight = Exercise(
         ),
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight * other / center,
-            "It is the other way round: a band to a nearer point is shorter, so it must be "
+            "It is the other way around: a band to a nearer point is shorter, so it must be "
             "thicker. And the center of mass is the mean age only after many steps.",
         ),
         Mistake(
@@ -238,8 +239,8 @@ weight = Exercise(
             lambda kl_weight, center, other, steps: (
                 kl_weight * (_age(center, steps) / _age(other, steps)) ** 2
             ),
-            "You kept the penalty itself the same, which grows with the square of the lag. But "
-            "what holds θ back is its gradient, and that is linear in the lag.",
+            "You kept the penalty itself the same, which grows with the square of the lag. But its "
+            "gradient holds θ back, and that is linear in the lag.",
         ),
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight * (1 + center) / (1 + other),
@@ -248,7 +249,7 @@ weight = Exercise(
         ),
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight,
-            "If the weight stays where it was, the band pulls less or more, because its length has "
+            "If the weight does not change, the band pulls less or more, because its length has "
             "changed with the center of mass.",
         ),
     ),

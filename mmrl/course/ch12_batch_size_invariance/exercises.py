@@ -39,8 +39,8 @@ adjusted = Exercise(
         ),
         Mistake(
             _other_step(lambda c, step_size: step_size),
-            "The step size is as it was. Adam's denominator makes each step √c times shorter, but "
-            "there are now c steps in place of one, so together they go √c times too far.",
+            "The step size did not change. Adam's denominator makes each step √c times shorter, "
+            "but there are now c steps in place of one, so together they go √c times too far.",
         ),
         Mistake(
             _other_step(lambda c, step_size: step_size * np.sqrt(c)),
@@ -50,26 +50,26 @@ adjusted = Exercise(
         Mistake(
             _other_decay(lambda c, beta: beta ** (1 / c)),
             "β_prox to the power 1/c is nearly right, because the weights fall as fast per "
-            "example. But the mean age is another: multiply the center of mass, 1/(1 - β) - 1.",
+            "example. But the mean age differs: multiply the center of mass, 1/(1 - β) - 1.",
         ),
         Mistake(
             _other_decay(lambda c, beta: 1 - (1 - beta) / c),
-            "You multiply 1/(1 - β) by c. The mean age, the center of mass, is one less than "
-            "that, because today's parameters have age 0.",
+            "You multiply 1/(1 - β) by c. The mean age, the center of mass, is one less than that, "
+            "because the current parameters have age 0.",
         ),
         Mistake(
             _other_decay(lambda c, beta: _decay(_center(beta) / c)),
             "You divide the center of mass by c. It is counted in gradient steps, each of which "
-            "now has fewer examples, so there must be c times as many of them.",
+            "now has fewer examples, so it must be c times larger.",
         ),
         Mistake(
             _other_decay(lambda c, beta: c * _center(beta)),
-            "The second number is the new center of mass, in gradient steps. Asked is the decay "
-            "that goes with it: solve COM = 1/(1 - β) - 1 for β.",
+            "The second number is the new center of mass, in gradient steps. Return the "
+            "corresponding decay: solve COM = 1/(1 - β) - 1 for β.",
         ),
         Mistake(
             _other_decay(lambda c, beta: beta),
-            "β_prox is as it was. Since a gradient step now has c times fewer examples, the "
+            "β_prox did not change. Since a gradient step now has c times fewer examples, the "
             "proximal policy would be c times younger than before.",
         ),
     ),
@@ -109,15 +109,15 @@ factor = Exercise(
     mistakes=(
         Mistake(
             lambda c, *_: 1 / np.sqrt(c),
-            "That is the limit for a batch that is nearly all noise. Here the measurements say "
-            "how noisy it is: find S and |∇L|² from them first.",
+            "That is the limit for a batch that is nearly all noise. Here the measurements "
+            "determine how noisy it is: find S and |∇L|² from them first.",
         ),
         Mistake(
             lambda c, small, large, n_small, n: _noise_of(
                 c, _trace(small, large, n_small, n), large, n
             ),
-            "You divide S by the mean square of the larger batch. A part of that is noise as "
-            "well: |∇L|² is what is left of it without S/n.",
+            "You divide S by the mean square of the larger batch. A part of that is noise as well: "
+            "|∇L|² is the mean square minus S/n.",
         ),
         Mistake(
             lambda c, small, large, n_small, n: _noise_of(
@@ -131,8 +131,7 @@ factor = Exercise(
         ),
         Mistake(
             lambda c, small, large, n_small, n: 1 / _factor(c, small, large, n_small, n),
-            "That is α/α', what the step size is divided by. Asked is what it is multiplied by, "
-            "which is less than 1.",
+            "That is α/α', the divisor of the step size. Return the factor, which is less than 1.",
         ),
         Mistake(
             lambda c, small, large, n_small, n: c * _factor(c, small, large, n_small, n),
@@ -146,8 +145,8 @@ factor = Exercise(
                 large - _trace(small, large, n_small, n) / n,
                 n_small,
             ),
-            "You take the noise of the smaller batch, S/n_small. But it is your batch of n that is "
-            "divided by c, so its noise, S/n, belongs into Eq. 12.3.",
+            "You take the noise of the smaller batch, S/n_small. But your batch of n is divided by "
+            "c, so its noise, S/n, belongs in Eq. 12.3.",
         ),
         Mistake(
             lambda c, small, large, n_small, n: np.sqrt(small / large) / c,
@@ -186,18 +185,20 @@ adjust = Exercise(
     mistakes=(
         Mistake(
             lambda c, rate, momentum: (rate / c, momentum),
-            "That is right for what an example weighs in the end, but the velocity now forgets "
-            "after c times fewer examples. Multiply its center of mass by c as well.",
+            "That is right for the final weight of an example, but the velocity now forgets after "
+            "c times fewer examples. Multiply its center of mass by c as well.",
         ),
         Mistake(
             lambda c, rate, momentum: (rate / np.sqrt(c), _momentum(c, rate, momentum)[1]),
-            "The momentum is right. But √c is Adam's, and here nothing divides by the size of the "
-            "gradient: what an example adds in the end, rate / (1 - momentum), is divided by c.",
+            "The momentum is right. But √c is for Adam, and here there is no division by the size "
+            "of the gradient: the total contribution of an example, rate / (1 - momentum), is "
+            "divided by c.",
         ),
         Mistake(
             lambda c, rate, momentum: (rate / np.sqrt(c), momentum),
-            "√c is Adam's: here nothing divides by the size of the gradient. Also, the velocity "
-            "now forgets after c times fewer examples, so multiply its center of mass by c.",
+            "√c is for Adam: here there is no division by the size of the gradient. Also, the "
+            "velocity now forgets after c times fewer examples, so multiply its center of mass by "
+            "c.",
         ),
         Mistake(
             lambda c, rate, momentum: (rate / c, _momentum(c, rate, momentum)[1]),
@@ -209,7 +210,7 @@ adjust = Exercise(
                 np.sqrt(c) * _momentum(c, rate, momentum)[0],
                 _momentum(c, rate, momentum)[1],
             ),
-            "You use the √c of Adam. Here nothing divides by the size of the gradient, so the "
+            "You use the √c of Adam. Here there is no division by the size of the gradient, so the "
             "factor is c.",
         ),
         Mistake(
@@ -217,13 +218,13 @@ adjust = Exercise(
                 c * _momentum(c, rate, momentum)[0],
                 _momentum(c, rate, momentum)[1],
             ),
-            "You keep rate / (1 - momentum) as it was. Since there are c times as many steps, it "
+            "You did not change rate / (1 - momentum). Since there are c times as many steps, it "
             "must be divided by c.",
         ),
         Mistake(
             _by_power,
-            "With momentum to the power 1/c the velocity falls as fast as before, but its mean "
-            "age is another. Multiply the center of mass, momentum / (1 - momentum).",
+            "With momentum to the power 1/c the velocity falls as fast as before, but its mean age "
+            "differs. Multiply the center of mass, momentum / (1 - momentum).",
         ),
     ),
     tolerance=1e-6,

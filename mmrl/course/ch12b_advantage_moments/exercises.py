@@ -21,44 +21,43 @@ table = Exercise(
     mistakes=(
         Mistake(
             lambda c, decay, iterations: (1 - (1 - decay) / c, c * iterations),
-            "You multiply 1/(1 - b) by c. For the advantages it is the effective sample that "
-            "counts, and that is 2/(1 - b) - 1.",
+            "You multiply 1/(1 - b) by c. For the advantages the effective sample counts, and that "
+            "is 2/(1 - b) - 1.",
         ),
         Mistake(
             lambda c, decay, iterations: (c * decay / (1 - decay + c * decay), c * iterations),
-            "For the advantages you multiply the center of mass, which is a mean age. It is the "
-            "effective sample that shall stay, 2/(1 - b) - 1: with b = 0 it is one iteration, not "
-            "none.",
+            "For the advantages you multiply the center of mass, which is a mean age. But the "
+            "effective sample should stay the same, 2/(1 - b) - 1: with b = 0 it is one iteration, "
+            "not none.",
         ),
         Mistake(
             lambda c, decay, iterations: (decay, c * iterations),
-            "The decay of the advantages' moments is as it was. Since an iteration is c times "
+            "The decay of the advantages' moments did not change. Since an iteration is c times "
             "smaller, they would come from c times fewer steps.",
         ),
         Mistake(
             lambda c, decay, iterations: ((c - 1) / (c + 1), c * iterations),
-            "That holds from b = 0 only, where the span is 1. In general the span is 2/(1 - b) - 1 "
-            "to begin with, and c times that is wanted.",
+            "That holds only for b = 0, where the span is 1. In general the old span is 2/(1 - b) "
+            "- 1, and the new one is c times that.",
         ),
         Mistake(
             lambda c, decay, iterations: (decay ** (1 / c), c * iterations),
-            "A power of 1/c keeps how fast weights fall per example, so b = 0 stays 0. What shall "
-            "stay is the effective sample, 2/(1 - b) - 1 iterations, in steps.",
+            "A power of 1/c keeps how fast weights fall per example, so b = 0 stays 0. But the "
+            "effective sample should stay the same, 2/(1 - b) - 1 iterations, in steps.",
         ),
         Mistake(
             lambda c, decay, iterations: (c * (1 + decay) / (1 - decay), c * iterations),
-            "The first number is the new span, in iterations. Asked is the decay that goes with "
-            "it: solve span = 2/(1 - b) - 1 for b.",
+            "The first number is the new span, in iterations. Return the corresponding decay: "
+            "solve span = 2/(1 - b) - 1 for b.",
         ),
         Mistake(
             lambda c, decay, iterations: (_stretched(decay, c), iterations),
-            "N_π is as it was. It counts iterations, and an iteration is now c times smaller, so "
+            "N_π did not change. It counts iterations, and an iteration is now c times smaller, so "
             "a phase would have c times fewer steps.",
         ),
         Mistake(
             lambda c, decay, iterations: (_stretched(decay, c), iterations / c),
-            "N_π went the wrong way round: since iterations are smaller, more of them make a "
-            "phase.",
+            "N_π went the wrong way: since iterations are smaller, a phase needs more of them.",
         ),
     ),
     tolerance=1e-6,
@@ -136,21 +135,21 @@ moments = Exercise(
         Mistake(
             _mean_faded,
             "The mean is faded too. Count and squares are sums of weights, so they fall by the "
-            "decay; but a mean is a sum divided by a count, so it stays where it is.",
+            "decay; but a mean is a sum divided by a count, so it does not change.",
         ),
         Mistake(
             lambda batches, decay: (np.mean(batches[-1]), np.std(batches[-1])),
-            "Those are the moments of the last batch alone, which is what a decay of 0 gives. "
-            "The earlier ones still count, with smaller weights.",
+            "Those are only the moments of the last batch, as with a decay of 0. The earlier ones "
+            "still count, with smaller weights.",
         ),
         Mistake(
             lambda batches, decay: _weighted(batches, 1.0),
-            "Nothing fades: all batches have the same weight. Multiply count and squares of what "
-            "was seen by the decay, before each new batch is merged.",
+            "There is no fading: all batches have the same weight. Multiply the earlier count and "
+            "squares by the decay, before each new batch is merged.",
         ),
         Mistake(
             lambda batches, decay: tuple(np.power(_weighted(batches, decay), (1, 2))),
-            "The second number is the variance, M / n. Asked is the deviation, its square root.",
+            "The second number is the variance, M / n. Return the deviation, its square root.",
         ),
         Mistake(
             _unfaded,
@@ -159,18 +158,18 @@ moments = Exercise(
         ),
         Mistake(
             _running,
-            "You keep running averages of the batches' means and deviations. These leave out how "
-            "far the means lie apart and how long each batch is: keep (n, μ, M) instead.",
+            "You keep running averages of the batches' means and deviations. These ignore the "
+            "differences between the means and the sizes of the batches: keep (n, μ, M) instead.",
         ),
         Mistake(
             _within,
-            "You average the variances of the batches. How far their means lie apart belongs to "
-            "the variance as well: it is the last term of Eq. 12b.1.",
+            "You average the variances of the batches. The differences between their means belong "
+            "to the variance as well: this is the last term of Eq. 12b.1.",
         ),
         Mistake(
             _unbiased,
             "You divide the squares by one less than the count. Here the variance is M / n, "
-            "because the weights of a faded count are no numbers of examples.",
+            "because the weights of a faded count are not numbers of examples.",
         ),
     ),
 )
@@ -195,13 +194,13 @@ age = Exercise(
     mistakes=(
         Mistake(
             lambda center, steps: center,
-            "That is the age after infinitely many steps. An average that has just begun holds "
-            "nothing so old, so it is younger.",
+            "That is the age after infinitely many steps. An average that has just begun contains "
+            "no weights that old, so it is younger.",
         ),
         Mistake(
             lambda center, steps: steps / 2,
-            "In yours all parameters weigh alike. But the weight falls by the factor β with each "
-            "step of age, so the mean age is below steps / 2.",
+            "In yours all parameters have equal weights. But the weight falls by the factor β with "
+            "each step of age, so the mean age is below steps / 2.",
         ),
         Mistake(
             lambda center, steps: np.average(
@@ -216,23 +215,23 @@ age = Exercise(
         ),
         Mistake(
             lambda center, steps: steps - _age(center, steps),
-            "The ages run the wrong way round: today's parameters have age 0 and the largest "
-            "weight, 1.",
+            "The ages run the wrong way: the current parameters have age 0 and the largest weight, "
+            "1.",
         ),
         Mistake(
             lambda center, steps: (
                 np.sum(np.arange(steps + 1) * _weights(center, steps)) / (1 + center)
             ),
-            "You divide by 1/(1 - β), the sum of all weights that there will ever be. So far they "
-            "add up to less, so divide by their own sum.",
+            "You divide by 1/(1 - β), the sum of all weights in the limit. So far they add up to "
+            "less, so divide by their own sum.",
         ),
         Mistake(
             lambda center, steps: np.average(
                 np.arange(steps + 1),
                 weights=_weights(center, steps) * np.append(np.ones(steps), 1 + center),
             ),
-            "The first parameters have all the weight that is left over, as in an average that "
-            "starts with them. Here each has the weight β^age, over the sum of these.",
+            "The first parameters have all of the remaining weight, as in an average that starts "
+            "with them. Here each has the weight β^age, over the sum of these.",
         ),
     ),
 )

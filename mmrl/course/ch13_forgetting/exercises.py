@@ -45,16 +45,16 @@ left = Exercise(
         Mistake(
             lambda *case: _left(*case, worth=lambda end, later, before: later / end),
             "You divide scores, but they have no natural zero. A task that was at -0.6 before all "
-            "training gained 1.6 when it rose to 1: compare what was gained.",
+            "training gained 1.6 when it rose to 1: compare gains.",
         ),
         Mistake(
             lambda *case: 1 - _left(*case),
-            "That is the share that is forgotten. Asked is what is left, which is 1 less that.",
+            "That is the share that is forgotten. Return the share that is left, 1 minus that.",
         ),
         Mistake(
             lambda ends, begin, order: _left(ends, begin, order, after=1)[: len(order) - 2],
-            "You look one stage later. Asked is what is left after two stages of other tasks, so "
-            "the later score is that of `ends[n + 2]`.",
+            "You look one stage later. The share is after two stages of other tasks, so the later "
+            "score is in `ends[n + 2]`.",
         ),
         Mistake(
             lambda ends, begin, order: np.array(
@@ -69,8 +69,8 @@ left = Exercise(
         ),
         Mistake(
             _since_before,
-            "In the first cycle that is right. Later you take what this stage alone has gained, "
-            "but Eq. 13.5 counts from the score before all training.",
+            "In the first cycle that is right. Later you use only the gain of this stage, but Eq. "
+            "13.5 counts from the score before all training.",
         ),
     ),
 )
@@ -106,8 +106,8 @@ after_both = Exercise(
     mistakes=(
         Mistake(
             lambda *case: 0.0,
-            "That is what both at once reach, or what comes out if task 1 is learned last. Here "
-            "it comes first, so task 2 moves θ out of its valley again.",
+            "That is the result of both at once, or with task 1 learned last. Here it comes first, "
+            "so task 2 moves θ out of its valley again.",
         ),
         Mistake(
             lambda theta, u1, y1, u2, y2: _loss(_step(theta, u2, y2), u1, y1),
@@ -117,7 +117,7 @@ after_both = Exercise(
         Mistake(
             lambda theta, u1, y1, u2, y2: _overlap(u1, u2) * _loss(_step(theta, u1, y1), u2, y2),
             "Eq. 13.3 holds if |u| = 1, but these are longer or shorter. The way to the valley is "
-            "(u·θ - y) / |u|², and what it does to task 1 depends on |u| as well.",
+            "(u·θ - y) / |u|², and its effect on task 1 depends on |u| as well.",
         ),
         Mistake(
             lambda theta, u1, y1, u2, y2: _loss(
@@ -180,7 +180,7 @@ rehearsal = Exercise(
                 order, environments, guests, lambda stage: order
             ),
             "You rehearse tasks that have not been met yet. In stage n only the tasks of earlier "
-            "stages, `order[:n]`, can be known.",
+            "stages, `order[:n]`, are available.",
         ),
         Mistake(
             lambda order, environments, guests: _planned(
@@ -198,8 +198,8 @@ rehearsal = Exercise(
         ),
         Mistake(
             _wider,
-            "You add environments, so that a stage has more data than before. The guests are among "
-            "the environments that there are.",
+            "You add environments, so that a stage has more data than before. The guests must be "
+            "among the existing environments.",
         ),
     ),
 )

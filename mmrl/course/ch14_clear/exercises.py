@@ -61,19 +61,19 @@ kept = Exercise(
         ),
         Mistake(
             lambda capacity, actors, unroll, steps: _told(capacity // unroll, steps // unroll),
-            "That is one pool for all actors. We ask for the part of one actor, with the unrolls "
-            "that come to it, so divide both numbers by `actors`.",
+            "That is one pool for all actors. Give the part of one actor, with the unrolls that "
+            "come to it, so divide both numbers by `actors`.",
         ),
         Mistake(
             lambda capacity, actors, unroll, steps: _told(capacity, steps),
-            "You count steps, and those of all actors. But each actor has a part of its own, which "
-            "holds whole unrolls, so divide both numbers by `actors * unroll`.",
+            "You count the steps of all actors. But each actor has a separate part, which holds "
+            "whole unrolls, so divide both numbers by `actors * unroll`.",
         ),
         Mistake(
             lambda *case: _told(*_rounded(lambda x: x, lambda x: x, *case)),
             "Your places and unrolls are not whole. Room that is too small for one more unroll "
-            "stays unused, and an unroll that is not complete has not come yet, so round both "
-            "down: `//` does.",
+            "stays unused, and an incomplete unroll has not arrived yet, so round both down: `//` "
+            "does.",
         ),
         Mistake(
             lambda *case: _told(*_rounded(lambda x: x, np.floor, *case)),
@@ -82,18 +82,18 @@ kept = Exercise(
         ),
         Mistake(
             lambda *case: _told(*_rounded(np.floor, lambda x: x, *case)),
-            "The places are right. But an unroll that is not complete has not come yet, so round "
-            "the unrolls that came down, too: `//` does.",
+            "The places are right. But an incomplete unroll has not arrived yet, so round the "
+            "number of unrolls down, too: `//` does.",
         ),
         Mistake(
             lambda *case: _told(*_rounded(round, round, *case)),
-            "You round to the nearest whole number, so that sometimes there is a place or an "
-            "unroll too many. Round down: `//` does.",
+            "You round to the nearest whole number, so there is sometimes a place or an unroll too "
+            "many. Round down: `//` does.",
         ),
         Mistake(
             lambda *case: _told(*_rounded(np.ceil, np.ceil, *case)),
-            "You round up, but there is no room for a part of an unroll, and a part of one has not "
-            "come. Round down: `//` does.",
+            "You round up, but a part cannot store a fraction of an unroll, and an incomplete "
+            "unroll has not arrived. Round down: `//` does.",
         ),
         Mistake(
             _changed(1, lambda places, came: places / came),
@@ -123,7 +123,7 @@ kept = Exercise(
         ),
         Mistake(
             _changed(2, lambda places, came: 0.0 if came <= places else 1 - places / (came + 1)),
-            "Just when all places are taken, there is no more room: the next unroll must beat the "
+            "Just when all places are taken, the part is full: the next unroll must beat the "
             "smallest lot, which is 1/(n + 1) on average.",
         ),
         Mistake(
@@ -133,8 +133,8 @@ kept = Exercise(
         ),
         Mistake(
             _changed(2, lambda places, came: 1 / (came + 1)),
-            "That is the smallest of all lots. The lot to beat is the smallest of those that are "
-            "kept, the k-th from above.",
+            "That is the smallest of all lots. The lot to beat is the smallest of the lots that "
+            "are kept, the k-th from above.",
         ),
         Mistake(
             _changed(1, lambda places, came: max(0.0, 1 - places / came)),
@@ -188,13 +188,12 @@ keep = Exercise(
     mistakes=(
         Mistake(
             lambda lots, weights, k: _largest(lots, k),
-            "In yours the weights do nothing, because these are the largest lots as they were "
-            "drawn.",
+            "Your weights have no effect, because these are the largest lots as they were drawn.",
         ),
         Mistake(
             lambda lots, weights, k: _largest(lots * weights, k),
-            "A lot times its weight is no fair lottery. For example, of two unrolls with weights 1 "
-            "and 2 the second wins 3 times in 4, and it should win 2 times in 3. Take "
+            "A lot times its weight is not a fair lottery. For example, of two unrolls with "
+            "weights 1 and 2 the second wins 3 times in 4, and it should win 2 times in 3. Take "
             "`lots ** (1 / weights)`, the largest of `weight` draws.",
         ),
         Mistake(
@@ -253,13 +252,13 @@ uses = Exercise(
         ),
         Mistake(
             lambda unrolls, fraction: fraction * _occasions(unrolls),
-            "You count replay alone. But with chance 1 - `fraction` an unroll is also learned from "
+            "You count only replay. But with chance 1 - `fraction` an unroll is also learned from "
             "as the new one, once, when it comes.",
         ),
         Mistake(
             lambda unrolls, fraction: fraction + (1 - fraction) * _occasions(unrolls),
-            "The two chances are swapped: `fraction` is that of an old unroll, and 1 - `fraction` "
-            "that of the new one.",
+            "The two chances are swapped: `fraction` is the chance of an old unroll, and 1 - "
+            "`fraction` the chance of the new one.",
         ),
         Mistake(
             lambda unrolls, fraction: np.ones(unrolls),
@@ -268,7 +267,7 @@ uses = Exercise(
         ),
         Mistake(
             lambda unrolls, fraction: _uses(unrolls, fraction)[::-1],
-            "You give the newest first, but the first entry should be that of the unroll that came "
+            "You give the newest first, but the first entry should belong to the unroll that came "
             "first.",
         ),
         Mistake(

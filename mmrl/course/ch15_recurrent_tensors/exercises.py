@@ -54,8 +54,8 @@ where = Exercise(
     mistakes=(
         Mistake(
             lambda read: (_own(read, lambda counters, is_slice: not is_slice), _where(read)[1]),
-            "You let every slice take its dimension away. But x[t:T] is another slice at every t, "
-            "so it still has a value for each t.",
+            "You let every slice remove its dimension. But x[t:T] is another slice at every t, so "
+            "it still has a value for each t.",
         ),
         Mistake(
             lambda read: (_own(read, lambda counters, is_slice: bool(counters)), _where(read)[1]),
@@ -64,21 +64,21 @@ where = Exercise(
         ),
         Mistake(
             lambda read: (_own(read, lambda counters, is_slice: True), _where(read)[1]),
-            "In yours every dimension stays. But x[i, T - 1] has one value for each i, because "
-            "nothing in its index changes with t.",
+            "In yours every dimension stays. But x[i, T - 1] has one value for each i, because its "
+            "index does not change with t.",
         ),
         Mistake(
             lambda read: (
                 _where({n: index for n, index in read.items() if not index[1]})[0],
                 _where(read)[1],
             ),
-            "You leave out the counters in slices. But x[t:T] changes with t as much as x[t] "
-            "does, so they count, too.",
+            "You leave out the counters in slices. But x[t:T] changes with t just like x[t], so "
+            "they count, too.",
         ),
         Mistake(
             lambda read: (" ".join(sorted(_mentions(read))), _where(read)[1]),
-            "You name a counter as often as it is mentioned. But a domain has each counter once: "
-            "x[i, i] lives on i alone.",
+            "You list a counter once per mention. But a domain has each counter once: x[i, i] "
+            "lives only on i.",
         ),
         Mistake(
             lambda read: (" ".join(_mentions(read)), _where(read)[1]),
@@ -95,8 +95,7 @@ where = Exercise(
         ),
         Mistake(
             lambda read: (_where(read)[0], int(any(is_slice for _, is_slice in read.values()))),
-            "The domain is right. But each slice adds an axis of its own, so two slices add two: "
-            "count them.",
+            "The domain is right. But each slice adds an axis, so two slices add two: count them.",
         ),
     ),
 )
@@ -132,7 +131,7 @@ through_time = Exercise(
         Mistake(
             _adjoint,
             "That is the gradient of h[t]. But x[t] is read by h[t + 1], one step later, so the "
-            "last input, x[T - 1], is read by nobody and has the gradient 0.",
+            "last input, x[T - 1], has no reader, and its gradient is 0.",
         ),
         Mistake(
             lambda d, c: d * _through_time(d, c),
@@ -146,13 +145,13 @@ through_time = Exercise(
         ),
         Mistake(
             lambda d, c: np.append(_forward(d, c)[1:], d * _forward(d, c)[-1] + c[-1]),
-            "You sum the past, as h does. But x[t] can only change what comes after it, so its "
-            "gradient adds up the c that are still to come: run backward.",
+            "You sum the past, as h does. But x[t] can only change later states, so its gradient "
+            "adds up the later c: run backward.",
         ),
         Mistake(
             lambda d, c: np.append(c[1:], 0.0),
-            "That is the loss at t + 1 alone. But x[t] also reaches h[t + 2] through h[t + 1], "
-            "and so on, so later losses count as well.",
+            "That is only the loss at t + 1. But x[t] also reaches h[t + 2] through h[t + 1], and "
+            "so on, so later losses count as well.",
         ),
         Mistake(
             lambda d, c: np.append(np.cumsum(c[:0:-1])[::-1], 0.0),
@@ -219,19 +218,19 @@ advantages = Exercise(
     mistakes=(
         Mistake(
             lambda reward, value, gamma, lam: _deltas(reward, value, gamma),
-            "That is δ[t] alone, as if λ were 0. But what follows counts, too, with a factor γλ "
-            "for each step.",
+            "That is only δ[t], as if λ were 0. But later errors count, too, with a factor γλ for "
+            "each step.",
         ),
         Mistake(
             lambda reward, value, gamma, lam: _gae(
                 _deltas(reward, value, gamma), 0 * value, lam, 1.0
             ),
-            "You discount by λ alone. But δ[t + 1] is a step later, so it is discounted by γ as "
+            "You discount only by λ. But δ[t + 1] is a step later, so it is discounted by γ as "
             "well: the factor is γλ.",
         ),
         Mistake(
             lambda reward, value, gamma, lam: _gae(reward, value, gamma, 1.0),
-            "You discount by γ alone, as if λ were 1. The factor of each step is γλ.",
+            "You discount only by γ, as if λ were 1. The factor of each step is γλ.",
         ),
         Mistake(
             lambda reward, value, gamma, lam: _gae(reward, 0 * value, gamma, lam),
@@ -240,8 +239,8 @@ advantages = Exercise(
         ),
         Mistake(
             lambda reward, value, gamma, lam: _past(_deltas(reward, value, gamma), gamma * lam),
-            "You sum what came before t. But an action can only change what comes after it, so "
-            "A[t] reads A[t + 1].",
+            "You sum the errors before t. But an action can only change later steps, so A[t] reads "
+            "A[t + 1].",
         ),
         Mistake(
             lambda reward, value, gamma, lam: np.append(_gae(reward, value, gamma, lam)[:-1], 0.0),

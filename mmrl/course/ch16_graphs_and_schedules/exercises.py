@@ -44,7 +44,7 @@ behind = Exercise(
         Mistake(
             lambda n, T: (_longest(n, T), _longest(n, T)),
             "Learning can run one round earlier than that, because the window of t begins with the "
-            "reward of t itself: its last step is t + n - 1, which this round has just made.",
+            "reward of t itself: its last step is t + n - 1, which this round has just computed.",
         ),
         Mistake(
             lambda n, T: (_longest(n, T), _longest(n, T) + 1),
@@ -53,17 +53,17 @@ behind = Exercise(
         ),
         Mistake(
             lambda n, T: (_longest(n, T) - 1, _longest(n, T) - 1),
-            "The shift is right, but one observation is missing. It is made in round t and last "
-            "used in round t + n - 1: count both of these rounds.",
+            "The shift is right, but one observation is missing. It is computed in round t and "
+            "last used in round t + n - 1: count both of these rounds.",
         ),
         Mistake(
             lambda n, T: (_longest(n, T) - 1, _longest(n, T) + 1),
-            "The shift is right, but you count one observation too many. It is freed in round "
-            "t + n - 1, right after its gradient, before round t + n makes another one.",
+            "The shift is right, but you count one observation too many. It is freed in round t + "
+            "n - 1, right after its gradient, before round t + n computes another one.",
         ),
         Mistake(
             lambda n, T: ((T if n is None else n) - 1, T if n is None else n),
-            "Look at n = 20 with T = 16: the window ends with the episode, so nobody waits for "
+            "Look at n = 20 with T = 16: the window ends with the episode, so no point waits for "
             "more than T steps, and there are no more than T observations.",
         ),
         Mistake(
@@ -74,7 +74,7 @@ behind = Exercise(
         Mistake(
             lambda n, T: (0 if n is None else _longest(n, T) - 1, _longest(n, T)),
             "The windows are right. With Monte-Carlo returns even the gradient of step 0 reads the "
-            "last reward, that of step T - 1, so in one loop it runs that many rounds behind.",
+            "last reward, from step T - 1, so in one loop it runs that many rounds behind.",
         ),
     ),
 )
@@ -164,23 +164,23 @@ backward = Counted(
         ),
         Mistake(
             judged(lambda name, t, T: (0, T - 1 - t, PLACE[name])),
-            "Now acting runs backward, too, although step[t] reads step[t - 1]. It needs a loop of "
-            "its own, before the other.",
+            "Now acting runs backward, too, although step[t] reads step[t - 1]. It needs a "
+            "separate loop, before the other.",
         ),
         Mistake(
             judged(_early_deltas),
-            "Legal, but every delta is made while acting, and then it waits for the way back. Make "
-            "it right before its advantage needs it.",
+            "Legal, but every delta is computed while acting, and then it waits for the backward "
+            "loop. Compute it right before its advantage.",
         ),
         Mistake(
             judged(_late_gradients),
-            "Legal, but the gradients have a loop of their own, so all advantages wait for it. "
-            "Each gradient can run right after its advantage.",
+            "Legal, but the gradients have a separate loop, so all advantages wait for it. Each "
+            "gradient can run right after its advantage.",
         ),
         Mistake(
             judged(_all_apart),
-            "Legal, but every operation has a loop of its own, so that all that one loop makes "
-            "waits for the next. Only acting must be apart.",
+            "Legal, but every operation has a separate loop, so that all values of one loop wait "
+            "for the next. Only acting must be separate.",
         ),
     ),
 )  # fmt: skip
@@ -271,12 +271,12 @@ orders = Counted(
         Mistake(
             followed(list),
             "You return the points in the order in which they came, which is by name. Run a point "
-            "only when all that it reads has run.",
+            "only when all its reads have run.",
         ),
         Mistake(
             followed(lambda reads: sorted(reads, key=lambda p: (p[1], *p))),
-            "To sort by step is not legal, because a window reads rewards of later steps, and "
-            "within a step the names do not say who reads whom.",
+            "Sorting by step is not legal, because a window reads rewards of later steps, and "
+            "within a step the names do not determine the order of reads.",
         ),
         Mistake(
             followed(lambda reads: _first(reads, lambda p: (p[0] not in ACTING, p[1]))),
@@ -285,12 +285,12 @@ orders = Counted(
         ),
         Mistake(
             followed(lambda reads: _first(reads, lambda p: 0)),
-            "Legal, but it takes the first ready point that comes. Look at what each would free, "
-            "which are the values that nobody else has still to read.",
+            "Legal, but it takes the first ready point. Look at the values that each would free, "
+            "which have no other reader left.",
         ),
         Mistake(
             followed(lambda reads: greedy(reads)[:-1]),
-            "The last point is missing: go on until all have run.",
+            "The last point is missing: continue until all have run.",
         ),
     ),
 )  # fmt: skip

@@ -27,8 +27,7 @@ cost = Exercise(
     mistakes=(
         Mistake(
             lambda T, n, m: (T // m, _cost(T, n, m)[1]),
-            "Where m does not divide T, the last tile is shorter, but it is still a launch: round "
-            "up.",
+            "If m does not divide T, the last tile is shorter, but it is still a launch: round up.",
         ),
         Mistake(
             lambda T, n, m: (T // m + 1, _cost(T, n, m)[1]),
@@ -41,12 +40,12 @@ cost = Exercise(
         ),
         Mistake(
             lambda T, n, m: (_cost(T, n, m)[0], T if n is None else m + n - 1),
-            "An episode has no more than T observations, however long the window is.",
+            "An episode has no more than T observations, for any length of the window.",
         ),
         Mistake(
             lambda T, n, m: (_cost(T, n, m)[0], min(T, m)),
-            "That is one tile. But its last step waits for n - 1 more rewards, and while it waits "
-            "acting goes on and makes observations.",
+            "That is one tile. But its last step waits for n - 1 more rewards, and in the meantime "
+            "acting continues and makes observations.",
         ),
         Mistake(
             lambda T, n, m: (_cost(T, n, m)[0], min(T, m if n is None else m + n - 1)),
@@ -94,13 +93,13 @@ window = Exercise(
         ),
         Mistake(
             lambda g, gamma, n: g - gamma**n * np.concatenate([g, np.full(n, g[-1])])[n:],
-            "Behind the end there are no rewards, so the return there is 0: pad with zeros, not "
-            "with the last return.",
+            "After the end the rewards are 0, so the return there is 0: pad with zeros, not with "
+            "the last return.",
         ),
         Mistake(
             lambda g, gamma, n: g - gamma**n * np.roll(g, -n),
-            "Near the end your window takes away returns from the beginning of the episode, "
-            "because `roll` goes round. Behind the end there is nothing: use zeros.",
+            "Near the end your window subtracts returns from the beginning of the episode, because "
+            "`roll` wraps around. After the end, use zeros.",
         ),
     ),
 )
@@ -170,12 +169,12 @@ average = Exercise(
         Mistake(
             _shifted,
             "You shift by the largest score of all. Where the scores so far are much smaller, "
-            "every weight is 0 in 32 bits, and 0/0 is NaN: shift step t by L[t], which knows only "
-            "those.",
+            "every weight is 0 in 32 bits, and 0/0 is NaN: shift step t by L[t], which depends "
+            "only on those.",
         ),
         Mistake(
             _whole,
-            "Entry t must weigh only what was seen so far: its softmax runs over scores[0:t + 1], "
+            "Entry t must weigh only the values up to t: its softmax runs over scores[0:t + 1], "
             "but yours runs over all of them.",
         ),
         Mistake(
@@ -191,7 +190,7 @@ average = Exercise(
         Mistake(
             _begun,
             "Your logarithm begins with 0, so the sum of weights begins with e⁰ = 1, as if there "
-            "had been a value 0 of score 0. No weights add up to 0, of which the logarithm is −∞.",
+            "had been a value 0 of score 0. An empty sum of weights is 0, whose logarithm is −∞.",
         ),
         Mistake(
             _counted,

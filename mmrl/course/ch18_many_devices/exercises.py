@@ -57,8 +57,8 @@ before = Exercise(
     mistakes=(
         Mistake(
             _inclusive,
-            "Each device's own total is in it, so its stretch would be counted twice. The prefix "
-            "must be exclusive: what a device gets ends just before its stretch begins.",
+            "Each device's own total is included, so its part would be counted twice. The prefix "
+            "must be exclusive: it ends just before the device's part begins.",
         ),
         Mistake(
             lambda gains, sums, start, reverse: _before(gains, sums, (1.0, 0.0), reverse),
@@ -70,27 +70,27 @@ before = Exercise(
                 np.where(np.arange(len(gains)) == (len(gains) - 1 if reverse else 0), first, x)
                 for first, x in zip(start, _before(gains, sums, (1.0, 0.0), reverse), strict=True)
             ),
-            "The first device has `start`, but those after it have not: everything that was "
-            "before the first stretch was before theirs, too.",
+            "The first device has `start`, but later ones do not: everything before the first part "
+            "was before theirs, too.",
         ),
         Mistake(
             lambda gains, sums, start, reverse: _before(gains, sums, start, False),
-            "Right where the tape is read forward. With `reverse` it is read from its end, so "
-            "what came before device d are the devices after it, and the last one has `start`.",
+            "Right where the tape is read forward. With `reverse` it is read from its end, so the "
+            "devices after d come before it, and the last one has `start`.",
         ),
         Mistake(
             lambda gains, sums, start, reverse: _before(
                 gains, sums, start, reverse, lambda a, b: _then(b, a)
             ),
-            "The arguments of the combine are swapped. What was read earlier is its first one, and "
-            "the map of the later stretch is applied to its result.",
+            "The arguments of the combine are swapped. The earlier map is its first one, and the "
+            "map of the later part is applied to its result.",
         ),
         Mistake(
             lambda gains, sums, start, reverse: _before(
                 gains, sums, start, reverse, lambda a, b: (a[0] * b[0], a[1] + b[1])
             ),
-            "The sums are only added up. An earlier sum fades while the later stretch is read: "
-            "multiply it by that stretch's gain, as Eq. 2.4 does.",
+            "The sums are only added up. An earlier sum fades while the later part is read: "
+            "multiply it by that part's gain, as Eq. 2.4 does.",
         ),
     ),
 )
@@ -125,7 +125,7 @@ applied = Exercise(
     mistakes=(
         Mistake(
             lambda sums, counts, longest: _clip(_means(sums, counts).mean(axis=0), longest),
-            "That is a mean of means, in which a device with one step counts as much as one with "
+            "That is a mean of means, where a device with one step has the same weight as one with "
             "thirty. Add up all sums, add up all counts, and divide once.",
         ),
         Mistake(
@@ -153,12 +153,12 @@ applied = Exercise(
         Mistake(
             lambda sums, counts, longest: _clip(sums.sum(axis=0), longest),
             "You clip the sum of all gradients, which grows with the number of steps. Divide it by "
-            "how many steps there are first.",
+            "the number of steps first.",
         ),
         Mistake(
             lambda sums, counts, longest: _clip(sums.sum(axis=0) / len(counts), longest),
-            "You divide by the number of devices, but these are sums over steps: divide by how "
-            "many steps there are on all devices together.",
+            "You divide by the number of devices, but these are sums over steps: divide by the "
+            "number of steps on all devices together.",
         ),
         Mistake(
             lambda sums, counts, longest: np.clip(
@@ -210,13 +210,13 @@ put_in = Exercise(
     mistakes=(
         Mistake(
             lambda stored, rows: stored[:, rows % stored.shape[1]],
-            "Every device puts in a row for each draw, also for rows that it does not store, and "
-            "the sum has all of these. Put in zeros for a row of another device.",
+            "Every device contributes a row for each draw, also for rows that it does not store, "
+            "and the sum contains all of these. Contribute zeros for a row of another device.",
         ),
         Mistake(
             _not_shifted,
-            "The right devices put something in, but `rows` are counted over all devices. Among "
-            "its own rows, device i finds row r at r - i D.",
+            "The right devices contribute, but `rows` are counted over all devices. Among its own "
+            "rows, device i finds row r at r - i D.",
         ),
         Mistake(
             _dealt,
@@ -225,18 +225,18 @@ put_in = Exercise(
         ),
         Mistake(
             _once,
-            "A row that is drawn twice is in the minibatch twice, so its device must put it in at "
-            "both places.",
+            "A row that is drawn twice is in the minibatch twice, so its device must contribute it "
+            "at both places.",
         ),
         Mistake(
             lambda stored, rows: _put_in(stored, rows) / len(stored),
             "That is right for a mean over devices. An all-reduce adds, and only one of the terms "
-            "is not zero: put in the row as it is.",
+            "is not zero: contribute the row unchanged.",
         ),
         Mistake(
             lambda stored, rows: _put_in(stored, rows).sum(axis=0),
-            "That is the minibatch, which all devices have after the all-reduce. Give what each "
-            "of them puts in, with an axis for the device in front.",
+            "That is the minibatch, which all devices have after the all-reduce. Return the "
+            "contribution of each of them, with an axis for the device in front.",
         ),
     ),
 )

@@ -33,27 +33,27 @@ combine = Exercise(
     mistakes=(
         Mistake(
             lambda a, b: (max(a[0], b[0]), b[1] if b[0] >= a[0] else a[1], a[2] + b[2]),
-            "If the largest is in the earlier stretch, it gets older while the later stretch "
-            "passes: add the steps of b to its age.",
+            "If the largest is in the earlier part, it gets older while the later part passes: add "
+            "the steps of b to its age.",
         ),
         Mistake(
             lambda a, b: _later(a, b) if b[0] > a[0] else _later(a, (-np.inf, 0.0, b[2])),
-            "Of two equal ones the later one counts, so that ages are as small as they can be: "
+            "If two are equal, the later one counts, so that ages are as small as possible: "
             "compare with ≥.",
         ),
         Mistake(
             lambda a, b: _later(a, b) if b[0] >= a[0] else (a[0], a[1] + 1, a[2] + b[2]),
-            "The age grows by 1, as if the later stretch were a single step. It may have many: add "
+            "The age grows by 1, as if the later part were a single step. It may have many: add "
             "the steps of b.",
         ),
         Mistake(
             lambda a, b: (*_later(a, b)[:2], b[2]),
-            "The result stands for both stretches: its steps are those of a and of b.",
+            "The result stands for both parts: its steps are the steps of a plus the steps of b.",
         ),
         Mistake(
             lambda a, b: (*_later(a, b)[:2], a[2] + 1),
             "The later element may stand for many steps, and not only for one. A scan combines "
-            "stretches.",
+            "longer parts.",
         ),
     ),
 )
@@ -90,18 +90,18 @@ leaks = Exercise(
     mistakes=(
         Mistake(
             lambda clean, spoiled, start: bool(np.abs(clean - spoiled)[start:].max() > 0),
-            "A NaN is neither larger than 0 nor smaller, so it goes through. Ask whether all are "
-            "equal, and turn the answer around.",
+            "A NaN is neither larger than 0 nor smaller, so it is not detected. Test whether all "
+            "are equal, and negate the result.",
         ),
         Mistake(
             lambda clean, spoiled, start: not np.allclose(clean[start:], spoiled[start:]),
-            "A tolerance lets a small leak through. What is forgotten changes no bit, so ask for "
-            "equality.",
+            "A tolerance lets a small leak through. Forgotten inputs do not change a bit, so test "
+            "for equality.",
         ),
         Mistake(
             lambda clean, spoiled, start: not np.array_equal(clean, spoiled),
-            "Before `start` the outputs may differ, because there the observations differ. Look at "
-            "what comes from `start` on.",
+            "Before `start` the outputs may differ, because there the observations differ. Look "
+            "only at outputs from `start` on.",
         ),
         Mistake(
             lambda clean, spoiled, start: (
@@ -135,8 +135,8 @@ score = Exercise(
         ),
         Mistake(
             lambda returns: np.mean([_middle(task) for task in returns]),
-            "You cut seeds within each task, and then average. Seeds are what is drawn, so give "
-            "each seed one number, its mean over tasks, and cut those.",
+            "You cut seeds within each task, and then average. The random draws are over seeds, so "
+            "give each seed one number, its mean over tasks, and cut those.",
         ),
         Mistake(
             lambda returns: _middle(returns.mean(axis=1)),

@@ -74,7 +74,7 @@ class Exercise:
         return [()] if self.cases is None else self.cases(np.random.default_rng(0))
 
     def _extent(self, cases: int) -> str:
-        return "the value asked for" if self.cases is None else f"all {cases} cases"
+        return "the requested value" if self.cases is None else f"all {cases} cases"
 
     def _hint(self, answer: Any, cases: list[Arguments]) -> str | None:
         """Return the hint of a mistake that gives the same results as the answer on every case."""
@@ -173,10 +173,11 @@ def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
     try:
         result, wanted = _array(result), np.asarray(wanted)
     except Exception:  # for example rows of unequal length, a tracer or a key
-        return f"it gives {type(result).__name__}, which is no number or array"
+        return f"it gives {type(result).__name__}, which is not a number or an array"
     exact, numeric = wanted.dtype.kind in "biuU", result.dtype.kind in "biufc"
     if not numeric and wanted.dtype.kind != result.dtype.kind:
-        return f"it gives {type(result.item() if result.ndim == 0 else result).__name__}, no number"
+        kind = type(result.item() if result.ndim == 0 else result).__name__
+        return f"it gives {kind}, not a number"
     if result.shape != wanted.shape:
         return f"its shape is {list(result.shape)}; wanted is {list(wanted.shape)}"
     if wanted.dtype.kind == "U":
@@ -188,7 +189,7 @@ def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
     if wanted.dtype.kind != "c" and result.dtype.kind == "c":
         return "it gives complex numbers; wanted are real ones"
     if np.isnan(result).any() and not np.isnan(wanted).any():
-        return "it gives NaN, which is no number: look for 0/0, ∞ - ∞, or a root of a negative"
+        return "it gives NaN, not a number: look for 0/0, ∞ - ∞, or a root of a negative"
     slack = 0 if exact else tolerance * (1 + np.abs(np.where(np.isfinite(wanted), wanted, 0)))
     with np.errstate(invalid="ignore"):
         wrong = ~((result == wanted) | (np.abs(result - np.asarray(wanted, complex)) <= slack))

@@ -100,12 +100,12 @@ CASES = {
     "gru": Case(
         "gates of u and x",
         _gru,
-        why="The gate looks at x, so what should be a number a is itself a curve in x.",
+        why="The gate reads x, so the factor a is not a number but a function of x.",
     ),
     "tanh": Case(
         "tanh RNN",
         _tanh,
-        why="A tanh of a tanh is no single tanh: the formula of many steps grows with each.",
+        why="A tanh of a tanh is not a single tanh: the formula grows with every step.",
     ),
     "relu": Case(
         "relu RNN",
@@ -123,7 +123,7 @@ CASES = {
         "fraction",
         _fraction,
         why="Two fractions (a·x + b) / (c·x + d) in a row are one again, so this could be a scan; "
-        "but the table has no such row.",
+        "but the table has no row for it.",
     ),
 }
 

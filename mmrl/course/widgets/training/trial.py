@@ -96,7 +96,7 @@ class Trial:
             known = isinstance(self.error, ValueError | RunError)
             return f"{'' if known else f'{type(self.error).__name__}: '}{self.error}"
         if self.status == "stopped":
-            rest = "" if self.over else ". XLA ends its work in the background; go on"
+            rest = "" if self.over else ". XLA finishes in the background; you can continue"
             return f"stopped after block {done} of {blocks}{rest}"
         if self.status == "pausing":
             return "pauses at the end of this block"
