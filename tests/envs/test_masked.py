@@ -194,6 +194,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.full_except(*[f"dqn-{name}" for name in REFUSED])
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("agent", AGENTS)
 def test_agents_refuse_a_mask_that_they_would_not_find(agent: str, name: str):
