@@ -167,7 +167,7 @@ def check(
     refused += checks.gated(entry["name"], judged)
     for size in ("state", "parameters", "remembers"):
         if not refused and entry[size] != getattr(judged, size):
-            refused.append(f"Its {size} must be {getattr(judged, size)}, got {entry[size]}.")
+            refused.append(f"Its `{size}` must be {getattr(judged, size)}, got {entry[size]}.")
     if again and not refused:
         evaluate = evaluate or evaluation.evaluate
         refused = checks.measured(entry, factory, fresh, protocol, evaluate, say)

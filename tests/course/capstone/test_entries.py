@@ -202,9 +202,9 @@ def test_a_memory_that_a_gate_refuses_gets_no_entry(
 def test_another_source_budget_or_set_of_seeds_is_refused(path: Path):
     entry = json.loads(path.read_text())
     edit(path, parameters=31)
-    assert "Its parameters must be 32, got 31." in refused(path)
+    assert "Its `parameters` must be 32, got 31." in refused(path)
     edit(path, **entry | {"remembers": 10_000})
-    assert "It says remembers 10000; its memory has 32." in refused(path)
+    assert "Its `remembers` must be 32, got 10000." in refused(path)
     edit(path, **entry | {"seeds": [0, 1, 2]})
     assert "It must report the seeds (0, 1, 2, 3, 4)" in refused(path)
     tasks = {k: v | {"env_steps": 10 * v["env_steps"]} for k, v in entry["tasks"].items()}
