@@ -24,6 +24,7 @@ from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.clean.validate import fitting
 from mmrl.pdg.passes import fuse, lift_loops, recompute, tile, vectorize
 from mmrl.pdg.passes.choose import Choice
+from mmrl.pdg.passes.folds import folds
 from mmrl.pdg.plan.alive import peak
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.naive import execute
@@ -151,6 +152,13 @@ def program(drawn: Drawn, slopes: bool) -> tuple[Graph, list[int]]:
         return graph, []
 
 
+def moving_folds(graph: Graph) -> dict[str, str]:
+    """The folds of slices that move along a dimension, and the dimension of each."""
+    dims = {dim.name for op in graph.ops.values() for dim in op.domain}
+    found = (fold for d in dims for fold in folds(graph, d))
+    return {fold.op.name: fold.name for fold in found if fold.name in fold.part.symbols()}
+
+
 def chosen(graph: Graph, bounds: Any, limited: bool) -> Any:
     """The program after passes that are chosen, within 60 % of the bytes of the best if it fits."""
     free = compile(graph)
@@ -215,6 +223,12 @@ def one(drawn: Drawn, order: int, passes: dict[str, Pass]) -> None:
             close(got, want, f"{executor} after {list(steps)}")
     COUNTS[f"{' and '.join(executors)}, {'as it is' if way == 'none' else 'after passes'}"] += 1
     COUNTS["agreed, after passes that were chosen"] += way == "chosen"
+    last, moving = compiled.stages[-1].graph, moving_folds(graph)
+    COUNTS["agreed, with folds of moving slices"] += bool(moving)
+    COUNTS["agreed, with such folds changed"] += any(
+        name not in last.ops or last.ops[name].kind == "view" or "over" in last.ops[name].params
+        for name in moving
+    )
     COUNTS["agreed in all executors, with gradients"] += executors == BOTH and bool(leaves)
     COUNTS["agreed"] += 1
     COUNTS["agreed, with gradients"] += bool(leaves)

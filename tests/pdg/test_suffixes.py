@@ -85,4 +85,4 @@ def test_no_array_of_all_windows_is_left():
 
     lifted = {"lift": lambda g: lift_loops(g, "t")}
     windows = 64 * 64 * 3 * 4
-    assert sizes(lifted) < windows <= sizes({"vectorize": lambda g: vectorize(g, "t")})
+    assert max(sizes(lifted), sizes({"vectorize": lambda g: vectorize(g, "t")})) < windows

@@ -28,20 +28,23 @@ import jax.numpy as jnp
 from mmrl.pdg.build.derivative import Derivative, Forward, PullBack, Residual, filled, inexact
 from mmrl.pdg.build.expr import TRUE, Expr, Slice
 from mmrl.pdg.build.graph import ArrayType, Dim, Domain, Edge, Op, Output, components, ragged, reach
-from mmrl.pdg.build.indexing import composes
+from mmrl.pdg.build.indexing import composes, width
 from mmrl.pdg.build.ops import infer, plus
 from mmrl.pdg.build.program import Program
 from mmrl.pdg.build.sets import invert, simplify
 from mmrl.pdg.build.tensor import Tensor
 
 
-def transport(cotangent: Tensor, edge: Edge, kind: Any, *, backwards: bool) -> Tensor:
+def transport(
+    cotangent: Tensor, edge: Edge, kind: Any, *, backwards: bool, even: bool = False
+) -> Tensor:
     """∇source over the source's domain, from the cotangent of what `edge` read.
 
     `kind` is the type of the gradient. Free dimensions are summed from their end if `backwards`:
-    where the cotangents themselves are found in that order.
+    where the cotangents themselves are found in that order. If `even`, the cotangent is that of
+    each point that a slice reads, so that φ⁻¹ of a window is a window of cotangents to be summed.
     """
-    ops = cotangent.program.ops
+    program, ops = cotangent.program, cotangent.program.ops
     sink, source = ops[edge.sink].domain, ops[edge.source].domain
     used = frozenset().union(*(part.symbols() for part in (*edge.index, edge.when, sink.when)))
     for dim in reversed(sink.dims):
@@ -58,8 +61,12 @@ def transport(cotangent: Tensor, edge: Edge, kind: Any, *, backwards: bool) -> T
     view = cotangent if composes(cotangent.index, box) else cotangent.read()
     index = tuple(part.substitute(at) for part in view.index)
     found = view.replace(index=index, domain=source.restrict(inverse.when))
-    if gathers:
-        found = _gather(found, edge, rest, at, kind)
+    if even and len(box) == 1 and inverse.exact:
+        (part,) = (part for part in at.values() if isinstance(part, Slice))
+        many = ArrayType((width(part, found.domain), *kind.shape), kind.dtype)
+        found = program.apply("sum", found.replace(kind=many), axis=0)
+    elif gathers:
+        found = _gather(found, edge, rest, at, kind, even)
     return found if TRUE.same(inverse.when) else total(found, source, inverse.when)
 
 
@@ -99,7 +106,7 @@ def total(tensor: Tensor, domain: Domain, when: Expr) -> Tensor:
 
 
 def _gather(
-    cotangent: Tensor, edge: Edge, sink: Domain, at: Mapping[str, Expr], kind: Any
+    cotangent: Tensor, edge: Edge, sink: Domain, at: Mapping[str, Expr], kind: Any, even: bool
 ) -> Tensor:
     """The sum over the box of φ⁻¹, `at`, one slot of each cotangent, masked to what did read."""
     program, source = cotangent.program, cotangent.program.ops[edge.source].domain
@@ -124,7 +131,8 @@ def _gather(
                 if isinstance(part, Slice):
                     low = part.lo.evaluate(point)
                     inside += [low <= here, here < part.hi.evaluate(point)]
-                    slots.append(here - low)
+                    if not even:
+                        slots.append(here - low)
                 else:
                     inside.append(part.evaluate(point) == here)
             mask = functools.reduce(operator.and_, inside)
@@ -144,6 +152,12 @@ def _gather(
     view = cotangent.replace(kind=jax.tree.map(stacked, cotangent.type))
     more: Any = {"domain": cotangent.domain, "params": {"of": str(edge)}}
     return program.build("gather", run, [view], (kind,), **more)[0]
+
+
+def _even(op: Op, edge: Edge) -> bool:
+    """Does the operation sum the points of a slice that moves with it?"""
+    sums = op.kind in ("sum", "mean") and op.params.get("axis") == 0 and len(edge.slices) == 1
+    return sums and bool(edge.slices[0].symbols() & set(op.domain.names))
 
 
 def gradient(loss: Tensor, *wrt: Tensor, recompute: bool | None = None) -> Any:
@@ -246,8 +260,18 @@ class _Reverse:
         for edge in self.edges:
             if edge.tensor == node:
                 backwards = edge.sink in self.cyclic
-                terms.append(transport(self._cotangent(edge), edge, kind, backwards=backwards))
+                even = _even(self.ops[edge.sink], edge)
+                cotangent = self._mean(edge) if even else self._cotangent(edge)
+                terms.append(transport(cotangent, edge, kind, backwards=backwards, even=even))
         return terms
+
+    def _mean(self, edge: Edge) -> Tensor:
+        """The cotangent of each point of a slice that is summed, or whose mean is taken."""
+        found = self.gradient((edge.sink, 0))
+        if self.ops[edge.sink].kind == "sum":
+            return found
+        count = self.program.value(width(edge.slices[0], self.ops[edge.sink].domain))
+        return found / count.astype(found.dtype)
 
     def _cotangent(self, edge: Edge) -> Tensor:
         """The cotangent of what an edge read, over the sink's domain."""

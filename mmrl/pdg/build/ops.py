@@ -19,7 +19,7 @@ from mmrl.pdg.build.expr import TRUE, Expr, Sym, as_expr
 from mmrl.pdg.build.graph import ArrayType, Domain, array_type, ragged
 
 
-def _limit(x: Any, sign: int) -> Any:
+def limit(x: Any, sign: int) -> Any:
     """The value that is never the maximum (-1) or the minimum (1)."""
     if jnp.issubdtype(x.dtype, jnp.inexact):
         return sign * np.inf
@@ -90,8 +90,8 @@ def rows(xp: Any) -> dict[str, Callable[..., Any]]:
         "reshape": lambda x, *, shape: x.reshape(shape),
         "sum": lambda x, *, axis, mask: xp.sum(x, axis, **where(mask)),
         "mean": lambda x, *, axis, mask: xp.mean(x, axis, **where(mask)),
-        "max": lambda x, *, axis, mask: xp.max(x, axis, initial=_limit(x, -1), **where(mask)),
-        "min": lambda x, *, axis, mask: xp.min(x, axis, initial=_limit(x, 1), **where(mask)),
+        "max": lambda x, *, axis, mask: xp.max(x, axis, initial=limit(x, -1), **where(mask)),
+        "min": lambda x, *, axis, mask: xp.min(x, axis, initial=limit(x, 1), **where(mask)),
         "discounted_sum": discounted_sum,
         "softmax": softmax,
         "matmul": matmul,

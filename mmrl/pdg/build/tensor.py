@@ -37,6 +37,8 @@ def _along(kind: str, default: int | None) -> Callable[..., "Tensor"]:
     def along(self: "Tensor", axis: int | None = default, **rest: Any) -> "Tensor":
         if any(value is not None for value in rest.values()):  # `np.sum(x)` gives `out=None`
             raise TypeError(f"`{kind}` of a tensor takes an `axis` and nothing else, got {rest}")
+        if axis in (None, -1) and len(self.shape) == 1:
+            axis = 0  # all names of the only axis are one to the passes
         return self.program.apply(kind, self, axis=axis)
 
     return along

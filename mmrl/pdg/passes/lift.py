@@ -7,76 +7,104 @@ it is made of, must be a step that `recognize` knows. Acting is not: what the en
 depends on the action, which depends on the memory by way of a choice. Lifting has a price: every
 reader now waits for all of d.
 
-A sum of all that follows is first written as such a loop, by `unfold`:
+A fold of all that follows, or one on a cycle of all that was before, is first written as such a
+loop by `unfold`:
 
     g[t] = Σ_k γᵏ x[t + k]      ↦      g[T - 1] = x[T - 1],  g[t] = x[t] + γ g[t + 1]
 
 The left side reads T - t points at each t, O(T²) in all; the right side reads two. It is right
-because the fold is a homomorphism of lists: a return is a monoid. (The paper lifts sums, prefix
-sums and sliding sums that match a pattern, §5.2, and names discounted ones as still to do.)
+because the fold is a homomorphism of lists: a return is a monoid. Other prefixes and windows become
+one operation over all of d (`folds`). (The paper lifts sums, prefix sums and sliding sums that
+match a pattern, §5.2, and names discounted ones as still to do.)
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from mmrl.pdg.build.expr import TRUE, Expr, Slice, structure
+from mmrl.pdg.build.expr import TRUE, Slice
 from mmrl.pdg.build.graph import Edge, Graph, Op
 from mmrl.pdg.clean import Made, phi, replaced
 from mmrl.pdg.passes import move
-from mmrl.pdg.passes.access import Block, cycles
+from mmrl.pdg.passes.access import ZERO, Block, cycles
+from mmrl.pdg.passes.folds import Fold, folds
 from mmrl.pdg.passes.loops import MARK, MATRIX, Carried, analyze, type_of
 from mmrl.pdg.passes.steps import Declared, Refusal
 
-Combine = Callable[[Any, Any, Mapping[str, Any]], Any]
-FOLDS: dict[str, Combine] = {
-    "sum": lambda x, rest, params: x + rest,
-    "max": lambda x, rest, params: jnp.maximum(x, rest),
-    "discounted_sum": lambda x, rest, params: x + params["gamma"] * rest,
-}
-
 
 def unfold(graph: Graph, block: Block) -> tuple[Graph, list[str]]:
-    """The graph in which folds of x[…, d:D] are loops over d, and the names of these folds."""
-    found = [op.name for op in graph.ops.values() if _is_suffix_fold(graph, op, block)]
-    return replaced(graph, {name: _loop(graph, name, block) for name in found}), found
+    """Return the graph in which folds of x[…, d:D] are loops over d, and the names of these folds.
+
+    A fold of x[…, 0:d + 1] is one too if it is on a cycle, where it cannot be computed at once.
+    """
+    waits = {op for cycle in cycles(graph, block.name) for op in cycle.ops}
+    loops = {}
+    for fold in folds(graph, block.name):
+        way = _way(graph, fold, block)
+        if way < 0 or (way > 0 and fold.op.name in waits):
+            loops[fold.op.name] = _loop(fold, block, way)
+    return replaced(graph, loops), [*loops]
 
 
-def _is_suffix_fold(graph: Graph, op: Op, block: Block) -> bool:
-    edges = graph.inputs(op.name)
-    if op.kind not in FOLDS or op.params.get("axis", 0) != 0 or len(edges) != 1:
-        return False
-    source = graph.ops[edges[0].source]
+def _way(graph: Graph, fold: Fold, block: Block) -> int:
+    """Return -1 for a fold of all that follows, 1 for one of all before, 0 for others."""
+    op, source = fold.op, graph.ops[fold.edge.source]
     total = TRUE.same(op.domain.when) and TRUE.same(source.domain.when)
-    suffix = structure(edges[0].slices) == structure((Slice(block.symbol, block.bound),))
     # A sum of flags is a number: there one fold is not the type of the other.
-    same = source.outputs[edges[0].output] == op.outputs[0]
-    return total and same and suffix and block.name in op.domain.names
+    if not total or source.outputs[fold.edge.output] != op.outputs[0]:
+        return 0
+    ends = {-1: Slice(block.symbol, block.bound), 1: Slice(ZERO, block.symbol + 1)}
+    return next((way for way, part in ends.items() if part.same(fold.part)), 0)
 
 
-def _loop(graph: Graph, name: str, block: Block) -> list[Made]:
-    op, (edge,) = graph.ops[name], graph.inputs(name)
-    symbol, end = block.symbol, block.bound - 1
-    here: tuple[Expr, ...] = tuple(
-        symbol if isinstance(part, Slice) else part for part in edge.index
-    )
-    after = tuple(s + 1 if s.same(symbol) else s for s in op.domain.symbols)
-    earlier: Any = symbol < end
-    last: Any = symbol == end
-    more, fold, params = f"{name}_more", FOLDS[op.kind], op.params
+def _loop(fold: Fold, block: Block, way: int) -> list[Made]:
+    op, edge, symbol = fold.op, fold.edge, block.symbol
+    total = f"{op.name}_total" if fold.kind == "mean" else op.name
+    here = tuple(symbol if isinstance(part, Slice) else part for part in edge.index)
+    before = tuple(s - way if s.same(symbol) else s for s in op.domain.symbols)
+    first: Any = symbol == (ZERO if way > 0 else block.bound - 1)
+    more = f"{op.name}_more"
 
-    def run(env: Mapping[str, Any], x: Any, rest: Any) -> tuple[Any, ...]:
-        return (fold(x, rest, params),)
+    def run(env: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, ...]:
+        return (fold.join(x, state, 1) if way < 0 else fold.join(state, x, env[block.name]),)
 
-    step = Op(more, "fn", op.domain.restrict(earlier), op.outputs, run, params)
-    x = dataclasses.replace(edge, index=here)
-    choices = [dataclasses.replace(x, when=last), Edge(name, more, op.domain.symbols, earlier)]
-    merge = Op(name, "merge", op.domain, op.outputs)
-    return [(step, [x, Edge(more, name, after, input=1)]), (merge, choices)]
+    def finish(env: Mapping[str, Any], x: Any) -> tuple[Any, ...]:
+        return (fold.finish(x, fold.part.width().evaluate(env)),)
+
+    step = Op(more, "fn", op.domain.restrict(~first), op.outputs, run, op.params)
+    x = dataclasses.replace(edge, sink=total, index=here)
+    choices = [dataclasses.replace(x, when=first), Edge(total, more, op.domain.symbols, ~first)]
+    made: list[Made] = [
+        (step, [dataclasses.replace(x, sink=more), Edge(more, total, before, input=1)]),
+        (Op(total, "merge", op.domain, op.outputs), choices),
+    ]
+    if total == op.name:
+        return made
+    mean = dataclasses.replace(op, kind="fn", run=finish, params={})
+    return [*made, (mean, [Edge(op.name, total, op.domain.symbols)])]
+
+
+def _at_once(graph: Graph, block: Block, auto: bool) -> tuple[Graph, list[str]]:
+    """The graph in which prefixes and windows are folded in one operation over all of d."""
+    found = folds(graph, block.name)
+    names = [fold.op.name for fold in found if block.name in fold.part.symbols()]
+    moved, reasons = move.movable(graph, block, names)
+    words, lifted = move.say(reasons), []
+    for name in moved:
+        try:
+            if auto:
+                _check_wait(graph, graph.readers(name), [name], block)
+            lifted.append(name)
+        except Refusal as refusal:
+            words.append(f"{name} folds {block.name} point by point: {refusal.reason}")
+    graph, views = move.with_views(graph, lifted)
+    inside = [views[name] for name in lifted]
+    made = {name: move.moved_ops(graph, block, inside, name) for name in inside}
+    words += [f"{name} became one fold over {block.name}" for name in lifted]
+    return move.rewire(graph, block, made), words
 
 
 SMALL = 4  # the bounds with which shapes are tried out
@@ -103,8 +131,10 @@ def lift_loops(
     if when not in CHOICES:
         raise ValueError(f"`when` must be one of {', '.join(CHOICES)}; got {when!r}.")
     block = move.whole(graph, name)
-    graph, folds = unfold(graph, block)
-    words = [f"{fold} reads itself at {name} + 1, in place of all that follows" for fold in folds]
+    graph, loops = unfold(graph, block)
+    words = [f"{fold} reads itself at a neighboring {name}, in place of a slice" for fold in loops]
+    graph, more = _at_once(graph, block, auto=when == "auto")
+    words += more
     for cycle in cycles(graph, name):
         if cycle.trivial:
             continue
@@ -132,18 +162,22 @@ def adds(loop: Carried) -> bool:
 
 def _check_cost(loop: Carried) -> None:
     """Refuse to lift a forward loop of which somebody reads less than all of d at once."""
-    if loop.way < 0:
-        return
-    name, end = loop.block.name, loop.block.bound - 1
-    for edge in loop.readers:
-        part = phi(loop.graph, edge)[name]
+    if loop.way > 0:
+        _check_wait(loop.graph, loop.readers, loop.ops, loop.block)
+
+
+def _check_wait(graph: Graph, readers: Sequence[Edge], ops: Sequence[str], block: Block) -> None:
+    """Refuse if a reader of these operations does not wait for all of d anyway."""
+    name, end = block.name, block.bound - 1
+    for edge in readers:
+        part = phi(graph, edge)[name]
         if part.same(end):
             reason = f"{edge.sink} reads only {edge.source}[{part}], and what leads there would be"
             raise Refusal("cost", f"{reason} kept for all of {name} at once")
-        if not (isinstance(part, Slice) and part.hi.same(loop.block.bound)):
+        if not (isinstance(part, Slice) and part.hi.same(block.bound)):
             reason = f"{edge.sink} reads {edge.source}[{part}] as it goes, and would have to wait"
             raise Refusal("cost", f"{reason} for all of {name}")
-    if any(op in loop.ops for op, _ in loop.graph.results):
+    if any(op in ops for op, _ in graph.results):
         raise Refusal("cost", "its points are results, which could come one by one")
 
 

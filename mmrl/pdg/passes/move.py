@@ -17,7 +17,8 @@ from mmrl.pdg.build.expr import TRUE, Expr, max_
 from mmrl.pdg.build.graph import ArrayType, Domain, Edge, Graph, Op, Output, array_type, conjuncts
 from mmrl.pdg.build.ops import MASKED
 from mmrl.pdg.clean import Made, phi, renamed, replaced
-from mmrl.pdg.passes.access import Access, Block, access, arrive, cycles
+from mmrl.pdg.passes.access import Access, Block, Step, access, arrive, cycles
+from mmrl.pdg.passes.folds import Fold, fold_of
 
 
 def asked(graph: Graph, moved: Collection[str]) -> set[str]:
@@ -189,11 +190,17 @@ def _moved(
     known = readings(graph, reads, block, moved)
     assert known is not None, f"{op.name} cannot be moved: see `can_move`"
     kind, run = _kind(op, known), op.run
+    if any(block.name in part.symbols() for part in conjuncts(op.domain.when)):
+        kind = "fn"  # at points that do not exist, it is zero
     if run is None:
         kind, run = "choice", functools.partial(choose, [edge.when for edge in reads])
     domain, outputs = block_domain(op.domain, block), [widen(kind, block) for kind in op.outputs]
     params = {**op.params, "over": block.name, "block": block.size}
-    work = _block_run(run, known, block, op.domain)
+    fold = fold_of(graph, op)
+    if fold is not None and len(known[0].steps) == 1 and block.name in fold.part.symbols():
+        work = _fold_run(fold, known[0], block, op.domain)
+    else:
+        work = _block_run(run, known, block, op.domain)
     return Op(op.name, kind, domain, tuple(outputs), work, params), numbered(replan(reads, known))
 
 
@@ -236,6 +243,26 @@ def _block_run(
             return jax.tree.map(lambda x: jnp.where(inside, x, jnp.zeros_like(x)), results)
 
         return jax.vmap(one)(jnp.arange(block.length.evaluate(env)), walked)
+
+    return run_block
+
+
+def _fold_run(
+    fold: Fold, reading: Access, block: Block, domain: Domain
+) -> Callable[..., tuple[Any, ...]]:
+    """A fold at every point of a block, whose slices share their parts."""
+    row = Access((), domain, (Step(block.symbol, block.start),), walked=0)
+    rows = _block_run(lambda env, row: (row,), [row], block, domain)
+
+    def run_block(env: Mapping[str, Any], value: Any) -> tuple[Any, ...]:
+        start = block.begin(env)
+        points = start[block.name] + jnp.arange(block.length.evaluate(env))
+        base, here = reading.steps[0].base.evaluate(start), {**env, block.name: points}
+        ends = (fold.part.lo.evaluate(here), fold.part.hi.evaluate(here))
+        low, high = (jnp.broadcast_to(end - base, points.shape) for end in ends)
+        bounds = {name: n for name, n in env.items() if isinstance(n, int)}
+        width = domain.largest(fold.part.width(), bounds)
+        return rows(env, fold.ranges(reading.order(value), low, high, width))
 
     return run_block
 

@@ -18,8 +18,8 @@ Every operation that is tiled exists at the first points of blocks only, t mod m
 indices stay as they were. So the scheduler may first place all points and then take the stride
 ("dense, then strided"), which keeps acting and learning at the same pace.
 
-Blocks end in sums and in loops of which only the last state is read. The last block may be short:
-its missing points are zeros, and add nothing.
+Blocks end in folds of all of d (sums, means, extremes) and in loops of which only the last state is
+read. The last block may be short: its missing points are zeros, which loops and folds leave out.
 """
 
 import dataclasses
@@ -37,6 +37,7 @@ from mmrl.pdg.build.graph import Edge, Graph, Op
 from mmrl.pdg.clean import Made, phi
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Block, cycles
+from mmrl.pdg.passes.folds import Fold, folds
 from mmrl.pdg.passes.fuse import join, straight
 from mmrl.pdg.passes.lift import adds
 from mmrl.pdg.passes.loops import Carried, analyze
@@ -95,9 +96,9 @@ def tiled(loop: Carried, block: Block, moved: Collection[str]) -> Carried | None
 
 
 def build(
-    graph: Graph, block: Block, moved: list[str], loops: list[Carried], sums: list[str]
+    graph: Graph, block: Block, moved: list[str], loops: list[Carried], sums: list[Fold]
 ) -> Graph:
-    """The graph in which `moved`, and the loops and sums they flow into, go by blocks."""
+    """The graph in which `moved`, and the loops and folds they flow into, go by blocks."""
     given, loops = loops, []
     for loop in given:
         graph, loop, moved = _with_terms(graph, loop, moved)
@@ -108,7 +109,7 @@ def build(
     made = {name: move.moved_ops(graph, block, moved, name) for name in moved}
     for loop in loops:
         made |= {**dict.fromkeys(loop.ops, ()), loop.carried[0]: _tiled_loop(loop)}
-    made |= {name: _tiled_sum(graph, name, block, end) for name in sums}
+    made |= {fold.op.name: _tiled_fold(graph, fold, block, end) for fold in sums}
     ends = {loop.carried[0]: end for loop in loops}
     place = {loop.carried: (loop.carried[0], 0) for loop in loops}
     return move.rewire(graph, block, made, place, ends)
@@ -167,25 +168,28 @@ def _tiled_loop(loop: Carried) -> list[Made]:
     return _chain(op, block, rest.end, rest.reads, kind, start)
 
 
-def _tiled_sum(graph: Graph, name: str, block: Block, end: Any) -> list[Made]:
-    """A sum over d as a sum of blocks, and the operation that reads the last of them."""
-    op, (edge,) = graph.ops[name], graph.inputs(name)
+def _tiled_fold(graph: Graph, fold: Fold, block: Block, end: Any) -> list[Made]:
+    """A fold of all of d as a fold of blocks, and the operation that reads the last of them."""
+    op, edge = fold.op, fold.edge
     source = graph.ops[edge.source].domain
     domain = source.union(op.domain)
-    inner = op.run
-    assert inner is not None
 
-    def run(env: Mapping[str, Any], *inputs: Any, before: Any = None) -> tuple[Any, ...]:
-        new = inner(env, *inputs)[0]
-        return (new if before is None else jax.tree.map(jnp.add, before, new),)
+    def run(env: Mapping[str, Any], x: Any, before: Any = None) -> tuple[Any, ...]:
+        start = block.begin(env)[block.name]
+        high = jnp.minimum(block.bound.evaluate(env) - start, len(x))
+        new = fold.all(x, high)
+        return (new if before is None else fold.join(before, new, start),)
 
-    parts = dataclasses.replace(op, name=f"{name}_part", domain=domain)
+    def finish(env: Mapping[str, Any], x: Any) -> tuple[Any, ...]:
+        return (fold.finish(x, block.bound.evaluate(env)),)
+
+    parts = dataclasses.replace(op, name=f"{op.name}_part", domain=domain)
     by_block = phi(graph, edge) | {block.name: block.symbol}
     reads = [dataclasses.replace(edge, index=tuple(by_block.values()))]
     made = _chain(parts, block, run, reads, op.outputs[0])
     here = tuple(end if dim.name == block.name else dim.symbol for dim in domain)
-    read = dataclasses.replace(op, kind="read", run=lambda env, x: (x,), params={})
-    return [*made, (read, [Edge(name, parts.name, here)])]
+    read = dataclasses.replace(op, kind="read", run=finish, params={})
+    return [*made, (read, [Edge(op.name, parts.name, here)])]
 
 
 @move.along
@@ -221,7 +225,8 @@ def tile(
     ends = [loop.carried[0] for loop in loops]
     inside = {op for loop in loops for op in loop.ops}
     words = say([(ops, why) for ops, why in reasons if not inside & set(ops)])
-    words.insert(0, f"tiled by {count} along {name}: {', '.join([*moved, *ends, *sums])}")
+    ends += [fold.op.name for fold in sums]
+    words.insert(0, f"tiled by {count} along {name}: {', '.join([*moved, *ends])}")
     return build(graph, block, moved, loops, sums), words
 
 
@@ -255,36 +260,23 @@ def _loops(graph: Graph, name: str) -> list[Carried]:
     return found
 
 
-def _sums(graph: Graph, block: Block) -> list[str]:
-    """Operations that add up all of d."""
-    found = []
-    for op in graph.ops.values():
-        edges = graph.inputs(op.name)
-        if op.kind != "sum" or op.params.get("axis") != 0 or len(edges) != 1:
-            continue
-        names, whole = graph.ops[edges[0].source].domain.names, Slice(ZERO, block.bound)
-        sliced = [
-            n for n, part in zip(names, edges[0].index, strict=True) if isinstance(part, Slice)
-        ]
-        if sliced == [block.name] and edges[0].slices[0].same(whole):
-            found.append(op.name)
-    return found
-
-
-def _choose(graph: Graph, block: Block) -> tuple[list[str], list[Carried], list[str], list[Reason]]:
+def _choose(
+    graph: Graph, block: Block
+) -> tuple[list[str], list[Carried], list[Fold], list[Reason]]:
     """The largest set of operations that can be tiled together with the ends they flow into."""
     loops = [loop for loop in _loops(graph, block.name) if loop.way > 0]
-    sums = _sums(graph, block)
+    everything = Slice(ZERO, block.bound)
+    sums = {f.op.name: f for f in folds(graph, block.name) if f.part.same(everything)}
     moved, reasons = movable(graph, block)
     while True:
         kept = [loop for loop in loops if tiled(loop, block, moved)]
-        ended = [name for name in sums if graph.inputs(name)[0].source in moved]
+        ended = {name: fold for name, fold in sums.items() if fold.edge.source in moved}
         ends = {*ended, *(op for loop in kept for op in loop.ops)}
         loose = [op for op in moved if not _stays_inside(graph, op, moved, ends)]
         if not loose and (kept, ended) == (loops, sums):
             fed = [loop for loop in kept if {edge.source for edge in loop.outside} & set(moved)]
             blocks = [tiled(loop, block, moved) for loop in fed]
-            return moved, [loop for loop in blocks if loop is not None], ended, reasons
+            return moved, [loop for loop in blocks if loop is not None], [*ended.values()], reasons
         loops, sums = kept, ended
         reasons += [((op,), "it is read point by point") for op in loose]
         moved, more = movable(graph, block, [op for op in moved if op not in loose])

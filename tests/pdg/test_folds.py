@@ -1,0 +1,169 @@
+"""Sums, means and extremes of slices that move: at every point, all at once, and in blocks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl.pdg.build.autodiff import gradient
+from mmrl.pdg.build.expr import Const, Slice, Sym, max_, min_
+from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, array_type
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.build.tensor import Tensor
+from mmrl.pdg.clean.validate import validate
+from mmrl.pdg.passes import lift_loops, move, tile, vectorize
+from mmrl.pdg.passes.folds import Fold
+from mmrl.pdg.passes.lift import unfold
+from mmrl.pdg.run import compile
+from mmrl.pdg.run.naive import execute
+
+GAMMA = 0.9
+FOLDS = {
+    "sum": lambda x: x.sum(0),
+    "mean": lambda x: x.mean(0),
+    "max": lambda x: x.max(0),
+    "min": lambda x: x.min(0),
+    "discounted_sum": lambda x: (
+        x.discounted_sum(GAMMA)
+        if isinstance(x, Tensor)
+        else sum((GAMMA**k * row for k, row in enumerate(x)), 0 * x.sum(0))
+    ),
+}
+SLICES = {
+    "prefix": lambda t, T: slice(0, t + 1),
+    "suffix": lambda t, T: slice(t, T),
+    "ahead": lambda t, T: slice(t, min_(t + 3, T)),
+    "here": lambda t, T: slice(t, min_(t + 1, T)),
+    "long": lambda t, T: slice(t, min_(t + 99, T)),
+    "behind": lambda t, T: slice(max_(t - 3, 0), t + 1),
+    "around": lambda t, T: slice(max_(t - 1, 0), min_(t + 2, T)),
+    "all": lambda t, T: slice(0, T),
+}
+PASSES = {
+    "lift": [lambda g: lift_loops(g, "t", when="always")],
+    "lift if it pays": [lambda g: lift_loops(g, "t")],
+    "vectorize": [lambda g: vectorize(g, "t")],
+    "both": [lambda g: vectorize(g, "i"), lambda g: vectorize(g, "t")],
+    "tile": [lambda g: tile(g, "t", 3)],
+    "tile, vectorize": [lambda g: tile(g, "t", 2), lambda g: vectorize(g, "i")],
+}
+# Ties, also of extremes, and numbers below 0, so that zeros for padding are seen.
+DATA = jnp.round(2 * jax.random.normal(jax.random.key(0), (2, 7, 2))) - 3.0
+
+
+def program(part: str, kind: str, integers: bool = False) -> Graph:
+    """Folds over t, their total, and the gradient of its square by what is folded."""
+    p = Program("i", "t")
+    (i, t), (_, T) = p.symbols, p.bounds
+    data = DATA.astype(jnp.int32) if integers else DATA
+    x = p.fn(lambda i, t: data[i, t], p.value(i), p.value(t), name="x")
+    y = FOLDS[kind](x[i, SLICES[part](t, T)])
+    if "t" not in y.domain.names or integers:
+        return p.graph(y)
+    loss = (y * y)[i, 0:T].sum(0).sum()
+    return p.graph(y, loss, gradient(loss, x))
+
+
+def oracle(part: str, kind: str, length: int, data: jax.Array) -> Sequence[Any]:
+    def run(x):
+        parts = [SLICES[part](t, length) for t in range(length if part != "all" else 1)]
+        ends = [(p.start, p.stop) for p in parts]
+        return jnp.stack([jnp.stack([FOLDS[kind](row[a:b]) for a, b in ends]) for row in x])
+
+    if part == "all":
+        return [run(data)[:, 0]]
+    slope = jax.grad(lambda x: (run(x) ** 2).sum())(data)
+    return [run(data), (run(data) ** 2).sum((1, 2)), slope]
+
+
+def values(graph: Graph, length: int) -> Sequence[Any]:
+    found = execute(graph, {"I": 2, "T": length})
+    return [np.stack([found[r][k] for k in sorted(found[r])]) for r in graph.results]
+
+
+def passed(graph: Graph, name: str) -> Graph:
+    for change in PASSES[name]:
+        graph = change(graph)[0]
+        validate(graph)
+    return graph
+
+
+def agree(got: Sequence[Any], want: Sequence[Any]) -> None:
+    for x, y in zip(got, want, strict=True):
+        np.testing.assert_allclose(np.ravel(x), np.ravel(y), rtol=1e-5, atol=1e-5)
+
+
+# Every kind in one window, and every slice with one kind.
+PAIRS = [("behind", kind) for kind in FOLDS]
+PAIRS += [*zip([part for part in SLICES if part != "behind"], 2 * [*FOLDS], strict=False)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("part", "kind"), PAIRS)
+def test_folds_and_their_gradients_agree_with_loops_after_every_pass(part: str, kind: str):
+    graph = program(part, kind)
+    for length in (1, 7):
+        want = oracle(part, kind, length, DATA[:, :length])
+        agree(values(graph, length), want)
+        for name in PASSES:
+            agree(values(passed(graph, name), length), want)
+
+
+@pytest.mark.parametrize("kind", FOLDS)
+def test_numbers_next_to_each_other_are_folded_in_every_range(kind: str):
+    """Short and long ranges, empty ones, and one that is longer than the array."""
+    op = Op("y", kind, Domain(), (array_type((2,), jnp.float32),), None, {"gamma": GAMMA})
+    fold = Fold(op, Edge("y", "x", ()), "t", Slice(Const(0), Sym("T")))
+    low, high = np.triu_indices(8)
+    some = (high > low) | (kind in ("sum", "discounted_sum"))
+    low, high = low[some], high[some]
+    got = fold.ranges(DATA[0], jnp.asarray(low), jnp.asarray(high), 7)
+    want = [FOLDS[kind](np.asarray(DATA[0])[a:b]) for a, b in zip(low, high, strict=True)]
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", FOLDS)
+def test_a_fold_of_all_is_tiled_with_a_short_last_block(kind: str):
+    for integers in (False, True):
+        graph = program("all", kind, integers)
+        blocks, words = tile(graph, "t", 3)
+        assert words[0].endswith(f"x, {graph.results[0][0]}")
+        agree(values(blocks, 7), values(graph, 7))
+
+
+def test_a_fold_on_a_cycle_reads_its_value_before_in_place_of_all():
+    p = Program("i", "t")
+    i, t = p.symbols
+    x = p.fn(lambda i, t: DATA[i, t], p.value(i), p.value(t), name="x")
+    y = p.tensor(i, t, name="y")
+    y[i, 0] = x[i, 0]
+    y[i, t + 1] = 0.5 * y[i, 0 : t + 1].mean(0) + y[i, 0 : t + 1].discounted_sum(GAMMA) + x
+    graph = p.graph(y)
+    loop, names = unfold(graph, move.whole(graph, "t"))
+    validate(loop)
+    assert names == ["mean", "discounted_sum"] and not any(edge.slices for edge in loop.edges)
+    agree(values(loop, 7), values(graph, 7))
+
+
+def test_lift_folds_at_once_only_where_readers_wait_for_all():
+    p = Program("i", "t")
+    (i, t), (_, T) = p.symbols, p.bounds
+    x = p.fn(lambda i, t: DATA[i, t], p.value(i), p.value(t), name="x")
+    y = x[i, t : min_(t + 3, T)].max(0)
+    for result, dims in ((y, ("i", "t")), (y[i, 0:T].sum(0), ("i",))):
+        lifted, _ = lift_loops(p.graph(result), "t")
+        assert lifted.ops[y.source].domain.names == dims
+
+
+@pytest.mark.full
+def test_executors_fold_as_loops_do():
+    graph, want = program("behind", "mean"), oracle("behind", "mean", 7, DATA)
+    for change in (lambda g: vectorize(g, "t"), lambda g: tile(g, "t", 3)):
+        compiled, bounds = compile(graph, {"change": change}), {"I": 2, "T": 7}
+        assert compiled.check(**bounds).ok
+        agree(compiled.xla(bounds)(), want)
+        for backend in ("jax", "numpy"):
+            agree(compiled.interpret(bounds, backend=backend).results, want)
