@@ -10,7 +10,7 @@ from pages import origin, read, scrolling
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from mmrl.course.experiments.experiment_popgym import BLOCKS, GRID, MEMORIES, Cell
+from mmrl.course.experiments.experiment_popgym import BLOCKS, BOUNDS, GRID, MEMORIES, Cell
 from mmrl.envs import popgym
 
 FILE = "popgym.jsonl"
@@ -71,15 +71,23 @@ def table(steps: str, level: str, rows: Rows) -> str:
     """Return a table with a row per task: the paper's scores, then ours for each memory."""
     tasks = list(dict.fromkeys(cell.task for cell in GRID.cells))
     heads = ["task", "their GRU", "their best", *(memory.upper() for memory in MEMORIES)]
+    heads += [*BOUNDS, "gap"] if steps == "3M" else []
     cells = [_task(task, level, steps, rows) for task in tasks]
     return scrolling(f"Scores, {level}, {steps} steps", heads, cells, name=0)
 
 
 def _task(task: str, level: str, steps: str, rows: Rows) -> list[str]:
     gru, best = published(task, level)
-    ours = (rows.get(Cell(task, level, memory, steps).name) for memory in MEMORIES)
+    ours = [rows.get(Cell(task, level, memory, steps).name) for memory in MEMORIES]
+    bounds = [rows.get(Cell(task, level, bound, steps).name) for bound in BOUNDS]
     name = re.sub("(?<=[a-z])(?=[A-Z])", "<wbr>", task) + " *" * (task in CHANGED)
-    return [name, _theirs(gru), _theirs(best, named=True), *(_ours(row) for row in ours)]
+    cells = [name, _theirs(gru), _theirs(best, named=True), *map(_ours, ours)]
+    return cells + ([*map(_ours, bounds), _gap(*bounds)] if steps == "3M" else [])
+
+
+def _gap(none: Mapping[str, Any] | None, state: Mapping[str, Any] | None) -> str:
+    """Return the score on the state minus the score without a memory, if both are known."""
+    return number(state["mmer"] - none["mmer"]) if none and state else ""
 
 
 def _ours(row: Mapping[str, Any] | None) -> str:
@@ -103,7 +111,8 @@ def _theirs(score: Score | None, named: bool = False) -> str:
 
 def reaches(row: Mapping[str, Any]) -> bool | None:
     """Return True if a score is at least the paper's best to two decimals; None without one."""
-    best = None if row["task"] in CHANGED else published(row["task"], row["level"])[1]
+    compares = row["task"] not in CHANGED and row["memory"] in MEMORIES
+    best = published(row["task"], row["level"])[1] if compares else None
     return best and round(row["mmer"], 2) >= round(best.value, 2)
 
 

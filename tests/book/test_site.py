@@ -318,6 +318,7 @@ def test_a_score_is_marked_where_it_is_below_the_best_published_one():
 
     cases = [("RepeatFirst", "lru", 0.996), ("RepeatFirst", "s5", 0.989)]
     cases += [("Autoencode", "ffm", -0.001), ("CountRecall", "gru", 0.9)]
+    cases += [("RepeatFirst", "none", 0.25), ("RepeatFirst", "state", 0.875)]
     rows = {one["cell"]: one for one in (row(*case) for case in cases)}
     lines = popgym_table.table("3M", "Easy", rows).split("<tr>")
     heads = [re.sub("<.*?>", "", line.partition("</th>")[0]) for line in lines]
@@ -326,6 +327,7 @@ def test_a_score_is_marked_where_it_is_below_the_best_published_one():
     first = cells["RepeatFirst"]
     assert first[0] == "<strong>1.00</strong><br><small>0.90 to 1.00</small>"
     assert first[1].startswith("0.99 <span") and first[2:4] == ["", ""]
+    assert first[4].startswith("0.25<br>") and first[6] == "0.62" and cells["Autoencode"][6] == ""
     assert cells["Autoencode"][2].startswith("<strong>0.00")
     assert cells["CountRecall *"][3].startswith("0.90<br>")  # nothing to compare
     told = popgym_table.so_far(rows)

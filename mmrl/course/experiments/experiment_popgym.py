@@ -8,6 +8,9 @@ also observes the previous action and the begin flag, as in the paper.
 `SETTINGS` have twice the batch of the agent's default, twice the minibatches, and one pass less, so
 that a cell takes a few minutes; all other settings are defaults. Cells of 15 million steps, the
 length in the paper, come last: `mmrl experiment popgym --only 15M` measures only those.
+
+Two more cells of 3 million steps bound what a memory can gain: "none" has no memory, and "state"
+observes the task's Markov state, also without a memory. Their difference is the observability gap.
 """
 
 import dataclasses
@@ -29,6 +32,7 @@ from mmrl.runs import Setup
 
 SEEDS = (0, 1, 2)
 MEMORIES = ("lru", "s5", "ffm", "gru")
+BOUNDS = ("none", "state")  # without a memory: on observations, and on the Markov state
 BLOCKS = {"3M": 46, "15M": 229}  # blocks of 65 536 steps
 # Best at separating memories.
 FIRST = ("RepeatPrevious", "RepeatFirst", "Autoencode", "MultiarmedBandit")
@@ -43,7 +47,7 @@ class Cell:
 
     task: str
     level: str
-    memory: str
+    memory: str  # or one of `BOUNDS`
     steps: str = "3M"
 
     @property
@@ -54,10 +58,12 @@ class Cell:
     def setup(self, quick: bool = False) -> Setup:
         """Return the setup of a run that records the returns of its training episodes."""
         sizes = {**SETTINGS, "blocks": BLOCKS[self.steps]} | (QUICK if quick else {})
-        config = dataclasses.replace(ppo.Config(), memory=self.memory, **sizes)
+        memory = "none" if self.memory in BOUNDS else self.memory
+        config = dataclasses.replace(ppo.Config(), memory=memory, **sizes)
         task = popgym.SPECS[f"popgym-{self.task}{self.level}-v0"]()
         env = Tally(task, config.block * config.rollout, config.blocks)
-        return Setup(env=env, agent="ppo", config=config, seeds=SEEDS, observes=OBSERVES)
+        observe = "state" if self.memory == "state" else Setup.observe
+        return Setup(env, config, SEEDS, "ppo", OBSERVES, observe=observe)
 
 
 def cells() -> list[Cell]:
@@ -68,7 +74,7 @@ def cells() -> list[Cell]:
         for steps in BLOCKS
         for level in ("Easy", "Medium", "Hard")
         for task in tasks
-        for memory in MEMORIES
+        for memory in (*MEMORIES, *(BOUNDS if steps == "3M" else ()))
     ]
 
 

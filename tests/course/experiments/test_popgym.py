@@ -10,7 +10,7 @@ import pytest
 from mmrl.course.experiments import experiment_baselines as baselines
 from mmrl.course.experiments import experiment_popgym as popgym
 from mmrl.course.experiments.experiment_popgym import BLOCKS, SEEDS, Tally
-from mmrl.envs.popgym import SPECS
+from mmrl.envs.popgym import LEVELS, SPECS
 from mmrl.rollout import collect, start
 from mmrl.runs import Run, Snapshot
 
@@ -60,6 +60,15 @@ def test_every_cell_has_whole_blocks_of_the_benchmarks_batch():
         assert config.environments * config.rollout * config.block == 65_536
         assert setup.env.block * config.environments == 65_536
         assert setup.env.blocks == config.blocks == BLOCKS[cell.steps] and setup.seeds == SEEDS
+
+
+def test_two_cells_of_each_task_bound_what_a_memory_gains():
+    for task in ("RepeatFirst", "Concentration"):
+        none, state = (popgym.Cell(task, "Easy", bound).setup() for bound in popgym.BOUNDS)
+        assert none.config == state.config and none.config.memory == "none"
+        assert (none.observe, state.observe) == ("observation", "state")
+    cells = [cell for cell in popgym.GRID.cells if cell.memory in popgym.BOUNDS]
+    assert len(cells) == 2 * 3 * len(LEVELS) and {cell.steps for cell in cells} == {"3M"}
 
 
 def test_a_cell_goes_on_where_its_folder_was_left(
