@@ -1,4 +1,4 @@
-"""Learning curves: what agents reached after so many steps, and how sure we are of it."""
+"""Learning curves with intervals over seeds, and the common look of all figures."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from mmrl.runs import interval
 
-# Okabe & Ito's colours, which the colour-blind can tell apart, with a second cue beside each.
+# Okabe & Ito's colors, which the color-blind can distinguish, each with a second cue.
 STYLES = (
     {"color": "#0072B2", "linestyle": "-", "marker": "o"},
     {"color": "#D55E00", "linestyle": "--", "marker": "s"},
@@ -29,7 +29,7 @@ INK, GRID = "#333333", "#E6E6E6"
 def figure(
     panels: int = 1, *, width: float = 6.0, height: float = 4.2
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with `panels` axes side by side that share the vertical one; sizes in inches.
+    """Return a figure with `panels` axes that share the vertical axis; sizes are in inches.
 
     It belongs to no window and no global state: save it with `fig.savefig(path)`.
     """
@@ -39,7 +39,7 @@ def figure(
 
 
 class _Shown(Figure):
-    """A figure that a notebook shows as the value of a cell, without any help from pyplot."""
+    """A figure that a notebook shows as the value of a cell, without pyplot."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         buffer = io.BytesIO()
@@ -57,11 +57,11 @@ def learning_curves(
     chance: float | None = None,
     best: float | None = None,
 ) -> Axes:
-    """Interquartile mean over seeds of the return at each evaluation, with its 95 % interval.
+    """Plot the interquartile mean over seeds of the return at each evaluation, with 95 % intervals.
 
     `returns` maps a label to one curve per seed; thin lines are the seeds, the band is a percentile
-    bootstrap (Agarwal et al. 2021). `env_steps` is per seed. `chance` and `best` are marked by
-    thin lines. Raises `ValueError` for more than seven curves, or lengths that do not fit.
+    bootstrap (Agarwal et al. 2021). `env_steps` is per seed. `chance` and `best` are marked by thin
+    lines. Raises `ValueError` for more than seven curves, or lengths that do not fit.
     """
     if not 1 <= len(returns) <= len(STYLES):
         raise ValueError(f"`returns` must hold 1 to {len(STYLES)} curves; got {len(returns)}.")
@@ -84,7 +84,7 @@ def learning_curves(
 
 
 def _curve(ax: Axes, env_steps, curves, style) -> float:
-    """Draw one arm; returns the height at which its line ends."""
+    """Draw one group of seeds; return the height at which its line ends."""
     middle, low, high = np.array([interval(column) for column in curves.T]).T
     color = style["color"]
     ax.plot(env_steps, curves.T, color=color, linewidth=0.6, alpha=0.35)
@@ -127,8 +127,10 @@ def dress(
     grid: Literal["x", "y"] = "y",
     size: float | int | None = None,
 ) -> Axes:
-    """The look of every figure: a title on the left, a quiet grid, one spine. Empty words change
-    nothing."""
+    """Apply the look of every figure: a title on the left, a quiet grid, one spine.
+
+    Empty strings change no label.
+    """
     if title:
         text = ax.set_title(title, loc="left", color=INK, fontweight="bold")
         text.set_fontsize(size or text.get_fontsize())
@@ -145,7 +147,7 @@ def dress(
 
 
 def name_axes(ax: Axes, title: str, seeds: set[int]) -> None:
-    """Name the axes of learning curves, and say how many seeds each curve has."""
+    """Label the axes of learning curves, with the number of seeds of each curve."""
     number = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
     many = "1 seed" if seeds == {1} else f"{number} seeds"
     what = f"{many}: interquartile mean, 95 % bootstrap interval"
@@ -160,7 +162,7 @@ def label_ends(
     heights: Mapping[str, float],
     styles: Sequence[Mapping[str, Any]] = STYLES,
 ) -> None:
-    """Write each label beside the end of its line, moved apart where they would overlap."""
+    """Write each label next to the end of its line, moved apart where labels would overlap."""
     low, high = ax.get_ylim()
     gap = 0.055 * (high - low)
     order = sorted(zip(heights.items(), styles, strict=False), key=lambda item: item[0][1])
@@ -179,14 +181,14 @@ def label_ends(
 
 
 def apart(heights: Sequence[float], gap: float, top: float) -> np.ndarray:
-    """Ascending heights moved up until all are `gap` apart, then down below `top`."""
+    """Return ascending heights moved up until all are `gap` apart, then down below `top`."""
     steps = gap * np.arange(len(heights))
     places = np.maximum.accumulate(np.asarray(heights) - steps) + steps
     return np.minimum(places, top - gap * np.arange(len(heights))[::-1])
 
 
 def provenance_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Where measured rows come from, in words: seeds, device, date and commands."""
+    """Return the provenance of measured rows in words: seeds, device, date and commands."""
     seeds = sorted({seed for row in rows for seed in row.get("seeds", ())})
     dates = sorted({row["date"][:10] for row in rows})
     lines = [

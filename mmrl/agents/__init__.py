@@ -1,6 +1,6 @@
-"""Agents, one page each; `AGENTS` has them by name.
+"""Agents, one file or package each; `AGENTS` maps names to them.
 
-from mmrl.agents import dqn        # loads this agent alone
+from mmrl.agents import dqn        # loads only this agent
 find("ppg").train(...)             # an agent by its name
 """
 
@@ -17,71 +17,81 @@ from mmrl.agents.settings import resized as resized
 
 @runtime_checkable
 class Agent(Protocol):
-    """A module that trains: all that a run asks of it."""
+    """Interface of an agent: everything that a run uses of its module."""
 
     @property
     def Config(self) -> Any:
-        """An agent's settings. They have `memory`, `width`, `gamma`, `learning_rate`, `anneal`, and
-        what counts a run's steps: `environments`, `rollout`, `block`, `blocks` and `episodes`. A
-        schedule that follows the length of a run goes by `horizon`, in blocks: in a run's program
-        `blocks` is 1."""
+        """The settings class of an agent.
+
+        A config has `memory`, `width`, `gamma`, `learning_rate` and `anneal`, and the numbers that
+        count a run's steps: `environments`, `rollout`, `block`, `blocks` and `episodes`. A schedule
+        over the length of a run uses `horizon`, in blocks, because `blocks` is 1 in a run's
+        program.
+        """
         ...
 
     @property
     def OBSERVES(self) -> tuple[str, ...]:
-        """The names in `mmrl.runs.SHOWN` of what its network is shown unless a setup says so."""
+        """Names in `mmrl.runs.SHOWN` of the network's additional inputs, by default."""
         ...
 
     @property
     def learn(self) -> Callable[..., Any]:
-        """An agent's gradient step, or all those of an iteration; takes a `loss` of the user's,
-        which is called with the config among its arguments."""
+        """Gradient step of an agent, or all gradient steps of an iteration.
+
+        It takes a `loss`, which may be yours, and calls it with the config among the arguments.
+        """
         ...
 
     @property
     def check(self) -> Callable[..., None]:
-        """(config, env, params): raises `ValueError` for a setting that cannot work."""
+        """Function (config, env, params) that raises `ValueError` for an invalid setting."""
         ...
 
     @property
     def init(self) -> Callable[..., Any]:
-        """(config, env, params, key, make=…) -> the state of a run that begins.
+        """Function (config, env, params, key, make=…) that returns the state of a new run.
 
-        Its `net`, built by `make(config, env, params, key)`, is what `greedy` plays."""
+        `make(config, env, params, key)` builds its `net`, which `greedy` plays.
+        """
         ...
 
     @property
     def block(self) -> Callable[..., tuple[Any, Any]]:
-        """(config, env, params, state, learn=…) -> the state after a block, and its
-        `mmrl.agents.common.Metrics`."""
+        """Function (config, env, params, state, learn=…) that trains for a block.
+
+        It returns the state after the block, and its `mmrl.agents.common.Metrics`.
+        """
         ...
 
     @property
     def train(self) -> Callable[..., tuple[Any, Any]]:
-        """(config, env, params, key, make=…, learn=…) -> state and metrics of all blocks."""
+        """Function (config, env, params, key, make=…, learn=…) -> final state and all metrics."""
         ...
 
     @property
     def greedy(self) -> Callable[[Any], Any]:
-        """net -> the `mmrl.rollout.Policy` that is evaluated."""
+        """Function from a net to the `mmrl.rollout.Policy` that is evaluated."""
         ...
 
-    # For commands, the site and tests: everything else about an agent is derived from these.
+    # Used by commands, the site and tests, which derive everything else about an agent from it.
 
     @property
     def PAPERS(self) -> Mapping[str, Paper]:
-        """The settings of its sources by name, "paper" among them: see `mmrl.agents.presets`."""
+        """Settings from papers by name, including "paper": see `mmrl.agents.presets`."""
         ...
 
     @property
     def SMALL(self) -> Mapping[str, Any]:
-        """Settings with which it learns a task of one step in seconds: for `mmrl doctor`, and for
-        tests, which choose other `environments`, `rollout`, `block` and `blocks`."""
+        """Settings that learn a task of one step in seconds, for `mmrl doctor` and tests.
+
+        Tests override `environments`, `rollout`, `block` and `blocks`.
+        """
         ...
 
     @property
     def label(self) -> Callable[[Any], tuple[str, str]]:
-        """config -> what tells its runs apart, in words and in the name of a folder."""
+        """Function from a config to the words and the folder name that distinguish its runs."""
         ...
 
 
@@ -94,11 +104,11 @@ _MODULES = {
 }
 
 AGENTS: Mapping[str, Any] = OnDemand(_MODULES, lambda name: importlib.import_module(_MODULES[name]))
-"""The agents by name: modules, each an `Agent`, which are imported when they are looked up."""
+"""Agents by name: modules, each an `Agent`, which are imported when they are looked up."""
 
 
 def find(agent: str) -> Agent:
-    """The agent of this name. Raises `ValueError` for an unknown one, with the nearest."""
+    """Return the agent of this name. Raise `ValueError` for an unknown one, with the nearest."""
     if agent not in AGENTS:
         near = difflib.get_close_matches(agent.lower(), AGENTS, 1)
         advice = f" Try {near[0]!r}." if near else ""

@@ -36,10 +36,10 @@ def check_shown(env: Any, params: Any) -> None:
 
 
 def fit_storage(config: Any, params: Any) -> Any:
-    """Return the settings of DQN with the sizes that they leave to the environment.
+    """Return the settings of DQN with the sizes that are left open, from the environment.
 
-    These are a batch of 500 steps, or of the longest episode on each tape, and storage of 16 384
-    steps, or of two episodes and a rollout in each environment.
+    The defaults are a batch of 500 steps, or of the longest episode on each tape, and storage of 16
+    384 steps, or of two episodes and a rollout in each environment.
     """
     longest, piece = params.max_steps_in_episode * config.tapes, _piece(config)
     depth = max(-(-16_384 // config.environments), 2 * params.max_steps_in_episode + config.rollout)
@@ -51,12 +51,12 @@ def fit_storage(config: Any, params: Any) -> Any:
 
 
 def _piece(config: Any) -> int:
-    """The number of steps of which a batch of DQN must be a multiple."""
+    """Return the number of which a batch of DQN must be a multiple."""
     return config.tapes * (config.segment_length if config.batching == "segments" else 1)
 
 
 def check_storage(config: Any, params: Any) -> None:
-    """Raises `ValueError` unless a tape of `capacity` steps and a batch of DQN fit its sizes."""
+    """Raise `ValueError` unless a tape of `capacity` steps and a batch of DQN fit its sizes."""
     if config.batch % (piece := _piece(config)):
         whole = max(config.batch // piece, 1) * piece
         parts = "`segment_length` times `tapes`" if config.batching == "segments" else "`tapes`"
@@ -80,7 +80,7 @@ def check_storage(config: Any, params: Any) -> None:
 
 
 def check_whole_episodes(config: Any, params: Any) -> None:
-    """Raises `ValueError` if parts of long episodes would never be learned from by DQN."""
+    """Raise `ValueError` if parts of long episodes would never be learned from by DQN."""
     longest = params.max_steps_in_episode
     if config.batching == "tape" and config.batch < (least := longest * config.tapes):
         on = f" on each of {config.tapes} tapes" if config.tapes > 1 else ""
@@ -88,7 +88,7 @@ def check_whole_episodes(config: Any, params: Any) -> None:
             f"`batch` must hold an episode of {longest} steps{on}; got {config.batch}: later steps "
             f"would never be learned from. Take batch={least}, or batching='segments'."
         )
-    # The episode before must stay until the rollout in which the next one ends.
+    # The previous episode must stay until the rollout in which the next one ends.
     needed = (2 * longest + config.rollout) * config.environments
     if config.capacity < needed:
         raise ValueError(
@@ -100,11 +100,12 @@ def check_whole_episodes(config: Any, params: Any) -> None:
 
 
 def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bool = True) -> Any:
-    """The network that a `make` has built: Q(s, ·), or one that `acts` by a policy.
+    """Return the network that a `make` has built: Q(s, ·), or one that `acts` by a policy.
 
-    Raises `ValueError` unless its leaves are arrays, it reads what `env` shows, by a step and by a
-    tape, and has an output for each action. Who bootstraps by it asks for its `lookahead`, too. In
-    an environment with a mask of legal actions the network is returned as `nets.Masked`.
+    Raises `ValueError` unless its leaves are arrays, it reads the observations of `env`, by a step
+    and by a tape, and has an output for each action. With `lookahead`, which bootstraps need, that
+    call is tested too. In an environment with a mask of legal actions the network is returned as
+    `nets.Masked`.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(net):
         if not eqx.is_array(leaf):
@@ -147,20 +148,20 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bo
 
 
 def _masked(net: Any, env: Any, params: Any) -> Any:
-    """The network, whose outputs a mask limits to legal actions if there is one."""
+    """Return the network, with outputs limited to legal actions if the environment has a mask."""
     from mmrl.envs.wrappers.observation import mask_place
 
     if (place := mask_place(env, params)) is None:
         return net
-    from mmrl.nets.legal import Masked  # loaded only where it is used
+    from mmrl.nets.legal import Masked  # loaded only if it is used
 
     return Masked(net, *place)
 
 
 def action_size(env: Any, params: Any) -> tuple[int, bool]:
-    """How many actions there are, or real numbers in one; and whether it is these.
+    """Return the number of actions, or of real numbers in one; and True in the second case.
 
-    Raises `ValueError` for a space that is neither, and for a box without an inside.
+    Raises `ValueError` for a space that is neither, and for a box without an interior.
     """
     space = _space(env, params, "action")
     if hasattr(space, "n"):
@@ -175,7 +176,7 @@ def action_size(env: Any, params: Any) -> tuple[int, bool]:
 
 
 def action_bounds(env: Any, params: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """The bounds of continuous actions; None for discrete ones, and where they are traced."""
+    """Return the bounds of continuous actions; None for discrete ones, and if they are traced."""
     space = _space(env, params, "action")
     if hasattr(space, "n") or (ends := limits(space)) is None:
         return None
@@ -184,7 +185,7 @@ def action_bounds(env: Any, params: Any) -> tuple[tuple[float, ...], tuple[float
 
 
 def check_observations(env: Any, params: Any) -> None:
-    """Raise `ValueError` for observations of a type that cannot hold all of their space."""
+    """Raise `ValueError` for observations in a type that cannot hold all of their space."""
     obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
     for place, space, part in parts(_space(env, params, "observation"), obs):
         if fault := misfit(space, part.dtype):
@@ -198,8 +199,8 @@ def check_observations(env: Any, params: Any) -> None:
 def check_stored(stored: str, env: Any, params: Any, steps: int = 128) -> None:
     """Raise `ValueError` if observations would change when they are stored as a type.
 
-    The bounds of their space must fit, and so must the numbers of `steps` random steps. A float
-    may be rounded, but not become infinite.
+    The bounds of their space must fit, and so must the numbers of `steps` random steps. A float may
+    be rounded, but must not become infinite.
     """
     if kept := holds(_space(env, params, "observation"), stored):
         with jax.ensure_compile_time_eval():
@@ -212,22 +213,22 @@ def check_stored(stored: str, env: Any, params: Any, steps: int = 128) -> None:
         )
     if not kept:
         raise ValueError(
-            f"`stored` must be a type that holds observations as they are; got {stored!r}, which "
+            f"`stored` must be a type that holds observations exactly; got {stored!r}, which "
             "rounds those of this environment, or is too narrow for them. Take 'float32'."
         )
 
 
 LARGE = 10.0
-"""Features whose bounds are beyond this are normalized by default."""
+"""Features whose bounds exceed this are normalized by default."""
 MODERATE = ("CartPole-v1",)
 """Environments that declare no bounds for features whose numbers stay below `LARGE`."""
 
 
 def normalized_features(config: Any, env: Any, params: Any) -> tuple[bool, ...]:
-    """Return which features of an observation a network normalizes; () if it is none.
+    """Return which features of an observation a network normalizes; () if it normalizes none.
 
-    Those of the environment, not what a run shows beside it (`previous_action` and others). If
-    `config` leaves the choice open, those without bounds, or with bounds beyond ±10.
+    These are features of the environment, not additional inputs such as `previous_action`. If
+    `config` leaves the choice open, they are those without bounds, or with bounds beyond ±10.
     """
     from mmrl.envs.wrappers import observation  # which imports gymnax
 
@@ -246,7 +247,7 @@ def normalized_features(config: Any, env: Any, params: Any) -> tuple[bool, ...]:
 
 
 def _random_observations(env: Any, params: Any, steps: int) -> tuple[Any, Any]:
-    """The observations of `steps` steps of random discrete actions, and those that follow them."""
+    """Return the observations of `steps` random discrete actions, and those that follow them."""
     from mmrl.envs.wrappers.observation import legal_actions
 
     space = env.action_space(params)
@@ -267,6 +268,6 @@ def _random_observations(env: Any, params: Any, steps: int) -> tuple[Any, Any]:
 
 
 def _space(env: Any, params: Any, kind: str) -> Any:
-    """A space whose bounds are numbers, also while an agent is traced."""
+    """Return a space whose bounds are numbers, also while an agent is traced."""
     with jax.ensure_compile_time_eval():
         return getattr(env, f"{kind}_space")(params)

@@ -1,7 +1,8 @@
-"""Scales that agents estimate as they go: of rewards and of advantages.
+"""Running scales of rewards and advantages.
 
-Both are folds of monoids: the discounted sum of past rewards is `Affine`, its variance and the
-advantages' mean and variance are `Moments`. Hilton et al. 2022 (their code), Cobbe et al. 2021.
+Both are folds of monoids: the discounted sum of past rewards is `Affine`; its variance, and the
+mean and variance of the advantages, are `Moments`. Hilton et al. 2022 (their code), Cobbe et al.
+2021.
 """
 
 import dataclasses
@@ -18,32 +19,32 @@ from mmrl.scan import scan_and_last
 
 Scalar = float | Float[Array, ""]
 Averages = tuple[Float[Array, ""], ...]
-"""(n, μ, M₂): an element of `Moments`, or of `LongMoments`, which agents keep."""
+"""(n, μ, M₂): an element of `Moments`, or of `LongMoments`, which agents store."""
 
 
 class RewardScale(eqx.Module):
-    """The standard deviation of R_t = r_t + g R_{t-1}, by which rewards are divided."""
+    """Standard deviation of R_t = r_t + g R_{t-1}, by which rewards are divided."""
 
-    sums: Float[Array, " env"]  # R of each environment's last step
+    sums: Float[Array, " env"]  # R at each environment's last step
     moments: Averages
 
 
 def reward_scale(environments: int) -> RewardScale:
-    """No rewards seen, and a variance of 1 that weighs as much as 1/10 000 of a reward."""
+    """Return the scale before any reward: a variance of 1, weighted as 1/10 000 of a reward."""
     prior = jnp.float32(1e-4), jnp.float32(0), jnp.float32(1e-4)
     return RewardScale(jnp.zeros(environments), (*prior, *Moments().identity()))
 
 
 def rewards_of(config: Any) -> RewardScale | None:
-    """The scale of an agent that begins, if its `Config` asks for one."""
+    """Return the scale of a new agent, or None if its `Config` does not normalize rewards."""
     return reward_scale(config.environments) if config.normalize_rewards else None
 
 
 @promoting
 def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> RewardScale | None:
-    """The scale, if there is one, after these steps too: a `Transition` [env, time].
+    """Return the scale, if there is one, after the steps of a `Transition` [env, time].
 
-    R_t = r_t + g (1 - b_t) R_{t-1} sums what is past, from the episode's `begin` on; `gamma` is g.
+    R_t = r_t + g (1 - b_t) R_{t-1} sums the past from the episode's `begin` on; `gamma` is g.
     """
     if scale is None:
         return None
@@ -59,9 +60,9 @@ def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> Rewar
 
 @promoting
 def divided(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) -> Any:
-    """Steps with r / √(Var R + 1e-8), cut to ±`most`, in place of r, if there is a scale.
+    """Return the steps with r / √(Var R + 1e-8), clipped to ±`most`, in place of r.
 
-    The mean of the rewards stays where it is.
+    Without a scale the steps are unchanged. The mean of the rewards is not subtracted.
     """
     if scale is None:
         return steps
@@ -73,15 +74,15 @@ def divided(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) -> Any:
 def standardize(
     moments: Averages, x: Float[Array, "*shape"], decay: Scalar
 ) -> tuple[Averages, Float[Array, "*shape"]]:
-    """(x - μ) / (σ + 1e-8), with the moments of x and, faded by `decay` per call, of those before.
+    """Return (x - μ) / (σ + 1e-8), and the moments of x and, faded by `decay`, of earlier x.
 
-    With decay 0 those of x alone. An average with decay d spans (1 + d) / (1 - d) calls. Equal
-    numbers give 0, and other numbers what they give in 64 bits.
+    The fading is per call; with decay 0 only x counts. An average with decay d spans (1 + d) / (1 -
+    d) calls. Equal numbers give 0, and other numbers give the same as in 64 bits.
     """
     means = slice(1, None, 3)
     faded = [jnp.where(decay > 0, decay * number, 0) for number in moments]
     faded[means] = moments[means]
-    # Around a center near μ, small differences keep their digits; in a unit, squares stay finite.
+    # A center near μ keeps the digits of small differences; a unit keeps squares finite.
     center = jnp.sum(x / x.size)
     count, mean, square = (sum(faded[i::3]) for i in range(3))
     step = jnp.where(count > 0, mean - center, 0)
@@ -107,12 +108,12 @@ def sample(x: Float[Array, "*shape"]) -> Averages:
 
 @promoting
 def variance(moments: Averages) -> Float[Array, ""]:
-    """M₂ / n."""
+    """Return M₂ / n."""
     return moments[2] / moments[0]
 
 
 def _merged(moments: Any, new: Any) -> Averages:
-    """`moments` with those of a `sample`."""
+    """Return `moments` merged with those of a `sample`."""
     if len(moments) == len(new):
         return like(Moments()(moments, new), moments)
     return like(LongMoments()(moments, (*new, *Moments().identity())), moments)

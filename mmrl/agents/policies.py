@@ -1,4 +1,4 @@
-"""Networks that act by a policy, for the agents that learn one."""
+"""Actor-critic networks for the agents that learn a policy."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from mmrl.rollout import Policy
 
 
 def actor_critic(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> ActorCritic:
-    """π and V: those of a config's `memory`, `memory_sizes`, `width` and `shared`."""
+    """Return π and V, built from a config's `memory`, `memory_sizes`, `width` and `shared`."""
     size = math.prod(env.observation_space(params).shape)
     actions, continuous = action_size(env, params)
     kind = {"width": config.width, "shared": config.shared, **dict(config.memory_sizes)}
@@ -21,7 +21,7 @@ def actor_critic(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Actor
 
 
 def mode(net: Any) -> Policy:
-    """The policy's mode: its likeliest action."""
+    """Return the policy that takes the mode of π: its most likely action."""
 
     def act(memory_state, obs, begin, key):
         memory_state, outputs = net.step(memory_state, obs, begin)

@@ -1,8 +1,8 @@
-"""The settings of the papers, each with the table that it stands in, and what differs from them.
+"""Settings from papers, each with its place in the paper, and the remaining differences.
 
-`PRESETS["r2d2"]["paper"].config` is what `mmrl train ENVIRONMENT --agent r2d2 --preset paper` has
-for settings. Sizes are the papers', which are for clusters and other environments: the notes say
-which to lower on a smaller machine. What a paper does not say stays as our defaults are.
+`PRESETS["r2d2"]["paper"].config` has the settings of `mmrl train ENVIRONMENT --agent r2d2 --preset
+paper`. Sizes are the papers', which are for clusters and other environments: the notes name those
+to lower on a smaller machine. Settings that a paper does not specify keep our defaults.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,22 +14,22 @@ from mmrl.agents.settings import Paper
 
 
 class Preset(NamedTuple):
-    """Settings of an agent, as a source has them."""
+    """Settings of an agent from a published source."""
 
     config: Any  # a `Config` of the agent
     source: str
-    places: Mapping[str, str]  # where in the source a setting stands, by its name
-    notes: Sequence[str]  # what the source has and the config has not, and what to change
-    observes: tuple[str, ...] | None = None  # what the network is shown; None: the agent's own
+    places: Mapping[str, str]  # place of each setting in the source
+    notes: Sequence[str]  # differences from the source, and what to change
+    observes: tuple[str, ...] | None = None  # inputs of the network; None: the agent's default
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
-        """The settings that differ from the defaults: (default, the preset's)."""
+        """Return the settings that differ from the defaults: (default, the preset's)."""
         usual, ours = vars(type(self.config)()), vars(self.config)
         return {name: (usual[name], ours[name]) for name in ours if usual[name] != ours[name]}
 
 
 def find_preset(agent: str, name: str) -> Preset:
-    """The preset of this name. Raises `ValueError` for an unknown one, with those there are."""
+    """Return the preset of this name. Raise `ValueError` for an unknown one; it lists all."""
     known = PRESETS.get(agent, {})
     if name not in known:
         has = f"one of {', '.join(known)}" if known else "left out: there is none"
@@ -37,13 +37,13 @@ def find_preset(agent: str, name: str) -> Preset:
     return known[name]
 
 
-# What our agents can do beyond their sources, and do by default here and there.
+# Features that our agents add to their sources, some of them on by default.
 _WITHOUT = {"anneal": 0.0, "lam": 0.0}
 _WITHOUT |= {"normalize_rewards": False, "normalize_observations": False}
 
 
 def _preset(kind: Any, paper: Paper) -> Preset:
-    """Return a `Config` with a paper's settings, and without what it does not mention."""
+    """Return a `Config` with a paper's settings, and without features that it does not mention."""
     has = vars(kind())
     less = {name: value for name, value in _WITHOUT.items() if name in has}
     settings = {"of which it says nothing": less, **paper.settings}

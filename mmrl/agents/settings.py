@@ -5,7 +5,7 @@
         batch: int | None = count(None)  # None: a size that fits the environment
         gamma: float = share(0.98)  # traced: a change never recompiles
 
-Static fields (sizes, names) shape the program; numbers that are traced can differ between seeds.
+Static fields (sizes, names) shape the program; traced numbers can differ between seeds.
 """
 
 import dataclasses
@@ -25,14 +25,14 @@ from mmrl._dtypes import whole
 static = partial(eqx.field, static=True)
 
 WORDS = ("normalize_observations",)
-"""Settings that are True, False or None: a word on the command line, where others are flags."""
+"""Settings that are True, False or None: a word on the command line instead of a flag."""
 
 
 class Range(NamedTuple):
-    """The values that a setting may have."""
+    """Values that a setting may have."""
 
-    words: str  # after "must be"
-    holds: Callable[[Any], Any]  # of a value, or element by element of an array
+    words: str  # text after "must be"
+    holds: Callable[[Any], Any]  # True if a value, or an element of an array, is allowed
     off: float = math.nan  # an end of the range that switches learning off
 
 
@@ -88,22 +88,22 @@ class Settings(eqx.Module):
 
     @property
     def block_steps(self) -> int:
-        """Steps in the environment per seed and block."""
+        """Environment steps per seed and block."""
         return math.prod(map(int, (self.block, self.rollout, self.environments)))
 
     def for_steps(self: Own, steps: int) -> Own:
         """Return the settings of a run with at least `steps` environment steps per seed.
 
-        `blocks` becomes the smallest number that reaches them; everything else stays.
+        `blocks` becomes the smallest number that reaches them; everything else is unchanged.
         """
         blocks = -(-whole("steps", steps) // self.block_steps)
         return dataclasses.replace(self, blocks=blocks)
 
     def check_ranges(self) -> None:
-        """Raise `ValueError` for a setting of another type or out of the range of its field.
+        """Raise `ValueError` for a setting of the wrong type or outside the range of its field.
 
-        Real numbers count as float32, and traced ones pass. `memory_sizes` may not name what is
-        set elsewhere.
+        Real numbers are compared as float32, and traced ones pass. `memory_sizes` must not contain
+        sizes that are set elsewhere.
         """
         others = {"key", "continuous", "bounds", *vars(self)}
         if taken := others & dict(getattr(self, "memory_sizes", ())).keys():
@@ -126,7 +126,7 @@ _KINDS = {
 
 
 def kinds_of(field: dataclasses.Field) -> tuple[Any, ...]:
-    """Return the type of a field, and None's if it may be left out."""
+    """Return the type of a field, and None's type if it may be None."""
     return typing.get_args(field.type) or (field.type,)
 
 
@@ -150,7 +150,7 @@ def _check_field(field: dataclasses.Field, kinds: tuple[Any, ...], value: Any) -
 
 
 def resized(config: Own, **sizes: int) -> Own:
-    """Return the settings with other sizes; all numbers stay as they are, traced ones too."""
+    """Return the settings with other sizes; all numbers, including traced ones, are unchanged."""
     numbers, _ = jax.tree.flatten(config)
     config = dataclasses.replace(jax.tree.map(lambda _: 0.0, config), **sizes)
     return jax.tree.unflatten(jax.tree.structure(config), numbers)
@@ -159,14 +159,14 @@ def resized(config: Own, **sizes: int) -> Own:
 def repeatable(config: Own) -> Own:
     """Return the settings of one block, whose program serves runs of any length.
 
-    How many blocks there are is then a number where a schedule needs it: `horizon`. Sweeps of
+    The number of blocks is then a traced number, `horizon`, for schedules that need it. Sweeps of
     earlier versions may have 0 there, which meant None.
     """
     return dataclasses.replace(config, blocks=1, horizon=float(config.horizon or config.blocks))
 
 
 class Paper(NamedTuple):
-    """The settings of a source, each under the place where it stands there."""
+    """Settings of a source, each under its place in the source."""
 
     source: str
     settings: Mapping[str, Mapping[str, Any]]

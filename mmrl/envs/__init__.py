@@ -1,7 +1,7 @@
-"""Environments: POPGym's tasks and probes beside gymnax's own, under one `make`.
+"""Environments: POPGym's tasks, probes, and gymnax's own, under one `make`.
 
-Importing this package is cheap. gymnax takes some seconds to load, so it is imported when an
-environment is first asked for; `register` does that too, for code that calls `gymnax.make`.
+Importing this package is cheap. gymnax takes some seconds to load, so it is imported with the first
+environment, or by `register`, for code that calls `gymnax.make`.
 """
 
 import difflib
@@ -34,7 +34,7 @@ def make(env_id: str, *, observe: str = "observation", **kwargs: Any) -> tuple[A
 
 
 def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Return an environment as it observes itself, and its default parameters."""
+    """Return an environment with its own observation, and its default parameters."""
     from mmrl.envs import adapters, own
     from mmrl.envs._gymnax import gymnax
 
@@ -47,7 +47,7 @@ def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         nearest = difflib.get_close_matches(str(env_id), names, n=3, cutoff=0.0)
         raise ValueError(
             f"`env_id` must name a registered environment, got {env_id!r}. Nearest: "
-            f"{', '.join(nearest)}. `mmrl train --list` names all {len(names)}; one of your own is "
+            f"{', '.join(nearest)}. `mmrl train --list` lists all {len(names)}; a custom one is "
             "called my_module:MyEnv."
         )
     own.check_arguments(env_id, gymnax.registration._registry[env_id], kwargs)
@@ -60,7 +60,7 @@ def _of_gymnax(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
     try:
         return repaired.make(env_id, kwargs)
-    except OSError as error:  # of MNIST, which is downloaded
+    except OSError as error:  # MNIST is downloaded
         raise ValueError(
             f"`env_id` must name an environment that can be built here; {env_id} downloads a file: "
             f"{error}. Connect to the network once, or choose another environment."
@@ -68,7 +68,7 @@ def _of_gymnax(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def registered() -> list[str]:
-    """The ids that `make` knows: gymnax's own, then ours."""
+    """Return the ids that `make` accepts: gymnax's, then ours."""
     from mmrl.envs._gymnax import gymnax
 
     register()
@@ -76,7 +76,7 @@ def registered() -> list[str]:
 
 
 def register() -> None:
-    """Make our environments known to `gymnax.make` too. Calling it again changes nothing."""
+    """Register our environments with `gymnax.make` too. A second call has no effect."""
     from mmrl.envs import masked, popgym, probes
     from mmrl.envs._gymnax import gymnax
 

@@ -1,9 +1,8 @@
-"""gymnax, imported without what only its drawings need.
+"""gymnax, imported without the packages that only its drawings need.
 
-Some of its environments draw themselves, so it imports matplotlib's pyplot, and seaborn, which
-brings pandas and scipy.stats; for its states it imports flax, which brings its neural networks. To
-import these takes longer than all else that mmrl does before it trains, so each waits until
-something of it is asked for.
+gymnax imports matplotlib's pyplot and seaborn, with pandas and scipy.stats, to draw some
+environments, and flax, with its neural networks, for its states. These imports take longer than all
+of mmrl's work before training, so each waits until it is first used.
 """
 
 import sys
@@ -16,7 +15,7 @@ _LATER = ("matplotlib.pyplot", "matplotlib.colors", "seaborn", "flax.linen")
 
 
 def _stand_in(name: str) -> ModuleType:
-    """A module in whose place another is imported as soon as anything of it is asked for."""
+    """Return a module that imports another one when an attribute is first used."""
     module = ModuleType(name)
     vars(module)["__getattr__"] = lambda wanted: getattr(import_module(name), wanted)
     return module
@@ -26,7 +25,7 @@ _absent = {name: _stand_in(name) for name in _LATER} | {"matplotlib": ModuleType
 _absent = {name: module for name, module in _absent.items() if name not in sys.modules}
 sys.modules.update(_absent)
 try:
-    with standard():  # gymnax makes arrays
+    with standard():  # gymnax creates arrays on import
         import gymnax
         from gymnax.environments import environment, spaces
         from gymnax.environments.classic_control import cartpole

@@ -1,4 +1,4 @@
-"""The base of our tasks and wrappers: one step and one reset, merged where an episode ends."""
+"""The base of our tasks and wrappers: a step and a reset, merged where an episode ends."""
 
 import abc
 from functools import partial
@@ -12,15 +12,15 @@ from mmrl.envs._gymnax import environment
 
 Obs = PyTree[Shaped[Array, "..."]]
 Reset = tuple[Obs, Any]
-"""What `reset_env` returns: obs, state."""
+"""Result of `reset_env`: obs, state."""
 Step = tuple[Obs, Any, Any, Any, dict[Any, Any]]
-"""What `step_env` returns: obs, state, reward, terminated, info."""
+"""Result of `step_env`: obs, state, reward, terminated, info."""
 
 
 class Resetting(environment.Environment, abc.ABC):
-    """An environment that steps and resets at once, and keeps the two apart until its own `step`.
+    """An environment that computes a step and a reset together, and merges them only in `step`.
 
-    Two with equal arguments are equal and share compilations, where gymnax compiles anew for every
+    Two with equal arguments are equal and share compilations; gymnax compiles anew for every
     instance.
     """
 
@@ -28,16 +28,18 @@ class Resetting(environment.Environment, abc.ABC):
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:
-        """One step, and the first observation and state of a next episode should this one end."""
+        """Return one step, and the first observation and state of the next episode, if this one
+        ends.
+        """
 
     @partial(jax.jit, static_argnames="self")
     def step(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any = None
     ) -> tuple[Obs, Any, Any, Any, Any, dict[Any, Any]]:
-        """One step with automatic reset: obs, state, reward, terminated, truncated, info.
+        """Step with automatic reset; return obs, state, reward, terminated, truncated, info.
 
-        After an end the first two begin the next episode, and info's `final_observation` is the
-        last of the old one.
+        After an end, obs and state begin the next episode, and info's `final_observation` is the
+        last observation of the old one.
         """
         params = self.default_params if params is None else params
         step, reset = self.step_and_reset(key, state, action, params)
@@ -58,7 +60,7 @@ class Resetting(environment.Environment, abc.ABC):
 def step_and_reset(
     env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any
 ) -> tuple[Step, Reset]:
-    """A step and a reset with the chance that `env.step` would give to each."""
+    """Return a step and a reset with the same random numbers as in `env.step`."""
     if isinstance(env, Resetting):
         return env.step_and_reset(key, state, action, params)
     key_step, key_reset = jax.random.split(key)

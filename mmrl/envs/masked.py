@@ -29,7 +29,7 @@ from mmrl.envs.probes import (
 )
 
 ARMS = 4
-SUBSETS = 2**ARMS - 1  # that have an arm
+SUBSETS = 2**ARMS - 1  # sets with at least one arm
 BEST = sum(arm * 2**arm for arm in range(ARMS)) / SUBSETS / (ARMS - 1)
 """Expected reward of the best legal arm."""
 

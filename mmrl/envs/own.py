@@ -1,4 +1,4 @@
-"""Environments of the user's own, built from their place: "my_module:MyEnv"."""
+"""Custom environments, found by module and name: "my_module:MyEnv"."""
 
 import inspect
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from mmrl._own import find, told
 
 
 def make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """An environment of the user's own and its parameters; raises as `mmrl.envs.make` does."""
+    """Return a custom environment and its parameters; raise errors as `mmrl.envs.make` does."""
     found = find(env_id, "env_id")
     if isinstance(found, type) or (callable(found) and not hasattr(found, "step_env")):
         check_arguments(env_id, found, kwargs)
@@ -16,7 +16,7 @@ def make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
             found = found(**kwargs)
         except Exception as error:
             raise ValueError(
-                f"`env_id` must name what makes an environment, got {env_id!r}, which raised "
+                f"`env_id` must name a factory of an environment, got {env_id!r}, which raised "
                 f"{told(error)}."
             ) from error
     elif kwargs:
@@ -26,18 +26,18 @@ def make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     env, *params = found if isinstance(found, tuple) and len(found) == 2 else (found,)
     if not hasattr(env, "step_env"):
         raise ValueError(
-            "`env_id` must name an environment as gymnax has them, with `reset_env` and "
-            f"`step_env`, or a class or a function that makes one; got {env_id!r}, which is "
+            "`env_id` must name an environment like gymnax's, with `reset_env` and "
+            f"`step_env`, or a class or a function that builds one; got {env_id!r}, which is "
             f"{_article(env)}."
         )
     return env, params[0] if params else getattr(env, "default_params", None)
 
 
 def check_arguments(env_id: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> None:
-    """Raises `ValueError` unless `factory` can be called with `kwargs`."""
+    """Raise `ValueError` unless `factory` can be called with `kwargs`."""
     try:
         signature = inspect.signature(factory)
-    except ValueError:  # it does not tell its arguments
+    except ValueError:  # its signature is unknown
         return
     try:
         signature.bind(**kwargs)

@@ -1,7 +1,7 @@
 """Tiny environments whose optimal values are known in closed form.
 
-An agent that fails on a game tells nothing about its error; an agent that fails on one of these
-does. Each adds one thing that an agent must get right to the one before it (after A. Jones's probe
+An agent that fails on a game gives no hint of its bug; an agent that fails on a probe does. Each
+probe adds one thing that an agent must get right to the previous probe (after A. Jones's probe
 environments, "Debugging RL, without the agonizing pain", 2021):
 
 | id | what must work | Q* |
@@ -15,8 +15,7 @@ environments, "Debugging RL, without the agonizing pain", 2021):
 | `probe-Memory-v0` | memory: the cue is gone when the question comes | γ^(steps left - 1), ±1 |
 
 All have two actions and see one-hot vectors. `probe-Bandit-v0` is a trial of several episodes: see
-`bandit`. Compare an agent's values with `optimal_q` along the
-tape that it collected.
+`bandit`. Compare an agent's values with `optimal_q` along the tape that it collected.
 """
 
 import abc
@@ -42,14 +41,14 @@ Gamma = Float[Array, ""] | float
 
 @struct.dataclass
 class ProbeState(environment.EnvState):
-    """`cue` is 0 or 1, drawn at the reset; some probes make no use of it."""
+    """State with a `cue` of 0 or 1, drawn at the reset; some probes do not use it."""
 
     time: Leaf
     cue: Leaf
 
 
 class Probe(Task):
-    """An episode of `num_steps` steps that terminates; a subclass says what it shows and pays.
+    """An episode of `num_steps` steps that terminates; subclasses define observations and rewards.
 
     `optimal_return` is the expected undiscounted return of the best policy.
     """
@@ -62,31 +61,34 @@ class Probe(Task):
 
     @abc.abstractmethod
     def reward(self, state: ProbeState, action: Action) -> Reward:
-        """The reward of this action in this state."""
+        """Return the reward of this action in this state."""
 
     @abc.abstractmethod
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
-        """Q*(o_{≤t}, ·) at each step of a tape that starts where an episode does."""
+        """Return Q*(o_{≤t}, ·) at each step of a tape that starts with an episode."""
 
     def start(self, u: Numbers, params: Params) -> ProbeState:
+        """Return the first state."""
         return ProbeState(time=jnp.int32(0), cue=(u[0] < 0.5).astype(jnp.int32))
 
     def advance(
         self, u: Numbers, state: ProbeState, action: Action, params: Params
     ) -> tuple[ProbeState, Reward]:
+        """Return the next state and the reward."""
         return ProbeState(time=state.time + 1, cue=state.cue), self.reward(state, action)
 
     def is_terminated(self, state: ProbeState, params: Params) -> Bool[Array, ""]:
+        """Return True after `num_steps` steps."""
         return jnp.asarray(state.time >= self.num_steps)
 
     @promoting
     def state_obs(self, state: ProbeState, params: Params) -> Float[Array, " state"]:
-        """(cue, share of the episode that has passed)."""
+        """Return (cue, share of the episode that has passed)."""
         return jnp.stack([state.cue, state.time / self.num_steps]).astype(jnp.float32)
 
 
 class Constant(Probe):
-    """One step, r = 1. Q* = 1: can the value learn a constant?"""
+    """One step with r = 1, Q* = 1: can the value learn a constant?"""
 
     num_steps, obs_size = 1, 1
     optimal_return = 1.0
@@ -103,7 +105,7 @@ class Constant(Probe):
 
 
 class Observation(Probe):
-    """One step, r = ±1 by the cue in view. Q* = ±1: does the value depend on the observation?"""
+    """One step with r = ±1 by the cue in view, Q* = ±1: does the value use the observation?"""
 
     num_steps, obs_size = 1, 2
     optimal_return = 0.0
@@ -120,7 +122,7 @@ class Observation(Probe):
 
 
 class Delay(Probe):
-    """`num_steps` steps, r = 1 at the last only. Q* = γ^(num_steps-1-t): does value travel back?"""
+    """`num_steps` steps, r = 1 at the last, Q* = γ^(num_steps-1-t): does value propagate back?"""
 
     optimal_return = 1.0
 
@@ -143,9 +145,9 @@ class Delay(Probe):
 class Truncation(Probe):
     """A → B → B …, r = 1 in B, cut after two steps. Q*(B) = 1/(1-γ), Q*(A) = γ/(1-γ).
 
-    An episode starts in A or B at random and would go on for ever, were it not for the time limit.
-    Learning from random episodes, who takes the limit for an end finds Q(B) = 3/(3-γ), and who
-    bootstraps from the observation after the reset finds Q(B) = 3/((1-γ)(3+γ)).
+    An episode starts in A or B at random and would continue forever without the time limit. If an
+    agent learns from random episodes and takes the limit for an end, it finds Q(B) = 3/(3-γ); if it
+    bootstraps from the observation after the reset, it finds Q(B) = 3/((1-γ)(3+γ)).
     """
 
     num_steps, obs_size = 2, 2
@@ -169,7 +171,7 @@ class Truncation(Probe):
 
 
 class Choice(Probe):
-    """One step, r = -1 for action 0 and +1 for action 1: does the policy prefer what pays?"""
+    """One step, r = -1 for action 0 and +1 for action 1: does the policy prefer the reward?"""
 
     num_steps, obs_size = 1, 1
     optimal_return = 1.0
@@ -186,7 +188,7 @@ class Choice(Probe):
 
 
 class Match(Probe):
-    """One step, r = ±1 as the action equals the cue in view: does the policy look?"""
+    """One step, r = 1 if the action equals the cue in view, otherwise -1: does the policy look?"""
 
     num_steps, obs_size = 1, 2
     optimal_return = 1.0
@@ -205,8 +207,8 @@ class Match(Probe):
 class Memory(Probe):
     """The cue is shown at t = 0, the question asked at t = num_steps - 1; r = ±1 there, 0 before.
 
-    Observes (cue one-hot | nothing, question). Q* = γ^(num_steps-1-t) before the question, ±1 at
-    it. Without memory no policy does better than 0 on average.
+    Observes (cue one-hot or zeros, question). Q* = γ^(num_steps-1-t) before the question, ±1 at it.
+    Without memory no policy earns more than 0 on average.
     """
 
     optimal_return = 1.0
@@ -235,9 +237,9 @@ class Memory(Probe):
 
 
 class Arm(Probe):
-    """One step, r = 1 for one of `arms` actions and 0 for the others; nothing tells which one.
+    """One step, r = 1 for one of `arms` actions and 0 for the others; no observation reveals which.
 
-    Inside of a `Trial` the right arm stays for all episodes: an agent that remembers its pulls can
+    Inside a `Trial` the right arm stays for all episodes: an agent that remembers its pulls can
     find it, and an agent that forgets them with each episode earns 1/arms per pull.
     """
 
@@ -299,11 +301,11 @@ def _sign(yes: Bool[Array, "*time"]) -> Float[Array, "*time"]:
 
 
 def _both(value: Float[Array, " time"]) -> QTape:
-    """A value that both actions have."""
+    """Return a value for both actions."""
     return jnp.stack([value, value], axis=1)
 
 
 def steps_since(begin: BeginTape) -> Int[Array, " time"]:
-    """How many steps ago the episode began."""
+    """Return the number of steps since the episode began."""
     time = jnp.arange(len(begin))
     return time - jax.lax.cummax(jnp.where(begin, time, 0))

@@ -1,4 +1,4 @@
-"""Environments of gymnax that cannot be trained as gymnax has them."""
+"""Environments of gymnax that cannot be trained in gymnax's form."""
 
 import functools
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def _with_class(env: Any, kind: type) -> Any:
 class DeepSea(gymnax.environments.bsuite.DeepSea):
     """A grid to cross by one action per row: the hard exploration task of bsuite.
 
-    gymnax's own `step` carries two counters across episodes, `total_bad_episodes` and
+    gymnax's `step` carries two counters across episodes, `total_bad_episodes` and
     `denoised_return`; here they count one episode. Observations, rewards and ends are equal.
     """
 
@@ -51,7 +51,7 @@ class DeepSea(gymnax.environments.bsuite.DeepSea):
 
 
 class WholeSteps(Wrapper):
-    """An environment with a whole number of steps and a real reward, around one that swaps them."""
+    """Wrapper that restores a whole number of steps and a real reward where gymnax swaps them."""
 
     @property
     def default_params(self) -> Any:
@@ -69,7 +69,7 @@ class WholeSteps(Wrapper):
 
 
 class Typed(ObservationWrapper):
-    """An environment whose observations have the dtype of their space, around another one."""
+    """Wrapper whose observations have the dtype of their space."""
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
         return jnp.asarray(obs, self.env.observation_space(params).dtype)

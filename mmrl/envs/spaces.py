@@ -19,16 +19,16 @@ MASK = "action_mask"
 
 
 class MaskedState(NamedTuple):
-    """The state of an environment inside of `wrappers.ActionMask`."""
+    """State of an environment inside `wrappers.ActionMask`."""
 
     env_state: Any
-    # The number of the first step that had no legal action to choose from, or 0. It counts from 1
-    # in its episode, and outlasts the episode.
+    # Number of the first step without a legal action, or 0. It counts from 1 in its episode, and
+    # outlasts the episode.
     stuck: Any
 
     @property
     def time(self) -> Any:
-        """Steps since the reset, as every gymnax state has it."""
+        """Steps since the reset, as in every gymnax state."""
         return self.env_state.time
 
 
@@ -122,7 +122,7 @@ def misfit(space: Any, dtype: Any) -> str:
 
 
 def holds(space: Any, dtype: Any) -> bool:
-    """True if no finite bound of a space lies outside of the range of a dtype."""
+    """Return True if no finite bound of a space lies outside the range of a dtype."""
     if hasattr(space, "n"):
         ends: Any = np.float64(0), np.float64(space.n - 1)
     else:
@@ -132,7 +132,7 @@ def holds(space: Any, dtype: Any) -> bool:
 
 
 def _range(dtype: Any) -> tuple[float, float]:
-    """The least and the greatest number of a type."""
+    """Return the least and the greatest number of a type."""
     if dtype == jnp.bool_:
         return 0.0, 1.0
     info: Any = jnp.iinfo(dtype) if jnp.issubdtype(dtype, jnp.integer) else jnp.finfo(dtype)

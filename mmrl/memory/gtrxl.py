@@ -13,11 +13,11 @@ from mmrl.memory.window import WindowAttention
 
 
 class Gate(eqx.Module):
-    """(1 - z) ⊙ x + z ⊙ n: a GRU cell in place of the sum x + y.  Parisotto et al. 2020, §3.2.
+    """Gate in place of a residual sum: (1 - z) ⊙ x + z ⊙ n.  Parisotto et al. 2020, §3.2.
 
-    r = σ(W_r y + U_r x), z = σ(W_z y + U_z x - b), n = tanh(W_n y + U_n (r ⊙ x)). With b = 2 at the
-    start, z is about 0.12: the block passes on what it reads, so that a policy can be learned
-    before the memory is.
+    It is a GRU cell: r = σ(W_r y + U_r x), z = σ(W_z y + U_z x - b), n = tanh(W_n y + U_n (r ⊙ x)).
+    With b = 2 at the start, z is about 0.12: the block passes on its input, so that a policy can be
+    learned before the memory is.
     """
 
     from_y: eqx.nn.Linear  # W_r, W_z and W_n
@@ -45,9 +45,9 @@ class Gate(eqx.Module):
 
 
 class GatedBlock(eqx.Module):
-    """x ↦ gate(m, relu(MLP(LN(m)))), m = gate(x, relu(memory(LN(x)))).  Parisotto et al., Fig. 1.
+    """Gated block: x ↦ gate(m, relu(MLP(LN(m)))), m = gate(x, relu(memory(LN(x)))).
 
-    `before` and `after` compute what happens to one step on either side of the memory.
+    Parisotto et al., Fig. 1. `before` and `after` act on one step, on either side of the memory.
     """
 
     norm: eqx.nn.LayerNorm
@@ -80,10 +80,10 @@ class GatedBlock(eqx.Module):
 
 
 class GTrXL(Residual):
-    """`layers` gated transformer blocks over windows of keys and values.
+    """Stack of `layers` gated transformer blocks over windows of keys and values.
 
-    Each block attends over the last `window` outputs of the block below it, so that L blocks see
-    L (window - 1) steps back. Gradients reach through all of them; the paper's memory holds the
+    Each block attends over the last `window` outputs of the block below it, so L blocks see L
+    (window - 1) steps back. Gradients reach through all of them; the paper's memory holds the
     hidden states of the previous segment instead, without a gradient. Blocks are `output_size`
     wide.
     """

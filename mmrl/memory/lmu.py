@@ -17,13 +17,14 @@ from mmrl.monoid import MatrixAffine
 
 
 class LMU(Memory):
-    """m_t = Ā m_{t-1} + B̄ u_t,  y_t = W m_t + D x_t,  u_t = W_u x_t.  Voelker et al. 2019.
+    """Legendre memory unit: a sliding window as a sum of polynomials.  Voelker et al. 2019.
 
-    Each of `channels` inputs u has `order` coefficients m, in Legendre polynomials, of its course
-    over the last `delay` steps (Eqs. 1-3), sampled with a zero-order hold. Ā and B̄ are fixed; only
-    the maps in and out are trained. The paper's hidden state h_t, which is not linear, belongs to
-    `Residual`; without it, and without a path back from it to u, the LMU is a monoid
-    (Chilkuri & Eliasmith 2021). A product of two elements costs order³: keep the order small.
+    m_t = Ā m_{t-1} + B̄ u_t,  y_t = W m_t + D x_t,  u_t = W_u x_t. Each of `channels` inputs u has
+    `order` coefficients m, in Legendre polynomials, of its values over the last `delay` steps (Eqs.
+    1-3), sampled with a zero-order hold. Ā and B̄ are fixed; only the maps in and out are trained.
+    The paper's hidden state h_t, which is not linear, belongs to `Residual`; without it, and
+    without a path back from it to u, the LMU is a monoid (Chilkuri & Eliasmith 2021). A product of
+    two elements costs order³: keep the order small.
     """
 
     input_size: int = eqx.field(static=True)
@@ -57,11 +58,13 @@ class LMU(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
+        """Return the map (Ā, B̄ u) of one observation."""
         held, drive = map(jnp.float32, legendre(self.monoid.keys, self.delay))
         return held.T, outer(dense(self.read_in, x), drive)
 
     @promoting
     def decode(self, h, x) -> Array:
+        """Return y_t."""
         return dense(self.read_out, h[1].ravel()) + dense(self.skip, x)
 
 

@@ -15,12 +15,12 @@ from mmrl.monoid import LogAffine
 
 
 class MLSTM(Memory):
-    """C_t = f C_{t-1} + i v kᵀ,  n_t = f n_{t-1} + i k,  y_t = W (o ⊙ C_t q / max(|nᵀ q|, 1)).
+    """Matrix memory from keys to values with exponential gates.  Beck et al. 2024, Eqs. 19-27.
 
-    Beck et al. 2024, Eqs. 19-27, one head. f = σ(·) forgets, and i = exp(·) lets one observation
-    outweigh all before it. The state stores exp(-m_t) (C_t, n_t) and the running maximum m_t of the
-    logarithmic gates, as in their Appendix A, so that no exponential overflows. C has
-    `value_size` × `key_size` numbers.
+    C_t = f C_{t-1} + i v kᵀ,  n_t = f n_{t-1} + i k,  y_t = W (o ⊙ C_t q / max(|nᵀ q|, 1)), with
+    one head. f = σ(·) forgets, and i = exp(·) lets one observation outweigh all earlier ones. The
+    state stores exp(-m_t) (C_t, n_t) and the running maximum m_t of the logarithmic gates, as in
+    their Appendix A, so that no exponential overflows. C has `value_size` × `key_size` numbers.
     """
 
     input_size: int = eqx.field(static=True)
@@ -29,7 +29,7 @@ class MLSTM(Memory):
     key: eqx.nn.Linear
     query: eqx.nn.Linear
     value: eqx.nn.Linear
-    gates: eqx.nn.Linear  # of i and f, before their exponential and sigmoid
+    gates: eqx.nn.Linear  # i and f, before their exponential and sigmoid
     output_gate: eqx.nn.Linear
     read_out: eqx.nn.Linear
 
@@ -51,13 +51,14 @@ class MLSTM(Memory):
         self.query = eqx.nn.Linear(input_size, key_size, key=keys[1])
         self.value = eqx.nn.Linear(input_size, value_size, key=keys[2])
         gates = eqx.nn.Linear(input_size, 2, key=keys[3])
-        # f ≈ 0.98 and i ≈ 1: at first a slowly fading table.
+        # Start as a slowly fading table: f ≈ 0.98 and i ≈ 1.
         self.gates = eqx.tree_at(lambda g: g.bias, gates, jnp.array([0.0, 4.0]))
         self.output_gate = eqx.nn.Linear(input_size, value_size, key=keys[4])
         self.read_out = eqx.nn.Linear(value_size, output_size, key=keys[5])
 
     @promoting
     def encode(self, x) -> PyTree:
+        """Return the element of one observation."""
         log_i, f = dense(self.gates, x)
         k = dense(self.key, x) / math.sqrt(self.monoid.shape[1])
         v = jnp.append(dense(self.value, x), 1.0)
@@ -66,8 +67,9 @@ class MLSTM(Memory):
 
     @promoting
     def decode(self, h, x) -> Array:
+        """Return y_t."""
         _, m, table = h
         sums = table @ dense(self.query, x)
-        # The 1 of the equation, divided by exp(m) as all sums are. It must not overflow.
+        # The 1 of the equation is divided by exp(m), like all sums, and must not overflow.
         y = sums[:-1] / jnp.maximum(jnp.abs(sums[-1]), jnp.exp(-jnp.maximum(m, -80.0)))
         return dense(self.read_out, jax.nn.sigmoid(dense(self.output_gate, x)) * y)

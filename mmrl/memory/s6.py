@@ -15,17 +15,17 @@ from mmrl.monoid import Affine
 
 
 class S6(Memory):
-    """h_t = exp(Δ_t A) ⊙ h_{t-1} + A⁻¹ (exp(Δ_t A) - I) B_t u_t,  y_t = W (C_t h_t + D ⊙ u_t).
+    """Linear system whose step size depends on the observation.  Gu & Dao 2023, Eq. 4, Algorithm 2.
 
-    Gu & Dao 2023, Eq. 4 and Algorithm 2. u_t = W_u x_t has `channels` numbers, and each of them has
-    a state of `state_size` numbers. B_t, C_t and Δ_t = softplus(b + s·u_t) > 0 are functions of
-    u_t: a long step replaces the state by the present input, and a short one ignores the input. A
-    is real, negative and diagonal; it starts at -1, …, -`state_size` (S4D-Real). At the start
-    Δ is log-uniform over `step_size`.
+    h_t = exp(Δ_t A) ⊙ h_{t-1} + A⁻¹ (exp(Δ_t A) - I) B_t u_t,  y_t = W (C_t h_t + D ⊙ u_t). u_t =
+    W_u x_t has `channels` numbers, and each of them has a state of `state_size` numbers. B_t, C_t
+    and Δ_t = softplus(b + s·u_t) > 0 are functions of u_t: a long step replaces the state by the
+    current input, and a short one ignores the input. A is real, negative and diagonal; it starts at
+    -1, …, -`state_size` (S4D-Real). At the start Δ is log-uniform over `step_size`.
 
-    The paper's convolution, SiLU and output gate are left out, and its released code computes
-    Δ_t B_t in place of A⁻¹ (exp(Δ_t A) - I) B_t. Its steps start within (0.001, 0.1), in which a
-    single observation adds little to the state; the default here is ten times longer.
+    The paper's convolution, SiLU and output gate are left out, and its released code computes Δ_t
+    B_t in place of A⁻¹ (exp(Δ_t A) - I) B_t. Its steps start within (0.001, 0.1), in which a single
+    observation adds little to the state; the default here is ten times longer.
     """
 
     input_size: int = eqx.field(static=True)
@@ -35,7 +35,7 @@ class S6(Memory):
     log_decay: Float[Array, "channels state"]  # log -A
     step_bias: Float[Array, " channels"]  # b
     step_gain: Float[Array, " channels"]  # s
-    select: eqx.nn.Linear  # of B_t and C_t
+    select: eqx.nn.Linear  # B_t and C_t
     skip: Float[Array, " channels"]  # D
     read_out: eqx.nn.Linear
 
@@ -69,15 +69,17 @@ class S6(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
+        """Return the map of one observation."""
         u = dense(self.read_in, x)
         step = jax.nn.softplus(self.step_bias + self.step_gain @ u)
-        rate = -jnp.exp(jnp.clip(self.log_decay, -20, 20))  # with a finite inverse, squared too
+        rate = -jnp.exp(jnp.clip(self.log_decay, -20, 20))  # its squared inverse is finite
         turn = step[:, None] * rate
         held = jnp.expm1(turn) / rate
         return jnp.exp(turn), held * outer(u, self._selected(u)[0])
 
     @promoting
     def decode(self, h, x) -> Array:
+        """Return y_t."""
         u = dense(self.read_in, x)
         return dense(self.read_out, h[1] @ self._selected(u)[1] + self.skip * u)
 

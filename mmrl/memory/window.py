@@ -51,7 +51,7 @@ class WindowAttention(Memory):
         width = heads * head_size
         self.input_size, self.output_size, self.heads = input_size, output_size, heads
         self.monoid = Window(window, (2 * width,))
-        # A bias of the keys would add the same number to all logits of a step.
+        # Keys need no bias, which would add the same number to all logits of a step.
         self.key = eqx.nn.Linear(input_size, width, use_bias=False, key=keys[0])
         self.query = eqx.nn.Linear(input_size, width, use_bias=False, key=keys[1])
         self.value = eqx.nn.Linear(input_size, width, key=keys[2])
@@ -62,12 +62,14 @@ class WindowAttention(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
+        """Return a window with the key and the value of one observation."""
         items, _ = self.monoid.identity()
         item = jnp.concatenate([dense(self.key, x), dense(self.value, x)])
         return items.at[-1].set(item), jnp.ones(())
 
     @promoting
     def decode(self, h, x) -> Array:
+        """Return y_t."""
         weights, values = self.attention(h, x), self._split(h[0])[1]
         heads = jnp.einsum("ih,ihd->hd", weights, values)
         return dense(self.read_out, heads.ravel())

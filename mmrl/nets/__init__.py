@@ -1,7 +1,7 @@
-"""Networks: an encoder, a memory and a head, and the two of them that act and judge.
+"""Networks: an encoder, a memory and a head, and the actor-critics that combine two of them.
 
 `base` has the network that all agents use, `policy` the distributions over actions and the
-actor-critic of policy optimization, `legal` what limits either to legal actions.
+actor-critic of policy optimization, and `legal` the limit of either to legal actions.
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,9 @@
-"""Observations in units of what was observed: running normalization of each feature.
+"""Running normalization of each feature of an observation.
 
-A network that is not told otherwise sees 30 + cue as 30 and learns little of the cue. `Normalized`
-centers and scales each feature by its mean and its deviation over all observations so far. These
-statistics are part of a network, so that a checkpoint, an exported policy and an evaluation have
-them; nothing changes them but `count`.
+Without it, a network sees 30 + cue as 30 and learns little from the cue. `Normalized` centers and
+scales each feature by its mean and its deviation over all observations so far. These statistics are
+part of a network, so a checkpoint, an exported policy and an evaluation include them. Only `count`
+changes them.
 """
 
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ from mmrl._dtypes import promoting
 from mmrl.monoid import LongMoments
 
 MOST = 10.0
-"""Normalized features are cut to ±MOST."""
+"""Normalized features are clipped to ±MOST."""
 
 
 LARGEST = 1e15
-"""Observations count as at most this, and NaN as 0."""
+"""Larger observations count as this, and NaN as 0."""
 
 
 class Normalized(eqx.Module):
-    """x ↦ clip((x - μ) / σ, ±10) in the features that are chosen, x in the others.
+    """Normalization of chosen features: x ↦ clip((x - μ) / σ, ±10); others are unchanged.
 
-    μ and σ are those of all observations counted so far: pairs of numbers (`LongMoments`), so that
-    no count is too large for them. A feature that never changed gives 0.
+    μ and σ are over all observations counted so far. They are pairs of numbers (`LongMoments`),
+    which no count overflows. A feature that never changed becomes 0.
     """
 
     moments: tuple[Float[Array, " features"], ...]  # an element of `LongMoments`
@@ -41,7 +41,7 @@ class Normalized(eqx.Module):
 
     @property
     def units(self) -> tuple[Float[Array, " features"], Float[Array, " features"]]:
-        """μ and 1/σ of the features that are chosen, 0 and 1 of the others."""
+        """μ and 1/σ of the chosen features, 0 and 1 for the others."""
         count, mean, square = jax.lax.stop_gradient(self.moments[:3])
         seen = jnp.array(self.chosen) & (count > 0)
         variance = jnp.where(seen, square / jnp.where(seen, count, 1), 0)
@@ -59,7 +59,7 @@ class Normalized(eqx.Module):
     def count(self, obs: Shaped[Array, "..."]) -> "Normalized":
         """Return the module with further observations counted, [..., *obs]."""
         rows = obs.reshape(-1, len(self.chosen)).astype(jnp.float32)
-        # Squares of larger numbers overflow, and would spoil the statistics for good.
+        # Squares of larger numbers would overflow and spoil the statistics for good.
         rows = jnp.clip(jnp.nan_to_num(rows), -LARGEST, LARGEST)
         rough = jnp.mean(rows, axis=0, keepdims=True)
         mean = rough + jnp.mean(rows - rough, axis=0, keepdims=True)  # exact if all are equal
@@ -73,8 +73,8 @@ class Normalized(eqx.Module):
 def count(nets: PyTree, obs: Shaped[Array, "..."]) -> PyTree:
     """Return the networks with observations counted, [..., *obs].
 
-    All of them get the statistics of the first: a target, an average or a critic sees an
-    observation as the network does that acts.
+    All of them get the statistics of the first, so a target, an average or a critic sees the same
+    observation as the network that acts.
     """
     modules = jax.tree.leaves(nets, is_leaf=_is_normalized)
     first = next(filter(_is_normalized, modules), None)

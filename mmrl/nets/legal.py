@@ -2,9 +2,9 @@
 
     obs = [features, mask] ──net──► Q(s, ·) or logits ──mask──► -∞ for illegal actions
 
-So whatever follows counts legal actions only: a greedy or sampled action, the largest value of a
-target, log-probabilities, entropies, divergences and importance weights. The network itself sees
-the mask as a part of its observation.
+Everything computed from the outputs therefore counts only legal actions: a greedy or sampled
+action, the largest value of a target, log-probabilities, entropies, divergences and importance
+weights. The network itself sees the mask as a part of its observation.
 """
 
 from typing import Any
@@ -18,10 +18,10 @@ class Masked(eqx.Module):
     """A network of action values or an actor-critic, limited to legal actions.
 
     The flags are numbers `first` to `first + actions - 1` of an observation, 1 for a legal action.
-    Where none is, as in padding and in the last state of an episode, all count as legal.
+    If no action is legal, as in padding and in the last state of an episode, all count as legal.
     """
 
-    net: Any  # a `Net`, an `ActorCritic`, or what is called as one
+    net: Any  # anything with the calls of a `Net` or an `ActorCritic`
     first: int = eqx.field(static=True)
     actions: int = eqx.field(static=True)
 
@@ -31,25 +31,25 @@ class Masked(eqx.Module):
         return self.net.critic
 
     def init(self) -> PyTree:
-        """The memory's state before the first observation."""
+        """Return the memory's state before the first observation."""
         return self.net.init()
 
     def legal(self, obs: Float[Array, "*time obs"]) -> Bool[Array, "*time action"]:
-        """True for each action that may be taken."""
+        """Return True for each action that may be taken."""
         mask = obs[..., self.first : self.first + self.actions] > 0.5
         return mask | ~jnp.any(mask, axis=-1, keepdims=True)
 
     def __call__(
         self, state: PyTree, obs: Float[Array, "time obs"], begin: Bool[Array, " time"]
     ) -> tuple[PyTree, Any]:
-        """The state after the tape, and the outputs at every step."""
+        """Read a tape; return the state after it, and the outputs at every step."""
         state, outputs = self.net(state, obs, begin)
         return state, self._mask(outputs, obs)
 
     def step(
         self, state: PyTree, obs: Float[Array, " obs"], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Any]:
-        """One observation: for acting."""
+        """Read one observation, for acting; return the new state and the outputs."""
         state, outputs = self.net.step(state, obs, begin)
         return state, self._mask(outputs, obs)
 
@@ -60,12 +60,12 @@ class Masked(eqx.Module):
         begin: Bool[Array, " time"],
         next_obs: Float[Array, "time obs"],
     ) -> tuple[PyTree, Any, Any]:
-        """Outputs at every step, and at the step after it had `next_obs` followed: for targets."""
+        """Read a tape, for targets; return also the outputs after `next_obs[t]` at each step."""
         state, now, ahead = self.net.lookahead(state, obs, begin, next_obs)
         return state, self._mask(now, obs), self._mask(ahead, next_obs)
 
     def _mask(self, outputs: Any, obs: Float[Array, "*time obs"]) -> Any:
-        """Q(s, ·), or the outputs of an actor-critic, with -∞ for illegal actions."""
+        """Return Q(s, ·), or the outputs of an actor-critic, with -∞ for illegal actions."""
 
         def only(x: Float[Array, "*time action"]) -> Float[Array, "*time action"]:
             return jnp.where(self.legal(obs), x, -jnp.inf)

@@ -1,9 +1,9 @@
-"""Stochastic policies: distributions over actions, and the actor-critic that gives them.
+"""Stochastic policies: distributions over actions, and the actor-critic that returns them.
 
     obs ──policy net──► numbers of π(· | s), auxiliary value
     obs ──critic────► value                     (or none: then the auxiliary value is the value)
 
-Same calls as `Net`: a tape, a step, a lookahead, each with one `Outputs` per step.
+The calls are those of `Net`: a tape, a step, a lookahead, each with one `Outputs` per step.
 """
 
 import math
@@ -24,57 +24,57 @@ from mmrl.nets.base import LinearHead, Net, Stack
 from mmrl.nets.inputs import Normalized
 
 Bounds = tuple[tuple[float, ...], tuple[float, ...]]
-"""The lowest and the highest value of each number of an action; ±∞ without a bound."""
+"""Lowest and highest value of each number of an action; ±∞ without a bound."""
 COVERED = 1.0, 4.0
-"""Bounds at 1 to 4 standard deviations: N(0, 1) covers such a box as it is."""
+"""Bounds at 1 to 4 standard deviations: N(0, 1) covers such a box without scaling."""
 
 
 class Categorical(eqx.Module):
-    """π(a) = exp(z_a) / Σ_b exp(z_b): one of finitely many actions.
+    """Distribution over finitely many actions, π(a) = exp(z_a) / Σ_b exp(z_b).
 
-    The numbers of one step, or of every step of a tape: all methods read the last axis. A logit of
-    -∞ forbids its action.
+    The logits are of one step, or of every step of a tape: all methods read the last axis. A logit
+    of -∞ forbids its action.
     """
 
     logits: Float[Array, "*time action"]
 
     def sample(self, key: PRNGKeyArray) -> Int[Array, "*time"]:
-        """a ~ π."""
+        """Sample a ~ π."""
         return jax.random.categorical(key, self.logits).astype(jnp.int32)
 
     def mode(self) -> Int[Array, "*time"]:
-        """argmax_a π(a)."""
+        """Return argmax_a π(a)."""
         return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
 
     @promoting
     def log_prob(self, action: Int[Array, "*time"]) -> Float[Array, "*time"]:
-        """log π(a)."""
-        # Not an index: on a CPU the way back through a gather is a slow loop.
+        """Return log π(a)."""
+        # No indexing: on a CPU the backward pass of a gather is a slow loop.
         chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=bool)
         return jnp.sum(jnp.where(chosen, jax.nn.log_softmax(self.logits), 0), axis=-1)
 
     @promoting
     def entropy(self) -> Float[Array, "*time"]:
-        """-Σ π log π, in nats."""
+        """Return -Σ π log π, in nats."""
         return -self._mean(jax.nn.log_softmax(self.logits))
 
     @promoting
     def kl(self, other: "Categorical") -> Float[Array, "*time"]:
-        """KL[self ‖ other] = Σ π log(π / π'), in nats; in 32-bit to about 1e-7."""
+        """Return KL[self ‖ other] = Σ π log(π / π'), in nats, accurate to about 1e-7 in 32 bits."""
         return self._mean(jax.nn.log_softmax(self.logits) - jax.nn.log_softmax(other.logits))
 
     def _mean(self, x: Float[Array, "*time action"]) -> Float[Array, "*time"]:
-        """Σ_a π(a) x_a; what has no probability counts nothing, be it infinite."""
+        """Return Σ_a π(a) x_a; entries with probability 0 contribute 0, also infinite ones."""
         p = jax.nn.softmax(self.logits)
         return jnp.sum(p * jnp.where(p > 0, x, 0), axis=-1)
 
 
 class Gaussian(eqx.Module):
-    """π(a) = N(a; μ, diag σ²): a vector of independent real actions.
+    """Distribution over vectors of independent real actions, π(a) = N(a; μ, diag σ²).
 
-    The numbers of one step, or of every step of a tape: all methods read the last axis. A sample
-    may lie outside of `bounds`, and all densities are those of samples: environments receive the
-    nearest action inside (`mmrl.rollout`).
+    The numbers are of one step, or of every step of a tape: all methods read the last axis. A
+    sample may lie outside of `bounds`, and all densities are those of samples: environments receive
+    the nearest action inside (`mmrl.rollout`).
     """
 
     mean: Float[Array, "*time action"]
@@ -82,12 +82,12 @@ class Gaussian(eqx.Module):
     bounds: Bounds | None = eqx.field(static=True, default=None)
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "*time action"]:
-        """a ~ π."""
+        """Sample a ~ π."""
         noise = jax.random.normal(key, self.mean.shape, self.mean.dtype)
         return self.mean + jnp.exp(self.log_std) * noise
 
     def mode(self) -> Float[Array, "*time action"]:
-        """μ, or the nearest action within the bounds."""
+        """Return μ, or the nearest action within the bounds."""
         if self.bounds is None:
             return self.mean
         ends = (jnp.asarray(x, self.mean.dtype) for x in self.bounds)
@@ -95,21 +95,21 @@ class Gaussian(eqx.Module):
 
     @promoting
     def log_prob(self, action: Float[Array, "*time action"]) -> Float[Array, "*time"]:
-        """log of the density at a."""
+        """Return the log of the density at a."""
         z = (action - self.mean) * jnp.exp(-self.log_std)
         return -jnp.sum(0.5 * z**2 + self.log_std + 0.5 * math.log(2 * math.pi), axis=-1)
 
     @promoting
     def entropy(self) -> Float[Array, "*time"]:
-        """Σ (log σ + log(2πe) / 2), in nats; negative for narrow policies."""
+        """Return Σ (log σ + log(2πe) / 2), in nats; negative for narrow policies."""
         return jnp.sum(self.log_std + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
 
     @promoting
     def kl(self, other: "Gaussian") -> Float[Array, "*time"]:
-        """KL[self ‖ other] = Σ (log(σ'/σ) + (σ² + (μ - μ')²) / (2σ'²) - 1/2), in nats."""
+        """Return KL[self ‖ other] = Σ (log(σ'/σ) + (σ² + (μ - μ')²) / (2σ'²) - 1/2), in nats."""
         wider = 2 * (self.log_std - other.log_std)  # log(σ²/σ'²)
         apart = (self.mean - other.mean) * jnp.exp(-other.log_std)
-        # expm1, so that two policies that are nearly one have no difference of large numbers.
+        # expm1 avoids a difference of large numbers if the two policies are nearly equal.
         return 0.5 * jnp.sum(jnp.expm1(wider) - wider + apart**2, axis=-1)
 
 
@@ -119,9 +119,9 @@ Distribution = Categorical | Gaussian
 def unit(bounds: Bounds) -> tuple[Float[np.ndarray, " action"], Float[np.ndarray, " action"]]:
     """Return (c, s): a network's output x stands for the action c + s x.
 
-    x = ±1 are the ends of a finite box, so that a fresh policy reaches the whole of it. Where
-    N(0, 1) covers the box already (`COVERED`), x is the action. Without a bound on one side s is 1,
-    and c is the number nearest to 0.
+    x = ±1 are the ends of a finite box, so that a fresh policy reaches all of it. If N(0, 1)
+    already covers the box (`COVERED`), x is the action. Without a bound on one side s is 1, and c
+    is the number nearest to 0.
     """
     low, high = (np.asarray(x, np.float64) for x in bounds)
     nearest, farthest = np.minimum(-low, high), np.maximum(-low, high)
@@ -133,7 +133,7 @@ def unit(bounds: Bounds) -> tuple[Float[np.ndarray, " action"], Float[np.ndarray
 
 
 class Tanh(eqx.Module):
-    """tanh(W x + b), of a flattened x; W starts orthogonal with gain √2, b at zero."""
+    """Layer tanh(W x + b) of a flattened x; W starts orthogonal with gain √2, b at zero."""
 
     linear: eqx.nn.Linear
 
@@ -152,9 +152,9 @@ def mlp(
     normalized: Sequence[bool] = (),
     key: PRNGKeyArray,
 ) -> Net:
-    """obs → tanh → tanh → outputs: a network without memory, the usual one of PPO.
+    """Return the usual network of PPO without memory: obs → tanh → tanh → outputs.
 
-    A tape is so many single steps, in any order. The head starts orthogonal with gain 1.
+    It treats a tape as single steps, in any order. The head starts orthogonal with gain 1.
     """
     first_key, second_key, last = jax.random.split(key, 3)
     layers = Tanh(obs_size, width, key=first_key), Tanh(width, width, key=second_key)
@@ -175,7 +175,7 @@ def body(
     key: PRNGKeyArray,
     **memory_sizes: Any,
 ) -> Net:
-    """`Net.make`, or an `mlp` for "none"."""
+    """Return `Net.make`, or an `mlp` for the name "none"."""
     kind: Any = {"width": width, "normalized": normalized, "key": key}
     if name == "none" and not memory_sizes:
         return mlp(obs_size, outputs, **kind)
@@ -183,21 +183,21 @@ def body(
 
 
 class Outputs(NamedTuple):
-    """An actor-critic's policy and values, after an observation and all that came before it."""
+    """Policy and values of an actor-critic, given an observation and all earlier ones."""
 
     policy: Distribution
     value: Float[Array, "*time"]
-    aux_value: Float[Array, "*time"]  # the policy net's own; the value itself without a critic
+    aux_value: Float[Array, "*time"]  # of the policy net; the value itself without a critic
 
 
 class ActorCritic(eqx.Module):
-    """π(· | s) and V(s), from two networks or a shared one.
+    """Actor-critic with π(· | s) and V(s), from two networks or a shared one.
 
-    `policy` has an output for each action, or each number of a continuous one, and behind them an
+    `policy` has an output for each action, or each number of a continuous one, followed by an
     auxiliary value: the "dual" architecture of Cobbe et al. 2021 (PPG). `critic` has one output,
-    the value; without it the auxiliary value is the value. `log_std` is given if actions are
-    continuous, and in the units of `unit` if they have `bounds`. `ActorCritic.make` builds the
-    usual ones.
+    the value; without it the auxiliary value is the value. `log_std` is set if actions are
+    continuous, in the units of `unit` if they have `bounds`. `ActorCritic.make` builds the usual
+    networks.
     """
 
     policy: Net
@@ -219,12 +219,12 @@ class ActorCritic(eqx.Module):
         key: PRNGKeyArray,
         **memory_sizes: Any,
     ) -> "ActorCritic":
-        """Networks with the memory called `name`, or with "none" an `mlp` each.
+        """Return networks with the memory called `name`, or an `mlp` each for "none".
 
-        An `mlp` is smaller than a `Net`, without norms and with another start: a `Net` less its
-        memory, for comparison, is a "frame_stack" with `frames` = 1.
+        An `mlp` is smaller than a `Net`, without norms and with another initialization. To compare
+        with a `Net` without its memory, use a "frame_stack" with `frames` = 1.
 
-        The policy starts almost uniform (or at mean 0), since the head's rows for it start a
+        The policy starts almost uniform (or at mean 0), because the head's rows for it start a
         hundred times smaller; the standard deviation of a `continuous` action starts at 1. With
         `bounds`, which hold for all steps, both are in the units of `unit`.
         """
@@ -245,20 +245,20 @@ class ActorCritic(eqx.Module):
         )
 
     def init(self) -> tuple[PyTree, PyTree]:
-        """Both memories' states before the first observation."""
+        """Return both memories' states before the first observation."""
         return self.policy.init(), () if self.critic is None else self.critic.init()
 
     def __call__(
         self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
     ) -> tuple[PyTree, Outputs]:
-        """The state after the tape, and the outputs at every step."""
+        """Read a tape; return the state after it, and the outputs at every step."""
         state, (now,) = self._both(state, lambda net, state: net(state, obs, begin))
         return state, now
 
     def step(
         self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Outputs]:
-        """One observation: for acting."""
+        """Read one observation, for acting; return the new state and the outputs."""
         state, (now,) = self._both(state, lambda net, state: net.step(state, obs, begin))
         return state, now
 
@@ -269,14 +269,14 @@ class ActorCritic(eqx.Module):
         begin: Bool[Array, " time"],
         next_obs: Float[Array, "time *obs"],
     ) -> tuple[PyTree, Outputs, Outputs]:
-        """Outputs at every step, and at the step after it had `next_obs` followed: for targets."""
+        """Read a tape, for targets; return also the outputs after `next_obs[t]` at each step."""
         state, (now, ahead) = self._both(
             state, lambda net, state: net.lookahead(state, obs, begin, next_obs)
         )
         return state, now, ahead
 
     def _both(self, state: PyTree, call: Callable) -> tuple[PyTree, list[Outputs]]:
-        """Runs both networks by `call`: (net, state) -> (state, *numbers)."""
+        """Run both networks by `call`: (net, state) -> (state, *numbers)."""
         first, second = state
         first, *numbers = call(self.policy, first)
         values: list[Any] = [None] * len(numbers)
@@ -302,10 +302,10 @@ class ActorCritic(eqx.Module):
 
 
 def _orthogonal(inputs: int, outputs: int, gain: float, key: PRNGKeyArray) -> eqx.nn.Linear:
-    # The layer's shapes only: its random weights would draw from the same key.
+    # Only the layer's shapes: its random weights would draw from the same key.
     layer = eqx.filter_eval_shape(eqx.nn.Linear, inputs, outputs, key=key)
-    # One by one under `vmap`. LAPACK gives the matrices of a batch to the threads on which it
-    # runs: where several devices of a CPU do so at once, jaxlib 0.10.2 can wait for ever.
+    # One by one under `vmap`: LAPACK distributes the matrices of a batch over the threads on which
+    # it runs, and if several devices of a CPU do so at once, jaxlib 0.10.2 can wait forever.
     matrix = jax.custom_batching.sequential_vmap(
         lambda key: jax.nn.initializers.orthogonal(gain)(key, layer.weight.shape)
     )

@@ -76,7 +76,7 @@ def test_a_class_a_function_and_an_object_are_found_in_the_current_folder():
         ("games:Mine.outer", "it has no 'outer'"),
         ("games:number", r"must name an environment .*got 'games:number', which is of type int"),
         ("games:broken", r"which raised RuntimeError: no room \(games.py, line 12\)"),
-        ("half", "one of your own is called my_module:MyEnv"),
+        ("half", "a custom one is called my_module:MyEnv"),
     ],
 )
 def test_what_is_wrong_with_a_name_is_said(env_id: str, message: str):

@@ -1,4 +1,4 @@
-"""Names of runs of CLEAR, small sizes, and the settings of its paper and of IMPALA's."""
+"""Names of CLEAR's runs, small sizes, and the settings of its paper and of IMPALA's."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from mmrl.agents.settings import Paper
 
 
 def label(config: Any) -> tuple[str, str]:
-    """Return what tells runs apart, in words and in the name of a folder."""
+    """Return what distinguishes this run from others, in words and as the name of a folder."""
     share = f"{100 * config.replay_fraction:g}"
     if config.replay_fraction == 0:
         return f"{config.memory}, V-trace without replay", f"vtrace-{config.memory}"

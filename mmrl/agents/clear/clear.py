@@ -1,22 +1,22 @@
-"""CLEAR: V-trace on new and replayed unrolls, and cloning of what was replayed.
+"""CLEAR: V-trace on new and replayed unrolls, and cloning on replayed ones.
 
-Rolnick et al. 2019, on the actor-critic of IMPALA (Espeholt et al. 2018). Forgetting is stopped by
-a reservoir of old unrolls alone: nobody says which task is played, or that another one begins.
-`replay_fraction` 0 is the plain V-trace actor-critic.
+Rolnick et al. 2019, on the actor-critic of IMPALA (Espeholt et al. 2018). A reservoir of old
+unrolls is the only measure against forgetting: the agent is not told which task it plays, or that
+another one begins. `replay_fraction` 0 is the plain V-trace actor-critic.
 
     iteration:  every environment acts for `rollout` steps and offers the unroll to the reservoir,
                 then draws another one from its part. The learner takes *one of the two* from each
                 environment, and makes one gradient step on the batch.
 
 Implementation details
-- The batch is as large whatever the share of replay: at 50-50 half of the new unrolls are never
-  learned from while they are new. Which environments replay is drawn anew in each iteration.
+- The batch has the same size for every share of replay: at 50-50, half of the new unrolls are never
+  learned from while they are new. Each iteration draws anew which environments replay.
 - New unrolls enter the reservoir before it is sampled.
 - Importance weights compare with the policy that acted, whose logits are stored, for new and
   replayed unrolls alike. On new ones they are 1, up to rounding.
-- Policy and value cloning count on replayed unrolls only. Their sums are divided by the size of the
-  whole batch, or by nothing: `reduction` has no effect on the balance of the losses.
-- A memory starts a replayed unroll from the state that the actor had, which is as old as that.
+- Policy and value cloning apply only to replayed unrolls. All sums are divided by the size of the
+  whole batch, or not at all, so `reduction` has no effect on the balance of the losses.
+- A memory starts a replayed unroll from the actor's state, which is as old as the unroll.
 - A truncation bootstraps from the value of the observation it led to, and cuts the trace.
 """
 
@@ -53,72 +53,71 @@ from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Reservoir, Unrolls
 from mmrl.rollout import Carry, collect, start
 
-OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
+OBSERVES = ("begin_flag",)  # in addition to o_t, by default
 Tasks = Int[Array, " env"]
 
 
 class Config(Settings):
-    """Sizes and names shape the program: a change of them compiles anew. The real numbers are
-    traced: a change of them never recompiles."""
+    """Settings of CLEAR. Sizes and names are static; other fields are traced."""
 
-    memory: str = static(default="lru")  # of `mmrl.memory`; none: an MLP; or my_module:Mine
+    memory: str = static(default="lru")  # name in `mmrl.memory`; none: an MLP; or my_module:Mine
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
     shared: bool = static(default=False)  # one network for policy and value
-    optimizer: str = choice("adam", "rmsprop")  # or rmsprop
-    reduction: str = choice("mean", "sum")  # of losses over time and environments
-    normalize_observations: bool | None = static(default=None)  # None: features beyond ±10
-    normalize_rewards: bool = static(default=True)  # where learned from; stored raw
-    environments: int = count(8)  # N, actors
-    rollout: int = count(64)  # U, steps of an unroll, through which gradients reach back
+    optimizer: str = choice("adam", "rmsprop")  # optimizer of all gradient steps
+    reduction: str = choice("mean", "sum")  # of the losses over time and environments
+    normalize_observations: bool | None = static(default=None)  # None: only features beyond ±10
+    normalize_rewards: bool = static(default=True)  # rewards of the losses; stored raw
+    environments: int = count(8)  # N, environments that act in parallel
+    rollout: int = count(64)  # U, steps of an unroll, the length of backpropagation
     capacity: int = count(51_200, least=0)  # steps in the reservoir, 0: none
-    # type of stored observations; uint8, for whole numbers, takes a quarter of the room
+    # type of stored observations; uint8, for whole numbers, takes a quarter of the space
     stored: str = choice("float32", "float16", "uint8", "int8")
     block: int = count(50)  # iterations between two evaluations
     blocks: int = count(48)  # evaluations in a whole run, or in a stage of a cycle
-    episodes: int = count(32)  # in an evaluation, of each task
+    episodes: int = count(32)  # episodes per evaluation and task
 
     replay_fraction: float = share(0.5)  # of a batch, rounded to whole unrolls; 0: plain V-trace
     policy_cloning: float = weight(0.1)  # weight of KL[μ ‖ π]
     value_cloning: float = weight(0.05)  # weight of (V - V_then)²
     value_weight: float = weight(0.05)  # as in `ppo`
     entropy_weight: float = weight(0.01)  # weight of the entropy of π
-    rho_max: float = limit(1.0)  # ρ̄: whose values are learned
-    c_max: float = limit(1.0, zero=True)  # c̄: how far a correction travels
+    rho_max: float = limit(1.0)  # ρ̄: largest weight; selects whose values are learned
+    c_max: float = limit(1.0, zero=True)  # c̄: largest trace weight; limits a correction's reach
     gamma: float = share(0.97)  # γ, per step
     learning_rate: float = positive(2e-3)
-    anneal: float = share(1.0)  # share of it that is gone at the horizon, in a straight line
-    # blocks until then; None: all of the run. One that is prolonged takes up its new, longer line
+    anneal: float = share(1.0)  # share of the learning rate lost by the horizon, linearly
+    # blocks to the horizon; None: the whole run. A prolonged run takes up its new, longer line
     horizon: float | None = limit(None)
-    beta1: float = share(0.9, off=1.0)  # of Adam
+    beta1: float = share(0.9, off=1.0)  # β₁ of Adam
     beta2: float = share(0.999, off=1.0)
     adam_eps: float = positive(1e-8)
-    rms_decay: float = share(0.99)  # of RMSProp
+    rms_decay: float = share(0.99)  # decay of RMSProp
     rms_eps: float = positive(0.1)  # added to the mean square, below the root
-    max_grad_norm: float = limit(1.0)  # longer gradients are shortened to this length
+    max_grad_norm: float = limit(1.0)  # largest norm of a gradient; longer ones are scaled down
 
 
 class State(eqx.Module):
-    """The whole state of a run: give it to `block` and it goes on."""
+    """State of a run: pass it to `block` to continue."""
 
-    net: Any  # an `ActorCritic`, or what is called as one
+    net: Any  # anything with the calls of an `ActorCritic`
     optimizer: PyTree
     reservoir: Reservoir | None
-    rewards: normalize.RewardScale | None  # by which they are divided
+    rewards: normalize.RewardScale | None  # running scale of the rewards
     carries: Carry  # one per environment
-    tasks: Tasks | None  # of a family, which each environment plays; no network sees it
+    tasks: Tasks | None  # the task of each environment in a family; hidden from networks
     key: PRNGKeyArray
     iteration: Int[Array, ""]
 
     @property
     def kept(self) -> Any:
-        """The network that plays earlier tasks: the same one."""
+        """Network that plays earlier tasks: the same one."""
         return self.net
 
 
 @promoting
 def check(config: Config, env: Any, params: Any) -> None:
-    """Raise `ValueError` for a setting that cannot work, naming it and the remedy."""
+    """Raise `ValueError` for a setting that cannot work; the message names it and the remedy."""
     config.check_ranges()
     least = config.environments * config.rollout
     if 0 < config.capacity < least:
@@ -145,9 +144,11 @@ def init(
     make: Make = actor_critic,
     tasks: Tasks | None = None,
 ) -> State:
-    """A fresh network and environments. With `tasks`, environment i plays task tasks[i] of the
-    family that `env` is: `task` of its parameters. `make` builds the network, by default the
-    `ActorCritic` that the config names."""
+    """Return a fresh network and environments.
+
+    With `tasks`, environment i plays task tasks[i] of the family `env`: the `task` of its
+    parameters. `make` builds the network, by default the `ActorCritic` that the config names.
+    """
     check(config, env, params)
     net_key, env_key, key = jax.random.split(_random.one_key(key), 3)
     net = check_net(make(config, env, params, net_key), env, params, acts=True)
@@ -178,19 +179,19 @@ def init(
 
 @promoting
 def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
-    """Put the agent into fresh episodes of other `tasks`; all else stays."""
+    """Put the agent into fresh episodes of other `tasks`; everything else is unchanged."""
     env_key, key = jax.random.split(state.key)
     carries = _begin(config, env, params, state.net, tasks, env_key)
     return dataclasses.replace(state, carries=carries, tasks=tasks, key=key)
 
 
 def leave(config: Config, env: Any, params: Any, state: State) -> State:
-    """Do nothing at the end of a task, of which CLEAR is not told."""
+    """Return the state unchanged at the end of a task, which CLEAR does not use."""
     return state
 
 
 def of_task(params: Any, task: Any) -> Any:
-    """The parameters of this task of a family; of None, `params` themselves."""
+    """Return the parameters of this task of a family; for None, `params` themselves."""
     return params if task is None else dataclasses.replace(params, task=task)
 
 
@@ -205,7 +206,7 @@ def _begin(config, env, params, net, tasks, key) -> Carry:
 def act(
     config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
 ) -> tuple[Carry, Unrolls]:
-    """An unroll of every environment, each in its task."""
+    """Collect an unroll from every environment, each in its task."""
 
     def one(carry, task, key):
         here = of_task(params, task)
@@ -222,8 +223,10 @@ def act(
 def pair(
     config: Config, kept: Reservoir | None, new: Unrolls, key: PRNGKeyArray
 ) -> tuple[Reservoir | None, Unrolls, Bool[Array, " env"]]:
-    """Add the new unrolls to the reservoir, and choose for each environment its new unroll or one
-    of its old ones; also says which are old."""
+    """Add the new unrolls to the reservoir; choose a new or an old unroll for each environment.
+
+    Return also which of them are old.
+    """
     if kept is None:
         return None, new, jnp.zeros(config.environments, bool)
     add_key, sample_key, choose_key = jax.random.split(key, 3)
@@ -239,14 +242,14 @@ def pair(
 
 
 Loss = Callable[..., tuple[Float[Array, ""], Measures]]
-"""Called as `vtrace.loss`."""
+"""Function with the arguments of `vtrace.loss`."""
 
 
 @promoting
 def learn(
     config: Config, state: State, batch: Unrolls, replayed: Bool[Array, " env"], loss: Loss = loss
 ) -> tuple[State, tuple[Float[Array, ""], Measures]]:
-    """One gradient step."""
+    """Take one gradient step."""
     batch = batch._replace(steps=normalize.divided(state.rewards, batch.steps))
     (value, measures), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
         state.net, config, batch, replayed
@@ -260,7 +263,7 @@ def learn(
 def iterate(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, tuple[Float[Array, ""], Measures, Bool[Array, ""]]]:
-    """Act, pair, learn."""
+    """Act, pair, and learn, once."""
     act_key, pair_key, key = jax.random.split(state.key, 3)
     carries, new = act(config, env, params, state, act_key)
     kept, batch, replayed = pair(config, state.reservoir, new, pair_key)
@@ -277,9 +280,9 @@ def iterate(
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
-    """`config.block` iterations, then an evaluation of the greedy policy, without learning.
+    """Run `config.block` iterations, then evaluate the greedy policy, without learning.
 
-    `learn` makes a gradient step: yours, or `partial(clear.learn, loss=yours)`.
+    `learn` takes a gradient step: yours, or `partial(clear.learn, loss=yours)`.
     """
     step = partial(iterate, config, env, params, learn=learn)
     state, (value, measures, finite) = repeat(step, state, config.block)

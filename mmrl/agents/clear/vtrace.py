@@ -1,7 +1,7 @@
-"""V-trace actor-critic: from an unroll, whoever acted, to the gradient of one step.
+"""V-trace actor-critic: the gradient of one step from an unroll of any policy.
 
 Espeholt et al. 2018 (IMPALA), with the cloning losses of Rolnick et al. 2019, Section 3. Replay and
-the loop are in `clear.py`.
+the training loop are in `clear.py`.
 """
 
 from functools import partial
@@ -19,7 +19,7 @@ from mmrl.rollout import Policy
 
 
 class Acted(NamedTuple):
-    """The policy and the value of a step when it was acted: cloning compares with them."""
+    """Policy and value at acting time, for cloning."""
 
     logits: Float[Array, "*time action"]
     value: Float[Array, "*time"]
@@ -31,14 +31,14 @@ class Measures(NamedTuple):
     policy_loss: Float[Array, "*steps"]
     value_loss: Float[Array, "*steps"]
     entropy: Float[Array, "*steps"]  # nats
-    policy_cloning: Float[Array, "*steps"]  # KL[μ ‖ π] where replayed, nats
-    value_cloning: Float[Array, "*steps"]  # (V - V_then)² where replayed
-    ratio: Float[Array, "*steps"]  # min(ρ̄, π/μ) where replayed: 1 is on-policy
-    penalty: Float[Array, "*steps"]  # what else the loss had
+    policy_cloning: Float[Array, "*steps"]  # KL[μ ‖ π] on replayed steps, nats
+    value_cloning: Float[Array, "*steps"]  # (V - V_then)² on replayed steps
+    ratio: Float[Array, "*steps"]  # min(ρ̄, π/μ) on replayed steps: 1 is on-policy
+    penalty: Float[Array, "*steps"]  # the remaining loss
 
 
 def optimizer(config: Any, rate: float | Float[Array, ""]) -> optax.GradientTransformation:
-    """Adam, or the RMSProp of IMPALA, behind a clip of the global gradient norm."""
+    """Return Adam, or the RMSProp of IMPALA, after a clip of the global gradient norm."""
     scale = {
         "adam": optax.scale_by_adam(config.beta1, config.beta2, config.adam_eps),
         "rmsprop": optax.scale_by_rms(config.rms_decay, config.rms_eps, initial_scale=1.0),
@@ -51,7 +51,7 @@ def optimizer(config: Any, rate: float | Float[Array, ""]) -> optax.GradientTran
 
 
 def stochastic(net: Any) -> Policy:
-    """a ~ π(· | s), and what `Acted` keeps."""
+    """Return the policy a ~ π(· | s), with `Acted` as extras."""
 
     def policy(memory_state, obs, begin, key):
         memory_state, outputs = net.step(memory_state, obs, begin)
@@ -62,7 +62,7 @@ def stochastic(net: Any) -> Policy:
 
 
 def sampled(net: Any) -> Policy:
-    """a ~ π(· | s), and nothing else: for evaluations."""
+    """Return the policy a ~ π(· | s) without extras, for evaluations."""
     act = stochastic(net)
 
     def policy(memory_state, obs, begin, key):
@@ -75,7 +75,7 @@ def sampled(net: Any) -> Policy:
 def trace(
     config: Any, net: Any, unroll: Unrolls
 ) -> tuple[Any, Float[Array, " time"], returns.VTrace, Float[Array, " time"]]:
-    """The network's outputs on an unroll now, log π(a_t), V-trace's targets, and min(ρ̄, π/μ)."""
+    """Return the current outputs on an unroll, log π(a_t), V-trace's targets, and min(ρ̄, π/μ)."""
     steps: Any = unroll.steps
     obs, next_obs = (x.astype(jnp.float32) for x in (steps.obs, steps.next_obs))
     _, now, ahead = net.lookahead(unroll.state, obs, steps.begin, next_obs)
@@ -107,11 +107,11 @@ def loss(
     batch: Unrolls,
     replayed: Bool[Array, " env"],
 ) -> tuple[Float[Array, ""], Measures]:
-    """Σ (policy gradient + weights · (value, -entropy)), and cloning where replayed: Section 3.
+    """Return the loss of a batch: policy gradient, value, entropy, and cloning on replayed unrolls.
 
-    `batch.state` is that of the memory before each unroll, [env]; `batch.steps` is a `Transition`,
-    [env, time], with the rewards that are learned from and, in `extras`, `Acted`. `replayed` is
-    True for unrolls from the reservoir.
+    Σ (policy gradient + weights · (value, -entropy)); Section 3. `batch.state` is the state of the
+    memory before each unroll, [env]; `batch.steps` is a `Transition`, [env, time], with the rewards
+    to learn from and, in `extras`, `Acted`. `replayed` is True for unrolls from the reservoir.
     """
     outputs, log_prob, targets, ratio = jax.vmap(partial(trace, config, net))(batch)
     acted, policy = batch.steps.extras, outputs.policy

@@ -1,6 +1,7 @@
-"""PPO and PPG with a memory. This is PPO; `ppg` is the other.
+"""PPO and PPG with a memory. This module is PPO; `ppg` is the other.
 
-`learner` is what both have in common, `normalize` and `diagnostics` what they estimate and report.
+`learner` has the code that they share, `normalize` their running scales, and `diagnostics` their
+reports.
 """
 
 from mmrl.agents.ppo import about

@@ -1,4 +1,4 @@
-"""Names of runs of PPO, small sizes, and the settings of Hilton et al. 2022, PPG's too."""
+"""Names of PPO's runs, small sizes, and the settings of Hilton et al. 2022, also for PPG."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ from mmrl.agents.settings import Paper
 
 
 def label(config: Any) -> tuple[str, str]:
-    """Return what tells runs apart, in words and in the name of a folder."""
+    """Return what distinguishes this run from others, in words and as the name of a folder."""
     words = f"{config.memory}, {config.objective}, proximal policy: {config.proximal}"
     return words, f"ppo-{config.memory}-{config.proximal}"
 
@@ -48,7 +48,7 @@ _PPO = _SHARED | {
     _RUN: {"block": 14, "blocks": 109},
     "Table 2": {"epochs": 3},
     "Section 2, π_old": {"proximal": "behavior"},
-    "Section 5.3, footnote 2": {"shared": True},  # a pass of one network, where PPG has two
+    "Section 5.3, footnote 2": {"shared": True},  # one network, where PPG has two
 }
 _PPG = _SHARED | {
     "Table 3": {

@@ -13,26 +13,26 @@ from mmrl.agents.ppo.learner import BOTH, Batch, Learner, Loss, Measures, loss, 
 
 
 class NoiseScale(NamedTuple):
-    """B = S / |G|²: the batch, in steps, at which a gradient is as much noise as signal."""
+    """B = S / |G|²: the batch size, in steps, at which a gradient has as much noise as signal."""
 
     noise: Float[Array, ""]  # S, the trace of the covariance of one step's gradient
     signal: Float[Array, ""]  # |G|², of the true gradient
-    scale: Float[Array, ""]  # B, near the critical batch size; not positive if all is noise
+    scale: Float[Array, ""]  # near the critical batch size; ≤ 0 if noise dominates
 
 
 class Diagnostics(NamedTuple):
-    """Means over a block of the quantities that the paper advises to watch."""
+    """Means over a block of the quantities that the paper recommends to watch."""
 
-    steps: Measures  # of gradient steps
+    steps: Measures  # measures of the gradient steps
     advantage_std: Float[Array, "*blocks"]  # the estimate that advantages are divided by
     advantage_swing: Float[Array, "*blocks"]  # the largest of these over the smallest
     explained: Float[Array, "*blocks"]  # 1 - Var[targets - actor's values] / Var[targets]
-    noise: NoiseScale | None = None  # of the policy's gradient, if the config asks for it
+    noise: NoiseScale | None = None  # of the policy gradient, if `noise_scale` is True
 
 
 @promoting
 def summarize(measures: Measures, scales: Any, noise: NoiseScale | None = None) -> Diagnostics:
-    """The diagnostics of a block, from those of its gradient steps and iterations."""
+    """Return the diagnostics of a block, from those of its gradient steps and iterations."""
     std, explained = scales
     return Diagnostics(
         steps=jax.tree.map(jnp.mean, measures),
@@ -52,10 +52,10 @@ def noise_scale(
     terms: tuple[str, ...] = BOTH,
     loss: Loss = loss,
 ) -> NoiseScale:
-    """The gradient noise scale, by McCandlish et al. 2018, Appendix A.1.
+    """Return the gradient noise scale.  McCandlish et al. 2018, Appendix A.1.
 
-    Small ones are the minibatches of one epoch, at unchanging parameters; the large one is all of
-    them. One iteration alone gives a rough estimate: average S and |G|² over several.
+    The small batches are the minibatches of one epoch, with constant parameters; the large one is
+    all of them. A single iteration gives a rough estimate: average S and |G|² over several.
     """
     grad = eqx.filter_grad(lambda net, some: loss(net, learner.average, some, config, terms)[0])
 
@@ -83,9 +83,9 @@ def policy_noise(
     now: Bool[Array, ""] | bool,
     loss: Loss = loss,
 ) -> NoiseScale:
-    """`noise_scale` of the policy's gradient if it is wanted `now`, else NaN at no cost.
+    """Return the `noise_scale` of the policy gradient if `now`, otherwise NaN at no cost.
 
-    It costs as much as an epoch. `now` should be the same for all seeds: else all are measured.
+    It costs as much as an epoch. `now` should be equal for all seeds; otherwise all are measured.
     """
 
     def measure() -> NoiseScale:

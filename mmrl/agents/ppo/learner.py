@@ -1,8 +1,8 @@
-"""From a rollout to better parameters: what PPO and PPG have in common.
+"""From a rollout to better parameters: the code that PPO and PPG share.
 
-Advantages and targets make a rollout a batch, and a network, its optimizer and its average learn
-from it. A batch has rows, and a row is a tape: a whole rollout, or a single step for a network
-without memory. Rows are shuffled, never cut.
+Advantages and targets turn a rollout into a batch, from which a network, its optimizer and its
+average learn. A batch has rows, and a row is a tape: a whole rollout, or a single step for a
+network without memory. Rows are shuffled, never cut.
 """
 
 from collections.abc import Callable
@@ -29,29 +29,29 @@ BOTH = ("policy", "value")
 
 
 class Average(NamedTuple):
-    """θ_prox = Σ_k β^k θ_{t-k} / w, w = Σ_k β^k over the gradient steps so far."""
+    """Moving average of parameters: θ_prox = Σ_k β^k θ_{t-k} / w, w = Σ_k β^k, by gradient step."""
 
     weight: Float[Array, ""]
-    net: PyTree  # an `ActorCritic`, or whatever has parameters
+    net: PyTree  # anything with parameters, such as an `ActorCritic`
 
 
 class Learner(eqx.Module):
-    """The parts of a run that a gradient step changes."""
+    """Parts of a run that a gradient step changes."""
 
-    net: Any  # an `ActorCritic`, or what is called as one
+    net: Any  # anything with the calls of an `ActorCritic`
     optimizer: PyTree
-    average: Average | None  # if it is the proximal policy
+    average: Average | None  # if it serves as the proximal policy
 
 
 class Acted(NamedTuple):
-    """The policy and the value of a step when it was acted."""
+    """Policy and value of a step at acting time."""
 
     policy: Distribution
     value: Float[Array, "*time"]
 
 
 def stochastic(net: Any) -> Policy:
-    """a ~ π(· | s), and `Acted`."""
+    """Return the policy a ~ π(· | s), with `Acted` as extras."""
 
     def act(memory_state, obs, begin, key):
         memory_state, outputs = net.step(memory_state, obs, begin)
@@ -69,19 +69,19 @@ class Rollout(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The data of gradient steps, [row, time]: what a `loss` reads.
+    """Data of gradient steps, [row, time]: the input of a `loss`.
 
     A row is a rollout of one environment, or a single step (time = 1) of a network without memory.
     """
 
-    state: PyTree  # of the memory before each row, [row]
-    obs: Float[Array, "row time *obs"]  # what the network sees, with what the run shows it
+    state: PyTree  # state of the memory before each row, [row]
+    obs: Float[Array, "row time *obs"]  # all inputs of the network
     begin: Bool[Array, "row time"]  # True at the first observation of an episode
-    action: PyTree  # as sampled: continuous ones may lie outside of their bounds
+    action: PyTree  # as sampled: continuous ones may be out of bounds
     log_prob: Float[Array, "row time"]  # of the action, by the behavior policy
-    proximal: Distribution  # the proximal policy at each step, unless it is an average
+    proximal: Distribution  # at each step, unless the average is used
     advantages: Float[Array, "row time"]  # normalized if the config says so
-    targets: Float[Array, "row time"]  # of the value, in units of the learned rewards
+    targets: Float[Array, "row time"]  # for the value, in units of the scaled rewards
 
 
 class Measures(NamedTuple):
@@ -96,13 +96,13 @@ class Measures(NamedTuple):
 
 
 def new(config: Any, net: Any) -> Learner:
-    """The learner before its first gradient step."""
+    """Return the learner before its first gradient step."""
     average = restart(net) if config.proximal == "ewma" else None
     return Learner(net, optimizer(config, 0.0).init(trained(net)), average)
 
 
 def rows(config: Any, net: Any) -> int:
-    """How many rows an iteration's batch has: steps if the network has no state, else rollouts."""
+    """Return the rows in an iteration's batch: steps if the network has no state, else rollouts."""
     return config.environments * (1 if _remembers(net.init()) else config.rollout)
 
 
@@ -111,7 +111,7 @@ def _remembers(state: PyTree) -> bool:
 
 
 def optimizer(config: Any, rate: Scalar) -> optax.GradientTransformation:
-    """Adam or plain descent, behind a clip of the global gradient norm."""
+    """Return Adam or plain descent, after a clip of the global gradient norm."""
     adam = optax.scale_by_adam(config.beta1, config.beta2, config.adam_eps)
     return optax.chain(
         optax.clip_by_global_norm(config.max_grad_norm),
@@ -121,14 +121,14 @@ def optimizer(config: Any, rate: Scalar) -> optax.GradientTransformation:
 
 
 def restart(net: Any) -> Average:
-    """The average of θ alone."""
+    """Return an average that consists only of θ."""
     return Average(jnp.ones(()), net)
 
 
 def update_average(average: Average, net: PyTree, center: Scalar) -> Average:
-    """θ_prox ← (θ + β w θ_prox) / (1 + β w), w ← 1 + β w.  Hilton et al. 2022, Appendix A.
+    """Return θ_prox ← (θ + β w θ_prox) / (1 + β w), w ← 1 + β w.  Hilton et al. 2022, Appendix A.
 
-    `center` is the average's center of mass, 1/(1-β) - 1, in gradient steps. As a mean that takes a
+    `center` is the average's center of mass, 1/(1-β) - 1, in gradient steps. The average takes a
     step towards θ, so that rounding does not drift: see `EWMA`.
     """
     beta = 1 - 1 / (1 + jnp.asarray(center, average.weight.dtype))
@@ -147,13 +147,13 @@ def update_average(average: Average, net: PyTree, center: Scalar) -> Average:
 def estimate(
     config: Any, net: Any, rollout: Rollout
 ) -> tuple[Float[Array, " time"], Float[Array, " time"]]:
-    """(A_t, targets of the value) of one environment, bootstrapped by `net`.
+    """Return (A_t, targets of the value) of one environment, bootstrapped by `net`.
 
-    gae     from the actor's values; the targets are A_t + v_t
-    vtrace  from today's values, corrected to today's policy after step t alone: A_t = δ_t +
-            γ_t λ (v̂_{t+1} - v_{t+1}), since the objective itself weighs step t by π/μ
+        gae     from the actor's values; the targets are A_t + v_t
+        vtrace  from current values, corrected to the current policy only after step t: A_t = δ_t +
+                γ_t λ (v̂_{t+1} - v_{t+1}), since the objective itself weights step t by π/μ
 
-    Where the actor's parameters are today's, both are one.
+    Both are equal if the actor had the current parameters.
     """
     steps: Any = rollout.steps
     _, now, ahead = net.lookahead(rollout.state, steps.obs, steps.begin, steps.next_obs)
@@ -176,10 +176,10 @@ def estimate(
 def prepare(
     config: Any, net: Any, moments: normalize.Averages, rollout: Rollout
 ) -> tuple[normalize.Averages, Batch, tuple[Float[Array, ""], Float[Array, ""]]]:
-    """The batch of an iteration: advantages, targets, and what two of the three policies say.
+    """Return the batch of an iteration, the advantages' moments, and two statistics.
 
-    Also the advantages' moments, and (their σ, the share of the targets' variance that the actor's
-    values explained).
+    The batch has advantages, targets, and the behavior and proximal policies. The statistics are σ
+    of the advantages, and the share of the targets' variance that the actor's values explained.
     """
     steps: Any = rollout.steps
     raw, targets = jax.vmap(partial(estimate, config, net))(rollout)
@@ -198,7 +198,7 @@ def prepare(
         advantages=advantages if config.normalize_advantages else raw,
         targets=targets,
     )
-    if not _remembers(rollout.state):  # every step a tape of its own
+    if not _remembers(rollout.state):  # every step becomes a tape
         batch = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), batch)
     missed, all_ = (
         normalize.variance(normalize.sample(x)) for x in (targets - steps.extras.value, targets)
@@ -211,12 +211,12 @@ def prepare(
 def loss(
     net: Any, average: Average | None, batch: Batch, config: Any, terms: tuple[str, ...]
 ) -> tuple[Float[Array, ""], Measures]:
-    """mean of the policy's objective - entropy bonus, plus the value's squared error.
+    """Return the mean of the policy's objective - entropy bonus, plus the value's squared error.
 
     `terms` are the parts that count: "policy", "value", or both. The proximal policy is that of
-    `average` on this batch, or that of the batch if `average` is None. A loss of your own has the
-    same arguments, returns a scalar and `Measures`, and goes into a run as
-    `learn=partial(ppo.learn, loss=yours)`, or `ppg.learn`.
+    `average` on this batch, or that of the batch if `average` is None. A custom loss has the same
+    arguments, returns a scalar and `Measures`, and is used in a run by `learn=partial(ppo.learn,
+    loss=yours)`, or `ppg.learn`.
     """
     outputs = jax.vmap(net)(batch.state, batch.obs, batch.begin)[1]
     policy: Any = outputs.policy
@@ -256,7 +256,7 @@ def loss(
 
 
 Loss = Callable[..., tuple[Float[Array, ""], Measures]]
-"""Called as `loss`."""
+"""Function with the arguments of `loss`."""
 
 
 def step(
@@ -267,7 +267,7 @@ def step(
     terms: tuple[str, ...] = BOTH,
     loss: Loss = loss,
 ) -> tuple[Learner, tuple[Float[Array, ""], Measures]]:
-    """One gradient step; if it was on the policy, the average takes in the new parameters."""
+    """Take one gradient step; a step on the policy also updates the average."""
     (value, measures), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
         learner.net, learner.average, batch, config, terms
     )
@@ -288,7 +288,7 @@ def improve(
     terms: tuple[str, ...] = BOTH,
     loss: Loss = loss,
 ) -> tuple[Learner, tuple[Float[Array, " steps"], Measures]]:
-    """`epochs` times through the batch, in minibatches of rows, in another order each time."""
+    """Pass `epochs` times through the batch in minibatches of rows, each time in a new order."""
     orders = shuffle(key, len(batch.begin), config.minibatches, epochs)
     return jax.lax.scan(
         lambda learner, rows: step(config, learner, take(batch, rows), rate, terms, loss),
@@ -300,9 +300,9 @@ def improve(
 def shuffle(
     key: PRNGKeyArray, rows: int, minibatches: int, epochs: int
 ) -> Int[Array, "steps rows"]:
-    """The rows of every minibatch: each row once per epoch."""
-    # Random numbers that end in their row, sorted: on a CPU a sixth of the time of `permutation`.
-    # Of numbers that begin alike, which is rare, the first row comes first.
+    """Return the rows of every minibatch: each row once per epoch."""
+    # Sort random numbers whose last bits are the row: on a CPU a sixth of the time of
+    # `permutation`. If their first bits tie, which is rare, the first row comes first.
     ending = jnp.uint32(2 ** (rows - 1).bit_length() - 1)
     numbers = jax.random.bits(key, (epochs, rows)) & ~ending
     numbers = jnp.sort(numbers | jnp.arange(rows, dtype=jnp.uint32)[None], axis=1, stable=False)
@@ -315,6 +315,6 @@ def take(batch: PyTree, rows: Int[Array, " rows"]) -> PyTree:
 
 
 def _divergence(log_prob, log_prob_other):
-    """KL[other ‖ π] from actions of the other: ρ - 1 - log ρ, never negative (Schulman 2020)."""
+    """Return KL[other ‖ π] from actions of the other: ρ - 1 - log ρ ≥ 0 (Schulman 2020)."""
     ratio = jax.lax.stop_gradient(log_prob) - log_prob_other
     return jnp.expm1(ratio) - ratio

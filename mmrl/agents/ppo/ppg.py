@@ -1,18 +1,18 @@
-"""Phasic policy gradient: PPO's iterations, then a phase that teaches the policy net about values.
+"""Phasic policy gradient: PPO's iterations, then a phase that trains the policy net on values.
 
 Cobbe et al. 2021; PPG-EWMA of Hilton et al. 2022 with proximal="ewma". Policy and value have
-networks of their own; features are shared by distilling value targets into the policy net, through
-its auxiliary value head, while cloning holds the policy where it is.
+separate networks. They share features because value targets are distilled into the policy net,
+through its auxiliary value head, while cloning keeps the policy unchanged.
 
     phase:  `policy_iterations` iterations of PPO, all of whose rollouts are kept, then
             `auxiliary_epochs` times through them: auxiliary value, value and cloning.
 
 Implementation details
-- One Adam serves policy and value if they have as many epochs; else each has its own, and the
-  value's epochs come first.
-- The auxiliary phase has an Adam of its own, which lasts from phase to phase. Its value targets are
-  those of the policy phase; the policy that it clones is that at its start.
-- The average of θ starts anew with every policy phase: θ has moved a lot.
+- One Adam serves policy and value if they have equal numbers of epochs; otherwise each has its own,
+  and the value's epochs come first.
+- The auxiliary phase has a separate Adam, which persists across phases. Its value targets are those
+  of the policy phase; the policy that it clones is the one at its start.
+- The average of θ restarts with every policy phase, because θ has moved far.
 - With a memory, rows start from the states that the actor had.
 """
 
@@ -48,30 +48,30 @@ class Config(ppo.Config):
     block: int = count(8)  # iterations between two evaluations
     blocks: int = count(40)  # evaluations in a whole run
 
-    auxiliary_rate: float = positive(5e-4)  # of learning, not annealed
+    auxiliary_rate: float = positive(5e-4)  # learning rate of the phase, not annealed
     clone_weight: float = weight(1.0)  # β_clone, of KL[before the phase ‖ π]
 
 
 class State(eqx.Module):
-    """The whole state of a run: give it to `block` and it goes on."""
+    """State of a run: pass it to `block` to continue."""
 
     policy: ppo.State
-    value: PyTree  # optimizer of the value's epochs, if it is another one
+    value: PyTree  # separate optimizer of the value's epochs, if any
     auxiliary: PyTree  # optimizer of the auxiliary phase
 
     @property
     def net(self) -> Any:
-        """The network that acts and is evaluated."""
+        """Network that acts and is evaluated."""
         return self.policy.net
 
 
 class Kept(NamedTuple):
-    """The data of the auxiliary phase, [row, time]."""
+    """Data of the auxiliary phase, [row, time]."""
 
-    state: PyTree  # the memory's before each row, [row]
+    state: PyTree  # state of the memory before each row, [row]
     obs: Float[Array, "row time *obs"]
     begin: Bool[Array, "row time"]
-    targets: Float[Array, "row time"]  # of both values
+    targets: Float[Array, "row time"]  # targets of both values
 
 
 class Diagnostics(NamedTuple):
@@ -84,10 +84,10 @@ class Diagnostics(NamedTuple):
 
 
 def check(config: Config, env: Any, params: Any) -> None:
-    """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
+    """Raise `ValueError` for a setting that cannot work; the message names it and the remedy."""
     ppo.check(config, env, params)
     if config.shared:
-        raise ValueError("`shared` must be False for PPG: its phases share features instead.")
+        raise ValueError("`shared` must be False for PPG, whose phases share features instead.")
     if config.staleness:
         raise ValueError(f"`staleness` must be 0 for PPG; got {config.staleness}. PPO has it.")
     if config.block % config.policy_iterations:
@@ -101,7 +101,7 @@ def check(config: Config, env: Any, params: Any) -> None:
 def init(
     config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = actor_critic
 ) -> State:
-    """A fresh network and environments. `make` builds π and V, by default those of the config."""
+    """Return a fresh network and environments. `make` builds π and V, by default the config's."""
     check(config, env, params)
     policy = ppo.init(config, env, params, key, make)
     if policy.net.critic is None:
@@ -125,9 +125,10 @@ def learn(
     measure: ppo.Flag | None = None,
     loss: learner.Loss = learner.loss,
 ) -> tuple[State, tuple[ppo.Told, Kept]]:
-    """The gradient steps of one iteration, and what the auxiliary phase will read of it.
+    """Take the gradient steps of one iteration; return also the data for the auxiliary phase.
 
-    They are on policy and value at once, or on the value first. `loss` is called as `learner.loss`.
+    The steps are on policy and value at once, or on the value first. `loss` has the arguments of
+    `learner.loss`.
     """
     policy, batch, told = ppo.prepare(config, state.policy, rollout, key, measure, loss)
     rate = annealed(config, policy.iteration)
@@ -155,7 +156,7 @@ def iterate(
     measure: ppo.Flag | None = None,
     learn: Callable = learn,
 ) -> tuple[State, tuple[ppo.Told, Kept]]:
-    """Act and learn, as PPO; also returns what the auxiliary phase will read."""
+    """Act and learn, as PPO does; return also the data for the auxiliary phase."""
     act_key, learn_key, key = jax.random.split(state.policy.key, 3)
     policy, rollout = ppo.act(config, env, params, state.policy, act_key)
     state = State(policy, state.value, state.auxiliary)
@@ -173,7 +174,7 @@ def iterate(
 def auxiliary_loss(
     net: Any, kept: Kept, before: Distribution, config: Config
 ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], ...]]:
-    """½ MSE of the auxiliary value + ½ MSE of the value + β_clone KL[before ‖ π]."""
+    """Return ½ MSE of the auxiliary value + ½ MSE of the value + β_clone KL[before ‖ π]."""
     outputs = jax.vmap(net)(kept.state, kept.obs, kept.begin)[1]
     policy: Any = before
     auxiliary, value = (
@@ -188,7 +189,7 @@ def auxiliary_loss(
 def auxiliary_phase(
     config: Config, state: State, kept: Kept, key: PRNGKeyArray
 ) -> tuple[State, tuple[Float[Array, " steps"], ...]]:
-    """`auxiliary_epochs` times through a phase's rollouts, [row, time]."""
+    """Pass `auxiliary_epochs` times through a phase's rollouts, [row, time]."""
     before = jax.vmap(state.net)(kept.state, kept.obs, kept.begin)[1].policy
     optimizer = learner.optimizer(config, config.auxiliary_rate)
 
@@ -217,7 +218,7 @@ def phase(
     measure: ppo.Flag = False,
     learn: Callable = learn,
 ) -> tuple[State, tuple[ppo.Told, tuple[Float[Array, " steps"], ...]]]:
-    """A policy phase and an auxiliary phase; `measure` asks for the noise of the last iteration."""
+    """Run a policy phase and an auxiliary phase; `measure` adds the noise of the last iteration."""
     if config.proximal == "ewma":
         average = learner.restart(state.net)
         state = eqx.tree_at(lambda s: s.policy.learner.average, state, average)
@@ -237,10 +238,9 @@ def phase(
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
-    """Whole phases of `config.block` iterations, then an evaluation of the greedy policy.
+    """Run whole phases of `config.block` iterations, then evaluate the greedy policy.
 
-    `learn` makes the gradient steps of a policy phase's iteration: yours, or `partial(ppg.learn,
-    loss=yours)`.
+    `learn` takes the gradient steps of an iteration: yours, or `partial(ppg.learn, loss=yours)`.
     """
     phases = config.block // config.policy_iterations
     state, (outcome, measures) = jax.lax.scan(
@@ -256,7 +256,7 @@ train = training(check, init, block, actor_critic, learn)
 
 
 def label(config: Config) -> tuple[str, str]:
-    """Return what tells runs apart, in words and in the name of a folder."""
+    """Return what distinguishes this run from others, in words and as the name of a folder."""
     words, name = about.label(config)
     return f"{words}, phases of {config.policy_iterations}", name.replace("ppo", "ppg", 1)
 

@@ -1,7 +1,7 @@
-"""PPO with a memory, and its three policies: who acted, who holds back, who learns.
+"""PPO with a memory, and its three policies: the behavior, the proximal and the current policy.
 
 Schulman et al. 2017, with the decoupled objectives, PPO-EWMA and the artificial staleness of Hilton
-et al. 2022. On-policy learning is tape-based by itself: each environment's rollout is one tape,
+et al. 2022. On-policy learning is tape-based by nature: each environment's rollout is one tape,
 replayed from the memory's state where it began.
 
     iteration:  act for `rollout` steps in `environments` environments, estimate advantages, then
@@ -10,13 +10,13 @@ replayed from the memory's state where it began.
 Implementation details
 - A memory's state is carried from rollout to rollout. Its tapes are replayed whole, so minibatches
   are sets of environments; without a memory they are sets of single steps, tapes of length one.
-- Advantages and value targets use the values that the actor had (with V-trace, today's), but
-  bootstrap (at a truncation and at a rollout's end) with today's: s'_t has seen o_0, …, o_t and
-  o'_t. Only termination has no future.
+- Advantages and value targets use the values that the actor had (with V-trace, current ones), but
+  bootstrap (at a truncation and at a rollout's end) with current ones: s'_t has seen o_0, …, o_t
+  and o'_t. Only a termination has no bootstrap.
 - Advantages are normalized over the whole iteration, not per minibatch.
-- The value loss is (V - y)², without a half and without a clip.
-- Continuous actions are learned from as they were sampled; the environment receives the nearest one
-  in its space (`mmrl.rollout`). A finite box sets the unit of the policy (`mmrl.nets.policy.unit`).
+- The value loss is (V - y)², without a factor ½ and without a clip.
+- The losses use continuous actions as sampled; the environment receives the nearest one in its
+  space (`mmrl.rollout`). A finite box sets the unit of the policy (`mmrl.nets.policy.unit`).
 
 CartPole-v1 with rates and norms of PureJaxRL, but 64 environments: memory="none", block=61,
 blocks=1, environments=64, learning_rate=2.5e-4, adam_eps=1e-5, value_weight=0.5. After these 61
@@ -41,7 +41,7 @@ from mmrl.agents.common import Make, Metrics, annealed, end_block, fresh, traini
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
 from mmrl.agents.ppo import learner
-from mmrl.agents.ppo.diagnostics import Diagnostics as Diagnostics  # for those who read them
+from mmrl.agents.ppo.diagnostics import Diagnostics as Diagnostics  # for callers
 from mmrl.agents.ppo.diagnostics import policy_noise, summarize
 from mmrl.agents.ppo.learner import Learner, Rollout, stochastic
 from mmrl.agents.settings import Settings, choice, count, limit, positive, share, static, weight
@@ -50,67 +50,70 @@ from mmrl.rollout import Carry, collect
 
 Flag = bool | Bool[Array, ""]
 Told = tuple[Any, ...]
-"""The losses of an iteration's gradient steps, their `Measures`, and what else was measured."""
-OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
+"""Losses of an iteration's gradient steps, their `Measures`, and other measurements."""
+OBSERVES = ("begin_flag",)  # in addition to o_t, by default
 
 
 class Config(Settings):
-    """Sizes and names shape the program: a change of them compiles anew. The real numbers are
-    traced: a change of them never recompiles. `mmrl.agents.presets` has the paper's."""
+    """Settings of PPO. Sizes and names are static; other fields are traced.
 
-    memory: str = static(default="lru")  # of `mmrl.memory`; none: an MLP; or my_module:Mine
+    `mmrl.agents.presets` has the settings of the paper.
+    """
+
+    memory: str = static(default="lru")  # name in `mmrl.memory`; none: an MLP; or my_module:Mine
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
     shared: bool = static(default=False)  # one network for policy and value
-    # of the policy; kl is exact, kl_sampled is that of the paper's code
+    # objective of the policy; kl is exact, kl_sampled is that of the paper's code
     objective: str = choice("clip", "kl", "kl_sampled")
-    # Who limits the step. behavior: who acted, as in PPO; decoupled: θ as the iteration begins;
-    # recent: the same, also for the importance weights, which is biased; ewma: an average of θ
+    # Policy that limits the step. behavior: the one that acted, as in PPO; decoupled: θ as the
+    # iteration begins; recent: the same, also for the importance weights, which is biased; ewma: an
+    # average of θ
     proximal: str = choice("behavior", "decoupled", "recent", "ewma")
-    estimator: str = choice("gae", "vtrace")  # of advantages; or vtrace, for stale rollouts
-    staleness: int = count(0, least=0)  # iterations that rollouts wait before they are learned from
-    optimizer: str = choice("adam", "sgd")  # or sgd
-    normalize_observations: bool | None = static(default=None)  # None: features beyond ±10
+    estimator: str = choice("gae", "vtrace")  # of advantages; vtrace corrects stale rollouts
+    staleness: int = count(0, least=0)  # iterations that rollouts wait before learning
+    optimizer: str = choice("adam", "sgd")  # optimizer of all gradient steps
+    normalize_observations: bool | None = static(default=None)  # None: only features beyond ±10
     normalize_rewards: bool = static(default=True)
     normalize_advantages: bool = static(default=True)
-    environments: int = count(16)  # played side by side
+    environments: int = count(16)  # environments that act in parallel
     rollout: int = count(128)  # T, steps per environment and iteration
-    minibatches: int = count(4)  # per epoch
-    epochs: int = count(4)  # E
+    minibatches: int = count(4)  # minibatches per epoch
+    epochs: int = count(4)  # E, passes through a batch
     block: int = count(10)  # iterations between two evaluations
     blocks: int = count(16)  # evaluations in a whole run
-    episodes: int = count(32)  # in an evaluation
-    noise_scale: bool = static(default=False)  # measure the policy gradient's, once per block
+    episodes: int = count(32)  # episodes per evaluation
+    noise_scale: bool = static(default=False)  # measure it for the policy gradient, once per block
 
     learning_rate: float = positive(1e-3)
-    anneal: float = share(1.0)  # share of it that is gone at the horizon, in a straight line
-    # blocks until then; None: all of the run. One that is prolonged takes up its new, longer line
+    anneal: float = share(1.0)  # share of the learning rate lost by the horizon, linearly
+    # blocks to the horizon; None: the whole run. A prolonged run takes up its new, longer line
     horizon: float | None = limit(None)
-    beta1: float = share(0.9, off=1.0)  # of Adam
+    beta1: float = share(0.9, off=1.0)  # β₁ of Adam
     beta2: float = share(0.999, off=1.0)
     adam_eps: float = positive(1e-8)
-    max_grad_norm: float = limit(0.5)  # longer gradients are shortened to this length
+    max_grad_norm: float = limit(0.5)  # largest norm of a gradient; longer ones are scaled down
     gamma: float = share(0.99)  # γ, per step
     lam: float = share(0.95)  # λ of the advantages
     clip: float = limit(0.2)  # ε, of π/π_proximal
     kl_weight: float = weight(1.0)  # β, of KL[π_proximal, π]
     importance_max: float = limit(100.0, zero=True)  # largest π/π_behavior; 0: no limit
-    # The gradients of values and policy are shortened together: a larger weight lets the values
-    # crowd out the policy
+    # weight of the value loss. Both gradients are scaled down together, so a larger weight lets the
+    # values crowd out the policy
     value_weight: float = weight(0.05)
     entropy_weight: float = weight(0.01)
-    # age of the average, gradient steps: β_prox = 1 - 1/(1 + center)
+    # age of the average, in gradient steps: β_prox = 1 - 1/(1 + center)
     prox_center: float = limit(8.0, zero=True)
-    advantage_decay: float = share(0.0)  # of the advantages' moments, per iteration
-    reward_gamma: float = share(0.99)  # of the sum whose deviation rewards are divided by
-    reward_clip: float = limit(10.0)  # normalized rewards are cut to ± this
+    advantage_decay: float = share(0.0)  # decay of the advantages' moments, per iteration
+    reward_gamma: float = share(0.99)  # discount of the sum whose deviation scales the rewards
+    reward_clip: float = limit(10.0)  # normalized rewards are clipped to ± this
 
 
 class State(eqx.Module):
-    """The whole state of a run: give it to `block` and it goes on."""
+    """State of a run: pass it to `block` to continue."""
 
     learner: Learner  # network, optimizer and average
-    advantages: normalize.Averages  # their moments
+    advantages: normalize.Averages  # moments of the advantages
     rewards: normalize.RewardScale
     carries: Carry  # one per environment
     waiting: PyTree  # the last staleness + 1 rollouts, in a ring
@@ -119,15 +122,15 @@ class State(eqx.Module):
 
     @property
     def net(self) -> Any:
-        """The network that acts and is evaluated."""
+        """Network that acts and is evaluated."""
         return self.learner.net
 
 
 def check(config: Config, env: Any, params: Any) -> None:
-    """Raise `ValueError` for a setting that cannot work, naming it and the remedy."""
+    """Raise `ValueError` for a setting that cannot work; the message names it and the remedy."""
     config.check_ranges()
     if config.noise_scale and config.minibatches < 2:
-        raise ValueError("`noise_scale` compares minibatches: `minibatches` must be at least 2.")
+        raise ValueError("`minibatches` must be at least 2 for `noise_scale`, which compares them.")
     action_size(env, params)
     check_shown(env, params)
 
@@ -136,7 +139,7 @@ def check(config: Config, env: Any, params: Any) -> None:
 def init(
     config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = actor_critic
 ) -> State:
-    """A fresh network and environments. `make` builds π and V, by default those of the config."""
+    """Return a fresh network and environments. `make` builds π and V, by default the config's."""
     check(config, env, params)
     net, carries, key = fresh(config, env, params, key, make, acts=True)
     rows = learner.rows(config, net)
@@ -164,7 +167,7 @@ def init(
 def act(
     config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
 ) -> tuple[State, Rollout]:
-    """A rollout in every environment, with normalized rewards if the config says so."""
+    """Collect a rollout in every environment, with normalized rewards if the config says so."""
     before = state.carries.policy_state
     act = partial(collect, stochastic(state.net), env, params, steps=config.rollout)
     steps: Any
@@ -178,7 +181,7 @@ def act(
 
 
 def delay(config: Config, state: State, rollout: Rollout) -> tuple[State, Rollout]:
-    """Stores a rollout and takes out the one of `staleness` iterations ago; zeros at first."""
+    """Store a rollout and return the one of `staleness` iterations ago; zeros at first."""
     if config.staleness == 0:
         return state, rollout
     size = config.staleness + 1
@@ -197,9 +200,9 @@ def learn(
     measure: Flag | None = None,
     loss: learner.Loss = learner.loss,
 ) -> tuple[State, Told]:
-    """All gradient steps of an iteration; `measure` says whether the noise is wanted of it.
+    """Take all gradient steps of an iteration; `measure` adds the gradient noise.
 
-    `loss` is called as `learner.loss`.
+    `loss` has the arguments of `learner.loss`.
     """
     state, batch, told = prepare(config, state, rollout, key, measure, loss)
     improve = partial(learner.improve, config, state.learner, batch, loss=loss)
@@ -215,7 +218,7 @@ def prepare(
     measure: Flag | None,
     loss: learner.Loss,
 ) -> tuple[State, learner.Batch, tuple[Any, ...]]:
-    """The state with new moments of advantages, the batch, and (its scales, its noise if asked)."""
+    """Return the state with new moments of advantages, the batch, and its scales and noise."""
     moments, batch, scales = learner.prepare(config, state.net, state.advantages, rollout)
     noise = ()
     if config.noise_scale and measure is not None:
@@ -233,14 +236,14 @@ def iterate(
     measure: Flag | None = None,
     learn: Callable = learn,
 ) -> tuple[State, Told]:
-    """Act, wait, learn."""
+    """Act, delay, and learn, once."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act(config, env, params, dataclasses.replace(state, key=key), act_key)
     obs = rollout.steps.obs
     state, rollout = delay(config, state, rollout)
     learned, outcome = learn(config, state, rollout, learn_key, measure)
     finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(outcome[0]))
-    if config.staleness:  # nothing to learn from until the ring is full
+    if config.staleness:  # no learning until the ring is full
         full = state.iteration >= config.staleness
         learned = jax.tree.map(
             lambda new, old: new if new is old else jnp.where(full, new, old), learned, state
@@ -255,9 +258,9 @@ def iterate(
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
-    """`config.block` iterations, then an evaluation of the greedy policy.
+    """Run `config.block` iterations, then evaluate the greedy policy.
 
-    `learn` makes an iteration's gradient steps: yours, or `partial(ppo.learn, loss=yours)`.
+    `learn` takes an iteration's gradient steps: yours, or `partial(ppo.learn, loss=yours)`.
     """
     state, outcome = jax.lax.scan(
         lambda s, last: iterate(config, env, params, s, last, learn), state, ends(config.block)
@@ -266,14 +269,14 @@ def block(
 
 
 def ends(length: int) -> Bool[Array, " length"]:
-    """False, …, False, True."""
+    """Return False, …, False, True."""
     return jnp.arange(length) == length - 1
 
 
 def evaluate(
     config: Config, env: Any, params: Any, state: State, outcome: Any
 ) -> tuple[State, Metrics]:
-    """The greedy policy's score, and a block's means."""
+    """Evaluate the greedy policy, and return a block's means."""
     value, measures, *told, finite = outcome
     told = summarize(measures, *told)
     return end_block(

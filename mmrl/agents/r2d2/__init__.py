@@ -1,4 +1,4 @@
-"""R2D2, the agent. `actors` is how it acts."""
+"""R2D2, the agent. `actors` contains its acting."""
 
 from mmrl.agents.r2d2.about import PAPERS as PAPERS
 from mmrl.agents.r2d2.about import SMALL as SMALL

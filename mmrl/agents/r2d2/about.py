@@ -1,4 +1,4 @@
-"""Names of runs of R2D2, small sizes, and the settings of its paper."""
+"""Names of R2D2's runs, small sizes, and the settings of its paper."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from mmrl.agents.settings import Paper
 
 
 def label(config: Any) -> tuple[str, str]:
-    """Return what tells runs apart, in words and in the name of a folder."""
+    """Return what distinguishes this run from others, in words and as the name of a folder."""
     words = f"{config.memory}, {config.start} state, burn-in {config.burn_in}"
     return words, f"r2d2-{config.memory}-{config.start}"
 

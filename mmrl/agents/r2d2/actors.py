@@ -1,4 +1,4 @@
-"""R2D2's actors: an ε for each, what they keep of a step, and the errors they first see.
+"""R2D2's actors: their ε, the extras they store with a step, and their first errors.
 
 The agent itself is in `r2d2.py`.
 """
@@ -17,7 +17,7 @@ from mmrl.rollout import Carry, Policy, Transition, collect
 
 
 class Acted(NamedTuple):
-    """The memory's state before a step, Q(s_t, a_t) and max_a Q(s_t, a), as the actor had them."""
+    """State of the memory before a step, Q(s_t, a_t) and max_a Q(s_t, a), at acting time."""
 
     state: PyTree
     taken: Float[Array, "*time"]
@@ -26,13 +26,13 @@ class Acted(NamedTuple):
 
 @promoting
 def epsilons(config: Any) -> Float[Array, " env"]:
-    """ε_i = base^(1 + exponent i / (N - 1)) of actor i: most explore little, for the whole run."""
+    """Return ε_i = base^(1 + exponent i / (N - 1)) of actor i, constant during the run."""
     rank = jnp.arange(config.environments) / max(config.environments - 1, 1)
     return jnp.asarray(config.epsilon_base) ** (1 + config.epsilon_exponent * rank)
 
 
 def behavior(net: Any, epsilon: Float[Array, ""]) -> Policy:
-    """ε-greedy, and what `Acted` keeps."""
+    """Return the ε-greedy policy, with `Acted` as extras."""
 
     def policy(memory_state, obs, begin, key):
         after, q = net.step(memory_state, obs, begin)
@@ -45,7 +45,7 @@ def behavior(net: Any, epsilon: Float[Array, ""]) -> Policy:
 def act(
     config: Any, env: Any, params: Any, net: Any, carries: Carry, key: PRNGKeyArray, steps: int
 ) -> tuple[Carry, Transition]:
-    """`steps` steps in every environment, each by its own ε."""
+    """Act for `steps` steps in every environment, each with its ε."""
 
     def one(carry, epsilon, key):
         return collect(behavior(net, epsilon), env, params, carry, key, steps)
@@ -56,7 +56,7 @@ def act(
 
 @promoting
 def first_errors(config: Any, steps: Transition) -> Float[Array, " time"]:
-    """|δ_t| by the values that the actor had; right where n more steps follow."""
+    """Return |δ_t| from the actor's values; correct where n more steps follow."""
     acted = steps.extras
     ahead = jnp.append(acted.best[1:], acted.best[-1])
     next_best = jnp.where(steps.last, acted.best, ahead)
@@ -65,7 +65,7 @@ def first_errors(config: Any, steps: Transition) -> Float[Array, " time"]:
 
 @promoting
 def targets(config: Any, steps: Any, next_q: Float[Array, " time"]) -> Float[Array, " time"]:
-    """y_t = h(r_t + … + γ^(n-1) r_{t+n-1} + γ^n h⁻¹(q_{t+n})), shorter only at an episode's end."""
+    """Return y_t = h(r_t + … + γ^(n-1) r_{t+n-1} + γ^n h⁻¹(q_{t+n})), shorter at episode ends."""
     discount = returns.discounts(config.gamma, steps.terminated)
     if config.rescale:
         next_q = returns.unrescale(next_q, config.rescale_eps)
@@ -75,5 +75,5 @@ def targets(config: Any, steps: Any, next_q: Float[Array, " time"]) -> Float[Arr
 
 
 def bare(steps: Transition) -> Transition:
-    """Steps without what the actor kept of them."""
+    """Return the steps without the actor's extras."""
     return dataclasses.replace(steps, extras=None)

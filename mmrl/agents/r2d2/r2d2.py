@@ -1,23 +1,23 @@
 """R2D2: recurrent replay distributed DQN, with a batch of environments for its actors.
 
-Kapturowski et al. 2019. What it adds to DQN on segments: the recurrent state that the actor had is
-stored with each sequence; a burn-in prefix refreshes it with today's parameters; sequences may
-overlap and are drawn by priority; targets are n-step double Q. Our defaults are not the paper's
-(`presets.PRESETS["r2d2"]["paper"]`): n is 20, no overlap, no h; rewards normalized, cut to ±10.
+Kapturowski et al. 2019. R2D2 adds to DQN on segments: the recurrent state that the actor had is
+stored with each sequence; a burn-in prefix refreshes it with the current parameters; sequences may
+overlap and are drawn by priority; targets are n-step double Q. Our defaults differ from the paper's
+(`presets.PRESETS["r2d2"]["paper"]`): n = 20, no overlap, no h; rewards normalized, clipped to ±10.
 
-    iteration:  act `rollout` steps in `environments` environments, each with an ε of its own, by
+    iteration:  act `rollout` steps in `environments` environments, each with its own ε, by
                 parameters that lag behind → `sequences`, with the actors' own priorities,
                 then `updates` times: sample `batch` sequences, one gradient step, new priorities.
 
 Implementation details
 - h⁻¹(Q⁻) is summed with the rewards, and h applied once to the sum: y = h(Σ γ^k r + γ^n h⁻¹(Q⁻)).
-  Both networks unroll the same steps from the same stored state, each with a burn-in of its own.
+  Both networks unroll the same steps from the same stored state, each with its own burn-in.
 - A window ends with the observation that followed its last step, so that Q(s_{t+1}) is the next
-  output of the same unroll; a truncated episode bootstraps from what it saw last.
+  output of the same unroll; a truncated episode bootstraps from its last observation.
 - The last n - 1 steps of a window only serve as targets, so that no target is shorter than n steps
-  unless the episode is. All trained steps enter the loss, the terminal ones included.
+  unless the episode is. All trained steps enter the loss, including the terminal ones.
 - An actor's priority needs the n steps that follow: a rollout is stored n steps late. At a
-  truncation, which the actor does not value, its last value stands in; the learner's does not.
+  truncation, which the actor does not value, its last value is used; the learner is exact there.
 - The loss is Huber's, as in `dqn`: on the scale of h few errors are beyond its square part.
 - Previous action and reward come as observations (`mmrl.envs.wrappers`).
 """
@@ -60,42 +60,41 @@ from mmrl.agents.settings import Settings, choice, count, limit, positive, share
 from mmrl.replay import sequences
 from mmrl.rollout import Carry, Transition
 
-# Beside o_t, unless a run says otherwise. The paper has no begin flag.
+# In addition to o_t, by default. The paper has no begin flag.
 OBSERVES = ("previous_action", "previous_reward", "begin_flag")
 
 
 class Config(Settings):
-    """Sizes and names shape the program: a change of them compiles anew. The real numbers are
-    traced: a change of them never recompiles. Sizes are for a laptop."""
+    """Settings of R2D2, sized for a laptop. Sizes and names are static; other fields are traced."""
 
-    memory: str = static(default="lstm")  # of `mmrl.memory`, none too, or my_module:Mine
+    memory: str = static(default="lstm")  # name in `mmrl.memory`, or my_module:Mine
     # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
     dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
-    start: str = choice("stored", "zero")  # a window's first state: stored, or zero
+    start: str = choice("stored", "zero")  # first state of a window
     length: int = count(80)  # m, trained steps of a sequence
-    overlap: int = count(0, least=0)  # of two adjacent sequences, steps
-    burn_in: int = count(40, least=0)  # l, steps before a sequence that only make its state
+    overlap: int = count(0, least=0)  # steps shared by two adjacent sequences
+    burn_in: int = count(40, least=0)  # l, steps before a sequence that only warm up its state
     n_step: int = count(20)  # n of the targets
-    normalize_observations: bool | None = static(default=None)  # None: features beyond ±10
-    normalize_rewards: bool = static(default=True)  # in targets, as in `dqn`
+    normalize_observations: bool | None = static(default=None)  # None: only features beyond ±10
+    normalize_rewards: bool = static(default=True)  # scale the rewards of targets, as in `dqn`
     rescale: bool = static(default=False)  # learn h(return)
     batch: int = count(16)  # sequences per gradient step
-    environments: int = count(16)  # played side by side
+    environments: int = count(16)  # environments that act in parallel
     rollout: int = count(16)  # steps per environment and iteration
     updates: int = count(4)  # gradient steps per iteration
     capacity: int = count(64_000)  # steps, over all environments
     block: int = count(10)  # iterations between two evaluations
     blocks: int = count(64)  # evaluations in a whole run
-    episodes: int = count(32)  # in an evaluation
+    episodes: int = count(32)  # episodes per evaluation
     target_period: int = count(50)  # gradient steps between copies θ⁻ ← θ
     actor_period: int = count(10)  # gradient steps between copies of θ to the actors
 
-    learning_rate: float = positive(3e-3)  # of Adam
+    learning_rate: float = positive(3e-3)  # learning rate of Adam
     adam_eps: float = positive(1e-5)  # ε of Adam
-    anneal: float = share(1.0)  # share of it that is gone at the horizon, in a straight line
-    horizon: float | None = limit(None)  # blocks until then; None: all of the run, as in `ppo`
+    anneal: float = share(1.0)  # share of the learning rate lost by the horizon, linearly
+    horizon: float | None = limit(None)  # blocks to the horizon; None: the whole run
     gamma: float = share(0.97)  # γ, per step
     # ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1
     epsilon_base: float = share(0.4)
@@ -104,35 +103,35 @@ class Config(Settings):
     eta: float = share(0.9)  # p = η max|δ| + (1 - η) mean|δ|
     beta_start: float = share(0.6)  # β of the importance weights in the first iteration
     beta_end: float = share(1.0)  # β from iteration `beta_decay` on
-    beta_decay: float = positive(160.0)  # iterations
+    beta_decay: float = positive(160.0)  # iterations until `beta_end`
     rescale_eps: float = positive(1e-3)  # ε of h
-    reward_scale: float = positive(1.0)  # rewards are multiplied by it in targets
-    max_grad_norm: float = limit(40.0)  # longer gradients are shortened to this length
+    reward_scale: float = positive(1.0)  # factor of the rewards in targets
+    max_grad_norm: float = limit(40.0)  # largest norm of a gradient; longer ones are scaled down
 
 
 class State(eqx.Module):
-    """The whole state of a run: give it to `block` and it goes on."""
+    """State of a run: pass it to `block` to continue."""
 
-    net: Any  # a `Net`, or what is called as one
+    net: Any  # anything with the calls of a `Net`
     target: Any
     actor: Any  # acts; lags behind `net`
     optimizer: PyTree
     carries: Carry  # one per environment
     held: Transition  # the last n steps of each environment, not yet stored
     sequences: sequences.Sequences
-    rewards: normalize.RewardScale | None  # by which they are divided
+    rewards: normalize.RewardScale | None  # running scale of the rewards
     key: PRNGKeyArray
     iteration: Int[Array, ""]
     learned: Int[Array, ""]  # gradient steps
 
 
 def check(config: Config, env: Any, params: Any) -> None:
-    """Raise `ValueError` for a setting that cannot work, naming it and the remedy."""
+    """Raise `ValueError` for a setting that cannot work; the message names it and the remedy."""
     config.check_ranges()
     longest = jax.eval_shape(lambda: _storage(config, jnp.zeros(()), jnp.zeros(()))).longest
     if config.rollout > longest:
         raise ValueError(
-            f"`rollout` must be at most {longest} steps, so that it overwrites nothing of the "
+            f"`rollout` must be at most {longest} steps, so that it does not overwrite the "
             f"sequences that it completes; got {config.rollout}. Raise `capacity`."
         )
     check_discrete(env, params)
@@ -155,7 +154,7 @@ def _storage(config: Config, example: PyTree, state: PyTree) -> sequences.Sequen
 
 @promoting
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
-    """Fresh networks and environments, which act `n_step` steps ahead of an empty storage.
+    """Return fresh networks and environments, which act `n_step` steps ahead of an empty storage.
 
     `make` builds Q, by default the `Net` that the config names.
     """
@@ -181,7 +180,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
 def act_and_store(
     config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
 ) -> tuple[State, Transition]:
-    """A rollout in every environment; steps are stored n steps late."""
+    """Collect a rollout in every environment; store its steps n steps late."""
     carries, rollout = act(config, env, params, state.actor, state.carries, key, config.rollout)
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), state.held, rollout)
     stored = jax.tree.map(lambda x: x[:, : config.rollout], both)
@@ -197,9 +196,9 @@ def act_and_store(
 def unroll(
     config: Config, net: Any, window: sequences.Window
 ) -> tuple[Transition, Float[Array, "sequence time_and_one action"]]:
-    """The steps after the burn-in, and Q at each of them and at the observation after the last.
+    """Return the steps after the burn-in, with Q at each and at the observation after the last.
 
-    No gradient flows into the burn-in, nor into the stored state.
+    No gradient flows into the burn-in or the stored state.
     """
     steps, mask = jax.tree.map(lambda x: x[:, config.burn_in :], (window.steps, window.mask))
 
@@ -207,7 +206,7 @@ def unroll(
         state = state if config.start == "stored" else net.init()
         if config.burn_in:
             state, _ = fixed(net)(state, prefix, prefix_begin)
-        # o'_t is o_{t+1}, except behind the last step, where it is all there is.
+        # o'_t is o_{t+1}, except after the last step, where only o'_t exists.
         real = mask[1:].reshape(-1, *[1] * (steps.obs.ndim - 1))
         follow = jnp.where(real, steps.obs[1:], steps.next_obs[:-1])
         obs = jnp.concatenate([steps.obs[:1], follow, steps.next_obs[-1:]])
@@ -224,7 +223,7 @@ def unroll(
 def loss(
     net: Any, target: Any, sample: sequences.Sample, config: Config
 ) -> tuple[Float[Array, ""], Float[Array, "sequence time"]]:
-    """Mean over trained steps of w_i huber(y_t - Q(s_t, a_t)), and the errors y_t - Q(s_t, a_t).
+    """Return the mean of w_i huber(y_t - Q(s_t, a_t)) over trained steps, and the errors.
 
     y_t = h(Σ_k γ^k r_{t+k} + γ^n h⁻¹(Q⁻(s_{t+n}, argmax_a Q(s_{t+n}, a)))).
     """
@@ -243,7 +242,7 @@ def loss(
 
 @promoting
 def beta(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
-    """β of an iteration: a straight line from `beta_start` to `beta_end`, then constant."""
+    """Return β of an iteration: linear from `beta_start` to `beta_end`, then constant."""
     progress = jnp.minimum(iteration / config.beta_decay, 1)
     return config.beta_start + progress * (config.beta_end - config.beta_start)
 
@@ -252,7 +251,7 @@ def beta(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., tuple[Any, Any]] = loss
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
-    """One gradient step by `loss`, new priorities, and the copies that are due."""
+    """Take one gradient step on `loss`, set new priorities, and make the copies that are due."""
     batch = sequences.sample(state.sequences, key, config.batch, beta(config, state.iteration))
     batch = split_rows(batch)
     batch = dataclasses.replace(batch, steps=normalize.divided(state.rewards, batch.steps))
@@ -282,7 +281,7 @@ def _copy(due: Array, new: Any, old: Any) -> Any:
 def iterate(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Outcome]:
-    """Act, store, learn."""
+    """Act, store, and learn, once."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act_and_store(config, env, params, state, act_key)
     state, (value, fill) = scan_learning(
@@ -301,9 +300,9 @@ def iterate(
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
-    """`config.block` iterations, then an evaluation of the greedy policy.
+    """Run `config.block` iterations, then evaluate the greedy policy.
 
-    `learn` makes a gradient step: yours, or `partial(r2d2.learn, loss=yours)`.
+    `learn` takes a gradient step: yours, or `partial(r2d2.learn, loss=yours)`.
     """
     step = partial(iterate, config, env, params, learn=learn)
     state, (value, fill, finite) = repeat(step, state, config.block)

@@ -1,7 +1,7 @@
-"""Wrappers: an environment that changes what another one shows, pays or allows.
+"""Wrappers: environments that change the observations, rewards or actions of another one.
 
-`base` says how they work, `observation` has those that change what the agent sees, `mask` the one
-that shows legal actions, `episode` those that change the reward, the clock or the reset.
+`base` explains how they work. `observation` has those that change the agent's observation, `mask`
+the one that shows legal actions, `episode` those that change the reward, the clock or the reset.
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,9 @@
-"""A wrapper *is* a gymnax `Environment`: how all of them work.
+"""The base of all wrappers: a wrapper *is* a gymnax `Environment`.
 
-It changes what a step returns (`after_step`) and what a reset returns (`after_reset`) while the two
-are still apart; only the outermost `step` merges them. So `info["final_observation"]`, the begin
-flag and an empty previous action after a reset come out right without a line that treats them. Two
-wrappers with equal arguments around equal environments are equal, and compile once.
+It changes the results of a step (`after_step`) and of a reset (`after_reset`) while the two are
+still separate; only the outermost `step` merges them. So `info["final_observation"]`, the begin
+flag and an empty previous action after a reset are correct without special code. Two wrappers with
+equal arguments around equal environments are equal, and compile once.
 """
 
 import abc
@@ -22,34 +22,34 @@ from mmrl.envs.base import Obs, Reset, Resetting, Step, step_and_reset
 class Wrapper(Resetting):
     """The inner environment unchanged; a subclass overrides what it changes.
 
-    Attributes of the inner environment are under `.env` and `.unwrapped`; nothing is forwarded by
+    Attributes of the inner environment are under `.env` and `.unwrapped`; none are forwarded by
     name, so a wrapper copies, pickles and compares like any object.
 
-    Raises `ValueError` around an environment with a `step` of its own (a gymnax wrapper, DeepSea),
-    because what such a `step` does would be lost.
+    Raises `ValueError` around an environment that overrides `step` (a gymnax wrapper, DeepSea),
+    because the effect of such a `step` would be lost.
     """
 
     def __init__(self, env: Any):
         if getattr(type(env), "step", None) not in (environment.Environment.step, Resetting.step):
             raise ValueError(
                 "`env` must be a gymnax Environment that does not override step, got "
-                f"{type(env).__name__}: apply wrappers of mmrl.envs first, others around them, "
+                f"{type(env).__name__}. Apply wrappers of mmrl.envs first, others around them, "
                 "VmapAutoReset last."
             )
         self.env = env
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
-        """A reset of the inner environment, as ours. `key` is the inner one's: see `keys`."""
+        """Return our reset, from the inner environment's; `key` is the inner one's: see `keys`."""
         return reset
 
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        """A step of the inner environment from our state `before`, as ours."""
+        """Return our step, from the inner environment's and our state `before`."""
         return step
 
     def keys(self, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-        """(the inner environment's key, ours): the same one, since most wrappers use none."""
+        """Return (the inner key, our key): the same one, because most wrappers use none."""
         return key, key
 
     @promoting
@@ -77,19 +77,19 @@ class Wrapper(Resetting):
 
     @property
     def unwrapped(self) -> environment.Environment:
-        """The innermost environment."""
+        """Innermost environment."""
         return self.env.unwrapped if isinstance(self.env, Wrapper) else self.env
 
     def inner_state(self, state: Any) -> Any:
-        """The inner environment's state inside ours: the same, unless a wrapper has its own."""
+        """Return the inner environment's state: ours, unless a wrapper has its own."""
         return state
 
     def inner_action(self, action: Any, params: Any) -> Any:
-        """The inner environment's action for ours: the same, unless a wrapper changes actions."""
+        """Return the inner environment's action: ours, unless a wrapper changes actions."""
         return action
 
     def inner_params(self, params: Any) -> Any:
-        """The inner environment's parameters behind ours."""
+        """Return the inner environment's parameters."""
         return params
 
     def twin(self) -> "Wrapper":
@@ -117,7 +117,7 @@ class Wrapper(Resetting):
         return self.outer_mask(mask, params)
 
     def outer_mask(self, mask: Bool[Array, " inner"], params: Any) -> Bool[Array, " action"]:
-        """Our mask for the inner environment's: the same, unless a wrapper changes actions."""
+        """Return our mask from the inner one: the same, unless a wrapper changes actions."""
         return mask
 
     def is_terminated(self, state: Any, params: Any) -> Any:
@@ -157,7 +157,7 @@ class Wrapper(Resetting):
         return self.env.transition_gradients_enabled
 
     def with_transition_gradients(self) -> "Wrapper":
-        """This wrapper around the inner environment's differentiable form."""
+        """Return this wrapper around the inner environment's differentiable form."""
         twin = copy.copy(self)
         twin.env = self.env.with_transition_gradients()
         return twin
@@ -169,13 +169,13 @@ class Wrapper(Resetting):
 
 
 class ObservationWrapper(Wrapper):
-    """o ↦ view(o, …): a wrapper that only changes what is seen. A subclass writes `view`."""
+    """A wrapper that only changes the observation, o ↦ view(o, …). A subclass defines `view`."""
 
     @abc.abstractmethod
     def view(
         self, key: PRNGKeyArray, obs: Obs, state: Any, cause: tuple[Any, Any] | None, params: Any
     ) -> Obs:
-        """The new observation. `cause` is (action, reward), or None right after a reset."""
+        """Return the new observation. `cause` is (action, reward), or None right after a reset."""
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
         obs, state = reset
@@ -190,7 +190,7 @@ class ObservationWrapper(Wrapper):
 
 
 def bounds(space: Any) -> tuple[Float[Array, "*obs"], Float[Array, "*obs"]]:
-    """The lowest and highest observation of a Box, each of the observation's own shape."""
+    """Return the lowest and highest observation of a Box, each in the observation's shape."""
     low = jnp.broadcast_to(jnp.asarray(space.low, jnp.float32), space.shape)
     return low, jnp.broadcast_to(jnp.asarray(space.high, jnp.float32), space.shape)
 
@@ -198,7 +198,7 @@ def bounds(space: Any) -> tuple[Float[Array, "*obs"], Float[Array, "*obs"]]:
 def box(
     low: Float[Array, " obs"], high: Float[Array, " obs"], dtype: Any = jnp.float32
 ) -> spaces.Box:
-    """The Box of vectors between `low` and `high`."""
+    """Return the Box of vectors between `low` and `high`."""
     return spaces.Box(low, high, low.shape, dtype)
 
 
@@ -228,11 +228,11 @@ def flat_bounds(space: Any) -> tuple[Float[Array, " obs"], Float[Array, " obs"]]
 
 
 def vector_size(env: Any, wrapper: str) -> int:
-    """The width of the observation; `ValueError` if that is no vector."""
+    """Return the width of the observation. Raise `ValueError` if it is not a vector."""
     space = env.observation_space(env.default_params)
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise ValueError(
-            f"`env` must observe a vector for {wrapper}, got {space!r}: put FlattenObservation "
+            f"`env` must observe a vector for {wrapper}, got {space!r}. Put FlattenObservation "
             "inside."
         )
     return int(space.shape[0])

@@ -1,4 +1,4 @@
-"""Wrappers around an episode: its reward, its clock, its account, and its reset."""
+"""Wrappers around an episode: its reward, its clock, its statistics, and its reset."""
 
 import dataclasses
 from functools import partial
@@ -13,7 +13,7 @@ from mmrl.envs.wrappers.base import Obs, Reset, Step, Wrapper
 
 
 class ScaleReward(Wrapper):
-    """r ↦ scale · r, for the learner's sake."""
+    """Rewards multiplied by `scale`, for the learner."""
 
     def __init__(self, env: Any, scale: float):
         super().__init__(env)
@@ -27,11 +27,11 @@ class ScaleReward(Wrapper):
 
 
 class TimeLimit(Wrapper):
-    """truncated ∨ (t ≥ T): an episode is cut after T steps, and never terminated by that.
+    """Truncation after T steps: an episode is cut, but never terminated, by the limit.
 
     T is `max_steps_in_episode` of this wrapper's parameters, so it may be traced. The inner
-    environment keeps its own, on which the scale of a reward or a natural end may depend; so a
-    limit beyond the inner one has no effect.
+    environment keeps its own limit, on which the scale of a reward or a natural end may depend; so
+    a limit beyond the inner one has no effect.
     """
 
     def __init__(self, env: Any, steps: int):
@@ -40,8 +40,8 @@ class TimeLimit(Wrapper):
             raise ValueError(f"`steps` must be at least 1, got {steps}.")
         if _contains(env, EpisodeStatistics):
             raise ValueError(
-                "`env` must not count episodes yet, or it would miss those that are cut here: "
-                "write EpisodeStatistics(TimeLimit(env, steps))."
+                "`env` must not count episodes yet, or it would miss those that are cut here. "
+                "Write EpisodeStatistics(TimeLimit(env, steps))."
             )
         self.steps = int(steps)
 
@@ -66,26 +66,27 @@ class EpisodeState(NamedTuple):
     env_state: Any
     total: Any
     length: Any
-    rest: Any  # what rounding takes from the total
+    rest: Any  # rounding error of the total
 
     @property
     def time(self) -> Any:
-        """Steps since the reset, as every gymnax state has it."""
+        """Steps since the reset, as in every gymnax state."""
         return self.env_state.time
 
 
 class EpisodeStatistics(Wrapper):
-    """Put {"return": Σ r, "length": steps, "ended": bool} of the episode into info["episode"].
+    """Statistics of the episode in info["episode"]: {"return": Σ r, "length": steps, "ended":
+    bool}.
 
-    Undiscounted, this step included. Where "ended" is False the sums are those so far. It goes
-    inside of every `ScaleReward`, to count what the task pays, and outside of every `TimeLimit`.
+    Sums are undiscounted and include this step. Where "ended" is False they are the sums so far.
+    Put it inside every `ScaleReward`, to count the task's rewards, and outside every `TimeLimit`.
     """
 
     def __init__(self, env: Any):
         super().__init__(env)
         if _contains(env, ScaleReward):
             raise ValueError(
-                "`env` must pay the task's own rewards, got scaled ones: write "
+                "`env` must pay the task's own rewards, got scaled ones. Write "
                 "ScaleReward(EpisodeStatistics(env), scale)."
             )
 
@@ -108,12 +109,12 @@ class EpisodeStatistics(Wrapper):
 
 
 class VmapAutoReset(Wrapper):
-    """`jax.vmap(env.step)` over `num_envs` environments, with resets computed only when due.
+    """`num_envs` environments under `jax.vmap`, with resets computed only when they are due.
 
     `reset` and `step` take one key, and take and return leaves [env, ...]. gymnax computes a reset
-    at every step and mostly throws it away; here a `lax.cond` skips it while no episode ends, which
-    pays on a CPU where resets are dear and episodes end together (inside a further `vmap` both
-    branches run anyway). It is the outermost wrapper; its spaces are those of one environment.
+    at every step and mostly discards it; here a `lax.cond` skips it while no episode ends. That
+    pays off on a CPU if resets are expensive and episodes end together (inside a further `vmap`
+    both branches run anyway). It is the outermost wrapper; its spaces are those of one environment.
     """
 
     def __init__(self, env: Any, num_envs: int):
@@ -124,6 +125,7 @@ class VmapAutoReset(Wrapper):
 
     @partial(jax.jit, static_argnames="self")
     def reset(self, key: PRNGKeyArray, params: Any = None) -> Reset:
+        """Reset all environments."""
         params = self.default_params if params is None else params
         keys = jax.random.split(key, self.num_envs)
         return jax.vmap(self.env.reset_env, in_axes=(0, None))(keys, params)
@@ -132,6 +134,7 @@ class VmapAutoReset(Wrapper):
     def step(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any = None
     ) -> tuple[Obs, Any, Any, Any, Any, dict[Any, Any]]:
+        """Step all environments, with automatic resets."""
         params = self.default_params if params is None else params
         key_step, key_reset = jax.random.split(key)
         keys = jax.random.split(key_step, self.num_envs)
@@ -149,7 +152,7 @@ class VmapAutoReset(Wrapper):
 
 
 def _where(last: Bool[Array, " env"], new: Any, old: Any) -> Any:
-    """Leaf by leaf: `new` in those environments where `last`, else `old`."""
+    """Return, leaf by leaf, `new` in those environments where `last`, otherwise `old`."""
 
     def pick(x: Array, y: Array) -> Array:
         return jnp.where(jnp.reshape(last, last.shape + (1,) * (y.ndim - 1)), x, y).astype(y.dtype)
@@ -158,5 +161,5 @@ def _where(last: Bool[Array, " env"], new: Any, old: Any) -> Any:
 
 
 def _contains(env: Any, kind: type) -> bool:
-    """Whether `env` or something inside of it is of this kind."""
+    """Return True if `env` or an environment inside it is of this kind."""
     return isinstance(env, kind) or (isinstance(env, Wrapper) and _contains(env.env, kind))

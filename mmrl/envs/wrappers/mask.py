@@ -1,4 +1,4 @@
-"""Masks of legal actions, which agents find at the end of the observation."""
+"""Masks of legal actions, which agents read at the end of the observation."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from mmrl.envs.wrappers.base import Wrapper, action_count, box, flat, flat_bound
 
 
 class ActionMask(Wrapper):
-    """o ↦ [o, m]: a vector that ends in a number for each action, 1 if the action is legal, else 0.
+    """Observations that end in a mask, with 1 for each legal action and 0 for the others.
 
-    The mask m is the part `action_mask` of a dictionary observation, or what the environment's
-    method `action_mask(state, params)` returns. Runs put this wrapper around an environment that
-    has either; all agents then choose among legal actions only, and look ahead only to those.
+    The mask is the part `action_mask` of a dictionary observation, or the result of the
+    environment's method `action_mask(state, params)`. Runs put this wrapper around an environment
+    that has either; all agents then choose among legal actions only, and look ahead only to those.
 
     In every state, at least one action must be legal, except in the last one of an episode that
-    terminated. `MaskedState.stuck` remembers where this was not so, and runs raise an error there.
+    terminated. `MaskedState.stuck` records where this was not so, and runs raise an error there.
 
     Raises `ValueError` if the environment has no mask or no discrete actions, or if there is not
     one flag for each action.
@@ -70,7 +70,7 @@ class ActionMask(Wrapper):
         return box(jnp.append(low, more[0]), jnp.append(high, more[1]))
 
     def _seen(self, params: Any) -> Any:
-        """The inner space without the mask."""
+        """Return the inner space without the mask."""
         space = self.env.observation_space(self.inner_params(params))
         if not _has_key(space):
             return space
@@ -88,7 +88,7 @@ class ActionMask(Wrapper):
 
 
 def offers_mask(env: Any, params: Any) -> bool:
-    """True if an environment has a mask of legal actions that no `ActionMask` shows."""
+    """Return True if an environment has a mask of legal actions that no `ActionMask` shows."""
     if isinstance(env, ActionMask):
         return False
     if _has_key(env.observation_space(params)):
@@ -103,7 +103,7 @@ def _has_key(space: Any) -> bool:
 
 
 def _number(mask: Bool[Array, " action"], state: Any, terminated: Any) -> Any:
-    """The number of the step that begins in a state, if no action is legal there, else 0."""
+    """Return the number of the step that begins in a state, if it has no legal action, else 0."""
     none = ~jnp.any(mask) & ~jnp.asarray(terminated, bool)
     return jnp.where(none, jnp.asarray(state.time, jnp.int32) + 1, 0)
 

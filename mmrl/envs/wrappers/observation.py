@@ -1,4 +1,4 @@
-"""Wrappers that change what the agent sees: hide, disturb, reveal, or remind."""
+"""Wrappers that change the agent's observation: hide, disturb or reveal parts, or add the past."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -26,7 +26,7 @@ from mmrl.envs.wrappers.mask import ActionMask, offers_mask
 
 
 class FlattenObservation(ObservationWrapper):
-    """o ↦ a float32 vector: arrays row by row, a discrete observation one-hot.
+    """Observations as float32 vectors: arrays row by row, a discrete observation one-hot.
 
     The parts of a dictionary follow each other in the order of their keys. Raises `ValueError` for
     one that has a mask of legal actions.
@@ -39,14 +39,14 @@ class FlattenObservation(ObservationWrapper):
         space = self.env.observation_space(params)
         if isinstance(space, spaces.Dict) and MASK in space.spaces:
             raise ValueError(
-                f"`env` must not observe {MASK!r} for FlattenObservation, which would hide from "
-                f"agents what it means; got {space!r}. Use ActionMask."
+                f"`env` must not observe {MASK!r} for FlattenObservation, which would hide its "
+                f"meaning from agents; got {space!r}. Use ActionMask."
             )
         return box(*flat_bounds(space))
 
 
 class MaskObservation(ObservationWrapper):
-    """o ↦ o[indices]: hide all other elements, from the first observation on."""
+    """Only the elements `indices` of the observation, from the first observation on."""
 
     def __init__(self, env: Any, indices: Sequence[int]):
         super().__init__(env)
@@ -68,10 +68,10 @@ class MaskObservation(ObservationWrapper):
 
 
 class NoisyObservation(ObservationWrapper):
-    """o ↦ clip(o + σ ε), ε ~ N(0, 1) per element, clipped to the inner bounds; the first o too.
+    """Noisy observations clip(o + σ ε), ε ~ N(0, 1) per element, clipped to the inner bounds.
 
-    `sigma` is in the observation's own units. The last observation of an episode is as noisy as any
-    other.
+    `sigma` is in the observation's units. The first and the last observation of an episode are as
+    noisy as any other.
     """
 
     def __init__(self, env: Any, sigma: float, clip: bool = True):
@@ -104,11 +104,11 @@ class NoisyObservation(ObservationWrapper):
 
 
 class StateObservation(ObservationWrapper):
-    """o ↦ the Markov state: the fully observed twin of a task, in which memory is of no use.
+    """The Markov state as observation: the fully observed twin of a task, which needs no memory.
 
-    An environment with a method `twin` is replaced by what it returns: the same task in a form
-    whose `state_obs` hides nothing that is decided already. The time limit of an episode is not
-    part of the state. Raises `ValueError` if the environment does not offer `state_obs`.
+    An environment with a method `twin` is replaced by its result: the same task in a form whose
+    `state_obs` shows everything that is already decided. The time limit of an episode is not part
+    of the state. Raises `ValueError` if the environment does not offer `state_obs`.
     """
 
     def __init__(self, env: Any):
@@ -127,11 +127,11 @@ class StateObservation(ObservationWrapper):
 
 
 class PreviousAction(ObservationWrapper):
-    """Append the previous action to the observation: o_t ↦ [o_t, one_hot(a_{t-1})].
+    """Observations with the previous action appended: o_t ↦ [o_t, one_hot(a_{t-1})].
 
-    An action that is a vector of numbers is appended as it was taken. At the first observation of
-    an episode there is none: `null="zero"` appends zeros, `null="action0"` one_hot(0), as popgym
-    does, which is also what follows action 0. Raises `ValueError` for other spaces of actions.
+    An action that is a vector of numbers is appended without encoding. There is none at the first
+    observation of an episode: `null="zero"` appends zeros, `null="action0"` one_hot(0), as popgym
+    does, which is also the entry after action 0. Raises `ValueError` for other spaces of actions.
     """
 
     def __init__(self, env: Any, null: str = "zero"):
@@ -154,21 +154,21 @@ class PreviousAction(ObservationWrapper):
         if self.vector:
             action = jnp.zeros(self.size) if cause is None else jnp.ravel(cause[0])
             return jnp.concatenate([obs, action.astype(obs.dtype)])
-        # No action is one_hot(-1): all zeros.
+        # "No action" is one_hot(-1), all zeros.
         null = 0 if self.null == "action0" else -1
         action = null if cause is None else cause[0]
         return jnp.concatenate([obs, jax.nn.one_hot(action, self.size, dtype=obs.dtype)])
 
     def observation_space(self, params: Any) -> spaces.Box:
         low, high = 0.0, 1.0
-        if self.vector:  # and 0 at the first observation
+        if self.vector:  # 0 at the first observation
             ends = bounds(self.env.action_space(params))
             low, high = jnp.minimum(ends[0].min(), low), jnp.maximum(ends[1].max(), 0.0)
         return _append(self.env.observation_space(params), self.size, low, high)
 
 
 class PreviousReward(ObservationWrapper):
-    """o_t ↦ [o_t, scale · r_{t-1}], with 0 at the first observation of an episode."""
+    """Observations with the previous reward appended: o_t ↦ [o_t, scale · r_{t-1}], at first 0."""
 
     def __init__(self, env: Any, scale: float = 1.0):
         super().__init__(env)
@@ -185,10 +185,10 @@ class PreviousReward(ObservationWrapper):
 
 
 class BeginFlag(ObservationWrapper):
-    """o_t ↦ [o_t, b_t], where b_t = 1 at the first observation of an episode and 0 elsewhere.
+    """Observations with a flag appended, which is 1 at the first observation of an episode, else 0.
 
     `one_hot=True` appends (1 - b_t, b_t), as popgym's Antialias does once flattened. A memory
-    should take `begin` from the rollout: this is for a network that is to *see* the flag.
+    should take `begin` from the rollout: this is for a network that should *see* the flag.
     """
 
     def __init__(self, env: Any, one_hot: bool = False):
@@ -206,7 +206,7 @@ class BeginFlag(ObservationWrapper):
 
 
 def paper_stack(env: Any, previous_action: bool = True) -> BeginFlag:
-    """o_t ↦ [o_t, one_hot(a_{t-1}), 1 - b_t, b_t]: what the networks of Morad et al. 2024 see.
+    """Return the observations of Morad et al. 2024: o_t ↦ [o_t, one_hot(a_{t-1}), 1 - b_t, b_t].
 
     They left the previous action out in RepeatFirst and RepeatPrevious, where it does not matter.
     """
@@ -218,13 +218,13 @@ OBSERVED: dict[str, Callable[[Any], Any]] = {
     "observation": lambda env: env,
     "state": StateObservation,
 }
-"""What an agent may be given to observe: what the task shows, or its Markov state."""
+"""Observations to choose from: the task's, or its Markov state."""
 
 
 def observed(env: Any, observe: str) -> Any:
-    """Return an environment that shows what `observe` names in place of its observation.
+    """Return an environment with the observation that `observe` names.
 
-    Raises `ValueError` for a name that is not in `OBSERVED`, and where there is nothing to show.
+    Raises `ValueError` for a name that is not in `OBSERVED`, or if the environment lacks it.
     """
     if observe not in OBSERVED:
         raise ValueError(f"`observe` must be one of {', '.join(OBSERVED)}; got {observe!r}.")
@@ -236,14 +236,14 @@ SHOWN = {
     "previous_reward": PreviousReward,
     "begin_flag": BeginFlag,
 }
-"""What a network may see behind the observation, in this order: a_{t-1}, r_{t-1}, b_t."""
+"""Inputs after the observation, in this order: a_{t-1}, r_{t-1}, b_t."""
 
 
 def shown(env: Any, params: Any, observes: Collection[str], observe: str = "observation") -> Any:
-    """Return the environment as runs show it to a network: a vector, and what `observes` names.
+    """Return the environment as runs show it to a network: a vector with the inputs in `observes`.
 
-    The vector is what `observed(env, observe)` shows. A mask of legal actions, if there is one,
-    ends it.
+    The vector is the observation of `observed(env, observe)`. A mask of legal actions, if there is
+    one, ends it.
     """
     env = observed(env, observe)
     space = env.observation_space(params)
@@ -257,7 +257,7 @@ def shown(env: Any, params: Any, observes: Collection[str], observe: str = "obse
 
 
 def bare(env: Any) -> Any:
-    """Return the environment without what `shown` puts behind its observation."""
+    """Return the environment without the inputs that `shown` appends."""
     while isinstance(env, tuple(SHOWN.values())):
         env = env.env
     return env
@@ -269,7 +269,7 @@ def mask_place(env: Any, params: Any) -> tuple[int, int] | None:
     Raises `ValueError` if the environment has a mask that an agent would not find.
     """
     inner = bare(env)
-    with jax.ensure_compile_time_eval():  # so that a traced agent computes nothing for it
+    with jax.ensure_compile_time_eval():  # a traced agent computes nothing here
         offers = offers_mask(inner, params)
         if isinstance(inner, ActionMask):
             return inner.observation_space(params).shape[0] - inner.actions, inner.actions
@@ -302,7 +302,7 @@ def _unbounded(width: int) -> spaces.Box:
 
 @promoting
 def _append(space: Any, count: int, low: Any, high: Any, dtype: Any = None) -> spaces.Box:
-    """The space with `count` further elements, each between `low` and `high`."""
+    """Return the space with `count` further elements, each between `low` and `high`."""
     lows, highs = bounds(space)
     more = jnp.ones(count)
     lows, highs = jnp.concatenate([lows, low * more]), jnp.concatenate([highs, high * more])
@@ -310,5 +310,5 @@ def _append(space: Any, count: int, low: Any, high: Any, dtype: Any = None) -> s
 
 
 def _real(dtype: Any) -> Any:
-    """The type for noise or rewards next to numbers of `dtype`: whole numbers would lose them."""
+    """Return the type for noise or rewards next to numbers of `dtype`: integers would lose them."""
     return jnp.result_type(dtype, float)

@@ -1,6 +1,6 @@
 """Trials of several episodes, over which a memory is kept: RL² (Duan et al. 2016).
 
-An agent that remembers the episodes before can learn, within a trial, which task it plays. So the
+An agent that remembers earlier episodes can learn, within a trial, which task it plays. So the
 environment is reset after each episode, and the memory only after each trial.
 """
 
@@ -15,28 +15,28 @@ from mmrl.envs.wrappers.base import Obs, Reset, Step, Wrapper, bounds, box, vect
 
 
 class TrialState(NamedTuple):
-    """The inner state, and how far the trial has come."""
+    """The inner state, and the progress of the trial."""
 
     env_state: Any
-    episodes: Array  # int32: how many have ended
+    episodes: Array  # int32: number of episodes that have ended
     time: Array  # int32: steps since the trial began
 
 
 class Trial(Wrapper):
-    """Join `episodes` episodes into one, at whose begin alone a memory is reset.
+    """`episodes` episodes joined into one, so that a memory is reset only where the trial begins.
 
     There are two flags. `begin` of a rollout marks the first step of a trial, where the memory is
     reset. The last element that this wrapper appends to the observation is 1 at the first
-    observation of each episode, where the environment was reset. The end of an episode inside of a
+    observation of each episode, where the environment was reset. The end of an episode inside a
     trial does not end the return: values look ahead to the next one. A trial ends with its last
-    episode, terminated or truncated as that one.
+    episode, and is terminated or truncated as that one is.
 
     Put `PreviousAction` and `PreviousReward` around it (`observes` of a run does): they then show
-    the last step of an episode with the first observation of the next one, whose own last
-    observation is not seen.
+    the last step of an episode with the first observation of the next one. The last observation of
+    the episode itself is not shown.
 
-    An environment with a method `next_episode(key, state, params)` -> (obs, state) keeps there
-    what belongs to the trial, such as the task. Others are reset as usual, with all their chance.
+    An environment with a method `next_episode(key, state, params)` -> (obs, state) keeps everything
+    there that belongs to the trial, such as the task. Others are reset as usual, at random.
     `max_steps_in_episode` of the parameters limits the whole trial.
 
     Raises `ValueError` if `episodes` is not positive or the observation is not a vector.
@@ -99,7 +99,7 @@ class Trial(Wrapper):
         )
 
     def state_obs(self, state: Any, params: Any) -> Float[Array, " state"]:
-        """The inner state, and the shares of the trial's episodes and steps that have passed."""
+        """Return the inner state, and the shares of the trial's episodes and steps so far."""
         inner = self.env.state_obs(state.env_state, self.inner_params(params))
         shares = state.episodes / self.episodes, state.time / params.max_steps_in_episode
         return jnp.concatenate([inner, jnp.stack(shares).astype(inner.dtype)])
