@@ -1,5 +1,6 @@
 """The front door: from a graph to both executors, with and without passes."""
 
+import importlib
 from typing import Any
 
 import jax
@@ -18,6 +19,27 @@ from mmrl.pdg.run.naive import execute
 from tests.helpers.pdg_graphs import compiled, reinforce
 
 SIZES = {"I": 2, "T": 9}
+
+
+EARLIER = {
+    "expr": "Expr Sym min_ structure",
+    "language": "Program fn point_key",
+    "language.autodiff": "gradient transport zeros",
+    "passes.fuse": "Made composed fold forward fuse phi remove_dead renamed replaced share",
+    "run.account": "Account ReadTable",
+    "run.interpreter": "HOST_MEMORY Interpreter",
+    "schedule": "Certificate Wait explain schedule",
+    "schedule.code": "generate text trace",
+    "schedule.frees": "Swap donations jointly phases plan_memory unproved",
+    "verify": "check_cycles fitting validate",
+    "verify.naive": "check execute",
+}
+
+
+@pytest.mark.parametrize("module", EARLIER)
+def test_earlier_names_can_be_imported(module: str):
+    imported = importlib.import_module(f"mmrl.pdg.{module}")
+    assert [name for name in EARLIER[module].split() if not hasattr(imported, name)] == []
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ afterwards: T is the greatest length. Random numbers come from keys that are fun
 so that every legal order of execution computes the same numbers. Environments, networks and
 optimizers (optax) are arguments: this package imports none of their libraries.
 
-All graphs have one input, `key`, and two results: the last parameters, and the mean return of the
-episodes of every iteration.
+A run of any of them takes a `key`. Programs that learn have no other inputs, and two results: the
+last parameters, and the mean return of the episodes of every iteration. The decoder is given its
+parameters, and returns tokens and their log-probabilities.
 """
 
 from mmrl.course.programs.decoder import decoder

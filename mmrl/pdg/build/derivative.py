@@ -166,11 +166,11 @@ class Forward:
 
 
 def plain(op: Op) -> tuple[Op, list[Any]]:
-    """Return the operation without residuals, and the derivatives for which it keeps some."""
+    """Return the operation without residuals, and what it keeps for its derivatives."""
     kept: list[Any] = []
     while isinstance(op.run, Forward):
         derivative = op.run.derivative
-        kept.insert(0, (derivative.wanted, derivative.outputs))
+        kept.insert(0, (derivative.wanted, derivative.outputs, op.run.leaves))
         op = derivative.op
     return op, kept
 

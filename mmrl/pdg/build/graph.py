@@ -112,7 +112,7 @@ class Domain(Structural):
                 yield point
 
     def grid(self, bounds: Mapping[str, int]) -> tuple[Point, ...]:
-        """Along each dimension, the coordinates that its points have; see `polyhedra.is_grid`."""
+        """Along each dimension, the coordinates that its points have; see `sets.is_grid`."""
         if TRUE.same(self.when):
             return tuple(tuple(range(int(dim.bound.evaluate(bounds)))) for dim in self)
         points = list(self.points(bounds))

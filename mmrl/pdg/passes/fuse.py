@@ -17,7 +17,13 @@ from typing import Any
 from mmrl.pdg.build.expr import TRUE, structure
 from mmrl.pdg.build.graph import Edge, Graph, Op, Output
 from mmrl.pdg.build.sets import has_order
+from mmrl.pdg.clean import Made as Made
+from mmrl.pdg.clean import composed as composed
+from mmrl.pdg.clean import fold as fold
+from mmrl.pdg.clean import forward as forward
+from mmrl.pdg.clean import phi as phi
 from mmrl.pdg.clean import remove_dead, renamed, replaced
+from mmrl.pdg.clean import share as share
 
 
 def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list[str]]:

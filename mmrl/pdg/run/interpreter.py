@@ -29,6 +29,7 @@ from mmrl.pdg.plan.code import Event
 from mmrl.pdg.plan.frees import donations
 from mmrl.pdg.plan.layout import blocks
 from mmrl.pdg.run.arrays import BACKENDS, Arrays
+from mmrl.pdg.run.arrays import HOST_MEMORY as HOST_MEMORY
 
 
 def _zeros(arrays: Arrays, like: PyTree, widths: tuple[int, ...] = ()) -> PyTree:

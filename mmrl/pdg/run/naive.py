@@ -39,7 +39,7 @@ def execute(
     `seed` determines the order, and only the order. `jit` compiles each operation
     once, which pays for many points. A `key` replaces the program's seed, and `inputs` are by the
     names that `Program.input` gave them. Raises `ValueError` if a point waits for itself, and for
-    wrong bounds (`verify.fitting`) or inputs (`verify.given`).
+    wrong bounds (`validate.fitting`) or inputs (`validate.given`).
     """
     sizes = fitting(graph, bounds)
     more = given(graph, sizes, key, inputs)

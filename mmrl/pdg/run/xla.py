@@ -186,7 +186,7 @@ class XlaProgram:
     def __call__(self, *, key: Any = None, **inputs: Any) -> tuple[PyTree, ...]:
         """The graph's results, stacked along the dimensions of their operations, where they exist.
 
-        A `key` replaces the program's seed. Raises `ValueError` for wrong inputs (`verify.given`).
+        A `key` replaces the program's seed. Raises `ValueError` for wrong inputs (`given`).
         Calls of the host are made when this returns.
         """
         results = self._jitted(self._given(key, inputs))

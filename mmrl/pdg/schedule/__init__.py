@@ -28,6 +28,8 @@ from mmrl.pdg.build.sets import (
     solve,
     union,
 )
+from mmrl.pdg.schedule.waits import Certificate as Certificate
+from mmrl.pdg.schedule.waits import Wait as Wait
 from mmrl.pdg.schedule.waits import explain as explain
 
 Proximity = Literal["none", "all", "upper"]
