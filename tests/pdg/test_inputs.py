@@ -320,6 +320,23 @@ def test_data_decide_how_many_steps_there_are(way: str):
         assert way != "none" or sorted(runs) == sorted(t for _, t in live)
 
 
+def test_what_runs_after_an_end_is_reported():
+    """In a loop functions are skipped; in arrays they are computed and discarded."""
+    p = Program("t")
+    (t,) = p.symbols
+    x, stop = p.tensor(t, name="x"), p.tensor(t, name="stop")
+    alive, x[0] = p.until(stop, t), 4.0
+    y = p.fn(lambda x: x - 1, x, when=alive, otherwise=x, name="y")
+    x[t + 1], stop[t] = y, y < 2
+    graph = p.graph(p.fn(jnp.sqrt, y, when=alive, name="root"))
+    loop = compile(graph, {}).stages[-1].words
+    moved = compile(graph, {"t": lambda g: vectorize(g, "t")}).stages[-1].words
+    assert len(loop) == 2 and "y, root" in loop[1] and loop[0] == moved[-3]
+    assert "y" in moved[-2] and "root" not in moved[-2] and "root" in moved[-1]
+    assert compile(graph, T=4).report().words[-2:] == loop
+    assert compile(p.graph(p.value(t)), {}).stages[-1].words == ()
+
+
 def test_until_wants_a_tensor_along_its_dimension():
     p = Program("i", "t")
     i, t = p.symbols

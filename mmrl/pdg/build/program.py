@@ -239,11 +239,11 @@ class Program:
         return self.fn(f, *inputs, random=True, **options)
 
     def until(self, stop: Tensor, along: Sym | str, name: str | None = None) -> Tensor:
-        """Whether there was no `stop` at any earlier point `along` a dimension: a bool.
+        """Return a bool, true where there was no `stop` at any earlier point `along` a dimension.
 
-        So data decide where a dimension ends, and its bound is the most steps there may be.
-        `fn`, `sample` and `host` run only `when` that holds, in a loop; `otherwise` keeps a state
-        as it was last, and what is zeros behind the end adds nothing to a sum:
+        Data then decide where the dimension ends, and its bound is the largest number of steps.
+        In a loop, `fn`, `sample` and `host` run only where their argument `when` is true;
+        `otherwise` keeps the last state after the end, and zeros there add nothing to a sum:
 
             x, stop = p.tensor(t, name="x"), p.tensor(t, name="stop")
             alive, x[0] = p.until(stop, t), 1.0
@@ -251,13 +251,17 @@ class Program:
             x[t + 1], stop[t] = y, y > limit
             last, steps = y[T - 1], alive[0:T].sum()
 
-        Under a pass that moves `along` into arrays, all steps are computed and those behind the end
-        are thrown away. Raises `ValueError` if `stop` is not a tensor along that dimension.
+        The loop itself continues to the bound, in every executor, with what has no `when`. If a
+        pass moves `along` into arrays, all steps are computed, and those after the end are
+        discarded. The last stage of a compiled program states which of both applies. Raises
+        `ValueError` if `stop` is not a tensor along that dimension.
         """
         (dim,), domain = self.domain(along), stop.domain
         if dim.name not in domain.names:
             raise ValueError(f"`stop` must be a tensor along {dim.name}, got {stop!r}")
         alive = self.tensor(*domain.names, name=name or "alive")
+        op = self.ops[alive.source]
+        self.ops[op.name] = dataclasses.replace(op, params={"ends": dim.name})
         alive[domain.at(dim.name, 0)] = True
         run = lambda env, before, stop: (before & ~jnp.asarray(stop, bool),)  # noqa: E731
         kinds = (array_type((), bool),)

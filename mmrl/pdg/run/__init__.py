@@ -298,8 +298,8 @@ def compile(
     element of each slice ("upper", which alone interleaves long windows; §6.1). Tensors (operation,
     output) in `swap` wait on the host between their uses; a `Swap` says which of their values do.
 
-    `xla` computes every point of a dimension even if `Program.until` ends it early: only what the
-    points after the end return differs.
+    A dimension that `Program.until` ends early still runs to its bound; the words of the last
+    stage, and the report, state what the steps after the end compute.
 
     Raises `ValueError` for a graph without operations or without a legal order (it names who waits
     for whom), for `passes` that are not functions, for an unknown `proximity`, if `swap` names
@@ -363,6 +363,8 @@ def by_hand(
 ) -> Compiled:
     """Return a graph after `passes`, scheduled."""
     changed = stages(graph, _checked(passes))
+    words = (*changed[-1].words, *_after_ends(graph, changed[-1].graph))
+    changed[-1] = dataclasses.replace(changed[-1], words=words)
     try:
         times = schedule(changed[-1].graph, proximity)
     except ValueError:
@@ -371,6 +373,28 @@ def by_hand(
     swap = swap if isinstance(swap, Swap) else Swap(tuple(swap))
     swap.of(changed[-1].graph)
     return Compiled(tuple(changed), times, swap)
+
+
+def _after_ends(graph: Graph, changed: Graph) -> list[str]:
+    """What is computed after the end of each dimension that data end (`Program.until`), in words.
+
+    Functions with `when` are skipped in a loop. Those that a pass moved into arrays are not.
+    """
+
+    def moved(name: str) -> bool:
+        ops = (changed.ops.get(each) for each in (name, f"all_{name}"))
+        return any(op is not None and "over" in op.params for op in ops)
+
+    words = []
+    for name, op in graph.ops.items():
+        if along := op.params.get("ends"):
+            words.append(f"{name} ends {along} early: the loop over {along} runs to its bound")
+            guarded = [x for x, o in graph.ops.items() if "when" in o.params]
+            guarded = [x for x in guarded if along in graph.ops[x].domain.names]
+            kinds = {"skipped": False, "computed and discarded": True}
+            parts = {text: [x for x in guarded if moved(x) is yes] for text, yes in kinds.items()}
+            words += [f"{text} after the end: {', '.join(x)}" for text, x in parts.items() if x]
+    return words
 
 
 def _checked(passes: Any) -> Mapping[str, Pass]:
