@@ -150,7 +150,7 @@ def teach(text: str, chapters: list[Chapter]) -> str:
 
 
 def _with_weeks(plan: str, chapters: list[Chapter]) -> str:
-    """Return a plan in which each week lists the chapters whose headers name it."""
+    """Return a plan whose weeks list the chapters that name them in their headers."""
     for week, members in groupby(chapters, lambda one: one.course["week"]):
         row = f"| {week} | {', '.join(one.number for one in members)} |"
         plan = re.sub(rf"^\| {week} \| [^|]+ \|", row, plan, flags=re.M)

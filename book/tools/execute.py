@@ -254,5 +254,5 @@ def environment(computing: bool = True) -> dict[str, str]:
 
 
 def hurry() -> str:
-    """Return the flags of XLA with which only the tests run notebooks (see tests/conftest.py)."""
+    """Return the flags of XLA that only the tests use for notebooks (see tests/conftest.py)."""
     return os.environ.get("NOTEBOOK_XLA_FLAGS", "")

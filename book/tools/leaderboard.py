@@ -39,7 +39,7 @@ class Leaderboard(SphinxDirective):
 
 
 def ranked(folder: Path) -> list[dict[str, Any]]:
-    """Return the entries of a folder, best first, without quick runs, which prove nothing."""
+    """Return the entries of a folder, best first, without quick runs."""
     found = [entries.read(path) for path in sorted(folder.glob("*.json"))]
     full = [entry for entry in found if entry["protocol"]["name"] == "full"]
     return sorted(full, key=lambda entry: -entry["score"])

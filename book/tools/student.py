@@ -33,7 +33,7 @@ def for_students(notebook: Notebook, slug: str) -> Notebook:
     """Return the notebook `slug`, such as "09_r2d2", as a source for nbgrader.
 
     Solutions are left out, and each exercise becomes an answer and a check. Links between chapters
-    are adjusted, because each chapter has a separate folder; nothing else changes.
+    are adjusted, because each chapter has a separate folder.
     """
     made, exercises = copy.deepcopy(notebook), 0
     made["cells"] = []

@@ -1,6 +1,6 @@
 """Fetch the files that pages load in a browser into book/static/vendor, pinned by version.
 
-They come from npm and from installed wheels, so the finished site requests nothing from another
+They come from npm and from installed wheels, so the finished site loads no file from another
 host. `npm pack` fetches one archive as it was published, without its dependencies, and the hash
 verifies that it is the expected archive.
 """

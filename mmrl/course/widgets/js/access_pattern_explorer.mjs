@@ -66,12 +66,12 @@ function drawLabels(now, { left, top, right, bottom, cell, bars }) {
     svg("text", { x: left, y: top - 24 }, "x[k]: what is read, k →"),
     svg("text", { x: 0, y: top - 6 }, "y[t] ↓"),
     svg("text", { x: right + 14, y: top - 24 }, bars > 100 ? "x alive while y[t] runs" : "x alive"),
-    svg("text", { x: left, y: bottom + 31, class: "dim" }, "last reader of each x[k] (– nobody)"),
+    svg("text", { x: left, y: bottom + 31, class: "dim" }, "last reader of each x[k] (– none)"),
     numbers,
   ];
 }
 
-/** How many x are alive while each y[t] runs, beside its row. */
+/** How many x are alive while each y[t] runs, next to its row. */
 function drawAlive({ alive, most, T, t }, { top, right, bottom, cell, bars }) {
   const [zero, unit] = [right + 14, (bars - 34) / T];
   const halo = "font-weight:700;paint-order:stroke;stroke:var(--paper);stroke-width:4px";
@@ -133,7 +133,7 @@ function tell({ T, t, k, rows, columns, last, most, ring }) {
   const row = rows[t] ? `y[${t}] reads ${elements("x", rows[t])}${ending(rows[t].length)}.` : `y[${t}] does not exist: what it would read lies outside of x[0:${T}].`;
   const who = columns[k].length
     ? `x[${k}] is read by ${elements("y", columns[k])}, last by y[${last[k]}]: then it can be freed, and its gradient is the sum over ${columns[k].length === 1 ? "this one reader" : `these ${columns[k].length} readers`}.`
-    : `x[${k}] is read by nobody: its gradient is 0, and it need not be made.`;
+    : `x[${k}] has no reader: its gradient is 0, and it need not be computed.`;
   const kept = `With the readers in order, at most ${most} of ${plural(T, "element")} ${most === 1 ? "is" : "are"} alive at once: x[k] can live in slot k mod ${ring}.`;
   return `${row} ${who} ${kept}`;
 }

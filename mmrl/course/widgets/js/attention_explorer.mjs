@@ -94,7 +94,7 @@ function draw(ui) {
   const own = row.reduce((sum, w, s) => sum + (now.symbols[s] === now.symbols[now.step] ? w : 0), 0);
   const same = row.filter((_, s) => now.symbols[s] === now.symbols[now.step]).length;
   const summary =
-    `Step ${now.step} asks for ${LETTERS[now.symbols[now.step]]}: ${percent(own)} of its weight falls on the ` +
+    `Step ${now.step} queries ${LETTERS[now.symbols[now.step]]}: ${percent(own)} of its weight falls on the ` +
     `${same} of ${row.length} steps that hold it; an even spread would give ${percent(same / row.length)}. ` +
     (FEATURES[ui.get("feature")].map
       ? `The memory holds ${ui.get("key_size")} numbers per value, however long the tape.`

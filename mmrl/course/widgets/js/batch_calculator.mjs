@@ -108,14 +108,14 @@ function drawWeights(width, { curves, average, c, base, minibatches }) {
     ages.map((age, i) => [axis.x(age / unit), values[key][i] > high ? NaN : axis.y(values[key][i])]),
     { class: style, "stroke-width": thick, "stroke-dasharray": dash, "stroke-linejoin": "round" },
   ));
-  const texts = { before: "before", after: `batch ${by(c)}, as adjusted`, left: `batch ${by(c)}, average left alone` };
+  const texts = { before: "before", after: `batch ${by(c)}, as adjusted`, left: `batch ${by(c)}, average unchanged` };
   const marks = ["before", "after", "left"].map((key, i) => {
     const [style, thick, dash] = LINES[key];
     const y = 34 + 17 * i;
     return [path([[8, y - 4], [40, y - 4]], { class: style, "stroke-width": thick, "stroke-dasharray": dash }), svg("text", { x: 46, y }, texts[key])];
   });
   const title = svg("text", { x: 0, y: 12 }, `weights in the average: ${AVERAGES[average]}`);
-  const alt = `Weights of the ${AVERAGES[average]} by age in examples. The mean age is ${count(Math.round(meanAge(curves.before)))} examples before, ${count(Math.round(meanAge(curves.after)))} after, ${count(Math.round(meanAge(curves.left)))} if left alone.`;
+  const alt = `Weights of the ${AVERAGES[average]} by age in examples. The mean age is ${count(Math.round(meanAge(curves.before)))} examples before, ${count(Math.round(meanAge(curves.after)))} after, ${count(Math.round(meanAge(curves.left)))} if unchanged.`;
   return picture(width, 328, alt, axis.axes, lines, marks, title);
 }
 
@@ -128,7 +128,7 @@ function verdict({ curves, average, c }) {
     ? ["an effective sample", (one) => count(Math.round(spanOf(one.decay) * one.size))]
     : ["a mean age", (one) => count(Math.round(meanAge(one)))];
   const said = `The average (${AVERAGES[average]}) has ${what} of ${number(before)} examples before and ${number(after)} after; ${share(after)} of its weight lies where it did.`;
-  return after.decay === left.decay ? `${said} It stays as it was.` : `${said} Left alone: ${number(left)} examples, ${share(left)}.`;
+  return after.decay === left.decay ? `${said} It does not change.` : `${said} Unchanged: ${number(left)} examples, ${share(left)}.`;
 }
 
 function warnings({ base, now, c, on, optimizer, average, asked }) {
@@ -136,7 +136,7 @@ function warnings({ base, now, c, on, optimizer, average, asked }) {
   if (now.batch < 1 || !Number.isInteger(now.batch)) notes.push(`A batch of ${num(now.batch)} examples cannot be had.`);
   if (c < 1) notes.push("Enlarging the batch keeps the curve only while it stays below the critical batch size.");
   if (on.advantages && c * spanOf(base.advantage_decay) < 1) notes.push("The advantages' span cannot fall below the one iteration at hand.");
-  if (on.phases && Math.abs(now.phases - base.phases * c) > 1e-9) notes.push(`N_π × c = ${num(base.phases * c)} is no whole number of iterations: ${num(now.phases)} is taken.`);
+  if (on.phases && Math.abs(now.phases - base.phases * c) > 1e-9) notes.push(`N_π × c = ${num(base.phases * c)} is not a whole number of iterations: ${num(now.phases)} is used.`);
   if (asked !== average) notes.push("SGD has no β₁ and β₂, so the proximal policy is shown.");
   return notes;
 }

@@ -114,7 +114,7 @@ function drawPanels(width, seen) {
   return picture(width, keys.bottom, alt, hatch.defs, room, shade, lines, points, marks, titles, keys.nodes);
 }
 
-/** What the lines and areas mean, in as many rows as the width asks for. */
+/** What the lines and areas mean, in as many rows as the width requires. */
 function legend(width, { kind, form, gone }, hatch, other) {
   const box = { y: -10, width: 24, height: 12 };
   const entries = [
@@ -150,14 +150,14 @@ function verdict({ form, kind, at, now, where, advantage, epsilon, weight, setti
   const gradient = `the gradient in log π is ${num(now.gradient)}`;
   if (form === "kl") {
     const pull = weight * off;
-    if (kind === "policy") return `${gradient}: with θ_prox = θ the band has no length and pulls at nothing.`;
+    if (kind === "policy") return `${gradient}: with θ_prox = θ the band has no length and does not pull.`;
     return `${gradient}: ${num(now.gradient + pull)} from the advantage, ${num(-pull)} from the band to π_p.`;
   }
-  if (kind === "policy") return `${gradient}: π / π_p is 1 wherever π is, so nothing is ever clipped. β_prox = 0 is the importance-sampled policy gradient, not PPO.`;
+  if (kind === "policy") return `${gradient}: π / π_p is 1 wherever π is, so the clip never acts. β_prox = 0 is the importance-sampled policy gradient, not PPO.`;
   if (advantage === 0) return `${gradient}, since the advantage is 0.`;
   const ratio = `π / π_p = ${num(Math.exp(off))}`;
   const limit = advantage > 0 ? `1 + ε = ${num(1 + epsilon)}` : `1 − ε = ${num(1 - epsilon)}`;
-  if (now.stopped) return `${ratio} is beyond ${limit}, so ${gradient}: nothing pulls the action ${advantage > 0 ? "up" : "down"} any further.`;
+  if (now.stopped) return `${ratio} is beyond ${limit}, so ${gradient}: the gradient no longer pulls the action ${advantage > 0 ? "up" : "down"} any further.`;
   const wrong = Math.sign(off) !== Math.sign(advantage) && (off < Math.log1p(-epsilon) || off > Math.log1p(epsilon));
   const why = wrong ? `${ratio} has gone the wrong way, and no clip hinders the way back` : `${ratio} has not passed ${limit}`;
   const ppo = objective("behavior", at, settings);
@@ -165,7 +165,7 @@ function verdict({ form, kind, at, now, where, advantage, epsilon, weight, setti
   return `${why}: ${gradient}.`;
 }
 
-/** The table stands beside the picture where there is room. */
+/** The table is next to the picture if there is room. */
 const width = (ui) => (ui.width >= 720 ? ui.width - 300 : Math.max(300, ui.width));
 
 function draw(ui) {

@@ -1,4 +1,4 @@
-// What every widget is made of: text, controls, a frame that redraws. Pure functions first.
+// The parts of every widget: text, controls, a frame that redraws. Pure functions first.
 
 /** A number in at most `digits` significant digits, with a real minus sign. */
 export function num(value, digits = 3) {
@@ -16,7 +16,7 @@ export const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 export const range = (length, f = (i) => i) => Array.from({ length }, (_, i) => f(i));
 
 /**
- * What can be drawn of an array that somebody gave, and what to say about the rest of it.
+ * The part of an array that can be drawn, and notes about the rest of it.
  * `raw` is {values, length} as `mmrl.course.widgets.base.Series` sends it, where null is not finite,
  * or a plain array. Returns {values, notes}; `values` is never empty.
  */
@@ -41,7 +41,7 @@ export function series(raw, { name, most, fallback, unit = "step" }) {
   return { values, notes };
 }
 
-/** The value that a key asks a slider for, or null if the key is none of a slider's. */
+/** The value that a key selects on a slider, or null if the key does not move sliders. */
 export function slide(key, value, { min, max, step }) {
   const page = Math.max(step, Math.round((max - min) / 10 / step) * step);
   const by = { ArrowRight: step, ArrowUp: step, ArrowLeft: -step, ArrowDown: -step };
@@ -54,7 +54,7 @@ export function slide(key, value, { min, max, step }) {
   return clamp(Number((min + count * step).toPrecision(12)), min, max);
 }
 
-/** The button that a key asks a group of radio buttons for: unlike a slider's, down is the next. */
+/** The button that a key selects in a group of radio buttons: unlike a slider's, down is the next. */
 export function pick(key, at, count) {
   const turned = { ArrowDown: "ArrowRight", ArrowUp: "ArrowLeft" }[key] ?? key;
   return key.startsWith("Page") ? null : slide(turned, at, { min: 0, max: count - 1, step: 1 });
@@ -74,7 +74,7 @@ export const html = make("http://www.w3.org/1999/xhtml");
 /** An SVG element. */
 export const svg = make("http://www.w3.org/2000/svg");
 
-/** A picture with a name for a screen reader. `label` says what is seen. */
+/** A picture with a name for a screen reader. `label` describes it. */
 export function picture(width, height, label, ...children) {
   const box = { class: "mmrl-chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "img" };
   return svg("svg", { ...box, "aria-label": label }, ...children);
@@ -89,11 +89,11 @@ export function stripes(color) {
 }
 
 let ids = 0;
-// Each widget is a module with its own counter, so the counter alone would repeat on a page.
+// Each widget is a module with its own counter, so the counter by itself would repeat on a page.
 export const unique = () => `mmrl-${Math.random().toString(36).slice(2, 9)}-${ids++}`;
 
 /**
- * Puts a widget into `el`: a title, controls, pictures and a sentence that says what they show.
+ * Puts a widget into `el`: a title, controls, pictures and a sentence that describes them.
  *
  * `controls(ui)` adds the controls; `draw(ui)` returns {pictures, summary, notes} and runs again
  * whenever a trait in `names` or the width changes. Returns the clean-up that anywidget calls.
@@ -129,7 +129,7 @@ export function frame({ model, el }, { title, names, controls, draw }) {
       summary.textContent = seen.summary;
       notes.textContent = (seen.notes ?? []).join(" ");
     } catch (error) {
-      notes.textContent = `This cannot be drawn (${error.message}). Move a control to go on.`;
+      notes.textContent = `This cannot be drawn (${error.message}). Move a control to continue.`;
     }
   };
   controls(ui);
@@ -191,7 +191,7 @@ function take(event) {
 
 /**
  * A slider for a trait. `min` and `max` may be functions, for ends that depend on other traits.
- * `log` sliders move in powers of ten; `when` says when it is shown.
+ * `log` sliders move in powers of ten; `when` decides when it is shown.
  */
 export function slider(ui, name, { label, min, max, step, log = false, format = num, when }) {
   const id = unique();

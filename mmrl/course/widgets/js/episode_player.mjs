@@ -1,5 +1,5 @@
-// One episode, step by step: the pictures come from mmrl.course.drawings. Of a policy at play also
-// what it reckons of each action, and what its memory holds.
+// One episode, step by step: the pictures come from mmrl.course.drawings. For a policy at play also
+// its estimate of each action, and its memory.
 import { clamp, frame, num, picture, player, range, series, slider, svg } from "./core.mjs";
 import { dashes, drawMemory, drawOutputs, overTime } from "./playing.mjs";
 
@@ -54,7 +54,7 @@ function draw(ui) {
   if (policy.units) pictures.push(drawMemory(ui, { ...now, steps: frames.length }));
   const summary =
     `Step ${step} of 0 to ${last}: reward ${num(rewards[step] ?? 0)}, return so far ${num(total(rewards, step))}.` +
-    (policy.units === 0 ? " Nothing is remembered: what it does depends on what is in view alone." : "");
+    (policy.units === 0 ? " It has no memory: its action depends only on the current observation." : "");
   return { pictures: [...pictures, drawRewards(ui, now)].filter(Boolean), summary, notes };
 }
 

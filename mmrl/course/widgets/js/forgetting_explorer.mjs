@@ -113,10 +113,10 @@ function verdict({ now, tasks, told, could, joint }) {
   const clash = floor > 1e-6
     ? `Interference: no θ solves all of them; the best one leaves a mean loss of ${num(floor, 2)} (solved: ${could.map(share).join(", ")}).`
     : "No interference: one θ solves all of them.";
-  if (now.protocol === "simultaneous") return `${clash} Nothing is forgotten, since nothing ever stops being trained.`;
+  if (now.protocol === "simultaneous") return `${clash} There is no forgetting, since all tasks are always trained.`;
   const worst = told.map((entry, k) => ({ ...entry, k })).filter(({ kept }) => kept !== null).sort((a, b) => a.kept - b.kept)[0];
   if (!worst) return clash;
-  const lost = worst.kept > 0.995 ? "Nothing has been forgotten." : `Of what task ${worst.k + 1} had gained, ${share(worst.kept)} is left.`;
+  const lost = worst.kept > 0.995 ? "Nothing has been forgotten." : `Task ${worst.k + 1} has kept ${share(worst.kept)} of its gain.`;
   return `${lost} ${clash}`;
 }
 

@@ -1,4 +1,4 @@
-// A dependence graph after each pass of the compiler: who reads what, at which points.
+// A dependence graph after each pass of the compiler: operations, their reads, and the points.
 import { choice, clamp, frame, html, picture, plural, range, slider, svg } from "./core.mjs";
 
 const SPUR = 14;
@@ -252,7 +252,7 @@ function panel(width, now) {
   return html("div", { style: `width:${width}px;min-width:0;font-size:12.5px;line-height:1.4` },
     list(TITLES[name] ?? name, lines),
     list(`${chosen.name}${chosen.domain} reads`, reads.length ? reads : ["nothing"]),
-    list("and is read by", readers.length ? readers : ["nobody: it is what was asked for"]),
+    list("and is read by", readers.length ? readers : ["none: it is a result"]),
     html("div", { style: "margin-top:10px" }, drawKey(width)));
 }
 

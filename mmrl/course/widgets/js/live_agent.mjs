@@ -58,7 +58,7 @@ export function shuffled(seed) {
 
 /**
  * A whole episode: at each of 51 steps the card, Q(s, ·), what was said, and |h| of each unit.
- * Before the steps in `wipes` the memory is emptied; nobody tells the agent.
+ * Before the steps in `wipes` the memory is emptied; the agent is not notified.
  */
 export function episode(policy, arrays, deck, wipes) {
   const empty = () => [arrays.state_re[0], arrays.state_im[0]];
@@ -112,7 +112,7 @@ function drawCards(ui, { steps, step, wipes }) {
     svg("text", { x: 0, y: 26 + 78 * row }, "sees"),
     svg("text", { x: 0, y: 54 + 78 * row }, "says"),
   ]);
-  const alt = `Cards up to step ${step}; it should say ${NAMES[steps[0].card]}, the first, and says ${NAMES[steps[step].said]}.`;
+  const alt = `Cards up to step ${step}; it should name ${NAMES[steps[0].card]}, the first, and names ${NAMES[steps[step].said]}.`;
   return picture(width, 78 * rows + 6, alt, labels, parts);
 }
 
@@ -135,9 +135,9 @@ function draw(ui) {
   const right = steps.slice(0, step + 1).filter((each) => each.right).length;
   const past = wipes.filter((t) => t <= step);
   const summary =
-    `Step ${step}: it sees ${NAMES[steps[step].card]} and says ${NAMES[steps[step].said]}; the first card was ${NAMES[steps[0].card]}. ` +
+    `Step ${step}: it sees ${NAMES[steps[step].card]} and names ${NAMES[steps[step].said]}; the first card was ${NAMES[steps[0].card]}. ` +
     `${right} of ${step + 1} answers are right.` +
-    (past.length ? ` Its memory was wiped before step ${past.join(" and ")}, and nobody told it.` : "");
+    (past.length ? ` Its memory was wiped before step ${past.join(" and ")}, without notice.` : "");
   const pictures = [drawCards(ui, { steps, step, wipes }), drawOutputs({ policy: told, step })];
   return { pictures: [...pictures, drawMemory(ui, { steps: steps.length, policy: memory, step })], summary };
 }

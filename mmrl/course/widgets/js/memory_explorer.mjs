@@ -39,7 +39,7 @@ export const FAMILIES = {
   },
 };
 
-/** Steps after which half is left; ∞ where nothing fades, 0 where all goes at once. */
+/** Steps after which half is left; ∞ without decay, 0 if the state is lost at once. */
 export const halfLife = ({ rate }) => (rate > 0 ? Math.LN2 / rate : Infinity);
 
 /** Re λ^t and |λ|^t for t = 0 … steps. */

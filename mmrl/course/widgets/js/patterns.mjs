@@ -1,4 +1,4 @@
-// What a read x[φ(t)] means for all t at once: who reads what, and how long it has to be kept.
+// A read x[φ(t)] for all t at once: readers, reads, and how long each value has to be kept.
 import { range } from "./core.mjs";
 
 const at = (point) => [point, point + 1];

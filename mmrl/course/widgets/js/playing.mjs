@@ -7,7 +7,7 @@ export function largest(values) {
   return values.indexOf(Math.max(...values));
 }
 
-/** The axes of a picture over the steps of the episode, the same for all. */
+/** The common axes of all pictures over the steps of an episode. */
 export function overTime(ui, steps, bottom, y) {
   const width = Math.max(280, ui.width);
   const box = [60, 24, width - 8, bottom];
@@ -33,7 +33,7 @@ export function drawOutputs({ policy, step }) {
   const zero = svg("line", { x1: x(0), x2: x(0), y1: 26, y2: 30 + 30 * values.length, class: "s-ink" });
   const told = values.map((v, a) => `${names[a]} ${v.toFixed(2)}`).join(", ");
   const alt = `Step ${step}, ${policy.says}: ${told}. The largest is ${names[chosen]}.`;
-  const title = svg("text", { x: 0, y: 12 }, `what it does: the largest of ${policy.says}`);
+  const title = svg("text", { x: 0, y: 12 }, `its action: the largest of ${policy.says}`);
   return picture(280, 40 + 30 * values.length, alt, title, rows, zero);
 }
 

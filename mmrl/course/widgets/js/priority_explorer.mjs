@@ -156,11 +156,11 @@ export const unbiased = (share) => share.every((x) => Math.abs(x * share.length 
 
 function verdict({ P, share }) {
   const ratio = (xs) => Math.max(...xs) / Math.min(...xs);
-  if (unbiased(P)) return "all are drawn alike, so there is nothing to take back: no bias.";
-  if (unbiased(share)) return "P w is the same for all: some are seen more often, but the expected gradient has no bias.";
+  if (unbiased(P)) return "all are sampled equally often, so there is no bias to correct.";
+  if (unbiased(share)) return "P w is equal for all: some are seen more often, but the expected gradient has no bias.";
   return (
     `from least to most, P grows ${num(ratio(P), 2)}-fold and P w still ${num(ratio(share), 2)}-fold: ` +
-    "the gradient is biased toward large errors, and only β = 1 would make P w the same for all."
+    "the gradient is biased toward large errors, and only β = 1 would make P w equal for all."
   );
 }
 

@@ -11,7 +11,7 @@ const decayOfSpan = (span) => (span - 1) / (span + 1);
 
 /**
  * Hyperparameters that make up for a batch divided by c.  Hilton et al. 2022, Sections 3.2 and 4.
- * `on` says which are adjusted. What cannot fall as far as the rule says stays at its limit.
+ * `on` lists which are adjusted. A value that cannot fall as far as its rule stays at its limit.
  */
 export function adjusted(base, c, { optimizer, on }) {
   const { learning_rate: rate, center, advantage_decay: fade, phases, beta1, beta2 } = base;

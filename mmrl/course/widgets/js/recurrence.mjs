@@ -91,7 +91,7 @@ export const MEMORIES = {
 /** ‖q̂ - q‖₂ / |max_a q_a|, the error of Q that a wrong state makes (Kapturowski et al. 2019). */
 export const deltaQ = (q, exact) => Math.hypot(...q.map((x, a) => x - exact[a])) / Math.abs(Math.max(...exact));
 
-/** A function of t: the state before step t of an episode that begins empty. Computed when asked for. */
+/** A function of t: the state before step t of an episode that begins empty. Computed on demand. */
 export function follow(memory, weights, xs) {
   const states = [range(memory.size, () => 0)];
   return (t) => {

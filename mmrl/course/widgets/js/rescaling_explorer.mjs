@@ -154,7 +154,7 @@ function drawErrors(width, { x, eps, inverse, trips }) {
 
 function table({ n, ideal, now, inverse }) {
   const rows = [
-    ["the network says q", "q"],
+    ["the network predicts q", "q"],
     ["h⁻¹(q)", "back"],
     [`Σ γᵏ r, k < ${n}`, "rewards"],
     [`G = Σ γᵏ r + γⁿ h⁻¹(q)`, "sum"],

@@ -12,7 +12,7 @@ const task = (i) => Math.floor(i / EACH);
 export const shares = (places) => COLORS.map((_, k) => (places.length ? places.filter((i) => task(i) === k).length / places.length : 0));
 
 let streamsOf = null;
-/** The last streams asked for, because most changes leave them as they are. */
+/** The last streams that were used, because most changes do not affect them. */
 function remembered(seed, runs) {
   const name = `${seed} ${runs}`;
   if (streamsOf?.name !== name) streamsOf = { name, streams: streams(seed, runs, COUNT) };
@@ -54,7 +54,7 @@ function mark(x, y, i, here) {
 /** The k-th largest of n even lots, on average: 1 - k / (n + 1), in each of the parts that have lots to beat. */
 export const hurdle = (seen, { parts, merge, slots }) => 1 - slots / (seen / (merge ? 1 : parts) + 1);
 
-/** The lots to beat, one staircase for each part that keeps lots of its own. */
+/** The lots to beat, one staircase for each separate part. */
 function stairs(axis, { lots, parts, merge, slots, seen }) {
   const steps = merge ? [range(seen)] : turns(seen, parts);
   return steps.map((places) => {
@@ -168,7 +168,7 @@ function aboutParts({ parts, merge, slots, room, mine, one, capacity, seen }) {
 
 function verdict({ test, runs, seen, room }) {
   if (seen <= room) return "Nothing has been dropped yet.";
-  if (!runs) return "No runs, so nothing is tested.";
+  if (!runs) return "No runs, so there is no test.";
   if (!test || test.p === null) return "Too little has come to test how evenly.";
   const p = test.p < 1e-4 ? "p < 0.0001" : `p = ${num(test.p, 2)}`;
   const outside = test.found.filter((x, j) => Math.abs(x - runs * test.mean[j]) > 2 * test.sigma[j]).length;

@@ -114,7 +114,7 @@ export function beyond(x, freedom) {
 /**
  * Pearson's test that all unrolls are kept equally often, over `runs` draws.
  * A reservoir holds exactly k, so its counts vary less than independent ones would, and sum up to a
- * constant: dᵀ Σ⁻¹ d with the last interval left out. Null if chance has no say.
+ * constant: dᵀ Σ⁻¹ d with the last interval left out. Null without randomness.
  */
 export function uniformity(counts, runs, edges, parts, slots) {
   const { mean, covariance } = law(edges, parts, slots);

@@ -1,4 +1,4 @@
-// θ on its rubber band to θ_prox, and what a smaller batch asks of the band.
+// θ on its rubber band to θ_prox, and what a smaller batch requires of the band.
 import { choice, frame, html, num, percent, picture, plural, range, slider, svg, toggle } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 import { adjusted, decayOf } from "./proximal.mjs";
@@ -165,7 +165,7 @@ function verdict({ now, rows }) {
   const said = !whole ? "runs away" : `is ${num(far, 2)} away from the first (root mean square over the examples seen, ${percent(far / way)} of its length)`;
   const other = rows.left ? gap(rows.base, rows.left) : null;
   if (change === "band") {
-    return `A band tied to a point ${c} times as near and ${c} times as thick should pull as hard: the path ${said}. With COM ÷ ${c} alone it strays ${num(other, 2)}.`;
+    return `A band tied to a point ${c} times as near and ${c} times as thick should pull as hard: the path ${said}. With only COM ÷ ${c} it strays ${num(other, 2)}.`;
   }
   const rate = now.optimizer === "adam" ? `√${c}` : c;
   const done = [`batch ÷ ${c}`, now.adjust_learning_rate ? `learning rate ÷ ${rate}` : "", proximal === "ewma" && now.adjust_center ? `COM × ${c}` : ""].filter(Boolean);
@@ -173,7 +173,7 @@ function verdict({ now, rows }) {
   const start = `With ${what} the path ${said}.`;
   if (other !== null) return `${start} With COM left at ${num(now.center)} steps it strays ${num(other, 2)}: θ_prox comes ${c} times as close, in examples, and the band goes slack.`;
   if (proximal === "ewma" || proximal === "none") return start;
-  return `${start} An iteration is ${HILL.minibatches} batches, so θ_prox was refreshed ${c} times as often: there is no COM to make up for it.`;
+  return `${start} An iteration is ${HILL.minibatches} batches, so θ_prox was refreshed ${c} times as often: no COM can compensate for it.`;
 }
 
 function draw(ui) {

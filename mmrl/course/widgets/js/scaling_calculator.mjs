@@ -130,7 +130,7 @@ function verdict({ need, room, devices, found }) {
     const most = 2 ** Math.ceil(Math.log2((need * devices) / room));
     return `Memory limits: elements and prefixes take ${size(need)} on ${devices > 1 ? "each device" : "the device"}, which has ${size(room)}; ${most} devices hold them.`;
   }
-  if (devices === 1) return "The bandwidth of memory limits: every element is read once, every prefix written once, and there is nobody to talk to.";
+  if (devices === 1) return "The bandwidth of memory limits: every element is read once, every prefix written once, and there is no communication.";
   return {
     memory: "The bandwidth of memory limits: reading and writing take longest, so that more devices still pay.",
     latency: "Latency limits: waiting for the first byte takes longest, and no further device makes that shorter.",

@@ -145,7 +145,7 @@ export function kindOf(line) {
   return op ? ROWS[place(op)][1] : "other";
 }
 
-/** Code, each line with an edge that says what it belongs to. */
+/** Code, in which the edge of each line marks acting or learning. */
 function listing(text) {
   const box = "margin:2px 0 0;padding:4px 0;border:1px solid var(--line);border-radius:6px;background:var(--paper);color:var(--ink);font:12px/1.5 monospace;overflow-x:auto";
   const rows = text.split("\n").map((line) => {
@@ -175,7 +175,7 @@ export function reason({ n, proximity, steps, lead, waits }) {
   const window = `A gradient waits for ${n === 1 ? "its own step" : `the step ${n - 1} ahead`} only`;
   if (n >= steps) return `${window}, but that is the whole episode.`;
   if (lead < steps) return `${window}, and is pulled towards it.`;
-  if (proximity === "none") return `${window}: it could come sooner, but nothing asks for that.`;
+  if (proximity === "none") return `${window}: it could come sooner, but no objective requires that.`;
   return `${window}, but is pulled towards all ${n} steps of its window at once, and the solver gives up.`;
 }
 

@@ -17,7 +17,7 @@ const sum = (values) => values.reduce((a, b) => a + b, 0);
 const pairs = (n) => (n * (n + 1)) / 2;
 
 /**
- * What segments cost: `padding`, the share of a batch that is no data; `late`, of the steps whose
+ * What segments cost: `padding`, the share of a batch without data; `late`, of the steps whose
  * episode begins outside their segment; `seen`, of the pairs (step, earlier step of its episode)
  * that a gradient can join; `effective`, real steps in a batch of `batch`.
  */
@@ -60,7 +60,7 @@ const HEIGHT = 18;
 function tidy(ui) {
   const { values, notes } = series(ui.get("lengths"), { name: "lengths", most: MOST, fallback: EXAMPLE, unit: "episode" });
   const whole = values.map((x) => clamp(Math.round(x), 1, LONGEST));
-  // More would fill the page and show nothing new.
+  // More would only fill the page.
   const kept = whole.filter((_, i) => sum(whole.slice(0, i + 1)) <= MOST_STEPS || i === 0);
   if (kept.length < whole.length) notes.push(`Episodes beyond ${MOST_STEPS} steps in all are left out.`);
   if (whole.some((x, i) => x !== values[i])) {
@@ -116,7 +116,7 @@ function draw(ui) {
     `Segments of L = ${size}: ${now.rows} rows; ${percent(now.padding)} of them is padding (striped), and ` +
     `${percent(now.late)} of the steps lie in rows that start from an empty memory in mid-episode (arrows). Gradients join ` +
     `${percent(now.seen)} of the pairs that belong together. A batch of ${plural(now.perBatch, "row")} holds about ` +
-    `${num(now.effective)} real steps; a tape of ${batch} holds ${full}, pads nothing, and cuts only its last episode${never}.`;
+    `${num(now.effective)} real steps; a tape of ${batch} holds ${full}, has no padding, and cuts only its last episode${never}.`;
   const pictures = [
     band(width, { title: `segments: ${now.rows} rows of ${size} steps`, alt: `${now.rows} padded segments. ${summary}`, runs: segments, cell, batch: now.perBatch }),
     band(width, { title: `tape: ${now.steps} steps of ${plural(lengths.length, "episode")}, end to end`, alt: `The same episodes on one tape of ${now.steps} steps.`, runs: tape, cell, batch: 1 }),

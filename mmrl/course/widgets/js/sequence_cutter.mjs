@@ -1,11 +1,11 @@
-// How R2D2 cuts episodes into overlapping sequences, and what that asks of every step.
+// How R2D2 cuts episodes into overlapping sequences, and what that means for every step.
 import { clamp, frame, num, percent, picture, plural, range, series, slider, stripes, svg } from "./core.mjs";
 import { plot } from "./plot.mjs";
 
 /**
  * The sequences of all episodes, as mmrl.replay.sequences cuts them. Each starts at step `s` of its
  * episode, trains `steps`, and reads `tail` more for the n-step targets; its burn-in begins at
- * `prefix`, never before the episode; `pad` places at its end hold nothing.
+ * `prefix`, never before the episode; `pad` places at its end are empty.
  */
 export function cut(lengths, { length, overlap, burn_in: burnIn, n }) {
   const rows = [];
@@ -62,7 +62,7 @@ function state(ui) {
   return { ...settings, ...uses(lengths, rows), notes, x: (t) => LEFT + t * cell };
 }
 
-/** Small shapes and what they mean, in as many lines as the width asks for. */
+/** Small shapes and what they mean, in as many lines as the width requires. */
 function legend(width, entries, top) {
   const out = [];
   let [x, y] = [0, top];
@@ -182,9 +182,9 @@ function tell({ rows, chosen, burnIn, n }) {
   const short = s - prefix < burnIn ? " (cut short by the episode's beginning)" : "";
   const parts = [
     start,
-    s > prefix ? `burns in on ${span(prefix, s)}${short}` : burnIn && !s ? "has nothing to burn in" : "",
+    s > prefix ? `burns in on ${span(prefix, s)}${short}` : burnIn && !s ? "has no burn-in" : "",
     `trains on ${span(s, end)}`,
-    tail ? `reads ${span(end, end + tail)} for ${n}-step targets alone` : "",
+    tail ? `reads ${span(end, end + tail)} only for ${n}-step targets` : "",
     pad ? `masks ${plural(pad, "place")} of padding` : "",
   ].filter(Boolean);
   const said = `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`;

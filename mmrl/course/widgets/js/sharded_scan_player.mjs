@@ -49,7 +49,7 @@ function state(ui) {
   const size = steps / devices;
   const first = reverse ? devices - 1 : 0;
   const rows = sharded(op, elements, devices, reverse);
-  // A prefix is finished once nothing that it depends on is missing.
+  // A prefix is finished once everything that it depends on has arrived.
   const done = rows.local.map(([, begin], t) => begin || Math.floor(t / size) === first);
   const sent = devices > 1 ? bytes(elements[0], resets) : 0;
   return { xs, name, monoid, elements, one, size, devices, first, ...rows, done, sent, resets, reverse, reset, notes, stage: clamp(ui.get("stage"), 0, STAGES) };
@@ -65,7 +65,7 @@ const PAIRS = { affine: ", the map h ↦ a h + x: its x", max: ", the map h ↦ 
 // One row a stage, and two more: the inputs above, one device below.
 const ROWS = [
   { y: 62, says: ({ xs }) => `inputs of steps 0 to ${xs.length - 1}` },
-  { y: 118, says: () => "1 · local scans: each stretch alone" },
+  { y: 118, says: () => "1 · local scans: each part by itself" },
   { y: 174, says: ({ name }) => `2 · a total each${PAIRS[name] ?? ""}` },
   { y: 250, says: ({ devices, sent }) => `3 · all-gather: ${(devices - 1) * sent} B to each device` },
   { y: 306, says: () => "4 · the past: product of the totals before" },
@@ -164,7 +164,7 @@ function resetting({ resets, reset, size, devices, reverse, stage }) {
   const edge = reset % size === (reverse ? size - 1 : 0);
   const where = edge ? `The reset at step ${reset} is the first step that device ${at} reads` : `The reset at step ${reset} lies within device ${at}`;
   if (stage < 1) return ` ${where}.`;
-  const later = ["the local scan alone finishes what this device reads from there on", "its total forgets all that came before, too", "its total forgets all that came before, too", "totals from before it do not count any more", "nothing from before it has come through"][stage - 1];
+  const later = ["from there on, the local scan is enough", "its total forgets all that came before, too", "its total forgets all that came before, too", "totals from before it do not count any more", "no earlier element has passed it"][stage - 1];
   return ` ${where}: ${later}.`;
 }
 
@@ -181,9 +181,9 @@ function draw(ui) {
     `The last prefix of each device is its total: ${list(totals)}.`,
     devices > 1
       ? `Each device has received ${plural(devices - 1, "total")} of ${sent} B: ${received} B, though the whole tape has ${tape} B. A longer tape makes this no more.`
-      : "There is nobody to send the total to.",
-    `What came before each device's first step: ${list(before)}.`,
-    `All ${xs.length} prefixes are those of the scan on one device (largest difference: ${num(apart(states, one), 2)}). ${devices > 1 ? `Each device received ${received} B of a tape of ${tape} B, and a longer tape makes it no more` : "Nothing had to travel"}. h = ${states.map((h) => text(monoid, h)).join(", ")}.`,
+      : "There is no other device to send the total to.",
+    `The product before each device's first step: ${list(before)}.`,
+    `All ${xs.length} prefixes equal the scan on one device (largest difference: ${num(apart(states, one), 2)}). ${devices > 1 ? `Each device received ${received} B of a tape of ${tape} B, and a longer tape makes it no more` : "Nothing had to travel"}. h = ${states.map((h) => text(monoid, h)).join(", ")}.`,
   ][stage];
   return { pictures: [drawRows(Math.max(300, ui.width), now)], summary: said + resetting(now), notes: now.notes };
 }

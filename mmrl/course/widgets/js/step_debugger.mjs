@@ -186,7 +186,7 @@ function tell(now) {
     const reader = lastReader(events, at, what, t);
     const name = cellText(tensors[what], t);
     const by = reader && `${reader[2]}${reader[3] === null ? "" : `[${reader[3]}]`}`;
-    return `${head} ${name} is freed, because ${by ? `${by} was the last to read it` : "nobody reads it"}. ${tail}`;
+    return `${head} ${name} is freed, because ${by ? `${by} was the last to read it` : "it has no reader"}. ${tail}`;
   }
   const step = t === null ? "" : `[${t}]`;
   const behind = "t" in counters && t !== null && counters.t !== t ? ` It is ${counters.t - t} behind the counter of its loop.` : "";

@@ -75,7 +75,7 @@ function drawRun(width, { T, tiles: found, alive, peak }) {
   });
   const most = alive.indexOf(peak);
   return picture(width, 306, `Observations alive at each of ${T} steps, at most ${peak}, and ${plural(found.length, "launch", "launches")} of the learner.`,
-    svg("text", { x: 0, y: 12 }, "observations alive as an episode goes on"),
+    svg("text", { x: 0, y: 12 }, "observations alive during an episode"),
     svg("text", { x: 0, y: 28, class: "dim" }, "triangles: a tile is learned; below: its steps"),
     axis.axes,
     svg("text", { x: LEFT - 6, y: area[3] + 31, "text-anchor": "end", class: "dim" }, "tiles"),
