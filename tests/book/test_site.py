@@ -27,11 +27,14 @@ import hyperparameters  # noqa: E402
 import pages  # noqa: E402
 import popgym_table  # noqa: E402
 import reader  # noqa: E402
+import tasks_table  # noqa: E402
 import vendor  # noqa: E402
 from chrome import Tab  # noqa: E402
 from drive import Driven, drive  # noqa: E402
 
 from mmrl.agents.presets import PRESETS  # noqa: E402
+from mmrl.course.drawings.tasks import DRAWN  # noqa: E402
+from mmrl.envs.popgym import LEVELS  # noqa: E402
 
 NOTEBOOKS = [path.stem for path in execute.chapters()]
 CHAPTERS = [f"notebooks/{name}" for name in NOTEBOOKS]
@@ -47,6 +50,7 @@ OTHERS = [
     "notation",
     "settings",
     "baselines",
+    "tasks",
     "popgym",
     "runs",
     "scaling",
@@ -332,6 +336,21 @@ def test_a_score_is_marked_where_it_is_below_the_best_published_one():
     assert cells["CountRecall *"][3].startswith("0.90<br>")  # nothing to compare
     told = popgym_table.so_far(rows)
     assert "Of the 3 that compare, 2 are" in told and "Below it: RepeatFirstEasy (S5)." in told
+
+
+def test_every_level_of_every_task_has_a_row_and_every_family_a_picture():
+    chance = {"RepeatFirstEasy": {"chance": -0.5, "error": 0.01}}
+    scores = [{"cell": "RepeatFirstEasy, s5, 3M", "memory": "s5", "mmer": 0.75}]
+    scores += [{"cell": "RepeatFirstEasy, state, 3M", "memory": "state", "mmer": 1.0}]
+    lines = tasks_table.table(chance, scores).split("<tr>")[2:]
+    assert len(lines) == 3 * len(LEVELS)
+    cells = {re.sub("<.*?>", "", x.partition("</th>")[0]): x for x in lines}
+    first = re.findall("<td>(.*?)</td>", cells["RepeatFirstEasy"])
+    assert first[:4] == ["4", "8", "4", "51"] and first[4] == "−0.50 ± 0.01"
+    assert first[5:] == ["0.75 (S5)", tasks_table.MISSING, "1.00"]
+    assert "1 torque" in cells["PositionOnlyPendulumHard"]
+    assert "<svg" in tasks_table.figure("RepeatFirst")
+    assert set(LEVELS) <= set(DRAWN)
 
 
 def test_scores_are_counted_that_reach_the_best_published_one():

@@ -1,0 +1,74 @@
+"""Chance on every task of POPGym: the returns of random actions, and their spread.
+
+Discrete actions are equally likely, and a torque is uniform in its box. Returns are undiscounted,
+over the first episode of each of `EPISODES` environments.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from mmrl.checks.tracing import random_action
+from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.envs import popgym
+from mmrl.rollout import evaluate
+
+EPISODES, SEED = 1024, 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One level of a task."""
+
+    task: str
+    level: str
+
+    @property
+    def name(self) -> str:
+        """The part of the environment's id between "popgym-" and "-v0"."""
+        return f"{self.task}{self.level}"
+
+
+def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
+    """Return the row of a cell: mean, deviation and standard error of the returns, and lengths."""
+    env = popgym.SPECS[f"popgym-{cell.name}-v0"]()
+    episodes = 4 if quick else EPISODES
+
+    def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
+        return state, random_action(env.action_space(), key)
+
+    play = functools.partial(evaluate, policy, env, env.default_params, ())
+    played = jax.jit(lambda key: play(key, episodes, env.num_steps))(jax.random.key(SEED))
+    returns = np.asarray(played.returns, np.float64)
+    deviation = float(returns.std(ddof=1))
+    return {
+        "cell": cell.name,
+        **dataclasses.asdict(cell),
+        "episodes": episodes,
+        "seeds": [SEED],
+        "chance": round(float(returns.mean()), 4),
+        "deviation": round(deviation, 4),
+        "error": round(deviation / episodes**0.5, 4),
+        "steps": round(float(np.mean(played.lengths)), 1),
+        "quick": quick,
+    }
+
+
+def say(row: Row) -> str:
+    """Return a row in a few words."""
+    return f"{row['chance']:.3f} ± {row['error']:.3f}, {row['steps']:.0f} steps"
+
+
+GRID = Grid(
+    "tasks",
+    [Cell(task, level) for level in ("Easy", "Medium", "Hard") for task in popgym.LEVELS],
+    alone(measure),
+    say,
+    about="What random actions return on every task of POPGym.",
+    decides="what chance is on each task of POPGym",
+    turn=18,
+    small=[Cell("RepeatFirst", "Easy")],
+)
