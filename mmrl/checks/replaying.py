@@ -27,7 +27,7 @@ EARLY = (
     "the flag of the step that ended an episode is used as the begin flag, which belongs to the "
     "next observation: it comes one step early"
 )
-# The flags that an agent with a mistake uses, from those of the tape: `begin[t]` with `obs[t]`.
+# The flags used by an agent with a mistake, as functions of the tape's: `begin[t]` with `obs[t]`.
 FLAGS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("the state is never reset", lambda begin: jnp.zeros_like(begin)),
     (LATE, lambda begin: jnp.roll(begin, 1).at[0].set(False)),

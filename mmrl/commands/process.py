@@ -1,4 +1,4 @@
-"""How a command ends at Ctrl-C, and what it prints where the encoding lacks our characters."""
+"""The end of a command at Ctrl-C, and output where the encoding lacks our characters."""
 
 import _thread
 import contextlib

@@ -46,11 +46,13 @@ class MaskedBandit(Probe):
     optimal_return = num_steps * BEST
 
     def start(self, u: Numbers, params: Params) -> ProbeState:
+        """Return the first state of an episode."""
         return ProbeState(time=jnp.int32(0), cue=_subset(u[0]))
 
     def advance(
         self, u: Numbers, state: ProbeState, action: Action, params: Params
     ) -> tuple[ProbeState, Reward]:
+        """Return the next state and the reward."""
         return ProbeState(state.time + 1, _subset(u[0])), self.reward(state, action)
 
     def action_mask(self, state: ProbeState, params: Params) -> Bool[Array, " action"]:
@@ -58,10 +60,12 @@ class MaskedBandit(Probe):
         return (state.cue >> jnp.arange(ARMS)) % 2 == 1
 
     def look(self, state: ProbeState, params: Params) -> Obs:
+        """Return the observation."""
         return jnp.ones(1)
 
     @promoting
     def reward(self, state: ProbeState, action: Action) -> Reward:
+        """Return the reward of the action."""
         legal = (state.cue >> action) % 2 == 1
         return jnp.where(legal, action / (ARMS - 1), -1.0).astype(jnp.float32)
 

@@ -55,15 +55,18 @@ class WholeSteps(Wrapper):
 
     @property
     def default_params(self) -> Any:
+        """Default parameters."""
         params = self.env.default_params
         return params.replace(max_steps_in_episode=int(params.max_steps_in_episode))
 
     def inner_params(self, params: Any) -> Any:
+        """Return the inner environment's parameters."""
         return params.replace(max_steps_in_episode=1.0 * params.max_steps_in_episode)
 
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
+        """Return the inner step with this wrapper's changes."""
         obs, state, reward, terminated, info = step
         return obs, state, jnp.float32(reward), terminated, info
 
@@ -72,6 +75,7 @@ class Typed(ObservationWrapper):
     """Wrapper whose observations have the dtype of their space."""
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
+        """Return the new observation."""
         return jnp.asarray(obs, self.env.observation_space(params).dtype)
 
 

@@ -80,7 +80,7 @@ class Batch(NamedTuple):
     action: PyTree  # as sampled: continuous ones may be out of bounds
     log_prob: Float[Array, "row time"]  # of the action, by the behavior policy
     proximal: Distribution  # at each step, unless the average is used
-    advantages: Float[Array, "row time"]  # normalized if the config says so
+    advantages: Float[Array, "row time"]  # normalized if the config sets it
     targets: Float[Array, "row time"]  # for the value, in units of the scaled rewards
 
 

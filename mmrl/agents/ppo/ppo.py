@@ -64,7 +64,7 @@ class Config(Settings):
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
     shared: bool = static(default=False)  # one network for policy and value
-    # objective of the policy; kl is exact, kl_sampled is that of the paper's code
+    # objective of the policy; kl is exact, kl_sampled is the estimate of the paper's code
     objective: str = choice("clip", "kl", "kl_sampled")
     # Policy that limits the step. behavior: the one that acted, as in PPO; decoupled: θ as the
     # iteration begins; recent: the same, also for the importance weights, which is biased; ewma: an
@@ -167,7 +167,7 @@ def init(
 def act(
     config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
 ) -> tuple[State, Rollout]:
-    """Collect a rollout in every environment, with normalized rewards if the config says so."""
+    """Collect a rollout in every environment, with normalized rewards if the config sets them."""
     before = state.carries.policy_state
     act = partial(collect, stochastic(state.net), env, params, steps=config.rollout)
     steps: Any

@@ -1,7 +1,7 @@
 """Environments of other libraries, by their names: `envs.make("navix:Navix-DoorKey-5x5-v0")`.
 
-Each library has an adapter in a file of its own, which alone imports it. An adapter passes the
-library's step and reset on, and leaves its automatic reset out, because `step` of `base` resets.
+Each library has an adapter in a separate file, the only one that imports it. An adapter passes on
+the library's step and reset, without its automatic reset, because `step` of `base` resets.
 """
 
 from importlib import import_module
@@ -15,13 +15,13 @@ LIBRARIES = {
     "popgym-arcade": "popgym_arcade",
     "xland": "xminigrid",
 }
-"""What stands before the colon of a name, and the module of the library."""
+"""Prefixes of names before the colon, and the modules of the libraries."""
 REPLACES = {"popgym-arcade": "--no-deps popgym-arcade dm-pix"}
-"""How to install a library whose requirements would replace ours, as an earlier gymnax."""
+"""Install arguments of a library whose requirements would replace ours, such as an older gymnax."""
 
 
 def known(name: Any) -> bool:
-    """True if a name is that of an environment of one of the `LIBRARIES`."""
+    """Return True if a name is that of an environment in one of the `LIBRARIES`."""
     return isinstance(name, str) and name.partition(":")[0] in LIBRARIES
 
 

@@ -21,8 +21,8 @@ class Outcome(NamedTuple):
     obs: Any
     state: Any
     reward: Any
-    terminated: Any  # the task is over: nothing follows, so nothing is bootstrapped
-    truncated: Any  # the library's clock ended the episode: a value follows
+    terminated: Any  # the task is over, so the target has no bootstrap
+    truncated: Any  # the library's clock ended the episode, so the target bootstraps
 
 
 @struct.dataclass
@@ -55,10 +55,12 @@ class Adapter(Resetting):
 
     @promoting
     def reset_env(self, key: PRNGKeyArray, params: Any) -> Reset:
+        """Return the first observation and state."""
         return self._begun(*self.first(key))
 
     @promoting
     def step_env(self, key: PRNGKeyArray, state: State, action: Any, params: Any) -> Step:
+        """Take one step, without a reset."""
         obs, inner, reward, *ends = jax.lax.stop_gradient(self.next(key, state.inner, action))
         terminated, truncated = (jnp.asarray(x, bool) for x in ends)
         state = State(state.time + 1, inner, terminated, truncated)
@@ -67,28 +69,32 @@ class Adapter(Resetting):
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:
+        """Return a step, and the reset that follows an end."""
         key_step, key_reset = jax.random.split(key)
         step = self.step_env(key_step, state, action, params)
         return step, self.reset_env(key_reset, params)
 
     def is_terminated(self, state: State, params: Any) -> Bool[Array, ""]:
-        """True if the library ended the task itself."""
+        """Return True if the library ended the task itself."""
         return state.terminated
 
     def is_truncated(self, state: State, params: Any) -> Bool[Array, ""]:
-        """True at the library's limit of steps, or at that of the parameters."""
+        """Return True at the library's limit of steps, or at the parameters' limit."""
         return state.truncated | (state.time >= params.max_steps_in_episode)
 
     @property
     def default_params(self) -> environment.EnvParams:
+        """Default parameters."""
         return environment.EnvParams(max_steps_in_episode=self.num_steps)
 
     @property
     def name(self) -> str:
+        """Name of the environment."""
         return self.title
 
     @property
     def num_actions(self) -> int:
+        """Number of actions."""
         return int(self.action_space().n)
 
     @abc.abstractmethod
@@ -123,7 +129,7 @@ def flat(obs: Any) -> Float[Array, " obs"]:
 
 
 def on_host(function: Callable, like: Any, *given: Any) -> Any:
-    """Call a function of Python, of one environment at a time; its result has the types of `like`.
+    """Call a Python function of one environment at a time; its result has the types of `like`.
 
     The program may call it more or less often than it is written, so it must be pure.
     """

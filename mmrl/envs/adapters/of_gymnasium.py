@@ -29,26 +29,31 @@ class Gymnasium(Adapter):
         self.empty = np.zeros(game.observation_space.shape, self.observation_space().dtype)
 
     def first(self, key: Any, needed: Any = True) -> tuple[Any, Any]:
+        """Return the first observation of an episode, and the library's state."""
         like, seed = (self.empty, np.int32(0)), jax.random.bits(key, dtype=jnp.uint32)
         obs, number = on_host(self._start, like, seed, needed)
         return obs, (number, jnp.int32(0))
 
     def next(self, key: Any, inner: Any, action: Any) -> Outcome:
+        """Return a step from the library's state, without its automatic reset."""
         like = self.empty, np.float32(0), np.bool_(0), np.bool_(0), np.int32(0)
         obs, *rest, number = on_host(self._step, like, *inner, action)
         return Outcome(obs, (number, inner[1] + 1), *rest)
 
     def step_and_reset(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Step, Reset]:
+        """Return a step, and the reset that follows an end."""
         step = self.step_env(key, state, action, params)
         ended = step[3] | self.is_truncated(step[1], params)
         return step, self._begun(*self.first(jax.random.fold_in(key, 1), ended))
 
     def action_space(self, params: Any = None) -> Any:
+        """Return the space of actions."""
         if hasattr(space := self.env.action_space, "n"):
             return spaces.Discrete(int(space.n))
         return spaces.Box(space.low, space.high, space.shape)
 
     def observation_space(self, params: Any = None) -> spaces.Box:
+        """Return the space of observations."""
         space = self.env.observation_space
         return box(space.low, space.high, space.shape, space.dtype)
 

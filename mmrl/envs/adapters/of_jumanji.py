@@ -33,10 +33,12 @@ class Jumanji(Adapter):
             raise ValueError(f"`env` must have one agent; got actions of {self.spec}.")
 
     def first(self, key: PRNGKeyArray) -> tuple[Any, Any]:
+        """Return the first observation of an episode, and the library's state."""
         state, step = self.env.reset(key)
         return flat(step.observation), state
 
     def next(self, key: PRNGKeyArray, inner: Any, action: Any) -> Outcome:
+        """Return a step from the library's state, without its automatic reset."""
         if self.values.ndim == 1 and self.values.size:
             action = jnp.stack(jnp.unravel_index(action, tuple(self.values.tolist())))
         state, step = self.env.step(inner, jnp.asarray(action, self.spec.dtype))
@@ -46,11 +48,13 @@ class Jumanji(Adapter):
         )
 
     def action_space(self, params: Any = None) -> Any:
+        """Return the space of actions."""
         if self.values.size:
             return spaces.Discrete(int(np.prod(self.values)))
         return spaces.Box(self.spec.minimum, self.spec.maximum, self.spec.shape, jnp.float32)
 
     def observation_space(self, params: Any = None) -> spaces.Box:
+        """Return the space of observations."""
         obs, _ = jax.eval_shape(self.first, jax.random.key(0))
         return spaces.Box(-jnp.inf, jnp.inf, obs.shape, jnp.float32)
 

@@ -32,18 +32,22 @@ class Navix(Adapter):
             pass
 
     def first(self, key: PRNGKeyArray) -> tuple[Any, Any]:
+        """Return the first observation of an episode, and the library's state."""
         step = self._kept(self.env.reset(key))
         return step.observation, step
 
     def next(self, key: PRNGKeyArray, inner: Any, action: Any) -> Outcome:
+        """Return a step from the library's state, without its automatic reset."""
         step = self._kept(self.env._step(inner, action))
         ends = step.is_termination(), step.is_truncation()
         return Outcome(step.observation, step, step.reward, *ends)
 
     def action_space(self, params: Any = None) -> spaces.Discrete:
+        """Return the space of actions."""
         return spaces.Discrete(len(self.env.action_set))
 
     def observation_space(self, params: Any = None) -> spaces.Box:
+        """Return the space of observations."""
         space = self.env.observation_space
         low, high = (float(np.asarray(x)) for x in (space.minimum, space.maximum))
         return box(low, max(high, PLAYER), space.shape, space.dtype)

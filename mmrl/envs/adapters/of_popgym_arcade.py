@@ -1,8 +1,8 @@
-"""POPGym Arcade: "popgym-arcade:CartPoleEasy", with `partial_obs=True` where it hides the state.
+"""POPGym Arcade: "popgym-arcade:CartPoleEasy", with `partial_obs=True` to hide the state.
 
-Its `done` is also true when time is up, and what its info says of that differs from game to game.
-So an end in the last step that a game may have is truncation, and any earlier end a termination.
-Its `step` resets; this calls `step_env`.
+Its `done` is also True when time is up, and its info reports that differently in each game. So an
+end in the last step that a game may have is truncation, and any earlier end a termination. Its
+`step` resets; this calls `step_env`.
 """
 
 from typing import Any
@@ -27,19 +27,23 @@ class Arcade(Adapter):
         env.is_terminated = env.is_terminal  # its name in gymnax 1.0, which its `discount` calls
 
     def first(self, key: PRNGKeyArray) -> tuple[Any, Any]:
+        """Return the first observation of an episode, and the library's state."""
         obs, inner = self.env.reset_env(key, self.settings)
         return obs, (inner, jnp.int32(0))
 
     def next(self, key: PRNGKeyArray, inner: Any, action: Any) -> Outcome:
+        """Return a step from the library's state, without its automatic reset."""
         inner, time = inner[0], inner[1] + 1
         obs, inner, reward, done, _ = self.env.step_env(key, inner, action, self.settings)
         late = time >= self.num_steps
         return Outcome(obs, (inner, time), reward, done & ~late, late)
 
     def action_space(self, params: Any = None) -> spaces.Discrete:
+        """Return the space of actions."""
         return spaces.Discrete(int(self.env.action_space(self.settings).n))
 
     def observation_space(self, params: Any = None) -> spaces.Box:
+        """Return the space of observations."""
         space = self.env.observation_space(self.settings)
         obs = jax.eval_shape(self.env.reset_env, jax.random.key(0), self.settings)[0]
         return box(space.low, space.high, obs.shape, obs.dtype)

@@ -27,18 +27,22 @@ class XLand(Adapter):
         self.shape = shape
 
     def first(self, key: PRNGKeyArray) -> tuple[Any, Any]:
+        """Return the first observation of an episode, and the library's state."""
         step = self.env.reset(self.settings, key)
         return step.observation, step
 
     def next(self, key: PRNGKeyArray, inner: Any, action: Any) -> Outcome:
+        """Return a step from the library's state, without its automatic reset."""
         step = self.env.step(self.settings, inner, action)
         terminated = step.last() & (step.discount == 0)
         return Outcome(step.observation, step, step.reward, terminated, step.last() & ~terminated)
 
     def action_space(self, params: Any = None) -> spaces.Discrete:
+        """Return the space of actions."""
         return spaces.Discrete(self.env.num_actions(self.settings))
 
     def observation_space(self, params: Any = None) -> spaces.Box:
+        """Return the space of observations."""
         return box(0, max(NUM_TILES, NUM_COLORS) - 1, self.shape, jnp.uint8)
 
 

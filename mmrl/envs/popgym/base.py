@@ -1,11 +1,11 @@
-"""The interface of all POPGym tasks: gymnax's, written once, over three pure functions.
+"""The interface of all POPGym tasks: gymnax's, built from three pure functions.
 
 The tasks equal popgym 1.0.7 step by step (Morad et al. 2023, "POPGym: Benchmarking Partially
 Observable Reinforcement Learning"): rewards, lengths, flags, and observations as
-`gymnasium.spaces.flatten` gives them. A task is `start(u)`, `advance(u, state, action)` and
-`look(state)`, where u holds all of its chance: uniform numbers, so a task is deterministic.
+`gymnasium.spaces.flatten` returns them. A task is `start(u)`, `advance(u, state, action)` and
+`look(state)`. All randomness is in u, uniform numbers, so the functions are deterministic.
 
-Read `repeat_previous.py` first; every other file has its shape.
+Read `repeat_previous.py` first; every other file has the same structure.
 """
 
 import abc
@@ -26,15 +26,15 @@ Params = environment.EnvParams
 Info = dict[str, Any]
 Step = tuple[Float[Array, " obs"], Any, Float[Array, ""], Bool[Array, ""], Info]
 Reset = tuple[Float[Array, " obs"], Any]
-# A field of a state is an array, but jax also builds states around placeholders: not checked.
+# Fields are not type-checked: a field is an array, but jax also builds states from placeholders.
 Leaf = Any
 
 
 class Task(Resetting):
-    """s_0 = start(u), (s_{t+1}, r_t) = advance(u, s_t, a_t), o_t = look(s_t), u ~ U[0, 1)ⁿ.
+    """A task of three functions: `start`, `advance` and `look`.
 
-    A subclass sets the six sizes in `__init__` and writes `start`, `advance`, `look`,
-    `is_terminated` and `state_obs`.
+    s_0 = start(u), (s_{t+1}, r_t) = advance(u, s_t, a_t), o_t = look(s_t), u ~ U[0, 1)ⁿ. A subclass
+    sets the six sizes in `__init__` and defines these functions, `is_terminated` and `state_obs`.
     """
 
     num_steps: int  # steps in the longest episode
@@ -46,29 +46,29 @@ class Task(Resetting):
 
     @abc.abstractmethod
     def start(self, u: Numbers, params: Params) -> Any:
-        """The first state of an episode."""
+        """Return the first state of an episode."""
 
     @abc.abstractmethod
     def advance(
         self, u: Numbers, state: Any, action: Action, params: Params
     ) -> tuple[Any, Float[Array, ""]]:
-        """The next state, time increased by one, and the reward."""
+        """Return the next state, with time increased by one, and the reward."""
 
     @abc.abstractmethod
     def look(self, state: Any, params: Params) -> Float[Array, " obs"]:
-        """The observation, a function of the state alone."""
+        """Return the observation, a function of only the state."""
 
     @abc.abstractmethod
     def is_terminated(self, state: Any, params: Params) -> Bool[Array, ""]:
-        """Whether the episode ended by itself when this state was reached."""
+        """Return True if the episode ended by itself when this state was reached."""
 
     @abc.abstractmethod
     def state_obs(self, state: Any, params: Params) -> Float[Array, " state"]:
         """Return the Markov state as a vector: popgym's `get_state`, flattened.
 
-        Where that is not Markov, more is added. A card that has not been dealt yet is not part of
-        the state, because it is dealt at random when it is needed; what lies on a board is, even
-        if it is hidden.
+        If that is not Markov, the vector contains more. A card that has not been dealt is not part
+        of the state, because it is dealt at random when it is needed. Everything on a board is part
+        of it, even if it is hidden.
         """
 
     def twin(self) -> "Task":
@@ -78,12 +78,12 @@ class Task(Resetting):
     def observe(
         self, key: PRNGKeyArray, state: Any, action: Action | None, params: Params
     ) -> Float[Array, " obs"]:
-        """o = look(s): the key and the action change nothing."""
+        """Return look(s), which does not depend on the key and the action."""
         return self.look(state, params)
 
     @promoting
     def reset_env(self, key: PRNGKeyArray, params: Params) -> Reset:
-        """The first observation and state."""
+        """Return the first observation and state."""
         return self._reset(jax.random.uniform(key, (self.start_numbers,)), params)
 
     @promoting
@@ -96,10 +96,10 @@ class Task(Resetting):
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Action, params: Params
     ) -> tuple[Step, Reset]:
-        """(`step_env`, `reset_env`) from one call of the generator.
+        """Return (`step_env`, `reset_env`) from one call of the random generator.
 
-        gymnax splits the key, and step and reset draw on their own: on a CPU those three calls
-        take most of the time.
+        gymnax splits the key, and step and reset draw separately: on a CPU these three calls take
+        most of the time.
         """
         u = jax.random.uniform(key, (self.step_numbers + self.start_numbers,))
         step = self._step(u[: self.step_numbers], state, action, params)
@@ -116,20 +116,26 @@ class Task(Resetting):
 
     @property
     def default_params(self) -> Params:
-        """`max_steps_in_episode` is the task's true length; a smaller one truncates."""
+        """Parameters with the task's true length as `max_steps_in_episode`; a smaller one
+        truncates.
+        """
         return Params(max_steps_in_episode=self.num_steps)
 
     @property
     def num_actions(self) -> int:
+        """Number of actions."""
         return self.actions
 
     def action_space(self, params: Params | None = None) -> spaces.Discrete:
+        """Return the space of actions."""
         return spaces.Discrete(self.actions)
 
     def observation_space(self, params: Params | None = None) -> spaces.Box:
+        """Return the space of observations."""
         return spaces.Box(0.0, 1.0, (self.obs_size,), jnp.float32)
 
     def state_space(self, params: Params | None = None) -> spaces.Box:
+        """Return the space of states."""
         return spaces.Box(0.0, 1.0, (self.state_size,), jnp.float32)
 
 
@@ -141,10 +147,10 @@ class Entry(NamedTuple):
 
     build: Callable[..., Task]
     levels: dict[str, dict[str, Any]]  # level: arguments of `build`
-    gru: tuple[float, float, float] | None = None  # of its GRU: Easy, Medium, Hard
-    # level: score and name of a better one of its thirteen models, as far as transcribed
+    gru: tuple[float, float, float] | None = None  # scores of its GRU: Easy, Medium, Hard
+    # by level, score and name of a better model of its thirteen, as far as transcribed
     better: Mapping[str, tuple[float, str]] = {}
-    changed: bool = False  # since the paper, so that its scores do not compare
+    changed: bool = False  # True if the task changed since the paper, so that scores do not compare
 
 
 def levels(**arguments: tuple[Any, Any, Any]) -> dict[str, dict[str, Any]]:
@@ -155,12 +161,12 @@ def levels(**arguments: tuple[Any, Any, Any]) -> dict[str, dict[str, Any]]:
 
 
 def one_hot(value: Int[Array, "*shape"], size: int) -> Float[Array, "*shape size"]:
-    """The float32 one-hot encoding of 0..size-1; zeros for any other value."""
+    """Return the float32 one-hot encoding of 0..size-1; zeros for any other value."""
     return jax.nn.one_hot(value, size, dtype=jnp.float32)
 
 
 def plus_minus(right: Bool[Array, ""], scale: float) -> Float[Array, ""]:
-    """+scale for a right answer, -scale for a wrong one."""
+    """Return +scale for a right answer, -scale for a wrong one."""
     return jnp.where(right, jnp.float32(scale), jnp.float32(-scale))
 
 
@@ -171,10 +177,10 @@ def check_positive(name: str, value: Any, remedy: str) -> None:
 
 
 def check_noise(sigma: Any, place: str) -> None:
-    """Raise `ValueError` unless `sigma`, of the noise at a place, is a finite number ≥ 0."""
+    """Raise `ValueError` unless `sigma`, the noise at a place, is a finite number ≥ 0."""
     if not 0 <= sigma < float("inf"):
         raise ValueError(
-            f"`sigma` must be a finite number ≥ 0, got {sigma!r}: it is the standard deviation of "
+            f"`sigma` must be a finite number ≥ 0, got {sigma!r}. It is the standard deviation of "
             f"the noise {place}; 0.1 is the Easy level."
         )
 

@@ -1,4 +1,4 @@
-"""Sink hidden ships: a memory for the squares that were tried, and where they were hits."""
+"""Sink hidden ships: a memory for the squares that were tried, and for hits."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -30,7 +30,7 @@ class State(environment.EnvState):
 
     time: Leaf  # int32: steps taken
     ships: Leaf  # bool [size²]: squares with a ship, row by row
-    guesses: Leaf  # bool [size²]: squares that were tried, row by row
+    guesses: Leaf  # bool [size²]: tried squares, row by row
     hit: Leaf  # bool: the last guess was a new hit
 
 
@@ -39,10 +39,10 @@ class Battleship(Task):
 
     r_t = 1/h for a new hit, -1/(size² - h) for any other guess; h squares belong to ships.
 
-    Action `size` row + column tries a square, and the observation says whether that was a new hit,
-    but not where: give the agent its previous action. A square that was hit before counts as a
-    miss. An episode terminates when all ships are sunk and is truncated after size² steps; both
-    may happen at once. A return lies in [-size²/(size² - h), 1].
+    Action `size` row + column tries a square. The observation shows whether that was a new hit, but
+    not where: give the agent its previous action. A square that was hit before counts as a miss. An
+    episode terminates when all ships are sunk and is truncated after size² steps; both may happen
+    at once. A return lies in [-size²/(size² - h), 1].
     """
 
     def __init__(self, size: int = 8, ships: Sequence[int] = (2, 3, 3, 4)):
@@ -56,7 +56,7 @@ class Battleship(Task):
         if not ships or blocked or sum(ships) >= size * size:
             raise ValueError(
                 f"`ships` must be at least one length, all of which surely fit on {size} × {size} "
-                f"squares, got {tuple(ships)}: take fewer or shorter ships, or a larger `size`."
+                f"squares, got {tuple(ships)}. Take fewer or shorter ships, or a larger `size`."
             )
         self.size, self.ships, self.squares = size, tuple(ships), sum(ships)
         self.num_steps = self.actions = size * size
@@ -64,6 +64,7 @@ class Battleship(Task):
         self.start_numbers, self.step_numbers = len(self.ships), 0
 
     def start(self, u: Numbers, params: Params) -> State:
+        """Return the first state of an episode."""
         board = jnp.zeros(self.size, jnp.uint32)
         for number, length in zip(u, self.ships, strict=True):
             board |= place(number, board, length)
@@ -74,6 +75,7 @@ class Battleship(Task):
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
+        """Return the next state and the reward."""
         square = jnp.arange(self.actions) == action
         hit = jnp.any(square & state.ships & ~state.guesses)
         miss = -1 / (self.num_steps - self.squares)
@@ -85,7 +87,7 @@ class Battleship(Task):
         return one_hot(state.hit.astype(jnp.int32), OUTCOMES)
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """True if every square with a ship was tried."""
+        """Return True if every square with a ship was tried."""
         return jnp.all(state.guesses >= state.ships)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
@@ -101,7 +103,7 @@ def place(u: Float[Array, ""], board: bits.Rows, length: int) -> bits.Rows:
     one from each end, so the law is the same. u is uniform in [0, 1).
     """
     size = board.size
-    starts = size - length + 1  # along the axis of the segment
+    starts = size - length + 1  # along the segment's axis
     right = reduce(jnp.bitwise_or, [board >> bits.bits(k) for k in range(length)])
     down = reduce(jnp.bitwise_or, [board[k : k + starts] for k in range(length)])
     full, short = bits.bits((1 << size) - 1), bits.bits((1 << starts) - 1)

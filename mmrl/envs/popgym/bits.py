@@ -23,7 +23,7 @@ def square(row: Place, column: Place, rows: int, width: int = 1) -> Rows:
 
 
 def has(board: Rows, row: Place, column: Place) -> Bool[Array, ""]:
-    """True if the square at (row, column) is on the board."""
+    """Return True if the square at (row, column) is on the board."""
     return jnp.any(board & square(row, column, board.size) != 0)
 
 

@@ -1,8 +1,8 @@
-"""Lazy dealing: draw a card from what is left instead of shuffling a deck.
+"""Lazy dealing: draw a card from the remaining ones instead of shuffling a deck.
 
-gymnax resets inside every step, so a deck shuffled at reset is shuffled at every step and thrown
-away. Dealing from the counts of what is left has the same distribution, costs O(types), and keeps
-no future in the state: there is nothing to leak, and no deck to show either.
+gymnax resets inside every step, so a deck shuffled at reset would be shuffled at every step and
+discarded. Dealing from the counts of the remaining cards has the same distribution, costs O(types),
+and keeps no future in the state, so the state cannot reveal it.
 """
 
 from typing import Any
@@ -18,21 +18,24 @@ SUITS = 4  # popgym's order: ♠ ♦ ♣ ♥
 
 
 class CardTask(Task):
-    """A task over `num_decks` decks: it terminates after `num_steps` steps, never truncates."""
+    """A task over `num_decks` decks, which terminates after `num_steps` steps, never truncated."""
 
     num_decks: int
 
     def is_terminated(self, state: Any, params: Params) -> Bool[Array, ""]:
-        """t ≥ num_steps."""
+        """Return True if t ≥ num_steps."""
         return jnp.asarray(state.time >= self.num_steps)
 
     def is_truncated(self, state: Any, params: Params) -> Bool[Array, ""]:
-        """t ≥ max_steps_in_episode, unless terminated: only a limit below num_steps truncates."""
+        """Return True if t ≥ max_steps_in_episode, unless terminated.
+
+        Only a limit below num_steps truncates.
+        """
         return (state.time >= params.max_steps_in_episode) & ~self.is_terminated(state, params)
 
 
 def full_deck(num_decks: int, types: int) -> Int[Array, " types"]:
-    """How many cards of each type `num_decks` decks hold."""
+    """Return the number of cards of each type in `num_decks` decks."""
     return jnp.full((types,), DECK * num_decks // types, jnp.int32)
 
 
@@ -41,8 +44,8 @@ def draw(
 ) -> tuple[Int[Array, ""], Int[Array, " types"]]:
     """Deal one card: type i with probability leftᵢ / Σ left, as from a shuffled deck.
 
-    u is uniform in [0, 1). Returns the type and what is then left. From an empty deck comes the
-    type `len(left)`, which one-hot encodes as zeros.
+    u is uniform in [0, 1). Returns the type and the remaining cards. An empty deck deals the type
+    `len(left)`, which one-hot encodes as zeros.
     """
     upto = jnp.cumsum(left)
     card = jnp.sum(u * upto[-1] >= upto, dtype=jnp.int32)
@@ -51,7 +54,7 @@ def draw(
 
 @promoting
 def share_left(left: Int[Array, " types"], num_decks: int) -> Float[Array, " types"]:
-    """The fraction of each type that has not been dealt, in [0, 1]."""
+    """Return the share of each type that has not been dealt, in [0, 1]."""
     return left / jnp.float32(DECK * num_decks // left.size)
 
 

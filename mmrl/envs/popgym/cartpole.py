@@ -24,7 +24,7 @@ PHYSICS = cartpole.CartPole()
 
 @struct.dataclass
 class State(environment.EnvState):
-    """gymnax's cart-pole and the noise on what is seen of it."""
+    """gymnax's cart-pole, with the noise of its observation."""
 
     time: Leaf  # int32: steps taken
     x: Leaf  # float32: position of the cart [m]
@@ -35,11 +35,12 @@ class State(environment.EnvState):
 
 
 class PositionOnlyCartPole(Task):
-    """gymnax's CartPole seen as o = clip((x, θ) + σ z, ±2 limits), z ~ N(0, 1), with r_t = 1/T.
+    """Cart-pole whose velocities are hidden.
 
-    x in metres, θ in radians. An episode terminates when |x| > 2.4 or |θ| > 12°, and is truncated
-    after T = num_steps steps; both may happen at once. Every step pays, the failing one too, so a
-    return lies in (0, 1]. `sigma` > 0 is popgym's NoisyPositionOnlyCartPole.
+    gymnax's CartPole seen as o = clip((x, θ) + σ z, ±2 limits), z ~ N(0, 1), with r_t = 1/T; x in
+    meters, θ in radians. An episode terminates when |x| > 2.4 or |θ| > 12°, and is truncated after
+    T = num_steps steps; both may happen at once. Every step is rewarded, including the failing one,
+    so a return lies in (0, 1]. `sigma` > 0 is popgym's NoisyPositionOnlyCartPole.
     """
 
     def __init__(self, num_steps: int = 200, sigma: float = 0.0):
@@ -56,36 +57,40 @@ class PositionOnlyCartPole(Task):
         return Params(max_steps_in_episode=self.num_steps)
 
     def start(self, u: Numbers, params: Params) -> State:
+        """Return the first state of an episode."""
         x, x_dot, theta, theta_dot = 0.1 * u[:4] - 0.05
         return State(jnp.int32(0), x, x_dot, theta, theta_dot, self._noise(u[4:]))
 
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
-        # The physics draws nothing, so it needs no key.
+        """Return the next state and the reward."""
+        # The physics is deterministic, so it needs no key.
         pole = PHYSICS.step_env(None, state, action, params)[1]  # pyright: ignore
         return State(**vars(pole), noise=self._noise(u)), jnp.float32(1 / self.num_steps)
 
     @promoting
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """x [m] and θ [rad], with noise, clipped to the observation space."""
+        """Return x [m] and θ [rad], with noise, clipped to the observation space."""
         high = self._limits(params)
         return jnp.clip(jnp.stack([state.x, state.theta]) + self.sigma * state.noise, -high, high)
 
     @promoting
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """|x| > 2.4 m or |θ| > 12°."""
+        """Return True if |x| > 2.4 m or |θ| > 12°."""
         return PHYSICS.is_terminated(state, params)  # pyright: ignore
 
     def observation_space(self, params: Params | None = None) -> spaces.Box:
+        """Return the space of observations."""
         high = self._limits(self.default_params if params is None else params)
         return spaces.Box(-high, high, (self.obs_size,), jnp.float32)
 
     def state_space(self, params: Params | None = None) -> spaces.Box:
+        """Return the space of states."""
         return spaces.Box(-jnp.inf, jnp.inf, (self.state_size,), jnp.float32)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """x, ẋ, θ, θ̇, without noise."""
+        """Return x, ẋ, θ, θ̇, without noise."""
         return jnp.stack([state.x, state.x_dot, state.theta, state.theta_dot])
 
     def _limits(self, params: Params) -> Float[Array, " obs"]:
@@ -96,10 +101,10 @@ class PositionOnlyCartPole(Task):
 
 
 class VelocityOnlyCartPole(PositionOnlyCartPole):
-    """CartPole of gymnax, seen as o = (ẋ, θ̇) in m/s and rad/s, without bounds.
+    """Cart-pole whose positions are hidden: o = (ẋ, θ̇) in m/s and rad/s, without bounds.
 
-    The first observation of an episode is (x, θ), which is a fault of popgym 1.0.7. With `first`
-    "velocities" it is (ẋ, θ̇) as all others are. A linear policy without memory balances the pole.
+    The first observation of an episode is (x, θ), which is a bug in popgym 1.0.7. With `first`
+    "velocities" it is (ẋ, θ̇), like all others. A linear policy without memory balances the pole.
     """
 
     def __init__(self, num_steps: int = 200, first: str = "positions"):
@@ -116,6 +121,7 @@ class VelocityOnlyCartPole(PositionOnlyCartPole):
         return jnp.where(state.time == 0, jnp.stack([state.x, state.theta]), velocities)
 
     def observation_space(self, params: Params | None = None) -> spaces.Box:
+        """Return the space of observations."""
         return spaces.Box(-jnp.inf, jnp.inf, (self.obs_size,), jnp.float32)
 
 

@@ -48,7 +48,7 @@ class Concentration(Task):
         check_decks(num_decks)
         if types not in TYPES:
             raise ValueError(
-                f"`types` must be one of {TYPES} (colours, ranks), got {types!r}: types=2 is the "
+                f"`types` must be one of {TYPES} (colors, ranks), got {types!r}: types=2 is the "
                 "Easy level."
             )
         self.num_decks, self.types, self.shuffled = num_decks, types, bool(shuffled)
@@ -58,6 +58,7 @@ class Concentration(Task):
         self.start_numbers, self.step_numbers = (self.cards, 0) if shuffled else (0, 1)
 
     def start(self, u: Numbers, params: Params) -> State:
+        """Return the first state of an episode."""
         left, none = full_deck(self.num_decks, self.types), jnp.int32(self.cards)
         values = jnp.full(self.cards, UNKNOWN, jnp.int32)
         if self.shuffled:
@@ -67,6 +68,7 @@ class Concentration(Task):
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
+        """Return the next state and the reward."""
         place, none = jnp.arange(self.cards), jnp.int32(self.cards)
         values, left = state.values, state.left
         if not self.shuffled:
@@ -91,7 +93,7 @@ class Concentration(Task):
         return one_hot(jnp.where(seen, state.values, self.types), self.types + 1).ravel()
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """True if all cards are up."""
+        """Return True if all cards are up."""
         return jnp.all(state.up)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:

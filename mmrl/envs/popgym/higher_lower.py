@@ -37,12 +37,14 @@ class HigherLower(CardTask):
         self.start_numbers = self.step_numbers = 1
 
     def start(self, u: Numbers, params: Params) -> State:
+        """Return the first state of an episode."""
         card, left = draw(u[0], full_deck(self.num_decks, RANKS))
         return State(jnp.int32(0), card, left)
 
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
+        """Return the next state and the reward."""
         card, left = draw(u[0], state.left)
         guess = plus_minus((card > state.card) == (action == 0), 1 / self.num_cards)
         reward = jnp.where(card == state.card, 0.0, guess)

@@ -1,10 +1,10 @@
 """Find the way out of a maze, or walk all of it, seeing only the squares around.
 
-popgym itself warns that these tasks do not need a memory: following the left wall, which needs the
-last action alone, returns 0.96, 0.90 and 0.84 on the three levels of LabyrinthEscape.
+popgym itself warns that these tasks do not need a memory: following the left wall, which needs only
+the last action, returns 0.96, 0.90 and 0.84 on the three levels of LabyrinthEscape.
 
-While an episode runs, the maze of the next one is carved, some cells in each step: gymnax resets
-in every step, and to carve a whole maze each time would take longer than all else that a step does.
+While an episode runs, the maze of the next one is carved, some cells in each step. gymnax resets in
+every step, and carving a whole maze each time would take longer than the rest of the step.
 """
 
 import abc
@@ -35,7 +35,7 @@ from mmrl.envs.popgym.base import (
 
 FREE, WALL, START, GOAL = 0, 1, 2, 3  # kinds of squares
 KINDS = 5  # as popgym counts them, which hides some squares
-LEFT, RIGHT, UP, DOWN, NONE = 0, 1, 2, 3, 4  # actions, and that of before the first step
+LEFT, RIGHT, UP, DOWN, NONE = 0, 1, 2, 3, 4  # actions, with NONE before the first step
 PENALTY = -1 / 1024
 ENTER = 4  # uniform numbers to enter a maze, and to begin the next
 
@@ -45,15 +45,15 @@ class State(environment.EnvState):
     """The maze, what was walked of it, and the next maze. Boards are rows of bits."""
 
     time: Leaf  # int32: steps taken
-    open: Leaf  # uint32 [H + 2]: squares that are no walls, with a ring of walls around the maze
-    walked: Leaf  # uint32 [H]: squares that the agent stood on
+    open: Leaf  # uint32 [H + 2]: squares without a wall, with a ring of walls around the maze
+    walked: Leaf  # uint32 [H]: squares that the agent has visited
     free: Leaf  # int32: free squares of the maze, without its entrances
-    left: Leaf  # int32: those that the agent has not stood on
+    left: Leaf  # int32: free squares not yet visited
     start: Leaf  # int32 [2]: row and column of the start
-    goal: Leaf  # int32 [2]: of the goal
-    place: Leaf  # int32 [2]: of the agent
+    goal: Leaf  # int32 [2]: row and column of the goal
+    place: Leaf  # int32 [2]: row and column of the agent
     action: Leaf  # int32: the last action, NONE at first
-    plan: maze.Plan  # of the next episode
+    plan: maze.Plan  # the maze of the next episode
 
 
 class Labyrinth(Task):
@@ -68,7 +68,7 @@ class Labyrinth(Task):
     `centered` it always does.
     """
 
-    ends_at_goal: bool  # else the goal is a wall
+    ends_at_goal: bool  # False: the goal is a wall
 
     def __init__(self, size: int = 5, num_steps: int = 1023, centered: bool = False):
         check_positive("num_steps", num_steps, "num_steps=1023 is that of every level")
@@ -84,12 +84,14 @@ class Labyrinth(Task):
         self.step_numbers = maze.NUMBERS * self.cells_per_step
 
     def start(self, u: Numbers, params: Params) -> State:
+        """Return the first state of an episode."""
         plan = maze.blank(u[0], self.size)
         return self._enter(self._carve(plan, u[1:-ENTER]), u[-ENTER:])
 
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
+        """Return the next state and the reward."""
         action = jnp.asarray(action, jnp.int32)
         down = jnp.where(action == DOWN, 1, jnp.where(action == UP, -1, 0))
         right = jnp.where(action == RIGHT, 1, jnp.where(action == LEFT, -1, 0))
@@ -132,7 +134,7 @@ class Labyrinth(Task):
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
         """Return the 3 × 3 squares around the agent and the last action, each one-hot."""
         shifted = (state.place == 0) & (not self.centered)
-        corner = state.place + shifted  # of the view, among the squares with the ring around them
+        corner = state.place + shifted  # corner of the view, in squares with the ring of walls
         rows = jax.lax.dynamic_slice(state.open, corner[:1], (3,))
         free = bits.flags(rows >> corner[1].astype(jnp.uint32), 3)
         inside = ~shifted[:, None] | (jnp.arange(3) < 2)[None]
@@ -174,7 +176,7 @@ class Labyrinth(Task):
         return jax.lax.scan(lambda plan, u: (maze.carve(plan, u), None), plan, numbers)[0]
 
     def _finish(self, plan: maze.Plan, ended: Bool[Array, ""], key: PRNGKeyArray) -> maze.Plan:
-        """Carve what is missing where an episode ended; under the task's own limit nothing is."""
+        """Carve the missing cells if an episode ended; under the task's own limit there are none."""
         words, key_of = as_words(key)
 
         def more(state: tuple) -> tuple:
@@ -220,7 +222,7 @@ class LabyrinthEscape(Labyrinth):
         return jnp.where(done, jnp.float32(1 + PENALTY), jnp.float32(PENALTY))
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """True if the agent stands on the goal."""
+        """Return True if the agent stands on the goal."""
         return jnp.all(state.place == state.goal)
 
 
@@ -240,7 +242,7 @@ class LabyrinthExplore(Labyrinth):
         return jnp.where(new, 1 / state.free.astype(jnp.float32), jnp.float32(PENALTY))
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """True if no free square is left."""
+        """Return True if no free square is left."""
         return state.left == 0
 
 

@@ -26,11 +26,11 @@ class Plan:
     down: Leaf  # uint32 [n]: cells with a passage to the next one in the column
     row: Leaf  # int32: the cell where the walk is
     column: Leaf  # int32
-    probes: Leaf  # int32: how many are left; negative once they did not suffice
+    probes: Leaf  # int32: remaining probes; negative once they did not suffice
 
     @property
     def done(self) -> Bool[Array, ""]:
-        """True once `carve` changes nothing any more."""
+        """True once `carve` no longer changes the maze."""
         return jnp.all(self.cells == _full(self.cells.shape[-1])) | (self.probes < 0)
 
 

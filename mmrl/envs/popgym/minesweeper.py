@@ -1,4 +1,4 @@
-"""Uncover every square that hides no mine, seeing one number at a time: a spatial memory."""
+"""Uncover every square without a mine, seeing one number at a time: a spatial memory."""
 
 import jax.numpy as jnp
 from flax import struct
@@ -22,7 +22,7 @@ CLEAR, MINE, VIEWED = 0, 1, 2
 
 @struct.dataclass
 class State(environment.EnvState):
-    """The board, and what the last look at it showed."""
+    """The board, and the result of the last look at it."""
 
     time: Leaf  # int32: steps taken
     squares: Leaf  # int32 [size²]: CLEAR, MINE or VIEWED, row by row
@@ -31,12 +31,13 @@ class State(environment.EnvState):
 
 
 class MineSweeper(Task):
-    """r_t = 1/C for a clear square, -0.5/(C - 2) for a viewed one, -0.5 - 1/C for a mine.
+    """Game of uncovering all squares without a mine.
 
-    C = size² - num_mines squares are clear. An episode terminates on a mine or when all are
-    viewed, and is truncated after C steps otherwise; its return lies in [-1, 1]. Action
-    `size` row + column looks at a square and shows the number of mines in the 3 × 3 around it, its
-    own included, but not where: give the agent its previous action.
+    r_t = 1/C for a clear square, -0.5/(C - 2) for a viewed one, -0.5 - 1/C for a mine. C = size² -
+    num_mines squares are clear. An episode terminates on a mine or when all are viewed, and is
+    truncated after C steps otherwise; its return lies in [-1, 1]. Action `size` row + column looks
+    at a square and shows the number of mines in the 3 × 3 around it, including its own, but not
+    where: give the agent its previous action.
     """
 
     def __init__(self, size: int = 4, num_mines: int = 2):
@@ -54,6 +55,7 @@ class MineSweeper(Task):
         self.start_numbers, self.step_numbers = num_mines, 0
 
     def start(self, u: Numbers, params: Params) -> State:
+        """Return the first state of an episode."""
         mine = jnp.any(
             jnp.arange(self.actions)[None, :] == subset(u, self.actions)[:, None], axis=0
         )
@@ -63,6 +65,7 @@ class MineSweeper(Task):
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
+        """Return the next state and the reward."""
         square = jnp.arange(self.actions)
         found = jnp.sum(jnp.where(square == action, state.squares, 0))
         rows = jnp.abs(square // self.size - action // self.size)
@@ -76,26 +79,26 @@ class MineSweeper(Task):
         return State(state.time + 1, squares, near, hit), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """How many mines lie in the 3 × 3 around the last square, one-hot; 0 at first."""
+        """Return the number of mines in the 3 × 3 around the last square, one-hot; 0 at first."""
         return one_hot(state.near, self.obs_size)
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """A mine was hit, or no clear square is left."""
+        """Return True if a mine was hit, or no clear square is left."""
         return state.hit | jnp.all(state.squares != CLEAR)
 
     def is_truncated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """t ≥ max_steps_in_episode, unless terminated."""
+        """Return True if t ≥ max_steps_in_episode, unless terminated."""
         return (state.time >= params.max_steps_in_episode) & ~self.is_terminated(state, params)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Each square (clear, mine, viewed), one-hot."""
+        """Return each square (clear, mine, viewed), one-hot."""
         return one_hot(state.squares, 3).ravel()
 
 
 def subset(u: Numbers, size: int) -> Int[Array, " numbers"]:
-    """A uniform random subset of 0..size-1 with one element per number, by Floyd's algorithm.
+    """Draw a uniform random subset of 0..size-1, one element per number, by Floyd's algorithm.
 
-    For j = size - m .. size - 1: take t = ⌊u (j + 1)⌋, or j where t is taken already (Bentley and
+    For j = size - m .. size - 1: take t = ⌊u (j + 1)⌋, or j if t is already taken (Bentley and
     Floyd 1987, "A sample of brilliance"). O(m²), without the sort of a permutation.
     """
     taken: list[Array] = []

@@ -23,7 +23,7 @@ OUTCOMES = 2  # lost = 0, won = 1
 
 @struct.dataclass
 class State(environment.EnvState):
-    """The arms of this episode and how the last pull went."""
+    """The arms of this episode and the result of the last pull."""
 
     time: Leaf  # int32: steps taken
     won: Leaf  # int32: 1 if the last pull paid
@@ -31,10 +31,11 @@ class State(environment.EnvState):
 
 
 class MultiarmedBandit(Task):
-    """r_t = ±1/T: + with probability p_a of the arm pulled, p ~ U[0, 1) anew in every episode.
+    """Bandit whose arms pay with unknown probabilities, redrawn in every episode.
 
-    An episode is truncated after T = num_steps steps; its return lies in [-1, 1]. The observation
-    does not tell which arm was pulled: give the agent its previous action.
+    r_t = ±1/T: + with probability p_a of the arm pulled, p ~ U[0, 1). An episode is truncated after
+    T = num_steps steps; its return lies in [-1, 1]. The observation does not show which arm was
+    pulled: give the agent its previous action.
     """
 
     def __init__(self, num_arms: int = 10, num_steps: int = 200):
@@ -45,26 +46,28 @@ class MultiarmedBandit(Task):
         self.start_numbers, self.step_numbers = num_arms, 1
 
     def start(self, u: Numbers, params: Params) -> State:
+        """Return the first state of an episode."""
         return State(time=jnp.int32(0), won=jnp.int32(0), odds=u)
 
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
+        """Return the next state and the reward."""
         pulled = jnp.arange(self.actions) == action
         won = u[0] < jnp.sum(jnp.where(pulled, state.odds, 0.0))
         state = State(time=state.time + 1, won=won.astype(jnp.int32), odds=state.odds)
         return state, plus_minus(won, 1 / self.num_steps)
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Whether the last pull paid, one-hot; "lost" on the first observation."""
+        """Return whether the last pull paid, one-hot; "lost" on the first observation."""
         return one_hot(state.won, OUTCOMES)
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """Never: only the time limit ends an episode."""
+        """Return False: only the time limit ends an episode."""
         return jnp.asarray(False)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Each arm's probability of paying."""
+        """Return each arm's probability of paying."""
         return state.odds
 
 

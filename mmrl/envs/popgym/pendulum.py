@@ -52,12 +52,14 @@ class PositionOnlyPendulum(Task):
         self.start_numbers, self.step_numbers = 2 + noises, noises
 
     def start(self, u: Numbers, params: Params) -> State:
+        """Return the first state of an episode."""
         theta, theta_dot = (2 * u[:2] - 1) * jnp.array([jnp.pi, 1], jnp.float32)
         return State(jnp.int32(0), theta, theta_dot, self._noise(u[2:]))
 
     def advance(
         self, u: Numbers, state: State, action: Float[Array, " 1"], params: Params
     ) -> tuple[State, Float[Array, ""]]:
+        """Return the next state and the reward."""
         torque = jnp.clip(jnp.asarray(action, jnp.float32).reshape(()), -TORQUE, TORQUE)
         theta, speed = state.theta, state.theta_dot
         angle = jnp.mod(theta + jnp.pi, 2 * jnp.pi) - jnp.pi
@@ -77,12 +79,15 @@ class PositionOnlyPendulum(Task):
         return jnp.asarray(False)
 
     def action_space(self, params: Params | None = None) -> spaces.Box:
+        """Return the space of actions."""
         return spaces.Box(-TORQUE, TORQUE, (1,), jnp.float32)
 
     def observation_space(self, params: Params | None = None) -> spaces.Box:
+        """Return the space of observations."""
         return spaces.Box(-1.0, 1.0, (self.obs_size,), jnp.float32)
 
     def state_space(self, params: Params | None = None) -> spaces.Box:
+        """Return the space of states."""
         high = jnp.array([1, 1, SPEED], jnp.float32)
         return spaces.Box(-high, high, (self.state_size,), jnp.float32)
 

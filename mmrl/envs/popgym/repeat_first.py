@@ -1,4 +1,4 @@
-"""Say the first suit of the episode at every step: hold one item."""
+"""Report the first suit of the episode at every step: a memory for one item."""
 
 import jax.numpy as jnp
 from flax import struct
@@ -11,7 +11,7 @@ from mmrl.envs.popgym.cards import DECK, SUITS, CardTask, check_decks, draw, ful
 
 @struct.dataclass
 class State(environment.EnvState):
-    """The course of an episode since the deck was shuffled."""
+    """State of an episode since the deck was shuffled."""
 
     time: Leaf  # int32: steps taken
     first: Leaf  # int32: the suit to repeat
@@ -20,9 +20,10 @@ class State(environment.EnvState):
 
 
 class RepeatFirst(CardTask):
-    """r_t = ±1/(n - 1) for a_t = suit_0; n = 52 num_decks.
+    """Game of repeating the first suit.
 
-    An episode takes n - 1 steps; its return lies in [-1, 1].
+    r_t = ±1/(n - 1) for a_t = suit_0; n = 52 num_decks. An episode takes n - 1 steps; its return
+    lies in [-1, 1].
     """
 
     def __init__(self, num_decks: int = 1):
@@ -33,22 +34,24 @@ class RepeatFirst(CardTask):
         self.start_numbers = self.step_numbers = 1
 
     def start(self, u: Numbers, params: Params) -> State:
+        """Return the first state of an episode."""
         card, left = draw(u[0], full_deck(self.num_decks, SUITS))
         return State(time=jnp.int32(0), first=card, card=card, left=left)
 
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
+        """Return the next state and the reward."""
         reward = plus_minus(state.first == action, 1 / self.num_steps)
         card, left = draw(u[0], state.left)
         return State(time=state.time + 1, first=state.first, card=card, left=left), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """The suit in view, one-hot."""
+        """Return the suit in view, one-hot."""
         return one_hot(state.card, SUITS)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """The first suit, one-hot, and the share of each suit left in the deck."""
+        """Return the first suit, one-hot, and the share of each suit left in the deck."""
         return jnp.concatenate(
             [one_hot(state.first, SUITS), share_left(state.left, self.num_decks)]
         )

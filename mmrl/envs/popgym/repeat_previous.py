@@ -1,4 +1,4 @@
-"""Say the suit shown k - 1 steps ago: recall at a fixed lag."""
+"""Report the suit shown k - 1 steps ago: recall at a fixed lag."""
 
 import jax.numpy as jnp
 from flax import struct
@@ -11,7 +11,7 @@ from mmrl.envs.popgym.cards import DECK, SUITS, CardTask, check_decks, draw, ful
 
 @struct.dataclass
 class State(environment.EnvState):
-    """The course of an episode since the deck was shuffled."""
+    """State of an episode since the deck was shuffled."""
 
     time: Leaf  # int32: steps taken
     cards: Leaf  # int32 [k]: the last suits, newest last, 0 before the first
@@ -19,10 +19,11 @@ class State(environment.EnvState):
 
 
 class RepeatPrevious(CardTask):
-    """r_t = ±1/(n - k) for a_t = suit_{t-(k-1)}, 0 while t < k - 1; n = 52 num_decks.
+    """Game of repeating an earlier suit.
 
-    popgym counts the card in view as k = 1, so the lag is k - 1 steps. An episode takes n - 1
-    steps; its return lies in [-1, 1].
+    r_t = ±1/(n - k) for a_t = suit_{t-(k-1)}, 0 while t < k - 1; n = 52 num_decks. popgym counts
+    the card in view as k = 1, so the lag is k - 1 steps. An episode takes n - 1 steps; its return
+    lies in [-1, 1].
     """
 
     def __init__(self, num_decks: int = 1, k: int = 4):
@@ -32,13 +33,14 @@ class RepeatPrevious(CardTask):
         if not isinstance(k, int) or not 1 <= k < cards:
             raise ValueError(
                 f"`k` must be an integer in 1..{cards - 1} with {num_decks} deck(s), got {k!r}: "
-                "k = 1 asks for the card in view; raise `num_decks` for a longer lag."
+                "k = 1 is the card in view; raise `num_decks` for a longer lag."
             )
         self.num_steps, self.actions = cards - 1, SUITS
         self.obs_size, self.state_size = SUITS, SUITS * k + SUITS
         self.start_numbers = self.step_numbers = 1
 
     def start(self, u: Numbers, params: Params) -> State:
+        """Return the first state of an episode."""
         card, left = draw(u[0], full_deck(self.num_decks, SUITS))
         cards = jnp.concatenate([jnp.zeros(self.k - 1, jnp.int32), card[None]])
         return State(time=jnp.int32(0), cards=cards, left=left)
@@ -46,6 +48,7 @@ class RepeatPrevious(CardTask):
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
+        """Return the next state and the reward."""
         answer = plus_minus(state.cards[0] == action, 1 / (DECK * self.num_decks - self.k))
         reward = jnp.where(state.time < self.k - 1, 0.0, answer)
         card, left = draw(u[0], state.left)
@@ -53,11 +56,11 @@ class RepeatPrevious(CardTask):
         return State(time=state.time + 1, cards=cards, left=left), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """The suit in view, one-hot."""
+        """Return the suit in view, one-hot."""
         return one_hot(state.cards[-1], SUITS)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """The last k suits, one-hot (suit 0 before the first), and the share of each suit left."""
+        """Return the last k suits, one-hot (suit 0 before the first), and the share left of each."""
         suits = one_hot(state.cards, SUITS).ravel()
         return jnp.concatenate([suits, share_left(state.left, self.num_decks)])
 

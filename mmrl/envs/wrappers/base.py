@@ -54,12 +54,14 @@ class Wrapper(Resetting):
 
     @promoting
     def reset_env(self, key: PRNGKeyArray, params: Any) -> Reset:
+        """Return the first observation and state."""
         inner, key = self.keys(key)
         reset = self.env.reset_env(inner, self.inner_params(params))
         return self.after_reset(key, reset, params)
 
     @promoting
     def step_env(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Step:
+        """Take one step, without a reset."""
         inner, key = self.keys(key)
         here = self.inner_state(state), self.inner_action(action, params), self.inner_params(params)
         step = self.env.step_env(inner, *here)
@@ -69,6 +71,7 @@ class Wrapper(Resetting):
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:
+        """Return a step, and the reset that follows an end."""
         inner, key = self.keys(key)
         here = self.inner_state(state), self.inner_action(action, params), self.inner_params(params)
         step, reset = step_and_reset(self.env, inner, *here)
@@ -121,39 +124,49 @@ class Wrapper(Resetting):
         return mask
 
     def is_terminated(self, state: Any, params: Any) -> Any:
+        """Return True if the episode terminates in this state."""
         return self.env.is_terminated(self.inner_state(state), self.inner_params(params))
 
     def is_truncated(self, state: Any, params: Any) -> Any:
+        """Return True if the time limit cuts the episode in this state."""
         return self.env.is_truncated(self.inner_state(state), self.inner_params(params))
 
     @property
     def default_params(self) -> Any:
+        """Default parameters."""
         return self.env.default_params
 
     @property
     def name(self) -> str:
+        """Name of the environment."""
         return self.env.name
 
     @property
     def num_actions(self) -> int:
+        """Number of actions."""
         return self.env.num_actions
 
     def action_space(self, params: Any = None) -> spaces.Space:
+        """Return the space of actions."""
         params = self.default_params if params is None else params
         return self.env.action_space(self.inner_params(params))
 
     def observation_space(self, params: Any) -> spaces.Space:
+        """Return the space of observations."""
         return self.env.observation_space(self.inner_params(params))
 
     def state_space(self, params: Any) -> spaces.Space:
+        """Return the space of states."""
         return self.env.state_space(self.inner_params(params))
 
     @property
     def supports_transition_gradients(self) -> bool:
+        """True if the inner environment has a differentiable form."""
         return self.env.supports_transition_gradients
 
     @property
     def transition_gradients_enabled(self) -> bool:
+        """True if this is the differentiable form."""
         return self.env.transition_gradients_enabled
 
     def with_transition_gradients(self) -> "Wrapper":
@@ -178,12 +191,14 @@ class ObservationWrapper(Wrapper):
         """Return the new observation. `cause` is (action, reward), or None right after a reset."""
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
+        """Return the inner reset with this wrapper's changes."""
         obs, state = reset
         return self.view(key, obs, state, None, params), state
 
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
+        """Return the inner step with this wrapper's changes."""
         obs, state, reward, terminated, info = step
         obs = self.view(key, obs, state, (action, reward), params)
         return obs, state, reward, terminated, info

@@ -22,6 +22,7 @@ class ScaleReward(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
+        """Return the inner step with this wrapper's changes."""
         obs, state, reward, terminated, info = step
         return obs, state, jnp.asarray(self.scale * reward, jnp.float32), terminated, info
 
@@ -47,15 +48,18 @@ class TimeLimit(Wrapper):
 
     @property
     def default_params(self) -> Any:
+        """Default parameters."""
         inner = self.env.default_params
         steps = min(self.steps, inner.max_steps_in_episode)
         return dataclasses.replace(inner, max_steps_in_episode=steps)
 
     def inner_params(self, params: Any) -> Any:
+        """Return the inner environment's parameters."""
         steps = self.env.default_params.max_steps_in_episode
         return dataclasses.replace(params, max_steps_in_episode=steps)
 
     def is_truncated(self, state: Any, params: Any) -> Any:
+        """Return True if the time limit cuts the episode in this state."""
         inner = self.env.is_truncated(state, self.inner_params(params))
         return jnp.logical_or(inner, state.time >= params.max_steps_in_episode)
 
@@ -91,15 +95,18 @@ class EpisodeStatistics(Wrapper):
             )
 
     def inner_state(self, state: Any) -> Any:
+        """Return the inner environment's state."""
         return state.env_state
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
+        """Return the inner reset with this wrapper's changes."""
         obs, env_state = reset
         return obs, EpisodeState(env_state, jnp.float32(0), jnp.int32(0), jnp.float32(0))
 
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
+        """Return the inner step with this wrapper's changes."""
         obs, env_state, reward, terminated, info = step
         total, rest = accumulate((before.total, before.rest), jnp.asarray(reward, jnp.float32))
         length = before.length + 1

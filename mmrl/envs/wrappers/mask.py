@@ -43,9 +43,11 @@ class ActionMask(Wrapper):
             )
 
     def inner_state(self, state: Any) -> Any:
+        """Return the inner environment's state."""
         return state.env_state
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
+        """Return the inner reset with this wrapper's changes."""
         obs, state = reset
         mask = self._mask(obs, state, params)
         return self._shown(obs, mask, params), MaskedState(state, _number(mask, state, False))
@@ -53,6 +55,7 @@ class ActionMask(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
+        """Return the inner step with this wrapper's changes."""
         obs, state, reward, terminated, info = step
         mask = self._mask(obs, state, params)
         number = _first(before.stuck, _number(mask, state, terminated))
@@ -61,10 +64,12 @@ class ActionMask(Wrapper):
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:
+        """Return a step, and the reset that follows an end."""
         step, (obs, begun) = Wrapper.step_and_reset(self, key, state, action, params)
         return step, (obs, begun._replace(stuck=_first(step[1].stuck, begun.stuck)))
 
     def observation_space(self, params: Any) -> spaces.Box:
+        """Return the space of observations."""
         low, high = flat_bounds(self._seen(params))
         more = jnp.zeros(self.actions), jnp.ones(self.actions)
         return box(jnp.append(low, more[0]), jnp.append(high, more[1]))

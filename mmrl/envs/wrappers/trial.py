@@ -57,18 +57,22 @@ class Trial(Wrapper):
 
     @property
     def default_params(self) -> Any:
+        """Default parameters."""
         inner = self.env.default_params
         steps = self.episodes * inner.max_steps_in_episode
         return inner.replace(max_steps_in_episode=steps)
 
     def inner_params(self, params: Any) -> Any:
+        """Return the inner environment's parameters."""
         steps = self.env.default_params.max_steps_in_episode
         return params.replace(max_steps_in_episode=steps)
 
     def inner_state(self, state: Any) -> Any:
+        """Return the inner environment's state."""
         return state.env_state
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
+        """Return the inner reset with this wrapper's changes."""
         obs, env_state = reset
         zero = jnp.int32(0)
         return _flagged(obs, True), TrialState(env_state, zero, zero)
@@ -76,6 +80,7 @@ class Trial(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
+        """Return the inner step with this wrapper's changes."""
         obs, env_state, reward, terminated, info = step
         inner = self.inner_params(params)
         ended = jnp.logical_or(terminated, self.env.is_truncated(env_state, inner))
@@ -89,10 +94,12 @@ class Trial(Wrapper):
         return _flagged(obs, again), state, reward, terminated & ~again, info
 
     def is_terminated(self, state: Any, params: Any) -> Any:
+        """Return True if the episode terminates in this state."""
         inner = self.env.is_terminated(state.env_state, self.inner_params(params))
         return inner & (state.episodes >= self.episodes)
 
     def is_truncated(self, state: Any, params: Any) -> Any:
+        """Return True if the time limit cuts the episode in this state."""
         inner = self.env.is_truncated(state.env_state, self.inner_params(params))
         return (inner & (state.episodes >= self.episodes)) | (
             state.time >= params.max_steps_in_episode
@@ -105,10 +112,12 @@ class Trial(Wrapper):
         return jnp.concatenate([inner, jnp.stack(shares).astype(inner.dtype)])
 
     def state_space(self, params: Any) -> spaces.Box:
+        """Return the space of states."""
         low, high = bounds(self.env.state_space(self.inner_params(params)))
         return box(jnp.append(low, jnp.zeros(2)), jnp.append(high, jnp.ones(2)))
 
     def observation_space(self, params: Any) -> spaces.Box:
+        """Return the space of observations."""
         space = self.env.observation_space(self.inner_params(params))
         low, high = bounds(space)
         return box(jnp.append(low, 0.0), jnp.append(high, 1.0), space.dtype)
