@@ -116,9 +116,7 @@ class Task(Resetting):
 
     @property
     def default_params(self) -> Params:
-        """Parameters with the task's true length as `max_steps_in_episode`; a smaller one
-        truncates.
-        """
+        """Parameters with the true length of an episode as limit; a smaller limit truncates."""
         return Params(max_steps_in_episode=self.num_steps)
 
     @property

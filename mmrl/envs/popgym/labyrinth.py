@@ -176,7 +176,7 @@ class Labyrinth(Task):
         return jax.lax.scan(lambda plan, u: (maze.carve(plan, u), None), plan, numbers)[0]
 
     def _finish(self, plan: maze.Plan, ended: Bool[Array, ""], key: PRNGKeyArray) -> maze.Plan:
-        """Carve the missing cells if an episode ended; under the task's own limit there are none."""
+        """Carve the missing cells if an episode ended; the task's own limit leaves none."""
         words, key_of = as_words(key)
 
         def more(state: tuple) -> tuple:

@@ -60,7 +60,7 @@ class RepeatPrevious(CardTask):
         return one_hot(state.cards[-1], SUITS)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return the last k suits, one-hot (suit 0 before the first), and the share left of each."""
+        """Return the last k suits, one-hot (suit 0 before the first), and each suit's share left."""
         suits = one_hot(state.cards, SUITS).ravel()
         return jnp.concatenate([suits, share_left(state.left, self.num_decks)])
 
