@@ -53,6 +53,7 @@ def _adds(name: str) -> bool:
 
 
 def page(rung: str) -> str:
+    """Return the page of a rung: a heading and the documentation of its modules."""
     parts = [f"# mmrl.{rung}"]
     for name in modules(rung):
         parts += [] if name == f"mmrl.{rung}" else [f"## {name}"]
@@ -65,6 +66,7 @@ def _directive(module: str) -> str:
 
 
 def index() -> str:
+    """Return the page that lists all rungs."""
     rows = "\n".join(f"| [`mmrl.{rung}`]({rung}.md) | {words} |" for rung, words in rungs().items())
     return (
         "# The library\n\n"

@@ -30,6 +30,7 @@ class Baselines(SphinxDirective):
     """The rows of `mmrl experiment baselines`, grouped by task."""
 
     def run(self) -> list[nodes.Node]:
+        """Return a section per task, or a note if there are no rows."""
         self.env.note_reread()
         rows = read(FILE)
         if not rows:
@@ -102,5 +103,6 @@ def _course(curves: Sequence[Sequence[float]], low: float, high: float) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
     app.add_directive("baselines", Baselines)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

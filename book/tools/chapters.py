@@ -36,10 +36,12 @@ class Chapter(NamedTuple):
 
     @property
     def number(self) -> str:
+        """The number in the file name, such as 03 or 03b."""
         return self.slug.partition("_")[0]
 
     @property
     def part(self) -> str:
+        """The part of the course, as the header states it."""
         return self.course["part"]
 
 
@@ -111,6 +113,7 @@ def _lower(title: str) -> str:
 
 
 def by_part(chapters: list[Chapter]) -> dict[str, list[Chapter]]:
+    """Group chapters by part, in order."""
     return {part: [*members] for part, members in groupby(chapters, lambda one: one.part)}
 
 

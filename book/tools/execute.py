@@ -55,6 +55,7 @@ def library_key() -> str:
 
 
 def chapters() -> list[Path]:
+    """Return the notebooks of all chapters."""
     return sorted(NOTEBOOKS.glob("*.ipynb"))
 
 

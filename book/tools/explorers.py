@@ -36,6 +36,7 @@ class Explorer(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
+        """Return the placeholder of the widget."""
         self.env.note_reread()
         text = json.dumps(mounted(self.arguments[0]), allow_nan=False).replace("</", "<\\/")
         lacking = f"{html.escape(self.arguments[0])} needs JavaScript."
@@ -45,6 +46,7 @@ class Explorer(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
     app.add_js_file("mount.js", loading_method="defer")
     app.add_directive("explorer", Explorer)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -14,6 +14,7 @@ class Hyperparameters(SphinxDirective):
     """The settings of every agent: its defaults, the values of each preset, and their sources."""
 
     def run(self) -> list[nodes.Node]:
+        """Return a section with a table for each agent."""
         from mmrl.agents.presets import PRESETS  # this import loads JAX
 
         self.env.note_reread()
@@ -63,5 +64,6 @@ def _words(text: str) -> nodes.paragraph:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
     app.add_directive("hyperparameters", Hyperparameters)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -31,6 +31,7 @@ class Leaderboard(SphinxDirective):
     """A figure, a table, and a line of provenance for each entry."""
 
     def run(self) -> list[nodes.Node]:
+        """Return the figure, the table and the provenance, or a note without entries."""
         self.env.note_reread()
         found = ranked(Path(RESULTS) / FOLDER)
         if not found:
@@ -104,5 +105,6 @@ def seconds(entry: dict[str, Any]) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
     app.add_directive("leaderboard", Leaderboard)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

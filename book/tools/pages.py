@@ -46,6 +46,7 @@ class Markdown(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
+        """Return the nodes of the docstring."""
         document = new_document(self.get_location(), self.state.document.settings)
         config = self.env.myst_config.copy(disable_syntax=["html_block", "html_inline"])
         parser = create_md_parser(config, SphinxRenderer)
@@ -57,6 +58,7 @@ class Markdown(SphinxDirective):
 def process_docstring(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
+    """Turn a docstring into Markdown, followed by the fields of a class."""
     lines[:] = markdown(lines)
     fields = _fields(obj) if what == "class" else ""
     if fields:
@@ -259,6 +261,7 @@ def _titles(app: Sphinx) -> dict[str, nodes.bullet_list]:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive and the event handlers."""
     app.setup_extension("sphinx.ext.autodoc")
     app.add_directive("markdown", Markdown)
     app.connect("config-inited", buttons)

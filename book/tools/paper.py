@@ -138,6 +138,7 @@ def live(page: str, here: str) -> str:
 
 
 def chromium() -> str:
+    """Return the path of Chromium or Chrome. Raises `NotPrinted` if there is none."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         raise NotPrinted("Printing needs Chromium or Chrome (Debian: apt install chromium).")

@@ -48,6 +48,7 @@ class Table(SphinxDirective):
     """The rows of `mmrl experiment popgym`, grouped by level."""
 
     def run(self) -> list[nodes.Node]:
+        """Return a section per level, or a note if there are no rows."""
         self.env.note_reread()
         rows = {row["cell"]: row for row in read(FILE)}
         if not rows:
@@ -141,5 +142,6 @@ def number(value: float) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
     app.add_directive("popgym", Table)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -120,6 +120,7 @@ def check(built: Path, folder: Path) -> None:
 
 
 def main() -> int:
+    """Build and check a release, and print the remaining steps."""
     found = versions()
     if len(set(found.values())) > 1:
         sys.exit(f"One version each: {', '.join(f'{v} in {name}' for name, v in found.items())}.")

@@ -103,6 +103,7 @@ def chosen(notebook: "NotebookNode") -> "NotebookNode":
 
 
 def slide_type(cell: "NotebookNode") -> str:
+    """Return the type of slide in the metadata of a cell, or ""."""
     return cell.metadata.get("slideshow", {}).get("slide_type", "")
 
 

@@ -43,6 +43,7 @@ class Study(SphinxDirective):
     option_spec = {"figure": directives.unchanged, "page": directives.unchanged}  # noqa: RUF012
 
     def run(self) -> list[nodes.Node]:
+        """Return the picture, the links and the rows."""
         self.env.note_reread()
         name = self.arguments[0]
         rows, places = pages.read(f"{name}.jsonl"), readers(name)
@@ -118,5 +119,6 @@ def _reads(name: str, code: str) -> bool:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
     app.add_directive("study", Study)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -35,6 +35,7 @@ class Given(NamedTuple):
     values: Float[Array, "*steps"]
 
     def log_prob(self, action: Any) -> Float[Array, "*steps"]:
+        """Return the stored log π, for any action."""
         return self.values
 
 

@@ -19,6 +19,7 @@ SLACK = 0.02
 
 
 def described(protocol: Protocol) -> dict[str, Any]:
+    """Return the fields of a protocol that an entry records."""
     own = {"name": protocol.name, "tasks": list(protocol.tasks), "width": protocol.width}
     return {**own, "env_steps": protocol.env_steps, "episodes": protocol.episodes}
 
@@ -55,6 +56,7 @@ def short(file: pathlib.Path) -> Iterator[str]:
 
 
 def gated(name: str, judged: gates.Judged) -> list[str]:
+    """List the gates that refuse an entry, except those that its control may fail."""
     ignored = ("memory",) if name in baselines.CONTROLS else ()
     refusals = judged.refusals.items()
     return [f"[{gate}] {said}" for gate, said in refusals if said and gate not in ignored]

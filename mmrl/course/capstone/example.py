@@ -1,6 +1,4 @@
-"""The worked example of chapter 19: an exact window of four observations, and decaying sums of
-all.
-"""
+"""The worked example of chapter 19: the last four observations as they are, and two sums of all."""
 
 import equinox as eqx
 import jax
@@ -14,7 +12,7 @@ from mmrl.monoid import Affine, Product, Window
 class TwoSpeeds(Memory):
     """(w_t, h_t) = (last four x, λ ⊙ h_{t-1} + (1 - λ) ⊙ W x_t): a product of two monoids.
 
-    The window is exact but short, and the sums are blurred but reach far. λ is learned: half-lives
+    The window is exact and soon blind, the sums are blurred and reach far. λ is learned: half-lives
     start between 1 and 400 steps.
     """
 

@@ -147,6 +147,7 @@ def compiled(function: Callable, *arguments: np.ndarray) -> Callable[[], jax.Arr
 
 
 def ours(rewards: jax.Array, last: jax.Array) -> jax.Array:
+    """Compute returns with `mmrl.returns.discounted`."""
     return returns.discounted(rewards, returns.discounts(GAMMA, last))
 
 
@@ -157,6 +158,8 @@ def resettable(method: str, rewards: jax.Array, last: jax.Array) -> jax.Array:
 
 
 def one_episode(rewards: jax.Array) -> jax.Array:
+    """Compute the returns of one episode with `lax.scan`."""
+
     def step(g, r):
         g = r + GAMMA * g
         return g, g

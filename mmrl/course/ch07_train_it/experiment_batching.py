@@ -81,6 +81,7 @@ class Cell:
 
     @property
     def config(self) -> dqn.Config:
+        """The settings of the cell."""
         task = TASKS[self.task]
         return dataclasses.replace(
             plain.DQN,

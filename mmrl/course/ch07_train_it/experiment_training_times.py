@@ -38,6 +38,7 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
+        """A description in words."""
         return f"{self.memory}, {self.batching}"
 
 

@@ -113,6 +113,7 @@ class Cell:
 
     @property
     def config(self) -> dqn.Config | r2d2.Config:
+        """The settings of the cell."""
         task = TASKS[self.task]
         shared: dict[str, Any] = {
             "memory": self.memory,

@@ -86,6 +86,7 @@ class Cell:
 
     @property
     def config(self) -> ppo.Config:
+        """The settings of the cell."""
         if self.task == POLE:
             return dataclasses.replace(CART_POLE, memory=self.memory)
         shape = {"rollout": self.rollout, "environments": BATCH // self.rollout}

@@ -81,6 +81,7 @@ class Cell:
 
     @property
     def config(self) -> ppo.Config:
+        """The settings of the cell."""
         proximal = "behavior" if self.algorithm == self.base else "ewma"
         config = dataclasses.replace(CONFIGS[self.base], proximal=proximal)
         config = dataclasses.replace(config, block=config.block * LONGER.get(self.task, 1))
@@ -95,6 +96,7 @@ class Comparison:
 
     @property
     def name(self) -> str:
+        """A description in words."""
         return f"{self.base}-EWMA against {self.base}"
 
 
@@ -106,10 +108,12 @@ class Surface:
 
     @property
     def name(self) -> str:
+        """A description in words."""
         return f"{self.task}, center of mass and weight"
 
     @property
     def config(self) -> ppo.Config:
+        """The settings of the surface."""
         config = dataclasses.replace(CONFIGS["PPO"], objective="kl", proximal="ewma")
         return TASKS[self.task].fit(config)
 

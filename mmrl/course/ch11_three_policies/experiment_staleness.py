@@ -55,6 +55,7 @@ class Cell:
 
     @property
     def config(self) -> ppo.Config:
+        """The settings of the cell."""
         task = TASKS[self.task]
         sizes = {"staleness": self.staleness, "blocks": task.blocks}
         return task.fit(dataclasses.replace(PAPER, proximal=self.proximal, **sizes))

@@ -34,10 +34,12 @@ class Episode:
 
     @property
     def now(self) -> int:
+        """The last step that is drawn."""
         return len(self.reward) - 1
 
     @property
     def note(self) -> str:
+        """The step and the return so far, in words."""
         total = round(float(self.reward.sum()), 2) + 0.0
         return f"step {self.now}, return {total:.2f}".replace("-", "−")
 

@@ -105,9 +105,11 @@ class Tally(Wrapper):
         self.block, self.blocks = block, blocks
 
     def inner_state(self, state: Any) -> Any:
+        """Return the state of the wrapped environment."""
         return state.env_state
 
     def after_reset(self, key: PRNGKeyArray, reset: Any, params: Any) -> Any:
+        """Start all totals from 0."""
         zeros = jnp.zeros(self.blocks)
         obs, env_state = reset
         counts = zeros.astype(jnp.int32)
@@ -116,6 +118,7 @@ class Tally(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Any, params: Any
     ) -> Any:
+        """Add the reward, and the return of an episode that ends."""
         obs, env_state, reward, terminated, info = step
         state = before._replace(
             env_state=env_state, clock=before.clock + 1, total=before.total + reward
@@ -123,6 +126,7 @@ class Tally(Wrapper):
         return obs, state, reward, terminated, info
 
     def step_and_reset(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Any:
+        """Step, and keep the totals across a reset."""
         step, (obs, fresh) = super().step_and_reset(key, state, action, params)
         # If no episode ended, `fresh` is discarded.
         ended, block = step[1], state.clock // self.block

@@ -32,15 +32,18 @@ class Ledger(Wrapper):
     """Records the returns of episodes across resets; observations and rewards are unchanged."""
 
     def inner_state(self, state: Account) -> PyTree:
+        """Return the state of the wrapped environment."""
         return state.env_state
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
+        """Start the account from 0."""
         obs, env_state = reset
         return obs, Account(env_state, *jnp.zeros(3))
 
     def after_step(
         self, key: PRNGKeyArray, before: Account, action: Any, step: Step, params: Any
     ) -> Step:
+        """Add the reward, and the return of an episode that ends."""
         obs, env_state, reward, terminated, info = step
         total = before.under_way + jnp.asarray(reward, jnp.float32)
         last = terminated | self.env.is_truncated(env_state, params)
@@ -50,6 +53,7 @@ class Ledger(Wrapper):
     def step_and_reset(
         self, key: PRNGKeyArray, state: Account, action: Any, params: Any
     ) -> tuple[Step, Reset]:
+        """Step, and keep the totals across a reset."""
         step, (obs, fresh) = Wrapper.step_and_reset(self, key, state, action, params)
         after = step[1]
         return step, (obs, fresh._replace(paid=after.paid, ended=after.ended))

@@ -57,6 +57,7 @@ class Fading(ObservationWrapper):
     """Catch in the dark: the ball is visible only when an episode begins."""
 
     def view(self, key: Any, obs: Any, state: Any, cause: Any, params: Any) -> Any:
+        """Hide the ball except at a reset."""
         paddle = jnp.arange(len(obs))[:, None] == len(obs) - 1  # the paddle is in the last row
         return jnp.where(paddle | (state.time == 0), obs, jnp.zeros_like(obs))
 
@@ -119,6 +120,7 @@ class Cell:
 
     @property
     def agent(self) -> str:
+        """The name of the agent, a key of `AGENTS`."""
         return {"EWC": "consolidation", "Progress & Compress": "progress"}.get(self.method, "clear")
 
     @property
@@ -128,6 +130,7 @@ class Cell:
 
     @property
     def tasks(self) -> int:
+        """The number of tasks, including a probe."""
         return TASKS + (self.protocol == "probed")
 
     @property

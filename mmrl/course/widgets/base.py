@@ -73,6 +73,7 @@ class Series(traitlets.TraitType):
         self.tag(sync=True, to_json=_to_json, from_json=_from_json)
 
     def validate(self, obj: Any, value: Any) -> Shown:
+        """Return the array as `Shown`. Raises `ValueError` for anything but one axis of numbers."""
         if isinstance(value, Shown):
             return value
         try:

@@ -35,6 +35,7 @@ class Trial:
 
     @property
     def active(self) -> bool:
+        """True until the run is done, stopped or failed."""
         return self.status in ACTIVE
 
     def pause(self) -> None:
