@@ -60,7 +60,10 @@ class RepeatPrevious(CardTask):
         return one_hot(state.cards[-1], SUITS)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return the last k suits, one-hot (suit 0 before the first), and each suit's share left."""
+        """Return the last k suits, one-hot, and the share of each suit left in the deck.
+
+        Suit 0 stands in for cards before the first.
+        """
         suits = one_hot(state.cards, SUITS).ravel()
         return jnp.concatenate([suits, share_left(state.left, self.num_decks)])
 
