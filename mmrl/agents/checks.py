@@ -51,7 +51,7 @@ def fit_storage(config: Any, params: Any) -> Any:
 
 
 def _piece(config: Any) -> int:
-    """Return the number of which a batch of DQN must be a multiple."""
+    """Return the number that must divide a batch of DQN."""
     return config.tapes * (config.segment_length if config.batching == "segments" else 1)
 
 
@@ -214,7 +214,7 @@ def check_stored(stored: str, env: Any, params: Any, steps: int = 128) -> None:
     if not kept:
         raise ValueError(
             f"`stored` must be a type that holds observations exactly; got {stored!r}, which "
-            "rounds those of this environment, or is too narrow for them. Take 'float32'."
+            "rounds observations of this environment, or is too narrow for them. Take 'float32'."
         )
 
 

@@ -242,7 +242,7 @@ def _compare(
     shapes = [jax.tree.map(jnp.shape, x) for x in (got, wanted)]
     if jax.tree.structure(got) != jax.tree.structure(wanted) or shapes[0] != shapes[1]:
         raise ValueError(
-            f"`{what}` must return outputs like those of `step`, [time]: arrays of the shapes "
+            f"`{what}` must return outputs as `step` does, [time]: arrays of the shapes "
             f"{jax.tree.leaves(shapes[1])}; got {jax.tree.leaves(shapes[0])}."
         )
     wrong = _differs(got, wanted, tolerance)

@@ -47,7 +47,7 @@ def check_call(model: Any, state: PyTree, begin: Any, *, tape: bool, **inputs: A
             length = f" with time = {steps[0]}" if steps and shape is not shapes[0] else ""
             raise ValueError(
                 f"`{name}` must have shape {axes}{length}; got {shape}. Make each observation one "
-                "vector; there is no batch axis, so batch with `jax.vmap`."
+                "vector, without a batch axis; batch with `jax.vmap`."
             )
     if begin.dtype != jnp.bool_:
         raise ValueError(

@@ -124,16 +124,17 @@ class LogSumExp(Monoid):
 
 
 class LogAffine(Monoid):
-    """(w, m, X) • (w', m', X') = (w + w', M, e^{m + w' - M} X + e^{m' - M} X').
+    """Maps h ↦ e^w h + e^m X under composition, with logarithmic factors that cannot overflow.
 
-    M = max(m + w', m'). These are the maps h ↦ e^w h + e^m X under composition: `Affine` with a
-    scalar gain, whose factors are stored as logarithms, so that none of them overflows. M has no
-    gradient, because it only divides the sum between e^m and X. Beck et al. 2024, Eqs. 15-17.
+    (w, m, X) • (w', m', X') = (w + w', M, e^{m + w' - M} X + e^{m' - M} X'), M = max(m + w', m').
+    This is `Affine` with a scalar gain. M has no gradient, because it only divides the sum between
+    e^m and X. Beck et al. 2024, Eqs. 15-17.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
     def identity(self) -> Scaled:
+        """Return w = 0, m = -∞ and X = 0."""
         return jnp.zeros(()), jnp.full((), -jnp.inf), jnp.zeros(self.shape)
 
     @promoting

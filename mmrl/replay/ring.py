@@ -78,12 +78,12 @@ def check_leaves(name: str, stored: PyTree, given: PyTree, axes: tuple[int, ...]
     """Raise `ValueError` unless `given` is a pytree like `stored`, with `axes` in front."""
     ours, theirs = jax.tree.structure(stored), jax.tree.structure(given)
     if ours != theirs:
-        raise ValueError(f"`{name}` must be a pytree like that of `init`, {ours}, got {theirs}.")
+        raise ValueError(f"`{name}` must be a pytree like the one in `init`, {ours}, got {theirs}.")
     for d, x in zip(jax.tree.leaves(stored), jax.tree.leaves(given), strict=True):
         wanted = (*axes, *d.shape[1:])
         if x.shape != wanted or x.dtype != d.dtype:
             raise ValueError(
-                f"`{name}` must have leaves like those of `init`, here {d.dtype}{list(wanted)}, "
+                f"`{name}` must have leaves as in `init`, here {d.dtype}{list(wanted)}, "
                 f"got {x.dtype}{list(x.shape)}."
             )
 

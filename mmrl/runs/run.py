@@ -233,7 +233,7 @@ class Run:
         folder = Folder(path)
         if not self.history:
             raise RunError(
-                f"There is nothing to save in {folder.path} before the first block is done."
+                f"The run cannot be saved in {folder.path} before the first block is done."
             )
         folder.keep(self.snapshot._replace(state=self.program.devices.whole(self.state)))
 

@@ -136,7 +136,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "one output alone": (
         wrong(replay=lambda h, tape: replay(h, tape)["value"]),
-        r"`replay` must return outputs like those of `step`",
+        r"`replay` must return outputs as `step` does",
     ),
 }
 

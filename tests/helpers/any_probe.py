@@ -16,7 +16,7 @@ from mmrl.envs.popgym.base import Leaf, Params, Task
 
 @struct.dataclass
 class Which(Params):
-    """`probe` is the index of the one that is played; it may be traced."""
+    """Parameters with `probe`, the index of the probe that is played; it may be traced."""
 
     probe: Leaf = 0
 
@@ -35,7 +35,7 @@ class AnyProbe(Task):
         return Which(max_steps_in_episode=self.num_steps, probe=probe)
 
     def of(self, params: Any, answer: Callable[[probes.Probe], Any]) -> Any:
-        """What the probe that is played answers."""
+        """Return the answer of the probe that is played."""
         return jax.lax.switch(params.probe, [partial(answer, probe) for probe in self.probes])
 
     def start(self, u, params):
@@ -72,13 +72,13 @@ def check_learned(
     seeds: int = 2,
     failures: int = 0,
 ) -> None:
-    """Train on each of the named probes with some seeds, and judge the values and scores of each.
+    """Train on each named probe with some seeds, and check the values and scores of each.
 
     `values(net, steps)` of the trained network, along a tape that `policy(net)` collects, must be
     within `within` of Q*, or of max Q* with `state_values`; the scores of the last block, within
-    0.6 of the best policy's. What episodes of ±1 pay by chance alone must be far less than that:
-    evaluate in 64 of them. Up to `failures` of the seeds may miss, with a margin over what was
-    measured with others. Where none may, no value of twelve other seeds was off by more than 0.06.
+    0.6 of the best policy's. Episodes of ±1 by chance must score far less than that: evaluate in 64
+    of them. Up to `failures` of the seeds may miss, with a margin over the number measured with
+    other seeds. If none may miss, no value of twelve other seeds was off by more than 0.06.
     """
     env = AnyProbe(*names)
 

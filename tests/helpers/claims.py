@@ -13,7 +13,7 @@ FILE = passages.ROOT / "tests" / "book" / "claims.toml"
 
 
 class Claim(NamedTuple):
-    """One statement: where it stands, when it is true, and which numbers it must contain."""
+    """One statement: its place, its conditions, and the numbers that it must contain."""
 
     id: str
     page: str  # a file, by its path in the repository
@@ -30,7 +30,7 @@ class Claim(NamedTuple):
 
 
 def claims() -> list[Claim]:
-    """All claims; one with `each` is expanded to a claim for each of its cases."""
+    """Return all claims; one with `each` is expanded to a claim for each of its cases."""
     found = []
     for name, entry in tomllib.loads(FILE.read_text("utf-8")).items():
         fields = {"row": "", "let": "", "holds": [], "numbers": []} | entry
@@ -58,7 +58,7 @@ def complaints(claim: Claim, known: Mapping[str, Any]) -> list[str]:
 
 
 def passage(claim: Claim) -> str:
-    """The text of a claim's passage."""
+    """Return the text of a claim's passage."""
     return passages.passage(claim.page, claim.section, claim.row)
 
 
@@ -76,7 +76,7 @@ def _false(code: str, scope: dict[str, Any]) -> str:
 
 
 def read_by(claim: Claim, names: Iterable[str]) -> list[str]:
-    """The tables that a claim names."""
+    """Return the tables that a claim names."""
     codes = [claim.let, *claim.holds, *("f" + repr(text) for text in claim.numbers)]
     nodes = itertools.chain.from_iterable(ast.walk(ast.parse(code)) for code in codes)
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -84,7 +84,7 @@ def read_by(claim: Claim, names: Iterable[str]) -> list[str]:
 
 
 def changed(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Rows with all measurements changed, and then with one field changed, for each field."""
+    """Yield rows with all measurements changed, and then with one field changed, for each field."""
     yield [*map(tables.Noise(float), rows)]
     for field in dict.fromkeys(itertools.chain.from_iterable(rows)):
         for change in (tables.Noise(int, float), tables.shorter):

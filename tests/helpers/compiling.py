@@ -13,7 +13,7 @@ _LONG = {"xla_backend_optimization_level": 1} if "NOTEBOOK_XLA_FLAGS" in os.envi
 
 
 def jit_long(function: Callable[..., Any]) -> Any:
-    """`jax.jit` for what computes for longer than it compiles.
+    """Return `jax.jit` of a function that computes for longer than it compiles.
 
     Tests compile without optimization. With its first level a program takes twice as long to
     compile, and a third of the time to run.
@@ -22,7 +22,7 @@ def jit_long(function: Callable[..., Any]) -> Any:
 
 
 def text(function: Callable[..., Any], *arguments: Any) -> str:
-    """The program of a function, and its constants: equal texts compute the same."""
+    """Return the program of a function, and its constants: equal texts compute the same."""
     traced = jax.make_jaxpr(function)(*arguments)
     arrays = [x for x in traced.consts if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
     constants = [np.asarray(x).tobytes() for x in arrays]

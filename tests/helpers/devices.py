@@ -20,13 +20,13 @@ import jax
 from mmrl.course.ch18_many_devices.collectives import traffic
 
 _ROOT = Path(__file__).parent.parent.parent
-# Devices of one processor wait for each other for as long as others keep it busy.
+# Devices of one processor wait for each other while others keep it busy.
 _FLAGS = (
     "--xla_force_host_platform_device_count={} "
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds=300 "
     "--xla_cpu_collective_call_terminate_timeout_seconds=600"
 )
-# Types are checked in the process of the tests alone: it takes three seconds at each start.
+# Types are checked only in the process of the tests, because it takes three seconds per start.
 _START = """
 import json, mmrl, jax
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -34,9 +34,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 def run(script: str, *, devices: int = 4, timeout: float = 1800) -> Any:
-    """The last line that a script prints, which is JSON, with so many devices.
+    """Return the last line that a script prints, as JSON, with several devices.
 
-    `mmrl`, `jax` and `json` are imported. Seconds are what it may take before it is stopped.
+    `mmrl`, `jax` and `json` are imported. The script is stopped after `timeout` seconds.
     """
     flags = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS.format(devices)}".strip()
     done = subprocess.run(
@@ -52,7 +52,7 @@ def run(script: str, *, devices: int = 4, timeout: float = 1800) -> Any:
 
 
 def call(function: Callable[..., Any], *arguments: Any, devices: int = 4) -> Any:
-    """function(*arguments) with so many devices; all of it is what JSON can say."""
+    """Return function(*arguments), computed with several devices; all values must be JSON data."""
     module, name = function.__module__, function.__qualname__
     given = json.dumps(arguments)
     script = f"from {module} import {name}\nprint(json.dumps({name}(*json.loads({given!r}))))"
@@ -60,6 +60,6 @@ def call(function: Callable[..., Any], *arguments: Any, devices: int = 4) -> Any
 
 
 def collectives(function: Callable[..., Any], *arguments: Any) -> tuple[dict[str, int], int]:
-    """How many collectives of each kind a function compiles to, and the bytes of all of them."""
+    """Return the number of collectives of each kind in a compiled function, and their bytes."""
     found = traffic(str(jax.jit(function).lower(*arguments).compile().as_text()))
     return dict(Counter(name for name, _ in found)), sum(size for _, size in found)

@@ -1,4 +1,4 @@
-"""Measures of rows: what the expressions of `tests/book/claims.toml` may use."""
+"""Measures of rows, for the expressions in `tests/book/claims.toml`."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -36,18 +36,18 @@ HELD_OUT = evaluation.HELD_OUT
 
 
 def listed(values: Iterable[float], form: str = ".2f") -> str:
-    """Several numbers of one form."""
+    """Return several numbers in one form."""
     return " | ".join(format(value, form) for value in values)
 
 
 def span(values: Iterable[float], form: str = ".2f") -> str:
-    """The smallest and the largest of some numbers."""
+    """Return the smallest and the largest of some numbers."""
     low, *_, high = sorted([*values] * 2)
     return listed((low, high), form)
 
 
 def percent(shares: float | Iterable[float]) -> str:
-    """Shares as percentages."""
+    """Return shares as percentages."""
     values = shares if isinstance(shares, Iterable) else [shares]
     return " | ".join(f"{100 * share:.0f} %" for share in values)
 
@@ -56,44 +56,44 @@ def percent(shares: float | Iterable[float]) -> str:
 
 
 def end(row: Row) -> float:
-    """The interquartile mean over seeds of the last return."""
+    """Return the interquartile mean over seeds of the last return."""
     return row["interquartile_mean"]
 
 
 def last(row: Row) -> float:
-    """The mean of the middle half of the seeds' last returns."""
+    """Return the mean of the middle half of the seeds' last returns."""
     returns = sorted(curve[-1] for curve in row["returns"])
     cut = len(returns) // 4
     return float(np.mean(returns[cut:-cut]))
 
 
 def areas(row: Row) -> tuple[float, float, float]:
-    """The interquartile mean over seeds of the mean over a run, and its interval."""
+    """Return the interquartile mean over seeds of the mean over a run, and its interval."""
     return interval(np.mean(row["returns"], axis=1))
 
 
 def area(row: Row) -> float:
-    """The first of `areas`."""
+    """Return the first of `areas`."""
     return float(interquartile_mean(np.mean(row["returns"], axis=1)))
 
 
 def apart(low: Row, high: Row) -> bool:
-    """True if the interval of one row lies below the other's."""
+    """Return True if the interval of one row lies below the other's."""
     return low["interval_95"][1] < high["interval_95"][0]
 
 
 def overlap(one: Row, other: Row) -> bool:
-    """True if the intervals of two rows overlap."""
+    """Return True if the intervals of two rows overlap."""
     return not apart(one, other) and not apart(other, one)
 
 
 def older(rows: Rows) -> list[Row]:
-    """The rows whose learning rate an earlier rule chose."""
+    """Return the rows whose learning rate an earlier rule chose."""
     return [row for row in rows if outdated(row)]
 
 
 def at_bound(row: Row) -> bool:
-    """True if the learning rate is the smallest or the largest that was tried."""
+    """Return True if the learning rate is the smallest or the largest that was tried."""
     tried = [*map(float, row["tuning"])]
     return row["learning_rate"] in (min(tried), max(tried))
 
@@ -102,26 +102,26 @@ def at_bound(row: Row) -> bool:
 
 
 def segments(batching: Rows) -> list[tuple[Row, Row]]:
-    """Each row of segments without quirks, with the tape of the same task and memory."""
+    """Return each row of segments without quirks, with the tape of the same task and memory."""
     tapes = batching(segment_length=0, quirks=[])
     cut = [row for row in batching(quirks=[]) if row["segment_length"]]
     return [(row, tapes.one(task=row["task"], memory=row["memory"])) for row in cut]
 
 
 def gaps(r2d2: Rows, place: str, **fields: Any) -> np.ndarray:
-    """[start, agent], ΔQ in the order that the source expects, the largest first."""
+    """Return ΔQ [start, agent] in the order that the source expects, the largest first."""
     names = ("zero", "burn_in", "stored", "stored_burn_in")
     rows = [row["delta_q"] for row in r2d2(**fields) if row["delta_q"]]
     return np.array([np.concatenate([row[name][place] for row in rows]) for name in names])
 
 
 def factors(rows: Rows, name: str, other: str = OURS) -> list[float]:
-    """How many times as long as another way one way to compute returns takes, in each batch."""
+    """Return the time of one way to compute returns as a multiple of another, in each batch."""
     return [row["ms"][name] / row["ms"][other] for row in rows]
 
 
 def share(row: Row, measure: str, age: int) -> float:
-    """The part of a card of this age in the sum over all cards, in the mean over seeds."""
+    """Return the share of a card of this age in the sum over all cards, averaged over seeds."""
     sizes = np.array(row[measure])
     return float(np.mean(sizes[:, age] / sizes.sum(axis=1)))
 
@@ -130,13 +130,13 @@ def share(row: Row, measure: str, age: int) -> float:
 
 
 def stale(staleness: Rows, task: str, proximal: str, late: int, rate: float = 0) -> float:
-    """The area at a learning rate; at 0, of the rate that the tuning seeds chose."""
+    """Return the area at a learning rate; at 0, at the rate that the tuning seeds chose."""
     row = staleness.one(task=task, proximal=proximal, staleness=late)
     return row["interquartile_mean"][row["rates"].index(rate or row["learning_rate"])]
 
 
 def as_good(staleness: Rows, task: str, late: int, rate: float = 0) -> bool:
-    """True if the intervals of decoupled and behavior overlap."""
+    """Return True if the intervals of decoupled and behavior overlap."""
     rows = (staleness.one(task=task, proximal=x, staleness=late) for x in ("decoupled", "behavior"))
     ends = [row["interval_95"][row["rates"].index(rate or row["learning_rate"])] for row in rows]
     (low, high), (other_low, other_high) = ends
@@ -144,36 +144,36 @@ def as_good(staleness: Rows, task: str, late: int, rate: float = 0) -> bool:
 
 
 def pairs(invariance: Rows) -> list[tuple[str, str]]:
-    """The pairs of task and agent."""
+    """Return the pairs of task and agent."""
     return list(dict.fromkeys((row["task"], row["agent"]) for row in invariance))
 
 
 def by_factor(invariance: Rows, task: str, agent: str, condition: str) -> dict[int, Row]:
-    """Rows by what the batch is divided by."""
+    """Return rows by the divisor of the batch."""
     return stratified.select(invariance, agent, condition)[task]
 
 
 def final(invariance: Rows, task: str, agent: str, condition: str, c: int) -> float:
-    """The mean final return."""
+    """Return the mean final return."""
     return float(stratified.final(by_factor(invariance, task, agent, condition)[c]).mean())
 
 
 def spread(
     invariance: Rows, task: str, agent: str, condition: str, figure: Any = stratified.final
 ) -> float:
-    """How far final returns spread over batches."""
+    """Return the spread of final returns over batches."""
     return stratified.spread(by_factor(invariance, task, agent, condition), figure)
 
 
 def less(invariance: Rows, task: str, agent: str, condition: str) -> list[float]:
-    """The final return that is lost without a rule, at ÷ 4, 16 and 64."""
+    """Return the loss in final return without a rule, at ÷ 4, 16 and 64."""
     both = [[final(invariance, task, agent, x, c) for c in (4, 16, 64)] for x in (EVERY, condition)]
     without, whole = np.array(both[1]), np.array(both[0])
     return list(whole - without)
 
 
 def z(invariance: Rows, agent: str, condition: str, c: int) -> float:
-    """Van Elteren's Z of the final returns that a rule saves."""
+    """Return Van Elteren's Z of the final returns that a rule saves."""
     return stratified.effect(invariance, agent, condition, c, stratified.final).z
 
 
@@ -181,29 +181,29 @@ def z(invariance: Rows, agent: str, condition: str, c: int) -> float:
 
 
 def kept(row: Row) -> float:
-    """The mean share over seeds that is left of a gain."""
+    """Return the mean share over seeds that is left of a gain."""
     return float(np.mean(row["retained"]))
 
 
 def cumulative(row: Row, above: float = 0) -> float:
-    """The mean cumulative performance, above another score."""
+    """Return the mean cumulative performance, above another score."""
     return float(np.mean(row["cumulative"])) - above
 
 
 def above(row: Row, other: Row) -> np.ndarray:
-    """[task], cumulative performance above chance as a share of another's."""
+    """Return the cumulative performance above chance as a share of another's, [task]."""
     mine, theirs = (np.mean(x["cumulative"], axis=0) - CHANCE for x in (row, other))
     return mine / theirs
 
 
 def most(row: Row) -> float:
-    """The cumulative performance of a perfect learner, who waits 1, 7 and 13 evaluations."""
+    """Return the cumulative performance of a perfect learner, who waits 1, 7 and 13 evaluations."""
     waits, begin = np.array([1, 7, 13]), np.array(row["scores"])[:, 0].mean(0)
     return float(np.mean((begin * waits + 73 - waits) / 73))
 
 
 def left(row: Row, stages: Sequence[int], evaluations: int = 12) -> float:
-    """The share of the gains of these stages that is left so many evaluations after their ends."""
+    """Return the share of these stages' gains that is left `evaluations` after their ends."""
     scores, blocks = np.array(row["scores"]), 6
     gained = remains = 0.0
     for stage in stages:
@@ -214,49 +214,49 @@ def left(row: Row, stages: Sequence[int], evaluations: int = 12) -> float:
 
 
 def at_ends(row: Row) -> np.ndarray:
-    """[stage], the mean score of each stage's task when it ends."""
+    """Return the mean score of each stage's task when it ends, [stage]."""
     scores = np.mean(row["scores"], axis=0)[6::6]
     return np.array([scores[stage, task] for stage, task in enumerate(row["order"])])
 
 
 def lessons(row: Row) -> float:
-    """The mean score in first stages."""
+    """Return the mean score in first stages."""
     return float(np.mean(first_lessons(row)))
 
 
 def probed(forgetting: Rows, method: str) -> list[Row]:
-    """Rows of a probe that is trained after 0, 3, 6 and 9 stages."""
+    """Return the rows of a probe that is trained after 0, 3, 6 and 9 stages."""
     return [forgetting[f"Catch, probed at {at}, {method}"] for at in (0, 3, 6, 9)]
 
 
 def learned(row: Row) -> float:
-    """The mean score on a probe while it is trained."""
+    """Return the mean score on a probe while it is trained."""
     return float(in_its_stage(row).mean())
 
 
 def transfer(row: Row, fresh: Row) -> float:
-    """Forward transfer to a probe."""
+    """Return the forward transfer to a probe."""
     return float(forward_transfer(in_its_stage(row).ravel(), in_its_stage(fresh).ravel(), 1.0))
 
 
 def at_an_end(row: Row) -> set[str]:
-    """The settings whose best value is the smallest or the largest that was tried."""
+    """Return the settings whose best value is the smallest or the largest that was tried."""
     tried = {name: {x[name] for x in row["tuning"]} for name in row["chosen"]}
     return {k for k, x in tried.items() if row["chosen"][k] in (min(x), max(x))}
 
 
 def paper(name: str, other: str) -> np.ndarray:
-    """[task], cumulative performance in Figure 8 of Rolnick et al., as a share of another's."""
+    """Return Figure 8 of Rolnick et al.: cumulative performance as a share of another's, [task]."""
     return np.divide(FIGURE_8[name][2], FIGURE_8[other][2])
 
 
 def freeway(row: Row) -> int:
-    """The number of seeds that learned Freeway."""
+    """Return the number of seeds that learned Freeway."""
     return int(np.sum(np.max(np.array(row["scores"])[:, :, 2], axis=1) > 5))
 
 
 def other_games(row: Row) -> list[float]:
-    """By seed, the mean share that is left of the gains on the two other games."""
+    """Return, by seed, the mean share that is left of the gains on the two other games."""
     stages = [stage for stage, task in enumerate(row["order"][:4]) if task != 2]
     return [float(np.nanmean([seed[stage] for stage in stages])) for seed in row["shares"]]
 
@@ -265,24 +265,24 @@ def other_games(row: Row) -> list[float]:
 
 
 def by_hand(row: Row, unit: str = "ms", other: str = "by hand") -> dict[str, float]:
-    """Each way to run a program, as a multiple of the program by hand."""
+    """Return the cost of each way to run a program, as a multiple of the program by hand."""
     return {name: x / row[unit][other] for name, x in row[unit].items()}
 
 
 @functools.cache
 def element(name: str, **sizes: int) -> int:
-    """The bytes of one element of a memory's monoid."""
+    """Return the bytes of one element of a memory's monoid."""
     model = eqx.filter_eval_shape(lambda: memory.make(name, 8, 8, **sizes, key=jax.random.key(0)))
     return sum(scaling.leaf_bytes(model))
 
 
 def scan_cost(size: int, log_steps: int, devices: int) -> Any:
-    """What a scan over devices costs on paper."""
+    """Return the theoretical cost of a scan over devices."""
     return scaling.cost([size], 2**log_steps, devices)
 
 
 def default(baselines: Rows, task: str, agent: str) -> str:
-    """The ends of an agent's defaults with an LRU and a GRU, as the README writes them."""
+    """Return the final returns of an agent's defaults with an LRU and a GRU, as in the README."""
     names = [f"{task}, {agent}, {memory}" for memory in ("lru", "gru")]
     rows = [baselines[name] for name in names]
     places = 0 if LEVELS[task][1] > 1 else 2

@@ -29,9 +29,9 @@ CASES, LONGEST = 300, 5  # random elements, each a product of at most so many
 
 
 class Draw:
-    """Random arrays [CASES, LONGEST, ...] in the precision that is switched on.
+    """Random arrays [CASES, LONGEST, ...] in the current precision.
 
-    NumPy's, because JAX would compile each operation on them.
+    They come from NumPy, because JAX would compile each operation on them.
     """
 
     def __init__(self, seed: int):
@@ -51,7 +51,7 @@ class Draw:
 
 
 def delta_rule(draw: Draw):
-    """α (I - β k kᵀ) and β v kᵀ, as gated DeltaNet makes them."""
+    """Return α (I - β k kᵀ) and β v kᵀ, as in gated DeltaNet."""
     key, value = draw.normal(3), draw.normal(2)
     key = key / np.linalg.norm(key, axis=-1, keepdims=True)
     alpha, beta = draw.uniform(0, 1)[..., None, None], draw.uniform(0, 2)[..., None, None]
@@ -61,13 +61,13 @@ def delta_rule(draw: Draw):
 
 
 def latest(x, k: int):
-    """f of `Window`: one item, the newest of k."""
+    """Return f of `Window`: one item, the newest of k."""
     pad = [(0, 0), (0, 0), (k - 1, 0), *[(0, 0)] * (x.ndim - 2)]
     return np.pad(x[:, :, None], pad), np.ones(x.shape[:2], x.dtype)
 
 
 def reservoir(draw: Draw, k: int):
-    """f of `TopK`: one key and its payload. Keys of few values, so that ties are common."""
+    """Return f of `TopK`: one key and its payload. Keys take few values: ties are common."""
     keys = np.floor(draw.uniform(0, 4))
     keys = np.pad(keys[..., None], [(0, 0), (0, 0), (0, k - 1)], constant_values=-np.inf)
     ids = draw.rng.permutation(CASES * LONGEST).reshape(CASES, LONGEST, 1)
@@ -75,7 +75,7 @@ def reservoir(draw: Draw, k: int):
 
 
 def gains(draw: Draw, *shape: int):
-    """Decays in [0, 1], a fifth of them exactly 0."""
+    """Return decays in [0, 1], a fifth of them exactly 0."""
     return np.maximum(draw.uniform(-0.25, 1, *shape), 0)
 
 
@@ -122,7 +122,7 @@ def product(*parts: tuple[Monoid, Any]) -> tuple[Monoid, Any]:
 
 
 def make(name: str, draw: Draw) -> tuple[Monoid, Any]:
-    """A monoid of `MADE`, or that with resets, and random outputs of its f."""
+    """Return a monoid of `MADE`, maybe with resets, and random outputs of its f."""
     if name.startswith("resettable "):
         inner, x = make(name.removeprefix("resettable "), draw)
         return Resettable(inner), (x, jnp.asarray(draw.flags(0.2)))
@@ -135,5 +135,5 @@ NAMES = (*PLAIN, *(f"resettable {name}" for name in PLAIN), "resettable resettab
 
 
 def tape(x: Any, length: int) -> Any:
-    """So many elements of what was made, one after another."""
+    """Return `length` elements, one after another."""
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:length], x)

@@ -1,4 +1,4 @@
-"""Passages of pages and chapters, and the numbers in them, whatever the words are."""
+"""Passages of pages and chapters, and the numbers in them, independent of the words."""
 
 import functools
 import json
@@ -29,12 +29,12 @@ def normal(text: str) -> str:
 
 
 def numbers(text: str) -> list[str]:
-    """The different numbers of a text in normal form."""
+    """Return the different numbers of a text in normal form."""
     return [*dict.fromkeys(NUMBER.findall(text))]
 
 
 def lacking(wanted: Iterable[str], text: str) -> list[str]:
-    """The numbers that a text in normal form does not contain, each as often as it is wanted."""
+    """Return the numbers that a text in normal form lacks, as often as they are missing."""
     return [
         number
         for number, times in Counter(wanted).items()
@@ -43,13 +43,13 @@ def lacking(wanted: Iterable[str], text: str) -> list[str]:
 
 
 def cells(row: str) -> list[str]:
-    """The cells of a row of a table."""
+    """Return the cells of a row of a table."""
     return [cell.strip() for cell in row.split("|")]
 
 
 @functools.cache
 def passage(page: str, section: str, row: str = "") -> str:
-    """The text of a section, or of a row of a table in it, with its numbers in one form."""
+    """Return the text of a section, or of a row of a table in it, with its numbers in one form."""
     heads = [head for head, _ in sections(page)]
     found = [
         text for head, text in sections(page) if head == section or head.startswith(f"{section}:")
@@ -67,7 +67,7 @@ def passage(page: str, section: str, row: str = "") -> str:
 
 @functools.cache
 def sections(page: str) -> list[tuple[str, str]]:
-    """The headings of a page or a chapter, each with the text below it, to the next heading."""
+    """Return the headings of a page or a chapter, each with the text up to the next heading."""
     text = (ROOT / page).read_text("utf-8")
     if page.endswith(".ipynb"):
         sources = json.loads(text)["cells"]

@@ -29,7 +29,7 @@ def op(name: str, domain: Domain, run: Callable | None = None, outputs: int = 1)
 
 
 def reads(sink: str, *sources: tuple[Any, ...]) -> list[Edge]:
-    """One edge for each argument: (source, *index), the source maybe (name, output)."""
+    """Return one edge for each argument: (source, *index), where a source may be (name, output)."""
     edges = []
     for number, (source, *index) in enumerate(sources):
         name, output = source if isinstance(source, tuple) else (source, 0)
@@ -39,7 +39,7 @@ def reads(sink: str, *sources: tuple[Any, ...]) -> list[Edge]:
 
 
 def branch(sink: str, when: Expr, source: str | tuple[str, int], *index: Any) -> Edge:
-    """One case of a branching definition."""
+    """Return one case of a branching definition."""
     name, output = source if isinstance(source, tuple) else (source, 0)
     return Edge(sink, name, tuple(as_expr(part) for part in index), when, output=output)
 
@@ -49,7 +49,7 @@ def graph(ops: list[Op], edges: list[Edge], bounds: tuple[str, ...], result: str
 
 
 def remainders(number: int) -> Iterator[Expr]:
-    """So many conditions like 2 * ((i + T) % 3) + t - T <= 2, for which isl seeks remainders."""
+    """Yield conditions like 2 * ((i + T) % 3) + t - T <= 2, for which isl needs remainders."""
     choose = random.Random(0)
 
     def linear() -> Any:
@@ -64,7 +64,7 @@ def remainders(number: int) -> Iterator[Expr]:
 
 
 def where(edge: Edge, env: dict[str, int]) -> list[tuple[int, ...]]:
-    """The points that an edge reads (in a box: some may lie between strides)."""
+    """Return the points that an edge reads (in a box: some may lie between strides)."""
     return list(graphs.reads(edge.index, env))
 
 
@@ -95,12 +95,12 @@ LEARNS = [
 
 
 def discounted(env: Any, rewards: Any) -> tuple[Any]:
-    """Of a window of rewards, padded with zeros behind its end."""
+    """Return the sum of a window of rewards, padded with zeros after its end."""
     return (jnp.sum(rewards * GAMMA ** jnp.arange(rewards.shape[0])),)
 
 
 def reinforce(n: int | None = None) -> Graph:
-    """Monte-Carlo returns r[t:T]; with a number `n`, n-step returns r[t:min(t + n, T)]."""
+    """Return Monte-Carlo returns r[t:T]; with a number `n`, n-step returns r[t:min(t + n, T)]."""
     ops = [
         *ACTING,
         *LEARNING,
@@ -123,7 +123,7 @@ def reinforce(n: int | None = None) -> Graph:
 
 
 def tiled(n: int | None, m: int) -> Graph:
-    """The learner in tiles of m steps, each at its first step: t = 0, m, 2 m, …"""
+    """Return the learner in tiles of m steps, each at its first step: t = 0, m, 2 m, …"""
     tiles = STEPS.restrict(t % m == 0)
     width = m if n is None else m + n - 1
 
@@ -214,7 +214,7 @@ PROGRAMS: dict[str, Callable[[], Graph]] = {
 
 @functools.cache
 def compiled(name: str) -> Compiled:
-    """A program of `PROGRAMS`, which all tests share."""
+    """Return a program of `PROGRAMS`, which all tests share."""
     return compile(PROGRAMS[name](), {})
 
 

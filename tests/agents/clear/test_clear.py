@@ -364,7 +364,9 @@ def test_a_replayed_unroll_is_as_it_was_acted():
 
 def test_a_type_that_rounds_observations_is_refused():
     env, params = make("CartPole-v1")
-    with pytest.raises(ValueError, match="got 'uint8', which rounds those of this environment"):
+    with pytest.raises(
+        ValueError, match="got 'uint8', which rounds observations of this environment"
+    ):
         clear.check(change(TINY, stored="uint8"), env, params)
     clear.check(change(TINY, stored="float16"), env, params)
 
