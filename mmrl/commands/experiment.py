@@ -21,8 +21,8 @@ class Options:
     """Run one experiment of the book; rows that its results file already holds are not repeated.
 
     Stop with Ctrl-C whenever you like, and continue with the same command. With --submit, jobs
-    measure cells in parallel. The rows are the same, but run experiments that measure time by
-    themselves.
+    measure cells in parallel. The rows are the same, but measurements of time are valid only
+    without other jobs.
     """
 
     name: Annotated[str, tyro.conf.Positional] = ""
@@ -34,8 +34,8 @@ class Options:
     """Skip measurements that would take longer."""
     queue: bool = False
     """Measure the missing rows of all experiments, the most important first. Each runs in a
-    separate process that is stopped after five minutes per row, on a CPU of processor time over all
-    cores."""
+    separate process, which is stopped after five minutes per row; on a CPU these are minutes of
+    processor time, summed over all cores."""
     device: Literal["cpu", "gpu"] | None = None
     """Device of a queue. Default: gpu if there is an NVIDIA GPU, otherwise cpu."""
     quick: bool = False

@@ -75,9 +75,8 @@ class Options:
     """Precision of the factors in float32 matrix products of training on a GPU, including the
     environment's. Default: JAX's setting. `mmrl evaluate` does not use it."""
     devices: int | None = None
-    """Number of devices that share the seeds, and each agent's environments if there are more
-    devices than seeds; numbers change only by rounding. Default: one, or all those of several
-    processes."""
+    """Number of devices that share the seeds, and each agent's environments if seeds cannot occupy
+    all; numbers change only by rounding. Default: one, or all devices of several processes."""
     log: tuple[Literal["csv", "tensorboard"], ...] = ()
     """Also write every block to history.csv, or for TensorBoard, in the run's folder, also if the
     run is resumed."""
