@@ -133,12 +133,15 @@ def test_explorers_draw_each_legal_action_as_often():
 # Whole agents
 
 
-class Strict(masked.MaskedBandit):
-    """NaN for an illegal arm, so that losses, rewards and returns are finite only without one."""
+def strict(game: Any) -> Any:
+    """Pays NaN for an illegal action: losses, rewards and returns are finite only without one."""
 
-    def reward(self, state: Any, action: Any) -> Any:
-        paid = masked.MaskedBandit.reward(self, state, action)
-        return jnp.where(paid < 0, jnp.nan, paid)
+    class Strict(type(game)):
+        def advance(self, u: Any, state: Any, action: Any, params: Any) -> Any:
+            after, reward = super().advance(u, state, action, params)
+            return after, jnp.where(self.action_mask(state, params)[action], reward, jnp.nan)
+
+    return Strict()
 
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -150,10 +153,37 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
+CARDS: dict[str, dict[str, Any]] = {
+    "dqn": {"block": 16, "rollout": 16, "lam": 0.0},
+    "r2d2": {"length": 8, "overlap": 0, "burn_in": 0, "n_step": 1, "capacity": 3968, "updates": 4}
+    | {"block": 16},
+    "ppo": {"rollout": 64, "block": 4},
+    "ppg": {"rollout": 64, "block": 4},
+    "clear": {"rollout": 16, "capacity": 1280, "block": 60},
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", AGENTS)
+def test_agents_solve_a_masked_card_game(name: str):
+    """As well as the best player who does not count cards: an episode pays 0.497 on average."""
+    agent, env = AGENTS[name], strict(masked.MaskedHigherLower())
+    kind = {**agent.SMALL, "memory": "none", "width": 16, "environments": 8, "blocks": 4}
+    config = agent.Config(**{**kind, "episodes": 128, "gamma": 0.5, **CARDS[name]})
+    env, params = shown(env, env.default_params, agent.OBSERVES), env.default_params
+    train = jax.jit(jax.vmap(lambda key: agent.train(config, env, params, key)))
+    _, metrics = train(jax.random.split(jax.random.key(0), 3))
+    assert metrics.finite.all() and not metrics.stuck.any()
+    # The deviation of a return is 0.12, of their mean 0.01.
+    cards = masked.RANKS * 4
+    better = np.abs(np.arange(masked.RANKS) * 2 - masked.RANKS + 1).mean() * 4 / (cards - 1)
+    assert (metrics.returns[:, -1].mean(-1) > 0.9 * better * (cards - 1) / cards).all()
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", AGENTS)
 def test_agents_solve_the_masked_bandit_and_never_take_an_illegal_arm(name: str):
-    agent, env = AGENTS[name], Strict()
+    agent, env = AGENTS[name], strict(masked.MaskedBandit())
     kind = {**agent.SMALL, "memory": "none", "width": 16, "environments": 8, "blocks": 6}
     config = agent.Config(**{**kind, "episodes": 128, **SIZES[name]})
     env, params = shown(env, env.default_params, agent.OBSERVES), env.default_params
