@@ -158,7 +158,7 @@ CARDS: dict[str, dict[str, Any]] = {
     "r2d2": {"length": 8, "overlap": 0, "burn_in": 0, "n_step": 1, "capacity": 3968, "updates": 4}
     | {"block": 16},
     "ppo": {"rollout": 64, "block": 4},
-    "ppg": {"rollout": 64, "block": 4},
+    "ppg": {"rollout": 64, "block": 12},
     "clear": {"rollout": 16, "capacity": 1280, "block": 60},
 }
 
