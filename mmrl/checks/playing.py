@@ -31,9 +31,9 @@ def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
     The check plays four environments in parallel with random actions, for an episode plus two
     steps, or for `steps` steps if that is less; it then does not see the end of a longer episode.
     With `steps` = 0, which takes no time, the environment is only traced, to check methods and
-    shapes. `params` default to those of the environment.
+    shapes. `params` default to the environment's.
 
-    The rules are those of gymnax: `reset_env(key, params)` -> (obs, state), `step_env(key, state,
+    The rules are gymnax's: `reset_env(key, params)` -> (obs, state), `step_env(key, state,
     action, params)` -> (obs, state, reward, terminated, info), two spaces, an `is_truncated`, and
     `max_steps_in_episode` among the parameters. Observations are in their space, a reward is a
     finite float, the flags are bools, `state.time` counts steps, and results depend only on the

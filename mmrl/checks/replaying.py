@@ -129,8 +129,8 @@ def functions(
 
     `outputs` are log-probabilities, values, or any arrays of them. The check plays `steps` steps
     with random actions. Up to `tolerance` (times the largest output, if above 1), every output must
-    be that of an agent that plays only this episode. The message names the first difference, its
-    place in the episode, and the mistake that gives exactly these numbers.
+    equal that of the same agent playing only this episode. The message names the first difference,
+    its place in the episode, and the mistake that gives exactly these numbers.
     """
     params = env.default_params if params is None else params
     key = jax.random.key(0) if key is None else key

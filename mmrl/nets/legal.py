@@ -1,4 +1,4 @@
-"""A network for tasks in which some actions are illegal at times.
+"""A network for tasks that make some actions illegal at times.
 
     obs = [features, mask] ──net──► Q(s, ·) or logits ──mask──► -∞ for illegal actions
 

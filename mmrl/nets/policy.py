@@ -3,7 +3,7 @@
     obs ──policy net──► numbers of π(· | s), auxiliary value
     obs ──critic────► value                     (or none: then the auxiliary value is the value)
 
-The calls are those of `Net`: a tape, a step, a lookahead, each with one `Outputs` per step.
+An actor-critic has the calls of `Net`: a tape, a step, a lookahead, each with one `Outputs` per step.
 """
 
 import math
@@ -73,7 +73,7 @@ class Gaussian(eqx.Module):
     """Distribution over vectors of independent real actions, π(a) = N(a; μ, diag σ²).
 
     The numbers are of one step, or of every step of a tape: all methods read the last axis. A
-    sample may lie outside of `bounds`, and all densities are those of samples: environments receive
+    sample may lie outside of `bounds`, and all densities refer to samples: environments receive
     the nearest action inside (`mmrl.rollout`).
     """
 

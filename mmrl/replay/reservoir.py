@@ -40,7 +40,7 @@ class Reservoir(eqx.Module):
 
     # The part of worker w is rows w · slots to (w + 1) · slots - 1, filled from the first on.
     unrolls: Unrolls
-    # The lot of each row, or an increasing function of it; -∞ where nothing is stored.
+    # The lot of each row, or an increasing function of it; -∞ in an empty slot.
     lots: Float[Array, "*seed worker slot"]
     # Unrolls offered to each worker so far, at most 2³¹ - 1.
     seen: Int[Array, "*seed"]
@@ -108,7 +108,7 @@ def add(reservoir: Reservoir, unrolls: Unrolls, key: PRNGKeyArray) -> Reservoir:
 
     Each unroll is kept or discarded as a whole. O(slots) on the lots, and O(unrolls) on the data if
     the storage is donated or carried by a loop. Raises `ValueError` if the leaves of `unrolls`
-    differ from those of `init`, or if the number of unrolls is not a multiple of the workers.
+    differ from the leaves in `init`, or if the number of unrolls is not a multiple of the workers.
     """
     count = _count(reservoir, unrolls)
     fine = jax.random.uniform(jax.random.fold_in(key, 0), (count,), jnp.float32)
@@ -201,7 +201,7 @@ def merge(first: Reservoir, second: Reservoir) -> Reservoir:
 
 
 def _count(reservoir: Reservoir, unrolls: Unrolls) -> int:
-    """Return the number of unrolls. Raise `ValueError` unless their leaves are those of `init`."""
+    """Return the number of unrolls. Raise `ValueError` unless their leaves match `init`."""
     here = reservoir
     leaves = jax.tree.leaves(unrolls.steps)
     count = jnp.shape(leaves[0])[0] if leaves and jnp.ndim(leaves[0]) else 0

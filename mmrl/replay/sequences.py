@@ -245,8 +245,8 @@ def sample(
 ) -> Sample:
     """Sample `batch` windows independently (with replacement), with P_i = p_i^α / Σ p^α.
 
-    If nothing is stored, `rows` is the capacity, `mask` is False and the weights are 1. O(batch ·
-    window + log capacity). Raises `ValueError` if `batch` is not positive.
+    If the storage is empty, `rows` is the capacity, `mask` is False and the weights are 1.
+    O(batch · window + log capacity). Raises `ValueError` if `batch` is not positive.
     """
     if batch < 1:
         raise ValueError(f"`batch` must be at least 1 sequence, got {batch}.")

@@ -87,7 +87,7 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     last step and leaves it, whole, when its first step is overwritten. One that is longer than a
     ring is never sampled. O(worker · time) for any capacity, if the tape is donated or carried by a
     loop. `lax.cond` under `vmap` copies it, as does sampling from the tape before an `add` in the
-    same step. Raises `ValueError` if the rollout's leaves are not those of the tape, or longer than
+    same step. Raises `ValueError` if the rollout's leaves do not match the tape, or are longer than
     a ring.
     """
     time = ring.check_rollout(tape.steps, tape.workers, tape.depth, rollout)
@@ -125,7 +125,7 @@ def weights(length: Int[Array, " n"]) -> Float[Array, "2 n"]:
 
 
 def valid(tape: Tape) -> Bool[Array, " capacity"]:
-    """Return I as flags: the rows in which a whole episode, of `tape.length[row]` steps, begins."""
+    """Return I as flags: True where a whole episode begins, of `tape.length[row]` steps."""
     return tape.length > 0
 
 

@@ -95,7 +95,7 @@ def noise(tree: Tree, key: PRNGKeyArray, count: int) -> Noise:
 
 
 def extend(first: Noise, more: Noise) -> Noise:
-    """Return the noise of a longer race, whose first results are those of the race with `first`."""
+    """Return the noise of a longer race, which begins with the results of the race with `first`."""
     rows = (jnp.concatenate(pair) for pair in zip(first[1:], more[1:], strict=True))
     return (first[0], *rows)
 

@@ -191,7 +191,7 @@ class Folder:
         yield own
 
     def write(self, snapshot: Snapshot, own: Claim) -> None:
-        """Replace the files with those of a snapshot; raise `RunError` if that fails."""
+        """Replace the files with a snapshot; raise `RunError` if that fails."""
 
         def put() -> None:
             own.check()

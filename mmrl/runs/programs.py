@@ -44,7 +44,7 @@ def program(
 
     It is built once for arguments of equal content, so that a second run, or a slider, finds it
     compiled. The `MOST` programs used last are kept, each while its environment exists. The
-    arguments are those of `Setup`: the network receives the observation selected by `observe`, as
+    arguments are as in `Setup`: the network receives the observation selected by `observe`, as
     one vector, and the inputs in `observes`, in the order of `SHOWN`. Only `config`'s static fields
     trigger another compilation.
     """

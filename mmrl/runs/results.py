@@ -82,8 +82,8 @@ def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
     """Append one result with its provenance to a file of JSON lines.
 
     A row that has a date keeps its provenance, because another process measured it then. A partial
-    line left by a kill is dropped. Raises `RunError` if the file cannot be written, and writes
-    nothing.
+    line left by a kill is dropped. Raises `RunError` if the file cannot be written, and leaves it
+    unchanged.
     """
     path = expanded(path)
     with writing(path.parent):

@@ -27,7 +27,7 @@ class Snapshot(NamedTuple):
     state: PyTree  # None before the first block, and if only the best networks are left
     history: Rows
     best: Best | None
-    origin: dict[str, Any]  # provenance; `commands` lists those of all blocks
+    origin: dict[str, Any]  # provenance; `commands` covers all blocks
 
     @property
     def header(self) -> dict[str, Any]:

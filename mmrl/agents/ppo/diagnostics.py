@@ -32,7 +32,7 @@ class Diagnostics(NamedTuple):
 
 @promoting
 def summarize(measures: Measures, scales: Any, noise: NoiseScale | None = None) -> Diagnostics:
-    """Return the diagnostics of a block, from those of its gradient steps and iterations."""
+    """Return the diagnostics of a block, from measures of its gradient steps and iterations."""
     std, explained = scales
     return Diagnostics(
         steps=jax.tree.map(jnp.mean, measures),
