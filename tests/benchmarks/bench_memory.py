@@ -5,7 +5,9 @@
 The tape has 16384 steps of 64 features, and an episode begins at each with probability 0.02. A
 training step is the forward pass, and the gradients with respect to parameters and inputs. Models
 have the same state: 64 complex numbers for the LRU, S5 and FFM (4 traces × 16 contexts), 8 × 8
-for linear attention. Ratios above 1 mean that ours is faster.
+for linear attention, the mLSTM and the LMU, 64 numbers for S6, and keys and values of 64 numbers
+for 16 steps of a window. memax's S6 has one B and one C for each channel, and its attention has no
+relative positions and no map out. Ratios above 1 mean that ours is faster.
 """
 
 import time
@@ -27,18 +29,25 @@ SIZES = {
     "s5": {"state_size": 64},
     "min_gru": {"state_size": 64},
     "gru": {"state_size": 64},
+    "s6": {"channels": 64, "state_size": 1},
+    "window": {"window": 16, "heads": 1, "head_size": 64},
+    "mlstm": {"key_size": 8, "value_size": 8},
+    "lmu": {"channels": 8, "order": 8},
 }
-PEERS = ("lru", "ffm", "linear_attention")
+PEERS = {"lru": 1.5, "ffm": 1.5, "linear_attention": 1.5, "s6": 1.0, "window": 1.0}
+"""Models that memax has, too, and the least ratio of its time to ours."""
 
 
 def peers() -> dict[str, Any]:
     """memax's models. Its import starts JAX's backend, which must come after that of mmrl."""
-    from memax.equinox.semigroups import fart, ffm, lru
+    from memax.equinox.semigroups import attn, fart, ffm, lru, s6
 
     return {
         "lru": lru.LRU(64, WIDTH, KEY),
         "ffm": ffm.FFM(WIDTH, 4, 16, KEY),
         "linear_attention": fart.FART(WIDTH, 8, KEY),
+        "s6": s6.S6(WIDTH, WIDTH, KEY),
+        "window": attn.Attention(WIDTH, 16, None, KEY),
     }
 
 
@@ -128,8 +137,8 @@ def run(quick: bool = False) -> list[dict]:
         for who, (_, timed) in programs.items():
             running[who] = min(running[who], timed())
     rows = []
-    for name in PEERS:
-        rows.append(row(name, "forward + backward", running, "memax", 1.5))
+    for name, target in PEERS.items():
+        rows.append(row(name, "forward + backward", running, "memax", target))
         rows.append(row(name, "compile", compiling, "memax", 6.0))
     for name in SIZES:
         rows.append(row(name, "forward + backward", running, "equinox", None))
