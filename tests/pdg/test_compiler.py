@@ -102,7 +102,7 @@ WRONG = {
     ),
     "a pass that was called": (
         {"passes": {"fuse": fuse(reinforce(3))}},
-        "`passes`: 'fuse' must be a function of a graph alone, .* got a tuple$",
+        "`passes`: 'fuse' must be a function of one argument, a graph, .* got a tuple$",
     ),
     "a pass that wants more": ({"passes": {"tile": tile}}, "'tile' must .* argument: 'name'$"),
     "a list of passes": ({"passes": [fuse]}, "`passes` must map names to functions .* a list$"),
@@ -110,7 +110,7 @@ WRONG = {
         {"passes": {"none": lambda graph: None}},
         "`passes`: 'none' must return a graph and a list of words, .* got a NoneType",
     ),
-    "a dimension": ({"passes": {"tile": lambda graph: tile(graph, "z", 4)}}, "`z` is no dimension"),
+    "a dimension": ({"passes": {"tile": lambda graph: tile(graph, "z", 4)}}, "`z` is not a dimension"),
 }
 
 

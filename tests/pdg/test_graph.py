@@ -74,7 +74,7 @@ def test_an_index_reads_what_it_says():
         (-1, "from 0 and not from the end: instead of -1 write A - 1"),
         (plane(), "is not an index"),
         (A, r"exists at no point of \[b\]: `x` has 0 <= a < A"),
-        (Sym("z"), "`z` is no symbol of this program, which has a, b"),
+        (Sym("z"), "`z` is not a symbol of this program, which has a, b"),
         (1.5, "is not an index"),
         (slice(0, 8, 2), "no step"),
     ],

@@ -442,7 +442,7 @@ def test_a_dimension_is_named_or_a_symbol_and_errors_name_it_and_the_pass():
     t, graph = Program("t").symbols[0], reinforce()
     assert vectorize(graph, t)[1] == vectorize(graph, "t")[1]
     for change in (lift_loops, vectorize, lambda graph, name: tile(graph, name, 2)):
-        with pytest.raises(ValueError, match=r"`k` is no dimension") as error:
+        with pytest.raises(ValueError, match=r"`k` is not a dimension") as error:
             stages(graph, {"mine": lambda graph, change=change: change(graph, "k")})
         assert error.value.__notes__[0].endswith("` along k")
         assert error.value.__notes__[1] == "in the pass 'mine'"

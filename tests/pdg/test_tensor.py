@@ -329,7 +329,7 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "reserved": (lambda: Program("min"), "different names"),
         "tree": (lambda: p.constant({"a": 1.0}) + 1.0, "is a tree of arrays"),
         "nothing": (lambda: gradient(x.sum()), "`wrt` must name at least one"),
-        "symbol": (lambda: p.tensor("q"), "`q` is no symbol of this program, which has t"),
+        "symbol": (lambda: p.tensor("q"), "`q` is not a symbol of this program, which has t"),
         "alone": (lambda: fn(math.sin, 1.0), "found no tensor"),
         "key": (lambda: p.sample(lambda key: key, over=(t,)), "typed key"),
         "length": (lambda: p.fn(lambda r: r @ jnp.ones(4), x[t:T]), r"sizes \['T - t'\].*\(4,\)"),

@@ -11,8 +11,8 @@ edge reads source[φ(p)] at p. Given the cotangent of what was read at every p,
     ∇source[k] = Σ_{p ∈ φ⁻¹(k)} (the slot of the cotangent at p that came from k).
 
 Dimensions that φ does not mention are summed by a recurrence, G[t] = G[t - 1] + d[t], so that the
-sum needs no room for its terms and may grow while the program still acts. For the others φ⁻¹ says
-what to read: one point, or a box of points of which a mask picks the readers.
+sum needs no room for its terms and may grow while the program still acts. For the others φ⁻¹ gives
+the points to read: one point, or a box of points in which a mask selects the readers.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ from mmrl.pdg.build.tensor import Tensor
 def transport(
     cotangent: Tensor, edge: Edge, kind: Any, *, backwards: bool, even: bool = False
 ) -> Tensor:
-    """∇source over the source's domain, from the cotangent of what `edge` read.
+    """Return ∇source over the source's domain, from the cotangents of the values that `edge` read.
 
     `kind` is the type of the gradient. Free dimensions are summed from their end if `backwards`:
     where the cotangents themselves are found in that order. If `even`, the cotangent is that of
@@ -119,7 +119,7 @@ def _gather(
     @jax.jit  # one program where operations are called one by one
     def run(env: Mapping[str, Any], block: Any) -> tuple[Any]:
         def one(value: Any, *steps: jax.Array) -> Any:
-            """All that one point of the box sends back; nothing if it did not read this one."""
+            """Return the cotangent from one point of the box; zero if it did not read this one."""
             fixed = {name: part.evaluate(env) for name, part in at.items() if name not in box}
             lows = (part.lo.evaluate(env) for part in box.values())
             point = {**env, **fixed, **dict(zip(box, map(operator.add, lows, steps), strict=True))}
@@ -138,7 +138,7 @@ def _gather(
             mask = functools.reduce(operator.and_, inside)
 
             def pick(leaf: jax.Array) -> jax.Array:
-                if 0 in leaf.shape[: len(slots)]:  # x[1:T] where T is 1: nothing was read
+                if 0 in leaf.shape[: len(slots)]:  # x[1:T] where T is 1: the slice was empty
                     return jnp.zeros(leaf.shape[len(slots) :], leaf.dtype)
                 return jnp.where(mask, leaf.at[tuple(slots)].get(mode="fill", fill_value=0), 0)
 
@@ -200,7 +200,7 @@ class _Reverse:
         self.program: Program = loss.program
         self.ops = self.program.ops
         self.loss, self.recompute = loss, recompute
-        # The pass adds operations of its own, through which it must not differentiate.
+        # The pass also adds operations, and it must not differentiate through these.
         edges = [edge for edge in self.program.edges if edge not in self.program.detached]
 
         def after(node: Output) -> list[Output]:
@@ -284,8 +284,8 @@ class _Reverse:
     def _vjp(self, op: Op) -> dict[int, Tensor]:
         """Return the cotangents of those arguments of an operation that carry a gradient.
 
-        Parameters, whose gradients are summed over points, have an operation of their own where
-        that computes nothing twice: then a sum is a product of matrices, and no term of it exists.
+        Gradients of parameters are summed over points. They get a separate operation where that
+        repeats no computation: their sum is then a product of matrices, without single terms.
         """
         inputs, outputs = self.program.reads[op.name], tuple(self.outputs[op.name])
         wanted = tuple(sorted({edge.input for edge in self.edges if edge.sink == op.name}))

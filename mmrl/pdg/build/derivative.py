@@ -52,7 +52,7 @@ class Derivative:
     def linearize(
         self, env: Mapping[str, Any], primals: Sequence[Any]
     ) -> tuple[Any, tuple[Any, ...]]:
-        """Return the map from cotangents to those of the arguments, and all outputs."""
+        """Return the map from output to argument cotangents, and all outputs."""
         forward = self.op.run
         assert forward is not None
 
@@ -84,7 +84,7 @@ class Derivative:
         """Return the residuals to keep: those with a value for each point of the operation.
 
         Not kept are arguments, constants, and what follows from arguments that are the same at
-        several points, as parameters are. `domains` are those of the arguments. A residual that is
+        several points, as parameters are. `domains` belong to the arguments. A residual that is
         an output already is read there; the others are numbered as outputs behind the present ones.
         """
 
@@ -143,7 +143,7 @@ def _is_complex(jaxpr: Any) -> bool:
 
 
 def _dear(jaxpr: Any) -> int:
-    """The number of expensive equations of a jaxpr, with those of the functions that it calls."""
+    """Count the expensive equations of a jaxpr, including the functions that it calls."""
     count = 0
     for equation in jaxpr.eqns:
         inner = [getattr(value, "jaxpr", value) for value in equation.params.values()]
@@ -177,10 +177,10 @@ def plain(op: Op) -> tuple[Op, list[Any]]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PullBack:
-    """`run(env, *arguments, *residuals, *cotangents)`: the cotangents of the arguments wanted.
+    """Return `run(env, *arguments, *residuals, *cotangents)`, which computes cotangents.
 
     It `gives` some of them. Its arguments are those that it has to `read`; zeros stand in for the
-    others, on which nothing depends. The residuals are the outputs `saved` of the operation.
+    others, which no result depends on. The residuals are the outputs `saved` of the operation.
     `chosen` is true if the caller decided whether there are any.
     """
 

@@ -1,7 +1,7 @@
 """Subscripts such as `x[i, t:T]`: which points they read, where they can, and in which shape.
 
     index of a symbolic dimension t      its place in the domain     the array
-    nothing, `:`, or t itself            stays                       as it was
+    no index, `:`, or t itself           stays                       as it was
     t + 1, min_(t + 9, T - 1), t % 8     stays                       as it was
     5, T - 4                             goes                        as it was
     0:5, 0:T                             goes                        a new first axis
@@ -108,28 +108,28 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
 
 
 def width(part: Slice, sink: Domain) -> Expr:
-    """How many points a slice has: none where it would end before it begins."""
+    """Return the number of points in a slice: 0 where it would end before it begins."""
     size = part.width()
     return size if always(size >= 0, roomy(sink, size)) else max_(size, 0)
 
 
 def within(source: Domain, index: Sequence[Expr], name: str) -> Expr:
-    """Where `source[index]` exists, by the reader's symbols; of a slice, all points.
+    """Return where `source[index]` exists, in the reader's symbols; all points of a slice must.
 
-    Raises `ValueError` for a slice over points of which some may be missing in between.
+    Raises `ValueError` for a slice in which some points may be missing.
     """
     at = dict(zip(source.names, index, strict=True))
     holes = [n for n in source.when.symbols() if isinstance(at.get(n), Slice)]
     if holes:
         raise ValueError(
             f"`{name}` exists only where {source.when}: a slice of {holes} may have holes; a "
-            f"`Program.tensor` may say what stands in them, as in `x[T - 1] = 0.0`, `x[t] = …`"
+            f"`Program.tensor` can define these points, as in `x[T - 1] = 0.0`, `x[t] = …`"
         )
     return stays(source, index)
 
 
 def stays(source: Domain, index: Sequence[Expr]) -> Expr:
-    """Where all points of `source[index]` exist, were there no holes in slices."""
+    """Return where all points of `source[index]` exist, if slices have no holes."""
     at = dict(zip(source.names, index, strict=True))
     sliced = {name for name, part in at.items() if isinstance(part, Slice)}
     found = TRUE
@@ -147,14 +147,14 @@ def _inside(dim: Dim, part: Expr) -> Expr:
 
 
 def composes(index: Sequence[Expr], names: Sequence[str]) -> bool:
-    """May these symbols become slices in φ? Each must stand alone, once, and in this order."""
+    """True if these symbols may become slices in φ: whole indices, once each, in this order."""
     return [str(part) for part in index if part.symbols() & set(names)] == list(names)
 
 
 def roomy(domain: Domain, *exprs: Expr) -> Domain:
-    """The domain for bounds that exceed every number in the expressions.
+    """Return the domain for bounds that exceed every number in the expressions.
 
-    `x[2:5]` is fine although it wants T >= 5: a program may ask for bounds that are large enough.
+    `x[2:5]` is fine although it needs T >= 5: a program may require sufficiently large bounds.
     """
     least = 1 + max(map(largest_number, exprs), default=0)
     bounds = {name for expr in exprs for name in expr.symbols()} - set(domain.names)

@@ -60,7 +60,7 @@ def rows(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.tensordot(gains, x if mask is None else xp.where(mask, x, 0), 1)
 
     def matmul(x: Any, y: Any, *, mask: Any, zeros: bool) -> Any:
-        """x @ y; `zeros` says that y has zeros for padding, which need no copy to be made."""
+        """Return x @ y; with `zeros` the padding of y is zero already, so no copy is needed."""
         if mask is not None:
             x = xp.where(mask, x, 0)
         if mask is not None and not zeros:
@@ -107,7 +107,7 @@ MASKED = {"sum", "mean", "max", "min", "discounted_sum", "softmax", "matmul", "f
 
 # Kinds that the program itself builds, each with its own `run` (a merge has none):
 #   merge           the value along the one edge whose condition holds: a branching definition
-#   fn, random      a user's function; of a key that depends on the point alone
+#   fn, random      a user's function; one of a key that depends only on the point
 #   constant, value an array that never changes; the value of an index expression
 #   read            a copy of what is read: a slice made a tensor, a result kept
 #   vjp, gather     gradients: of an operation's inputs, and summed over φ⁻¹
@@ -124,7 +124,7 @@ def plus(env: Mapping[str, Any], *terms: Any) -> tuple[Any]:
 def bind(
     kind: str, types: Sequence[ArrayType], params: Mapping[str, Any], sliced: Sequence[bool]
 ) -> Callable[..., Any]:
-    """`run(env, *inputs)` of a row, for inputs of these types, of which some are slices."""
+    """Return `run(env, *inputs)` of a row for inputs of these types, which may be slices."""
     axis = -1 if kind == "matmul" else params.get("axis", 0)
     if kind == "discounted_sum" or ("axis" in params and kind != "expand_dims"):
         count = len(types[0].shape)
@@ -144,10 +144,10 @@ def bind(
 
 
 def needs(kind: str, inputs: Sequence[Any], params: Mapping[str, Any]) -> Expr:
-    """The condition for an operation on tensors to have a value: that of each of them.
+    """Return the condition under which an operation on tensors has a value: all of them exist.
 
-    Of nothing there is no mean and no extreme, and x[..., 2] is the third of three. Raises
-    `ValueError` for what would leave padding between entries.
+    An empty slice has neither a mean nor an extreme, and x[..., 2] is the third of three entries.
+    Raises `ValueError` if padding would remain between entries.
     """
     found = functools.reduce(operator.and_, (x.needs for x in inputs), TRUE)
     if kind in ("mean", "max", "min"):
@@ -171,7 +171,7 @@ def needs(kind: str, inputs: Sequence[Any], params: Mapping[str, Any]) -> Expr:
 
 
 def _last(size: Expr, at: Any) -> int:
-    """How many entries an index asks a ragged axis for."""
+    """Return how long a ragged axis must be for an index."""
     ends = (at.start or 0, at.stop or 0) if isinstance(at, slice) else (at, at + 1)
     if min(ends) < 0 or (isinstance(at, slice) and at.step not in (None, 1)):
         raise ValueError(
@@ -182,9 +182,9 @@ def _last(size: Expr, at: Any) -> int:
 
 
 def counted(x: Any, kind: ArrayType, axis: int | None, env: Mapping[str, Any]) -> Any:
-    """Which entries along an axis (None: along all) are no padding; None if there is no padding.
+    """Return a mask of real entries along an axis (None: all axes); None if there is no padding.
 
-    As many axes as `x`, of size 1 where the array is not ragged.
+    It has the rank of `x`, and size 1 along axes that are not ragged.
     """
     mask, xp = None, jnp if isinstance(x, jax.Array) else np
     places = range(x.ndim) if axis is None else [axis % max(x.ndim, 1)] if x.ndim else []
@@ -216,8 +216,8 @@ def cut(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callab
     return fitted
 
 
-# Sizes that stand for the ragged ones while shapes are found: two rounds to tell them from
-# constants, a third to tell a line from a curve.
+# Sizes that replace the ragged ones while shapes are inferred: two rounds separate them from
+# constants, and a third separates a line from a curve.
 _TRIALS = ((5, 11, 17, 23, 31, 41), (7, 13, 19, 29, 37, 43), (8, 16, 27, 35, 39, 47))
 BOUND = 53
 
@@ -231,7 +231,7 @@ def infer(
     *,
     full: bool = False,
 ) -> tuple[Any, ...]:
-    """The types of the outputs of `run(env, *inputs)`, found by abstract evaluation at three sizes.
+    """Return the output types of `run(env, *inputs)`, from abstract evaluation at three sizes.
 
     An output's size may be a constant, a ragged size of the inputs, or linear in one of them. With
     `full`, a function that does not take every size may have windows at their full width ("min(4,

@@ -7,8 +7,8 @@ x[i, 0] = 0.0
 x[i, t + 1] = 0.9 * x + 1.0
 graph = p.graph(x[i, 0:T].sum())
 
-`input` declares what a run is given, `host` calls functions for what they do outside of the
-program, and `until` ends a dimension where the data say so.
+`input` declares an argument of a run, `host` calls functions for their effects outside of the
+program, and `until` ends a dimension where a tensor is true.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from mmrl.pdg.build.indexing import definition, subscript
 from mmrl.pdg.build.sets import never, simplify
 from mmrl.pdg.build.tensor import Tensor
 
-# What isl would read as part of a formula, in capitals too, and what Python would.
+# Words with a meaning for isl, also in capitals, or for Python.
 _RESERVED = {"min", "max", "floor", "ceil", "mod", "and", "or", "not", "exists", "true", "false"}
 _RESERVED |= {"implies", "rat", "infty", "infinity", "nan", "floord", "ceild", *keyword.kwlist}
 
@@ -38,8 +38,8 @@ _RESERVED |= {"implies", "rat", "infty", "infinity", "nan", "floord", "ceild", *
 class Program:
     """Symbolic dimensions, outermost first, each with a bound in capitals: 0 <= t < T.
 
-    `seed` is where all random numbers come from, unless a run is given a `key`. An operation at a
-    point draws from a key that is a function of its name and the point alone, so every legal order
+    `seed` determines all random numbers, unless a run gets a `key`. An operation at a point draws
+    from a key that is a function only of its name and the point, so every legal order
     computes the same numbers.
     """
 
@@ -66,7 +66,7 @@ class Program:
         wanted, own = {str(name) for name in several}, ", ".join(self.box.names)
         unknown = ", ".join(sorted(wanted - set(self.box.names)))
         if unknown:
-            raise ValueError(f"`{unknown}` is no symbol of this program, which has {own}")
+            raise ValueError(f"`{unknown}` is not a symbol of this program, which has {own}")
         return Domain(tuple(dim for dim in self.box if dim.name in wanted), when)
 
     def tensor(self, *symbols: Sym | str, name: str | None = None) -> Tensor:
@@ -119,14 +119,15 @@ class Program:
         name: str | None = None,
         when: Tensor | None = None,
     ) -> Any:
-        """`f(*inputs)` in Python, for what it does there: to log, to save, to keep a replay buffer.
+        """Call `f(*inputs)` in Python for its effects: to log, to save, to keep a replay buffer.
 
-        It is called once at each point, also if nothing reads it, and at one point after the other
-        in the order of the program's dimensions: so it stays in its loops, whatever a pass does.
-        Its inputs arrive as numpy arrays. It returns something like `like`, a pytree of arrays or
-        of their types, which is the tensor; without `like` nothing. Where `when`, a bool, is false
-        it is not called, and that is zeros. No gradient flows through it, and one XLA program with
-        it cannot be under `vmap`. What must come after another call reads what that one returns.
+        It is called once at each point, also if no operation reads it, and at one point after the
+        other in the order of the program's dimensions: so every pass leaves it in its loops. Its
+        inputs arrive as numpy arrays. It returns something like `like`, a pytree of arrays or of
+        their types, which is the tensor; without `like` it returns None. Where `when`, a bool, is
+        false it is not called, and that is zeros. No gradient flows through it, and one XLA program
+        with it cannot be under `vmap`. What must come after another call reads what that one
+        returns.
         """
         tensors = [self.as_tensor(x).detach() for x in inputs]
         tensors = tensors if when is None else [self.as_tensor(when), *tensors]
@@ -195,12 +196,12 @@ class Program:
         otherwise: Any = None,
         random: bool = False,
     ) -> Any:
-        """`f(*inputs)` at every point: any pure JAX function, an Equinox module, a network.
+        """Apply `f` to the inputs at every point: any pure JAX function, Equinox module or network.
 
         A tuple that `f` returns becomes a tuple of tensors, unless `whole` (the state of an optax
         optimizer is a tuple); any other pytree is one tensor. Ragged inputs arrive padded with
         zeros; pass `p.value(…)` where `f` must know how many count. Where `when`, a bool, is false,
-        `f` is not run and the values are those of `otherwise`, or zeros: see `until`. `over` names
+        `f` is not run and the values come from `otherwise`, or are zeros: see `until`. `over` names
         dimensions that the inputs lack. What is `random` gets a key before its inputs.
         """
         if not callable(f):
@@ -232,7 +233,7 @@ class Program:
         return outputs if split[0] else outputs[0]
 
     def sample(self, f: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-        """`f(key, *inputs)` at every point, with a key of its own at each; the rest as in `fn`.
+        """Apply `f(key, *inputs)` at every point, with a separate key at each; the rest as in `fn`.
 
         For example `p.sample(reset, over=(i,))`, which draws once in each iteration.
         """
@@ -243,7 +244,7 @@ class Program:
 
         Data then decide where the dimension ends, and its bound is the largest number of steps.
         In a loop, `fn`, `sample` and `host` run only where their argument `when` is true;
-        `otherwise` keeps the last state after the end, and zeros there add nothing to a sum:
+        `otherwise` keeps the last state after the end, and zeros there do not change a sum:
 
             x, stop = p.tensor(t, name="x"), p.tensor(t, name="stop")
             alive, x[0] = p.until(stop, t), 1.0
@@ -417,7 +418,7 @@ def fn(f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:
 
 
 def point_key(seed: int, tag: int, domain: Domain, env: dict[str, Any]) -> jax.Array:
-    """The key of an operation at a point: a function of both and of nothing else."""
+    """Return the key of an operation at a point: a function of only these two."""
     key = jax.random.fold_in(env["key"] if "key" in env else jax.random.key(seed), tag)
     for name in domain.names:
         key = jax.random.fold_in(key, env[name])
@@ -425,9 +426,9 @@ def point_key(seed: int, tag: int, domain: Domain, env: dict[str, Any]) -> jax.A
 
 
 def _guarded(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0) -> Callable:
-    """`run` where a first argument holds, else the `rest` of values after it, or zeros.
+    """Return `run` where a first argument holds, else the `rest` of values after it, or zeros.
 
-    `traced` does the same in a program, and says how many zeros there are.
+    `traced` does the same in a program, and has the number of zeros.
     """
 
     def guarded(env: dict[str, Any], when: Any, *values: Any) -> tuple[Any, ...]:

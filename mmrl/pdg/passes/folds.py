@@ -47,7 +47,7 @@ class Fold:
         return jax.tree.leaves(self.op.outputs)[0].dtype
 
     def join(self, x: Any, y: Any, count: Any) -> Any:
-        """Return the fold of a list from those of its first `count` points and of the rest."""
+        """Combine the folds of the first `count` points and of the rest into the fold of a list."""
         if self.kind in EXTREMES:
             return EXTREMES[self.kind][0](x, y)
         return x + (self.power(count) * y if self.kind == "discounted_sum" else y)

@@ -2,8 +2,8 @@
 
     for t in range(T): g[t] = r[t] + γ g[t + 1]      ↦      g = scan(Affine, (γ, r))
 
-The loop must carry one tensor from one point of d to the next, and its body, whatever operations
-it is made of, must be a step that `recognize` knows. Acting is not: what the environment answers
+The loop must carry one tensor from one point of d to the next, and its body, which may have many
+operations, must be a step that `recognize` supports. Acting is not: the environment's answer
 depends on the action, which depends on the memory by way of a choice. Lifting has a price: every
 reader now waits for all of d.
 
@@ -120,9 +120,9 @@ def lift_loops(
     matrix: int = MATRIX,
     monoids: tuple[Declared, ...] = (),
 ) -> tuple[Graph, list[str]]:
-    """The graph with loops over `name` lifted, and for each loop what was done, or why not.
+    """Lift loops over `name`; return the graph, and a sentence about each loop.
 
-    "auto" lifts a loop only where nobody has to wait longer for it and no more has to be kept: one
+    "auto" lifts a loop only where no reader waits longer for it and no more has to be kept: one
     that runs backward, or one whose readers want all of d. "always" lifts every loop that can be,
     which suits a parallel device.
 
@@ -153,7 +153,7 @@ def lift_loops(
 
 
 def adds(loop: Carried) -> bool:
-    """Whether a loop is a sum of which only the end is read."""
+    """True if a loop is a sum and only its end is read."""
     try:
         return loop.final and set(forms(loop, matrix=0)) == {"sum"}
     except Refusal:
@@ -161,7 +161,7 @@ def adds(loop: Carried) -> bool:
 
 
 def _check_cost(loop: Carried) -> None:
-    """Refuse to lift a forward loop of which somebody reads less than all of d at once."""
+    """Refuse to lift a forward loop if a reader takes less than all of d at once."""
     if loop.way > 0:
         _check_wait(loop.graph, loop.readers, loop.ops, loop.block)
 
@@ -182,7 +182,7 @@ def _check_wait(graph: Graph, readers: Sequence[Edge], ops: Sequence[str], block
 
 
 def forms(loop: Carried, **how: Any) -> tuple[str, ...]:
-    """The forms of the scan, tried on small shapes. Refuses a step that is no recurrence."""
+    """Return the forms of the scan, tried on small shapes; refuse other steps."""
     graph = loop.graph
     bounds = dict.fromkeys(graph.bounds, SMALL)
     env = {**dict.fromkeys(move.graph_dims(graph), 0), **bounds}
@@ -205,7 +205,7 @@ def forms(loop: Carried, **how: Any) -> tuple[str, ...]:
 
 
 def _scanned(loop: Carried, forms: tuple[str, ...], matrix: int, monoids: tuple) -> Graph:
-    """The graph in which one operation stands for the loop."""
+    """Return the graph with one operation in place of the loop."""
     graph, block = loop.graph, loop.block
     kinds = [graph.ops[op].outputs[k] for op, k in loop.needed]
     outputs = tuple(kinds if loop.final else [move.widen(kind, block) for kind in kinds])

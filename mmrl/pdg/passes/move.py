@@ -31,9 +31,9 @@ def asked(graph: Graph, moved: Collection[str]) -> set[str]:
 
 
 def with_views(graph: Graph, moved: Collection[str]) -> tuple[Graph, dict[str, str]]:
-    """This program, in which of `moved` nothing is `asked`, and their new names.
+    """Return the program with new names for operations in `moved` that are not `asked` for.
 
-    Such an operation x is called `all_x`, and x is a view of its points.
+    The new name of x is `all_x`, and x becomes a view of its points.
     """
     names = {op: f"all_{op}" if op in asked(graph, moved) else op for op in moved}
     place = {}
@@ -64,11 +64,10 @@ def rewire(
     place: Mapping[Output, Output] | None = None,
     ends: Mapping[str, Expr | None] | None = None,
 ) -> Graph:
-    """The graph with new operations in place of those in `made`, and with readers of arrays.
+    """Return the graph with new operations in place of those in `made`, and with readers of arrays.
 
-    `place` says which new output holds which old one, where that has another name. Of the
-    operations in `ends` only the last point of d is read: it is now at that place along d, or at no
-    place if None.
+    `place` maps an old output to the new one, where its name differs. Operations in `ends` are
+    read only at the last point of d: it is now at that place along d, or without one if None.
     """
     new = dict(made)
     for name in graph.ops.keys() - made.keys():
@@ -122,7 +121,9 @@ def whole(graph: Graph, name: str) -> Block:
     """The block of all steps of a dimension. Raises `ValueError` if it is not there."""
     dims = graph_dims(graph)
     if name not in dims:
-        raise ValueError(f"`{name}` is no dimension of the program: it has {', '.join(dims)}.")
+        raise ValueError(
+            f"`{name}` is not a dimension of the program, which has {', '.join(dims)}."
+        )
     return Block(name, dims[name])
 
 
@@ -150,7 +151,7 @@ def choose(conditions: Sequence[Expr], env: Mapping[str, Any], *values: Any) -> 
 
 
 def block_domain(domain: Domain, block: Block) -> Domain:
-    """Where blocks are computed: without d, or at the first points of tiles."""
+    """Return the domain of blocks: without d, or the first points of tiles."""
     if block.size is not None:
         return domain.restrict((block.symbol % block.size) == 0)
     when = TRUE
@@ -207,7 +208,7 @@ def _moved(
 def readings(
     graph: Graph, reads: Sequence[Edge], block: Block, moved: Collection[str]
 ) -> list[Access] | None:
-    """How an operation that is moved reads; None if some of it cannot be read so."""
+    """Return the reads of an operation that is moved; None if one of them is impossible."""
     found = [access(graph, edge, block, moved, True) for edge in reads]
     known = [reading for reading in found if reading is not None]
     return known if len(known) == len(found) else None
@@ -268,7 +269,7 @@ def _fold_run(
 
 
 def _inside(point: Mapping[str, Any], block: Block, domain: Domain) -> Any:
-    """Whether a point of the block exists; None where that is sure."""
+    """Return whether a point of the block exists; None where it always does."""
     conditions = [part for part in conjuncts(domain.when) if block.name in part.symbols()]
     bound = block.bound.evaluate(point)
     if block.size is not None and not (isinstance(bound, int) and bound % block.size == 0):
@@ -281,7 +282,7 @@ def _inside(point: Mapping[str, Any], block: Block, domain: Domain) -> Any:
 def _reading(
     graph: Graph, edge: Edge, block: Block, moved: Collection[str], ends: Mapping[str, Expr | None]
 ) -> Access:
-    """How an operation that stays reads."""
+    """Return the reads of an operation that stays."""
     if edge.source in ends:
         parts = (phi(graph, edge) | {block.name: ends[edge.source]}).values()
         index = tuple(part for part in parts if part is not None)
@@ -292,7 +293,7 @@ def _reading(
 
 
 def _reader(op: Op, readings: list[Access]) -> Op:
-    """An operation that stays, reading from arrays that hold more than it asks for."""
+    """Return an operation that stays and reads a part of larger arrays."""
     inner = op.run
     if inner is None or all(reading.still for reading in readings):
         return op

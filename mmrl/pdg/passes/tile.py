@@ -2,10 +2,10 @@
 
     for t in range(T): y[t] = f(x[t])      ↦      y = f(x), all of t at once
 
-Fewer and larger runs, for more memory: all of d lives at once, and nothing that is moved can be
-interleaved with what makes its inputs. Operations on a cycle through different points of d, such
-as acting along t, stay, except for sums; those on a cycle at one point of d, such as acting along a
-batch b, move together or not at all.
+Fewer and larger runs, for more memory: all of d lives at once, and a moved operation cannot be
+interleaved with the producers of its inputs. Operations on a cycle through different points of d,
+such as acting along t, stay, except for sums; those on a cycle at one point of d, such as acting
+along a batch b, move together or not at all.
 
 Tiling is the middle between looping and vectorizing:
 
@@ -18,8 +18,9 @@ Every operation that is tiled exists at the first points of blocks only, t mod m
 indices stay as they were. So the scheduler may first place all points and then take the stride
 ("dense, then strided"), which keeps acting and learning at the same pace.
 
-Blocks end in folds of all of d (sums, means, extremes) and in loops of which only the last state is
-read. The last block may be short: its missing points are zeros, which loops and folds leave out.
+Blocks end in folds of all of d (sums, means, extremes) and in loops whose last state is the only
+one that is read. The last block may be short: its missing points are zeros, which loops and folds
+leave out.
 """
 
 import dataclasses
@@ -66,7 +67,7 @@ def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
 
 
 def _with_terms(graph: Graph, loop: Carried, moved: list[str]) -> tuple[Graph, Carried, list[str]]:
-    """The graph in which a sum computes its terms, where nobody else reads them.
+    """Return the graph in which a sum computes its terms, where it is their only reader.
 
     Then a gradient of parameters exists for a block at once, and never for each point.
     """
@@ -103,7 +104,7 @@ def build(
     for loop in given:
         graph, loop, moved = _with_terms(graph, loop, moved)
         loops.append(loop)
-    # Where the last block begins; a block of all points is at no place along d.
+    # The last block begins here; a block of all points has no place along d.
     end = None if block.size is None else (block.bound - 1) // block.size * block.size
     made: dict[str, Sequence[Made]]
     made = {name: move.moved_ops(graph, block, moved, name) for name in moved}
@@ -118,10 +119,10 @@ def build(
 def _chain(
     op: Op, block: Block, run: Callable, edges: list[Edge], kind: Any, start: Any = None
 ) -> list[Made]:
-    """`op` as a state that goes from block to block, from the last one that reaches it.
+    """Return `op` as a state that goes from block to block, from the last one that reaches it.
 
-    `run(env, *inputs, before=…)` is the state after a block. Before the first is what `start` says,
-    a function and the edge of its input; without it, the first has none before it.
+    `run(env, *inputs, before=…)` is the state after a block. `start`, a function and the edge of
+    its input, gives the state before the first block; without it there is none.
     """
     name, symbol, size = op.name, block.symbol, block.size
     domain = move.block_domain(op.domain.box(), block)
@@ -201,7 +202,7 @@ def tile(
     budget: SupportsIndex | None = None,
     bounds: Mapping[str, int] | None = None,
 ) -> tuple[Graph, list[str]]:
-    """The graph with all operations tiled that can be, `size` points of `name` at a time.
+    """Tile all operations that can be tiled, with `size` points of `name` at a time.
 
     Or give a `budget` in bytes for the largest of them, and the `bounds` that sizes depend on: m is
     then the largest power of two that keeps to it.
@@ -235,7 +236,7 @@ def _size(graph: Graph, everything: Block, budget: int, bounds: Mapping[str, int
     able, _ = movable(graph, everything)
     missing = set(graph.bounds) - set(bounds)
     if missing:
-        raise ValueError(f"`bounds` must say how large {', '.join(sorted(missing))} are.")
+        raise ValueError(f"`bounds` must have numbers for {', '.join(sorted(missing))}.")
     largest = max((_bytes(graph.ops[op], bounds) for op in able), default=1)
     return 2 ** int(math.log2(max(1, budget // max(1, largest))))
 
@@ -246,7 +247,7 @@ def _bytes(op: Op, bounds: Mapping[str, int]) -> int:
 
 
 def _loops(graph: Graph, name: str) -> list[Carried]:
-    """Loops of which only the last state is read."""
+    """Return the loops whose last state is the only one that is read."""
     found = []
     for cycle in cycles(graph, name):
         if cycle.trivial:

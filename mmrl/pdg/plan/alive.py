@@ -1,7 +1,7 @@
 """Bytes alive during a run, from the integer sets of its schedule.
 
-A value is alive from the operation that computes it to its last use. A merge copies nothing, unless
-it or its source is read by slices along one dimension, because these are kept in one array. An
+A value is alive from the operation that computes it to its last use. A merge copies its source only
+if it or its source is read by slices along one dimension, because these are kept in one array. An
 operation that is the last to read a value may write over it. `Account` measures the same bytes when
 the interpreter runs.
 
@@ -158,7 +158,7 @@ class _Run:
         return points, self.place[edge.tensor] + np.asarray(flat)
 
     def roots(self) -> np.ndarray:
-        """The value whose memory holds each value: that of its source for a merge."""
+        """Return the value whose memory holds each value: a merge uses the memory of its source."""
         root = np.arange(len(self.sizes))
         for name, op in self.schedule.graph.ops.items():
             for edge in self.schedule.graph.inputs(name) if op.run is None else ():

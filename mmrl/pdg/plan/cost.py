@@ -1,7 +1,7 @@
 """Count what a run takes without computing it: bytes alive, operations, floating-point operations.
 
-The bytes are those of every value from the operation that makes it to its last reader, as the
-interpreter holds them (`alive`). Temporary arrays inside of an operation are XLA's, and not
+A value counts from the operation that computes it to its last reader, as in the interpreter
+(`alive`). Temporary arrays inside of an operation are XLA's, and not
 counted.
 """
 

@@ -56,7 +56,7 @@ class Compiled:
     schedule: Schedule
     """When everything runs."""
     swap: Swap
-    """What waits on the host."""
+    """The values that wait on the host."""
 
     @functools.cached_property
     def plan(self) -> MemoryPlan:
@@ -145,8 +145,8 @@ def _split(more: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
 class Automatic:
     """A graph whose passes are chosen when its bounds are numbers.
 
-    `at` returns the program for some bounds; the other methods choose it, and do what those of
-    `Compiled` do. A choice is made once for the same bounds.
+    `at` returns the program for some bounds; the other methods choose it and then act like
+    those of `Compiled`. A choice is made once for the same bounds.
     """
 
     source: Graph
@@ -156,7 +156,7 @@ class Automatic:
     fixed: Fixed
     """The parts of the choice that the caller made."""
     bounds: Mapping[str, int]
-    """Bounds that were given to `compile`; those of a call take precedence."""
+    """Bounds from `compile`; bounds of a call take precedence."""
     options: Mapping[str, Any]
     """The arguments `proximity` and `swap` of `compile`."""
     _known: dict[Any, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
@@ -295,8 +295,8 @@ def compile(
     `{}` compiles the graph as it is.
 
     `proximity` is what the schedule brings close together: "none", "all" dependences, or the last
-    element of each slice ("upper", which alone interleaves long windows; §6.1). Tensors (operation,
-    output) in `swap` wait on the host between their uses; a `Swap` says which of their values do.
+    element of each slice ("upper", the only one that interleaves long windows; §6.1). Tensors
+    (operation, output) in `swap` wait on the host between their uses; a `Swap` selects values.
 
     A dimension that `Program.until` ends early still runs to its bound; the words of the last
     stage, and the report, state what the steps after the end compute.
@@ -311,7 +311,7 @@ def compile(
             f"the tensors that you want"
         )
     if not graph.ops:
-        raise ValueError("`graph` has no operations: there is nothing to compile")
+        raise ValueError("`graph` must have an operation; got an empty one")
     parts = {
         "vectorize": vectorize,
         "tile": tile,
@@ -409,7 +409,7 @@ def _checked(passes: Any) -> Mapping[str, Pass]:
         except TypeError as error:
             got = error if callable(change) else f"got a {type(change).__name__}"
             raise ValueError(
-                f"`passes`: {name!r} must be a function of a graph alone, as "
+                f"`passes`: {name!r} must be a function of one argument, a graph, as "
                 f'`lambda graph: tile(graph, "t", 8)` is; {got}'
             ) from None
     return passes
