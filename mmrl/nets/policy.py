@@ -3,7 +3,7 @@
     obs ──policy net──► numbers of π(· | s), auxiliary value
     obs ──critic────► value                     (or none: then the auxiliary value is the value)
 
-An actor-critic has the calls of `Net`: a tape, a step, a lookahead, each with one `Outputs` per step.
+An actor-critic has the calls of `Net`: tape, step and lookahead, with one `Outputs` per step.
 """
 
 import math
