@@ -169,7 +169,7 @@ def _step(env: Any, params: Any, reset: Any) -> Iterator[str]:
         if getattr(value, "shape", None) != () and not (name == "is_truncated" and complaint):
             got = getattr(value, "shape", _counted(value))
             yield f"`{name}` must be one number, of shape (); got {got}"
-    if jnp.issubdtype(getattr(reward, "dtype", None), jnp.complexfloating):
+    if jnp.issubdtype(getattr(reward, "dtype", bool), jnp.complexfloating):
         yield f"`reward` must be a real number; got {reward.dtype}: write reward.real"
     if not isinstance(info, dict):
         yield f"`info` must be a dictionary, {{}} if it is empty; got {_counted(info)}"
