@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.agents.settings import resized
-from mmrl.envs.spaces import disorder, holds, limits, misfit, offset, parts
+from mmrl.envs.spaces import disorder, holds, is_picture, limits, misfit, offset, parts
 from mmrl.rollout import collect, start
 
 
@@ -23,12 +23,13 @@ def check_discrete(env: Any, params: Any) -> None:
 
 
 def check_shown(env: Any, params: Any) -> None:
-    """Raise `ValueError` unless agents find all of an observation in one array."""
+    """Raise `ValueError` unless an observation is an array, or a picture and a vector beside it."""
     from mmrl.envs.wrappers.observation import mask_place
 
     mask_place(env, params)
     space = _space(env, params, "observation")
-    if not hasattr(space, "shape"):
+    pair = isinstance(getattr(space, "spaces", None), tuple) and _spaces(env, params)
+    if not hasattr(space, "shape") and not (pair and is_picture(pair[0])):
         raise ValueError(
             f"`env` must observe one array; got {space!r}. Use "
             "mmrl.envs.wrappers.FlattenObservation, as runs do."
@@ -114,10 +115,12 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bo
                 f"{jax.tree_util.keystr(path)}. Mark it with `equinox.field(static=True)`."
             )
     check_observations(env, params)
-    shape, (actions, continuous) = env.observation_space(params).shape, action_size(env, params)
-    obs, begin = jnp.zeros((2, *shape)), jnp.array([True, False])
+    actions, continuous = action_size(env, params)
+    obs, begin = _two_observations(env, params), jnp.array([True, False])
+    shape = jax.tree.map(lambda x: x.shape[1:], obs)
+    first = jax.tree.map(lambda x: x[0], obs)
     calls: dict[str, Callable[[], Any]] = {
-        "step": lambda: net.step(net.init(), obs[0], begin[0]),
+        "step": lambda: net.step(net.init(), first, begin[0]),
         "__call__": lambda: net(net.init(), obs, begin),
         "lookahead": lambda: net.lookahead(net.init(), obs, begin, obs),
     }
@@ -156,6 +159,14 @@ def _masked(net: Any, env: Any, params: Any) -> Any:
     from mmrl.nets.legal import Masked  # loaded only if it is used
 
     return Masked(net, *place)
+
+
+def _two_observations(env: Any, params: Any) -> Any:
+    """Return zeros, [2, *obs], for the parts of an observation; numbers of a vector as float32."""
+    spaces = _spaces(env, params)
+    types = [space.dtype if len(space.shape) == 3 else jnp.float32 for space in spaces]
+    zeros = [jnp.zeros((2, *s.shape), t) for s, t in zip(spaces, types, strict=True)]
+    return tuple(zeros) if len(zeros) > 1 else zeros[0]
 
 
 def action_size(env: Any, params: Any) -> tuple[int, bool]:
@@ -202,9 +213,10 @@ def check_stored(stored: str, env: Any, params: Any, steps: int = 128) -> None:
     The bounds of their space must fit, and so must the numbers of `steps` random steps. A float may
     be rounded, but must not become infinite.
     """
-    if kept := holds(_space(env, params, "observation"), stored):
+    spaces = _spaces(env, params)
+    if kept := all(holds(space, stored) for space in spaces):
         with jax.ensure_compile_time_eval():
-            seen = _random_observations(env, params, steps)
+            seen = jax.tree.leaves(_random_observations(env, params, steps))
             cast = [np.asarray(x.astype(stored), np.float64) for x in seen]
         pairs = [(x, np.asarray(y, np.float64)) for x, y in zip(cast, seen, strict=True)]
         exact = "int" in stored
@@ -224,15 +236,45 @@ MODERATE = ("CartPole-v1",)
 """Environments that declare no bounds for features whose numbers stay below `LARGE`."""
 
 
+def seen_picture(config: Any, env: Any, params: Any) -> Any:
+    """Return the `nets.pictures.Picture` that a network reads by convolutions, or None.
+
+    Raises `ValueError` if `encoder` names a stack that cannot read the observations.
+    """
+    first, *more = _spaces(env, params)
+    encoder = getattr(config, "encoder", "dense")
+    if encoder == "dense" and more:
+        raise ValueError(
+            "`encoder` must not be 'dense' for a picture with numbers beside it. Take 'auto'."
+        )
+    if encoder == "dense" or (encoder == "auto" and not is_picture(first)):
+        return None
+    from mmrl.nets import pictures
+
+    unit = 255.0 if first.dtype == jnp.uint8 else 1.0
+    numbers = sum(math.prod(space.shape) for space in more)
+    picture = pictures.Picture(tuple(first.shape), numbers, unit, encoder)
+    pictures.stack(picture)
+    return picture
+
+
 def normalized_features(config: Any, env: Any, params: Any) -> tuple[bool, ...]:
     """Return which features of an observation a network normalizes; () if it normalizes none.
 
     These are features of the environment, not additional inputs such as `previous_action`. If
     `config` leaves the choice open, they are those without bounds, or with bounds beyond ±10.
+    Raises `ValueError` if it names pictures that convolutions read.
     """
     from mmrl.envs.wrappers import observation  # which imports gymnax
 
     if config.normalize_observations is False:
+        return ()
+    if seen_picture(config, env, params):
+        if config.normalize_observations:
+            raise ValueError(
+                "`normalize_observations` must be False or None for pictures, which are scaled by "
+                "their type; got True. Take encoder='dense' to flatten and normalize them."
+            )
         return ()
     space, bare = _space(env, params, "observation"), observation.bare(env)
     own = math.prod(_space(bare, params, "observation").shape)
@@ -265,6 +307,11 @@ def _random_observations(env: Any, params: Any, steps: int) -> tuple[Any, Any]:
         return tape.obs, tape.next_obs
 
     return play(jax.random.key(0))
+
+
+def _spaces(env: Any, params: Any) -> list[Any]:
+    """Return the spaces of a picture and the numbers beside it, or of the whole observation."""
+    return [space for _, space, _ in parts(_space(env, params, "observation"))]
 
 
 def _space(env: Any, params: Any, kind: str) -> Any:

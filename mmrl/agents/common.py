@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import _random
 from mmrl._dtypes import promoting
-from mmrl.agents.checks import check_net, normalized_features
+from mmrl.agents.checks import check_net, normalized_features, seen_picture
 from mmrl.envs.spaces import stuck
 from mmrl.nets import Net
 from mmrl.rollout import Carry, Evaluation, Policy, all_finite, evaluate, start
@@ -41,9 +41,10 @@ class Metrics(eqx.Module):
 
 def q_net(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Net:
     """Return Q(s, ·): the `Net` of a config's `memory`, `memory_sizes`, `width` and `dueling`."""
-    size, actions = math.prod(env.observation_space(params).shape), env.action_space(params).n
+    actions, picture = env.action_space(params).n, seen_picture(config, env, params)
+    size = 0 if picture else math.prod(env.observation_space(params).shape)
     kind = {"width": config.width, "dueling": config.dueling, **dict(config.memory_sizes)}
-    kind["normalized"] = normalized_features(config, env, params)
+    kind |= {"normalized": normalized_features(config, env, params), "picture": picture}
     return Net.make(config.memory, size, actions, key=key, **kind)
 
 
@@ -65,7 +66,7 @@ def fresh(
     return net, carries, *rest
 
 
-def watch(state: Any, nets: Callable[[Any], Any], obs: Array) -> Any:
+def watch(state: Any, nets: Callable[[Any], Any], obs: PyTree) -> Any:
     """Return the state after its `nets` have counted observations, if they normalize them."""
     from mmrl.nets import inputs
 

@@ -37,6 +37,7 @@ from mmrl.agents import checks, common, normalize
 from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net
 from mmrl.agents.settings import Paper, Settings, choice, count, limit, positive, share, static
 from mmrl.replay import tape
+from mmrl.replay.frames import shortest
 from mmrl.rollout import Carry, Policy, Transition, collect
 
 OBSERVES = ("begin_flag",)  # in addition to o_t, by default
@@ -49,6 +50,8 @@ class Config(Settings):
     # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
+    # of observations; auto: pictures by convolutions, see `nets.Conv`; dense: flattened
+    encoder: str = choice("auto", "dense", "small", "impala")
     dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
     batching: str = choice("tape", "segments")  # tape: whole episodes; segments: pieces of L steps
     segment_length: int = count(10)  # L, steps; with segments, must divide `batch`
@@ -119,12 +122,13 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     act = partial(collect, greedy(net), env, params, steps=1)
     example = jax.eval_shape(act, jax.tree.map(lambda x: x[0], carries), key)[1]
     example = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), example)
+    capacity = whole("capacity", config.capacity)
     return State(
         net=net,
         target=net,
         optimizer=common.adam(config, 0.0).init(common.trained(net)),
         carries=carries,
-        tape=tape.init(example, whole("capacity", config.capacity), workers=config.environments),
+        tape=tape.init(example, capacity, workers=config.environments, shortest=shortest(params)),
         rewards=normalize.rewards_of(config),
         key=key,
         iteration=jnp.zeros((), jnp.int32),

@@ -5,18 +5,18 @@ from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
-from mmrl.agents.checks import action_bounds, action_size, normalized_features
+from mmrl.agents.checks import action_bounds, action_size, normalized_features, seen_picture
 from mmrl.nets import ActorCritic
 from mmrl.rollout import Policy
 
 
 def actor_critic(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> ActorCritic:
     """Return π and V, built from a config's `memory`, `memory_sizes`, `width` and `shared`."""
-    size = math.prod(env.observation_space(params).shape)
-    actions, continuous = action_size(env, params)
+    picture, (actions, continuous) = seen_picture(config, env, params), action_size(env, params)
+    size = 0 if picture else math.prod(env.observation_space(params).shape)
     kind = {"width": config.width, "shared": config.shared, **dict(config.memory_sizes)}
     kind |= {"continuous": continuous, "bounds": action_bounds(env, params)}
-    kind["normalized"] = normalized_features(config, env, params)
+    kind |= {"normalized": normalized_features(config, env, params), "picture": picture}
     return ActorCritic.make(config.memory, size, actions, key=key, **kind)
 
 

@@ -105,7 +105,7 @@ class Settings(eqx.Module):
         Real numbers are compared as float32, and traced ones pass. `memory_sizes` must not contain
         sizes that are set elsewhere.
         """
-        others = {"key", "continuous", "bounds", *vars(self)}
+        others = {"key", "continuous", "bounds", "normalized", "picture", *vars(self)}
         if taken := others & dict(getattr(self, "memory_sizes", ())).keys():
             raise ValueError(
                 "`memory_sizes` must name only sizes of the memory; got "

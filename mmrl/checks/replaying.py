@@ -88,23 +88,29 @@ def agent(
 
 def _seen(net: Any, env: Any, params: Any, observes: Collection[str] | None) -> Any:
     """Return the environment as the network sees it."""
+    ways = [partial(shown, env, params, flat=flat) for flat in (True, False)]
     if observes is not None:
-        return shown(env, params, observes)
-    orders = itertools.chain.from_iterable(itertools.combinations(SHOWN, n) for n in range(4))
-    reasons = []
-    for see in (lambda: env, *(partial(shown, env, params, names) for names in orders)):
-        try:
-            seen = see()
-            obs = jax.eval_shape(seen.reset_env, jax.random.key(0), params)[0]
-            jax.eval_shape(lambda obs: net.step(net.init(), obs, jnp.array(True)), obs)
-        except (TypeError, ValueError) as error:
-            reasons.append(f"{error}".strip().split("\n")[0])
-            continue
-        return seen
+        vector, picture = (see(observes) for see in ways)
+        return vector if _refusal(net, lambda: picture, params) else picture
+    names = itertools.chain.from_iterable(itertools.combinations(SHOWN, n) for n in range(4))
+    each: list[Any] = [lambda: env, *(partial(see, some) for some in names for see in ways)]
+    for see in each:
+        if not _refusal(net, see, params):
+            return see()
     raise ValueError(
         "`net` must read the observation of `env`, unchanged or as a vector, with or without "
-        f"{', '.join(SHOWN)}; the unchanged observation raised: {reasons[0]}"
+        f"{', '.join(SHOWN)}; the unchanged observation raised: {_refusal(net, each[0], params)}"
     )
+
+
+def _refusal(net: Any, see: Callable[[], Any], params: Any) -> str:
+    """Return why a network cannot read the observations of an environment, or ""."""
+    try:
+        obs = jax.eval_shape(see().reset_env, jax.random.key(0), params)[0]
+        jax.eval_shape(lambda obs: net.step(net.init(), obs, jnp.array(True)), obs)
+    except (TypeError, ValueError) as error:
+        return f"{error}".strip().split("\n")[0] or type(error).__name__
+    return ""
 
 
 def functions(

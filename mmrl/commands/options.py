@@ -67,8 +67,8 @@ class Options:
     seeds: tuple[int, ...] = Setup.seeds
     """One independent agent per seed: `--seeds 0 1 2` trains three. With --over the default is 100
     101 102: report other seeds, because a setting looks better on the seeds that chose it."""
-    observe: Literal["observation", "state"] = "observation"
-    """Observation of POPGym's tasks and probes: `state` needs no memory."""
+    observe: Literal["observation", "state", "pixels"] = "observation"
+    """Observation of POPGym's tasks and probes: `state` needs no memory, `pixels` are pictures."""
     observes: tuple[Literal["previous_action", "previous_reward", "begin_flag"], ...] = ()
     """Inputs of the network in addition to the observation. `--observes` without names: none."""
     precision: Literal["default", "float32", "tf32", "bfloat16"] = "default"

@@ -114,6 +114,8 @@ def _plan(run: Run) -> Iterator[str]:
         yield f"Planned for {run.planned} blocks, it now ends after block {config.blocks}{rate}."
     if 0 < done < config.blocks:
         yield f"resumed after block {done} of {config.blocks}"
+    if done < config.blocks:
+        yield f"The state takes {run.memory}, twice while a block is trained."
     if done < config.blocks and not setup.over:
         yield f"Returns are means over {config.episodes} episodes, played greedily."
 

@@ -1,8 +1,8 @@
 """Settings of the course: its exercises, figures and experiments change these.
 
 They are simpler than the agents' defaults, which must work on any task: one-step targets, a short
-horizon, a constant learning rate, and unscaled rewards. They show the effects in the chapters most
-clearly, and published rows were measured with them.
+horizon, a constant learning rate, unscaled rewards, and no convolutions. They show the effects in
+the chapters most clearly, and published rows were measured with them.
 """
 
 from typing import Any
@@ -11,6 +11,7 @@ from mmrl.agents import clear, dqn, ppo, r2d2
 from mmrl.agents.ppo import ppg
 
 DQN = dqn.Config(
+    encoder="dense",
     batch=500,
     capacity=16_384,
     blocks=16,
@@ -23,6 +24,7 @@ DQN = dqn.Config(
     epsilon_decay=80.0,
 )
 R2D2 = r2d2.Config(
+    encoder="dense",
     overlap=40,
     rescale=True,
     batch=32,
@@ -36,6 +38,7 @@ R2D2 = r2d2.Config(
     gamma=0.997,
 )
 _POLICIES: dict[str, Any] = {
+    "encoder": "dense",
     "normalize_rewards": False,
     "environments": 64,
     "blocks": 16,
@@ -46,6 +49,7 @@ _POLICIES: dict[str, Any] = {
 }
 PPO, PPG = ppo.Config(**_POLICIES), ppg.Config(**_POLICIES, auxiliary_rate=5e-4)
 CLEAR = clear.Config(
+    encoder="dense",
     environments=24,
     rollout=20,
     capacity=100_000,

@@ -20,12 +20,13 @@ def make(env_id: str, *, observe: str = "observation", **kwargs: Any) -> tuple[A
     in this way all of `mmrl.envs.adapters.LIBRARIES`; `kwargs` are the library's.
 
     With `observe="state"` the environment shows its Markov state in place of its observation, so
-    that memory is of no use: see `mmrl.envs.wrappers.StateObservation`.
+    that memory is of no use: see `mmrl.envs.wrappers.StateObservation`. With `observe="pixels"` it
+    shows its observation as a picture; RepeatPrevious and Concentration of POPGym can.
 
     Raises `ValueError` for a name that is not registered or not in the module, with the nearest
     ones, for arguments that the environment does not take, with those that it takes, for a module
     that cannot be imported, for an object that is not an environment, and for an environment
-    without a state to observe.
+    without what `observe` names.
     """
     from mmrl.envs.wrappers.observation import observed
 

@@ -1,7 +1,7 @@
 """The bounds of a space, the types of arrays that can hold it, and states without legal actions.
 
-A space with `n` is a `Discrete`, one with `low` a `Box`, one with `spaces` a `Dict`: gymnax, which
-is slow to import, is not needed here.
+A space with `n` is a `Discrete`, one with `low` a `Box`, one with `spaces` a `Dict` or a `Tuple`:
+gymnax, which is slow to import, is not needed here.
 """
 
 from collections.abc import Iterator
@@ -45,15 +45,25 @@ def _is_masked(x: Any) -> bool:
 def parts(space: Any, obs: Any = None, place: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield (place, space, observation) for each part of a space, "['cards']" for example.
 
-    A space that is not a `Dict` is its only part, whose place is "". The observation is None where
-    `obs` lacks the part.
+    A space that is neither a `Dict` nor a `Tuple` is its only part, whose place is "". The
+    observation is None where `obs` lacks the part.
     """
-    if not isinstance(inner := getattr(space, "spaces", None), dict):
+    inner = getattr(space, "spaces", None)
+    if isinstance(inner, tuple):
+        inner = dict(enumerate(inner))
+        obs = dict(enumerate(obs)) if isinstance(obs, tuple) else None
+    if not isinstance(inner, dict):
         yield place, space, obs
         return
     for key in sorted(inner):
         part = obs.get(key) if isinstance(obs, dict) else None
         yield from parts(inner[key], part, f"{place}[{key!r}]")
+
+
+def is_picture(space: Any) -> bool:
+    """True if a space has [height, width, channel], with room for a filter of 3 × 3 pixels."""
+    shape = getattr(space, "shape", None) or ()
+    return len(shape) == 3 and min(shape[:2]) >= 3
 
 
 def limits(space: Any) -> Bounds | None:

@@ -1,7 +1,8 @@
 """Networks: an encoder, a memory and a head, and the actor-critics that combine two of them.
 
-`base` has the network that all agents use, `policy` the distributions over actions and the
-actor-critic of policy optimization, and `legal` the limit of either to legal actions.
+`base` has the network that all agents use, `pictures` the convolutions for those that see
+pictures, `policy` the distributions over actions and the actor-critic of policy optimization, and
+`legal` the limit of either to legal actions.
 """
 
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from mmrl.nets.base import Net as Net
     from mmrl.nets.base import Stack as Stack
     from mmrl.nets.legal import Masked as Masked
+    from mmrl.nets.pictures import Conv as Conv
+    from mmrl.nets.pictures import Picture as Picture
     from mmrl.nets.policy import ActorCritic as ActorCritic
     from mmrl.nets.policy import Categorical as Categorical
     from mmrl.nets.policy import Distribution as Distribution

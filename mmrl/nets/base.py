@@ -11,12 +11,13 @@ only the past. The calls are those in `mmrl.memory`. Each part may be your own:
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import memory
 from mmrl.memory.base import dense, normalized
@@ -89,7 +90,7 @@ class Net(eqx.Module):
     memory in mid-episode, show the difference.
     """
 
-    encoder: Callable[[Float[Array, "*obs"]], Float[Array, " in"]]
+    encoder: Callable[[PyTree], Float[Array, " in"]]
     memory: Any  # anything with the calls of a `SequenceModel`
     head: Callable[[Float[Array, " both"]], Float[Array, " out"]]
 
@@ -102,16 +103,23 @@ class Net(eqx.Module):
         width: int = 64,
         dueling: bool = False,
         normalized: Sequence[bool] = (),
+        picture: Any = None,
         key: PRNGKeyArray,
         **memory_sizes: Any,
     ) -> "Net":
         """Return `Dense`, the memory called `name` in `mmrl.memory`, and a head after two `Dense`.
 
         An observation of any shape is flattened to `obs_size` numbers; all other layers are `width`
-        wide. Features that are `normalized` are centered and scaled first, by `nets.inputs`.
+        wide. Features that are `normalized` are centered and scaled first, by `nets.inputs`. A
+        `picture`, a `nets.pictures.Picture`, is read by convolutions instead.
         """
         keys = jax.random.split(key, 5)
-        encoder = Dense(obs_size, width, key=keys[0])
+        sees: Callable[..., Callable] = Dense
+        if picture is not None:
+            from mmrl.nets import pictures
+
+            sees = partial(pictures.encoder, picture, Dense)
+        encoder = sees(obs_size, width, key=keys[0])
         if any(normalized):
             from mmrl.nets.inputs import Normalized
 
@@ -129,7 +137,7 @@ class Net(eqx.Module):
         return self.memory.init()
 
     def __call__(
-        self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
+        self, state: PyTree, obs: PyTree[Shaped[Array, "..."]], begin: Bool[Array, " time"]
     ) -> tuple[PyTree, Float[Array, "time out"]]:
         """Read a tape; return the state after it, and the head's outputs at every step."""
         xs = jax.vmap(self.encoder)(obs)
@@ -137,7 +145,7 @@ class Net(eqx.Module):
         return state, jax.vmap(self._decode)(ys, xs)
 
     def step(
-        self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
+        self, state: PyTree, obs: PyTree[Shaped[Array, "..."]], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Float[Array, " out"]]:
         """Read one observation, for acting; return the new state and the outputs."""
         x = self.encoder(obs)
@@ -147,9 +155,9 @@ class Net(eqx.Module):
     def lookahead(
         self,
         state: PyTree,
-        obs: Float[Array, "time *obs"],
+        obs: PyTree[Shaped[Array, "..."]],
         begin: Bool[Array, " time"],
-        next_obs: Float[Array, "time *obs"],
+        next_obs: PyTree[Shaped[Array, "..."]],
     ) -> tuple[PyTree, Float[Array, "time out"], Float[Array, "time out"]]:
         """Read a tape, for targets; return also the outputs after `next_obs[t]` at each step."""
         xs, next_xs = jax.vmap(self.encoder)(obs), jax.vmap(self.encoder)(next_obs)

@@ -70,7 +70,7 @@ class Normalized(eqx.Module):
         return eqx.tree_at(lambda m: m.moments, self, moments)
 
 
-def count(nets: PyTree, obs: Shaped[Array, "..."]) -> PyTree:
+def count(nets: PyTree, obs: PyTree[Shaped[Array, "..."]]) -> PyTree:
     """Return the networks with observations counted, [..., *obs].
 
     All of them get the statistics of the first, so a target, an average or a critic sees the same

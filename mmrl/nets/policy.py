@@ -15,13 +15,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl._dtypes import promoting
 from mmrl.memory.base import dense
 from mmrl.memory.nothing import Nothing
 from mmrl.nets.base import LinearHead, Net, Stack
 from mmrl.nets.inputs import Normalized
+from mmrl.nets.pictures import Picture, encoder
 
 Bounds = tuple[tuple[float, ...], tuple[float, ...]]
 """Lowest and highest value of each number of an action; ±∞ without a bound."""
@@ -150,19 +151,21 @@ def mlp(
     *,
     width: int = 64,
     normalized: Sequence[bool] = (),
+    picture: Picture | None = None,
     key: PRNGKeyArray,
 ) -> Net:
     """Return the usual network of PPO without memory: obs → tanh → tanh → outputs.
 
-    It treats a tape as single steps, in any order. The head starts orthogonal with gain 1.
+    It treats a tape as single steps, in any order. The head starts orthogonal with gain 1. A
+    `picture` is read by convolutions below the first layer.
     """
     first_key, second_key, last = jax.random.split(key, 3)
-    layers = Tanh(obs_size, width, key=first_key), Tanh(width, width, key=second_key)
+    sees = Tanh if picture is None else partial(encoder, picture, Tanh)
+    layers = sees(obs_size, width, key=first_key), Tanh(width, width, key=second_key)
     first = (Normalized(normalized),) if any(normalized) else ()
-    encoder = Stack((*first, *layers))
     head = eqx.filter_eval_shape(LinearHead, width, outputs, key=last)
     head = eqx.tree_at(lambda h: h.linear, head, _orthogonal(width, outputs, 1.0, last))
-    return Net(encoder, Nothing(width), Stack((head,)))
+    return Net(Stack((*first, *layers)), Nothing(width), Stack((head,)))
 
 
 def body(
@@ -172,11 +175,12 @@ def body(
     *,
     width: int,
     normalized: Sequence[bool] = (),
+    picture: Picture | None = None,
     key: PRNGKeyArray,
     **memory_sizes: Any,
 ) -> Net:
     """Return `Net.make`, or an `mlp` for the name "none"."""
-    kind: Any = {"width": width, "normalized": normalized, "key": key}
+    kind: Any = {"width": width, "normalized": normalized, "picture": picture, "key": key}
     if name == "none" and not memory_sizes:
         return mlp(obs_size, outputs, **kind)
     return Net.make(name, obs_size, outputs, **kind, **memory_sizes)
@@ -216,6 +220,7 @@ class ActorCritic(eqx.Module):
         width: int = 64,
         shared: bool = False,
         normalized: Sequence[bool] = (),
+        picture: Picture | None = None,
         key: PRNGKeyArray,
         **memory_sizes: Any,
     ) -> "ActorCritic":
@@ -229,7 +234,7 @@ class ActorCritic(eqx.Module):
         `bounds`, which hold for all steps, both are in the units of `unit`.
         """
         policy_key, critic_key = jax.random.split(key)
-        kind: Any = {"width": width, "normalized": normalized, **memory_sizes}
+        kind: Any = {"width": width, "normalized": normalized, "picture": picture, **memory_sizes}
         make = partial(body, name, obs_size, **kind)
         small = jnp.append(jnp.full(actions, 0.01), 1.0)
         policy = eqx.tree_at(
@@ -249,14 +254,14 @@ class ActorCritic(eqx.Module):
         return self.policy.init(), () if self.critic is None else self.critic.init()
 
     def __call__(
-        self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
+        self, state: PyTree, obs: PyTree[Shaped[Array, "..."]], begin: Bool[Array, " time"]
     ) -> tuple[PyTree, Outputs]:
         """Read a tape; return the state after it, and the outputs at every step."""
         state, (now,) = self._both(state, lambda net, state: net(state, obs, begin))
         return state, now
 
     def step(
-        self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
+        self, state: PyTree, obs: PyTree[Shaped[Array, "..."]], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Outputs]:
         """Read one observation, for acting; return the new state and the outputs."""
         state, (now,) = self._both(state, lambda net, state: net.step(state, obs, begin))
@@ -265,9 +270,9 @@ class ActorCritic(eqx.Module):
     def lookahead(
         self,
         state: PyTree,
-        obs: Float[Array, "time *obs"],
+        obs: PyTree[Shaped[Array, "..."]],
         begin: Bool[Array, " time"],
-        next_obs: Float[Array, "time *obs"],
+        next_obs: PyTree[Shaped[Array, "..."]],
     ) -> tuple[PyTree, Outputs, Outputs]:
         """Read a tape, for targets; return also the outputs after `next_obs[t]` at each step."""
         state, (now, ahead) = self._both(

@@ -94,6 +94,23 @@ class Cut(eqx.Module):
         """Return True where a window begins in this step, except at the start of its episode."""
         return ((offset + self.burn_in) % self.period == 0) & (offset > 0)
 
+    def slots(
+        self, rows: Int[Array, "worker time"], offset: Int[Array, "worker time"], count: int
+    ) -> Int[Array, "worker time"]:
+        """Return where the state before each step is stored, one for each `period` rows.
+
+        `count`, beyond the last slot, stands for nowhere. Two states that are needed never share a
+        slot, because the windows of one episode begin a period apart and the first needs no state.
+        If a second state comes to a slot, the sequence of the first was never completed, and the
+        second replaces it.
+        """
+        time, wanted = rows.shape[1], self.opened(offset)
+        slot = jnp.where(wanted, rows // self.period, count)
+        coming = jax.lax.cummin(jnp.where(wanted, jnp.arange(time), time), axis=1, reverse=True)
+        coming = jnp.pad(coming[:, 1:], [(0, 0), (0, 1)], constant_values=time)
+        padded = jnp.pad(slot, [(0, 0), (0, 1)], constant_values=-1)
+        return jnp.where(jnp.take_along_axis(padded, coming, axis=1) == slot, count, slot)
+
     def no_folds(self) -> PyTree[Float[Array, " open"]]:
         """Return empty folds, Max|δ| and Σ|δ| of no steps, for every sequence that may be open."""
         return jax.tree.map(lambda e: jnp.full(self.within, e, jnp.float32), _FOLD.inner.identity())

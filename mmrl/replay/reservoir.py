@@ -16,16 +16,17 @@ compares only lots, and writes no more data than it keeps.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl._dtypes import advance, converting, promoting
 from mmrl.monoid import TopK
-from mmrl.replay import ring
+from mmrl.replay import frames, ring
+from mmrl.replay.frames import SHORTEST, Frames
 
 
 class Unrolls(NamedTuple):
@@ -44,6 +45,8 @@ class Reservoir(eqx.Module):
     lots: Float[Array, "*seed worker slot"]
     # Unrolls offered to each worker so far, at most 2³¹ - 1.
     seen: Int[Array, "*seed"]
+    # The pictures of `unrolls.steps`, if these have any, in a ring for each row.
+    frames: Frames | None = None
 
     @property
     def workers(self) -> int:
@@ -72,13 +75,21 @@ class Reservoir(eqx.Module):
 
 
 def init(
-    example: PyTree, state: PyTree, capacity: int, *, workers: int = 1, length: int = 20
+    example: PyTree,
+    state: PyTree,
+    capacity: int,
+    *,
+    workers: int = 1,
+    length: int = 20,
+    shortest: int = SHORTEST,
 ) -> Reservoir:
     """Return an empty reservoir for `capacity` steps in whole unrolls, shared among `workers`.
 
     `example` is one step, any pytree of arrays, and `state` one recurrent state, which may be
-    empty. Each worker has capacity // (workers · length) slots; a remainder is not used. Raises
-    `ValueError` for a size that cannot work.
+    empty. Each worker has capacity // (workers · length) slots; a remainder is not used. If the
+    observation of a step is a picture, [height, width, channel], an unroll has room for the last
+    picture of 1 + length // `shortest` truncated episodes; one with more of them is not kept.
+    Raises `ValueError` for a size that cannot work.
     """
     for name, value in (("workers", workers), ("length", length)):
         if value < 1:
@@ -92,6 +103,7 @@ def init(
             f"least {workers * length} steps, got {capacity}."
         )
     rows = workers * slots
+    pictures, example = frames.init(example, rows, length, shortest)
     steps = jax.tree.map(
         lambda x: x.reshape(rows, length, *x.shape[1:]), ring.empty(example, rows * length)
     )
@@ -99,6 +111,7 @@ def init(
         unrolls=Unrolls(ring.empty(state, rows), steps),
         lots=jnp.full((workers, slots), -jnp.inf),
         seen=jnp.zeros((), jnp.int32),
+        frames=pictures,
     )
 
 
@@ -132,6 +145,8 @@ def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]
     """Add unrolls like `add`, with lots that the caller has drawn. Ties keep the earlier unroll."""
     here = reservoir
     each = _count(here, unrolls) // here.workers
+    new, unrolls, whole = _placed(here, unrolls)
+    lots = lots if new is None else jnp.where(whole, lots, -jnp.inf)
     pairs = min(each, here.slots)
     worker = jnp.arange(here.workers)[:, None]
     coming, order = jax.lax.top_k(lots.reshape(here.workers, each), pairs)  # in descending order
@@ -146,7 +161,23 @@ def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]
         ),
         lots=here.lots.at[worker, slot].max(coming),
         seen=advance(here.seen, each),
+        frames=here.frames and new and frames.move(here.frames, rows, new, source),
     )
+
+
+def _placed(
+    here: Reservoir, unrolls: Unrolls
+) -> tuple[Frames | None, Unrolls, Bool[Array, "*unroll"]]:
+    """Return the pictures of unrolls, a ring for each, the unrolls with places, and which fit."""
+    if here.frames is None:
+        return None, unrolls, jnp.ones((), bool)
+    steps: Any = unrolls.steps
+    needed = frames.bootstraps(steps)
+    most = here.frames.size - 1 - here.length
+    fits = jnp.cumsum(needed, axis=1, dtype=jnp.int32) <= most
+    empty = frames.like(here.frames, len(needed))
+    new, steps = frames.write(empty, steps, needed & fits)
+    return new, unrolls._replace(steps=steps), jnp.all(fits, axis=1)
 
 
 @promoting
@@ -170,7 +201,12 @@ def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
     else:  # the 2²³ values of a share would not be uniform
         slot = jax.random.randint(key, shape, 0, stored, jnp.int32)
     rows = (jnp.arange(here.workers)[:, None] * here.slots + slot).reshape(-1)
-    return jax.tree.map(lambda d: d[rows], here.unrolls)
+    drawn = jax.tree.map(lambda d: d[rows], here.unrolls)
+    if here.frames is None:
+        return drawn
+    every = jnp.ones((batch, here.length), bool)
+    steps = frames.read(here.frames, drawn.steps, rows[:, None], every)
+    return drawn._replace(steps=steps)
 
 
 @promoting
@@ -188,16 +224,19 @@ def merge(first: Reservoir, second: Reservoir) -> Reservoir:
             "workers and length."
         )
 
-    def parts(reservoir: Reservoir) -> tuple[Float[Array, "worker slot"], Unrolls]:
-        shape = reservoir.lots.shape
-        return reservoir.lots, jax.tree.map(
-            lambda x: x.reshape(*shape, *x.shape[1:]), reservoir.unrolls
-        )
+    def rows(reservoir: Reservoir) -> Any:
+        return reservoir.unrolls, frames.by_worker(reservoir.frames)
 
-    example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), first.unrolls)
-    lots, unrolls = jax.vmap(TopK(first.slots, example))(parts(first), parts(second))
-    unrolls = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), unrolls)
-    return Reservoir(unrolls, lots, advance(first.seen, second.seen))
+    def parts(reservoir: Reservoir) -> tuple[Float[Array, "worker slot"], Any]:
+        shape = reservoir.lots.shape
+        split = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), rows(reservoir))
+        return reservoir.lots, split
+
+    example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), rows(first))
+    lots, merged = jax.vmap(TopK(first.slots, example))(parts(first), parts(second))
+    unrolls, rings = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), merged)
+    pictures = first.frames and frames.joined(first.frames, rings)
+    return Reservoir(unrolls, lots, advance(first.seen, second.seen), pictures)
 
 
 def _count(reservoir: Reservoir, unrolls: Unrolls) -> int:
@@ -210,6 +249,7 @@ def _count(reservoir: Reservoir, unrolls: Unrolls) -> int:
             f"`unrolls` must be a positive multiple of `workers` = {here.workers}, the same "
             f"number from each, got {count}."
         )
-    ring.check_leaves("unrolls.steps", here.unrolls.steps, unrolls.steps, (count,))
+    steps = frames.outline(here.frames, unrolls.steps)
+    ring.check_leaves("unrolls.steps", here.unrolls.steps, steps, (count,))
     ring.check_leaves("unrolls.state", here.unrolls.state, unrolls.state, (count,))
     return count

@@ -24,8 +24,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl._dtypes import converting, promoting
-from mmrl.replay import ring, tree
+from mmrl.replay import frames, ring, tree
 from mmrl.replay.cutting import Cut
+from mmrl.replay.frames import SHORTEST, Frames
 from mmrl.replay.ring import Rollout
 
 
@@ -49,6 +50,7 @@ class Sequences(eqx.Module):
     # η: 1 takes the largest |δ| of a sequence as its priority, 0 their mean.
     eta: Float[Array, ""]
     cut: Cut  # how episodes are cut into sequences
+    frames: Frames | None = None  # the pictures of `steps`, if these have any
 
     @property
     def workers(self) -> int:
@@ -115,11 +117,14 @@ def init(
     tail: int = 0,
     alpha: float | Float[Array, ""] = 0.9,
     eta: float | Float[Array, ""] = 0.9,
+    shortest: int = SHORTEST,
 ) -> Sequences:
     """Return empty storage for `capacity` steps, shared evenly among `workers`.
 
-    `example` is one step, a pytree with `last`, and `state` one recurrent state. A ring loses up to
-    2 · length + burn_in + tail of its steps to sequences that are partly written or overwritten.
+    `example` is one step, a pytree with `last`, and `state` one recurrent state. `shortest` is that
+    of `tape.init`: the last sequences of a shorter truncated episode are not stored. A ring loses
+    up to 2 · length + burn_in + tail of its steps to sequences that are partly written or
+    overwritten.
 
     Raises `ValueError` for a size that cannot work, and if `capacity` is not a multiple of workers
     · (length - overlap) or leaves a ring no room for a whole window.
@@ -127,6 +132,7 @@ def init(
     cut = Cut(length, overlap, burn_in, tail)
     least = workers * cut.period * -(-(cut.guard + cut.full + 1) // cut.period)
     ring.check_sizes(example, capacity, workers, cut.period, least)
+    pictures, example = frames.init(example, workers, capacity // workers, shortest)
     rings = Sequences(
         steps=ring.empty(example, capacity),
         states=ring.empty(state, capacity // cut.period),
@@ -139,6 +145,7 @@ def init(
         alpha=jnp.asarray(alpha, jnp.float32),
         eta=jnp.asarray(eta, jnp.float32),
         cut=cut,
+        frames=pictures,
     )
     if rings.longest < 1:
         raise ValueError(
@@ -165,16 +172,19 @@ def add(
     `rollout.last`, and if the rollout is too long for a ring.
     """
     here, capacity, depth = sequences, sequences.capacity, sequences.depth
-    time = ring.check_rollout(here.steps, here.workers, here.longest, rollout)
+    like = frames.outline(here.frames, rollout)
+    time = ring.check_rollout(here.steps, here.workers, here.longest, like)
     ring.check_leaves("states", here.states, states, (here.workers, time))
     ring.check_numbers("errors", errors, (here.workers, time), "step")
     errors = jnp.asarray(errors, jnp.float32)
     base = jnp.arange(here.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
     began, after = ring.began(here.unfinished, rollout.last)
+    pictures, rollout, lost = frames.add(here.frames, rollout, began)
     offset = index - began  # index of a step in its episode
     rows = base + (here.cursor + index) % depth
     start, available = here.cut.completed(offset, rollout.last)
+    available = jnp.where(lost[..., None], 0, available)
     first = rows[..., None] - (offset[..., None] - start)
     first = jnp.where(first < base[..., None], first + depth, first)
     first = jnp.where(available > 0, first, capacity).reshape(-1)
@@ -202,6 +212,7 @@ def add(
         folds=folds,
         cursor=(here.cursor + time) % depth,
         unfinished=here.cut.bounded(time - after),
+        frames=pictures,
     )
 
 
@@ -220,20 +231,8 @@ def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
 
 
 def _write_states(here: Sequences, rows, offset, states) -> PyTree:
-    """Store the states before the steps at which a window begins: one for each `period` rows.
-
-    Two states that are needed never share a slot, because the windows of one episode begin a period
-    apart and the first needs no state. If a second state comes to a slot, the sequence of the first
-    was never completed, and the second replaces it.
-    """
-    time, slots = rows.shape[1], here.capacity // here.cut.period
-    wanted = here.cut.opened(offset)
-    slot = jnp.where(wanted, rows // here.cut.period, slots)
-    coming = jax.lax.cummin(jnp.where(wanted, jnp.arange(time), time), axis=1, reverse=True)
-    coming = jnp.pad(coming[:, 1:], [(0, 0), (0, 1)], constant_values=time)
-    padded = jnp.pad(slot, [(0, 0), (0, 1)], constant_values=-1)
-    taken = jnp.take_along_axis(padded, coming, axis=1) == slot
-    slot = jnp.where(taken, slots, slot).reshape(-1)
+    """Store the states before the steps at which a window begins: see `Cut.slots`."""
+    slot = here.cut.slots(rows, offset, here.capacity // here.cut.period).reshape(-1)
     return jax.tree.map(
         lambda d, x: d.at[slot].set(x.reshape(-1, *d.shape[1:]), mode="drop"), here.states, states
     )
@@ -278,8 +277,9 @@ def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> 
     left = (place - here.cursor) % depth  # earlier steps that the ring still holds
     mask = (at >= -jnp.minimum(past, left)) & (at < available)
     slot = (base + (place - before) % depth)[:, 0] // here.cut.period
+    steps = ring.read(here.steps, base + (place + at) % depth, mask)
     return Window(
-        steps=ring.read(here.steps, base + (place + at) % depth, mask),
+        steps=frames.read(here.frames, steps, base // depth, mask),
         state=jax.tree.map(lambda d: d[slot], here.states),
         begin=(at == -past) & mask,
         mask=mask,

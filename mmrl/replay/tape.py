@@ -7,6 +7,7 @@ of an episode first, so clearing the overwritten rows discards whole episodes (E
 a loop, a limit to their number, or a counter that overflows.
 
 In addition to the steps, a tape takes 12 bytes per step: the length, and a sum tree for sampling.
+Pictures are stored once, by `frames`.
 """
 
 from dataclasses import replace
@@ -18,7 +19,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
 from mmrl._dtypes import promoting
-from mmrl.replay import ring, tree
+from mmrl.replay import frames, ring, tree
+from mmrl.replay.frames import SHORTEST, Frames
 from mmrl.replay.ring import Rollout
 
 # A batch is drawn as a race of batch / SHORT episodes, and only if these are too short to fill it,
@@ -35,6 +37,7 @@ class Tape(eqx.Module):
     sums: tree.Tree  # sums of 1 and of length - 1 over the episodes of I: two columns
     cursor: Int[Array, ""]  # the place in every ring that is written next
     unfinished: Int[Array, " worker"]  # steps so far of the episode in progress, at most depth
+    frames: Frames | None = None  # the pictures of `steps`, if these have any
 
     @property
     def workers(self) -> int:
@@ -63,19 +66,23 @@ class Sample(eqx.Module):
     rows: Int[Array, " episode"]
 
 
-def init(example: PyTree, capacity: int, *, workers: int = 1) -> Tape:
+def init(example: PyTree, capacity: int, *, workers: int = 1, shortest: int = SHORTEST) -> Tape:
     """Return an empty tape, D = I = (), for `capacity` steps, shared evenly among `workers`.
 
-    `example` is one step, without axes. Raises `ValueError` if `capacity` is not a positive
-    multiple of `workers`, or `workers` < 1.
+    `example` is one step, without axes. If its observation is a picture, [height, width, channel],
+    truncated episodes of less than `shortest` steps are not stored, and there is room for the last
+    picture of the others. Raises `ValueError` if `capacity` is not a positive multiple of
+    `workers`, or `workers` < 1.
     """
     ring.check_sizes(example, capacity, workers)
+    pictures, example = frames.init(example, workers, capacity // workers, shortest)
     return Tape(
         steps=ring.empty(example, capacity),
         length=jnp.zeros(capacity, jnp.int32),
         sums=tree.build(jnp.zeros((2, capacity), jnp.float32)),
         cursor=jnp.zeros((), jnp.int32),
         unfinished=jnp.zeros(workers, jnp.int32),
+        frames=pictures,
     )
 
 
@@ -90,14 +97,16 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     same step. Raises `ValueError` if the rollout's leaves do not match the tape, or are longer than
     a ring.
     """
-    time = ring.check_rollout(tape.steps, tape.workers, tape.depth, rollout)
+    outline = frames.outline(tape.frames, rollout)
+    time = ring.check_rollout(tape.steps, tape.workers, tape.depth, outline)
+    began, after = ring.began(tape.unfinished, rollout.last)
+    pictures, rollout, lost = frames.add(tape.frames, rollout, began)
     capacity, depth = tape.length.shape[0], tape.depth
     base = jnp.arange(tape.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
     rows = (base + (tape.cursor + index) % depth).reshape(-1)
-    began, after = ring.began(tape.unfinished, rollout.last)
     # The first step of an episode may be overwritten later in this rollout.
-    whole = rollout.last & (time - began <= depth)
+    whole = rollout.last & (time - began <= depth) & ~lost
     first = jnp.where(whole, base + (tape.cursor + began) % depth, capacity)
     continued = (base + (tape.cursor - tape.unfinished[:, None]) % depth).reshape(-1)
     changed = jnp.concatenate([rows, continued])
@@ -115,6 +124,7 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
         sums=tree.update(tape.sums, changed, now.T, touched),
         cursor=(tape.cursor + time) % depth,
         unfinished=jnp.minimum(time - after, depth),
+        frames=pictures,
     )
 
 
@@ -191,4 +201,5 @@ def gather(
 ) -> PyTree[Shaped[Array, "n ..."]]:
     """Return D[first + offset], wrapped around the worker's ring; zeros where `mask` is False."""
     base = first // tape.depth * tape.depth
-    return ring.read(tape.steps, base + (first - base + offset) % tape.depth, mask)
+    steps = ring.read(tape.steps, base + (first - base + offset) % tape.depth, mask)
+    return frames.read(tape.frames, steps, first // tape.depth, mask)

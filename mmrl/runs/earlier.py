@@ -14,6 +14,7 @@ from mmrl.runs.processes import RunError
 EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": None, "precision": "default"}
 EARLIER |= {"observe": "observation"}
 EARLIER |= {
+    "encoder": "dense",
     "tapes": 1,
     "normalize_observations": False,
     "normalize_rewards": False,

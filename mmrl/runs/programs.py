@@ -39,25 +39,28 @@ def program(
     devices: Devices = ONE,
     precision: str = "default",
     observe: str = "observation",
+    flat: bool = False,
 ) -> Program:
     """Return the compiled program of an agent in an environment.
 
     It is built once for arguments of equal content, so that a second run, or a slider, finds it
     compiled. The `MOST` programs used last are kept, each while its environment exists. The
     arguments are as in `Setup`: the network receives the observation selected by `observe`, as
-    one vector, and the inputs in `observes`, in the order of `SHOWN`. Only `config`'s static fields
-    trigger another compilation.
+    one vector, and the inputs in `observes`, in the order of `SHOWN`. Pictures are vectors only if
+    they are `flat`, for a config whose `encoder` is dense. Only `config`'s static fields trigger
+    another compilation.
     """
     observes = find(agent).OBSERVES if observes is None else observes
     observes = tuple(x for x in SHOWN if x in observes)
     own = content(env), content((make, learn))
-    return _kept(own, agent, env, observes, make, learn, devices, precision, observe)
+    return _kept(own, agent, env, observes, make, learn, devices, precision, observe, flat)
 
 
 def built(setup: Setup, devices: Devices = ONE) -> Program:
     """Return the program of a setup, by default on one device."""
     parts = setup.agent, setup.env, setup.observes, setup.make, setup.learn
-    return _kept(own_parts(setup), *parts, devices, setup.precision, setup.observe)
+    flat = getattr(setup.config, "encoder", "dense") == "dense"
+    return _kept(own_parts(setup), *parts, devices, setup.precision, setup.observe, flat)
 
 
 class Kept(NamedTuple):
@@ -108,12 +111,13 @@ def _program(
     devices: Devices,
     precision: str,
     observe: str,
+    flat: bool,
 ) -> Program:
     module = find(agent)
     env, params = _environment(env_or_id)
     with contextlib.suppress(TypeError):  # not every environment can be copied
         env = copy.copy(env)  # a copy, so that the program does not keep the original alive
-    env = shown(env, params, observes, observe)
+    env = shown(env, params, observes, observe, flat)
     both = side_by_side(module, env, params, make, learn, devices, jax_name(precision))
     return Program(env, params, *both, devices)
 

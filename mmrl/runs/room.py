@@ -28,6 +28,11 @@ def check_room(setup: Setup, state: PyTree) -> None:
         raise ValueError(_sentence(setup, state, f"; {_said(free)} are free"))
 
 
+def size(state: PyTree) -> str:
+    """Return how much memory a state takes, in words."""
+    return _said(_bytes(state))
+
+
 def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
     """Raise `RunError` if the arrays inside a block cannot fit into the memory that is free now.
 

@@ -23,7 +23,7 @@ from mmrl.runs.identity import describe, warn_of_main
 from mmrl.runs.lanes import check_products, keys, with_numbers
 from mmrl.runs.processes import RunError, agree, together
 from mmrl.runs.programs import Program, built
-from mmrl.runs.room import check_block, check_room, naming_storage
+from mmrl.runs.room import check_block, check_room, naming_storage, size
 from mmrl.runs.setup import Setup
 from mmrl.runs.snapshot import Best, Rows, Snapshot, better, credit
 
@@ -127,6 +127,11 @@ class Run:
     def best(self) -> Best | None:
         """The best network of each agent so far, and its block."""
         return self.snapshot.best
+
+    @property
+    def memory(self) -> str:
+        """How much memory the state of all seeds takes, storage included."""
+        return size(self._shapes)
 
     @property
     def planned(self) -> int:

@@ -58,7 +58,7 @@ class Setup:
     learn: Callable | None = None  # the same, in place of the agent's
     precision: str = "default"  # of matrix products, from `PRECISIONS`; default: JAX's setting
     over: Any = ()  # real-valued settings and their values: a mapping, stored as pairs
-    observe: str = "observation"  # or "state": what the environment shows, as in `mmrl.envs.make`
+    observe: str = "observation"  # or "state", "pixels": what is shown, as in `mmrl.envs.make`
 
     def __post_init__(self):
         agent = find(self.agent)

@@ -4,7 +4,9 @@ import dataclasses
 import pathlib
 
 import jax
+import jax.numpy as jnp
 import pytest
+from gymnax.environments import environment, spaces
 
 from mmrl.agents import AGENTS, find
 from mmrl.runs import Run, RunError, Setup, Sweep, room
@@ -87,3 +89,38 @@ def test_free_memory_is_that_of_the_tightest_limit(monkeypatch: pytest.MonkeyPat
     limit = (pages + 10) * room.resource.getpagesize()
     monkeypatch.setattr(room.resource, "getrlimit", lambda _: (limit, -1))
     assert room.free_bytes() < 2**24
+
+
+def test_storage_of_pictures_is_refused_before_a_run_begins(monkeypatch: pytest.MonkeyPatch):
+    """A tape of 16 384 screens takes a byte for each pixel, once, and not 3.5 GB."""
+    monkeypatch.setattr(room, "free_bytes", lambda: 10**8)
+    wanted = Setup((Screen(), Screen().default_params), find("dqn").Config(), (0,))
+    with pytest.raises(ValueError, match=r"`tape\.frames\.\S+`, the largest .* takes 0\.5 GB"):
+        Run(wanted)
+
+
+class Screen(environment.Environment):
+    """A black screen, on which nothing ever happens."""
+
+    @property
+    def default_params(self) -> environment.EnvParams:
+        return environment.EnvParams(max_steps_in_episode=100)
+
+    def reset_env(self, key, params):
+        return jnp.zeros((84, 84, 4), jnp.uint8), environment.EnvState(time=0)
+
+    def step_env(self, key, state, action, params):
+        state = environment.EnvState(time=state.time + 1)
+        return self.reset_env(key, params)[0], state, jnp.float32(0), jnp.array(False), {}
+
+    def is_terminated(self, state, params):
+        return jnp.array(False)
+
+    def is_truncated(self, state, params):
+        return state.time >= params.max_steps_in_episode
+
+    def action_space(self, params=None):
+        return spaces.Discrete(2)
+
+    def observation_space(self, params):
+        return spaces.Box(0, 255, (84, 84, 4), jnp.uint8)

@@ -47,7 +47,8 @@ _CLEAR = Paper(
         "The paper plays Atari and DMLab, whose images go through a convolutional network first, "
         "on DMLab to an LSTM of 256 (`--memory lstm --memory-sizes state_size 256`) with unrolls "
         "of 100 steps. There learning rate, entropy weight and ε were drawn at random for each "
-        "run, so the rows of Espeholt's table are Atari's.",
+        "run, so the rows of Espeholt's table are Atari's. Here pictures go through the network of "
+        "MinAtar or of IMPALA, by their size; no score was measured with this preset on pictures.",
         "Half of replay and the reservoir are those of the runs on DMLab. On Atari the paper "
         "replays a quarter (`--replay-fraction 0.25`), with the network and settings of Schwarz et "
         "al. 2018, Progress & compress.",

@@ -50,6 +50,7 @@ from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
 from mmrl.agents.settings import Settings, choice, count, limit, positive, share, static, weight
 from mmrl.replay import reservoir
+from mmrl.replay.frames import shortest
 from mmrl.replay.reservoir import Reservoir, Unrolls
 from mmrl.rollout import Carry, collect, start
 
@@ -63,6 +64,8 @@ class Config(Settings):
     memory: str = static(default="lru")  # name in `mmrl.memory`; none: an MLP; or my_module:Mine
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
+    # of observations; auto: pictures by convolutions, see `nets.Conv`; dense: flattened
+    encoder: str = choice("auto", "dense", "small", "impala")
     shared: bool = static(default=False)  # one network for policy and value
     optimizer: str = choice("adam", "rmsprop")  # optimizer of all gradient steps
     reduction: str = choice("mean", "sum")  # of the losses over time and environments
@@ -172,7 +175,12 @@ def init(
         for tree, axes in ((unrolls.steps, 2), (unrolls.state, 1))
     )
     empty = reservoir.init(
-        step, memory, config.capacity, workers=config.environments, length=config.rollout
+        step,
+        memory,
+        config.capacity,
+        workers=config.environments,
+        length=config.rollout,
+        shortest=shortest(params),
     )
     return eqx.tree_at(lambda s: s.reservoir, state, empty, is_leaf=lambda x: x is None)
 
@@ -214,9 +222,15 @@ def act(
 
     keys = jax.random.split(key, config.environments)
     carries, steps = jax.vmap(one)(state.carries, state.tasks, keys)
-    stored = tuple(x.astype(config.stored) for x in (steps.obs, steps.next_obs))
-    steps = eqx.tree_at(lambda s: (s.obs, s.next_obs), steps, stored)
+    stored = jax.tree.map(partial(_stored, config), (steps.obs, steps.next_obs))
+    steps = dataclasses.replace(steps, obs=stored[0], next_obs=stored[1])
     return carries, Unrolls(state.carries.policy_state, steps)
+
+
+def _stored(config: Config, obs: Array) -> Array:
+    """Return observations [env, time, *obs] as they are stored; pictures of bytes as they are."""
+    small = obs.ndim == 5 and obs.dtype in (jnp.uint8, jnp.bool_)
+    return obs if small else obs.astype(config.stored)
 
 
 @promoting

@@ -77,7 +77,7 @@ def trace(
 ) -> tuple[Any, Float[Array, " time"], returns.VTrace, Float[Array, " time"]]:
     """Return the current outputs on an unroll, log π(a_t), V-trace's targets, and min(ρ̄, π/μ)."""
     steps: Any = unroll.steps
-    obs, next_obs = (x.astype(jnp.float32) for x in (steps.obs, steps.next_obs))
+    obs, next_obs = jax.tree.map(lambda x: x.astype(jnp.float32), (steps.obs, steps.next_obs))
     _, now, ahead = net.lookahead(unroll.state, obs, steps.begin, next_obs)
     policy: Any = now.policy
     log_prob = policy.log_prob(steps.action)

@@ -70,7 +70,8 @@ _EWMA = {
 }
 _PROCGEN = (
     "The paper plays Procgen, whose images go through IMPALA's convolutional network to 256 "
-    "features, without a memory; here the network is an MLP of that width.",
+    "features, without a memory; here pictures of at least 32 × 32 pixels do, too, and other "
+    "observations go to an MLP of that width. No score was measured with it on pictures.",
     "The network is shown the observation alone, without a flag at the start of an episode.",
     "Its 256 environments are 4 workers with 64 each, whose gradients are averaged: one batch.",
     "A run has 100 million steps, rounded up to whole blocks.",

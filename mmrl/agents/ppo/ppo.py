@@ -63,6 +63,8 @@ class Config(Settings):
     memory: str = static(default="lru")  # name in `mmrl.memory`; none: an MLP; or my_module:Mine
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
+    # of observations; auto: pictures by convolutions, see `nets.Conv`; dense: flattened
+    encoder: str = choice("auto", "dense", "small", "impala")
     shared: bool = static(default=False)  # one network for policy and value
     # objective of the policy; kl is exact, kl_sampled is the estimate of the paper's code
     objective: str = choice("clip", "kl", "kl_sampled")

@@ -58,6 +58,7 @@ from mmrl.agents.common import (
 from mmrl.agents.r2d2.actors import act, bare, first_errors, targets
 from mmrl.agents.settings import Settings, choice, count, limit, positive, share, static, weight
 from mmrl.replay import sequences
+from mmrl.replay.frames import shortest
 from mmrl.rollout import Carry, Transition
 
 # In addition to o_t, by default. The paper has no begin flag.
@@ -71,6 +72,8 @@ class Config(Settings):
     # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
+    # of observations; auto: pictures by convolutions, see `nets.Conv`; dense: flattened
+    encoder: str = choice("auto", "dense", "small", "impala")
     dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
     start: str = choice("stored", "zero")  # first state of a window
     length: int = count(80)  # m, trained steps of a sequence
@@ -128,7 +131,8 @@ class State(eqx.Module):
 def check(config: Config, env: Any, params: Any) -> None:
     """Raise `ValueError` for a setting that cannot work; the message names it and the remedy."""
     config.check_ranges()
-    longest = jax.eval_shape(lambda: _storage(config, jnp.zeros(()), jnp.zeros(()))).longest
+    zero = jnp.zeros(())
+    longest = jax.eval_shape(lambda: _storage(config, params, zero, zero)).longest
     if config.rollout > longest:
         raise ValueError(
             f"`rollout` must be at most {longest} steps, so that it does not overwrite the "
@@ -137,7 +141,7 @@ def check(config: Config, env: Any, params: Any) -> None:
     check_discrete(env, params)
 
 
-def _storage(config: Config, example: PyTree, state: PyTree) -> sequences.Sequences:
+def _storage(config: Config, params: Any, example: PyTree, state: PyTree) -> sequences.Sequences:
     return sequences.init(
         example,
         state,
@@ -149,6 +153,7 @@ def _storage(config: Config, example: PyTree, state: PyTree) -> sequences.Sequen
         tail=config.n_step - 1,
         alpha=config.alpha,
         eta=config.eta,
+        shortest=shortest(params),
     )
 
 
@@ -169,7 +174,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
         optimizer=adam(config, 0.0, config.adam_eps).init(trained(net)),
         carries=carries,
         held=held,
-        sequences=_storage(config, bare(example), net.init()),
+        sequences=_storage(config, params, bare(example), net.init()),
         rewards=normalize.rewards_of(config),
         key=key,
         iteration=jnp.zeros((), jnp.int32),
@@ -206,17 +211,18 @@ def unroll(
         state = state if config.start == "stored" else net.init()
         if config.burn_in:
             state, _ = fixed(net)(state, prefix, prefix_begin)
-        # o'_t is o_{t+1}, except after the last step, where only o'_t exists.
-        real = mask[1:].reshape(-1, *[1] * (steps.obs.ndim - 1))
-        follow = jnp.where(real, steps.obs[1:], steps.next_obs[:-1])
-        obs = jnp.concatenate([steps.obs[:1], follow, steps.next_obs[-1:]])
+        obs = jax.tree.map(partial(seen, mask), steps.obs, steps.next_obs)
         _, q = net(jax.lax.stop_gradient(state), obs, jnp.append(begin, False))
         return q
 
+    def seen(mask, obs, next_obs):
+        # o'_t is o_{t+1}, except after the last step, where only o'_t exists.
+        real = mask[1:].reshape(-1, *[1] * (obs.ndim - 1))
+        return jnp.concatenate([obs[:1], jnp.where(real, obs[1:], next_obs[:-1]), next_obs[-1:]])
+
     at = config.burn_in
-    prefix, prefix_begin = window.steps.obs[:, :at], window.begin[:, :at]
-    q = jax.vmap(one)(window.state, prefix, prefix_begin, steps, mask, window.begin[:, at:])
-    return steps, q
+    prefix, begin = jax.tree.map(lambda x: x[:, :at], (window.steps.obs, window.begin))
+    return steps, jax.vmap(one)(window.state, prefix, begin, steps, mask, window.begin[:, at:])
 
 
 @promoting

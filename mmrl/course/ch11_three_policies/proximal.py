@@ -80,5 +80,6 @@ TASKS = {
 def agents(name: str, task: str) -> Fleet:
     """Return a fleet that trains agents of this name on a task."""
     found = TASKS[task]
-    env, params, *_ = program("ppo", found.env_id, () if found.memory == "none" else ppo.OBSERVES)
+    observes = () if found.memory == "none" else ppo.OBSERVES
+    env, params, *_ = program("ppo", found.env_id, observes, flat=True)
     return Fleet(find(name), env, params)

@@ -5,9 +5,10 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from mmrl.envs._gymnax import environment
+from mmrl.envs.popgym import pixels
 from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, Task, levels, one_hot
 from mmrl.envs.popgym.cards import DECK, check_decks, draw, full_deck
 
@@ -91,6 +92,11 @@ class Concentration(Task):
         place = jnp.arange(self.cards)
         seen = state.up | (place == state.first) | (place == state.second)
         return one_hot(jnp.where(seen, state.values, self.types), self.types + 1).ravel()
+
+    def pixels(self, obs: Float[Array, " obs"]) -> UInt8[Array, "rows columns 3"]:
+        """Return the table as a picture, in rows of 13 cards."""
+        kinds = pixels.shown(obs, self.types + 1)
+        return pixels.table(kinds, pixels.faces(self.types), columns=13)
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
         """Return True if all cards are up."""

@@ -2,9 +2,10 @@
 
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, UInt8
 
 from mmrl.envs._gymnax import environment
+from mmrl.envs.popgym import pixels
 from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, levels, one_hot, plus_minus
 from mmrl.envs.popgym.cards import DECK, SUITS, CardTask, check_decks, draw, full_deck, share_left
 
@@ -58,6 +59,10 @@ class RepeatPrevious(CardTask):
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
         """Return the suit in view, one-hot."""
         return one_hot(state.cards[-1], SUITS)
+
+    def pixels(self, obs: Float[Array, " obs"]) -> UInt8[Array, "20 20 3"]:
+        """Return the card in view as a picture."""
+        return jnp.asarray(pixels.suits())[pixels.shown(obs, SUITS)[0]]
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
         """Return the last k suits, one-hot, and the share of each suit left in the deck.

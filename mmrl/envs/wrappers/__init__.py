@@ -1,7 +1,8 @@
 """Wrappers: environments that change the observations, rewards or actions of another one.
 
-`base` explains how they work. `observation` has those that change the agent's observation, `mask`
-the one that shows legal actions, `episode` those that change the reward, the clock or the reset.
+`base` explains how they work. `observation` and `views` have those that change the agent's
+observation, `mask` the one that shows legal actions, `episode` those that change the reward, the
+clock or the reset.
 """
 
 from typing import TYPE_CHECKING
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from mmrl.envs.wrappers.observation import NoisyObservation as NoisyObservation
     from mmrl.envs.wrappers.observation import PreviousAction as PreviousAction
     from mmrl.envs.wrappers.observation import PreviousReward as PreviousReward
-    from mmrl.envs.wrappers.observation import StateObservation as StateObservation
     from mmrl.envs.wrappers.observation import paper_stack as paper_stack
     from mmrl.envs.wrappers.trial import Trial as Trial
+    from mmrl.envs.wrappers.views import PixelObservation as PixelObservation
+    from mmrl.envs.wrappers.views import StateObservation as StateObservation
 
 __all__, __getattr__, __dir__ = on_demand(__name__)

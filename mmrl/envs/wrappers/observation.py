@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
 from mmrl._dtypes import promoting
-from mmrl.envs._gymnax import environment, spaces
-from mmrl.envs.spaces import MASK
+from mmrl.envs._gymnax import spaces
+from mmrl.envs.spaces import MASK, is_picture
 from mmrl.envs.wrappers.base import (
     Obs,
     ObservationWrapper,
@@ -23,6 +23,7 @@ from mmrl.envs.wrappers.base import (
     vector_size,
 )
 from mmrl.envs.wrappers.mask import ActionMask, offers_mask
+from mmrl.envs.wrappers.views import Beside, PixelObservation, StateObservation
 
 
 class FlattenObservation(ObservationWrapper):
@@ -101,29 +102,6 @@ class NoisyObservation(ObservationWrapper):
             else (jnp.full_like(low, -jnp.inf), jnp.full_like(low, jnp.inf))
         )
         return box(*whole, _real(space.dtype))
-
-
-class StateObservation(ObservationWrapper):
-    """The Markov state as observation: the fully observed twin of a task, which needs no memory.
-
-    An environment with a method `twin` is replaced by its result: the same task in a form whose
-    `state_obs` shows everything that is already decided. The time limit of an episode is not part
-    of the state. Raises `ValueError` if the environment does not offer `state_obs`.
-    """
-
-    def __init__(self, env: Any):
-        super().__init__(env.twin() if hasattr(env, "twin") else env)
-        self.observation_space(self.default_params)
-
-    def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
-        return self.state_obs(state, params)
-
-    def observation_space(self, params: Any) -> spaces.Box:
-        width = jax.eval_shape(self.reset_env, jax.random.key(0), params)[0].size
-        declared = type(self.unwrapped).state_space is not environment.Environment.state_space
-        space = self.env.state_space(params) if declared else None
-        fits = isinstance(space, spaces.Box) and tuple(space.shape) == (width,)
-        return box(*bounds(space)) if fits else _unbounded(width)
 
 
 class PreviousAction(ObservationWrapper):
@@ -217,8 +195,9 @@ def paper_stack(env: Any, previous_action: bool = True) -> BeginFlag:
 OBSERVED: dict[str, Callable[[Any], Any]] = {
     "observation": lambda env: env,
     "state": StateObservation,
+    "pixels": PixelObservation,
 }
-"""Observations to choose from: the task's, or its Markov state."""
+"""Observations to choose from: the task's, its Markov state, or a picture."""
 
 
 def observed(env: Any, observe: str) -> Any:
@@ -239,16 +218,26 @@ SHOWN = {
 """Inputs after the observation, in this order: a_{t-1}, r_{t-1}, b_t."""
 
 
-def shown(env: Any, params: Any, observes: Collection[str], observe: str = "observation") -> Any:
+def shown(
+    env: Any,
+    params: Any,
+    observes: Collection[str],
+    observe: str = "observation",
+    flat: bool = True,
+) -> Any:
     """Return the environment as runs show it to a network: a vector with the inputs in `observes`.
 
     The vector is the observation of `observed(env, observe)`. A mask of legal actions, if there is
-    one, ends it.
+    one, ends it. Without `flat` a picture, [height, width, channel], stays as it is, with the
+    inputs beside it.
     """
     env = observed(env, observe)
     space = env.observation_space(params)
     if offers_mask(env, params):
         env = ActionMask(env)
+    elif not flat and is_picture(space):
+        rest = [SHOWN[name] for name in SHOWN if name in observes]
+        return Beside(env, rest) if rest else env
     elif len(getattr(space, "shape", ())) != 1:
         env = FlattenObservation(env)
     for name in SHOWN:
@@ -294,10 +283,6 @@ def legal_actions(env: Any, params: Any, obs: Any) -> Bool[Array, " action"] | N
     if (place := mask_place(env, params)) is None:
         return None
     return obs[place[0] : sum(place)] > 0.5
-
-
-def _unbounded(width: int) -> spaces.Box:
-    return box(jnp.full(width, -jnp.inf), jnp.full(width, jnp.inf))
 
 
 @promoting

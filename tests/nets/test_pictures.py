@@ -1,0 +1,194 @@
+"""Convolutions: they equal JAX's own, scale bytes once, and stand in a network as a dense layer."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl import envs
+from mmrl.agents import AGENTS, find
+from mmrl.agents.checks import seen_picture
+from mmrl.envs.wrappers.observation import shown
+from mmrl.nets import ActorCritic, Conv, Net
+from mmrl.nets.pictures import Filters, Picture, pooled
+
+GAME = "Breakout-MinAtar"
+
+
+def bytes_of(*shape: int) -> jax.Array:
+    return jax.random.randint(jax.random.key(1), shape, 0, 256).astype(jnp.uint8)
+
+
+def convolved(layer: Filters, x: jax.Array) -> jax.Array:
+    """The oracle: `lax.conv` with the layer's weights."""
+    weight: Any = layer.linear.weight
+    filters = weight.T.reshape(3, 3, x.shape[-1], -1)
+    how = {"window_strides": (1, 1), "padding": "SAME" if layer.same else "VALID"}
+    axes = ("NHWC", "HWIO", "NHWC")
+    bias: Any = layer.linear.bias
+    return (
+        bias[None, None]
+        + jax.lax.conv_general_dilated(x[None], filters, dimension_numbers=axes, **how)[0]
+    )
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_filters_are_a_convolution(same: bool):
+    layer = Filters(3, 5, same, key=jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (7, 6, 3))
+    np.testing.assert_allclose(layer(x), convolved(layer, x), rtol=1e-5, atol=1e-5)
+    ours, theirs = (jax.grad(lambda x, f=f: jnp.sum(f(x) ** 2)) for f in (layer, _oracle(layer)))
+    np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-4, atol=1e-4)
+
+
+def _oracle(layer: Filters) -> Any:
+    return lambda x: convolved(layer, x)
+
+
+@pytest.mark.parametrize(("height", "width"), [(7, 6), (1, 2), (4, 5)])
+def test_the_pool_is_that_of_xla(height: int, width: int):
+    x = jax.random.normal(jax.random.key(0), (height, width, 2))
+    window = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (3, 3, 1), (2, 2, 1), "SAME")
+    np.testing.assert_array_equal(pooled(x), window)
+
+
+def test_the_small_stack_is_that_of_minatar():
+    conv: Any = Conv(Picture((10, 10, 4)), key=jax.random.key(0))
+    (layer,) = conv.blocks
+    x = jax.random.uniform(jax.random.key(1), (10, 10, 4))
+    assert isinstance(layer, Filters) and conv.output_size == 128
+    hidden = jax.nn.relu(convolved(layer, x)).ravel()
+    wanted = jax.nn.relu(conv.linear.weight @ hidden + conv.linear.bias)
+    np.testing.assert_allclose(conv(x), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_the_impala_stack_is_that_of_its_paper():
+    conv: Any = Conv(Picture((32, 33, 2)), key=jax.random.key(0))
+    x = jax.random.uniform(jax.random.key(1), (32, 33, 2))
+    got = jax.jit(lambda conv, x: conv(x))(conv, x)
+
+    def wanted(conv, x):
+        for block in conv.blocks:
+            x = pooled(convolved(block.first, x))
+            for first, second in block.units:
+                x = x + convolved(second, jax.nn.relu(convolved(first, jax.nn.relu(x))))
+        hidden = jax.nn.relu(x).ravel()
+        return jax.nn.relu(conv.linear.weight @ hidden + conv.linear.bias)
+
+    np.testing.assert_allclose(got, jax.jit(wanted)(conv, x), rtol=1e-4, atol=1e-5)
+    assert [block.first.linear.out_features for block in conv.blocks] == [16, 32, 32]
+    assert conv.output_size == 256 == len(got)
+
+
+def test_bytes_are_scaled_once():
+    picture = bytes_of(10, 10, 3)
+    conv = Conv(Picture((10, 10, 3), unit=255.0), key=jax.random.key(0))
+    plain = Conv(Picture((10, 10, 3)), key=jax.random.key(0))
+    np.testing.assert_array_equal(conv(picture), plain(picture.astype(jnp.float32) / 255))
+    np.testing.assert_array_equal(conv(picture.astype(jnp.float32)), conv(picture))
+    flags = picture > 99
+    np.testing.assert_array_equal(plain(flags), plain(flags.astype(jnp.float32)))
+
+
+def test_a_step_is_a_tape_with_numbers_beside_pictures():
+    picture = Picture((10, 10, 3), more=2, unit=255.0)
+    net = Net.make("lru", 0, 3, width=8, picture=picture, key=jax.random.key(0), state_size=4)
+    obs = bytes_of(5, 10, 10, 3), jax.random.normal(jax.random.key(2), (5, 2))
+    begin = jnp.array([True, False, False, True, False])
+
+    @jax.jit
+    def both(net, obs, begin):
+        _, tape = net(net.init(), obs, begin)
+        _, steps = jax.lax.scan(lambda s, x: net.step(s, *x), net.init(), (obs, begin))
+        now = net.lookahead(net.init(), obs, begin, jax.tree.map(jnp.flip, obs))[1]
+        changed = net(net.init(), (obs[0], obs[1] + 1), begin)[1]
+        return tape, steps, now, changed
+
+    tape, steps, now, changed = both(net, obs, begin)
+    np.testing.assert_allclose(tape, steps, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(tape, now, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(tape, changed)
+
+
+def config(agent: str, **settings: Any) -> Any:
+    return dataclasses.replace(find(agent).Config(), **settings)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_shape_of_observations_chooses_the_encoder(agent: str):
+    env, params = envs.make(GAME)
+    assert seen_picture(config(agent), env, params) == Picture((10, 10, 4))
+    assert seen_picture(config(agent, encoder="impala"), env, params).stack == "impala"
+    assert seen_picture(config(agent, encoder="dense"), env, params) is None
+    beside = shown(env, params, find(agent).OBSERVES, flat=False)
+    more = seen_picture(config(agent), beside, params).more
+    assert more == {"r2d2": 3 + 1 + 1}.get(agent, 1)
+    flat = shown(env, params, find(agent).OBSERVES)
+    assert seen_picture(config(agent), flat, params) is None
+
+
+def test_an_encoder_that_cannot_see_is_refused():
+    env, params = envs.make("CartPole-v1")
+    with pytest.raises(ValueError, match=r"`encoder` must be .*\(4,\)"):
+        seen_picture(config("dqn", encoder="small"), env, params)
+    env, params = envs.make(GAME)
+    with pytest.raises(ValueError, match="`normalize_observations` must be"):
+        find("dqn").init(config("dqn", normalize_observations=True), env, params, jax.random.key(0))
+
+
+@pytest.mark.parametrize("names", [(), ("begin_flag",), ("previous_action", "previous_reward")])
+def test_numbers_beside_a_picture_are_those_behind_a_vector(names: tuple[str, ...]):
+    env, params = envs.make(GAME)
+    pair, vector = (shown(env, params, names, flat=flat) for flat in (False, True))
+
+    @jax.jit
+    def play(key):
+        def step(states, key):
+            mine, theirs = (
+                e.step(key, s, 1, params)[:3] for e, s in zip((pair, vector), states, strict=True)
+            )
+            return (mine[1], theirs[1]), (mine[0], theirs[0])
+
+        starts = pair.reset(key, params), vector.reset(key, params)
+        states = starts[0][1], starts[1][1]
+        _, seen = jax.lax.scan(step, states, jax.random.split(key, 40))
+        return (starts[0][0], starts[1][0]), seen
+
+    for mine, theirs in play(jax.random.key(3)):
+        picture, more = mine if names else (mine, theirs[..., 400:])
+        np.testing.assert_array_equal(picture.reshape(*picture.shape[:-3], -1), theirs[..., :400])
+        np.testing.assert_array_equal(more, theirs[..., 400:])
+
+
+def test_an_actor_critic_has_two_encoders():
+    picture = Picture((10, 10, 3))
+    for name in ("none", "gru"):
+        net = ActorCritic.make(name, 0, 2, width=8, picture=picture, key=jax.random.key(0))
+        weights = [x for x in jax.tree.leaves(net) if x.shape == (16, 27)]
+        assert len(weights) == 2 and not np.array_equal(*weights)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("agent", AGENTS)
+def test_an_agent_trains_on_pictures(agent: str):
+    module = find(agent)
+    sizes = {"environments": 2, "rollout": 4, "block": 2, "width": 8, "episodes": 1}
+    own: dict[str, Any] = {
+        "dqn": {"batch": 20, "batching": "segments", "capacity": 2048},
+        "r2d2": {"length": 4, "burn_in": 2, "n_step": 2, "batch": 2, "capacity": 64},
+        "clear": {"capacity": 64},
+    }
+    settings = config(agent, **{**module.SMALL, **sizes, **own.get(agent, {})})
+    env, params = envs.make(GAME)
+    env = shown(env, params, module.OBSERVES, flat=False)
+    params = params.replace(max_steps_in_episode=9)
+
+    @jax.jit
+    def once(key):
+        return module.block(settings, env, params, module.init(settings, env, params, key))
+
+    state, metrics = once(jax.random.key(0))
+    assert metrics.finite.all() and all(np.isfinite(x).all() for x in jax.tree.leaves(state.net))
