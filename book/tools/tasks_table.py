@@ -19,7 +19,7 @@ from mmrl.course.experiments.experiment_popgym import BOUNDS, MEMORIES
 from mmrl.envs import popgym
 from mmrl.rollout import collect, start
 
-CHANCE, SCORES = "tasks.jsonl", "popgym.jsonl"
+CHANCE, SCORES = "chance.jsonl", "popgym.jsonl"
 HEADS = ("task", "observation", "state", "actions", "steps", "chance", "best measured")
 HEADS += tuple(f"{bound}, 3M" for bound in BOUNDS)
 MISSING = '<span class="visually-hidden">not measured</span>'

@@ -63,7 +63,7 @@ def say(row: Row) -> str:
 
 
 GRID = Grid(
-    "tasks",
+    "chance",
     [Cell(task, level) for level in ("Easy", "Medium", "Hard") for task in popgym.LEVELS],
     alone(measure),
     say,
