@@ -203,7 +203,7 @@ def test_arrays_of_a_state_may_take_different_forms():
 def test_counters_are_refused_and_shapes_checked():
     with pytest.raises(Refusal, match="int32"):
         recognize(lambda n, z: n + z, jnp.int32(0), jnp.int32(1))
-    with pytest.raises(ValueError, match="like those of x"):
+    with pytest.raises(ValueError, match="must return arrays like x"):
         recognize(lambda x, z: jnp.outer(x, z), x3, r[0])
 
 
