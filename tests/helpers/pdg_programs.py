@@ -148,6 +148,7 @@ BY_HAND: dict[str, Callable[[Any], Any]] = {
     "cumsum": lambda x: jnp.max(jnp.cumsum(x)),
 }
 OF_NOTHING = list(FOLDS)[:5]
+RANGED = ("sum", "mean", "max", "min", "discounted_sum")
 
 
 def folded(kind: str, *values: Any) -> Any:
@@ -516,6 +517,16 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         kind = "sum" if both else choose(OF_NOTHING if sums else [*FOLDS])
         return add(Read(source, index_, kind))
 
+    def ranged(source: int) -> int:
+        """A fold of a prefix, suffix or window of any width, or of all."""
+        source = whole(source)
+        dims, n = node(source), choose([1, 2, 3, 5, 9])
+        d = along(dims)
+        D = d.upper()
+        parts = [f"0:{d} + 1", f"{d}:{D}", f"{d}:min_({d} + {n}, {D})", f"0:{D}"]
+        part = choose([*parts, f"max_({d} + 1 - {n}, 0):{d} + 1"])
+        return add(Read(source, key(d, dims, part), choose(RANGED)))
+
     def pair(source: int) -> int:
         return add(Pair(choose(NUMBERS), source, any_number()))
 
@@ -631,7 +642,20 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         """The same, or something whole: a result is an array, so its points must be a grid."""
         return k if all(grid(hand.there(k)) for hand in hands) else whole(k)
 
-    moves = [read, fold, fold, pair, restrict, cases, cases, recur, reset, together, state]
+    moves = [
+        read,
+        fold,
+        ranged,
+        ranged,
+        pair,
+        restrict,
+        cases,
+        cases,
+        recur,
+        reset,
+        together,
+        state,
+    ]
     for _ in range(choose([1, 2, 3, 4, 5])):
         for _ in range(3):  # what reads nothing that is there is drawn again
             source, count = any_with_dims(), len(nodes)

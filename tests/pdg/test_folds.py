@@ -50,8 +50,8 @@ PASSES = {
     "tile": [lambda g: tile(g, "t", 3)],
     "tile, vectorize": [lambda g: tile(g, "t", 2), lambda g: vectorize(g, "i")],
 }
-# Ties, also of extremes, and numbers below 0, so that zeros for padding are seen.
-DATA = jnp.round(2 * jax.random.normal(jax.random.key(0), (2, 7, 2))) - 3.0
+# Ties, also of extremes, and only numbers below 0, so that zeros for padding change a maximum.
+DATA = jnp.round(2 * jax.random.normal(jax.random.key(0), (2, 7, 2))) - 9.0
 
 
 def program(part: str, kind: str, integers: bool = False) -> Graph:
@@ -155,7 +155,8 @@ def test_lift_folds_at_once_only_where_readers_wait_for_all():
     y = x[i, t : min_(t + 3, T)].max(0)
     for result, dims in ((y, ("i", "t")), (y[i, 0:T].sum(0), ("i",))):
         lifted, _ = lift_loops(p.graph(result), "t")
-        assert lifted.ops[y.source].domain.names == dims
+        op = lifted.ops[y.source]  # a view, if its points are picked out of a block
+        assert op.kind != "view" and op.domain.names == dims
 
 
 @pytest.mark.full
