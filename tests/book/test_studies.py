@@ -76,6 +76,7 @@ def build(folder: Path, outputs: bool, monkeypatch: pytest.MonkeyPatch) -> str:
     for page in (
         "baselines",
         "popgym",
+        "tasks",
         "scaling",
         *(f"notebooks/{x.stem}" for x in execute.chapters()),
     ):
