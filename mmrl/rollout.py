@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 from mmrl import _random
 from mmrl._devices import split_rows
 from mmrl._dtypes import accumulate, finite, promoting
-from mmrl.envs.spaces import stuck
+from mmrl._spaces import stuck
 
 __all__ = ["Carry", "Evaluation", "Policy", "Recorded", "Transition"]
 __all__ += ["act", "collect", "evaluate", "start", "unroll"]

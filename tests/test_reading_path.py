@@ -12,18 +12,19 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FROM = ("mmrl.agents.dqn", "mmrl.memory.lru")
-MOST_FILES, MOST_LINES = 12, 2030
+MOST_FILES, MOST_LINES = 12, 2000
 BESIDE = {
     "mmrl._devices": "rows are divided among devices; on one, nothing happens",
     "mmrl._dtypes": "types of numbers under settings of JAX",
-    "mmrl._lazy": "names that a package passes on when they are first used",
     "mmrl._random": "keys, and the random numbers of JAX compiled sooner",
+    "mmrl._spaces": "a step that had no legal action is read from a state",
     "mmrl.agents.checks": "settings that are refused",
     "mmrl.agents.normalize": "rewards are divided by the deviation of their discounted sums",
     "mmrl.agents.settings": "fields of settings, with the ranges that they declare",
-    "mmrl.envs.spaces": "a step that had no legal action is read from a state",
+    "mmrl.memory": "memories are found by their names",
     "mmrl.memory.checks": "arrays that are refused",
     "mmrl.monoid.tapes": "arrays of elements are converted, and refused",
+    "mmrl.replay.frames": "pictures are stored once; vectors pass through",
     "mmrl.replay.ring": "rows are written and read around a ring",
     "mmrl.replay.tree": "rows are drawn by weight in O(log capacity)",
     "mmrl.returns": "λ-returns are a scan of Affine",

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mmrl._spaces import disorder, holds, is_picture, limits, misfit, offset, parts
 from mmrl.agents.settings import resized
-from mmrl.envs.spaces import disorder, holds, is_picture, limits, misfit, offset, parts
 from mmrl.rollout import collect, start
 
 

@@ -13,8 +13,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import _random
 from mmrl._dtypes import promoting
+from mmrl._spaces import stuck
 from mmrl.agents.checks import check_net, normalized_features, seen_picture
-from mmrl.envs.spaces import stuck
 from mmrl.nets import Net
 from mmrl.rollout import Carry, Evaluation, Policy, all_finite, evaluate, start
 

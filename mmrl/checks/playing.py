@@ -12,9 +12,9 @@ from jaxtyping import PRNGKeyArray
 
 from mmrl import _random
 from mmrl._own import told
+from mmrl._spaces import MASK, misfit, parts, stuck
 from mmrl.checks.tracing import action_shape, own_step, random_action, traced
 from mmrl.envs._gymnax import spaces
-from mmrl.envs.spaces import MASK, misfit, parts, stuck
 from mmrl.envs.wrappers.mask import offers_mask
 from mmrl.envs.wrappers.observation import legal_actions, shown
 

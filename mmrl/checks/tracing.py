@@ -11,10 +11,10 @@ from jaxtyping import PRNGKeyArray
 
 from mmrl._dtypes import promoting
 from mmrl._own import told
+from mmrl._spaces import disorder, misfit, offset, parts
 from mmrl.envs._gymnax import environment as gymnax_environment
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.base import Resetting
-from mmrl.envs.spaces import disorder, misfit, offset, parts
 from mmrl.envs.wrappers.base import bounds
 from mmrl.rollout import legal
 

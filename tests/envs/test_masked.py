@@ -15,10 +15,10 @@ from flax import struct
 from gymnax.environments import environment, spaces
 
 from mmrl import checks, rollout
+from mmrl._spaces import stuck
 from mmrl.agents import AGENTS
 from mmrl.envs import make, masked
 from mmrl.envs.continual import Padded, Permuted
-from mmrl.envs.spaces import stuck
 from mmrl.envs.wrappers import ActionMask, FlattenObservation, NoisyObservation, TimeLimit, Trial
 from mmrl.envs.wrappers.observation import legal_actions, mask_place, shown
 

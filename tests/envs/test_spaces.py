@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnax.environments import spaces
 
-from mmrl.envs.spaces import disorder, limits, misfit
+from mmrl._spaces import disorder, limits, misfit
 from mmrl.rollout import legal
 
 INF = np.inf

@@ -110,7 +110,10 @@ WRONG = {
         {"passes": {"none": lambda graph: None}},
         "`passes`: 'none' must return a graph and a list of words, .* got a NoneType",
     ),
-    "a dimension": ({"passes": {"tile": lambda graph: tile(graph, "z", 4)}}, "`z` is not a dimension"),
+    "a dimension": (
+        {"passes": {"tile": lambda graph: tile(graph, "z", 4)}},
+        "`z` is not a dimension",
+    ),
 }
 
 

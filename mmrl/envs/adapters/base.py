@@ -10,9 +10,9 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from mmrl._dtypes import promoting
+from mmrl._spaces import holds
 from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.base import Obs, Reset, Resetting, Step
-from mmrl.envs.spaces import holds
 
 
 class Outcome(NamedTuple):

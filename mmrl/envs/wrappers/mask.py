@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
+from mmrl._spaces import MASK, MaskedState
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.base import Reset, Step
-from mmrl.envs.spaces import MASK, MaskedState
 from mmrl.envs.wrappers.base import Wrapper, action_count, box, flat, flat_bounds
 
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
 from mmrl._dtypes import promoting
+from mmrl._spaces import MASK, is_picture
 from mmrl.envs._gymnax import spaces
-from mmrl.envs.spaces import MASK, is_picture
 from mmrl.envs.wrappers.base import (
     Obs,
     ObservationWrapper,
