@@ -87,7 +87,7 @@ REASONS = {
     "defined by nothing": "is already defined wherever|defines no point",
     "reads nothing": "exists at no point of",
     "bounds too small": "`bounds` are too small",
-    "no affine order": "has no schedule|depends on itself",
+    "no affine order": "cannot be scheduled|has no schedule|depends on itself",
 }
 COUNTS: collections.Counter[str] = collections.Counter()
 
