@@ -180,6 +180,8 @@ def test_an_agent_trains_on_pictures(agent: str):
         "dqn": {"batch": 20, "batching": "segments", "capacity": 2048},
         "r2d2": {"length": 4, "burn_in": 2, "n_step": 2, "batch": 2, "capacity": 64},
         "clear": {"capacity": 64},
+        "ppo": {"minibatches": 1},
+        "ppg": {"minibatches": 1, "auxiliary_minibatches": 1},
     }
     settings = config(agent, **{**module.SMALL, **sizes, **own.get(agent, {})})
     env, params = envs.make(GAME)
