@@ -1,17 +1,20 @@
 """Adapters: a small game with the interface of each library, against the game in Python."""
 
+import dataclasses
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from mmrl import checks, envs, rollout
 from mmrl.envs import adapters
+from mmrl.envs.wrappers import ActionMask
 from mmrl.runs.content import content
 from tests.helpers import foreign
 
@@ -97,3 +100,34 @@ def test_a_real_environment_keeps_the_rules(library: str):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         checks.environment(*envs.make(f"{library}:{name}"))
+
+
+class Seen(NamedTuple):
+    """An observation with a mask, as jumanji has it."""
+
+    numbers: Any
+    action_mask: Any
+
+
+class Masked(foreign.Jumanji):
+    """jumanji's game with a mask: after an action, that action is not legal."""
+
+    def _nested(self, step: foreign.Step) -> foreign.Step:
+        legal = jnp.arange(foreign.ACTIONS) != step.observation[1].astype(jnp.int32)
+        return dataclasses.replace(step, observation=Seen(step.observation, legal))
+
+
+def test_the_mask_of_jumanji_is_the_mask_of_agents(monkeypatch: pytest.MonkeyPatch):
+    module = foreign.module("jumanji", make=lambda name: Masked())
+    monkeypatch.setitem(sys.modules, "jumanji", module)
+    monkeypatch.delitem(sys.modules, "mmrl.envs.adapters.of_jumanji", raising=False)
+    env, params = envs.make("jumanji:Small-v0")
+    shown = ActionMask(env)
+    obs, state = shown.reset_env(jax.random.key(0), params)
+    for action in (2, 0, 1):
+        step = shown.step_env(jax.random.key(0), state, jnp.int32(action), params)
+        obs, state = step[:2]
+        wanted = np.asarray(obs[1]).astype(int) != np.arange(foreign.ACTIONS)
+        np.testing.assert_array_equal(obs[-foreign.ACTIONS :], wanted)
+        assert wanted.sum() == foreign.ACTIONS - 1
+    sys.modules.pop("mmrl.envs.adapters.of_jumanji", None)
