@@ -50,7 +50,7 @@ class Config(Settings):
     # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
-    # of observations; auto: pictures by convolutions, see `nets.Conv`; dense: flattened
+    # auto: convolutions for pictures, else dense; small, impala: stacks of convolutions
     encoder: str = choice("auto", "dense", "small", "impala")
     dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
     batching: str = choice("tape", "segments")  # tape: whole episodes; segments: pieces of L steps

@@ -55,7 +55,7 @@ class Check:
     """The JSON file, with the source of its memory next to it; or a folder of such files."""
     fresh: tuple[int, ...] = ()
     """Seeds of the second measurement, to repeat a check. Default: drawn now."""
-    no_rerun: bool = False
+    no_rerun: tyro.conf.FlagCreatePairsOff[bool] = False
     """Skip the measurements. This takes seconds, and does not check the score."""
 
 

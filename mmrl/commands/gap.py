@@ -18,9 +18,10 @@ from mmrl.runs.shell import called
 ABOUT = """Train an agent three times: on the state of a task, with a memory, and without either.
 The state is everything about a task that is already decided, so an agent that observes it needs no
 memory. A table compares the returns of the last evaluation. Stop with Ctrl-C; with the same --out
-the command continues. Its options are those of `mmrl train`:
+the command continues. It accepts the options of `mmrl train` below, except {refused}.
 """
-REFUSED = ("--over", "--resume", "--observe", "--log", "--distributed")
+REFUSED = ("--over", "--resume", "--observe", "--log", "--list", "--presets")
+REFUSED += ("--distributed", "--coordinator", "--processes", "--process")
 FILE = "gap.jsonl"
 
 Returns = Mapping[str, Float[np.ndarray, " seed"]]
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     """Train three agents and print their returns. Raise `RunError` or `ValueError`."""
     words = [word.partition("=")[0] for word in arguments]
     if {"-h", "--help"} & {*words}:
-        print(ABOUT)
+        print(ABOUT.format(refused=", ".join(REFUSED)))
     for name in REFUSED:
         if name in words:
             raise ValueError(f"`mmrl gap` does not accept {name}. Omit it.")

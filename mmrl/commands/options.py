@@ -48,7 +48,8 @@ class Options:
     """
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")] = ""
-    """Its id, e.g. popgym-RepeatFirstEasy-v0, or my_module:MyEnv. With --resume: the run's."""
+    """Its id, e.g. popgym-RepeatFirstEasy-v0; my_module:MyEnv for your own; or LIBRARY:NAME, e.g.
+    navix:Navix-DoorKey-5x5-v0. With --resume: the run's."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print the names of all environments, memories and agents, without training."""
     presets: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -68,7 +69,8 @@ class Options:
     """One independent agent per seed: `--seeds 0 1 2` trains three. With --over the default is 100
     101 102: report other seeds, because a setting looks better on the seeds that chose it."""
     observe: Literal["observation", "state", "pixels"] = "observation"
-    """Observation of POPGym's tasks and probes: `state` needs no memory, `pixels` are pictures."""
+    """What the agent observes. `state`: the Markov state, which needs no memory (POPGym's tasks and
+    the probes). `pixels`: a picture (RepeatPrevious and Concentration)."""
     observes: tuple[Literal["previous_action", "previous_reward", "begin_flag"], ...] = ()
     """Inputs of the network in addition to the observation. `--observes` without names: none."""
     precision: Literal["default", "float32", "tf32", "bfloat16"] = "default"

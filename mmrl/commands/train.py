@@ -15,6 +15,7 @@ from mmrl.commands.outcome import show_outcome, show_verdict
 from mmrl.commands.progress import watch, watch_sweep
 from mmrl.commands.terminal import open_console
 from mmrl.envs import registered
+from mmrl.envs.adapters import LIBRARIES
 from mmrl.runs import Run, Setup
 from mmrl.runs.processes import broadcast, until_preempted
 from mmrl.runs.shell import called
@@ -121,8 +122,9 @@ def _plan(run: Run) -> Iterator[str]:
 
 
 def _names() -> str:
-    """Return the names of all environments, memories and agents, a line each, under headings."""
-    kinds = {"environments": registered(), "memories": memory.NAMES, "agents": AGENTS}
+    """Return the names of environments, libraries, memories and agents, under headings."""
+    kinds = {"environments": registered(), "libraries of environments, as LIBRARY:NAME": LIBRARIES}
+    kinds |= {"memories": memory.NAMES, "agents": AGENTS}
     return "\n".join("\n  ".join([f"{kind}:", *names]) for kind, names in kinds.items())
 
 

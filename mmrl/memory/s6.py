@@ -21,7 +21,7 @@ class S6(Memory):
     W_u x_t has `channels` numbers, and each of them has a state of `state_size` numbers. B_t, C_t
     and Δ_t = softplus(b + s·u_t) > 0 are functions of u_t: a long step replaces the state by the
     current input, and a short one ignores the input. A is real, negative and diagonal; it starts at
-    -1, …, -`state_size` (S4D-Real). At the start Δ is log-uniform over `step_size`.
+    -1, …, -`state_size` (S4D-Real). At the start softplus(b) is log-uniform over `step_size`.
 
     The paper's convolution, SiLU and output gate are left out, and its released code computes Δ_t
     B_t in place of A⁻¹ (exp(Δ_t A) - I) B_t. Its steps start within (0.001, 0.1), in which a single

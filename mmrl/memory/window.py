@@ -78,7 +78,8 @@ class WindowAttention(Memory):
     def attention(self, h: PyTree, x: Float[Array, " in"]) -> Float[Array, "window heads"]:
         """Return the attention weights of the steps in the window, the present step last.
 
-        They sum to 1 in each head; unused slots have weight 0.
+        They sum to 1 in each head, and unused slots have weight 0. `h` must hold at least one
+        step.
         """
         (items, count), (window, heads, size) = h, self.relative.shape
         keys, _ = self._split(items)

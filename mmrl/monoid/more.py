@@ -2,13 +2,13 @@
 
 | monoid | use |
 |---|---|
-| `MatrixAffine` | Gated DeltaNet, the belief of a hidden Markov model |
+| `MatrixAffine` | Gated DeltaNet, the LMU, the belief of a hidden Markov model |
 | `Decay` | fast and forgetful memory |
 | `Max`, `LogSumExp` | a maximum that fades, and its soft form |
 | `LogAffine` | the mLSTM, whose gates are exponentials |
 | `Moments`, `EWMA` | the mean and variance of advantages, the average of parameters |
 | `LongMoments` | the mean and variance of all rewards of a run |
-| `TopK`, `Window` | a reservoir, a stack of frames |
+| `TopK`, `Window` | a reservoir, a stack of frames or of keys and values |
 
 Read `core.py` first.
 """

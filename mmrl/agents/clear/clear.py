@@ -62,9 +62,10 @@ class Config(Settings):
     """Settings of CLEAR. Sizes and names are static; other fields are traced."""
 
     memory: str = static(default="lru")  # name in `mmrl.memory`; none: an MLP; or my_module:Mine
+    # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
-    # of observations; auto: pictures by convolutions, see `nets.Conv`; dense: flattened
+    # auto: convolutions for pictures, else dense; small, impala: stacks of convolutions
     encoder: str = choice("auto", "dense", "small", "impala")
     shared: bool = static(default=False)  # one network for policy and value
     optimizer: str = choice("adam", "rmsprop")  # optimizer of all gradient steps
@@ -88,13 +89,13 @@ class Config(Settings):
     rho_max: float = limit(1.0)  # ρ̄: largest weight; selects whose values are learned
     c_max: float = limit(1.0, zero=True)  # c̄: largest trace weight; limits a correction's reach
     gamma: float = share(0.97)  # γ, per step
-    learning_rate: float = positive(2e-3)
+    learning_rate: float = positive(2e-3)  # learning rate of Adam
     anneal: float = share(1.0)  # share of the learning rate lost by the horizon, linearly
     # blocks to the horizon; None: the whole run. A prolonged run takes up its new, longer line
     horizon: float | None = limit(None)
     beta1: float = share(0.9, off=1.0)  # β₁ of Adam
-    beta2: float = share(0.999, off=1.0)
-    adam_eps: float = positive(1e-8)
+    beta2: float = share(0.999, off=1.0)  # β₂ of Adam
+    adam_eps: float = positive(1e-8)  # ε of Adam
     rms_decay: float = share(0.99)  # decay of RMSProp
     rms_eps: float = positive(0.1)  # added to the mean square, below the root
     max_grad_norm: float = limit(1.0)  # largest norm of a gradient; longer ones are scaled down

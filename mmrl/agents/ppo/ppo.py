@@ -61,9 +61,10 @@ class Config(Settings):
     """
 
     memory: str = static(default="lru")  # name in `mmrl.memory`; none: an MLP; or my_module:Mine
+    # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
-    # of observations; auto: pictures by convolutions, see `nets.Conv`; dense: flattened
+    # auto: convolutions for pictures, else dense; small, impala: stacks of convolutions
     encoder: str = choice("auto", "dense", "small", "impala")
     shared: bool = static(default=False)  # one network for policy and value
     # objective of the policy; kl is exact, kl_sampled is the estimate of the paper's code
@@ -76,8 +77,8 @@ class Config(Settings):
     staleness: int = count(0, least=0)  # iterations that rollouts wait before learning
     optimizer: str = choice("adam", "sgd")  # optimizer of all gradient steps
     normalize_observations: bool | None = static(default=None)  # None: only features beyond ±10
-    normalize_rewards: bool = static(default=True)
-    normalize_advantages: bool = static(default=True)
+    normalize_rewards: bool = static(default=True)  # divide rewards by a running deviation
+    normalize_advantages: bool = static(default=True)  # to mean 0 and deviation 1
     environments: int = count(16)  # environments that act in parallel
     rollout: int = count(128)  # T, steps per environment and iteration
     minibatches: int = count(4)  # minibatches per epoch
@@ -87,13 +88,13 @@ class Config(Settings):
     episodes: int = count(32)  # episodes per evaluation
     noise_scale: bool = static(default=False)  # measure it for the policy gradient, once per block
 
-    learning_rate: float = positive(1e-3)
+    learning_rate: float = positive(1e-3)  # learning rate of the optimizer
     anneal: float = share(1.0)  # share of the learning rate lost by the horizon, linearly
     # blocks to the horizon; None: the whole run. A prolonged run takes up its new, longer line
     horizon: float | None = limit(None)
     beta1: float = share(0.9, off=1.0)  # β₁ of Adam
-    beta2: float = share(0.999, off=1.0)
-    adam_eps: float = positive(1e-8)
+    beta2: float = share(0.999, off=1.0)  # β₂ of Adam
+    adam_eps: float = positive(1e-8)  # ε of Adam
     max_grad_norm: float = limit(0.5)  # largest norm of a gradient; longer ones are scaled down
     gamma: float = share(0.99)  # γ, per step
     lam: float = share(0.95)  # λ of the advantages
@@ -103,7 +104,7 @@ class Config(Settings):
     # weight of the value loss. Both gradients are scaled down together, so a larger weight lets the
     # values crowd out the policy
     value_weight: float = weight(0.05)
-    entropy_weight: float = weight(0.01)
+    entropy_weight: float = weight(0.01)  # weight of the entropy of π
     # age of the average, in gradient steps: β_prox = 1 - 1/(1 + center)
     prox_center: float = limit(8.0, zero=True)
     advantage_decay: float = share(0.0)  # decay of the advantages' moments, per iteration

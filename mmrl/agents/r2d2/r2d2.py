@@ -70,9 +70,10 @@ class Config(Settings):
 
     memory: str = static(default="lstm")  # name in `mmrl.memory`, or my_module:Mine
     # pairs of a size of this memory and its value, e.g. state_size 32
+    # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
-    # of observations; auto: pictures by convolutions, see `nets.Conv`; dense: flattened
+    # auto: convolutions for pictures, else dense; small, impala: stacks of convolutions
     encoder: str = choice("auto", "dense", "small", "impala")
     dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
     start: str = choice("stored", "zero")  # first state of a window
