@@ -61,9 +61,27 @@ def parts(space: Any, obs: Any = None, place: str = "") -> Iterator[tuple[str, A
 
 
 def is_picture(space: Any) -> bool:
-    """True if a space has [height, width, channel], with room for a filter of 3 × 3 pixels."""
+    """True for pixels, [height, width, channel], with room for a filter of 3 × 3.
+
+    A grid of other numbers, such as codes of objects, is not a picture: see `pixel_unit`.
+    """
     shape = getattr(space, "shape", None) or ()
-    return len(shape) == 3 and min(shape[:2]) >= 3
+    return len(shape) == 3 and min(shape[:2]) >= 3 and pixel_unit(space) is not None
+
+
+def pixel_unit(space: Any) -> float | None:
+    """Return the value of a pixel that counts as 1: 1 for flags and numbers within ±1, else 255.
+
+    None if the bounds are neither within ±1 nor 0 and 255.
+    """
+    if space.dtype == jnp.bool_:
+        return 1.0
+    if (ends := limits(space)) is None:
+        return 255.0 if space.dtype == jnp.uint8 else None
+    low, high = float(ends[0].min()), float(ends[1].max())
+    if low >= -1 and high <= 1:
+        return 1.0
+    return 255.0 if low >= 0 and high == 255 else None
 
 
 def limits(space: Any) -> Bounds | None:

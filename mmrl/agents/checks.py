@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl._spaces import disorder, holds, is_picture, limits, misfit, offset, parts
+from mmrl._spaces import disorder, holds, is_picture, limits, misfit, offset, parts, pixel_unit
 from mmrl.agents.settings import resized
 from mmrl.rollout import collect, start
 
@@ -251,7 +251,7 @@ def seen_picture(config: Any, env: Any, params: Any) -> Any:
         return None
     from mmrl.nets import pictures
 
-    unit = 255.0 if first.dtype == jnp.uint8 else 1.0
+    unit = pixel_unit(first) or 1.0
     numbers = sum(math.prod(space.shape) for space in more)
     picture = pictures.Picture(tuple(first.shape), numbers, unit, encoder)
     pictures.stack(picture)

@@ -135,6 +135,11 @@ def stack(picture: Picture) -> str:
             f"channel] of at least {SIDE} × {SIDE} pixels; got {picture.stack!r} for observations "
             f"of shape {tuple(picture.shape)}."
         )
+    if picture.shape[0] <= 4 and picture.shape[1] == picture.shape[2] >= LARGE:
+        raise ValueError(
+            "`env` must observe pictures as [height, width, channel]; got the shape "
+            f"{tuple(picture.shape)}, whose channels are first. Transpose them in the environment."
+        )
     if picture.stack != "auto":
         return picture.stack
     return "impala" if min(picture.shape[:2]) >= LARGE else "small"

@@ -11,7 +11,7 @@ the next picture is any: no target depends on it.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -47,10 +47,12 @@ class Frames(eqx.Module):
 def init(example: PyTree, workers: int, depth: int, shortest: int) -> tuple[Frames | None, PyTree]:
     """Return empty rings for `depth` steps, and a step that stores places.
 
-    Without pictures in `example.obs` these are None and `example` itself.
+    Without pictures in `example.obs`, or if it is not like a `Transition`, these are None and
+    `example` itself.
     """
     size, found = depth + depth // shortest + 2, _pictures(getattr(example, "obs", None), 0)
-    if not found or not hasattr(example, "next_obs"):
+    wanted = ("next_obs", "terminated", "truncated")
+    if not found or not is_dataclass(example) or not all(hasattr(example, x) for x in wanted):
         return None, example
     rings = tuple(jnp.zeros((workers * size, *x.shape), x.dtype) for x in found)
     place = jnp.zeros((), jnp.int32)

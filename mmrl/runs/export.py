@@ -85,7 +85,8 @@ def _setting(run: Run) -> dict[str, Any]:
 
 def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
     """Return a network in the player's terms, and its arrays."""
-    masked, net = isinstance(net, Masked), getattr(net, "net", net)
+    masked = isinstance(net, Masked)
+    net = net.net if masked else net
     policy = net.policy if isinstance(net, ActorCritic) else net
     if not isinstance(policy, Net):
         raise _unknown("network", policy)

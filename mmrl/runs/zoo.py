@@ -112,7 +112,8 @@ def _environment(
     from mmrl.envs.wrappers.observation import shown  # which imports gymnax
 
     env, params = envs.make(env_id, observe=observe)
-    env = shown(env, params, ()) if masked else env
+    parts = hasattr(env.observation_space(params), "spaces")  # of a dictionary
+    env = shown(env, params, ()) if masked or parts else env
 
     @jax.jit
     def answer(carries: Any, actions: Any, key: Any) -> Any:

@@ -14,7 +14,7 @@ import pytest
 
 from mmrl import checks, envs, rollout
 from mmrl.envs import adapters
-from mmrl.envs.wrappers import ActionMask
+from mmrl.envs.wrappers import ActionMask, Trial
 from mmrl.runs.content import content
 from tests.helpers import foreign
 
@@ -100,6 +100,14 @@ def test_a_real_environment_keeps_the_rules(library: str):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         checks.environment(*envs.make(f"{library}:{name}"))
+
+
+def test_trials_need_an_environment_in_jax(game: Any):
+    if not game.python:
+        assert Trial(game, 2).episodes == 2
+    else:
+        with pytest.raises(ValueError, match="`env` must be written in JAX"):
+            Trial(game, 2)
 
 
 class Seen(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnax.environments import spaces
 
-from mmrl._spaces import disorder, limits, misfit
+from mmrl._spaces import disorder, is_picture, limits, misfit, pixel_unit
 from mmrl.rollout import legal
 
 INF = np.inf
@@ -107,3 +107,23 @@ def test_bounds_are_intervals(low: Any, high: Any, closed: str, open_interval: s
 )
 def test_types_hold_all_values_of_a_space(space: Any, dtype: str, fits: bool):
     assert (misfit(space, dtype) == "") == fits
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype", "unit"),
+    [
+        (0, 255, jnp.uint8, 255.0),
+        (0, 255, jnp.float32, 255.0),
+        (0, 1, jnp.bool_, 1.0),
+        (0, 1, jnp.uint8, 1.0),
+        (-1, 1, jnp.float32, 1.0),
+        (0, 14, jnp.uint8, None),  # codes of objects
+        (0, 20, jnp.int32, None),
+        (-INF, INF, jnp.float32, None),
+    ],
+)
+def test_pixels_are_flags_small_numbers_and_bytes(low: Any, high: Any, dtype: Any, unit: Any):
+    space = spaces.Box(low, high, (5, 5, 2), dtype)
+    assert pixel_unit(space) == unit
+    assert is_picture(space) == (unit is not None)
+    assert not is_picture(spaces.Box(low, high, (2, 5, 2), dtype))

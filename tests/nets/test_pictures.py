@@ -13,7 +13,7 @@ from mmrl.agents import AGENTS, find
 from mmrl.agents.checks import seen_picture
 from mmrl.envs.wrappers.observation import shown
 from mmrl.nets import ActorCritic, Conv, Net
-from mmrl.nets.pictures import Filters, Picture, pooled
+from mmrl.nets.pictures import Filters, Picture, pooled, stack
 
 GAME = "Breakout-MinAtar"
 
@@ -137,6 +137,12 @@ def test_an_encoder_that_cannot_see_is_refused():
     env, params = envs.make(GAME)
     with pytest.raises(ValueError, match="`normalize_observations` must be"):
         find("dqn").init(config("dqn", normalize_observations=True), env, params, jax.random.key(0))
+
+
+def test_channels_come_last():
+    assert stack(Picture((84, 84, 4))) == "impala" and stack(Picture((4, 4, 16))) == "small"
+    with pytest.raises(ValueError, match=r"\[height, width, channel\].*\(4, 84, 84\)"):
+        stack(Picture((4, 84, 84)))
 
 
 @pytest.mark.parametrize("names", [(), ("begin_flag",), ("previous_action", "previous_reward")])

@@ -188,6 +188,12 @@ class Other(eqx.Module):
         return x
 
 
+class Around(eqx.Module):
+    """A network that may change what the inner one reads."""
+
+    net: Any
+
+
 def test_what_the_player_does_not_know_is_named(tmp_path: pathlib.Path):
     run = Run(SETUP)
     history = [{"block": 1, "returns": [0.0, 0.0]}]
@@ -200,6 +206,10 @@ def test_what_the_player_does_not_know_is_named(tmp_path: pathlib.Path):
             export(run, tmp_path / "policy.npz")
     run.snapshot = run.snapshot._replace(state=SimpleNamespace(net=Other()))
     with pytest.raises(RunError, match=r"A network of .* The player knows the memories gru, lru"):
+        export(run, tmp_path / "policy.npz")
+    net: Any = Around(Net(**parts))
+    run.snapshot = run.snapshot._replace(state=SimpleNamespace(net=net))
+    with pytest.raises(RunError, match="A network of"):
         export(run, tmp_path / "policy.npz")
 
 

@@ -249,6 +249,7 @@ def pair(
     old = reservoir.sample(kept, sample_key, config.environments)
     lots = jax.random.uniform(choose_key, (config.environments,))
     replayed = jnp.argsort(lots) < jnp.round(config.replay_fraction * lots.size)
+    replayed &= kept.stored > 0  # unrolls with too many short episodes of pictures are not stored
 
     def choose(old, new):
         return jnp.where(replayed.reshape(-1, *[1] * (new.ndim - 1)), old, new)

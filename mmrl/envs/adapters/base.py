@@ -42,6 +42,8 @@ class Adapter(Resetting):
     one truncates. An end that the library itself counts as a termination is one, also by a clock.
     """
 
+    python = False  # True if each step and each reset calls Python
+
     def __init__(self, env: Any, num_steps: int):
         self.env, self.num_steps, self.title = env, int(num_steps), type(self).__name__
 

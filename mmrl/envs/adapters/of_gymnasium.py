@@ -23,6 +23,8 @@ MOST, LIMIT = 4096, 1000  # games at a time; steps of one, where gymnasium has n
 class Gymnasium(Adapter):
     """Games of gymnasium, each made by `build()`; a state is a game's number and its step."""
 
+    python = True
+
     def __init__(self, build: Callable[[], Any]):
         super().__init__(game := build(), getattr(game.spec, "max_episode_steps", None) or LIMIT)
         self.build, self.games, self.count = build, {}, 0

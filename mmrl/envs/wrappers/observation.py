@@ -234,6 +234,11 @@ def shown(
     env = observed(env, observe)
     space = env.observation_space(params)
     if offers_mask(env, params):
+        if not flat and is_picture(space):
+            raise ValueError(
+                "`encoder` must be 'dense' for pictures with a mask of legal actions, which are "
+                f"flattened together; got another one for observations of shape {space.shape}."
+            )
         env = ActionMask(env)
     elif not flat and is_picture(space):
         rest = [SHOWN[name] for name in SHOWN if name in observes]

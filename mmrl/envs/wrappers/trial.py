@@ -39,7 +39,8 @@ class Trial(Wrapper):
     there that belongs to the trial, such as the task. Others are reset as usual, at random.
     `max_steps_in_episode` of the parameters limits the whole trial.
 
-    Raises `ValueError` if `episodes` is not positive or the observation is not a vector.
+    Raises `ValueError` if `episodes` is not positive, if the observation is not a vector, and for
+    environments that call Python, such as gymnasium's.
     """
 
     def __init__(self, env: Any, episodes: int):
@@ -48,6 +49,10 @@ class Trial(Wrapper):
             raise ValueError(f"`episodes` must be an integer of at least 1, got {episodes!r}.")
         vector_size(env, "Trial")
         task = env.unwrapped if isinstance(env, Wrapper) else env
+        if getattr(task, "python", False):
+            raise ValueError(
+                f"`env` must be written in JAX, because Trial resets it at every step; got {env!r}."
+            )
         if hasattr(task, "next_episode") and task is not env:
             raise ValueError(
                 f"`env` must be {task.name} itself, which keeps its task over a trial; got "

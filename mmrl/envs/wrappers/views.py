@@ -45,7 +45,8 @@ class PixelObservation(ObservationWrapper):
         if not hasattr(env, "pixels"):
             raise ValueError(
                 "`env` must have a method pixels(obs) to be observed by pixels, as RepeatPrevious "
-                f"and Concentration of POPGym have; got {env.name}. Leave `observe` out."
+                f"and Concentration of POPGym have; got {env.name}. Leave `observe` out, or put "
+                "PixelObservation inside the other wrappers."
             )
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
