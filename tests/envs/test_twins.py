@@ -207,7 +207,11 @@ def test_the_twin_of_concentration_shows_every_card_also_inside_a_wrapper():
     ("name", "observe", "words"),
     [
         ("CartPole-v1", "state", "`env` must have a method state_obs.*CartPole-v1"),
-        ("probe-Memory-v0", "all", "`observe` must be one of observation, state; got 'all'"),
+        (
+            "probe-Memory-v0",
+            "all",
+            "`observe` must be one of observation, state, pixels; got 'all'",
+        ),
     ],
 )
 def test_what_cannot_be_observed_is_refused(name: str, observe: str, words: str):

@@ -77,7 +77,7 @@ def test_a_limit_holds_by_the_account_of_a_run(
     done, row = compiled.interpret(), compiled.report().chosen
     np.testing.assert_allclose(done.results[0], wanted, rtol=1e-5)
     np.testing.assert_allclose(compiled.xla()()[0], wanted, rtol=1e-5)
-    assert done.account.peak() == row.cost.bytes <= limit
+    assert done.account.peak() <= row.cost.bytes <= limit
     assert row.cost.operations >= most.operations
     runs = [event for event in done.account.events if event[0] == "run"]
     merges = {name for name, op in compiled.at().graph.ops.items() if op.run is None}
@@ -256,3 +256,53 @@ def test_blocks_that_exceed_the_cache_become_smaller(graph: Graph, monkeypatch: 
     assert steps(1200) in (2, 4, 8) and steps(600) in (1, 2, 4)
     largest = compile(graph, **SIZES, tile={"t": 5}).choice().along[-1]
     assert largest.size == 5
+
+
+def decay() -> tuple[Program, Any]:
+    p = Program("t")
+    (t,) = p.symbols
+    x = p.tensor(t, name="x")
+    x[0] = 0.0
+    x[t + 1] = 0.9 * x + 1.0
+    return p, x
+
+
+@pytest.mark.parametrize("fold", ["sum", "mean", "max"])
+def test_a_loop_whose_end_alone_is_read_is_compiled(fold: str):
+    p, x = decay()
+    (T,) = p.bounds
+    found = compile(p.graph(getattr(x[0:T], fold)()), memory="8 MB").xla(T=9)()[0]
+    values = np.array([(1 - 0.9**k) / 0.1 for k in range(9)])
+    np.testing.assert_allclose(found, getattr(values, fold)(), rtol=1e-6)
+
+
+def test_values_inside_of_fused_operations_count():
+    """A chain of prefix sums of 1000 numbers, of which XLA must keep whole blocks."""
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    a = p.fn(lambda k: jnp.sin(jnp.arange(1000) * 1.0 + k), p.value(t), name="a")
+    b = p.fn(jnp.cumsum, a, name="b")
+    c = p.fn(lambda b: jnp.cumsum(jnp.tanh(b)), b, name="c")
+    graph = p.graph(p.fn(jnp.max, c, name="d")[0:T].sum())
+    limit = 20_000
+    compiled = compile(graph, memory=limit)
+    assert compiled.report(T=1000).chosen.cost.bytes <= limit
+    taken = compiled.xla(T=1000).lower().compile().memory_analysis().temp_size_in_bytes
+    # XLA has its own temporary arrays, but not those of all blocks.
+    assert taken < 4 * limit
+
+
+def test_points_are_counted_under_conditions():
+    p, x = decay()
+    (t,) = p.symbols
+    y = p.fn(jnp.tanh, x[t % 3 == 1], name="y")
+    op = p.graph(y).ops["y"]
+    for steps in (1, 2, 7, 9):
+        assert count(op, {"T": steps}) == sum(k % 3 == 1 for k in range(steps))
+    assert count(op, {"T": 3_000_000}) == 1_000_000
+
+
+def test_a_convolution_counts_its_products():
+    x, w = jnp.ones((1, 3, 8, 8)), jnp.ones((16, 3, 3, 3))
+    jaxpr = jax.make_jaxpr(lambda x, w: jax.lax.conv(x, w, (1, 1), "SAME"))(x, w).jaxpr
+    assert work(jaxpr) == 2 * (16 * 8 * 8) * (3 * 3 * 3)

@@ -368,3 +368,31 @@ def test_what_a_run_begins_with_outlives_it(constant: bool):
         found = run() if constant else run(start=value)
         assert found.results[0].tolist() == [4.0] * 3
     assert not value.is_deleted() and found.account.peak() == 12
+
+
+def test_a_function_that_writes_into_its_argument_changes_no_other_value():
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+
+    def doubled(x: Any) -> Any:
+        x *= 2.0
+        return x
+
+    x = p.tensor(t, name="x")
+    x[0] = 1.0
+    x[t + 1] = x + 1.0
+    y = p.fn(doubled, x, name="y")
+    graph = p.graph(x[0:T].sum(), y[0:T].sum())
+    for backend in ("jax", "numpy"):
+        found = compile(graph, {}).interpret(T=4, backend=backend).results
+        np.testing.assert_allclose(found, (10.0, 20.0))
+
+
+def test_numpy_reads_inputs_along_a_dimension_that_is_vectorized():
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x = p.input("x", 0.0, t)
+    graph = p.graph(p.fn(jnp.tanh, x, name="y")[0:T].sum())
+    values = np.linspace(-1, 1, 5, dtype=np.float32)
+    found = compile(graph).interpret(T=5, backend="numpy", x=values).results[0]
+    np.testing.assert_allclose(found, np.tanh(values).sum(), rtol=1e-5, atol=1e-6)

@@ -120,7 +120,8 @@ class Adapter(Resetting):
 
 
 def box(low: Any, high: Any, shape: Any, dtype: Any) -> spaces.Box:
-    """Return a Box, of float32 where its bounds do not fit into `dtype`."""
+    """Return a Box in JAX's precision, of float32 where its bounds do not fit into `dtype`."""
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
     space = spaces.Box(low, high, tuple(int(n) for n in shape), jnp.dtype(dtype))
     return space if holds(space, space.dtype) else spaces.Box(low, high, space.shape, jnp.float32)
 

@@ -4,6 +4,7 @@ Every step calls Python from the compiled program, one environment after another
 step of a game repeats the answer. A checkpoint does not hold games, so no run continues exactly.
 """
 
+import dataclasses
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,16 @@ from mmrl.envs.base import Reset, Step
 MOST, LIMIT = 4096, 1000  # games at a time; steps of one, where gymnasium has no limit
 
 
+@dataclasses.dataclass
+class Game:
+    """A game, None once it is over, and its last step."""
+
+    env: Any
+    time: int = -1
+    action: Any = None
+    answer: tuple[Any, ...] = ()
+
+
 class Gymnasium(Adapter):
     """Games of gymnasium, each made by `build()`; a state is a game's number and its step."""
 
@@ -27,7 +38,11 @@ class Gymnasium(Adapter):
 
     def __init__(self, build: Callable[[], Any]):
         super().__init__(game := build(), getattr(game.spec, "max_episode_steps", None) or LIMIT)
+        kinds = gymnasium.spaces.Discrete, gymnasium.spaces.Box
+        if not isinstance(game.action_space, kinds):
+            raise ValueError(f"`env` must have Discrete or Box actions; got {game.action_space}.")
         self.build, self.games, self.count = build, {}, 0
+        self.start = int(getattr(game.action_space, "start", 0))
         self.empty = np.zeros(game.observation_space.shape, self.observation_space().dtype)
 
     def first(self, key: Any, needed: Any = True) -> tuple[Any, Any]:
@@ -50,7 +65,7 @@ class Gymnasium(Adapter):
 
     def action_space(self, params: Any = None) -> Any:
         """Return the space of actions."""
-        if hasattr(space := self.env.action_space, "n"):
+        if isinstance(space := self.env.action_space, gymnasium.spaces.Discrete):
             return spaces.Discrete(int(space.n))
         return spaces.Box(space.low, space.high, space.shape)
 
@@ -63,17 +78,27 @@ class Gymnasium(Adapter):
         if not needed:
             return self.empty, np.int32(-1)
         game, number = self.build(), self.count
-        self.games[number], self.count = [game, -1, ()], number + 1
-        self.games.pop(number - MOST, None)
+        self.games[number], self.count = Game(game), number + 1
+        if len(self.games) > MOST:  # those that are over first
+            self.games.pop(min(self.games, key=lambda n: (self.games[n].env is not None, n)))
         return np.asarray(game.reset(seed=int(seed))[0], self.empty.dtype), np.int32(number)
 
     def _step(self, number: Any, time: Any, action: Any) -> tuple[Any, ...]:
-        game = self.games[int(number)]
-        if game[1] != int(time):
-            obs, reward, *ends = game[0].step(np.asarray(action)[()])[:4]
-            answer = np.asarray(obs, self.empty.dtype), np.float32(reward), *map(np.bool_, ends)
-            game[1:] = int(time), (*answer, np.asarray(number))
-        return game[2]
+        game, action = self.games.get(int(number)), np.asarray(action)
+        if game and game.time == time and np.array_equal(game.action, action):
+            return game.answer
+        if game is None or game.env is None or game.time + 1 != time:
+            raise RuntimeError(
+                "A game of gymnasium can only be played forward, by the process that began it: "
+                f"step {time} of game {number} cannot be taken. Begin a new run."
+            )
+        obs, reward, *ends = game.env.step((action + self.start)[()])[:4]
+        answer = np.asarray(obs, self.empty.dtype), np.float32(reward), *map(np.bool_, ends)
+        game.time, game.action, game.answer = int(time), action, (*answer, np.asarray(number))
+        if any(ends):
+            game.env.close()
+            game.env = None
+        return game.answer
 
 
 def make(name: str, **kwargs: Any) -> Gymnasium:

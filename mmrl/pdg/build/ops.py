@@ -23,6 +23,8 @@ def limit(x: Any, sign: int) -> Any:
     """The value that is never the maximum (-1) or the minimum (1)."""
     if jnp.issubdtype(x.dtype, jnp.inexact):
         return sign * np.inf
+    if x.dtype == bool:
+        return sign > 0
     return jnp.iinfo(x.dtype).max if sign > 0 else jnp.iinfo(x.dtype).min
 
 

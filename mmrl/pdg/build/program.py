@@ -105,7 +105,9 @@ class Program:
 
         def run(env: dict[str, Any]) -> tuple[Any, ...]:
             at = tuple(env[dim] for dim in domain.names)
-            return (jax.tree.map(lambda x: x[at] if at else x, env["inputs"][name]),)
+            traced = any(isinstance(x, Tracer) for x in at)  # NumPy's arrays take numbers only
+            values = jax.tree.map(jnp.asarray if traced else lambda x: x, env["inputs"][name])
+            return (jax.tree.map(lambda x: x[at] if at else x, values),)
 
         kinds, params = (_types(like),), {"name": name, "like": _types(like), "domain": domain}
         return self.build("input", run, [], kinds, domain=domain, name=name, params=params)[0]

@@ -23,6 +23,8 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex
 
+import numpy as np
+
 from mmrl.pdg.build.expr import TRUE
 from mmrl.pdg.build.graph import Graph, Op
 from mmrl.pdg.clean import remove_dead
@@ -233,6 +235,10 @@ def widest(graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()) -> C
     for name in _order(graph):
         lifted = name in map(str, fixed.lift) if fixed.lift is not None else _lifts(changed, name)
         lone = remove_dead(lift_loops(changed, name)[0]) if lifted else changed
+        if name not in graph_dims(lone):  # only the end of its loops was read
+            along.append(Along(name, lifted, 1))
+            changed = lone
+            continue
         size = sizes.get(name, None if fixed.vectorize is None else 1)
         wide = Choice(along=(Along(name, size=size),)).apply(lone)
         if name not in sizes and operations(wide, bounds) > WORTH * operations(lone, bounds):
@@ -307,9 +313,9 @@ def _outer(options: Sequence[Sequence[int | None]]) -> Iterator[tuple[int | None
 
 
 def _first(choices: Sequence[Choice], fits: Callable[[Choice], bool]) -> Choice | None:
-    """The first choice that fits, by bisection: if one fits, smaller blocks are taken to."""
+    """Return the first choice that fits, by bisection if the smallest blocks fit."""
     if not fits(choices[-1]):
-        return next((choice for choice in choices[:1] if fits(choice)), None)
+        return next((choice for choice in choices[:-1] if fits(choice)), None)
     low, high = 0, len(choices) - 1
     while low < high:
         middle = (low + high) // 2
@@ -349,8 +355,10 @@ def count(op: Op, bounds: Mapping[str, int]) -> int:
     when = op.domain.when
     used = set() if TRUE.same(when) else when.symbols()
     inside = dataclasses.replace(op.domain, dims=tuple(d for d in op.domain if d.name in used))
-    rest = (int(d.bound.evaluate(bounds)) for d in op.domain if d.name not in used)
-    return math.prod(rest) * sum(1 for _ in inside.points(bounds))
+    rest = math.prod(int(d.bound.evaluate(bounds)) for d in op.domain if d.name not in used)
+    shape = tuple(int(d.bound.evaluate(bounds)) for d in inside)
+    places = dict(zip(inside.names, np.indices(shape, sparse=True), strict=True))
+    return rest * int(np.broadcast_to(when.evaluate({**bounds, **places}), shape).sum())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -95,7 +95,9 @@ def _rings(schedule: Schedule, bounds: Mapping[str, int]) -> tuple[dict[Output, 
     size = {tensor: nbytes(kind) for tensor, kind in table.types().items()}
     found = layout(table, schedule)
     roots = {place.root for place in found.places.values()}
-    rings = {root: math.prod(found.rings[root].slots) * size[root] for root in roots}
+    # Slots are rounded up to whole blocks, of which a tensor may fill only a part.
+    values = {root: math.prod(extents(schedule.graph, root[0], bounds)) for root in roots}
+    rings = {x: min(math.prod(found.rings[x].slots), values[x]) * size[x] for x in roots}
     return rings, max((sum(map(size.__getitem__, x)) for x in table.outputs.values()), default=0)
 
 

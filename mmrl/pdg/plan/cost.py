@@ -80,6 +80,10 @@ def work(jaxpr: Any) -> int:
             (axes, _), _ = equation.params["dimension_numbers"]
             shape = equation.invars[0].aval.shape
             found += 2 * out * math.prod(shape[axis] for axis in axes)
+        elif equation.primitive.name == "conv_general_dilated":
+            filters = equation.invars[1].aval.shape
+            outputs = filters[equation.params["dimension_numbers"].rhs_spec[0]]
+            found += 2 * out * math.prod(filters) // outputs
         else:
             found += out
     return found

@@ -238,8 +238,14 @@ class Automatic:
     def _cost(self, sizes: Mapping[str, int], choice: Choice) -> Cost:
         place = choice, tuple(sizes.items())
         if place not in self._known:
-            compiled = self._compiled(choice)
-            self._known[place] = cost.cost(compiled.schedule, sizes)
+            price = cost.cost(self._compiled(choice).schedule, sizes)
+            passes = choice.passes()
+            apart = {name: f for name, f in passes.items() if not name.startswith("fuse")}
+            if len(apart) < len(passes):  # what a fused operation keeps inside counts, too
+                inside = cost.peak(by_hand(self.source, apart, **self.options).schedule, sizes)
+                most = max(price.bytes, inside.bytes)
+                price = dataclasses.replace(price, bytes=most, exact=False)
+            self._known[place] = price
         return self._known[place]
 
 

@@ -155,7 +155,7 @@ class NumPy:
 
     def thunk(self, run: Run, types: PyTree) -> Callable[..., tuple[PyTree, ...]]:
         def thunk(donated: dict[int, Any], kept: dict[int, Any], env: dict[str, Any]) -> tuple:
-            values = {**donated, **kept}
+            values = jax.tree.map(np.array, {**donated, **kept})  # a function may write into them
             with np.errstate(all="ignore"):
                 outputs = tuple(run(env, *(values[k] for k in sorted(values))))
             ids = {id(x) for x in jax.tree.leaves(values)}
