@@ -190,7 +190,7 @@ def explore(
     return jnp.where(u < epsilon, random, jnp.argmax(q).astype(jnp.int32))
 
 
-def legal(net: Any, obs: Float[Array, "*obs"]) -> Bool[Array, " action"] | None:
+def legal(net: Any, obs: PyTree) -> Bool[Array, " action"] | None:
     """Return the legal actions, if the network is a `nets.Masked`, else None: all of them."""
     return net.legal(obs) if hasattr(net, "legal") else None
 

@@ -45,7 +45,7 @@ class Stack(eqx.Module):
 
     layers: tuple[Callable, ...]
 
-    def __call__(self, x: Float[Array, "*in"]) -> Float[Array, " out"]:
+    def __call__(self, x: PyTree[Shaped[Array, "..."]]) -> Float[Array, " out"]:
         for layer in self.layers:
             x = layer(x)
         return x

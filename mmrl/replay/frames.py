@@ -200,7 +200,7 @@ def _placed(steps: Any, axes: int, now: Array, behind: Array) -> Any:
     return replace(steps, obs=places(steps.obs, now), next_obs=places(steps.next_obs, behind))
 
 
-def _pictures(obs: PyTree, axes: int) -> list[Array]:
+def _pictures(obs: PyTree, axes: int) -> list[Any]:
     return [x for x in jax.tree.leaves(obs) if jnp.ndim(x) == axes + 3]
 
 

@@ -53,7 +53,7 @@ def export(
     about |= run.snapshot.origin or provenance()
     vectors = about["continuous"] and "previous_action" in about["observes"]
     about["format"] = LATER if vectors or "normalized" in about["encoder"] else FORMAT
-    if about["masked"]:
+    if about.get("masked"):
         about["format"] = MASKED
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(dumps(about)), **arrays)
@@ -101,7 +101,8 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
         arrays |= {name: arrays[name][:-1] for name in (f"{last}.weight", f"{last}.bias")}
         arrays |= _bounded(net, arrays, last)
     continuous = isinstance(net, ActorCritic) and net.log_std is not None
-    about = {"memory": memory, "continuous": continuous, "masked": masked, **about}
+    about = {"memory": memory, "continuous": continuous, **about}
+    about |= {"masked": True} if masked else {}
     return about, {name: np.asarray(x) for name, x in arrays.items()}
 
 

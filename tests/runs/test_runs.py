@@ -386,7 +386,7 @@ def test_a_full_disk_loses_nothing(copy: pathlib.Path, monkeypatch: pytest.Monke
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         patch.setattr(os, "fsync", full)
-        with pytest.raises(RunError, match=r"No space left on device.*is intact"):
+        with pytest.raises(RunError, match=r"No space left on device.*intact"):
             next(iter(run))
     assert payload(copy) == before and len(run.history) == 3
     assert sorted(path.name for path in copy.iterdir()) == ["best", "checkpoint", "results.json"]

@@ -12,6 +12,7 @@ import pytest
 
 from mmrl import runs
 from mmrl.runs import Run, RunError, Sweep, saved_sweep
+from mmrl.runs.programs import built
 from tests.helpers.runs import SETUP, payload, setup
 
 OVER = {"learning_rate": (1e-3, 3e-2, 1e38)}  # the last one diverges
@@ -21,7 +22,7 @@ SWEPT = setup(seeds=(100, 101, 102))
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, int]:
     """An unbroken sweep, and how often its block was compiled. Read only."""
-    block = runs.program("dqn", SWEPT.env).block
+    block = built(SWEPT).block
     before = block._cache_size()
     sweep = Sweep(SWEPT, OVER, tmp_path_factory.mktemp("sweeps") / "unbroken")
     assert [report.block for report in sweep] == [1, 2, 3]

@@ -382,7 +382,7 @@ def by_hand(
 
 
 def _after_ends(graph: Graph, changed: Graph) -> list[str]:
-    """What is computed after the end of each dimension that data end (`Program.until`), in words.
+    """Describe what is computed after the end of each dimension that data end (`Program.until`).
 
     Functions with `when` are skipped in a loop. Those that a pass moved into arrays are not.
     """
