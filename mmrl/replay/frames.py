@@ -55,6 +55,7 @@ def init(example: PyTree, workers: int, depth: int, shortest: int) -> tuple[Fram
     if not found or not is_dataclass(example) or not all(hasattr(example, x) for x in wanted):
         return None, example
     rings = tuple(jnp.zeros((workers * size, *x.shape), x.dtype) for x in found)
+    example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)  # of types, or arrays
     place = jnp.zeros((), jnp.int32)
     empty = Frames(rings, jnp.zeros(workers, jnp.int32), size, shortest)
     return empty, _placed(example, 0, place, place)
