@@ -320,8 +320,6 @@ class _Reverse:
         if new:
             run = Forward(derivative, tuple(new[k] for k in sorted(new)))
             types = infer(run, derivative.kinds, op.domain, bounds, op.name, full=True)
-            # Two operations of one function may keep different values for different derivatives.
-            own = {"residuals": (derivative.wanted, derivative.outputs)}
-            op = dataclasses.replace(op, run=run, outputs=types, params={**op.params, **own})
+            op = dataclasses.replace(op, run=run, outputs=types)
             self.program.ops[op.name] = op
         return kept
