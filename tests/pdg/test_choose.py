@@ -77,7 +77,9 @@ def test_a_limit_holds_by_the_account_of_a_run(
     done, row = compiled.interpret(), compiled.report().chosen
     np.testing.assert_allclose(done.results[0], wanted, rtol=1e-5)
     np.testing.assert_allclose(compiled.xla()()[0], wanted, rtol=1e-5)
-    assert done.account.peak() <= row.cost.bytes <= limit
+    peak, bound = done.account.peak(), row.cost.bytes
+    assert peak == bound if row.cost.exact else peak <= bound <= 1.1 * peak
+    assert bound <= limit
     assert row.cost.operations >= most.operations
     runs = [event for event in done.account.events if event[0] == "run"]
     merges = {name for name, op in compiled.at().graph.ops.items() if op.run is None}
