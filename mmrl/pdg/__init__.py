@@ -1,19 +1,19 @@
-"""Recurrent tensors and the compiler that schedules them: TimeRL in a compact edition.
+"""Recurrent tensors and a polyhedral compiler for them: a compact version of TimeRL.
 
-Six verbs, in the order of compilation and of reading:
+The six packages follow the steps of compilation. Read them in this order:
 
-- `build`: write tensors as recurrence equations, and differentiate them; they form a graph
-- `clean`: check the graph, and drop what no result needs
-- `passes`: vectorize, tile, lift and fuse
-- `schedule`: when each operation runs
-- `plan`: the memory of each value, its lifetime, and the loops
-- `run`: `compile` a graph; interpret it, or run it as one XLA program
+- `build`: define tensors by recurrence equations, differentiate them, and build the graph
+- `clean`: validate the graph, and remove operations that no result needs
+- `passes`: vectorize, tile, lift and fuse operations
+- `schedule`: choose when each operation runs
+- `plan`: plan memory and the lifetime of each value, and generate loops
+- `run`: `compile` a graph, then interpret it or run it as one XLA program
 
-Nine files lead from a `Program` to a compiled loop: `build.program`, `clean`, `passes`, `schedule`,
-`plan.frees`, `plan.code`, `plan.layout`, `run.lowering` and `run.xla`.
+To follow a `Program` to its compiled loop, read nine modules: `build.program`, `clean`, `passes`,
+`schedule`, `plan.frees`, `plan.code`, `plan.layout`, `run.lowering` and `run.xla`.
 
-The system is from "TimeRL: Efficient Deep Reinforcement Learning with Polyhedral Dependence
-Graphs"; section numbers in this package are that paper's.
+The system was published in "TimeRL: Efficient Deep Reinforcement Learning with Polyhedral
+Dependence Graphs". Section numbers in this package refer to that paper.
 """
 
 from mmrl.pdg import moved

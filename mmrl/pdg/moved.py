@@ -1,4 +1,4 @@
-"""Modules of the compiler that have moved: their earlier names still lead to them."""
+"""Former names of the compiler's modules, which can still be imported."""
 
 from mmrl import _moved
 
@@ -14,7 +14,7 @@ MOVED = {
     "run.account": "mmrl.pdg.plan.account",
     "run.layout": "mmrl.pdg.plan.layout",
 }
-"""Earlier name below `mmrl.pdg`, and present name, of each."""
+"""Map from former names below `mmrl.pdg` to current modules."""
 
 SPLIT = {
     "language": ("mmrl.pdg.build.program",),
@@ -25,9 +25,9 @@ SPLIT = {
         "mmrl.course.ch16_graphs_and_schedules.joint",
     ),
 }
-"""Packages that are one module now, and modules that were split."""
+"""Map from former packages and modules to the modules that now hold their contents."""
 
 
 def install() -> None:
-    """Make the earlier names importable in this process."""
+    """Make the former names importable in this process."""
     _moved.install("mmrl.pdg", MOVED, SPLIT)

@@ -1,5 +1,6 @@
 """Gradients of programs: every index pattern, recurrences, and REINFORCE, against `jax.grad`."""
 
+import dataclasses
 import functools
 import zlib
 from collections.abc import Callable
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from mmrl.pdg.build.autodiff import gradient
+from mmrl.pdg.build.derivative import Derivative
 from mmrl.pdg.build.expr import max_, min_
-from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.build.graph import Graph, Op
 from mmrl.pdg.build.program import Program
 from mmrl.pdg.build.tensor import Tensor
 from mmrl.pdg.passes import keeping, recompute, vectorize
@@ -262,6 +264,7 @@ def by_hand(n: int, iterations: int, steps: int) -> Any:
     return w
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_reinforce_equals_a_program_written_by_hand():
     got = _only(reinforce(2), {"I": 3, "T": 5}, jit=True)[()]
@@ -348,6 +351,24 @@ def test_residuals_replace_a_second_forward_pass(again: bool):
     assert len(stored) == len(sizes) and max(sizes, default=0) <= 7 * 4 * 4
     # Before XLA optimizes: on a GPU it computes some things twice rather than store them.
     assert program.lower(w=w, x=x).as_text().count("stablehlo.tanh") == 1 + again
+
+
+def test_residuals_do_not_depend_on_how_a_point_is_given():
+    """An index may be a number or traced, and a value may have a weak type."""
+    p = Program("t")
+    x = p.input("x", jnp.float32(0), *p.symbols)
+    op = p.graph(p.fn(lambda x: jnp.sin(x * jnp.float16(2)), x, name="y")).ops["y"]
+    power = dataclasses.replace(op, run=lambda env, x: (x ** (env["t"] + 1),))  # a fused index
+
+    def residuals(op: Op, t: Any, value: Any) -> list[Any]:
+        derivative = Derivative(op, (jax.ShapeDtypeStruct((), jnp.float32),), (0,), (0,))
+        return jax.tree.leaves(derivative.linearize({"t": t}, [value])[0])
+
+    strong, weak = jnp.float32(0.5), jnp.full((), 0.5)
+    assert weak.weak_type and not strong.weak_type
+    assert [r.dtype for x in (strong, weak) for r in residuals(op, 1, x)] == [jnp.float32] * 2
+    traced = jax.make_jaxpr(lambda t: residuals(power, t, strong))(1)
+    assert len(residuals(power, 1, strong)) == len(traced.jaxpr.outvars) == 2
 
 
 def layer() -> Graph:

@@ -180,7 +180,7 @@ def test_branches_along_b_and_another_dimension_stay():
     x[0, t], x[b, 0] = 1.0, 2.0
     x[b, t + 1] = x + 1.0
     _, said = vectorize(p.graph(x[0:B, T - 1].sum(0)), "b")
-    assert "x stays: which branch it takes depends on b, and on t too" in said
+    assert "x stays: its branch depends on b and also on t" in said
 
 
 def test_what_depends_on_itself_along_another_dimension_alone_is_no_cycle():

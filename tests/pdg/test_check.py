@@ -59,7 +59,7 @@ MUTANTS: dict[str, tuple[Callable[[], Events], str]] = {
     ),
     "a run is none of the graph": (
         lambda: [("run", "o", (0, 5)), *events()],
-        "o[0, 5] runs but is no point of o",
+        "o[0, 5] runs but is not a point of o",
     ),
     "a run is too late": (
         lambda: moved(("run", "e", (0, 1)), ("run", "g", (0, 0))),

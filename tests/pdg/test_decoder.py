@@ -41,6 +41,7 @@ def whole(tokens: Any, window: int | None) -> Any:
     return normal(h) @ PARAMS["read"]
 
 
+@pytest.mark.full_except("None")
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 3])
 def test_each_token_follows_from_all_before_and_a_cache_is_as_long_as_its_window(window: Any):

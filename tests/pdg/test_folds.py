@@ -113,6 +113,30 @@ def test_folds_and_their_gradients_agree_with_loops_after_every_pass(part: str, 
 
 
 @pytest.mark.parametrize("kind", FOLDS)
+def test_a_gradient_of_a_window_holds_no_array_for_each_window(kind: str):
+    """O(T n) numbers for windows of n steps: each point gathers a window of single cotangents."""
+    graph = program("behind", kind)
+    fold = graph.results[0][0]
+    assert not any(op.params.get("of") == fold for op in graph.ops.values() if op.kind == "vjp")
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_the_gradient_of_an_extreme_that_is_nan_is_nan(kind: str):
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x = p.input("x", 1.0, t)
+    y = FOLDS[kind](x[SLICES["behind"](t, T)])
+    got = compile(p.graph(gradient(y[0:T].sum(), x)), {}).xla(T=9)
+    data = jnp.arange(9.0).at[4].set(jnp.nan)
+
+    def total(x: jax.Array) -> jax.Array:
+        fold = jnp.max if kind == "max" else jnp.min
+        return sum(fold(x[max(k - 3, 0) : k + 1]) for k in range(9))
+
+    np.testing.assert_array_equal(got(x=data)[0], jax.grad(total)(data))
+
+
+@pytest.mark.parametrize("kind", FOLDS)
 def test_numbers_next_to_each_other_are_folded_in_every_range(kind: str):
     """Short and long ranges, empty ones, and one that is longer than the array."""
     op = Op("y", kind, Domain(), (array_type((2,), jnp.float32),), None, {"gamma": GAMMA})

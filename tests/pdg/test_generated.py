@@ -80,7 +80,7 @@ ONLY = os.environ.get("MMRL_PASSES")  # "chosen", to choose the passes of every 
 # Every sentence with which a program may be refused.
 REASONS = {
     "a slice over holes": "may have holes",
-    "a slice leaves": "leaves 0:|ends before it begins|counts points from 0",
+    "a slice leaves": "leaves 0:|ends before it begins|indexed from 0",
     "nothing to take the mean or extremes of": "reads too little for",
     "results on no grid": "which is not a grid",
     "not defined everywhere": "is not defined .*: add a case",
@@ -252,6 +252,7 @@ def drawn_agree(drawn: Drawn, order: int, steps: list[tuple[str, str]]) -> None:
     one(drawn, order, {f"{k}: {step} {d}": PASSES[step](d) for k, (step, d) in enumerate(steps)})
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_numbers_have_the_residuals_of_a_trace():
     """A program that was drawn: where JAX knew the numbers, there was one residual more."""

@@ -70,6 +70,7 @@ def expected(seed: int, rate: float) -> tuple:
     return loss, *slopes
 
 
+@pytest.mark.full_except("tile")
 @pytest.mark.slow
 @pytest.mark.parametrize("passes", ["none", "lift", "tile"])
 def test_one_program_serves_all_values(passes: str):
@@ -249,7 +250,7 @@ def test_what_the_host_returns_has_the_types_of_like():
     program = made(p.graph(seen), "none")
     given = {"x": jnp.ones(2)}
     for run in (lambda: program.interpret(T=2, **given), lambda: program.xla(T=2)(**given)):
-        with pytest.raises(Exception, match=r"`seen` must return float32\[3\], as its `like`"):
+        with pytest.raises(Exception, match=r"`seen` must return float32\[3\], .*`like`"):
             run()
         # A GPU says it once more to whoever waits for it next, which shall be no other test.
         with contextlib.suppress(Exception):
@@ -294,6 +295,7 @@ def all_grown(limit: float) -> np.ndarray:
     return np.array([(y, n, total, slope) for (total, (y, n)), slope in slopes]).T
 
 
+@pytest.mark.full_except("fuse", "over i")
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["none", "over i", "fuse"])
 def test_data_decide_how_many_steps_there_are(way: str):
@@ -333,7 +335,8 @@ def test_what_runs_after_an_end_is_reported():
     moved = compile(graph, {"t": lambda g: vectorize(g, "t")}).stages[-1].words
     assert len(loop) == 2 and "y, root" in loop[1] and loop[0] == moved[-3]
     assert "y" in moved[-2] and "root" not in moved[-2] and "root" in moved[-1]
-    assert compile(graph, T=4).report().words[-2:] == loop
+    words = compile(graph, T=4).report().words
+    assert words[-3:-1] == loop and "leaves out" in words[-1]
     assert compile(p.graph(p.value(t)), {}).stages[-1].words == ()
 
 

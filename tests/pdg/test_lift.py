@@ -233,7 +233,7 @@ def test_a_declared_monoid_is_found_inside_a_step():
     np.testing.assert_allclose(count[-1], T)
     np.testing.assert_allclose(mean[-1], 2 * r.mean(0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(square[-1] / T, 4 * r.var(0), rtol=1e-4)
-    with pytest.raises(Refusal, match="x whole and first"):
+    with pytest.raises(Refusal, match=r"\(x, element\) with the complete state x"):
         recognize(
             lambda x, z: declared((z, z, z), x), moments.identity(), r[0], monoids=(declared,)
         )

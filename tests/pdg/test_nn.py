@@ -153,3 +153,37 @@ def test_optimizers_keep_whole_numbers_and_dtypes():
         assert found["n"] == 2 and found["n"].dtype == np.int32
         assert found["w"].dtype == jnp.bfloat16
         np.testing.assert_allclose(found["w"].astype(np.float32), wanted, atol=0.02)
+
+
+def test_a_rate_may_differ_from_point_to_point():
+    """A tensor η[i], without another decay; squares of gradients exceed half precision."""
+    p = Program("i")
+    (i,), (last,) = p.symbols, p.bounds
+    rate = p.tensor(i, name="rate")
+    rate[0] = 0.5
+    rate[i + 1] = 0.5 * rate
+    results = []
+    for optimizer in (Descent(rate), Descent(0.5, decay=0.5), Adam(rate)):
+        w = p.tensor(i, name="w")
+        w[0] = jnp.float16(3.0)
+        loss = p.fn(lambda w: 200.0 * w.astype(jnp.float32), w)
+        (after,) = optimizer.step([w], [gradient(loss, w)])
+        p.follow(w, after)
+        results.append(after[last - 1])
+    one, other, adam = compile(p.graph(*results), {}).interpret(I=2, backend="numpy").results
+    assert one == other == 3.0 - 200.0 * 0.75 and adam.dtype == jnp.float16
+    np.testing.assert_allclose(adam, 3.0 - 0.75, atol=0.01)
+    with pytest.raises(ValueError, match="`rate` must be a number if it decays"):
+        Descent(rate, decay=0.5).step([w], [w])
+
+
+def test_adam_squares_large_gradients_of_half_precision():
+    p = Program("i")
+    (i,), (last,) = p.symbols, p.bounds
+    w = p.tensor(i, name="w")
+    w[0] = jnp.float16(3.0)
+    loss = p.fn(lambda w: 1000.0 * w.astype(jnp.float32), w)
+    (after,) = Adam(0.5).step([w], [gradient(loss, w)])
+    p.follow(w, after)
+    (found,) = compile(p.graph(after[last - 1]), {}).interpret(I=2, backend="numpy").results
+    np.testing.assert_allclose(found, 2.0, atol=0.01)

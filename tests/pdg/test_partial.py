@@ -284,9 +284,9 @@ def test_padding_stays_behind():
 def test_padding_between_entries_is_refused():
     p, t, T, x = line()
     rest, wide = x[t:T], p.fn(lambda x: jnp.stack([x, x]), x[t:T])
-    with pytest.raises(ValueError, match="`concatenate` of arrays of T - t entries would leave"):
+    with pytest.raises(ValueError, match=r"`concatenate` would leave .* T - t"):
         p.apply("concatenate", rest, rest, axis=0)
-    with pytest.raises(ValueError, match="`reshape` of arrays of T - t entries would leave"):
+    with pytest.raises(ValueError, match=r"`reshape` would leave .* T - t"):
         wide.reshape(-1)
     for at in (-1, slice(-2, None), slice(None, None, -1)):
         with pytest.raises(ValueError, match="would count the padding of an axis of T - t"):

@@ -282,6 +282,7 @@ def close(found: Any, wanted: Any) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), found, wanted)
 
 
+@pytest.mark.full_except("A2C")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_executors_train_as_by_hand(name: str):

@@ -213,6 +213,13 @@ def test_residuals_save_one_forward_pass(program: str, passes: int):
 SMALL = [(1, 1), (2, 1), (1, 2), (3, 2), (2, 3), (2, 5), (1, 8)]
 
 
+@pytest.mark.full_except(
+    "Monte-Carlo, lift+fuse",
+    "2-step, lift+vectorize",
+    "LRU, lift",
+    "PPO, lift+tile",
+    "A2C, as it is",
+)
 @pytest.mark.slow
 @COMBINED
 def test_order_and_memory_are_right(program: str, names: tuple[str, ...]):

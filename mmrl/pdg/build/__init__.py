@@ -1,8 +1,9 @@
-"""Build: a program as recurrent tensors, and the graph that they form.  §4, §5.1
+"""Build a program from recurrent tensors, and the graph of its operations.  §4, §5.1
 
 - `expr`: index expressions, as in `x[t + 1]` or `x[t:T]`
 - `graph`: domains, operations, and the edges between them
-- `sets`: the same as integer sets, where all calls of isl are made that expressions need
-- `indexing`, `ops`, `tensor`, `program`: how a program is written
-- `autodiff`: gradients, which are tensors of the program
+- `sets`: domains and edges as integer sets, and the isl calls for expressions
+- `indexing`, `ops`, `tensor`, `program`: the language for writing programs
+- `derivative`, `autodiff`: gradients, which are also tensors of the program
+- `nn`: layers and optimizers
 """

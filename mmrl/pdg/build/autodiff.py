@@ -1,18 +1,20 @@
-"""Reverse-mode differentiation of programs: every operation's vjp, every edge's φ⁻¹.  §5.1
+"""Reverse-mode differentiation of programs: the vjp of operations, and φ⁻¹ of edges.  §5.1
 
-Gradients are tensors like any others: they live where their tensors live, and are scheduled with
-the rest. A recurrence gives a recurrence that runs the other way (back-propagation through time).
-What a vjp does not use it does not read, found by dropping dead code from its jaxpr: the gradient
-of a mean waits for no term of it, which lets a program learn while it still acts.
+Gradients are ordinary tensors. Each has the domain of the tensor that it belongs to, and is
+scheduled like any other operation. The gradient of a recurrence is a recurrence in the opposite
+direction (back-propagation through time). A vjp reads only the values that it uses, since dead code
+in its jaxpr is eliminated. For example, the gradient of a mean does not wait for the terms of the
+mean, so a program can learn while it is still acting.
 
-`transport` takes gradients along an edge, from where a value was read back to where it was made. An
-edge reads source[φ(p)] at p. Given the cotangent of what was read at every p,
+`transport` moves gradients backward along an edge, from the reader of a value to its source. An
+edge reads source[φ(p)] at p. Given the cotangents of the values read at each p, it computes
 
-    ∇source[k] = Σ_{p ∈ φ⁻¹(k)} (the slot of the cotangent at p that came from k).
+    ∇source[k] = Σ_{p ∈ φ⁻¹(k)} (the entries for k in the cotangent at p).
 
-Dimensions that φ does not mention are summed by a recurrence, G[t] = G[t - 1] + d[t], so that the
-sum needs no room for its terms and may grow while the program still acts. For the others φ⁻¹ gives
-the points to read: one point, or a box of points in which a mask selects the readers.
+Dimensions that occur neither in φ nor in a condition are summed by a recurrence, G[t] = G[t - 1] +
+d[t]. The terms need not be stored, and the sum can grow while the program is still acting. For all
+other dimensions, φ⁻¹ is the index of the cotangents: a point, or a box of points with a mask that
+selects the readers.
 """
 
 import dataclasses
@@ -25,7 +27,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.build.derivative import Derivative, Forward, PullBack, Residual, filled, inexact
+from mmrl.pdg.build.derivative import (
+    Derivative,
+    Forward,
+    PullBack,
+    Residual,
+    filled,
+    guard,
+    inexact,
+)
 from mmrl.pdg.build.expr import TRUE, Expr, Slice
 from mmrl.pdg.build.graph import ArrayType, Dim, Domain, Edge, Op, Output, components, ragged, reach
 from mmrl.pdg.build.indexing import composes, width
@@ -36,13 +46,22 @@ from mmrl.pdg.build.tensor import Tensor
 
 
 def transport(
-    cotangent: Tensor, edge: Edge, kind: Any, *, backwards: bool, even: bool = False
+    cotangent: Tensor,
+    edge: Edge,
+    kind: Any,
+    *,
+    backwards: bool,
+    even: float | None = None,
+    own: Tensor | None = None,
 ) -> Tensor:
-    """Return ∇source over the source's domain, from the cotangents of the values that `edge` read.
+    """Return ∇source over the source's domain, from the cotangents of the values that `edge` reads.
 
-    `kind` is the type of the gradient. Free dimensions are summed from their end if `backwards`:
-    where the cotangents themselves are found in that order. If `even`, the cotangent is that of
-    each point that a slice reads, so that φ⁻¹ of a window is a window of cotangents to be summed.
+    `kind` is the type of the gradient. If `backwards`, dimensions that occur neither in φ nor in a
+    condition are summed from the last point to the first, the order in which a recurrence computes
+    its cotangents. If `even` is given, all points of a slice share one cotangent, and `even` is the
+    discount between neighboring points, so φ⁻¹ of a window is a window of cotangents to sum.
+    `own` is the argument of a maximum or minimum. The cotangent then contains the extreme value,
+    and the share of each entry that attains it.
     """
     program, ops = cotangent.program, cotangent.program.ops
     sink, source = ops[edge.sink].domain, ops[edge.source].domain
@@ -61,17 +80,17 @@ def transport(
     view = cotangent if composes(cotangent.index, box) else cotangent.read()
     index = tuple(part.substitute(at) for part in view.index)
     found = view.replace(index=index, domain=source.restrict(inverse.when))
-    if even and len(box) == 1 and inverse.exact:
+    if even == 1 and own is None and len(box) == 1 and inverse.exact:
         (part,) = (part for part in at.values() if isinstance(part, Slice))
         many = ArrayType((width(part, found.domain), *kind.shape), kind.dtype)
         found = program.apply("sum", found.replace(kind=many), axis=0)
     elif gathers:
-        found = _gather(found, edge, rest, at, kind, even)
+        found = _gather(found, edge, rest, at, kind, even, own)
     return found if TRUE.same(inverse.when) else total(found, source, inverse.when)
 
 
 def accumulate(terms: Tensor, dim: Dim, name: str, backwards: bool = False) -> Tensor:
-    """Σ over one dimension, as the last value of G[t] = G[t - 1] + d[t]."""
+    """Sum over one dimension: return the last value of G[t] = G[t - 1] + d[t]."""
     program, domain = terms.program, terms.domain.union(Domain((dim,)))
     first, last, step = (dim.bound - 1, 0, -1) if backwards else (0, dim.bound - 1, 1)
     before = program.declare(Op(program.fresh(f"{name}_before"), "merge", domain, ()))
@@ -82,20 +101,20 @@ def accumulate(terms: Tensor, dim: Dim, name: str, backwards: bool = False) -> T
 
 
 def zeros(program: Program, kind: Any, domain: Domain) -> Tensor:
-    """A tree of zeros of some type."""
+    """Return a tensor of zeros with the given type."""
     domain = domain if ragged(kind) else Domain()
     run = lambda env: (filled(kind, domain, env),)  # noqa: E731
     return program.build("constant", run, [], (kind,), domain=domain, name="zeros")[0]
 
 
 def add(program: Program, terms: Sequence[Tensor], kind: Any, domain: Domain, name: str) -> Tensor:
-    """The sum of tensors of one type, over a domain."""
+    """Return the sum of tensors of equal type over a domain."""
     params = {"f": plus}
     return program.build("fn", plus, terms, (kind,), domain=domain, name=name, params=params)[0]
 
 
 def total(tensor: Tensor, domain: Domain, when: Expr) -> Tensor:
-    """The tensor where `when` holds, zeros elsewhere in a domain: a merge, as §5.1 has it."""
+    """Return the tensor where `when` holds, merged with zeros in the rest of the domain.  §5.1"""
     program = tensor.program
     name = program.fresh("gradient_or_zero")
     nothing = zeros(program, tensor.type, domain)
@@ -106,9 +125,15 @@ def total(tensor: Tensor, domain: Domain, when: Expr) -> Tensor:
 
 
 def _gather(
-    cotangent: Tensor, edge: Edge, sink: Domain, at: Mapping[str, Expr], kind: Any, even: bool
+    cotangent: Tensor,
+    edge: Edge,
+    sink: Domain,
+    at: Mapping[str, Expr],
+    kind: Any,
+    even: float | None,
+    own: Tensor | None,
 ) -> Tensor:
-    """The sum over the box of φ⁻¹, `at`, one slot of each cotangent, masked to what did read."""
+    """Sum the cotangents over the box `at` of φ⁻¹, with a mask that selects the actual readers."""
     program, source = cotangent.program, cotangent.program.ops[edge.source].domain
     box = {name: part for name, part in at.items() if isinstance(part, Slice)}
     widths, rank = tuple(part.width() for part in box.values()), len(box)
@@ -116,32 +141,43 @@ def _gather(
     def stacked(leaf: ArrayType) -> ArrayType:
         return ArrayType((*widths, *leaf.shape), leaf.dtype)
 
-    @jax.jit  # one program where operations are called one by one
-    def run(env: Mapping[str, Any], block: Any) -> tuple[Any]:
+    @jax.jit  # also when the interpreter calls single operations
+    def run(env: Mapping[str, Any], block: Any, *own: Any) -> tuple[Any]:
         def one(value: Any, *steps: jax.Array) -> Any:
-            """Return the cotangent from one point of the box; zero if it did not read this one."""
+            """Return the cotangent of this source point from one point of the box.
+
+            It is zero if the point of the box does not read the source point.
+            """
             fixed = {name: part.evaluate(env) for name, part in at.items() if name not in box}
             lows = (part.lo.evaluate(env) for part in box.values())
             point = {**env, **fixed, **dict(zip(box, map(operator.add, lows, steps), strict=True))}
             inside = [point[name] < part.hi.evaluate(env) for name, part in box.items()]
             inside += [edge.when.evaluate(point), sink.when.evaluate(point)]
-            slots = []
+            slots, weight = [], None
             for dim, part in zip(source, edge.index, strict=True):
                 here = env[dim.name]
                 if isinstance(part, Slice):
                     low = part.lo.evaluate(point)
                     inside += [low <= here, here < part.hi.evaluate(point)]
-                    if not even:
+                    if even is None:
                         slots.append(here - low)
+                    elif even != 1:
+                        weight = even ** jnp.maximum(here - low, 0).astype(jnp.float32)
                 else:
                     inside.append(part.evaluate(point) == here)
             mask = functools.reduce(operator.and_, inside)
 
             def pick(leaf: jax.Array) -> jax.Array:
-                if 0 in leaf.shape[: len(slots)]:  # x[1:T] where T is 1: the slice was empty
+                if 0 in leaf.shape[: len(slots)]:  # an empty slice, such as x[1:T] for T = 1
                     return jnp.zeros(leaf.shape[len(slots) :], leaf.dtype)
-                return jnp.where(mask, leaf.at[tuple(slots)].get(mode="fill", fill_value=0), 0)
+                leaf = leaf.at[tuple(slots)].get(mode="fill", fill_value=0)
+                leaf = leaf if weight is None else leaf * weight.astype(leaf.dtype)
+                return jnp.where(mask, leaf, 0)
 
+            if own:
+                extreme = value["extreme"]
+                rest = jnp.where(jnp.isnan(extreme), jnp.nan, 0)  # as in the gradient of `jnp.max`
+                value = jnp.where(own[0] == extreme, value["share"], rest)
             return jax.tree.map(pick, value)
 
         sizes = jax.tree.leaves(block)[0].shape[:rank]
@@ -151,41 +187,54 @@ def _gather(
 
     view = cotangent.replace(kind=jax.tree.map(stacked, cotangent.type))
     more: Any = {"domain": cotangent.domain, "params": {"of": str(edge)}}
-    return program.build("gather", run, [view], (kind,), **more)[0]
+    inputs = [view] if own is None else [view, own]
+    return program.build("gather", run, inputs, (kind,), **more)[0]
 
 
-def _even(op: Op, edge: Edge) -> bool:
-    """Does the operation sum the points of a slice that moves with it?"""
-    sums = op.kind in ("sum", "mean") and op.params.get("axis") == 0 and len(edge.slices) == 1
-    return sums and bool(edge.slices[0].symbols() & set(op.domain.names))
+def _share(g: Any, count: Any, y: Any) -> Any:
+    """Return the extreme value, and the cotangent of each entry that attains it."""
+    return {"share": g / count, "extreme": y}
+
+
+def _even(op: Op, edge: Edge) -> float | None:
+    """Return the discount of an operation that reduces a moving slice (default 1), or None."""
+    axis = op.params.get("axis", 0)
+    folds = op.kind in ("sum", "mean", "discounted_sum", "max", "min") and axis == 0
+    moves = len(edge.slices) == 1 and edge.slices[0].symbols() & set(op.domain.names)
+    used = {name for part in (*edge.index, edge.when) for name in part.symbols()}
+    alone = op.kind not in ("max", "min") or {*op.domain.names} <= used
+    return op.params.get("gamma", 1.0) if folds and moves and alone else None
 
 
 def gradient(loss: Tensor, *wrt: Tensor, recompute: bool | None = None) -> Any:
     """Return ∂(Σ_p loss[p])/∂x[k] for each x in `wrt`, over the domain of x.  §5.1
 
-    A function that is differentiated returns its residuals too, which its backward pass reads. With
-    `recompute` true the backward pass calls the function a second time instead, which takes less
-    memory and more time. The default, None, keeps residuals and leaves the choice to the compiler
-    (`passes.recompute`); false and true are final.
+    Each differentiated function also returns its residuals for the backward pass. If `recompute` is
+    True, the backward pass calls the function again instead, which takes less memory and more time.
+    If it is False, residuals are always kept. With the default, None, the compiler may choose to
+    recompute (`passes.recompute`).
 
-    One tensor for one x, otherwise a tuple. An x is an independent variable: no gradient flows to
-    what it is computed from, even where `w[i + 1]` depends on `w[i]`. Leaves that are not
-    floating-point have gradient None. Raises `ValueError` if the loss is not a floating-point
-    scalar, or an x is an indexed read rather than a whole tensor.
+    The result is a single tensor for one x, and a tuple for several. Each x is an independent
+    variable: no gradient flows to its inputs, even if `w[i + 1]` depends on `w[i]`. Leaves that are
+    not floating-point have the gradient None. Raises `ValueError` if the loss is not a
+    floating-point scalar, if `wrt` is empty, or if an x is an indexed read.
     """
     for x in (loss, *wrt):
         if not isinstance(x, Tensor):
-            raise ValueError(f"`loss` and `wrt` must be tensors of a program, got {x!r}")
+            raise ValueError(
+                f"`loss` and `wrt` must be tensors of a program, got {x!r}; use `Program.constant`"
+            )
     if loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.inexact):
         raise ValueError(
-            f"`loss` must be one floating-point number, got {loss.array}: sum or cast it"
+            f"`loss` must be one floating-point number, got {loss.array}: sum it or cast it"
         )
     if not wrt:
-        raise ValueError("`wrt` must name at least one tensor: by what is the loss differentiated?")
+        raise ValueError("`wrt` must name at least one tensor, got none: pass the parameters")
     for x in wrt:
         if not x.is_whole:
             raise ValueError(
-                f"`{x!r}` is a read of `{x.source}`: differentiate by the whole tensor"
+                f"`wrt` must contain tensors without an index, got `{x!r}`, a read of "
+                f"`{x.source}`: differentiate by the whole tensor"
             )
     whole = loss if loss.is_whole and not loss.detached else loss.read()
     reverse = _Reverse(whole, {(x.source, x.output) for x in wrt}, recompute)
@@ -194,31 +243,32 @@ def gradient(loss: Tensor, *wrt: Tensor, recompute: bool | None = None) -> Any:
 
 
 class _Reverse:
-    """One backward pass: which edges carry gradients, and the gradient of each tensor once made."""
+    """Backward pass: the edges that carry gradients, and the gradients built so far."""
 
     def __init__(self, loss: Tensor, wrt: set[Output], recompute: bool | None):
         self.program: Program = loss.program
         self.ops = self.program.ops
         self.loss, self.recompute = loss, recompute
-        # The pass also adds operations, and it must not differentiate through these.
+        # The pass adds edges that must not be differentiated, so copy the list first.
         edges = [edge for edge in self.program.edges if edge not in self.program.detached]
 
         def after(node: Output) -> list[Output]:
-            """All that is computed from a tensor in floating-point numbers."""
+            """Return the floating-point tensors that are direct results of a tensor."""
             sinks = {edge.sink for edge in edges if edge.tensor == node}
             nodes = [(name, k) for name in sinks for k in range(len(self.ops[name].outputs))]
             return [node for node in nodes if jax.tree.leaves(self._kind(node))]
 
         def before(node: Output) -> list[Output]:
-            """All that a tensor is computed from, short of what `wrt` is computed from.
+            """Return the tensors on which a tensor directly depends.
 
-            An integer ends the search: a chosen action carries no gradient to its logits.
+            The search stops at the tensors `wrt`, and at integers: a sampled action carries no
+            gradient to its logits.
             """
             ends = node in wrt or not jax.tree.leaves(self._kind(node))
             return [] if ends else [e.tensor for e in edges if e.sink == node[0]]
 
         relevant = reach(wrt, after) & reach([(loss.source, loss.output)], before)
-        self.outputs: dict[str, list[int]] = {}  # of each operation, those that carry a gradient
+        self.outputs: dict[str, list[int]] = {}  # outputs with a gradient, by operation
         for name, k in sorted(relevant - wrt):
             self.outputs.setdefault(name, []).append(k)
         self.edges = [e for e in edges if e.tensor in relevant and e.sink in self.outputs]
@@ -226,7 +276,7 @@ class _Reverse:
         self.cyclic |= {edge.sink for edge in self.edges if edge.sink == edge.source}
         self.done: dict[Output, Tensor] = {}
         self.vjps: dict[str, dict[int, Tensor]] = {}
-        # Room for gradients that depend on themselves, whose terms will read them.
+        # Gradients in a cycle depend on each other, so declare all of them before adding terms.
         for name in self.outputs:
             if name in self.cyclic and self.ops[name].kind == "merge":
                 self.done[name, 0] = self._sum((name, 0), [])
@@ -237,7 +287,7 @@ class _Reverse:
                 self.program.join(found.source, term, place=place)
 
     def gradient(self, node: Output) -> Tensor:
-        """The sum of what every reader of the tensor sends back."""
+        """Return the gradient of a tensor, which is the sum of one term per reader."""
         if node not in self.done:
             terms, domain = self._terms(node), self.ops[node[0]].domain
             if not terms:
@@ -259,22 +309,33 @@ class _Reverse:
             terms.append(one.replace(domain=self.loss.domain))
         for edge in self.edges:
             if edge.tensor == node:
-                backwards = edge.sink in self.cyclic
-                even = _even(self.ops[edge.sink], edge)
-                cotangent = self._mean(edge) if even else self._cotangent(edge)
-                terms.append(transport(cotangent, edge, kind, backwards=backwards, even=even))
+                op = self.ops[edge.sink]
+                even, own = _even(op, edge), None
+                cotangent = self._cotangent(edge) if even is None else self._mean(edge)
+                if even is not None and op.kind in ("max", "min"):
+                    cotangent, own = self._share(edge), self.program.output(*node)
+                more: Any = {"backwards": edge.sink in self.cyclic, "even": even, "own": own}
+                terms.append(transport(cotangent, edge, kind, **more))
         return terms
 
     def _mean(self, edge: Edge) -> Tensor:
-        """The cotangent of each point of a slice that is summed, or whose mean is taken."""
+        """Return the cotangent of each point of a slice that is read by a sum or mean."""
         found = self.gradient((edge.sink, 0))
-        if self.ops[edge.sink].kind == "sum":
+        if self.ops[edge.sink].kind != "mean":
             return found
         count = self.program.value(width(edge.slices[0], self.ops[edge.sink].domain))
         return found / count.astype(found.dtype)
 
+    def _share(self, edge: Edge) -> Tensor:
+        """Return the extreme value of a slice, and the cotangent of each entry that attains it."""
+        program, dtype = self.program, self.gradient((edge.sink, 0)).dtype
+        x, y = program.reads[edge.sink][edge.input], program.output(edge.sink)
+        equal = program.apply("equal", x, program.apply("expand_dims", y, axis=0))
+        count = program.apply("sum", program.apply("cast", equal, dtype=dtype), axis=0)
+        return program.fn(_share, self.gradient((edge.sink, 0)), count, y, whole=True)
+
     def _cotangent(self, edge: Edge) -> Tensor:
-        """The cotangent of what an edge read, over the sink's domain."""
+        """Return the cotangent of the value that an edge reads, over the sink's domain."""
         if self.ops[edge.sink].kind == "merge":
             return self.gradient((edge.sink, 0))
         if edge.sink not in self.vjps:
@@ -282,10 +343,11 @@ class _Reverse:
         return self.vjps[edge.sink][edge.input]
 
     def _vjp(self, op: Op) -> dict[int, Tensor]:
-        """Return the cotangents of those arguments of an operation that carry a gradient.
+        """Return the cotangents of the arguments that carry a gradient.
 
-        Gradients of parameters are summed over points. They get a separate operation where that
-        repeats no computation: their sum is then a product of matrices, without single terms.
+        The gradients of parameters are summed over points, so they are a separate operation unless
+        this would repeat expensive computations. Passes can then turn the sum into one matrix
+        product, without computing individual terms.
         """
         inputs, outputs = self.program.reads[op.name], tuple(self.outputs[op.name])
         wanted = tuple(sorted({edge.input for edge in self.edges if edge.sink == op.name}))
@@ -305,13 +367,13 @@ class _Reverse:
                 tuple(inexact(derivative.kinds[k]) for k in back.gives),
                 domain=op.domain,
                 name=f"vjp_{op.name}",
-                params={"of": op.name, "wanted": back.gives, "outputs": outputs},
+                params={"of": op.name, "wanted": back.gives, "outputs": outputs, **guard(back)},
             )
             found |= zip(back.gives, results, strict=True)
         return found
 
     def _keep(self, derivative: Derivative, inputs: Sequence[Tensor]) -> list[Residual]:
-        """Let the operation return its residuals too; return where each of them is."""
+        """Extend the operation to return its residuals, and return the output of each residual."""
         op, bounds = derivative.op, self.program.bounds
         if op.kind not in ("fn", "random"):
             return []
@@ -320,6 +382,7 @@ class _Reverse:
         if new:
             run = Forward(derivative, tuple(new[k] for k in sorted(new)))
             types = infer(run, derivative.kinds, op.domain, bounds, op.name, full=True)
-            op = dataclasses.replace(op, run=run, outputs=types)
+            params = {"plain": len(op.outputs), **op.params}
+            op = dataclasses.replace(op, run=run, outputs=types, params=params)
             self.program.ops[op.name] = op
         return kept

@@ -1,12 +1,13 @@
-"""The derivative of one operation, and the values that its forward pass keeps for it.
+"""Derivative of one operation, and the residuals that its forward pass keeps for it.
 
-JAX splits a function into a forward pass and a linear map back, whose leaves are the *residuals*:
-what the map needs of the forward pass. They become outputs of the operation (`Forward`), which the
-backward pass reads (`PullBack`), or the backward pass computes them a second time.
+JAX splits the derivative of a function into a forward pass and a linear map, which takes cotangents
+back to the arguments. The leaves of this map are the *residuals*: values from the forward pass.
+Residuals either become outputs of the operation (`Forward`), which the backward pass reads
+(`PullBack`), or the backward pass recomputes them.
 
-Only a residual that is expensive to compute is kept. Sums, products entry by entry and reshapes are
-computed again from the arguments and from the residuals that are kept, so that tanh(x) keeps its
-value and not also 1 - tanh²(x), and no observation is kept twice because a layer reshapes it.
+Only residuals that are expensive to compute are kept. Sums, entrywise products and reshapes are
+recomputed from the arguments and the other residuals. For example, tanh(x) keeps its value but not
+1 - tanh²(x), and a layer that reshapes an observation does not cause a second copy of it.
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ _CHEAP |= {"pad", "reshape", "rev", "slice", "squeeze", "transpose"}
 
 
 class Residual(NamedTuple):
-    """A leaf of the linear map back, and the output of the operation that holds it."""
+    """Leaf of the linear map, and the index of the operation's output that stores it."""
 
     leaf: int
     output: int
@@ -39,9 +40,9 @@ class Residual(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Derivative:
-    """The derivative of some `outputs` of an operation by the arguments `wanted`.
+    """Derivative of the `outputs` of an operation with respect to its `wanted` arguments.
 
-    `kinds` are the types of all arguments.
+    `kinds` contains the types of all arguments.
     """
 
     op: Op
@@ -52,7 +53,7 @@ class Derivative:
     def linearize(
         self, env: Mapping[str, Any], primals: Sequence[Any]
     ) -> tuple[Any, tuple[Any, ...]]:
-        """Return the map from output to argument cotangents, and all outputs."""
+        """Return the map from output cotangents to argument cotangents, and all outputs."""
         forward = self.op.run
         assert forward is not None
 
@@ -66,14 +67,14 @@ class Derivative:
                 )
 
             moving = [eqx.filter(primals[k], eqx.is_inexact_array) for k in self.wanted]
-            # JAX 0.10 rounds what a checkpoint keeps, and cannot round complex numbers.
+            # JAX 0.10 rounds the values that a checkpoint saves, but cannot round complex numbers.
             if not _is_complex(jax.make_jaxpr(f)(*moving).jaxpr):
                 f = jax.checkpoint(f, policy=_is_kept, prevent_cse=False)
             _, back, results = jax.vjp(f, *moving, has_aux=True)
             return back, results
 
-        # Numbers, and weak types as of jnp.full(4, 0.3), would change which residuals there are,
-        # point by point: so it is always traced, with the same types, before it is run.
+        # Python scalars and weak types, as in jnp.full(4, 0.3), would change the residuals from
+        # point to point. Tracing the function first fixes all types.
         here = {name: env[name] for name in self.op.domain.names}
         given = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), list(primals))
         jaxpr, out = jax.make_jaxpr(linearized, return_shape=True)(here, given)
@@ -81,11 +82,12 @@ class Derivative:
         return jax.tree.unflatten(jax.tree.structure(out), leaves)
 
     def residuals(self, bounds: Sequence[Sym], domains: Sequence[Domain]) -> list[Residual]:
-        """Return the residuals to keep: those with a value for each point of the operation.
+        """Return the residuals to keep: those that depend on all dimensions of the operation.
 
-        Not kept are arguments, constants, and what follows from arguments that are the same at
-        several points, as parameters are. `domains` belong to the arguments. A residual that is
-        an output already is read there; the others are numbered as outputs behind the present ones.
+        Arguments and constants are not kept. Values that depend only on arguments shared by
+        several points, such as parameters, are not kept either. `domains` contains the domains of
+        the arguments. A residual that is already an output is read from it; the others are numbered
+        as additional outputs.
         """
 
         def run(env: Mapping[str, Any], *primals: Any) -> tuple[Any, ...]:
@@ -118,7 +120,10 @@ class Derivative:
     def traced(
         self, run: Callable[..., Any], kinds: Sequence[Any], bounds: Sequence[Sym]
     ) -> tuple[Any, list[int | None]]:
-        """The jaxpr of `run`, and the argument that each of its inputs is of; None for symbols."""
+        """Return the jaxpr of `run`, and the argument index of each input of the jaxpr.
+
+        The index is None for inputs that are symbols.
+        """
         domain = self.op.domain
         size = functools.partial(domain.largest, bounds={b.name: BOUND for b in bounds})
         call, env, *values = traceable(run, kinds, domain.names, bounds, size)
@@ -133,7 +138,7 @@ def _is_kept(primitive: Any, *_: Any, **params: Any) -> bool:
 
 
 def _is_complex(jaxpr: Any) -> bool:
-    """True if a jaxpr, or a function that it calls, computes complex numbers."""
+    """Return True if a jaxpr computes complex numbers, including in the functions it calls."""
     values = [v.aval for equation in jaxpr.eqns for v in equation.outvars]
     if any(jnp.issubdtype(getattr(x, "dtype", bool), jnp.complexfloating) for x in values):
         return True
@@ -154,7 +159,7 @@ def _dear(jaxpr: Any) -> int:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Forward:
-    """`run(env, *arguments)` of an operation that also returns some leaves of its derivative."""
+    """Forward function `run(env, *arguments)` that also returns some leaves of the linear map."""
 
     derivative: Derivative
     leaves: tuple[int, ...]
@@ -166,7 +171,7 @@ class Forward:
 
 
 def plain(op: Op) -> tuple[Op, list[Any]]:
-    """Return the operation without residuals, and what it keeps for its derivatives."""
+    """Return the operation without its residuals, and a description of the removed residuals."""
     kept: list[Any] = []
     while isinstance(op.run, Forward):
         derivative = op.run.derivative
@@ -177,11 +182,12 @@ def plain(op: Op) -> tuple[Op, list[Any]]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PullBack:
-    """Return `run(env, *arguments, *residuals, *cotangents)`, which computes cotangents.
+    """Backward function `run(env, *arguments, *residuals, *cotangents)` of an operation.
 
-    It `gives` some of them. Its arguments are those that it has to `read`; zeros stand in for the
-    others, which no result depends on. The residuals are the outputs `saved` of the operation.
-    `chosen` is true if the caller decided whether there are any.
+    It returns the cotangents of the arguments `gives`. Its inputs include only the arguments
+    `read`, since the result does not depend on the others, which are replaced by zeros. The
+    residuals are the operation's outputs `saved`. If `chosen`, the caller decided whether to keep
+    residuals.
     """
 
     derivative: Derivative
@@ -200,11 +206,11 @@ class PullBack:
         bounds: Sequence[Sym],
         chosen: bool,
     ) -> list["PullBack"]:
-        """Return a map for each part of the arguments wanted, or one for all of them.
+        """Return one backward function per group of arguments, or a single one for all of them.
 
-        There is one for all where the parts would both compute something expensive. Each reads as
-        few arguments and residuals as it can. `outputs` are the types of the operation's outputs,
-        with residuals among them.
+        Groups are merged if separate functions would repeat expensive computations. Each function
+        reads only the arguments and residuals that it needs. `outputs` contains the types of the
+        operation's outputs, including residuals.
         """
         wanted, kinds = derivative.wanted, derivative.kinds
         whole = cls(derivative, wanted, tuple(kept), tuple(range(len(kinds))), chosen)
@@ -230,7 +236,7 @@ class PullBack:
 
     @property
     def saved(self) -> tuple[int, ...]:
-        """The outputs of the operation that hold residuals."""
+        """Outputs of the operation that contain residuals."""
         return tuple(sorted({residual.output for residual in self.kept}))
 
     def __call__(self, env: Mapping[str, Any], *values: Any) -> tuple[Any, ...]:
@@ -250,17 +256,26 @@ class PullBack:
             wanted = leaves[leaf]
             if (wanted.shape, wanted.dtype) != (value.shape, value.dtype):
                 raise ValueError(
-                    f"`{derivative.op.name}` must have the same derivative whenever it is traced, "
-                    f"for its residuals to be kept: {value.dtype}{value.shape} became "
-                    f"{wanted.dtype}{wanted.shape}. Take `gradient(…, recompute=True)`."
+                    f"`{derivative.op.name}` must have the same derivative each time it is traced, "
+                    f"so that its residuals can be kept; got {wanted.dtype}{wanted.shape} after "
+                    f"{value.dtype}{value.shape}. Use `gradient(…, recompute=True)`."
                 )
             leaves[leaf] = value
         found = _inlined(tree.unflatten(leaves), tuple(values[last:]))
         return tuple(found[derivative.wanted.index(k)] for k in self.gives)
 
 
+def guard(back: PullBack) -> dict[str, Any]:
+    """Return the parameters of a derivative, which are empty if the operation has no `when`.
+
+    `rest` is the number of values of `otherwise`, and `read` lists the arguments of the derivative.
+    """
+    params = back.derivative.op.params
+    return {"rest": params["when"], "read": back.read} if "when" in params else {}
+
+
 def _inlined(f: Callable[[Any], Any], argument: Any) -> Any:
-    """`f(argument)` without calls of `jax.checkpoint`, inside of which passes cannot look."""
+    """Return `f(argument)` with every `jax.checkpoint` inlined, so that passes can inspect it."""
     traced, out = jax.make_jaxpr(f, return_shape=True)(argument)
 
     def run(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
@@ -279,22 +294,22 @@ def _inlined(f: Callable[[Any], Any], argument: Any) -> Any:
 
 
 def bind(equation: Any, arguments: Sequence[Any]) -> list[Any]:
-    """Return the results of one equation of a jaxpr."""
+    """Evaluate one equation of a jaxpr, and return its results."""
     found = equation.primitive.get_bind_params(equation.params)
-    # Older versions of JAX hand over the functions of a call apart from its other parameters.
+    # Older versions of JAX return the functions of a call separately from its parameters.
     functions, parameters = found if isinstance(found, tuple) else ((), found)
     results = equation.primitive.bind(*functions, *arguments, **parameters)
     return list(results) if equation.primitive.multiple_results else [results]
 
 
 def filled(kind: Any, domain: Domain, env: Mapping[str, Any]) -> Any:
-    """Zeros of some type, at the size that is stored."""
+    """Return zeros of the given types, with their padded sizes."""
     shapes = jax.tree.map(lambda leaf: leaf.padded(domain, env), kind)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def inexact(kind: Any) -> Any:
-    """The floating-point leaves of a type, None in place of the others."""
+    """Return the floating-point leaves of a type; replace all other leaves with None."""
     return jax.tree.map(
         lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else None, kind
     )

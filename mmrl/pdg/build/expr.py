@@ -1,11 +1,12 @@
-"""Index expressions: integers that depend on where in a program we are.  §4.
+"""Integer index expressions in the symbols of a program, such as `t + 1` and `t:T`.  §4.
 
-`t + 1`, `min_(t + n, T)`, `t // 2`, `t % 8 == 0`, `t:T`: symbols, constants, sums, products with
-a constant, floor division, remainders, minima, comparisons, logic and half-open slices. That is
-what a Presburger formula can say, so each has a text for isl, the integer set library.
+Other examples are `min_(t + n, T)`, `t // 2` and `t % 8 == 0`. An expression consists of symbols,
+constants, sums, products with a constant, floor division, remainders, minima, maxima, comparisons,
+logical operators and half-open slices. All of these are Presburger formulas, so they can be passed
+to isl, the integer set library, as strings. `sets` writes a slice as lo <= k < hi.
 
-Python's operators build expressions, fold constants, and keep sums in one normal form (positive
-terms in alphabetical order, then negative ones, then the constant): `T - (T - t)` is `t`.
+Python's operators build expressions and fold constants. Sums have a normal form: positive terms in
+alphabetical order, then negative terms, then the constant. For example, `T - (T - t)` becomes `t`.
 """
 
 import collections
@@ -27,7 +28,7 @@ COMPARE = {
     "==": (operator.eq, "!="),
     "!=": (operator.ne, "=="),
 }
-"""The function that computes each comparison, and the comparison that negates it."""
+"""Function that computes each comparison, and the operator that negates it."""
 
 
 def _comparison(op: str) -> Callable[..., Any]:
@@ -40,16 +41,16 @@ def _sum(own: int, others: int) -> Callable[..., Any]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Expr:
-    """An expression; immutable. `==` builds a comparison, `same` compares the structure.
+    """Immutable index expression. `==` builds a comparison; `same` compares expressions.
 
-    A comparison has a truth value only if its sides differ by a constant: `t == t + 1` is false,
-    and `bool(t == 0)` raises `TypeError`. Expressions cannot be hashed, because `t in {0, 1}` would
-    be false without comparing anything: sets and dictionaries take `structure(t)`.
+    A comparison has a truth value only if its sides differ by a constant. So `t == t + 1` is false,
+    but `bool(t == 0)` raises `TypeError`. Expressions are not hashable: `t in {0, 1}` would be
+    false without comparing anything. In sets and dictionaries, use `structure(t)` as the key.
     """
 
     symbol: ClassVar[str] = ""
-    tightness: ClassVar[int] = 9  # of its operator: products bind more tightly than sums
-    _structure = functools.cached_property(repr)  # which visits all parts, so it is computed once
+    tightness: ClassVar[int] = 9  # precedence: products bind more tightly than sums
+    _structure = functools.cached_property(repr)  # cached, because `repr` visits all subexpressions
 
     @functools.cached_property
     def terms(self) -> tuple["Expr", ...]:
@@ -57,59 +58,75 @@ class Expr:
         return tuple(value for value in values if isinstance(value, Expr))
 
     def compute(self, *terms: Any) -> Any:
-        """The operator applied to ints, to arrays, or to expressions."""
+        """Apply the operator to integers, arrays, or expressions."""
         raise NotImplementedError
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
-        """The value where symbols have the values in `env`: an int, or traced if one of them is."""
+        """Return the value of the expression, given the values of its symbols in `env`.
+
+        The result is traced if any of these values is traced.
+        """
         return self.compute(*(term.evaluate(env) for term in self.terms))
 
     def substitute(self, env: Mapping[str, Union["Expr", int]]) -> "Expr":
-        """Replace the symbols in `env`; a slice can replace only a whole index."""
+        """Return the expression with the symbols in `env` replaced.
+
+        A symbol can be replaced by a slice only if the symbol is the complete expression.
+        """
         return as_expr(self.compute(*(term.substitute(env) for term in self.terms)))
 
     def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-        """Bounds on the value from bounds on the symbols, all inclusive; they may be loose."""
-        # All operators are monotone: their values lie between those at the ends of their terms.
+        """Return inclusive limits on the value, given inclusive limits on the symbols.
+
+        The limits may be loose.
+        """
+        # On integers, every operator except % is monotone in each term, so the extremes of the
+        # value occur at extremes of the terms. `Mod` overrides this method.
         ends = itertools.product(*(term.interval(limits) for term in self.terms))
         values = [int(self.compute(*each)) for each in ends]
         return min(values), max(values)
 
     def symbols(self) -> frozenset[str]:
-        """The names of its symbols."""
+        """Return the names of all symbols in the expression."""
         return frozenset().union(*(term.symbols() for term in self.terms))
 
     def text(self) -> str:
-        """The text that people read."""
+        """Return the expression as a readable string."""
         raise NotImplementedError
 
     def __str__(self) -> str:
         return self.text()
 
     def isl(self) -> str:
-        """The text that isl reads."""
-        raise ValueError(f"`{self}` stands for many points: isl has no text for it")
+        """Return the expression in isl's notation. Raises `ValueError` for a slice."""
+        raise ValueError(
+            f"`{self}` is a slice, and isl has no expression for many points: use its two ends"
+        )
 
     def upper(self) -> "Expr":
-        """The point that decides when a read is ready: a slice's last, min(a, b) ↦ a.  §6.1"""
+        """Return the point that must be computed before a read is ready.  §6.1
+
+        For a slice this is its last point. min(a, b) is replaced by a.
+        """
         return as_expr(self.compute(*(term.upper() for term in self.terms)))
 
     def same(self, other: object) -> bool:
-        """Is `other` built alike?"""
+        """Return True if `other` is an expression with the same structure."""
         return isinstance(other, Expr) and self._structure == other._structure
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"`{self}` has no truth value before its symbols have values: for `min`, `max`, `and`, "
-            f"`or`, `not` write `min_`, `max_`, and `&`, `|`, `~` between brackets; for `x if t == "
-            f"0 else y` write `(p.value(t) == 0).where(x, y)`; a function at a point gets them, as "
-            f"in `p.fn(f, x, p.value(t))`, where `jnp.where(t == 0, …)` works"
+            f"`{self}` has no truth value before its symbols have values: instead of `min`, `max`, "
+            f"`and`, `or`, `not`, write `min_`, `max_`, `&`, `|`, `~`, with comparisons in "
+            f"parentheses; instead of `x if t == 0 else y`, write `(p.value(t) == 0).where(x, y)`; "
+            f"to use the value in a function, pass it as `p.fn(f, x, p.value(t))`"
         )
 
     def __hash__(self) -> int:
         raise TypeError(
-            f"`{self}` in a set, or as a key of a dictionary, has no truth value before its "
-            f"symbols have values: compare it, as in `(t == 0) | (t == 1)`; name bounds: `T=9`"
+            f"`{self}` has no truth value and is not hashable, so it cannot be in a set or be a "
+            f"dictionary key: combine comparisons, as in `(t == 0) | (t == 1)`, and pass bounds by "
+            f"name, as in `T=9`"
         )
 
     __add__ = __radd__ = _sum(1, 1)
@@ -127,11 +144,11 @@ class Expr:
     __truediv__ = __rtruediv__ = __pow__ = lambda self, other: no_index(self, other)
     __rpow__ = __rfloordiv__ = __rmod__ = __truediv__
     __array__ = __float__ = __index__ = lambda self, *_, **__: refuse(self)
-    __array_priority__ = 1  # so that numpy leaves `number + t` to the expression
+    __array_priority__ = 1  # so that NumPy leaves `number + t` to the expression
 
 
 def structure(value: Any) -> Any:
-    """A hashable key of an expression, or of a tuple that holds some: equal if built alike."""
+    """Return a hashable key for an expression or a tuple; equal keys mean equal structure."""
     if isinstance(value, tuple):
         return tuple(map(structure, value))
     return value._structure if isinstance(value, Expr) else value
@@ -139,7 +156,7 @@ def structure(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Structural:
-    """Base of frozen dataclasses that hold expressions: equal if all fields are built alike."""
+    """Base class of frozen dataclasses with expressions, which are compared by structure."""
 
     @functools.cached_property
     def _structure(self) -> tuple[Any, ...]:
@@ -154,13 +171,15 @@ class Structural:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sym(Expr):
-    """A counter (t) or a bound (T)."""
+    """Symbol, either a counter such as t or a bound such as T."""
 
     name: str
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         if self.name not in env:
-            raise ValueError(f"`{self.name}` has no value: `env` names only {sorted(env)}")
+            raise ValueError(
+                f"`{self.name}` has no value: `env` must contain it, got values for {sorted(env)}"
+            )
         return env[self.name]
 
     def substitute(self, env: Mapping[str, Expr | int]) -> Expr:
@@ -183,7 +202,7 @@ class Sym(Expr):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Const(Expr):
-    """A number, or a truth value: `TRUE`, `FALSE`."""
+    """Constant integer or truth value (`TRUE`, `FALSE`)."""
 
     value: int
 
@@ -205,7 +224,7 @@ TRUE, FALSE = Const(True), Const(False)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Binary(Expr):
-    """Two terms with an operator between them; every class below is one."""
+    """Binary operator with its two terms; base class of the operators below."""
 
     left: Expr
     right: Expr
@@ -219,7 +238,8 @@ class Binary(Expr):
         return f"({self.left.isl()} {symbol} {self.right.isl()})"
 
     def text(self) -> str:
-        # A term in brackets where it binds less tightly; to the right also where as tightly.
+        # A term needs brackets if its operator binds less tightly. A right term also needs them if
+        # its operator binds equally tightly.
         left = self.left if self.left.tightness >= self.tightness else f"({self.left})"
         right = self.right if self.right.tightness > self.tightness else f"({self.right})"
         return f"{left} {self.symbol} {right}"
@@ -235,7 +255,7 @@ class And(Binary):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Compare(Binary):
-    """`op` is one of < <= > >= == !=."""
+    """Comparison; `op` is one of <, <=, >, >=, == and !=."""
 
     op: str
     tightness = 3
@@ -257,13 +277,13 @@ class Sub(Binary):
 
 
 class Mul(Binary):
-    """left * right; `left` is a number."""
+    """Product left * right, where `left` is a constant."""
 
     symbol, tightness, operate = "*", 5, operator.mul
 
 
 class FloorDiv(Binary):
-    """left // right; `right` is a positive number."""
+    """Floor division left // right, where `right` is a positive constant."""
 
     symbol, tightness, operate = "//", 5, operator.floordiv
 
@@ -272,7 +292,7 @@ class FloorDiv(Binary):
 
 
 class Mod(Binary):
-    """left % right, in 0 … right - 1; `right` is a positive number."""
+    """Remainder left % right, from 0 to right - 1, where `right` is a positive constant."""
 
     symbol, tightness, operate = "%", 5, operator.mod
 
@@ -281,7 +301,7 @@ class Mod(Binary):
 
 
 class Extreme(Binary):
-    """The lesser or the greater."""
+    """Minimum or maximum of two terms."""
 
     def isl(self) -> str:
         return f"{self.symbol}({self.left.isl()}, {self.right.isl()})"
@@ -291,7 +311,7 @@ class Extreme(Binary):
 
 
 class Min(Extreme):
-    """The lesser; `left` is the one that a scheduler pulls towards."""
+    """Minimum; proximity constraints (`upper`) use its `left` term."""
 
     symbol, operate = "min", lambda a, b: min_(a, b)
 
@@ -305,7 +325,7 @@ class Max(Extreme):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Slice(Expr):
-    """The points lo, lo + 1, …, hi - 1; none if hi <= lo. Only ever an index."""
+    """Half-open slice lo, lo + 1, …, hi - 1; empty if hi <= lo, and always a complete index."""
 
     lo: Expr
     hi: Expr
@@ -317,7 +337,7 @@ class Slice(Expr):
         return self.hi.upper() - 1
 
     def width(self) -> Expr:
-        """hi - lo, as the least of the differences where a minimum or maximum is involved."""
+        """Return hi - lo; minima in hi and maxima in lo become a minimum of differences."""
         his = leaves(self.hi, Min)
         return min_(*(hi - lo for hi in his for lo in leaves(self.lo, Max)))
 
@@ -326,19 +346,19 @@ class Slice(Expr):
 
 
 def is_index(value: object) -> bool:
-    """An expression, or a number that may stand in one?"""
+    """Return True for an expression, or for a number that may be part of one."""
     return isinstance(value, Expr | int | np.integer | np.bool_)
 
 
 def as_expr(value: Any) -> Expr:
-    """An int or a slice of Python's as an expression; an expression as it is."""
+    """Convert an integer or a Python slice to an expression; return expressions unchanged."""
     if isinstance(value, slice):
         if value.step is not None or value.start is None or value.stop is None:
-            raise ValueError(f"`{value}`: a slice of points has a start, a stop and no step")
+            raise ValueError(f"`{value}` must have a start, a stop and no step; write lo:hi")
         return Slice(as_expr(value.start), as_expr(value.stop))
     if not is_index(value):
         raise ValueError(
-            f"`{value}` is not an index: use an int, a symbol or an expression of them"
+            f"`{value}` is not an index: use an integer, a symbol or an expression in symbols"
         )
     if isinstance(value, Expr):
         return value
@@ -346,27 +366,33 @@ def as_expr(value: Any) -> Expr:
 
 
 def min_(*values: Any) -> Any:
-    """Return the least of ints, arrays or expressions: `t:min_(t + n, T)` looks n steps ahead."""
+    """Return the minimum of integers, arrays or expressions.
+
+    For example, the slice `t:min_(t + n, T)` covers the next n steps.
+    """
     return functools.reduce(functools.partial(extreme, Min), values)
 
 
 def max_(*values: Any) -> Any:
-    """The greatest of ints, arrays or expressions."""
+    """Return the maximum of integers, arrays or expressions."""
     return functools.reduce(functools.partial(extreme, Max), values)
 
 
-# Constructors of expressions, which fold constants and bring sums into normal form.
+# The functions below construct expressions. They fold constants and normalize sums.
 
 
 def is_truth(value: Expr) -> bool:
-    """Is its value true or false?"""
+    """Return True if an expression is a condition, which evaluates to a truth value."""
     if isinstance(value, Const):
         return isinstance(value.value, bool)
     return isinstance(value, Compare | And | Or)
 
 
 def linear(value: Expr, factor: int = 1) -> list[tuple[int, Expr]]:
-    """Return `factor * value` as terms that are not sums, each with its factor: n is n times 1."""
+    """Expand `factor * value` into a list of (factor, term), where no term is a sum.
+
+    A constant n is represented as n times the term 1.
+    """
     if isinstance(value, Const):
         return [(factor * int(value.value), Const(1))]
     if isinstance(value, Mul) and isinstance(value.left, Const):
@@ -378,7 +404,7 @@ def linear(value: Expr, factor: int = 1) -> list[tuple[int, Expr]]:
 
 
 def total(*terms: tuple[int, Any]) -> Any:
-    """Σ factor · term, in normal form."""
+    """Return Σ factor · term in normal form."""
     if wrong := [term for _, term in terms if not is_index(term)]:
         return no_index(next(term for _, term in terms if is_index(term)), wrong[0])
     factors, parts = collections.Counter[str](), {}
@@ -388,7 +414,8 @@ def total(*terms: tuple[int, Any]) -> Any:
             factors[text] += times
             parts[text] = part
     number = factors.pop("1", 0)
-    # Positive terms first, each group in alphabetical order; the number last, or 5 - t.
+    # Positive terms come first, and each group is in alphabetical order. The constant comes last,
+    # except in sums such as 5 - t.
     ordered = sorted(filter(factors.get, parts), key=lambda x: (factors[x] < 0, x.lower(), x))
     summands = [(factors[text], parts[text]) for text in ordered]
     if number or not summands:
@@ -408,12 +435,12 @@ def _scaled(factor: int, term: Expr) -> Expr:
 
 
 def divide(kind: type[Binary], left: Expr, right: Any) -> Any:
-    """`left // right` or `left % right`."""
+    """Return `left // right` or `left % right`."""
     if not is_index(right):
         return no_index(left, right)
     divisor = as_expr(right)
     if not isinstance(divisor, Const) or divisor.value < 1:
-        raise ValueError(f"`{left}` may only be divided by a positive number, not by `{right}`")
+        raise ValueError(f"`{left}` must be divided by a positive number, got `{right}`")
     if isinstance(left, Const):
         return Const(kind.operate(left.value, divisor.value))
     if divisor.value == 1:
@@ -422,8 +449,8 @@ def divide(kind: type[Binary], left: Expr, right: Any) -> Any:
 
 
 def compare(op: str, left: Expr, right: object) -> Any:
-    """`left op right`, decided at once where the sides differ by a number."""
-    if isinstance(right, np.ndarray | jnp.ndarray):  # Python would fall back to `is`
+    """Return `left op right`, or its truth value if the two sides differ by a constant."""
+    if isinstance(right, np.ndarray | jnp.ndarray):  # otherwise `==` would fall back to `is`
         return refuse(left)
     if not is_index(right):
         return no_index(left, right)
@@ -437,7 +464,7 @@ def compare(op: str, left: Expr, right: object) -> Any:
 
 
 def extreme(kind: type[Binary], a: Any, b: Any) -> Any:
-    """The lesser (`Min`) or greater (`Max`) of two ints, arrays or expressions."""
+    """Return the minimum (`Min`) or maximum (`Max`) of two integers, arrays or expressions."""
     least = kind is Min
     if isinstance(a, Expr) or isinstance(b, Expr):
         left, right = as_expr(a), as_expr(b)
@@ -451,44 +478,44 @@ def extreme(kind: type[Binary], a: Any, b: Any) -> Any:
 
 
 def multiply(left: Expr, right: Any) -> Any:
-    """`left * right`, one of them a number."""
+    """Return `left * right`. Raises `ValueError` unless one of them is a constant."""
     if not is_index(right):
         return no_index(left, right)
     a, b = as_expr(right), left
     if not isinstance(a, Const):
         a, b = b, a
     if not isinstance(a, Const):
-        raise ValueError(f"`({left}) * ({right})` is not linear: one side must be a number")
+        raise ValueError(f"`({left}) * ({right})` is not linear: one factor must be a number")
     return total((a.value, b))
 
 
 def no_index(term: Expr, other: object) -> Any:
-    """Raise `ValueError` if `other` is a number or an expression; otherwise leave it to `other`."""
+    """Raise `ValueError` for a number or an expression, and return NotImplemented otherwise."""
     if not isinstance(other, float | np.number) and not is_index(other):
         return NotImplemented
     raise ValueError(
-        f"`{term}` cannot be combined with `{other}` in an index, which consists of whole numbers, "
-        f"+, -, *, and // and % by a number; `p.value({term})` is a tensor and takes any operation"
+        f"`{term}` cannot be combined with `{other}` in an index, which may only contain integers, "
+        f"+, -, *, and // and % by a number; `p.value({term})` is a tensor and allows any operation"
     )
 
 
 def refuse(value: Any, *_: Any, **__: Any) -> Any:
-    """Raise `ValueError`: an expression or a tensor has no numbers that a function could take."""
+    """Raise `ValueError`, because an expression or a tensor has no numeric value yet."""
     raise ValueError(
-        f"`{value}` has no numbers while the program is written: give the function and its inputs "
-        f"to `fn`, which calls it at every point, as in `p.fn(jnp.tanh, x)`; in an index stand "
-        f"`min_` and `max_`"
+        f"`{value}` has no numbers while the program is built: pass the function and its inputs to "
+        f"`fn`, which calls the function at every point, as in `p.fn(jnp.tanh, x)`; in an index, "
+        f"use `min_` and `max_`"
     )
 
 
 def join(kind: type[Binary], left: Expr, right: Expr) -> Expr:
-    """`left and right` (`And`), or `left or right` (`Or`)."""
+    """Return `left and right` (`And`) or `left or right` (`Or`)."""
     symbol, neutral, final = ("&", TRUE, FALSE) if kind is And else ("|", FALSE, TRUE)
     for term in (left, right):
         if not is_truth(term):
             raise ValueError(
                 f"`({left}) {symbol} ({right})` joins `{term}`, which is not a condition: put "
-                f"comparisons in brackets, as in `(t > 1) & (t < 3)`; odd t are `t % 2 == 1`"
+                f"comparisons in parentheses, as in `(t > 1) & (t < 3)`; odd t are `t % 2 == 1`"
             )
     if final.same(left) or neutral.same(right) or left.same(right):
         return left
@@ -496,14 +523,14 @@ def join(kind: type[Binary], left: Expr, right: Expr) -> Expr:
 
 
 def equivalent(op: str, left: Expr, right: Expr) -> Expr:
-    """`left == right` or `left != right` of two conditions."""
+    """Return `left == right` or `left != right` for two conditions."""
     if left.same(right):
         return TRUE if op == "==" else FALSE
     return (left & right) | (~left & ~right) if op == "==" else (left & ~right) | (~left & right)
 
 
 def negate(term: Any) -> Any:
-    """`not term`, of an expression, a truth value or an array of them."""
+    """Return `not term` for an expression, a bool or a boolean array."""
     if not isinstance(term, Expr):
         return not term if isinstance(term, bool) else jnp.logical_not(term)
     if isinstance(term, Const):
@@ -512,11 +539,13 @@ def negate(term: Any) -> Any:
         return compare(COMPARE[term.op][1], term.left, term.right)
     if isinstance(term, And | Or):
         return join(Or if isinstance(term, And) else And, ~term.left, ~term.right)
-    raise ValueError(f"`{term}` is not a condition: only conditions can be negated")
+    raise ValueError(
+        f"`{term}` is not a condition, and only conditions can be negated: write a comparison"
+    )
 
 
 def leaves(value: Expr, kind: type[Binary]) -> list[Expr]:
-    """Return the arguments of nested minima (or maxima), also where a number is added to them."""
+    """Return all arguments of nested minima or maxima, moving added constants into them."""
     if isinstance(value, kind):
         return [*leaves(value.left, kind), *leaves(value.right, kind)]
     if isinstance(value, Add | Sub) and isinstance(value.right, Const):

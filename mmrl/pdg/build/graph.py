@@ -1,10 +1,9 @@
-"""The polyhedral dependence graph: operations, where they run, and what they read.  §5.1
+"""Polyhedral dependence graph: operations, their domains, and their reads.  §5.1
 
-A *tensor* is one output of an operation at a point of its domain; its value is a pytree of arrays
-(parameters, states of environments and observations are tensors). A branching definition is an
-operation of kind "merge": exactly one of the conditions of its edges holds at each point.
-
-A tensor exists at the points of its symbolic dimensions.  §4, domain inference.
+A *tensor* is one output of an operation. At each point of the operation's domain, its value is a
+pytree of arrays, such as an observation, an environment state or parameters. Domains are inferred:
+an operation has the dimensions of all its indexed inputs (§4). A branching definition is an
+operation of kind "merge". At each point, exactly one of the conditions of its edges holds.
 """
 
 import dataclasses
@@ -18,16 +17,16 @@ import numpy as np
 
 from mmrl.pdg.build.expr import TRUE, And, Compare, Const, Expr, Mod, Slice, Structural, Sym
 
-Output = tuple[str, int]  # an operation, and which of its outputs
+Output = tuple[str, int]  # name of an operation, and index of one of its outputs
 
 
 Point = tuple[int, ...]
-_HUGE = 2**40  # more than any bound
+_HUGE = 2**40  # assumed to be larger than any bound
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dim(Structural):
-    """0 <= symbol < bound. `rank` is its place in the program's order of dimensions."""
+    """Dimension 0 <= symbol < bound, at position `rank` among the program's dimensions."""
 
     symbol: Sym
     bound: Expr
@@ -43,14 +42,17 @@ class Dim(Structural):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Domain(Structural):
-    """Ω, the points of a box where `when` holds; no dimensions, one point: an ordinary tensor."""
+    """Domain Ω: the points of a box at which the condition `when` holds.
+
+    The domain of an ordinary tensor, without symbolic dimensions, has a single point.
+    """
 
     dims: tuple[Dim, ...] = ()
     when: Expr = TRUE
 
     @staticmethod
     def of(*names: str, when: Expr = TRUE) -> "Domain":
-        """`Domain.of("i", "t")` is 0 <= i < I, 0 <= t < T."""
+        """Return a domain from names: `Domain.of("i", "t")` is 0 <= i < I, 0 <= t < T."""
         dims = (Dim(Sym(name), Sym(name.upper()), rank) for rank, name in enumerate(names))
         return Domain(tuple(dims), when)
 
@@ -73,7 +75,10 @@ class Domain(Structural):
         return f"[{', '.join(self.names)}{condition}]"
 
     def union(self, *others: "Domain") -> "Domain":
-        """Every dimension of any, in the program's order, where all are defined."""
+        """Return the domain with the dimensions of all domains, where all conditions hold.
+
+        The dimensions are in the program's order.
+        """
         dims, when = {dim.name: dim for dim in self.dims}, self.when
         for other in others:
             dims |= {dim.name: dim for dim in other.dims if dim.name not in dims}
@@ -81,15 +86,15 @@ class Domain(Structural):
         return Domain(tuple(sorted(dims.values(), key=lambda dim: dim.rank)), when)
 
     def restrict(self, when: Expr) -> "Domain":
-        """The domain less the points where `when` does not hold."""
+        """Return the domain without the points at which `when` is false."""
         return Domain(self.dims, self.when & when)
 
     def box(self) -> "Domain":
-        """The domain without its condition."""
+        """Return the domain without the condition `when`."""
         return Domain(self.dims)
 
     def dense(self) -> "Domain":
-        """Without conditions on remainders: what to schedule before a stride is taken.  §5.3"""
+        """Return the domain without strides (conditions on remainders), for the scheduler.  §5.3"""
         when = TRUE
         for part in conjuncts(self.when):
             if not (isinstance(part, Compare) and isinstance(part.left, Mod)):
@@ -97,37 +102,41 @@ class Domain(Structural):
         return Domain(self.dims, when)
 
     def at(self, name: str, coordinate: Expr | int) -> tuple[Expr | int, ...]:
-        """The index of this point but for its coordinate along one dimension."""
+        """Return the index of the current point, with one coordinate replaced."""
         return tuple(coordinate if dim.name == name else dim.symbol for dim in self)
 
     def env(self, point: Sequence[Any], bounds: Mapping[str, int]) -> dict[str, Any]:
-        """The values of all symbols at a point."""
+        """Return the values of all counters and bounds at a point."""
         return {**bounds, **dict(zip(self.names, point, strict=True))}
 
     def points(self, bounds: Mapping[str, int]) -> Iterator[Point]:
-        """All points in lexicographic order, once the bounds are numbers."""
+        """Yield all points for the given bounds, in lexicographic order."""
         sizes = (range(int(dim.bound.evaluate(bounds))) for dim in self.dims)
         for point in itertools.product(*sizes):
             if bool(self.when.evaluate(self.env(point, bounds))):
                 yield point
 
     def grid(self, bounds: Mapping[str, int]) -> tuple[Point, ...]:
-        """Along each dimension, the coordinates that its points have; see `sets.is_grid`."""
+        """Return the coordinates that occur along each dimension. See also `sets.is_grid`."""
         if TRUE.same(self.when):
             return tuple(tuple(range(int(dim.bound.evaluate(bounds)))) for dim in self)
         points = list(self.points(bounds))
         return tuple(tuple(sorted({point[k] for point in points})) for k in range(len(self)))
 
     def ceiling(self, width: Expr) -> int | None:
-        """The most that a width can be for any bounds: n of t:min(t + n, T); None of t:T."""
+        """Return an upper limit on a width that is valid for all bounds, or None.
+
+        For example, t:min(t + n, T) has the limit n, and t:T has none.
+        """
         names = width.symbols().union(*(dim.bound.symbols() for dim in self.dims))
         most = self._most(width, dict.fromkeys(names, (1, _HUGE)))
         return None if most > _HUGE // 2 else most
 
     def largest(self, width: Expr | int, bounds: Mapping[str, Any]) -> int:
-        """The most that a width can be anywhere in the domain: what padded arrays hold.
+        """Return an upper limit on a width in the domain, which is the size of padded arrays.
 
-        A window of n steps holds n, also where the bounds leave room for fewer.
+        For a window of n steps, the limit is n even if the bounds are smaller. Conditions of the
+        domain do not reduce it.
         """
         if not isinstance(width, Expr):
             return int(width)
@@ -138,20 +147,20 @@ class Domain(Structural):
         return most
 
     def _most(self, width: Expr, limits: Mapping[str, tuple[int, int]]) -> int:
-        """The most from limits on the bounds."""
+        """Return an upper limit on a width, given limits on the bounds."""
         within = {dim.name: (0, dim.bound.interval(limits)[1] - 1) for dim in self.dims}
         return max(0, int(width.interval({**limits, **within})[1]))
 
 
 def conjuncts(when: Expr) -> tuple[Expr, ...]:
-    """The parts of a condition that "and" joins."""
+    """Split a condition into the parts that are joined by "and"."""
     if isinstance(when, And):
         return (*conjuncts(when.left), *conjuncts(when.right))
     return (when,)
 
 
 def reads(index: Sequence[Expr], env: Mapping[str, Any]) -> Iterator[Point]:
-    """The points that φ stands for where the symbols have the values in `env`."""
+    """Return the points that an index φ reads, given the values of its symbols in `env`."""
     axes = []
     for part in index:
         if isinstance(part, Slice):
@@ -162,22 +171,23 @@ def reads(index: Sequence[Expr], env: Mapping[str, Any]) -> Iterator[Point]:
 
 
 def shape(sizes: Sequence[int | Expr]) -> tuple[int | Expr, ...]:
-    """A shape whose constant entries are ints."""
+    """Convert constant expressions in a shape to integers."""
     return tuple(int(n.value) if isinstance(n, Const) else n for n in sizes)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArrayType(Structural):
-    """Shape and dtype of an array; an entry of the shape may depend on the point ("T - t").
+    """Shape and dtype of an array. Sizes may depend on the point, such as T - t.
 
-    Such a ragged array is stored at the largest size it has in the domain, padded with zeros.
+    An array with such a size is ragged. It is stored with padding of zeros, at a size that is large
+    enough for all points of its domain (`Domain.largest`).
     """
 
     shape: tuple[int | Expr, ...]
     dtype: np.dtype
 
     def padded(self, domain: Domain, bounds: Mapping[str, Any]) -> jax.ShapeDtypeStruct:
-        """The array that is stored, once the bounds are numbers."""
+        """Return the type of the stored array for the given bounds."""
         sizes = tuple(domain.largest(size, bounds) for size in self.shape)
         return jax.ShapeDtypeStruct(sizes, self.dtype)
 
@@ -187,11 +197,11 @@ class ArrayType(Structural):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Op:
-    """An operation: at each point of `domain`, `run(env, *inputs)` gives the tuple of its outputs.
+    """Operation: at each point of `domain`, `run(env, *inputs)` returns a tuple of outputs.
 
-    `outputs` holds, of each output, a pytree of `ArrayType`. `env` has every symbol's value at the
-    point (an int, or traced) and every bound's (an int). A merge has no `run`. `needs` is what must
-    hold at every point, so that there is a value.
+    `outputs` contains a pytree of `ArrayType` for each output. `env` contains the value of each
+    symbol at the point (an integer or a tracer) and of each bound (an integer). A merge has no
+    `run`. The condition `needs` must hold at every point; otherwise the operation has no value.
     """
 
     name: str
@@ -203,7 +213,7 @@ class Op:
     needs: Expr = TRUE
 
     def types(self, bounds: Mapping[str, int]) -> tuple[Any, ...]:
-        """A pytree of `jax.ShapeDtypeStruct` for each output: what one point stores."""
+        """Return the types of the stored outputs, as pytrees of `jax.ShapeDtypeStruct`."""
         return jax.tree.map(lambda leaf: leaf.padded(self.domain, bounds), self.outputs)
 
     def __str__(self) -> str:
@@ -213,10 +223,10 @@ class Op:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Edge(Structural):
-    """The `sink` at p reads the `source` at φ(p) = `index`, where ψ(p) = `when`.  §5.1
+    """Edge: at p, the `sink` reads the `source` at φ(p) = `index` if ψ(p) = `when` holds.  §5.1
 
-    `index` has a point expression or a `Slice` for each dimension of the *source*. Points of a
-    slice arrive stacked along a new leading axis, in the order of the dimensions.
+    `index` contains an expression or a `Slice` for each dimension of the *source*. Each slice
+    stacks its points along a new leading axis, in the order of the dimensions.
     """
 
     sink: str
@@ -228,7 +238,7 @@ class Edge(Structural):
 
     @property
     def tensor(self) -> tuple[str, int]:
-        """The tensor that is read: an operation and one of its outputs."""
+        """Tensor that is read: the name of an operation, and the index of one of its outputs."""
         return self.source, self.output
 
     @property
@@ -243,9 +253,9 @@ class Edge(Structural):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Graph:
-    """A program: operations by name, edges, the names of the bounds, and the results.
+    """Program as a graph: operations by name, edges, names of the bounds, and results.
 
-    `results` are (operation, output) pairs whose tensors stay when the program has ended.
+    `results` contains the (operation, output) pairs of the tensors that a run returns.
     """
 
     ops: dict[str, Op]
@@ -266,34 +276,34 @@ class Graph:
         return [(name, k) for name, op in self.ops.items() for k in range(len(op.outputs))]
 
     def inputs(self, sink: str) -> tuple[Edge, ...]:
-        """The edges into `sink`, by argument; a merge has several into argument 0."""
+        """Return the edges into `sink`, sorted by argument; edges of a merge have argument 0."""
         return self._inputs.get(sink, ())
 
     def readers(self, source: str) -> tuple[Edge, ...]:
-        """The edges along which others read `source`."""
+        """Return the edges along which operations read `source`."""
         return tuple(edge for edge in self.edges if edge.source == source)
 
     def sizes(self, bounds: Mapping[str, int]) -> dict[str, int]:
-        """The bounds as numbers, checked.
+        """Check the bounds, and return them as integers.
 
-        Raises `ValueError` if one is missing, unknown, not a whole number or below 1. Whether they
-        are large enough for what the program reads is asked by `validate.fitting`.
+        Raises `ValueError` if a bound is missing, unknown, not an integer, or smaller than 1.
+        `validate.fitting` also checks that the bounds are large enough for the reads.
         """
         wanted, got = list(self.bounds), {str(name): size for name, size in bounds.items()}
         for name in wanted:
             if name not in got:
-                raise ValueError(f"`bounds` must give {name} a number, got {got}")
+                raise ValueError(f"`bounds` must contain {name}, got {got}; add {name}=…")
         for name, size in got.items():
             if name not in wanted:
-                raise ValueError(f"`bounds` must name {wanted} of the graph and not {name}")
+                raise ValueError(f"`bounds` must contain only {wanted}, got {name}")
             if not isinstance(size, int | np.integer):
-                raise ValueError(f"`bounds` must be whole numbers, got {name} = {size!r}")
+                raise ValueError(f"`bounds` must be integers, got {name} = {size!r}")
             if size < 1:
-                raise ValueError(f"`bounds` begin at 1, got {name} = {size}")
+                raise ValueError(f"`bounds` must be at least 1, got {name} = {size}")
         return {name: int(got[name]) for name in wanted}
 
     def replace(self, **changes: Any) -> "Graph":
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     def __repr__(self) -> str:
@@ -308,7 +318,7 @@ class Graph:
 
 
 def reach(start: Iterable[Any], after: Callable[[Any], Iterable[Any]]) -> set[Any]:
-    """Return all that can be reached from `start`, itself included, by steps of `after`."""
+    """Return `start` and everything that is reachable from it by repeated calls of `after`."""
     found = set(start)
     ready = list(found)
     while ready:
@@ -319,7 +329,7 @@ def reach(start: Iterable[Any], after: Callable[[Any], Iterable[Any]]) -> set[An
 
 
 def components(edges: Iterable["Edge"]) -> list[set[str]]:
-    """Groups of operations that can reach each other, each group after all that it reads."""
+    """Return the strongly connected components of the operations, each one after its inputs."""
     after: dict[str, list[str]] = {}
     for edge in edges:
         after.setdefault(edge.sink, []).append(edge.source)
@@ -331,17 +341,17 @@ def components(edges: Iterable["Edge"]) -> list[set[str]]:
 
 
 def array_type(sizes: tuple[int | Expr, ...], dtype: Any) -> ArrayType:
-    """`ArrayType` from anything that numpy takes as a dtype."""
+    """Return an `ArrayType` with any dtype that NumPy accepts."""
     return ArrayType(shape(sizes), np.dtype(dtype))
 
 
 def ragged(kind: Any) -> dict[str, Expr]:
-    """The sizes in a tree of types that depend on the point, by their text."""
+    """Return all sizes in a tree of types that depend on the point, keyed by their strings."""
     leaves = (leaf for leaf in jax.tree.leaves(kind) if isinstance(leaf, ArrayType))
     return {str(n): n for leaf in leaves for n in leaf.shape if isinstance(n, Expr)}
 
 
 def type_text(output: Any) -> str:
-    """A pytree of types in one line."""
+    """Format a pytree of types on one line."""
     leaves = jax.tree.leaves(output)
     return ", ".join(map(str, leaves[:3])) + (f", … ({len(leaves)})" if len(leaves) > 3 else "")

@@ -1,17 +1,18 @@
-"""Subscripts such as `x[i, t:T]`: which points they read, where they can, and in which shape.
+"""Subscripts such as `x[i, t:T]`: the points that they read, and the resulting domain and shape.
 
-    index of a symbolic dimension t      its place in the domain     the array
-    no index, `:`, or t itself           stays                       as it was
-    t + 1, min_(t + 9, T - 1), t % 8     stays                       as it was
-    5, T - 4                             goes                        as it was
-    0:5, 0:T                             goes                        a new first axis
-    t:T, 0:t + 1                         stays                       a new first axis, ragged
-    another symbol, i                    i takes its place           as it was
+    index of a symbolic dimension t      t in the domain             the array
+    no index, or t itself                kept                        unchanged
+    `:` before the index of another      kept                        unchanged
+    t + 1, min_(t + 9, T - 1), t % 8     kept                        unchanged
+    5, T - 4                             removed                     unchanged
+    0:5, 0:T                             removed                     a new first axis
+    t:T, 0:t + 1                         kept                        a new first axis, ragged
+    a different symbol, i                replaced by i               unchanged
 
-Indices after `...` belong to the array's own axes. A condition, `x[t % 10 == 0]`, leaves fewer
-points. So does an index that leaves the domain of `x`: `x[t - 1]` lives at 1 <= t. Points are
-counted from 0, never from the end: `x[T - 1]` is the last. A slice may be empty, as 0:t is where t
-is 0: its sum is 0, and it has no mean and no extremes.  §4
+Indices after `...` apply to the array's own axes. A condition, as in `x[t % 10 == 0]`, restricts
+the domain. An index that leaves the domain of `x` does so too: `x[t - 1]` exists where 1 <= t.
+Points are counted from 0, never from the end, so the last one is `x[T - 1]`. A slice may be empty,
+such as 0:t at t = 0. Its sum is then 0, but it has no mean, maximum or minimum.  §4
 """
 
 import dataclasses
@@ -27,14 +28,14 @@ from mmrl.pdg.build.sets import always, never, simplify
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Subscript:
-    """An index sorted out: φ of each symbolic dimension, a condition, and indices of axes."""
+    """Parsed subscript: φ for each symbolic dimension, a condition, and indices of array axes."""
 
     at: dict[str, Expr]
     when: Expr = TRUE
     axes: tuple[Any, ...] | None = None
 
     def text(self, name: str) -> str:
-        """The subscript nearly as it was written."""
+        """Return the subscript as the user wrote it, up to simplification."""
         condition = () if TRUE.same(self.when) else (str(self.when),)
         return f"{name}[{', '.join((*map(str, self.at.values()), *condition))}]"
 
@@ -44,7 +45,7 @@ class Subscript:
 
 
 def subscript(key: Any, domain: Domain, name: str) -> Subscript:
-    """Sort out `name[key]`. Raises `ValueError` for too many indices or things that are none."""
+    """Parse the subscript `name[key]`. Raises `ValueError` for too many or invalid indices."""
     items = list(key) if isinstance(key, tuple) else [key]
     axes = None
     places = [k for k, item in enumerate(items) if item is Ellipsis]
@@ -55,11 +56,18 @@ def subscript(key: Any, domain: Domain, name: str) -> Subscript:
         when, items = as_expr(items[0]), []
     if len(items) > len(domain):
         raise ValueError(
-            f"`{name}` has {len(domain)} symbolic dimensions, {list(domain.names)}, and was given "
-            f"{len(items)} indices; write `...` before indices of the array's own axes"
+            f"`{name}` must have at most {len(domain)} indices, one for each dimension in "
+            f"{list(domain.names)}, got {len(items)}; write `...` before indices of the array's "
+            f"own axes"
         )
-    for dim, item in zip(domain, items, strict=False):
+    for place, (dim, item) in enumerate(zip(domain, items, strict=False), 1):
         every = isinstance(item, slice) and item == slice(None)
+        if every and place == len(items):
+            raise ValueError(
+                f"`:` must come before the index of another dimension, where it keeps {dim.name} "
+                f"unchanged; got it as the last index of `{name}`. To stack all points along "
+                f"{dim.name}, write 0:{dim.bound}; to keep {dim.name}, omit the `:`"
+            )
         part = dim.symbol if every else _from_start(item, dim.bound, name)
         if not isinstance(part, Slice) and is_truth(part):
             when, part = when & part, dim.symbol
@@ -68,11 +76,11 @@ def subscript(key: Any, domain: Domain, name: str) -> Subscript:
 
 
 def _from_start(item: Any, bound: Expr, name: str) -> Expr:
-    """An index as an expression; `3:` and `:t` reach to the ends of the dimension."""
+    """Convert an index to an expression; `3:` and `:t` extend to the ends of the dimension."""
     for end in (item.start, item.stop) if isinstance(item, slice) else (item,):
         if isinstance(end, int | np.integer) and end < 0:
             raise ValueError(
-                f"`{name}` counts points from 0 and not from the end: instead of {end} write "
+                f"`{name}` must be indexed from 0 and not from the end: instead of {end} write "
                 f"{bound - -end}"
             )
     if isinstance(item, slice) and item.step is None:
@@ -84,9 +92,10 @@ def _from_start(item: Any, bound: Expr, name: str) -> Expr:
 
 
 def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> Domain:
-    """The points of `sink` at which `source[index]` exists.
+    """Return the points of `sink` at which `source[index]` exists.
 
-    A slice that runs over the edge is a `ValueError`: it would silently be shorter.
+    Raises `ValueError` if the index exists at no point, or if a slice leaves the source's domain,
+    because it would be truncated silently.
     """
     text = f"{name}[{', '.join(map(str, index))}]"
     for dim, part in zip(source, index, strict=True):
@@ -95,41 +104,50 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
             below, above = part.lo < 0, part.hi > dim.bound
             low = part.lo if never(below, sink) else f"max_({part.lo}, 0)"
             high = part.hi if never(above, roomy(sink, above)) else f"min_({part.hi}, {dim.bound})"
-            raise ValueError(f"`{text}` leaves 0:{dim.bound}; write {low}:{high}")
+            others = [other for other in source if other.name != dim.name]
+            likely = [other.name for other in others if part.hi.same(other.bound)]
+            meant = f", or use this slice as the index of {likely[0]}" if likely else ""
+            raise ValueError(f"`{text}` leaves 0:{dim.bound}; write {low}:{high}{meant}")
         if isinstance(part, Slice) and never(part.hi >= part.lo, roomy(sink, part.hi >= part.lo)):
-            raise ValueError(f"`{text}` ends before it begins, at every point of {sink}")
+            raise ValueError(
+                f"`{text}` ends before it begins, at every point of {sink}: swap its two ends"
+            )
     inside = within(source, index, name)
     if always(inside, roomy(sink, inside)):
         return sink
     if never(inside, roomy(sink, inside)):
         has = ", ".join(map(str, (*source, *(() if TRUE.same(source.when) else [source.when]))))
-        raise ValueError(f"`{text}` exists at no point of {sink}: `{name}` has {has}")
+        raise ValueError(
+            f"`{text}` exists at no point of {sink}, because the domain of `{name}` is {has}: "
+            f"shift the index"
+        )
     return Domain(sink.dims, simplify(sink.when & inside, roomy(sink.box(), inside)))
 
 
 def width(part: Slice, sink: Domain) -> Expr:
-    """Return the number of points in a slice: 0 where it would end before it begins."""
+    """Return the number of points in a slice, or 0 where its end precedes its start."""
     size = part.width()
     return size if always(size >= 0, roomy(sink, size)) else max_(size, 0)
 
 
 def within(source: Domain, index: Sequence[Expr], name: str) -> Expr:
-    """Return where `source[index]` exists, in the reader's symbols; all points of a slice must.
+    """Return the condition for all points of `source[index]` to exist, in the reader's symbols.
 
-    Raises `ValueError` for a slice in which some points may be missing.
+    Raises `ValueError` for a slice that may contain points at which `source` is undefined.
     """
     at = dict(zip(source.names, index, strict=True))
     holes = [n for n in source.when.symbols() if isinstance(at.get(n), Slice)]
     if holes:
         raise ValueError(
-            f"`{name}` exists only where {source.when}: a slice of {holes} may have holes; a "
-            f"`Program.tensor` can define these points, as in `x[T - 1] = 0.0`, `x[t] = …`"
+            f"`{name}` exists only where {source.when}, so a slice along {holes} may have "
+            f"holes; define the missing points in a `Program.tensor`, as in `x[T - 1] = 0.0`, "
+            f"`x[t] = …`"
         )
     return stays(source, index)
 
 
 def stays(source: Domain, index: Sequence[Expr]) -> Expr:
-    """Return where all points of `source[index]` exist, if slices have no holes."""
+    """Return the condition for `source[index]` to exist, assuming that no slice has holes."""
     at = dict(zip(source.names, index, strict=True))
     sliced = {name for name, part in at.items() if isinstance(part, Slice)}
     found = TRUE
@@ -147,14 +165,17 @@ def _inside(dim: Dim, part: Expr) -> Expr:
 
 
 def composes(index: Sequence[Expr], names: Sequence[str]) -> bool:
-    """True if these symbols may become slices in φ: whole indices, once each, in this order."""
+    """Return True if the symbols `names` can be replaced by slices in φ.
+
+    Each symbol must be a complete index exactly once, in the given order.
+    """
     return [str(part) for part in index if part.symbols() & set(names)] == list(names)
 
 
 def roomy(domain: Domain, *exprs: Expr) -> Domain:
-    """Return the domain for bounds that exceed every number in the expressions.
+    """Restrict the bounds in a domain to values greater than every constant in the expressions.
 
-    `x[2:5]` is fine although it needs T >= 5: a program may require sufficiently large bounds.
+    A program may require large bounds: `x[2:5]` is valid although it needs T >= 5.
     """
     least = 1 + max(map(largest_number, exprs), default=0)
     bounds = {name for expr in exprs for name in expr.symbols()} - set(domain.names)
@@ -165,7 +186,7 @@ def roomy(domain: Domain, *exprs: Expr) -> Domain:
 
 
 def largest_number(expr: Expr) -> int:
-    """The largest absolute value of the numbers in an expression, 0 without any."""
+    """Return the largest absolute value of the constants in an expression, or 0 without any."""
     if isinstance(expr, Const):
         return abs(int(expr.value))
     return max(map(largest_number, expr.terms), default=0)
@@ -174,10 +195,10 @@ def largest_number(expr: Expr) -> int:
 def definition(
     found: Subscript, domain: Domain, bounds: Sequence[str], name: str
 ) -> tuple[Expr, dict[str, Expr]]:
-    """`name[…] = value`: at which points ψ, and what the value's symbols are there.
+    """Return the condition ψ of `name[…] = value`, and substitutions for the value's symbols.
 
-    `[i, 0]` defines the points t = 0, `[i, t + 1]` those with t >= 1 from the value at t - 1,
-    `[i, 0:4]` those with t < 4, `[i, t]` all that remain.
+    `[i, 0]` defines the points with t = 0 from the value at 0, `[i, t + 1]` the points with t >= 1
+    from the value at t - 1, `[i, 0:4]` the points with t < 4, and `[i, t]` all remaining points.
     """
     when, change = found.when, {}
     for dim in domain:
@@ -195,16 +216,19 @@ def definition(
             when = when & (source >= 0) & (source < dim.bound)
         else:
             raise ValueError(
-                f"`{found.text(name)} = …`: a definition is at a number, at 0:4, at {dim.symbol} "
-                f"or at {dim.symbol} + 1; turn the equation so that the index on the left is one"
+                f"`{found.text(name)} = …`: the index of a definition must be a number, a range "
+                f"such as 0:4, {dim.symbol} or {dim.symbol} + 1; rewrite the equation in this form"
             )
     if never(when, roomy(domain, when)):
         has = ", ".join(map(str, domain))
-        raise ValueError(f"`{found.text(name)} = …` defines no point: `{name}` has {has}")
+        raise ValueError(
+            f"`{found.text(name)} = …` defines no point, because the domain of `{name}` is {has}: "
+            f"change the index"
+        )
     return simplify(when, domain), change
 
 
 def _shift(part: Expr, symbol: Sym) -> int | None:
-    """c if `part` is `symbol + c`."""
+    """Return c if `part` is `symbol + c`, else None."""
     difference = part - symbol if not isinstance(part, Slice) else part
     return int(difference.value) if isinstance(difference, Const) else None

@@ -1,14 +1,14 @@
-"""Networks and optimizers as recurrent tensors: an operation for each layer, parameter and moment.
+"""Layers and optimizers built from recurrent tensors.
 
     net = Layers(dense("hidden", 4, 16, jnp.tanh), dense("logits", 16, 2))
     w = {name: p.tensor(i, name=name) for name in net.names}
     logits = net(w, obs)                      # hidden[i, t], logits[i, t]
-    after = Adam(1e-2).step(w.values(), gradient(loss, *w.values()))  # of one layer, too
+    after = Adam(1e-2).step(w.values(), gradient(loss, *w.values()))  # a single layer also works
     for x, y in zip(w.values(), after): p.follow(x, y)
 
-Passes then act inside of the network: a gradient of one layer's parameters is summed by itself, and
-two uses of the same layer at the same point are one operation. A `Layer` may be any function with
-parameters, such as a whole Equinox module.
+There is one operation per layer, parameter and moment, so passes can optimize within the network:
+the gradient of each layer's parameters is summed separately, and two uses of a layer at the same
+point are merged. A `Layer` may be any function with parameters, such as an entire Equinox module.
 """
 
 import dataclasses
@@ -22,13 +22,13 @@ from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray, PyTree
 
 from mmrl.pdg.build.autodiff import zeros
-from mmrl.pdg.build.graph import Domain
+from mmrl.pdg.build.graph import ArrayType, Domain, array_type
 from mmrl.pdg.build.tensor import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """A function `apply(params, x)` with parameters from `init(key)`, as one operation."""
+    """Layer with parameters from `init(key)`, applied as one operation, `apply(params, x)`."""
 
     name: str
     init: Callable[[PRNGKeyArray], PyTree]
@@ -44,7 +44,10 @@ def dense(
     bias: bool = True,
     scale: float | None = None,
 ) -> Layer:
-    """Return the layer f(x W + b): W is normal of deviation `scale`, or 1 / √inputs, and b is 0."""
+    """Return a layer that computes f(x W + b).
+
+    W is normal with standard deviation `scale` (default 1 / √inputs), and b is initially 0.
+    """
     deviation = inputs**-0.5 if scale is None else scale
 
     def init(key: PRNGKeyArray) -> PyTree:
@@ -59,7 +62,10 @@ def dense(
 
 
 def norm(name: str, size: int, epsilon: float = 1e-5) -> Layer:
-    """Return the layer g ⊙ (x - mean) / √(variance + ε) + b over the last axis (Ba et al. 2016)."""
+    """Return layer normalization over the last axis (Ba et al. 2016).
+
+    It computes g ⊙ (x - mean) / √(variance + ε) + b.
+    """
 
     def apply(w: PyTree, x: Any) -> Any:
         centered = x - x.mean(-1, keepdims=True)
@@ -78,9 +84,10 @@ def convolution(
     *,
     stride: int = 1,
 ) -> Layer:
-    """Return a convolution of x [channel, height, width] with filters of `width` × `width`.
+    """Return a convolution of x [channel, height, width] with `width` × `width` filters.
 
-    No padding is added. W is normal with deviation 1 / √(inputs · width²), and b is 0.
+    There is no padding. W is normal with standard deviation 1 / √(inputs · width²), and b is
+    initially 0.
     """
 
     def init(key: PRNGKeyArray) -> PyTree:
@@ -96,30 +103,30 @@ def convolution(
 
 
 class Layers:
-    """A chain of layers, and of functions without parameters such as `jnp.tanh`."""
+    """Chain of layers and of functions without parameters, such as `jnp.tanh`."""
 
     def __init__(self, *layers: Layer | Callable[[Any], Any]):
         self.layers = layers
         self.names = tuple(layer.name for layer in layers if isinstance(layer, Layer))
         if len({*self.names}) < len(self.names):
-            raise ValueError(f"`layers` must have different names, got {self.names}")
+            raise ValueError(f"`layers` must have different names, got {self.names}; rename one")
 
     def init(self, key: PRNGKeyArray) -> dict[str, PyTree]:
-        """Return the first parameters of all layers, by their names."""
+        """Return the initial parameters of all layers, keyed by layer name."""
         layers = [layer for layer in self.layers if isinstance(layer, Layer)]
         keys = jax.random.split(key, max(1, len(layers)))
         return {layer.name: layer.init(k) for layer, k in zip(layers, keys, strict=False)}
 
     def apply(self, w: Mapping[str, PyTree], x: Any) -> Any:
-        """Return the last layer's result for arrays."""
+        """Apply all layers to an array."""
         for layer in self.layers:
             x = layer.apply(w[layer.name], x) if isinstance(layer, Layer) else layer(x)
         return x
 
     def __call__(self, w: Mapping[str, Tensor], x: Tensor, name: str = "") -> Any:
-        """Return the last layer's result for tensors: an operation for each layer.
+        """Apply all layers to a tensor, with one operation per layer.
 
-        Operations are named by their layers, behind `name`.
+        The operations are named after their layers, with the prefix `name`.
         """
         for layer in self.layers:
             if isinstance(layer, Layer):
@@ -141,7 +148,7 @@ def recurrence(like: Tensor, first: Any, step: Callable[[Any], Any], name: str) 
 
 @dataclasses.dataclass(frozen=True)
 class Descent:
-    """Gradient descent, w[i + 1] = w[i] - η[i] g[i], with a rate that decays: η[i + 1] = d η[i]."""
+    """Gradient descent with a decaying rate: w[i + 1] = w[i] - η[i] g[i], and η[i + 1] = d η[i]."""
 
     rate: ArrayLike | Tensor
     decay: int | float = 1.0  # d
@@ -149,23 +156,21 @@ class Descent:
     def step(
         self, w: Tensor | Iterable[Tensor], gradients: Tensor | Iterable[Tensor]
     ) -> list[Tensor]:
-        """Return the parameters after each point, from those at it and from their gradients.
+        """Return the next parameters at each point, given the current ones and their gradients.
 
-        Arrays without a gradient, such as whole numbers, stay as they are.
+        Arrays without a gradient, such as integers, stay unchanged.
         """
-        w = _several(w)
-        rate = _rate(w[0], self.rate, self.decay)
-        f = _each(lambda w, g, rate: w - rate * g)
-        pairs = zip(w, _several(gradients), strict=True)
-        return [x.program.fn(f, x, g, rate, name=f"{x.source}_next") for x, g in pairs]
+        step = lambda w, rate, g: w - rate * g  # noqa: E731
+        return _after(self, _several(w), gradients, step, lambda x, g: [g])
 
 
 @dataclasses.dataclass(frozen=True)
 class Adam:
-    """Adam (Kingma & Ba 2015, Algorithm 1), with a rate that decays: η[i + 1] = d η[i].
+    """Adam (Kingma & Ba 2015, Algorithm 1) with a decaying rate: η[i + 1] = d η[i].
 
     m[i] = β₁ m[i - 1] + (1 - β₁) g[i], v[i] = β₂ v[i - 1] + (1 - β₂) g[i]², and
-    w[i + 1] = w[i] - η[i] m̂[i] / (√v̂[i] + ε), where m̂ and v̂ are divided by 1 - βⁱ⁺¹.
+    w[i + 1] = w[i] - η[i] m̂[i] / (√v̂[i] + ε), with m̂[i] = m[i] / (1 - β₁ⁱ⁺¹) and
+    v̂[i] = v[i] / (1 - β₂ⁱ⁺¹).
     """
 
     rate: ArrayLike | Tensor = 1e-3
@@ -177,51 +182,91 @@ class Adam:
     def step(
         self, w: Tensor | Iterable[Tensor], gradients: Tensor | Iterable[Tensor]
     ) -> list[Tensor]:
-        """Return the parameters after each point, from those at it and from their gradients.
+        """Return the next parameters at each point, given the current ones and their gradients.
 
-        Arrays without a gradient, such as whole numbers, stay as they are.
+        Arrays without a gradient, such as integers, stay unchanged.
         """
         w = _several(w)
-        rate = _rate(w[0], self.rate, self.decay)
         powers = [recurrence(w[0], b, lambda x, b=b: x * b, "power") for b in (self.b1, self.b2)]
 
-        def changed(x: Any, m: Any, v: Any, rate: Any, p1: Any, p2: Any) -> Any:
+        def step(x: Any, rate: Any, m: Any, v: Any, p1: Any, p2: Any) -> Any:
             return x - rate * (m / (1 - p1)) / (jnp.sqrt(v / (1 - p2)) + self.epsilon)
 
-        found = []
-        for x, g in zip(w, _several(gradients), strict=True):
+        def moments(x: Tensor, g: Tensor) -> list[Tensor]:
             m = _average(x, g, self.b1, lambda g: g, f"{x.source}_mean")
-            v = _average(x, g, self.b2, jnp.square, f"{x.source}_square")
-            name = f"{x.source}_next"
-            found.append(x.program.fn(_each(changed), x, m, v, rate, *powers, name=name))
-        return found
+            return [m, _average(x, g, self.b2, jnp.square, f"{x.source}_square"), *powers]
+
+        return _after(self, w, gradients, step, moments)
+
+
+def _after(
+    optimizer: Descent | Adam,
+    w: list[Tensor],
+    gradients: Tensor | Iterable[Tensor],
+    step: Callable[..., Any],
+    inputs: Callable[[Tensor, Tensor], list[Tensor]],
+) -> list[Tensor]:
+    """Return the next parameters at each point: step(w, rate, *inputs)."""
+    rate, found = _rate(w[0], optimizer.rate, optimizer.decay), []
+    for x, g in zip(w, _several(gradients), strict=True):
+        more = inputs(x, g)
+        found.append(x.program.fn(_each(step), x, rate, *more, name=f"{x.source}_next"))
+    return found
 
 
 def _average(x: Tensor, g: Tensor, b: float, f: Callable[[Any], Any], name: str) -> Tensor:
-    """a[i] = b a[i - 1] + (1 - b) f(g[i]), from 0 on, for each array of a tree like x."""
+    """Return the moving average a[i] = b a[i - 1] + (1 - b) f(g[i]), with a[-1] = 0.
+
+    It has the pytree structure of x. Averages of half-precision gradients are in single precision,
+    because float16 overflows for squares such as 300².
+    """
     program, domain = x.program, x.domain
     before = program.tensor(*domain.symbols, name=f"{name}_before")
-    before[(0,) * len(domain)] = zeros(program, x.type, Domain())
-    after = program.fn(_each(lambda a, g: b * a + (1 - b) * f(g)), before, g, name=name)
+    kinds = jax.tree.map(_single, x.type, is_leaf=lambda leaf: isinstance(leaf, ArrayType))
+    before[(0,) * len(domain)] = zeros(program, kinds, Domain())
+    mix = lambda a, g: b * a + (1 - b) * f(jnp.asarray(g, a.dtype))  # noqa: E731
+    after = program.fn(_each(mix), before, g, name=name)
     program.follow(before, after)
     return after
 
 
+def _single(kind: ArrayType) -> ArrayType:
+    """Promote a floating-point type to at least single precision."""
+    if not jnp.issubdtype(kind.dtype, jnp.inexact):
+        return kind
+    return array_type(kind.shape, jnp.promote_types(kind.dtype, jnp.float32))
+
+
 def _rate(like: Tensor, rate: ArrayLike | Tensor, decay: int | float) -> Tensor:
-    """η[0] = `rate`, a number or a tensor, and η[i + 1] = d η[i]."""
+    """Return the learning rate η[i] as a tensor.
+
+    A number, or a tensor without dimensions, decays: η[i + 1] = d η[i]. Any other tensor is
+    returned unchanged.
+    """
+    if isinstance(rate, Tensor) and (names := rate.domain.names):
+        own = like.domain.names
+        if decay != 1 or not {*names} <= {*own}:
+            raise ValueError(
+                f"`rate` must be a number if it decays by `decay`, or a tensor over dimensions of "
+                f"the parameters, {list(own)}; got {rate!r} and a decay of {decay}. Include the "
+                f"decay in the tensor, and index any other dimensions"
+            )
+        return rate
     first = rate if isinstance(rate, Tensor) else jnp.asarray(rate) * 1.0
     return recurrence(like, first, lambda x: x * decay, "rate")
 
 
 def _several(x: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    """A list of tensors, from several or from one: `gradient` returns one for one layer."""
+    """Return a list of tensors, given one tensor or several."""
     return [x] if isinstance(x, Tensor) else list(x)
 
 
 def _each(f: Callable[..., Any]) -> Callable[..., Any]:
-    """`f` for each floating-point array of the first tree, in its dtype; other arrays stay.
+    """Map `f` over the floating-point arrays of its first pytree.
 
-    Arguments that are numbers are the same for all arrays.
+    `f` also receives the corresponding arrays of the other pytrees; an argument that is a single
+    array is passed to each call. Results keep the dtype of the first pytree's arrays. Other leaves
+    of the first pytree stay unchanged.
     """
 
     def run(first: PyTree, *others: PyTree) -> PyTree:

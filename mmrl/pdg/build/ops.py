@@ -1,8 +1,8 @@
-"""The operations: one table, a row for each kind.  §5.1, "Tensor operations"
+"""Table of operations on arrays, with one row per kind.  §5.1, "Tensor operations"
 
-All are pure functions of arrays, so one rule (`jax.vjp`) differentiates every row and one rule
-(abstract evaluation) finds every shape. A row that mixes entries along an axis must know how many
-of them count, since a ragged array ("T - t" rewards) arrives padded with zeros: it takes a `mask`.
+Each row is a pure function of arrays, so `jax.vjp` differentiates all rows, and abstract evaluation
+infers all shapes. A ragged array, for example with T - t rewards, is padded with zeros. Rows whose
+result could change with the padding take a `mask` of the real entries (`MASKED`).
 """
 
 import contextlib
@@ -20,7 +20,10 @@ from mmrl.pdg.build.graph import ArrayType, Domain, array_type, ragged
 
 
 def limit(x: Any, sign: int) -> Any:
-    """The value that is never the maximum (-1) or the minimum (1)."""
+    """Return the smallest value of a dtype if `sign` is -1, and the largest if it is 1.
+
+    As an initial value, the smallest never changes a maximum, and the largest never a minimum.
+    """
     if jnp.issubdtype(x.dtype, jnp.inexact):
         return sign * np.inf
     if x.dtype == bool:
@@ -29,14 +32,14 @@ def limit(x: Any, sign: int) -> Any:
 
 
 def _softmax(x: Any, *, axis: int, mask: Any) -> Any:
-    """exp x / Σ exp x, with NumPy; `jax.nn.softmax` has a derivative that is stable."""
+    """Compute a softmax with NumPy; JAX uses `jax.nn.softmax`, which has a stable derivative."""
     inside = np.bool_(True) if mask is None else mask
     powers = np.exp(x - x.max(axis, keepdims=True, where=inside, initial=-np.inf)) * inside
     return powers / powers.sum(axis, keepdims=True)
 
 
 def _cast(x: Any, *, dtype: Any) -> Any:
-    """Cast with NumPy as JAX does: to integers, large numbers become the largest, and NaN 0."""
+    """Cast with NumPy as JAX does: float to integer clips values and maps NaN to 0."""
     if not (jnp.issubdtype(x.dtype, jnp.floating) and jnp.issubdtype(dtype, jnp.integer)):
         return x.astype(dtype)
     least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
@@ -50,19 +53,19 @@ _NAMED += "where minimum maximum cumsum transpose expand_dims squeeze"
 
 
 def rows(xp: Any) -> dict[str, Callable[..., Any]]:
-    """Return the table with the functions of an array library: `jax.numpy`, or NumPy."""
+    """Return the table of an array library, which is `jax.numpy` or NumPy."""
 
     def where(mask: Any) -> dict[str, Any]:
         return {} if mask is None else {"where": mask}
 
     def discounted_sum(x: Any, *, gamma: float, mask: Any) -> Any:
-        """Σ_k γᵏ x_k along the first axis."""
+        """Return Σ_k γᵏ x_k along the first axis."""
         x = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(np.float32)
         gains = gamma ** xp.arange(x.shape[0], dtype=x.dtype)
         return xp.tensordot(gains, x if mask is None else xp.where(mask, x, 0), 1)
 
     def matmul(x: Any, y: Any, *, mask: Any, zeros: bool) -> Any:
-        """Return x @ y; with `zeros` the padding of y is zero already, so no copy is needed."""
+        """Return x @ y; if `zeros`, the padding of y is already zero, which saves a copy."""
         if mask is not None:
             x = xp.where(mask, x, 0)
         if mask is not None and not zeros:
@@ -71,7 +74,7 @@ def rows(xp: Any) -> dict[str, Callable[..., Any]]:
         return x @ y
 
     def flip(x: Any, *, axis: int, mask: Any) -> Any:
-        """Padding stays behind."""
+        """Reverse x along an axis; the padding stays at the end."""
         flipped = xp.flip(x, axis)
         return flipped if mask is None else xp.roll(flipped, mask.sum() - x.shape[axis], axis)
 
@@ -104,19 +107,24 @@ def rows(xp: Any) -> dict[str, Callable[..., Any]]:
 
 
 TABLE, NUMPY = rows(jnp), rows(np)
-"""`run` uses the second where no input is an array of JAX."""
+"""Tables for JAX and NumPy; `bind` uses the NumPy table if no input is a JAX array."""
 MASKED = {"sum", "mean", "max", "min", "discounted_sum", "softmax", "matmul", "flip"}
 
-# Kinds that the program itself builds, each with its own `run` (a merge has none):
-#   merge           the value along the one edge whose condition holds: a branching definition
-#   fn, random      a user's function; one of a key that depends only on the point
-#   constant, value an array that never changes; the value of an index expression
-#   read            a copy of what is read: a slice made a tensor, a result kept
-#   vjp, gather     gradients: of an operation's inputs, and summed over φ⁻¹
+# Kinds that the program itself builds. All except merges define their own `run`:
+#   merge     branching definition: the value along the only edge whose condition holds
+#   fn        a user's function
+#   random    a user's function with an additional key, which depends on the point
+#   constant  a fixed array
+#   value     the value of an index expression
+#   input     an argument of the run
+#   host      a call of a Python function for its effects
+#   read      a copy of what an edge reads, such as a slice or a result
+#   vjp       gradients with respect to an operation's inputs
+#   gather    the gradient with respect to a source, summed over φ⁻¹
 
 
 def plus(env: Mapping[str, Any], *terms: Any) -> tuple[Any]:
-    """The sum of trees of arrays."""
+    """Return the sum of several pytrees of arrays."""
     first, *rest = terms
     for term in rest:
         first = jax.tree.map(operator.add, first, term)
@@ -126,14 +134,18 @@ def plus(env: Mapping[str, Any], *terms: Any) -> tuple[Any]:
 def bind(
     kind: str, types: Sequence[ArrayType], params: Mapping[str, Any], sliced: Sequence[bool]
 ) -> Callable[..., Any]:
-    """Return `run(env, *inputs)` of a row for inputs of these types, which may be slices."""
+    """Return the function `run(env, *inputs)` of a row for the given input types.
+
+    `sliced` specifies for each input whether it is a slice. Raises `ValueError` for an `axis` that
+    the first input does not have.
+    """
     axis = -1 if kind == "matmul" else params.get("axis", 0)
     if kind == "discounted_sum" or ("axis" in params and kind != "expand_dims"):
         count = len(types[0].shape)
         if axis is not None and not (isinstance(axis, int) and -count <= axis < count):
             raise ValueError(
-                f"`{kind}` wants an axis of {types[0]}, a number, got {axis}: a slice of points "
-                f"makes a first axis, as in `x[0:T]`"
+                f"`axis` of `{kind}` must be an axis of {types[0]}, got {axis}: to add a first "
+                f"axis, read a slice of points, as in `x[0:T]`"
             )
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
@@ -146,10 +158,10 @@ def bind(
 
 
 def needs(kind: str, inputs: Sequence[Any], params: Mapping[str, Any]) -> Expr:
-    """Return the condition under which an operation on tensors has a value: all of them exist.
+    """Return the condition under which an operation has a value.
 
-    An empty slice has neither a mean nor an extreme, and x[..., 2] is the third of three entries.
-    Raises `ValueError` if padding would remain between entries.
+    All its inputs must exist. In addition, an empty slice has no mean, maximum or minimum, and
+    x[..., 2] requires three entries. Raises `ValueError` if padding would end up between entries.
     """
     found = functools.reduce(operator.and_, (x.needs for x in inputs), TRUE)
     if kind in ("mean", "max", "min"):
@@ -166,27 +178,29 @@ def needs(kind: str, inputs: Sequence[Any], params: Mapping[str, Any]) -> Expr:
         before = inputs[0].shape[1:] if axis is None else [x.shape[axis] for x in inputs[:-1]]
         if sizes := [size for size in before if isinstance(size, Expr)]:
             raise ValueError(
-                f"`{kind}` of arrays of {sizes[0]} entries would leave padding between them: only "
-                f"the last to be joined, or the first axis to be reshaped, may be ragged"
+                f"`{kind}` would leave padding between entries, because the size {sizes[0]} "
+                f"differs between points: only the last array of `concatenate` and the first axis "
+                f"of `reshape` may vary in size"
             )
     return found
 
 
 def _last(size: Expr, at: Any) -> int:
-    """Return how long a ragged axis must be for an index."""
+    """Return the smallest size of a ragged axis for which an index exists."""
     ends = (at.start or 0, at.stop or 0) if isinstance(at, slice) else (at, at + 1)
     if min(ends) < 0 or (isinstance(at, slice) and at.step not in (None, 1)):
         raise ValueError(
             f"`{at}` would count the padding of an axis of {size} entries: count from its start, "
-            f"or turn it around by `flip` first"
+            f"or reverse the axis with `flip` first"
         )
     return max(ends)
 
 
 def counted(x: Any, kind: ArrayType, axis: int | None, env: Mapping[str, Any]) -> Any:
-    """Return a mask of real entries along an axis (None: all axes); None if there is no padding.
+    """Return a mask of the real entries along an axis, or None if there is no padding.
 
-    It has the rank of `x`, and size 1 along axes that are not ragged.
+    If `axis` is None, the mask covers all axes. It has the rank of `x`, with size 1 along axes that
+    are not ragged.
     """
     mask, xp = None, jnp if isinstance(x, jax.Array) else np
     places = range(x.ndim) if axis is None else [axis % max(x.ndim, 1)] if x.ndim else []
@@ -200,9 +214,9 @@ def counted(x: Any, kind: ArrayType, axis: int | None, env: Mapping[str, Any]) -
 
 
 def cut(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callable[..., Any]:
-    """`run` on ragged inputs cut to the size that they can have in this domain.
+    """Return `run` with ragged inputs truncated to their largest size in this domain.
 
-    Gathered cotangents stay as they are stored: their sizes depend on dimensions that are gathered.
+    Gathered cotangents are not truncated, because their sizes depend on the gathered dimensions.
     """
 
     def one(kind: ArrayType, x: Any, env: Mapping[str, Any]) -> Any:
@@ -218,8 +232,8 @@ def cut(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callab
     return fitted
 
 
-# Sizes that replace the ragged ones while shapes are inferred: two rounds separate them from
-# constants, and a third separates a line from a curve.
+# Trial sizes that replace ragged sizes during shape inference. Two trials distinguish ragged sizes
+# from constants, and the third detects sizes that are not linear in them.
 _TRIALS = ((5, 11, 17, 23, 31, 41), (7, 13, 19, 29, 37, 43), (8, 16, 27, 35, 39, 47))
 BOUND = 53
 
@@ -235,14 +249,18 @@ def infer(
 ) -> tuple[Any, ...]:
     """Return the output types of `run(env, *inputs)`, from abstract evaluation at three sizes.
 
-    An output's size may be a constant, a ragged size of the inputs, or linear in one of them. With
-    `full`, a function that does not take every size may have windows at their full width ("min(4,
-    T - t)": 4); its outputs have sizes that are numbers. Raises `ValueError` for anything else, or
-    for outputs that are no arrays.
+    An output size may be a constant, a ragged size of the inputs, or linear in one ragged size. If
+    the function fails for some sizes, `full` gives windows their full width (4 for min(4, T - t)),
+    and sizes that depend on them become numbers. Raises `ValueError` for any other size, for typed
+    random keys, and if `run` fails for ragged inputs. Without ragged inputs, the original error of
+    `run` is raised.
     """
     sizes = ragged(list(inputs))
     if len(sizes) > len(_TRIALS[0]):
-        raise ValueError(f"`{name}` reads {len(sizes)} different ragged sizes: {sorted(sizes)}")
+        raise ValueError(
+            f"`{name}` must read at most {len(_TRIALS[0])} different ragged sizes, got "
+            f"{sorted(sizes)}"
+        )
 
     def shapes(sizes: Mapping[str, int]) -> Any:
         call, *made_up = traceable(run, inputs, domain.names, bounds, lambda n: sizes[str(n)])
@@ -250,19 +268,18 @@ def infer(
 
     try:
         return _typed(shapes, sizes, {}, name)
-    except Exception as error:  # whatever a user's function may raise
+    except Exception as error:  # user code may raise any exception
         most = {text: domain.ceiling(size) for text, size in sizes.items()} if full else {}
         windows = {text: size for text, size in most.items() if size is not None}
         if windows:
             with contextlib.suppress(Exception):
                 return _typed(shapes, sizes, windows, name)
         if not sizes:
-            error.add_note(f"while the types of what `{name}` returns were found")
+            error.add_note(f"while the types of the outputs of `{name}` were inferred")
             raise
         raise ValueError(
-            f"`{name}` must take arrays of the sizes {sorted(sizes)}, whatever they are, and fails "
-            f"({error}); only a window, t:min_(t + n, T), arrives with a fixed size, n, and only "
-            f"in `Program.fn`"
+            f"`{name}` must accept all values of the ragged sizes {sorted(sizes)}, but fails "
+            f"({error}); only a window, t:min_(t + n, T), has a fixed size, n, and only in `fn`"
         ) from error
 
 
@@ -272,7 +289,7 @@ def _typed(
     known: dict[str, int],
     name: str,
 ) -> tuple[Any, ...]:
-    """The types, if `known` sizes are numbers and the other ragged ones may be anything."""
+    """Return the output types, with sizes in `known` as numbers and other ragged sizes free."""
     texts = [text for text in unsure if text not in known]
     trials = _TRIALS if texts else _TRIALS[:1]
     rounds = [dict(zip(unsure, trial, strict=False)) | known for trial in trials]
@@ -281,7 +298,9 @@ def _typed(
 
     def combine(*kinds: jax.ShapeDtypeStruct) -> ArrayType:
         if jnp.issubdtype(kinds[0].dtype, jax.dtypes.prng_key):
-            raise ValueError(f"`{name}` returns a typed key: return `jax.random.key_data` of it")
+            raise ValueError(
+                f"`{name}` must return arrays, got a typed key; return `jax.random.key_data` of it"
+            )
         shape = [_size(n, unknown, name) for n in zip(*(k.shape for k in kinds), strict=True)]
         return array_type(tuple(shape), kinds[0].dtype)
 
@@ -295,7 +314,10 @@ def traceable(
     bounds: Sequence[Sym],
     size: Callable[[Expr], int],
 ) -> tuple[Any, ...]:
-    """A function and arguments to trace it with: bounds as numbers, ragged sizes made up."""
+    """Return a function that can be traced, followed by the types of its arguments.
+
+    The bounds have the value `BOUND`, and `size` returns a number for each ragged size.
+    """
 
     def concrete(leaf: ArrayType) -> jax.ShapeDtypeStruct:
         shape = tuple(size(n) if isinstance(n, Expr) else n for n in leaf.shape)
@@ -310,12 +332,15 @@ def traceable(
 def _size(
     found: Sequence[int], sizes: Sequence[tuple[Expr, Sequence[int]]], name: str
 ) -> int | Expr:
-    """The size that came out of the trials as `found`."""
+    """Return the size that matches the sizes `found` in all trials."""
     if len(set(found)) == 1:
         return found[0]
     for expr, given in sizes:
-        slope, rest = divmod(found[1] - found[0], given[1] - given[0])
-        offset = found[0] - slope * given[0]
-        if rest == 0 and found[2] == slope * given[2] + offset:
-            return expr * slope + offset
-    raise ValueError(f"`{name}` returns a size that is not linear in a ragged size of its inputs")
+        factor, rest = divmod(found[1] - found[0], given[1] - given[0])
+        offset = found[0] - factor * given[0]
+        if rest == 0 and found[2] == factor * given[2] + offset:
+            return expr * factor + offset
+    raise ValueError(
+        f"`{name}` must return sizes that are linear in a ragged size of its inputs, got {found} "
+        f"in three trials"
+    )

@@ -1,4 +1,4 @@
-"""A program under construction: symbols, operations, definitions; and the graph they make.  §4
+"""Programs under construction: their symbols, operations, definitions and graphs.  §4
 
 p = Program("i", "t")
 (i, t), (I, T) = p.symbols, p.bounds
@@ -7,8 +7,8 @@ x[i, 0] = 0.0
 x[i, t + 1] = 0.9 * x + 1.0
 graph = p.graph(x[i, 0:T].sum())
 
-`input` declares an argument of a run, `host` calls functions for their effects outside of the
-program, and `until` ends a dimension where a tensor is true.
+`input` declares an argument of a run, `host` calls Python functions for their effects, and `until`
+ends a dimension once a tensor becomes true.
 """
 
 import dataclasses
@@ -30,17 +30,17 @@ from mmrl.pdg.build.indexing import definition, subscript
 from mmrl.pdg.build.sets import never, simplify
 from mmrl.pdg.build.tensor import Tensor
 
-# Words with a meaning for isl, also in capitals, or for Python.
+# Reserved words of Python and isl. isl ignores case.
 _RESERVED = {"min", "max", "floor", "ceil", "mod", "and", "or", "not", "exists", "true", "false"}
 _RESERVED |= {"implies", "rat", "infty", "infinity", "nan", "floord", "ceild", *keyword.kwlist}
 
 
 class Program:
-    """Symbolic dimensions, outermost first, each with a bound in capitals: 0 <= t < T.
+    """Program over symbolic dimensions, which are listed from the outermost to the innermost.
 
-    `seed` determines all random numbers, unless a run gets a `key`. An operation at a point draws
-    from a key that is a function only of its name and the point, so every legal order
-    computes the same numbers.
+    The bound of a dimension has the same name in uppercase: 0 <= t < T. All random numbers are
+    determined by `seed`, or by the `key` of a run. The key of a random operation depends only on
+    the operation's name and the point, so every valid order of execution computes the same numbers.
     """
 
     def __init__(self, *names: str, seed: int = 0):
@@ -50,49 +50,59 @@ class Program:
             if not (n.isidentifier() and n.isascii()) or n == n.upper() or n.lower() in _RESERVED
         ]
         if wrong or len(set(names)) < len(names):
-            raise ValueError(f"`names` must be different names in lower case, got {names}")
+            raise ValueError(
+                f"`names` must be different names in lower case, and not keywords; got {names}"
+            )
         self.seed = seed
         self.box = Domain.of(*names)
         self.symbols: tuple[Sym, ...] = self.box.symbols
         self.bounds: tuple[Sym, ...] = tuple(Sym(name.upper()) for name in names)
         self.ops: dict[str, Op] = {}
         self.edges: list[Edge] = []
-        self.reads: dict[str, tuple[Tensor, ...]] = {}  # the arguments of each operation
+        self.reads: dict[str, tuple[Tensor, ...]] = {}  # arguments of each operation
         self.detached: set[Edge] = set()  # edges that carry no gradient
 
     def domain(self, names: str | Sym | Iterable[str | Sym], when: Expr = TRUE) -> Domain:
-        """The dimensions in `names`, or the one, in the program's order."""
+        """Return the domain over the given dimensions, in the program's order.
+
+        Raises `ValueError` for an unknown dimension.
+        """
         several = (names,) if isinstance(names, str | Sym) else names
         wanted, own = {str(name) for name in several}, ", ".join(self.box.names)
         unknown = ", ".join(sorted(wanted - set(self.box.names)))
         if unknown:
-            raise ValueError(f"`{unknown}` is not a symbol of this program, which has {own}")
+            raise ValueError(
+                f"`{unknown}` is not a symbol of this program, which has {own}: use these, or add "
+                f"the symbol to `Program`"
+            )
         return Domain(tuple(dim for dim in self.box if dim.name in wanted), when)
 
     def tensor(self, *symbols: Sym | str, name: str | None = None) -> Tensor:
-        """A tensor to be defined case by case: `x[i, 0] = …; x[i, t + 1] = …`.
+        """Return a new tensor, which is then defined by cases: `x[i, 0] = …; x[i, t + 1] = …`.
 
-        The first that has a value for a point wins. It has a type from its first definition on.
+        At a point covered by several cases, the first one applies. The first definition determines
+        the tensor's type.
         """
         domain = self.domain(symbols)
         return self.declare(Op(self.fresh(name or "x"), "merge", domain, ()))
 
     def constant(self, value: Any, name: str | None = None) -> Tensor:
-        """A pytree of arrays that is the same at every point."""
+        """Return a tensor whose value, a pytree of arrays, is the same at every point."""
         _refuse(Tracer, name or "constant", value)
         value = jax.tree.map(jnp.asarray, value)
         run = lambda env: (value,)  # noqa: E731
         return self.build("constant", run, [], name=name, params={"value": value})[0]
 
     def input(self, name: str, like: Any, *symbols: Sym | str) -> Tensor:
-        """A value that each run is given by name: parameters, data, a learning rate.
+        """Declare a named argument of each run, such as parameters, data, or a learning rate.
 
             x, rate = p.input("x", jnp.zeros(3), t), p.input("rate", 0.1)
             compile(p.graph(…)).xla(T=8)(x=jnp.ones((8, 3)), rate=0.5)
 
-        `like` is a pytree of arrays or of their types, the value at one point. A run is given one
-        for all points, with an axis for each of `symbols` in front. One compiled program serves all
-        values. Raises `ValueError` for a name that is taken, or that names a bound or the key.
+        `like` is a pytree of arrays or types for the value at one point. A run receives the values
+        at all points in one pytree, with a leading axis for each of `symbols`. The program is
+        compiled once for all values. Raises `ValueError` for a name that is reserved or already
+        used.
         """
         taken = ("key", "seed", "jit", "backend")
         if not name.isidentifier() or name == name.upper() or name in taken:
@@ -100,12 +110,15 @@ class Program:
                 f"`name` must be a word in lower case other than {', '.join(taken)}; got {name!r}"
             )
         if name != self.fresh(name):
-            raise ValueError(f"`name`: {name!r} is taken, by an operation or a dimension")
+            raise ValueError(
+                f"`name` must be new, but {name!r} is taken by an operation, dimension or keyword: "
+                f"choose another name"
+            )
         domain = self.domain(symbols)
 
         def run(env: dict[str, Any]) -> tuple[Any, ...]:
             at = tuple(env[dim] for dim in domain.names)
-            traced = any(isinstance(x, Tracer) for x in at)  # NumPy's arrays take numbers only
+            traced = any(isinstance(x, Tracer) for x in at)  # tracers cannot index NumPy arrays
             values = jax.tree.map(jnp.asarray if traced else lambda x: x, env["inputs"][name])
             return (jax.tree.map(lambda x: x[at] if at else x, values),)
 
@@ -121,15 +134,15 @@ class Program:
         name: str | None = None,
         when: Tensor | None = None,
     ) -> Any:
-        """Call `f(*inputs)` in Python for its effects: to log, to save, to keep a replay buffer.
+        """Call `f(*inputs)` in Python for its effects: to log, to save, to fill a replay buffer.
 
-        It is called once at each point, also if no operation reads it, and at one point after the
-        other in the order of the program's dimensions: so every pass leaves it in its loops. Its
-        inputs arrive as numpy arrays. It returns something like `like`, a pytree of arrays or of
-        their types, which is the tensor; without `like` it returns None. Where `when`, a bool, is
-        false it is not called, and that is zeros. No gradient flows through it, and one XLA program
-        with it cannot be under `vmap`. What must come after another call reads what that one
-        returns.
+        `f` is called once per point, in the order of the program's dimensions, even if no
+        operation reads its result. Passes therefore never move it out of its loops. Its inputs are
+        NumPy arrays. `f` must return a value like `like`, a pytree of arrays or types, and this is
+        the value of the tensor. Without `like`, the result is None. Where the bool `when` is false,
+        `f` is not called and the value is zero. No gradient flows through the call, and an XLA
+        program that contains the call does not support `vmap`. To order two calls, pass the result
+        of the first one to the second one.
         """
         tensors = [self.as_tensor(x).detach() for x in inputs]
         tensors = tensors if when is None else [self.as_tensor(when), *tensors]
@@ -137,8 +150,8 @@ class Program:
         name = self.fresh(name or _name_of(f))
         if not TRUE.same(domain.when):
             raise ValueError(
-                f"`{name}` would be called only where {domain.when}: give it inputs that exist at "
-                "all points of their dimensions, and let it decide"
+                f"`{name}` would be called only where {domain.when}, but its inputs must exist at "
+                f"all points of their dimensions: test the condition inside `f` instead"
             )
         before: Tensor = self.constant(jnp.int32(0), name=f"{name}_first")
         if domain.names:
@@ -153,7 +166,7 @@ class Program:
             found = jax.tree.map(np.asarray, given)
             if jax.tree.map(np.shape, found) != jax.tree.map(lambda x: x.shape, types):
                 raise ValueError(
-                    f"`{name}` must return {type_text(kinds[1])}, as its `like` is; got {given[0]}"
+                    f"`{name}` must return {type_text(kinds[1])}, as in `like`, got {given[0]}"
                 )
             return jax.tree.map(lambda x, kind: x.astype(kind.dtype), found, types)
 
@@ -164,13 +177,15 @@ class Program:
             one = act if isinstance(turn, Tracer) else now
             return turn + 1, *(one if when is None else _guarded(one, act))(env, *values)
 
-        after, *out = self.build("host", run, [before, *tensors], kinds, domain=domain, name=name)
+        params = {} if when is None else {"when": 0}
+        reads = [before, *tensors]
+        after, *out = self.build("host", run, reads, kinds, domain=domain, name=name, params=params)
         if domain.names:
             self.follow(before, after)
         return out[0] if out else None
 
     def follow(self, x: Tensor, value: Tensor) -> None:
-        """Define x at the next point of its dimensions, of which the last one moves first.
+        """Define x at the next point of its dimensions, with the last dimension varying fastest.
 
         For x over (i, k): x[i, k + 1] = value[i, k], and x[i + 1, 0] = value[i, K - 1].
         """
@@ -180,7 +195,7 @@ class Program:
             x[(*symbols[:k], at + 1, *first)] = value[(*symbols[:k], at, *ends)]
 
     def value(self, expr: Expr) -> Tensor:
-        """The value of an index expression at each point, an int32: `p.value(T - t)`."""
+        """Return an int32 tensor with the value of an index expression: `p.value(T - t)`."""
         expr = as_expr(expr)
         domain = self.domain(expr.symbols() & set(self.box.names))
         run = lambda env: (jnp.asarray(expr.evaluate(env), jnp.int32),)  # noqa: E731
@@ -198,16 +213,17 @@ class Program:
         otherwise: Any = None,
         random: bool = False,
     ) -> Any:
-        """Apply `f` to the inputs at every point: any pure JAX function, Equinox module or network.
+        """Apply a pure JAX function, such as an Equinox module, at every point of its inputs.
 
-        A tuple that `f` returns becomes a tuple of tensors, unless `whole` (the state of an optax
-        optimizer is a tuple); any other pytree is one tensor. Ragged inputs arrive padded with
-        zeros; pass `p.value(…)` where `f` must know how many count. Where `when`, a bool, is false,
-        `f` is not run and the values come from `otherwise`, or are zeros: see `until`. `over` names
-        dimensions that the inputs lack. What is `random` gets a key before its inputs.
+        If `f` returns a tuple, the result is a tuple of tensors, unless `whole` (for example, the
+        state of an optax optimizer is a tuple). Any other pytree becomes one tensor. Ragged inputs
+        are padded with zeros; if `f` needs the number of real entries, pass it as `p.value(…)`.
+        Where the bool `when` is false, `f` does not run and the values come from `otherwise`, or
+        are zeros; see `until`. `over` adds dimensions that the inputs do not have. If `random`, `f`
+        receives a key as its first argument.
         """
         if not callable(f):
-            raise ValueError(f"`f` must be a function, got {f!r}: inputs come after it")
+            raise ValueError(f"`f` must be a function, got {f!r}; pass the inputs after it")
         tensors = [self.as_tensor(x) for x in inputs]
         name = self.fresh(name or _name_of(f))
         domain = self.domain(over).union(*(x.domain for x in tensors))
@@ -217,7 +233,9 @@ class Program:
             key = (point_key(self.seed, tag, domain, env),) if random else ()
             out = f(*key, *values)
             if out is None:
-                raise ValueError(f"`{name}` gave None: let its function `return` what it computes")
+                raise ValueError(
+                    f"`{name}` must return a value, got None: add a `return` to the function"
+                )
             _refuse(Tensor | Expr, name, out)
             split[0] = not whole and type(out) is tuple
             return out if split[0] else (out,)
@@ -230,23 +248,26 @@ class Program:
             domain = domain.union(*(x.domain for x in tensors))
             run, params = _guarded(run, run, len(rest)), params | {"when": len(rest)}
         elif otherwise is not None:
-            raise ValueError("`otherwise` is for where `when` is false: give `when` too")
+            raise ValueError(
+                "`otherwise` is for where `when` is false, but `when` is missing: pass both"
+            )
         outputs = self.build(kind, run, tensors, domain=domain, name=name, params=params)
         return outputs if split[0] else outputs[0]
 
     def sample(self, f: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-        """Apply `f(key, *inputs)` at every point, with a separate key at each; the rest as in `fn`.
+        """Apply `f(key, *inputs)` at every point, with a separate key per point.
 
-        For example `p.sample(reset, over=(i,))`, which draws once in each iteration.
+        The options are those of `fn`. For example, `p.sample(reset, over=(i,))` samples once per
+        iteration.
         """
         return self.fn(f, *inputs, random=True, **options)
 
     def until(self, stop: Tensor, along: Sym | str, name: str | None = None) -> Tensor:
-        """Return a bool, true where there was no `stop` at any earlier point `along` a dimension.
+        """Return a bool that is true until `stop` was true at an earlier point of a dimension.
 
-        Data then decide where the dimension ends, and its bound is the largest number of steps.
-        In a loop, `fn`, `sample` and `host` run only where their argument `when` is true;
-        `otherwise` keeps the last state after the end, and zeros there do not change a sum:
+        The data then determine where the dimension `along` ends, and its bound is the maximum
+        number of steps. In a loop, `fn`, `sample` and `host` run only where their argument `when`
+        is true. After the end, `otherwise` can hold the last state, and zeros do not change a sum:
 
             x, stop = p.tensor(t, name="x"), p.tensor(t, name="stop")
             alive, x[0] = p.until(stop, t), 1.0
@@ -254,14 +275,18 @@ class Program:
             x[t + 1], stop[t] = y, y > limit
             last, steps = y[T - 1], alive[0:T].sum()
 
-        The loop itself continues to the bound, in every executor, with what has no `when`. If a
-        pass moves `along` into arrays, all steps are computed, and those after the end are
-        discarded. The last stage of a compiled program states which of both applies. Raises
-        `ValueError` if `stop` is not a tensor along that dimension.
+        Operations without `when` continue to run until the bound. If a pass vectorizes `along`, all
+        steps are computed, and those after the end are discarded. With `xla(early=True)`, the XLA
+        program skips the steps after the end if they do not change a value that is used later.
+        `compile(graph).report()` lists for each loop whether it skips steps, and if not, why.
+        Raises `ValueError` if `stop` is not a tensor along this dimension.
         """
         (dim,), domain = self.domain(along), stop.domain
         if dim.name not in domain.names:
-            raise ValueError(f"`stop` must be a tensor along {dim.name}, got {stop!r}")
+            raise ValueError(
+                f"`stop` must be a tensor along {dim.name}, got {stop!r}; define it at each point "
+                f"of {dim.name}"
+            )
         alive = self.tensor(*domain.names, name=name or "alive")
         op = self.ops[alive.source]
         self.ops[op.name] = dataclasses.replace(op, params={"ends": dim.name})
@@ -273,7 +298,7 @@ class Program:
         return alive
 
     def apply(self, kind: str, *inputs: Any, name: str | None = None, **params: Any) -> Tensor:
-        """One row of `ops.TABLE`; inputs that are numbers become part of the operation."""
+        """Apply a row of `ops.TABLE`; inputs that are Python numbers become constants of it."""
         fixed = {k: x for k, x in enumerate(inputs) if isinstance(x, bool | int | float)}
         tensors = [self.as_tensor(x) for k, x in enumerate(inputs) if k not in fixed]
         sliced = [any(isinstance(part, Slice) for part in x.index) for x in tensors]
@@ -287,20 +312,22 @@ class Program:
         return self.build(kind, run, tensors, name=name, params={**params, **more})[0]
 
     def as_tensor(self, value: Any, like: tuple[Any, ...] = ()) -> Tensor:
-        """A tensor as it is; an index expression's value; anything else as a constant.
+        """Convert an index expression or a constant to a tensor; return tensors unchanged.
 
-        `like` may give the type of the constant.
+        `like` may contain the type of the constant.
         """
         if isinstance(value, Tensor):
             if value.program is not self:
-                raise ValueError(f"`{value!r}` belongs to another program")
+                raise ValueError(
+                    f"`{value!r}` belongs to another program: use tensors of a single program"
+                )
             return value
         if isinstance(value, Expr):
             return self.value(value)
         if any(isinstance(leaf, Tensor) for leaf in jax.tree.leaves(value)):
             raise ValueError(
-                f"wanted one tensor, got a {type(value).__name__} of tensors: take one of them, or "
-                "let `fn` with `whole=True` make one tensor that holds all its function returns"
+                f"`value` must be one tensor, got a {type(value).__name__} of tensors: pass one of "
+                f"them, or combine them with `fn` and `whole=True`, which returns a single tensor"
             )
         for kind in like:
             value = jax.tree.map(lambda x, kind: jnp.asarray(x, kind.dtype), value, kind)
@@ -317,7 +344,7 @@ class Program:
         name: str | None = None,
         params: dict[str, Any] | None = None,
     ) -> tuple[Tensor, ...]:
-        """A new operation over the union of its inputs' domains; returns its outputs."""
+        """Add an operation over the union of its inputs' domains, and return its outputs."""
         domain = (domain or Domain()).union(*(x.domain for x in inputs))
         name = self.fresh(name or kind)
         if outputs is None:
@@ -333,22 +360,23 @@ class Program:
         return tuple(self.output(name, k) for k in range(len(outputs)))
 
     def join(self, sink: str, x: Tensor, when: Expr = TRUE, place: int = 0) -> None:
-        """An edge: where `when` holds, `sink` reads what `x` is a read of."""
+        """Add an edge through which `sink` reads `x` where `when` holds."""
         edge = Edge(sink, x.source, x.index, when, place, x.output)
         self.edges.append(edge)
         self.detached |= {edge} if x.detached else set()
 
     def output(self, name: str, output: int = 0) -> Tensor:
-        """An output of an operation, as a tensor."""
+        """Return an output of an operation as a tensor."""
         domain = self.ops[name].domain
         return Tensor(self, name, output, domain.symbols, domain)
 
     def define(self, name: str, key: Any, value: Any) -> None:
-        """`name[key] = value`, one case of a branching definition: where the value exists."""
+        """Add the case `name[key] = value` to a branching definition, where the value exists."""
         op = self.ops[name]
         if op.kind != "merge":
             raise ValueError(
-                f"`{name}` is computed by `{op.kind}`: only `Program.tensor` is defined"
+                f"`{name}` is computed by `{op.kind}`, and only tensors of `Program.tensor` can be "
+                f"assigned to: declare a new tensor"
             )
         found = subscript(key, op.domain, name)
         bounds = [bound.name for bound in self.bounds]
@@ -361,7 +389,8 @@ class Program:
             when = when & rest
         if never(when, op.domain):
             raise ValueError(
-                f"`{name}` is already defined wherever `{found.text(name)} = …` has a value for it"
+                f"`{name}` is already defined wherever `{found.text(name)} = …` would define it: "
+                f"remove one of the cases"
             )
         index = tuple(part.substitute(change) for part in tensor.index)
         extra = {s for part in (*index, there) for s in part.symbols()}
@@ -369,21 +398,21 @@ class Program:
         fixed = {n for n, part in change.items() if n not in part.symbols()}
         if extra := extra | fixed & set(tensor.domain.names):
             raise ValueError(
-                f"`{found.text(name)} = …`: the value differs along {sorted(extra)}, where "
-                f"`{name}` is defined at one point or not at all; index it"
+                f"`{found.text(name)} = …`: the value differs along {sorted(extra)}, but the left "
+                f"side does not; index the value, for example with `value[…, 0]`"
             )
         first = op.outputs[0] if op.outputs else tensor.type
         if jax.tree.map(str, first) != jax.tree.map(str, tensor.type):
             raise ValueError(
-                f"`{name}` was first defined as {type_text(first)}; "
-                f"now came {type_text(tensor.type)}: cast or reshape one of them"
+                f"`{name}` must have one type, but was first defined as {type_text(first)}, got "
+                f"{type_text(tensor.type)}: cast or reshape one of the values"
             )
         needs = op.needs & (~when | tensor.needs.substitute(change))
         self.ops[name] = dataclasses.replace(op, outputs=(first,), needs=needs)
         self.join(name, tensor.replace(index=index), simplify(when, op.domain))
 
     def fresh(self, name: str) -> str:
-        """A name that no operation has and that isl can read."""
+        """Return an unused name based on `name`, which is also valid in isl."""
         taken = {*self.ops, *self.box.names, *(b.name for b in self.bounds)}
         name = name if name.isidentifier() and name.isascii() else "fn"
         count, found = 1, name
@@ -392,16 +421,21 @@ class Program:
         return found
 
     def declare(self, op: Op) -> Tensor:
-        """An operation whose edges are yet to come; its first output."""
+        """Add an operation without edges, and return its first output."""
         self.ops[op.name] = op
         return self.output(op.name)
 
     def graph(self, *results: Tensor) -> Graph:
-        """The graph of what the results need, checked.  Raises `ValueError`: see `validate`."""
+        """Return the validated graph of the operations that the results depend on.
+
+        Raises `ValueError` for an invalid program; see `validate`.
+        """
         from mmrl.pdg.clean import clean
 
         if not results:
-            raise ValueError("`results` must name at least one tensor: the graph is what it needs")
+            raise ValueError(
+                "`results` must name at least one tensor, got none: pass the tensors to compute"
+            )
         kept = [x if x.is_whole else x.read() for x in map(self.as_tensor, results)]
         bounds = tuple(bound.name for bound in self.bounds)
         asked = tuple((x.source, x.output) for x in kept)
@@ -410,17 +444,17 @@ class Program:
 
 
 def fn(f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:
-    """`Program.fn` of the program that the first tensor belongs to."""
+    """Apply `f` to tensors at every point, with `Program.fn` of the first tensor's program."""
     for x in inputs:
         if isinstance(x, Tensor):
             return x.program.fn(f, *inputs, name=name)
     raise ValueError(
-        "`fn` found no tensor among its inputs: call `Program.fn` or `Program.constant`"
+        "`fn` found no tensor among its inputs: call `Program.fn` or `Program.constant` instead"
     )
 
 
 def point_key(seed: int, tag: int, domain: Domain, env: dict[str, Any]) -> jax.Array:
-    """Return the key of an operation at a point: a function of only these two."""
+    """Return the random key of an operation at a point, based on the run's key or seed."""
     key = jax.random.fold_in(env["key"] if "key" in env else jax.random.key(seed), tag)
     for name in domain.names:
         key = jax.random.fold_in(key, env[name])
@@ -428,9 +462,10 @@ def point_key(seed: int, tag: int, domain: Domain, env: dict[str, Any]) -> jax.A
 
 
 def _guarded(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0) -> Callable:
-    """Return `run` where a first argument holds, else the `rest` of values after it, or zeros.
+    """Return a function that calls `run` only if its first argument is true.
 
-    `traced` does the same in a program, and has the number of zeros.
+    Otherwise, it returns the next `rest` arguments, or zeros if `rest` is 0. `traced` is a version
+    of `run` that supports tracing, which determines the shapes of the zeros.
     """
 
     def guarded(env: dict[str, Any], when: Any, *values: Any) -> tuple[Any, ...]:
@@ -443,8 +478,8 @@ def _guarded(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0)
         def something(values: Any) -> tuple[Any, ...]:
             return tuple(run(env, *values[rest:]))
 
-        # Always in JAX, and of arrays that are not weakly typed: so that all derivatives have one
-        # form, in which a backward pass puts the residuals of the forward pass in their places.
+        # For JAX arrays, always use `lax.cond`, and remove weak types. All derivatives then have
+        # the same structure, so a backward pass can insert the residuals of the forward pass.
         if run is traced and isinstance(when, jax.Array):
             values = jax.tree.map(lambda x: jnp.asarray(x, x.dtype), values)
             return jax.lax.cond(when, something, nothing, values)
@@ -454,17 +489,17 @@ def _guarded(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0)
 
 
 def _refuse(kinds: Any, name: str, value: Any) -> None:
-    """Raise `ValueError` for a leaf of these kinds, which functions at a point must not mix in."""
+    """Raise `ValueError` if a value has a leaf of the types `kinds`."""
     for leaf in jax.tree.leaves(value):
         if isinstance(leaf, kinds):
             raise ValueError(
-                f"`{name}` has `{leaf}` in it: a function at a point is given numbers and no "
-                f"tensors; name each tensor that it uses among the inputs of `fn`"
+                f"`{name}` must compute with numbers at each point, but contains `{leaf}`: pass "
+                f"every tensor that the function uses as an input of `fn`"
             )
 
 
 def _types(like: Any) -> Any:
-    """The types of a pytree of arrays, numbers or types."""
+    """Return the types of a pytree of arrays, numbers or types."""
     known = jax.eval_shape(lambda x: jax.tree.map(jnp.asarray, x), like)
     return jax.tree.map(lambda x: array_type(x.shape, x.dtype), known)
 

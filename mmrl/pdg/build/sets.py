@@ -1,8 +1,9 @@
-"""The graph as integer sets and relations: domains, reads, and their inverses.  §5.1, §6.1
+"""Domains and reads of a graph as integer sets and relations, and inverses of reads.  §5.1, §6.1
 
-isl, the integer set library, answers for all bounds at once what enumeration could only answer for
-some: which points read this one, does a condition always hold, what waits for what. Sets that meet
-must share one `isl.Context`: pass the same one to every call, or none to use isl's own.
+isl, the integer set library, decides statements for all bounds at once, whereas enumeration only
+covers given bounds. For example, it computes which points read a point, which points wait for
+others, and whether a condition always holds. Sets that are used together must share one
+`isl.Context`. Pass the same context to every call, or omit it everywhere to use isl's default.
 """
 
 import dataclasses
@@ -40,7 +41,7 @@ _Kind = isl.ast_expr_type
 
 
 def new_context() -> isl.Context:
-    """Return a new context, in which generated expressions use min and max."""
+    """Return a new context whose generated expressions may contain min and max."""
     context = isl.Context()
     context.set_ast_build_detect_min_max(1)
     return context
@@ -49,7 +50,7 @@ def new_context() -> isl.Context:
 def domains(
     graph: Graph, context: isl.Context | None = None, *, dense: bool = False
 ) -> isl.UnionSet:
-    """{ op[p] : p in Ω(op) }; `dense` leaves strides out, as a scheduler needs it."""
+    """Return { op[p] : p in Ω(op) }; `dense` drops strides, as the scheduler requires."""
     parts = []
     for op in graph.ops.values():
         domain = op.domain.dense() if dense else op.domain
@@ -60,7 +61,7 @@ def domains(
 def points(
     graph: Graph, op: str, context: isl.Context | None = None, *, dense: bool = False
 ) -> isl.Set:
-    """{ op[p] : p in Ω(op) }, of one operation."""
+    """Return { op[p] : p in Ω(op) } for one operation."""
     alone = graph.replace(ops={op: graph.ops[op]})
     return isl.Set.from_union_set(domains(alone, context, dense=dense))
 
@@ -72,7 +73,7 @@ def reads(
     edges: Iterable[Edge] | None = None,
     dense: bool = False,
 ) -> isl.UnionMap:
-    """{ sink[p] -> source[q] : q in φ(p), ψ(p) }, of all edges or of some.  §5.1"""
+    """Return { sink[p] -> source[q] : q in φ(p), ψ(p) } for all edges, or for `edges`.  §5.1"""
     several = graph.edges if edges is None else list(edges)
     text = _braces(graph.bounds, [_reads(graph, edge, dense) for edge in several])
     sources = graph.replace(ops={edge.source: graph.ops[edge.source] for edge in several})
@@ -81,13 +82,13 @@ def reads(
 
 
 def read(graph: Graph, edge: Edge, source: isl.Set) -> isl.Map:
-    """{ sink[p] -> source[q] : q in φ(p), ψ(p) }, of one edge, with the points of its source."""
+    """Return { sink[p] -> source[q] : q in φ(p), ψ(p) } of one edge; q ranges over `source`."""
     text = _braces(graph.bounds, [_reads(graph, edge, dense=False)])
     return isl.Map(text, context=source.get_ctx()).intersect_range(source)
 
 
 def at(relation: isl.Map, bounds: Mapping[str, int]) -> isl.Map:
-    """A relation at numbers for its parameters."""
+    """Return a relation with its parameters fixed to the given bounds."""
     known = " and ".join(f"{name} = {number}" for name, number in bounds.items()) or "true"
     text = _braces(list(bounds), [f": {known}"])
     fixed = relation.intersect_params(isl.Set(text, context=relation.get_ctx()))
@@ -110,7 +111,7 @@ def _equals(axis: str, part: Expr) -> str:
 
 
 def within(domain: Domain) -> str:
-    """The constraints of a domain."""
+    """Return the constraints of a domain in isl's notation."""
     parts = [f"0 <= {dim.name} < {dim.bound.isl()}" for dim in domain]
     return " and ".join([*parts, domain.when.isl()])
 
@@ -124,17 +125,17 @@ def _braces(parameters: Sequence[str], parts: Sequence[str]) -> str:
 
 
 def always(when: Expr, domain: Domain) -> bool:
-    """True if `when` holds at every point of a domain for all bounds."""
+    """Return True if `when` holds at every point of a domain, for all bounds."""
     return _set(domain.restrict(~when), isl.Context()).is_empty()
 
 
 def never(when: Expr, domain: Domain) -> bool:
-    """Does `when` hold at no point of a domain?"""
+    """Return True if `when` holds at no point of a domain, for all bounds."""
     return _set(domain.restrict(when), isl.Context()).is_empty()
 
 
 def is_grid(domain: Domain) -> bool:
-    """True if, for all bounds, the set is a product of coordinates along each dimension."""
+    """Return True if a domain is a product of coordinate sets, for all bounds."""
     points, kind = _set(domain, isl.Context()), isl.dim_type.set
     grid = isl.Set.universe(points.get_space())
     for kept in range(len(domain)):
@@ -146,7 +147,7 @@ def is_grid(domain: Domain) -> bool:
 
 
 def simplify(when: Expr, domain: Domain) -> Expr:
-    """Return the shortest condition that agrees with `when` on the domain."""
+    """Return a short condition that is equivalent to `when` within the domain."""
     context = new_context()
     known = _parametric(domain, context)
     wanted = _parametric(domain.restrict(when), context)
@@ -154,7 +155,7 @@ def simplify(when: Expr, domain: Domain) -> Expr:
 
 
 def _names(domain: Domain, *more: Expr) -> list[str]:
-    """Every symbol that the domain or the expressions mention."""
+    """Return the sorted names of all symbols in a domain and in expressions."""
     found = set(domain.names) | domain.when.symbols()
     for expr in (*more, *(dim.bound for dim in domain)):
         found |= expr.symbols()
@@ -168,17 +169,17 @@ def _set(domain: Domain, context: isl.Context) -> isl.Set:
 
 
 def _parametric(domain: Domain, context: isl.Context) -> isl.Set:
-    """The domain with its own symbols as parameters, so that results are expressions in them."""
+    """Return the domain with its symbols as parameters; results are expressions in them."""
     return isl.Set(_braces(_names(domain), [f": {within(domain)}"]), context=context)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Inverse(Structural):
-    """Return φ⁻¹: the points of the sink that read a point of the source.  §5.1
+    """Inverse φ⁻¹ of a read: the sink's points that read a given point of the source.  §5.1
 
-    It is in the symbols of the *source*. `index` has a point or a slice for every dimension of the
-    sink, and `when` holds at the points of the source that are read at all. If not `exact`, the box
-    that `index` spans holds other points too.
+    All expressions are in the symbols of the *source*. `index` contains a point or a slice for each
+    dimension of the sink. `when` holds at the points of the source that are read at all. Unless
+    `exact`, the box spanned by `index` may also contain points that do not read the source's point.
     """
 
     index: tuple[Expr, ...]
@@ -187,9 +188,10 @@ class Inverse(Structural):
 
 
 def invert(sink: Domain, source: Domain, index: Sequence[Expr], when: Expr = TRUE) -> Inverse:
-    """φ⁻¹ of a read `source[index]` at the points of `sink` where `when` holds.
+    """Return φ⁻¹ of the read `source[index]` at the points of `sink` where `when` holds.
 
-    `[t + 3]` inverts into `[t - 3]`, `[t:T]` into `[0:t + 1]`, `[0:T]` into `[0:T]`.
+    For example, the inverses of `[t + 3]`, `[t:T]` and `[0:T]` are `[t - 3]`, `[0:t + 1]` and
+    `[0:T]`.
     """
     context = new_context()
     rename = {name: Sym(f"{name}_") for name in sink.names}
@@ -205,7 +207,7 @@ def invert(sink: Domain, source: Domain, index: Sequence[Expr], when: Expr = TRU
         text = " and ".join(part for part in conditions if part)
         return isl.Set(_braces(parameters, [f"{_tuple(at)} : {text or 'true'}"]), context=context)
 
-    # A bound is at least 1: with none, the whole graph would be empty.
+    # Assume that every bound is at least 1; otherwise the graph would be empty.
     sizes = [f"{dim.bound.isl()} >= 1" for dim in (*sink, *source) if isinstance(dim.bound, Sym)]
     known = _parametric(source, context).intersect(readers(*sizes).params())
     found = readers(box, where.isl(), *equal).intersect_params(known)
@@ -217,9 +219,11 @@ def invert(sink: Domain, source: Domain, index: Sequence[Expr], when: Expr = TRU
 
 
 def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
-    """Return the smallest slice (or the point) of one axis, as an expression in the parameters.
+    """Return a slice or point of one axis that contains all readers, in the parameters.
 
-    It never leaves the axis, not even at points that read no element.
+    The slice may contain points that are not readers, but no points outside the axis. If isl's
+    expressions for the first and the last reader do not form such a slice, the result is the
+    complete axis.
     """
     alone = found.project_out_except([name], [isl.dim_type.set])
     nonempty = known.intersect(alone.params())
@@ -241,14 +245,17 @@ def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
 
 
 def following(value: Expr) -> Expr:
-    """value + 1, inside minima and maxima: the end of a slice or loop from its last point."""
+    """Return value + 1, the stop of a slice or loop whose last point is `value`.
+
+    In minima and maxima, 1 is added to each argument.
+    """
     if isinstance(value, Min | Max):
         return as_expr(value.compute(following(value.left), following(value.right)))
     return value + 1
 
 
 def _candidates(node: isl.AstExpr) -> list[Expr]:
-    """Forms an expression may have: of cases that isl distinguishes, a maximum and a minimum."""
+    """Return possible expressions for a node; two cases become their maximum and minimum."""
     if node.get_type() == _Kind.op and _operator(node) in ("cond", "select"):
         pairs = [
             (a, b) for a in _candidates(node.get_op_arg(1)) for b in _candidates(node.get_op_arg(2))
@@ -269,10 +276,11 @@ def _condition(wanted: isl.Set, known: isl.Set) -> Expr:
 
 
 def written(value: isl.Set | isl.PwAff, known: isl.Set) -> isl.AstExpr:
-    """A condition, or a number in the parameters, as isl writes it where `known` holds.
+    """Return isl's expression for a condition or a value that is valid where `known` holds.
 
-    Both are given the same parameters in the same order. isl compares them by their places when it
-    looks for a % n, and would else write (i + T) % 2 + T <= 1 as i % 2 + T <= 1.
+    It is an expression in the parameters. First, both arguments get the same parameters in the same
+    order, because isl compares parameters by position when it detects remainders. Otherwise it
+    would write (i + T) % 2 + T <= 1 as i % 2 + T <= 1.
     """
     known = known.align_params(value.get_space())
     value, build = value.align_params(known.get_space()), isl.AstBuild.from_context(known)
@@ -282,9 +290,10 @@ def written(value: isl.Set | isl.PwAff, known: isl.Set) -> isl.AstExpr:
 
 
 def to_expr(node: isl.AstExpr) -> Expr:
-    """An expression of isl's generated code as one of ours.
+    """Convert an expression of isl's syntax tree to an index expression.
 
-    Raises `ValueError` where it distinguishes cases.
+    Raises `ValueError` for an operator without a counterpart in index expressions, such as a
+    conditional.
     """
     if node.get_type() == _Kind.id:
         return Sym(node.get_id().get_name())
@@ -293,7 +302,10 @@ def to_expr(node: isl.AstExpr) -> Expr:
     terms = [to_expr(node.get_op_arg(k)) for k in range(node.get_op_n_arg())]
     kind = _operator(node)
     if kind not in _OPERATORS:
-        raise ValueError(f"`{node.to_C_str()}` has no counterpart among index expressions")
+        raise ValueError(
+            f"`{node.to_C_str()}` cannot be written as an index expression: it must consist of "
+            f"operators in `_OPERATORS`"
+        )
     return _OPERATORS[kind](*terms)
 
 
@@ -321,35 +333,42 @@ _OPERATORS = {
 
 
 def maps(several: isl.UnionMap) -> list[isl.Map]:
-    """The maps of a union, one for each pair of names."""
+    """Return the maps of a union, one per pair of names."""
     found = several.get_map_list()
     return [found.get_at(k) for k in range(found.n_map())]
 
 
 def union(several: Iterable[isl.Map]) -> isl.UnionMap:
-    """The union of maps, of which there is at least one."""
+    """Return the union of one or more maps."""
     return functools.reduce(isl.UnionMap.union, map(isl.UnionMap.from_map, several))
 
 
 def context(graph: Graph, least: int, isl_context: isl.Context) -> isl.Set:
-    """The numbers allowed for the bounds: all of them at least `least`."""
+    """Return the set of bounds in which every bound is at least `least`."""
     limits = " and ".join(f"{name} >= {least}" for name in graph.bounds) or "true"
     return isl.Set(f"[{', '.join(graph.bounds)}] -> {{ : {limits} }}", context=isl_context)
 
 
 def refuse_own_values(graph: Graph, isl_context: isl.Context) -> None:
-    """Raise `ValueError` where a point reads itself: isl's solver leaves such pairs out."""
+    """Raise `ValueError` if a point reads itself, because isl's scheduler ignores such reads."""
     for edge in graph.edges:
         if edge.sink == edge.source:
             for pairs in maps(reads(graph, isl_context, edges=[edge])):
                 if not pairs.intersect(isl.Map.identity(pairs.get_space())).is_empty():
-                    raise ValueError(f"`graph` has no schedule: by `{edge}` a point reads itself")
+                    raise ValueError(
+                        f"`graph` has no schedule, because a point reads itself along `{edge}`: "
+                        f"read an earlier point"
+                    )
 
 
 def solve(
     graph: Graph, points: isl.UnionSet, must: isl.UnionMap, near: isl.UnionMap | None = None
 ) -> isl.UnionMap:
-    """isl's schedule of the points; `must` and `near` lead from the earlier to the later."""
+    """Compute isl's schedule of the points.
+
+    The validity constraints `must` and the proximity constraints `near` map earlier points to later
+    ones. Raises `ValueError` if there is no schedule.
+    """
     constraints = isl.ScheduleConstraints.on_domain(points)
     constraints = constraints.set_context(context(graph, 1, must.get_ctx())).set_validity(must)
     if near is not None:
@@ -358,13 +377,13 @@ def solve(
         return constraints.compute_schedule().get_map()
     except isl.Error as error:
         raise ValueError(
-            "`graph` cannot be scheduled: some point depends on itself, or no affine order exists; "
-            "`validate` names the point"
+            "`graph` cannot be scheduled, because a point depends on itself or no affine order "
+            "exists; `validate` reports the point"
         ) from error
 
 
 def has_order(graph: Graph) -> bool:
-    """True if isl's solver finds a legal order of all points, for all bounds at once."""
+    """Return True if isl finds a valid order of all points, for all bounds at once."""
     isl_context = new_context()
     try:
         refuse_own_values(graph, isl_context)

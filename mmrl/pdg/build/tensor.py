@@ -1,7 +1,8 @@
 """Recurrent tensors: arrays that are functions of symbolic dimensions.  §4
 
-A tensor is a read of an operation's output: `r[i, t:T]` computes nothing, it is the same output
-with another dependence φ. Whatever reads it lives on the union of the domains of what it reads.
+A tensor reads the output of an operation at an index φ. Indexing computes nothing: `r[i, t:T]`
+reads the same output with a different φ. The domain of an operation is the union of the domains of
+its inputs.
 """
 
 import dataclasses
@@ -35,10 +36,10 @@ def _reflected(kind: str) -> Callable[..., "Tensor"]:
 
 def _along(kind: str, default: int | None) -> Callable[..., "Tensor"]:
     def along(self: "Tensor", axis: int | None = default, **rest: Any) -> "Tensor":
-        if any(value is not None for value in rest.values()):  # `np.sum(x)` gives `out=None`
-            raise TypeError(f"`{kind}` of a tensor takes an `axis` and nothing else, got {rest}")
+        if any(value is not None for value in rest.values()):  # `np.sum(x)` passes `out=None`
+            raise TypeError(f"`{kind}` of a tensor must be called with only `axis`, got {rest}")
         if axis in (None, -1) and len(self.shape) == 1:
-            axis = 0  # all names of the only axis are one to the passes
+            axis = 0  # a single axis is always 0, so passes need not handle None and -1
         return self.program.apply(kind, self, axis=axis)
 
     return along
@@ -46,10 +47,11 @@ def _along(kind: str, default: int | None) -> Callable[..., "Tensor"]:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Tensor:
-    """Output `output` of operation `source` at φ = `index`, at the points of `domain`.
+    """Output `output` of the operation `source`, read at the index φ = `index` over `domain`.
 
-    `type` is a pytree of `ArrayType`. Arithmetic wants a single array; other pytrees go to `fn`.
-    `needs` is what must hold at every point, and does where the bounds are large enough.
+    `type` is a pytree of `ArrayType`. Arithmetic works on single arrays; apply functions to any
+    other pytree with `fn`. The condition `needs` must hold at every point, which `validate` checks
+    for sufficiently large bounds.
     """
 
     program: "Program"
@@ -63,23 +65,24 @@ class Tensor:
 
     @property
     def type(self) -> Any:
-        """A pytree of `ArrayType`. Raises `ValueError` before the tensor's first definition."""
+        """Pytree of `ArrayType`. Raises `ValueError` before the tensor's first definition."""
         if self.kind is None:
             outputs = self.program.ops[self.source].outputs
             if not outputs:
                 raise ValueError(
-                    f"`{self.source}` has no type yet: define first, at some of its points, what "
-                    f"does not read it, as in `x[0] = …` or `x[T - 1] = …`"
+                    f"`{self.source}` has no type yet: first define it where its value does not "
+                    f"depend on the tensor itself, as in `x[0] = …` or `x[T - 1] = …`"
                 )
             self.kind = outputs[self.output]
         return self.kind
 
     @property
     def array(self) -> ArrayType:
-        """The type of a tensor that is one array."""
+        """Type of a tensor that is a single array. Raises `ValueError` for any other pytree."""
         if not isinstance(self.type, ArrayType):
             raise ValueError(
-                f"`{self.source}` is a tree of arrays ({type_text(self.type)}): use `fn`"
+                f"`{self.source}` must be a single array, but is a tree of arrays "
+                f"({type_text(self.type)}): apply a function to it with `fn`"
             )
         return self.type
 
@@ -93,13 +96,13 @@ class Tensor:
 
     @property
     def is_whole(self) -> bool:
-        """Is it an output as it is, with no index?"""
+        """True if the tensor is a complete output of an operation, read without an index."""
         domain = self.program.ops[self.source].domain
         return self.domain == domain and structure(self.index) == structure(domain.symbols)
 
     @property
     def is_reindexed(self) -> bool:
-        """Is it ragged, read at another point than the one it is stored at?"""
+        """True if the tensor reads an operation with ragged outputs at an index."""
         return not self.is_whole and bool(ragged(self.program.ops[self.source].outputs))
 
     def __repr__(self) -> str:
@@ -110,8 +113,12 @@ class Tensor:
     def __getitem__(self, key: Any) -> "Tensor":
         found = subscript(key, self.domain, self.source)
         if set(found.slices) & {n for size in ragged(self.type).values() for n in size.symbols()}:
-            raise ValueError(f"`{self.source}` has another size at each point of {found.slices}")
-        # A slice that cannot be put into φ is one of a tensor that must be computed first.
+            raise ValueError(
+                f"`{self.source}` cannot be sliced along {', '.join(found.slices)}, because its "
+                "array size differs between the points: reduce the array first, for example with "
+                "`sum`"
+            )
+        # If the slice cannot be combined with the existing index, read the tensor first.
         holes = (self.domain.when & self.needs).symbols() & set(found.slices)
         twice = found.slices and any(isinstance(part, Slice) for part in self.index)
         plain = composes(self.index, found.slices) and not holes and not twice
@@ -132,7 +139,7 @@ class Tensor:
         return self.program.apply("take", view, at=(..., *found.axes))
 
     def _domain(self, at: dict[str, Expr], when: Expr) -> tuple[Domain, Expr]:
-        """The points at which the tensor, indexed at φ, exists, and what it needs there."""
+        """Return the domain of the indexed tensor, and the condition `needs`."""
         names = {name for name in self.domain.names if name not in at}
         for part in (*at.values(), when):
             names |= part.symbols() - {bound.name for bound in self.program.bounds}
@@ -141,7 +148,7 @@ class Tensor:
         domain = defined(self.program.domain(names, when), self.domain, index, self.source)
         if self.is_whole:
             return domain, TRUE
-        # A read of a read exists where both do: x[t + 1][t - 1] is x[t], but not at t = 0.
+        # A nested read exists where both reads exist: x[t + 1][t - 1] is x[t] except at t = 0.
         points = {name: part for name, part in at.items() if not isinstance(part, Slice)}
         needs = self.needs.substitute(points) & stays(self.domain, index)
         index = [part.substitute(at) for part in self.index]
@@ -149,51 +156,58 @@ class Tensor:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not self.is_whole:
-            raise ValueError(f"`{self!r}` is a read: define the tensor that `Program.tensor` made")
+            raise ValueError(
+                f"`{self!r}` is an indexed read, and only a whole tensor can be defined: assign to "
+                f"the tensor that `Program.tensor` returned"
+            )
         self.program.define(self.source, key, value)
 
     def read(self, name: str | None = None) -> "Tensor":
-        """This tensor as an operation of its own: what a slice becomes to be sliced again."""
+        """Copy this tensor into a separate operation, which can be sliced again."""
         return self.program.build("read", lambda env, x: (x,), [self], (self.type,), name=name)[0]
 
     def detach(self) -> "Tensor":
-        """This tensor, through which no gradient flows."""
+        """Return this tensor as a constant for `gradient`, so that no gradient flows into it."""
         return self.replace(detached=True)
 
     def replace(self, **changes: Any) -> "Tensor":
-        """A read of the same output with some fields changed."""
+        """Return a copy with some fields changed, which reads the same output."""
         return dataclasses.replace(self, **changes)
 
     __array_priority__ = 1  # so that numpy leaves `number * tensor` to the tensor
     __array__ = __float__ = __index__ = refuse
 
     def __iter__(self) -> Iterator["Tensor"]:
-        # Python would try x[0], x[1], … without end.
+        # Without this method, Python would call x[0], x[1], … forever.
         raise TypeError(
-            f"`{self!r}` is one tensor, with the sizes `shape` at each of its points: only a "
-            f"function that returns a tuple gives many"
+            f"`{self!r}` is one tensor with the array shape `shape` at each point, so it has no "
+            f"`len` and cannot be unpacked: to get several tensors, return a tuple from the "
+            f"function"
         )
 
-    __len__: Any = __iter__
+    __len__: ClassVar[Any] = __iter__
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"`{self!r}` has no truth value while the program is written: instead of `if` use "
-            f"`where`, and `&`, `|`, `~` for `and`, `or`, `not`"
+            f"`{self!r}` has no truth value while the program is built: use `where` instead of "
+            f"`if`, and `&`, `|`, `~` instead of `and`, `or`, `not`"
         )
 
     def __hash__(self) -> int:
-        return hash(bool(self))  # `x in {0, 1}` asks for a truth value as well
+        return hash(bool(self))  # raises, because membership in a set needs truth values
 
     def where(self, then: Any, otherwise: Any) -> "Tensor":
-        """`then` where this is true, else `otherwise`."""
+        """Return `then` where this tensor is true, else `otherwise`."""
         return self.program.apply("where", self, then, otherwise)
 
     def astype(self, dtype: Any) -> "Tensor":
         return self.program.apply("cast", self, dtype=np.dtype(dtype))
 
     def discounted_sum(self, gamma: float) -> "Tensor":
-        """Σ_k γᵏ x_k along the first axis: the return of a slice of rewards.  Alg. 1, line 14"""
+        """Return Σ_k γᵏ x_k along the first axis, for example the return of a reward slice.
+
+        Algorithm 1, line 14.
+        """
         return self.program.apply("discounted_sum", self, gamma=gamma)
 
     def reshape(self, *shape: int) -> "Tensor":
@@ -202,7 +216,7 @@ class Tensor:
     def transpose(self, *axes: int) -> "Tensor":
         return self.program.apply("transpose", self, axes=axes or None)
 
-    # The rest only names its row of `ops.TABLE`.
+    # Each method below applies the row of `ops.TABLE` with the given name.
     __add__ = __radd__ = _method("add")
     __mul__ = __rmul__ = _method("mul")
     __sub__, __rsub__ = _method("sub"), _reflected("sub")
@@ -218,7 +232,8 @@ class Tensor:
     sqrt, equal = _method("sqrt"), _method("equal")
     abs = __abs__ = _method("abs")
     minimum, maximum = _method("minimum"), _method("maximum")
-    # Over an axis of the array, or over all; entries that pad a ragged axis do not count.
+    # These take an array `axis`. By default, sum, mean, max and min reduce over all axes. The
+    # padding of a ragged axis is ignored.
     sum, mean = _along("sum", None), _along("mean", None)
     max, min = _along("max", None), _along("min", None)
     cumsum, flip = _along("cumsum", 0), _along("flip", 0)

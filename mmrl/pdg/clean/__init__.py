@@ -1,9 +1,9 @@
-"""Clean a graph: drop operations that no result needs, and merge equal ones.
+"""Graph cleanup passes: remove unused operations, and merge equal ones.
 
-`remove_dead`, `fold`, `forward` and `share` drop dead operations, compute what follows from
-constants, forward copies to their readers, and merge common subexpressions. `drop_idle` drops
-a forward pass that only its gradient reads. All passes rewrite a graph through `replaced`.
-`validate` checks that a graph is a program.
+`remove_dead` removes operations that no result depends on, `fold` folds constants, `forward`
+replaces reads of copies by reads of the original, and `share` merges common subexpressions.
+`drop_idle` removes a forward pass if only its gradient reads it. All passes rewrite the graph with
+`replaced`. `validate` checks that a graph is a valid program.
 """
 
 import dataclasses
@@ -27,14 +27,17 @@ from mmrl.pdg.clean.validate import validate
 
 
 def clean(graph: Graph) -> Graph:
-    """Return the graph of what the results need, checked. Raises `ValueError`: see `validate`."""
+    """Remove everything that the results do not depend on, and return the validated graph.
+
+    Raises `ValueError` for an invalid graph; see `validate`.
+    """
     return validate(share(forward(drop_idle(share(fold(remove_dead(graph)))))))
 
 
 def share(graph: Graph) -> Graph:
-    """Operations that compute the same become one; a result keeps its name.
+    """Merge operations that compute the same values. Results keep their names.
 
-    One that keeps residuals for its gradient replaces those that keep fewer.
+    An operation that returns residuals for its gradient replaces operations that return fewer.
     """
     asked = {name for name, _ in graph.results}
     while True:
@@ -56,9 +59,9 @@ def share(graph: Graph) -> Graph:
 
 
 def _alike(graph: Graph, groups: Iterable[list[str]]) -> Iterator[tuple[str, str, list[str]]]:
-    """For operations that compute the same: one, one that keeps all residuals, and the others.
+    """Yield (first, richest, others) for each set of equal operations.
 
-    Operations that keep other residuals stay apart.
+    The richest operation returns all residuals. Operations with different residuals stay separate.
     """
     for names in groups:
         kept = {name: plain(graph.ops[name])[1] for name in names}
@@ -70,10 +73,12 @@ def _alike(graph: Graph, groups: Iterable[list[str]]) -> Iterator[tuple[str, str
 
 
 def forward(graph: Graph) -> Graph:
-    """Copies vanish, and who reads them reads their source: a sum of one gradient is a copy.
+    """Remove copies; their readers read the source instead.
 
-    So is arithmetic that gives x bit for bit, NaN, infinities and -0 included: 1 x, x / 1, x - 0.
-    For numbers with a fraction x + 0 is none (-0 + 0 is 0), and 0 x never is (0 · inf is NaN).
+    A sum of one gradient is a copy. So are 1 x, x / 1 and x - 0, which return x exactly, including
+    NaN, infinities and -0. In floating point, x + 0 is not a copy, because -0 + 0 is 0. The product
+    0 x is never replaced by 0, because 0 · inf is NaN. Copies of slices and of ragged arrays are
+    kept.
     """
     asked = {name for name, _ in graph.results}
     for name in [name for name in graph.ops if name not in asked]:
@@ -97,7 +102,7 @@ def _through(graph: Graph, copied: Edge, edge: Edge) -> Edge:
 
 
 def _keeps(graph: Graph, op: Op) -> bool:
-    """Does an operation give its one input as it is, whatever that is?"""
+    """Return True if an operation returns its only input unchanged for all values."""
     numbers, after = op.params.get("numbers", ()), op.outputs[0]
     if len(numbers) != 1:
         return False
@@ -110,7 +115,10 @@ def _keeps(graph: Graph, op: Op) -> bool:
 
 
 def fold(graph: Graph) -> Graph:
-    """Replace operations of the table whose inputs are all constant; 0 x is computed as it is."""
+    """Replace operations of `ops.TABLE` by their value if all inputs are constants.
+
+    0 x is replaced only if x is constant too, because x may be infinite.
+    """
     for name, op in graph.ops.items():
         sources = [graph.ops[edge.source] for edge in graph.inputs(name)]
         known = all("value" in source.params and not source.domain for source in sources)
@@ -124,9 +132,9 @@ def fold(graph: Graph) -> Graph:
 
 
 def _signature(graph: Graph, op: Op) -> Any:
-    """Return a key that operations share if they compute the same but for their residuals.
+    """Return a key that is equal for operations that compute the same values, ignoring residuals.
 
-    Random operations never share one.
+    The key of a random operation is unique.
     """
     if op.kind == "random":
         return op.name
@@ -138,6 +146,6 @@ def _signature(graph: Graph, op: Op) -> Any:
 
 
 def _mark(value: Any) -> str:
-    """A text that differs for parameters that differ; functions and arrays are themselves only."""
+    """Return a string that identifies a parameter; functions and arrays compare by identity."""
     plain = isinstance(value, str | int | float | tuple | None) or hasattr(value, "same")
     return repr(value) if plain else f"id {id(value)}"

@@ -1,32 +1,33 @@
-"""Recompute: run an operation a second time for its gradient, instead of keeping its residuals.
+"""Recomputation: repeat an operation in its gradient instead of keeping its residuals.
 
     y[t], r[t] = f(x[t]); dx[t] = g(r[t], dy[t])    ↦    y[t] = f(x[t]); dx[t] = g(x[t], dy[t])
 
-`gradient` keeps the residuals r, which takes memory from the forward pass to the backward pass.
-This pass takes time instead: the backward pass g reads the arguments of f and calls f again. Use
-it before passes that move operations into arrays; what was moved already stays as it is.
+The residuals r that `gradient` keeps occupy memory from the forward pass to the backward pass. This
+pass saves that memory at the cost of time: the backward pass g reads the arguments of f and calls f
+again. Apply it before passes that move operations into arrays, because it does not change
+operations that are already moved.
 """
 
 import dataclasses
 from collections.abc import Collection
 
-from mmrl.pdg.build.derivative import Forward, PullBack
+from mmrl.pdg.build.derivative import Forward, PullBack, guard
 from mmrl.pdg.build.expr import Sym
 from mmrl.pdg.build.graph import Graph, Op
 from mmrl.pdg.clean.rewrite import Made, remove_dead, replaced
 
 
 def keeping(graph: Graph) -> list[str]:
-    """Return the operations whose residuals are kept although the program left the choice open."""
+    """Return the operations whose residuals are kept only by default, and may be recomputed."""
     found = [(_forward(graph, op), op.run) for op in graph.ops.values()]
     names = [name for name, run in found if name and isinstance(run, PullBack) and not run.chosen]
     return list(dict.fromkeys(names))
 
 
 def drop_idle(graph: Graph) -> Graph:
-    """Return the graph without forward passes that only one gradient reads, such as a loss.
+    """Remove forward passes that only a single gradient reads, such as the one of a loss.
 
-    The gradient runs them itself, so they still run once, and no residual has to be kept.
+    The gradient then runs the forward pass itself. It still runs only once, but needs no residuals.
     """
     asked = {name for name, _ in graph.results}
     forward = {op.name: name for op in graph.ops.values() if (name := _forward(graph, op))}
@@ -38,9 +39,10 @@ def drop_idle(graph: Graph) -> Graph:
 
 
 def recompute(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list[str]]:
-    """Return the graph in which the gradients of some operations recompute their residuals.
+    """Recompute the residuals of some operations in their gradients.
 
-    `only` names the operations that are differentiated; by default `keeping` returns them.
+    `only` names the differentiated operations. By default, these are all that `keeping` returns.
+    Returns the new graph, and sentences that describe the changes.
     """
     chosen = set(keeping(graph) if only is None else only)
     pairs = [(op, name) for op in graph.ops.values() if (name := _forward(graph, op)) in chosen]
@@ -55,7 +57,7 @@ def recompute(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph,
 
 
 def _forward(graph: Graph, op: Op) -> str | None:
-    """The operation whose residuals a gradient reads, if both are as they were built."""
+    """Return the operation whose residuals a gradient reads, if neither was changed by a pass."""
     if not isinstance(op.run, PullBack) or not op.run.kept:
         return None
     source = graph.inputs(op.name)[len(op.run.read)].source
@@ -66,7 +68,7 @@ def _forward(graph: Graph, op: Op) -> str | None:
 
 
 def _again(graph: Graph, op: Op, name: str) -> Made:
-    """The gradient, reading the arguments of the operation instead of its residuals."""
+    """Return a gradient that reads the operation's arguments instead of its residuals."""
     back, reads = op.run, graph.inputs(op.name)
     assert isinstance(back, PullBack)
     cotangents = reads[len(back.read) + len(back.saved) :]
@@ -77,11 +79,11 @@ def _again(graph: Graph, op: Op, name: str) -> Made:
         dataclasses.replace(edge, sink=op.name, input=k)
         for k, edge in enumerate([*arguments, *cotangents])
     ]
-    return dataclasses.replace(op, run=new), edges
+    return dataclasses.replace(op, run=new, params={**op.params, **guard(new)}), edges
 
 
 def _without_residuals(graph: Graph, name: str) -> Graph:
-    """The graph in which an operation returns no residuals, if no other gradient reads them."""
+    """Remove the residuals of an operation if no other gradient reads them."""
     op = graph.ops[name]
     if not isinstance(op.run, Forward):
         return graph

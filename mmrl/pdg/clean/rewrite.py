@@ -1,4 +1,4 @@
-"""Rewrite a graph: replace operations by others, and redirect the edges that read them."""
+"""Graph rewriting: replace operations, and redirect the edges that read them."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from mmrl.pdg.build.expr import Expr
 from mmrl.pdg.build.graph import Edge, Graph, Op, Output, reach
 
-Made = tuple[Op, Sequence[Edge]]  # a new operation, and what it reads
+Made = tuple[Op, Sequence[Edge]]  # new operation with its input edges
 
 
 def replaced(
@@ -14,7 +14,11 @@ def replaced(
     made: Mapping[str, Sequence[Made]],
     reads: Callable[[Edge], Edge] = lambda edge: edge,
 ) -> Graph:
-    """The graph with new operations where those in `made` were, and edges as `reads` has them."""
+    """Replace the operations in `made`, and map every edge by `reads`.
+
+    `made` contains the replacements of each operation. An operation without replacements is
+    removed.
+    """
     kept: dict[str, Sequence[Made]] = {name: [(op, ())] for name, op in graph.ops.items()}
     found = [each for several in (kept | dict(made)).values() for each in several]
     edges = [edge for edge in graph.edges if edge.sink not in made]
@@ -23,18 +27,21 @@ def replaced(
 
 
 def renamed(edge: Edge, place: Mapping[Output, Output]) -> Edge:
-    """Return the edge to the new `place` of its tensor, or unchanged without one."""
+    """Redirect an edge to the new name of its tensor, if `place` contains one."""
     source, output = place.get(edge.tensor, edge.tensor)
     return dataclasses.replace(edge, source=source, output=output)
 
 
 def phi(graph: Graph, edge: Edge) -> dict[str, Expr]:
-    """φ by the dimensions of what is read."""
+    """Return the index φ of an edge as a dictionary, keyed by the source's dimensions."""
     return dict(zip(graph.ops[edge.source].domain.names, edge.index, strict=True))
 
 
 def composed(graph: Graph, edge: Edge, inner: Edge) -> Edge:
-    """The edge to what `inner` reads, from where `edge` reads the sink of `inner`."""
+    """Return an edge that bypasses an operation: it reads the source of `inner` directly.
+
+    `edge` must read the sink of `inner`.
+    """
     at = phi(graph, edge)
     index = tuple(part.substitute(at) for part in inner.index)
     when = edge.when & inner.when.substitute(at)
@@ -42,7 +49,7 @@ def composed(graph: Graph, edge: Edge, inner: Edge) -> Edge:
 
 
 def remove_dead(graph: Graph) -> Graph:
-    """Only what the results need, and what calls the host."""
+    """Remove operations that the results do not depend on, except for calls of the host."""
     asked = [name for name, _ in graph.results]
     asked += [name for name, op in graph.ops.items() if op.kind == "host"]
     alive = reach(asked, lambda name: [edge.source for edge in graph.inputs(name)])

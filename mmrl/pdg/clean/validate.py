@@ -1,4 +1,4 @@
-"""Validate a graph: inputs are present, reads are defined, and no point waits for itself.  §5.1"""
+"""Graph validation: all inputs and reads are defined, and there is no cycle.  §5.1"""
 
 import dataclasses
 import functools
@@ -15,15 +15,15 @@ from mmrl.pdg.build.graph import reads as points_read
 from mmrl.pdg.build.indexing import largest_number, roomy, stays, within
 from mmrl.pdg.build.sets import has_order, is_grid, never, simplify
 
-Instance = tuple[str, Point]  # an operation at a point
+Instance = tuple[str, Point]  # operation at a point
 Needs = list[tuple[Edge, Instance]]
-_FEW = 12  # most steps in which a cycle is searched
+_FEW = 12  # upper limit on the bounds of the first run that is searched for a cycle
 
 
 def validate(graph: Graph) -> Graph:
-    """Returns the graph if it is valid. Raises `ValueError` that names what is wrong and where.
+    """Return the graph if it is valid. Raises `ValueError` with the location of the first error.
 
-    Bounds may be assumed to exceed every number in the program's indices.
+    The checks assume that bounds exceed every constant in the program's indices.
     """
     for op in graph.ops.values():
         _check_inputs(graph, op)
@@ -41,26 +41,32 @@ def _check_inputs(graph: Graph, op: Op) -> None:
         return _check_cases(op, edges)
     if [edge.input for edge in edges] != list(range(len(edges))):
         raise ValueError(
-            f"`{op.name}` needs one edge for each argument, got {list(map(str, edges))}"
+            f"`graph`: the operation `{op.name}` needs one edge for each argument, got "
+            f"{list(map(str, edges))}; add the missing edges"
         )
     if op.run is None:
-        raise ValueError(f"`{op.name}` of kind `{op.kind}` has no `run`")
+        raise ValueError(
+            f"`graph`: the operation `{op.name}` of kind `{op.kind}` must have a function `run`, "
+            f"got None"
+        )
     lacking, room = ~op.needs, roomy(op.domain, op.needs)
     if not TRUE.same(op.needs) and not never(lacking, room):
         raise ValueError(
-            f"`{edges[0]}` reads too little for `{op.kind}` where {simplify(lacking, room)}: let "
-            f"the slice hold more, as x[0:t + 1] does, or ask where it does, as in x[0:t][t > 0]"
+            f"`{edges[0]}` reads too little for `{op.kind}` where {simplify(lacking, room)}: use a "
+            f"longer slice such as x[0:t + 1], or exclude these points, as in x[0:t][t > 0]"
         )
     return None
 
 
 def _check_cases(op: Op, edges: Sequence[Edge]) -> None:
-    """Check that one case of a branching definition holds at every point."""
+    """Check that exactly one case of a branching definition holds at every point."""
     rest: Expr = TRUE
     for edge in edges:
         if not never(edge.when & ~rest, op.domain):
             both = simplify(edge.when & ~rest, op.domain)
-            raise ValueError(f"`{op.name}{op.domain}` is defined twice where {both}")
+            raise ValueError(
+                f"`{op.name}{op.domain}` is defined twice where {both}: make the cases exclusive"
+            )
         rest = rest & ~edge.when
     if not never(rest, roomy(op.domain, rest)):
         where = simplify(rest, op.domain) if edges else TRUE
@@ -69,39 +75,49 @@ def _check_cases(op: Op, edges: Sequence[Edge]) -> None:
 
 
 def _check_result(op: Op) -> None:
-    """A result is an array of the points that there are, so these must be a grid."""
+    """Check that the points of a result form a grid, which an array requires."""
     if not is_grid(op.domain):
         where = ", ".join(op.domain.names)
         raise ValueError(
             f"`results` must be arrays, but `{op.name}[{where}]` exists where {op.domain.when}, "
-            f"which is not a grid; define the other points, as in `z[{where}] = {op.name}; "
-            f"z[{where}] = 0.0` for a new `Program.tensor`"
+            f"which is not a grid. Define the missing points in a new `Program.tensor`, as in "
+            f"`z[{where}] = {op.name}; z[{where}] = 0.0`"
         )
 
 
 def _check_read(graph: Graph, edge: Edge) -> None:
     if edge.source not in graph.ops or edge.sink not in graph.ops:
-        raise ValueError(f"`{edge}` joins two operations, and one of them is missing")
+        raise ValueError(
+            f"`{edge}` must connect two operations of the graph, but one of them is missing"
+        )
     sink, source = graph.ops[edge.sink], graph.ops[edge.source]
     if len(edge.index) != len(source.domain):
-        raise ValueError(f"`{edge}` needs an index for each of {list(source.domain.names)}")
+        raise ValueError(
+            f"`{edge}` needs an index for each of {list(source.domain.names)}, got "
+            f"{len(edge.index)} indices"
+        )
     if edge.output >= len(source.outputs):
-        raise ValueError(f"`{edge}`: `{source.name}` has only {len(source.outputs)} outputs")
+        raise ValueError(
+            f"`{edge}` reads output {edge.output}, but `{source.name}` has only "
+            f"{len(source.outputs)} outputs, counted from 0"
+        )
     inside = within(source.domain, edge.index, source.name)
     wrong, sizes = edge.when & ~inside, [dim.bound for dim in source.domain]
     room = roomy(sink.domain, inside, *edge.index, *sizes)
     if not never(wrong, room):
         raise ValueError(
-            f"`{edge}` reads `{source.name}` where it is not defined, {source.domain}: at the "
-            f"points {simplify(wrong, room)} of `{sink.name}`; define them as a separate case"
+            f"`{edge}` reads `{source.name}` where it is not defined, outside its domain "
+            f"{source.domain}: at the points {simplify(wrong, room)} of `{sink.name}`. Define a "
+            "separate case for these points"
         )
 
 
 def fitting(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
-    """The bounds as numbers, checked.
+    """Check that the bounds fit the program, and return them as integers.
 
-    Raises `ValueError` as `Graph.sizes` does, and if they are too small for what the program reads:
-    where `validate` assumed them to exceed the numbers in an index, it is tried out.
+    Raises `ValueError` for the same reasons as `Graph.sizes`, and if the bounds are too small for
+    the reads. `validate` assumes that bounds exceed the constants in an index; this function
+    evaluates the index at the actual bounds.
     """
     sizes = graph.sizes(bounds)
     for op in graph.ops.values():
@@ -119,9 +135,10 @@ def fitting(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
 def given(
     graph: Graph, bounds: Mapping[str, int], key: Any, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The key of random numbers and the inputs, as operations find them in `env`, checked.
+    """Check the random key and the inputs of a run, and return them as entries of `env`.
 
-    Raises `ValueError` for an input that is missing or unknown, or of another structure or shape.
+    Raises `ValueError` if an input is missing or unknown, or has the wrong structure, shape or
+    dtype.
     """
     wanted = {op.params["name"]: op for op in graph.ops.values() if op.kind == "input"}
     for name in [*inputs, *wanted]:
@@ -134,7 +151,7 @@ def given(
 
 
 def _fits(op: Op, bounds: Mapping[str, int], value: Any) -> Any:
-    """The value of an input with arrays of its types, as it was declared before any pass."""
+    """Convert the value of an input to arrays of its declared types."""
     name, kind, domain = (op.params[field] for field in ("name", "like", "domain"))
     axes = tuple(int(dim.bound.evaluate(bounds)) for dim in domain)
     if jax.tree.structure(value) != jax.tree.structure(kind):
@@ -157,7 +174,7 @@ def _fits(op: Op, bounds: Mapping[str, int], value: Any) -> Any:
 
 def _try_out(domain: Domain, wanted: Expr, sizes: Mapping[str, int], what: str) -> None:
     used = wanted.symbols() | domain.when.symbols()
-    # One value is enough for symbols that do not occur here.
+    # Only dimensions that occur in a condition are enumerated.
     dims = [d if d.name in used else dataclasses.replace(d, bound=Const(1)) for d in domain]
     bounds = used.union(*(dim.bound.symbols() for dim in dims)) & set(sizes)
     large = min((sizes[name] for name in bounds), default=0) > largest_number(wanted)
@@ -165,14 +182,14 @@ def _try_out(domain: Domain, wanted: Expr, sizes: Mapping[str, int], what: str) 
         return
     some = dataclasses.replace(domain, dims=tuple(dims))
     if not all(bool(wanted.evaluate(some.env(p, sizes))) for p in some.points(sizes)):
-        raise ValueError(f"`bounds` are too small for `{what}`, got {dict(sizes)}")
+        raise ValueError(f"`bounds` are too small for `{what}`, got {dict(sizes)}: enlarge them")
 
 
 def check_cycles(graph: Graph) -> None:
-    """Raises `ValueError` if an instance waits for itself: "x[t] depends on itself through …".
+    """Raise `ValueError` if a point depends on itself.
 
-    A schedule for all bounds is the proof that none does. Where there is none, two small runs are
-    searched for a cycle, with bounds beyond every number in the program.
+    If isl finds a schedule for all bounds, there is no cycle. Otherwise, two small runs are
+    searched for one. Their bounds are larger than every constant in the program, but are capped.
     """
     if not has_order(graph):
         exprs = [part for edge in graph.edges for part in (*edge.index, edge.when)]
@@ -196,7 +213,7 @@ def _check_run(graph: Graph, bounds: Mapping[str, int]) -> None:
 
 
 def needs(graph: Graph, name: str, point: Point, bounds: Mapping[str, int]) -> Needs:
-    """All that an operation at a point reads, and along which edge."""
+    """Return every value that an operation reads at a point, as pairs (edge, instance)."""
     env = graph.ops[name].domain.env(point, bounds)
     asked = [edge for edge in graph.inputs(name) if bool(edge.when.evaluate(env))]
     return [(edge, (edge.source, at)) for edge in asked for at in points_read(edge.index, env)]
@@ -205,7 +222,7 @@ def needs(graph: Graph, name: str, point: Point, bounds: Mapping[str, int]) -> N
 def _path(
     left: Mapping[Instance, Sequence[tuple[Edge, Instance]]], start: Instance
 ) -> list[tuple[Edge, Point]]:
-    """The shortest way from an instance back to itself: edges, and where each leads."""
+    """Return the shortest cycle through an instance, as pairs (edge, point that it reads)."""
     ready: list[tuple[Instance, list[tuple[Edge, Point]]]] = [(start, [])]
     seen: set[Instance] = set()
     while ready:
@@ -223,7 +240,7 @@ def _path(
 def describe_cycle(
     graph: Graph, path: Sequence[tuple[Edge, Point]], start: Point, bounds: Mapping[str, int]
 ) -> str:
-    """ "x[t] depends on itself through y[t + 1]", and at which point."""
+    """Return a sentence such as "x[t] depends on itself through y[t + 1]", with an example."""
     domain = graph.ops[path[0][0].sink].domain
     at: dict[str, Expr] = dict(zip(domain.names, domain.symbols, strict=True))
     through = []

@@ -1,7 +1,8 @@
-"""Passes, which change a graph before it is scheduled: lift, vectorize, tile, fuse.
+"""Passes that transform a graph before it is scheduled: lift, vectorize, tile and fuse.
 
-Each pass takes a graph and returns another one that computes the same results, and sentences about
-what it changed and what it did not. `stages` keeps the graph before and after each.
+A pass is a function of a graph. It returns a new graph with the same results, and sentences about
+what it changed and what it left unchanged. `stages` records the graph before the first pass and
+after every pass.
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ Pass = Callable[[Graph], tuple[Graph, list[str]]]
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """The graph after a pass, and what the pass did, in words."""
+    """Graph after a pass, and the pass's report of its changes."""
 
     name: str
     graph: Graph
@@ -47,10 +48,10 @@ class Stage:
 
 
 def stages(graph: Graph, passes: Mapping[str, Pass]) -> list[Stage]:
-    """The program and what every pass makes of it, in order; dead operations are dropped.
+    """Apply passes in order, and return the initial graph and the graph after each pass.
 
-    A pass is any function of a graph: `{"tile": lambda graph: tile(graph, "t", 8), "fuse": fuse}`.
-    To switch one off, leave it out.
+    For example, `{"tile": lambda graph: tile(graph, "t", 8), "fuse": fuse}` are two passes. To
+    disable a pass, omit it. Dead operations are removed after each pass.
     """
     found = [Stage("program", graph)]
     for name, change in passes.items():
@@ -61,8 +62,8 @@ def stages(graph: Graph, passes: Mapping[str, Pass]) -> list[Stage]:
             raise
         if not (isinstance(done, tuple) and len(done) == 2 and isinstance(done[0], Graph)):
             raise ValueError(
-                f"`passes`: {name!r} must return a graph and a list of words, as `tile` does; got "
-                f"a {type(done).__name__}"
+                f"`passes`: {name!r} must return a graph and a list of strings, as `tile` does; "
+                f"got a {type(done).__name__}"
             )
         graph, words = done
         graph = remove_dead(graph)

@@ -1,15 +1,15 @@
-"""Reads of an operation that computes many points of a dimension d in one go.
+"""Reads of an operation that computes many points of a dimension d at once.
 
-Vectorizing, tiling and lifting all move d, or a block of it, out of the loops and into arrays.
-Then an edge hands over an array with an axis for d where it handed over one point, and the points
-that the old φ names are taken out of that array inside the operation. The four cases of the
-paper's Algorithm 2 (is the source moved, is the sink) are one rule here.
+Vectorizing, tiling and lifting all move d, or blocks of it, out of loops and into arrays. An edge
+that used to read one point then reads an array with an axis for d, from which the operation
+extracts the points of the old φ. The paper's Algorithm 2 distinguishes four cases, depending on
+whether the source and the sink are moved; here they are a single rule.
 
-`cycles` finds the operations that depend on themselves, seen from one dimension d. A training loop
-is one great cycle: parameters act, actions make experience, experience makes parameters. Along t,
-most of it is none: what goes through the iteration before is done by then. So edges that lead to an
-earlier point of another dimension are left out before cycles are looked for. (The paper calls a
-cycle trivial if all its indices of d are d or constant, §5.2.)
+`cycles` finds the operations that depend on themselves along a dimension d. A training loop is one
+large cycle: parameters determine actions, actions produce experience, and experience updates the
+parameters. Along t, however, most of it is not a cycle, because the previous iteration is already
+complete. Edges that lead to an earlier point of another dimension are therefore removed before the
+search. (The paper calls a cycle trivial if all its indices of d are d or constant, §5.2.)
 """
 
 import dataclasses
@@ -29,7 +29,10 @@ ZERO = Const(0)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Block(Structural):
-    """The points of d that one run computes: all of them, or `size` from the one that names it."""
+    """Points of d that one run computes.
+
+    These are all points of d, or `size` points that start at the run's point.
+    """
 
     name: str
     bound: Expr
@@ -48,11 +51,11 @@ class Block(Structural):
         return self.bound if self.size is None else Const(self.size)
 
     def begin(self, env: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The first point of the block that `env` names."""
+        """Return `env` with d set to the first point of its block."""
         return {**env, self.name: self.start.evaluate(env)}
 
     def cover(self, part: Expr, bound: Expr, box: Domain) -> Slice | None:
-        """A slice that holds φ of every point of a block in the box; None if there is none."""
+        """Return a slice that covers φ in a block, or None if φ may decrease."""
         if self.size is None:
             return Slice(ZERO, bound)
         lo, hi = (part.lo, part.hi) if isinstance(part, Slice) else (part, part + 1)
@@ -66,9 +69,9 @@ class Block(Structural):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step(Structural):
-    """The fate of one axis that arrives: it stays (`take` is None), or φ is taken from it.
+    """Rule for one axis of an input, which starts at the point `base`.
 
-    The axis holds the points from `base` on.
+    The axis is indexed by `take`, or kept if `take` is None.
     """
 
     take: Expr | None = None
@@ -77,43 +80,44 @@ class Step(Structural):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Access(Structural):
-    """An edge after the move: the new φ, and how to find in what arrives what used to arrive.
+    """Edge after a move: the new φ, and the steps that restore the former input.
 
-    `steps` are for the axes in the order of the source's dimensions. `stored` is the place among
-    them of the axis that lies in the stored value itself; it arrives behind the axes of slices.
-    `walked` is the place of the axis of d, if all there is to do is to walk along it.
+    `steps` contains a rule for each axis, in the order of the source's dimensions. `stored` is the
+    position in `steps` of the axis along d if each stored value contains it; in the input, this
+    axis comes after those of slices. `walked` is the position of the axis along d if iterating over
+    this axis is all that is needed.
     """
 
     index: tuple[Expr, ...]
-    domain: Domain  # of the reader, for the widths of slices
+    domain: Domain  # domain of the reader, which determines the widths of slices
     steps: tuple[Step, ...] = ()
     stored: int | None = None
     walked: int | None = None
 
     @property
     def still(self) -> bool:
-        """True if the read returns the values that it returned before."""
+        """True if the read returns the same values as before."""
         return self.stored is None and all(step.take is None for step in self.steps)
 
     @property
     def copies(self) -> bool:
-        """True if the read returns, at each point of the block, the values as before."""
+        """True if the read returns the same values as before at each point of the block."""
         return len(self.steps) == 1 and self.walked == self.stored == 0
 
     @property
     def mixes(self) -> bool:
-        """True if the leading axis of a value is not the axis of its first slice."""
+        """True if a value's leading axis does not come from its first slice."""
         sliced = [step for place, step in enumerate(self.steps) if place != self.stored]
         kept = [step for step in self.steps if step.take is None]
         return bool(sliced) and (not kept or kept[0] is not sliced[0])
 
     def order(self, value: Any) -> Any:
-        """The axes in the order of the source's dimensions."""
+        """Return the input with axes in the order of the source's dimensions."""
         last, place = len(self.steps) - 1, self.stored
         return value if place is None else _move(value, last, place)
 
     def read(self, value: Any, env: Mapping[str, Any], start: Mapping[str, Any]) -> Any:
-        """The value that the old φ read at the point `env`, from an ordered one from `start`."""
+        """Return what the old φ reads at `env`, from an ordered input that was read at `start`."""
         bounds = {k: v for k, v in start.items() if isinstance(v, int)}
 
         def one(x: Any) -> Any:
@@ -140,7 +144,7 @@ def _move(value: Any, source: int, destination: int) -> Any:
 
 
 def _window(x: Any, lo: Any, hi: Any, width: int, axis: int) -> Any:
-    """x[lo:hi] along an axis, filled with zeros to `width`."""
+    """Return x[lo:hi] along an axis, padded with zeros to the size `width`."""
     places = lo + jnp.arange(width)
     taken = jnp.take(x, places, axis, mode="clip")
     inside = (places < hi).reshape(-1, *[1] * (x.ndim - 1 - axis))
@@ -150,9 +154,11 @@ def _window(x: Any, lo: Any, hi: Any, width: int, axis: int) -> Any:
 def arrive(
     readings: Sequence[Access], inputs: Sequence[Any], start: Mapping[str, Any]
 ) -> tuple[list[Any], Callable[[Mapping[str, Any], list[Any]], list[Any]]]:
-    """The axes to walk along, d first, and `reads(point, walked)`: what the old φ read at a point.
+    """Return the inputs to iterate over, and a function that reads all inputs at one point.
 
-    None stands for inputs that are not walked along. `start` is the point at which all arrived.
+    In the list of inputs, the axis of d comes first, and inputs that are not iterated over are
+    None. `reads(point, here)` returns what the old φ reads at a point, where `here` contains the
+    current entries of that list. `start` is the point at which the inputs were read.
     """
     ordered = [reading.order(value) for reading, value in zip(readings, inputs, strict=True)]
     walked = [
@@ -172,9 +178,10 @@ def arrive(
 def access(
     graph: Graph, edge: Edge, block: Block, moved: Collection[str], sinks: bool
 ) -> Access | None:
-    """Return a read for operations in `moved` that compute a block of d at a time.
+    """Return how to read an edge when the operations in `moved` compute blocks of d.
 
-    `sinks`: whether the reading operation is one of them. None if this read forbids the move.
+    `sinks` is True if the reader is one of these operations. The result is None if the read
+    prevents the move.
     """
     source, domain, name = graph.ops[edge.source], graph.ops[edge.sink].domain, block.name
     index, steps, stored, along = [], [], None, None
@@ -182,7 +189,7 @@ def access(
         if dim.name == name and block.symbol.same(part):
             along = len(steps)
         if source.name in moved and dim.name == name:
-            # A block of a tile can only be read by its own block; all of d in any way.
+            # Only the same tile can read a tile, whereas all of d can be read at any index.
             if block.size is not None and not (sinks and block.symbol.same(part)):
                 return None
             stored = len(steps)
@@ -199,16 +206,16 @@ def access(
             index.append(part)
             steps += [Step()] if isinstance(part, Slice) else []
     taken = [(k, step.take) for k, step in enumerate(steps) if step.take is not None]
-    # Not along x[t] of a tensor over i: it has as many points as i.
+    # Only an axis of d can be iterated over: in x[t] with x over i, the axis contains points of i.
     walks = sinks and [place for place, _ in taken] == [along]
     return Access(tuple(index), domain, tuple(steps), stored, along if walks else None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Cycle:
-    """Operations that depend on each other at one point of the other dimensions.
+    """Cycle of operations that depend on each other while other dimensions are fixed.
 
-    It is trivial if all its indices of d are d itself or do not depend on it.
+    It is trivial if every index along d is d itself or independent of d.
     """
 
     ops: tuple[str, ...]
@@ -219,7 +226,7 @@ class Cycle:
         return ", ".join(self.ops)
 
     def renamed(self, names: Mapping[str, str]) -> "Cycle":
-        """This cycle after its operations were given new names."""
+        """Return the cycle with the operations renamed."""
         edges = (
             dataclasses.replace(edge, sink=names[edge.sink], source=names[edge.source])
             for edge in self.edges
@@ -228,7 +235,7 @@ class Cycle:
 
 
 def cycles(graph: Graph, name: str) -> list[Cycle]:
-    """The cycles along d = `name`: strongly connected components of what is left of the graph."""
+    """Return the cycles along `name`, which are the strongly connected components of `level`."""
     found = []
     for component, inside in _components(level(graph, name)):
         ops = tuple(op for op in graph.ops if op in component)
@@ -239,7 +246,7 @@ def cycles(graph: Graph, name: str) -> list[Cycle]:
 
 
 def _components(edges: Sequence[Edge]) -> Iterator[tuple[set[str], list[Edge]]]:
-    """Groups of operations that reach each other, and the edges inside each."""
+    """Yield the strongly connected groups of operations, with the edges inside each group."""
     for component in components(edges):
         inside = [e for e in edges if {e.sink, e.source} <= component]
         if inside:
@@ -247,12 +254,13 @@ def _components(edges: Sequence[Edge]) -> Iterator[tuple[set[str], list[Edge]]]:
 
 
 def level(graph: Graph, name: str) -> list[Edge]:
-    """The edges on which an operation may depend on itself at one point of the other dimensions.
+    """Return the edges along which operations may depend on themselves in one loop over d.
 
-    On a component whose edges all lead to no later point of another dimension, those that lead to
-    an earlier one are left out: no way along them ends where it began. Or the other way around. A
-    read of one point of a merge is one of the branches that there can be, as w[i, 0] is none of
-    those for k >= 1.
+    All other dimensions are fixed in this loop. If no edge of a component leads to a later point of
+    another dimension, the edges to earlier points are removed, because no path along them returns
+    to its start. The same holds with earlier and later exchanged. A read of a merge at a constant
+    index counts as reads of the branches that are possible there. For example, w[i, 0] does not
+    take the branch for k >= 1.
     """
     found = [(edge, taken) for edge in graph.edges for taken in _branches(graph, edge)]
     dims = dict.fromkeys(dim.name for op in graph.ops.values() for dim in op.domain)
@@ -263,7 +271,7 @@ def level(graph: Graph, name: str) -> list[Edge]:
 
 
 def _branches(graph: Graph, edge: Edge) -> list[Edge]:
-    """The edge, or what it reads through a merge of which it takes a fixed point."""
+    """Return the edge, or its replacements if it reads a merge at a constant index."""
     source, domain = graph.ops[edge.source], graph.ops[edge.sink].domain
     branches = graph.inputs(edge.source)
     fixed = any(isinstance(part, Const) for part in edge.index)
@@ -274,7 +282,11 @@ def _branches(graph: Graph, edge: Edge) -> list[Edge]:
 
 
 def _lead_away(graph: Graph, edges: Sequence[Edge], dims: Sequence[str]) -> set[Edge]:
-    """The edges of a component that lead to another point of a dimension, all the same way."""
+    """Find a component whose edges never step in opposite directions along another dimension.
+
+    Returns the edges of the component that step along this dimension, or an empty set if there is
+    no such component. All steps along the dimension must have fixed distances.
+    """
     for _, inside in _components(edges):
         for dim in dims:
             steps = {edge: step(graph, edge, dim) for edge in inside}
@@ -286,13 +298,13 @@ def _lead_away(graph: Graph, edges: Sequence[Edge], dims: Sequence[str]) -> set[
 
 
 def step(graph: Graph, edge: Edge, name: str) -> int | None:
-    """Return the distance of an edge along a dimension if all points share it, else None."""
+    """Return the distance of an edge along a dimension, or None if it varies between points."""
     part = phi(graph, edge).get(name) if name in graph.ops[edge.sink].domain.names else None
     return None if part is None else shift(part, name)
 
 
 def shift(part: Expr, name: str) -> int | None:
-    """c if the index is d + c."""
+    """Return c if the index is d + c, otherwise None."""
     if isinstance(part, Slice):
         return None
     difference = part - Sym(name)

@@ -1,19 +1,21 @@
-"""Choose passes for a graph: what to vectorize, lift, tile, recompute and fuse.  §5.2-5.4
+"""Automatic choice of passes: what to vectorize, lift, tile, recompute and fuse.  §5.2-5.4
 
-Fewer and larger operations take less time and more memory. So the largest choice comes first:
-every dimension in one block, loops lifted, residuals kept. On a CPU, blocks that exceed its cache
-take more time again, so the innermost loop gets blocks that fit, if the estimate is better. If the
-bytes of a run exceed the limit, the blocks of the innermost loop shrink, by powers of two, and then
-those of the batch; residuals may be recomputed, and if nothing fits after loops were lifted, they
-stay loops. Of what fits, the choice of least estimated time wins. Operations in blocks are fused,
-so that they share a loop. Others are fused only if nothing else fits, because XLA fuses what it
-compiles, and a fused chain is one piece to the schedule.
+Fewer and larger operations take less time but more memory. The search therefore starts with the
+largest choice: one block per dimension, with loops lifted and residuals kept. On a CPU, blocks that
+exceed the cache are slow, so the innermost loop gets blocks that fit in the cache if this reduces
+the estimated time. If a run exceeds the memory limit, blocks of the innermost loop shrink by powers
+of two, followed by blocks of the batch. If no choice with lifted loops fits, loops are not lifted.
+The search stops at the largest blocks that fit. It runs twice, with residuals kept and with
+residuals recomputed, and returns the choice with less estimated time. Operations in blocks are
+fused, so that they share a loop. Others are fused only if no other choice fits, because XLA fuses
+operations anyway, and the scheduler cannot split a fused chain.
 
     choice = choose(graph, {"T": 128, "B": 32}, memory=8_000_000, cost=…)
-    compile(graph, choice.passes())          # the same program, by hand
+    compile(graph, choice.passes())          # the same program, with explicit passes
 
-A block of a dimension is used only if it saves a tenth of all operations that run: moving a reset
-out of the loop over iterations would save few of them, and keep all of its values.
+Blocks of a dimension are used only if they save a tenth of all operations of a run. For example,
+moving a reset out of the loop over iterations would save few operations, but keep all of its
+values.
 """
 
 import dataclasses
@@ -35,19 +37,21 @@ from mmrl.pdg.passes.move import graph_dims, movable, whole
 from mmrl.pdg.passes.tile import tile, vectorize
 
 WORTH = 0.9
-"""A block must leave at most this part of the operations that run."""
+"""Maximum fraction of the operations that may remain for a block to be used."""
 RUN, FLOP = 1e-6, 2e-10
-"""Estimated seconds of one operation, and of one floating-point operation in it, on a CPU."""
+"""Estimated seconds per operation, and per floating-point operation within it, on a CPU."""
 CACHE, BYTE = 256 * 1024, 2e-10
-"""Bytes that a core of a CPU keeps near; seconds for each byte of an operation that has more."""
+"""Bytes in the cache of a CPU core, and seconds per byte of operations that exceed the cache."""
 UNITS = {"": 1, "B": 1, **{f"{p}B": 1000 ** (k + 1) for k, p in enumerate("KMGT")}}
 UNITS |= {f"{p}IB": 1024 ** (k + 1) for k, p in enumerate("KMGT")}
 
 
 def parse_bytes(memory: int | float | str | None) -> int | None:
-    """Return a limit in bytes: 8_000_000, "8 MB" and "8e6" are equal, and "8 MiB" is 8 · 2²⁰.
+    """Convert a number of bytes or a string such as "8 MB" to bytes.
 
-    Raises `ValueError` for any other text and for less than one byte.
+    8_000_000, "8 MB" and "8e6" are equal, and "8 MiB" is 8 · 2²⁰. None means no limit.
+
+    Raises `ValueError` for any other string, and for less than one byte.
     """
     if memory is None:
         return None
@@ -60,14 +64,14 @@ def parse_bytes(memory: int | float | str | None) -> int | None:
         size = 0
     if size < 1:
         raise ValueError(
-            f'`memory` must be a number of bytes or a text such as "8 MB", got {memory!r}'
+            f'`memory` must be a number of bytes or a string such as "8 MB", got {memory!r}'
         )
     return size
 
 
 @dataclasses.dataclass(frozen=True)
 class Along:
-    """Passes along a dimension: `size` None vectorizes, m tiles by m, and 1 leaves a loop."""
+    """Passes along one dimension: `size` None vectorizes, m tiles by m, and 1 keeps the loop."""
 
     name: str
     lift: bool = False
@@ -76,14 +80,14 @@ class Along:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Passes to run on a graph, in this order."""
+    """Passes to apply to a graph, in the order of the fields."""
 
     recompute: bool = False
     along: tuple[Along, ...] = ()
     fuse: bool = False
 
     def passes(self) -> dict[str, Any]:
-        """Return the passes by their names, as `compile` takes them."""
+        """Return the passes by name, as `compile` accepts them."""
         found: dict[str, Any] = {"recompute": recompute} if self.recompute else {}
         for name, lift, size in map(dataclasses.astuple, self.along):
             if lift:
@@ -96,7 +100,7 @@ class Choice:
         return found | ({"fuse": fuse} if self.fuse else {})
 
     def apply(self, graph: Graph) -> Graph:
-        """Return the graph after all passes."""
+        """Apply all passes to a graph."""
         for change in self.passes().values():
             graph = remove_dead(change(graph)[0])
         return graph
@@ -105,7 +109,7 @@ class Choice:
         return ", ".join(self.passes()) or "no passes"
 
     def sized(self, *sizes: int | None) -> "Choice":
-        """Return the choice with other block sizes."""
+        """Return a copy with other block sizes."""
         pairs = zip(self.along, sizes, strict=True)
         along = tuple(dataclasses.replace(each, size=size) for each, size in pairs)
         return dataclasses.replace(self, along=along)
@@ -113,9 +117,9 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """The most bytes alive at once in a run, the operations that run, and the flops in them.
+    """Cost of a run: peak bytes alive, operations, and floating-point operations.
 
-    If not `exact`, the bytes are an upper bound.
+    Unless `exact`, the bytes are an upper bound.
     """
 
     bytes: int
@@ -125,16 +129,16 @@ class Cost:
 
     @property
     def seconds(self) -> float:
-        """An estimate, only to compare choices."""
+        """Estimated time in seconds, which is only meant for comparing choices."""
         return RUN * self.operations + FLOP * self.flops
 
 
 @dataclasses.dataclass(frozen=True)
 class Fixed:
-    """The parts of a choice that the caller decides; None leaves a part to `choose`.
+    """Parts of a choice that the caller has fixed; `choose` decides the parts that are None.
 
-    `vectorize` names all dimensions that are vectorized, and `tile` gives sizes of blocks; `lift`
-    names dimensions whose recurrences become scans where that pays.
+    `vectorize` contains all dimensions to vectorize, `tile` contains block sizes, and `lift`
+    contains the dimensions whose recurrences become scans where this pays off.
     """
 
     vectorize: Sequence[str] | None = None
@@ -149,11 +153,12 @@ class Fixed:
         }
         if both:
             raise ValueError(
-                f"`vectorize` and `tile` must name different dimensions, got {sorted(both)} in both"
+                f"`vectorize` and `tile` must name different dimensions, got {sorted(both)} in "
+                "both: remove them from one"
             )
 
     def check(self, graph: Graph) -> None:
-        """Raise `ValueError` for dimensions that the graph does not have, and sizes below 1."""
+        """Raise `ValueError` for an unknown dimension or a size below 1."""
         dims = graph_dims(graph)
         for name in map(str, [*(self.vectorize or ()), *(self.tile or ()), *(self.lift or ())]):
             if name not in dims:
@@ -161,11 +166,12 @@ class Fixed:
         for name, size in (self.tile or {}).items():
             if not isinstance(size, SupportsIndex) or operator.index(size) < 1:
                 raise ValueError(
-                    f"`tile` of {name} must be a number of points from 1 on, got {size}"
+                    f"`tile` of {name} must be an integer of at least 1, got {size}: pass the "
+                    "number of points per block"
                 )
 
     def sizes(self) -> dict[str, int | None]:
-        """Return the block size of each dimension that the caller names."""
+        """Return the block size of each dimension that the caller fixed."""
         found: dict[str, int | None] = {str(name): None for name in self.vectorize or ()}
         return found | {str(name): operator.index(m) for name, m in (self.tile or {}).items()}
 
@@ -179,12 +185,18 @@ def choose(
     fixed: Fixed = Fixed(),
     sizes: Callable[[Graph], Mapping[str, int]] | None = None,
 ) -> Choice:
-    """Return the choice of least estimated time whose most bytes alive at once fit in `memory`.
+    """Return the first choice that fits in `memory`, in the order of the module's docstring.
 
-    `cost` compiles a choice and measures it; it is called for few of them. A choice for which it
-    raises `ValueError`, because no order of its operations is legal, does not fit. On a CPU,
-    `sizes` gives the bytes that one run of each operation reads and writes. Raises `ValueError` if
-    no choice that it measures fits, with the least bytes of these.
+    A choice fits if its peak memory is at most `memory`. Without a limit, the largest choice is
+    returned.
+
+    `cost` compiles a choice and measures it; it is called for only a few choices. A choice also
+    does not fit if `cost` raises `ValueError` because no order of its operations is valid. `sizes`
+    returns the bytes that one run of each operation reads and writes, which matter on a CPU.
+    Without `sizes`, blocks need not fit in a cache.
+
+    Raises `ValueError` if no measured choice fits; the message states the smallest peak that was
+    measured.
     """
 
     def close(fixed: Fixed) -> Choice:
@@ -220,22 +232,22 @@ def choose(
                 if found:
                     return min(found, key=lambda choice: cost(choice).seconds)
     if min(least) == math.inf:
-        cost(largest)  # raises the reason why it has no order
+        cost(largest)  # raises the error that explains why there is no order
     raise ValueError(
         f"`memory` must be at least {min(least)} bytes for this program at {dict(bounds)}, got "
-        f"{memory}: raise it, or make the bounds smaller"
+        f"{memory}: raise `memory`, or reduce the bounds"
     )
 
 
 def widest(graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()) -> Choice:
-    """Return the choice with all dimensions in one block where that saves enough operations."""
+    """Use one block per dimension where that saves enough operations, and return the choice."""
     along, sizes = [], fixed.sizes()
     again = bool(fixed.recompute)
     changed = remove_dead(recompute(graph)[0]) if again else graph
     for name in _order(graph):
         lifted = name in map(str, fixed.lift) if fixed.lift is not None else _lifts(changed, name)
         lone = remove_dead(lift_loops(changed, name)[0]) if lifted else changed
-        if name not in graph_dims(lone):  # only the end of its loops was read
+        if name not in graph_dims(lone):  # only the final states of its loops were read
             along.append(Along(name, lifted, 1))
             changed = lone
             continue
@@ -256,9 +268,9 @@ def near(
     fixed: Fixed,
     sizes: Callable[[Graph], Mapping[str, int]],
 ) -> Choice:
-    """Return the choice with blocks of the last dimension that fit in `CACHE`, if they are faster.
+    """Use blocks of the last dimension that fit in `CACHE` if that is estimated to be faster.
 
-    A block has about as many bytes as it has points.
+    The size of a block in bytes is assumed to be proportional to its number of points.
     """
     if not choice.along or choice.along[-1].size is not None:
         return choice
@@ -280,21 +292,21 @@ def near(
 
 
 def _order(graph: Graph) -> list[str]:
-    """The dimensions that no loop needs, and then loops, both from inside out."""
+    """Return the dimensions without loops, then those with loops, each innermost first."""
     names = list(reversed(graph_dims(graph)))
     free = [name for name in names if not movable(graph, whole(graph, name))[1]]
     return [*free, *(name for name in names if name not in free)]
 
 
 def _lifts(graph: Graph, name: str) -> bool:
-    """Does lifting loops over a dimension change the graph?"""
+    """Return True if lifting loops over a dimension changes the graph."""
     return str(lift_loops(graph, name)[0]) != str(graph)
 
 
 def _options(
     each: Along, graph: Graph, bounds: Mapping[str, int], fixed: Fixed
 ) -> list[int | None]:
-    """Block sizes of a dimension, the largest first; only one if the caller gave it."""
+    """Return the possible block sizes of a dimension, largest first, or only the fixed one."""
     if each.size == 1 or each.name in fixed.sizes():
         return [each.size]
     extent = int(graph_dims(graph)[each.name].evaluate(bounds))
@@ -303,7 +315,7 @@ def _options(
 
 
 def _outer(options: Sequence[Sequence[int | None]]) -> Iterator[tuple[int | None, ...]]:
-    """Block sizes of all outer dimensions: the last of them shrinks first."""
+    """Yield the block sizes of all outer dimensions; the last dimension shrinks first."""
     if not options:
         yield ()
         return
@@ -313,7 +325,7 @@ def _outer(options: Sequence[Sequence[int | None]]) -> Iterator[tuple[int | None
 
 
 def _first(choices: Sequence[Choice], fits: Callable[[Choice], bool]) -> Choice | None:
-    """Return the first choice that fits, by bisection if the smallest blocks fit."""
+    """Return the first choice that fits, by bisection if the last one fits."""
     if not fits(choices[-1]):
         return next((choice for choice in choices[:-1] if fits(choice)), None)
     low, high = 0, len(choices) - 1
@@ -326,7 +338,10 @@ def _first(choices: Sequence[Choice], fits: Callable[[Choice], bool]) -> Choice 
 def neighbors(
     choice: Choice, graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()
 ) -> list[Choice]:
-    """Return the choices next to one: a block larger or smaller, residuals, fusing, no passes."""
+    """Return a choice, similar choices, and `Choice()` without passes.
+
+    A similar choice differs in one block size, or in recomputation or fusion.
+    """
     found = [choice]
     sizes = [each.size for each in choice.along]
     for k, each in enumerate(choice.along):
@@ -341,12 +356,12 @@ def neighbors(
 
 
 def fuse_blocks(graph: Graph, size: int) -> tuple[Graph, list[str]]:
-    """Return the graph in which operations in blocks of `size` points share their loop."""
+    """Fuse all operations in blocks of `size` points."""
     return fuse(graph, [name for name, op in graph.ops.items() if op.params.get("block") == size])
 
 
 def operations(graph: Graph, bounds: Mapping[str, int]) -> int:
-    """Return the number of operations that a run executes; merges copy and do not count."""
+    """Return the number of operations in a run, excluding merges, which only copy."""
     return sum(count(op, bounds) for op in graph.ops.values() if op.run is not None)
 
 
@@ -363,7 +378,7 @@ def count(op: Op, bounds: Mapping[str, int]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A choice in a report, and what it costs."""
+    """Row of a report: a choice of passes and its cost."""
 
     passes: str
     cost: Cost
@@ -373,9 +388,10 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The cost of a choice and of those next to it, as rows.
+    """Report on the cost of a choice and of similar choices.
 
-    `str(report)` is a table. `words` states what each pass did, and what stayed as it was and why.
+    `str(report)` is a table. `words` describes what each pass changed, what it left unchanged, and
+    why.
     """
 
     rows: tuple[Row, ...]
@@ -384,7 +400,7 @@ class Report:
 
     @property
     def chosen(self) -> Row:
-        """The row of the choice."""
+        """Row of the selected choice."""
         return next(row for row in self.rows if row.chosen)
 
     def __str__(self) -> str:

@@ -1,15 +1,15 @@
-"""Folds: sums, means, extremes and discounted sums of the points that a slice of d reads.
+"""Folds over slices of a dimension d: sums, means, maxima, minima and discounted sums.
 
     y[t] = Σ_{lo(t) <= k < hi(t)} x[k]
 
-Prefixes 0:t + 1, suffixes t:T and windows t:min_(t + n, T) are one case. One fold at a time reads
-hi - lo points. All of them together share the folds of neighbors,
+Prefixes 0:t + 1, suffixes t:T and windows t:min_(t + n, T) need no special cases. A single fold
+reads hi - lo points. Folds at all points can share the folds of neighboring points,
 
-    z₀[k] = x[k],    zⱼ₊₁[k] = zⱼ[k] • zⱼ[k + 2ʲ],    so that zⱼ[k] folds 2ʲ points from k on,
+    z₀[k] = x[k],    zⱼ₊₁[k] = zⱼ[k] • zⱼ[k + 2ʲ],    where zⱼ[k] folds 2ʲ points starting at k.
 
-and y[t] joins one zⱼ for each binary digit of hi - lo. T windows of n points take O(T log n)
-operations, and no large sums are subtracted from each other. (The paper lifts such slices to
-cumulative sums and convolutions, §5.2, which exist for sums only.)
+Then y[t] combines one zⱼ for each bit set in hi - lo. T windows of n points need O(T log n)
+operations, and no large sums are subtracted. (The paper lifts such slices to cumulative sums and
+convolutions, §5.2, which exist only for sums.)
 """
 
 import dataclasses
@@ -28,9 +28,9 @@ EXTREMES = {"max": (jnp.maximum, jnp.max, -1), "min": (jnp.minimum, jnp.min, 1)}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fold:
-    """An operation that folds the points of a slice, `part`, that its `edge` reads along `name`.
+    """Operation that folds the slice `part` of dimension `name`, which it reads along `edge`.
 
-    A mean is a sum until `finish` divides it.
+    A mean is computed as a sum, which `finish` divides by the number of points.
     """
 
     op: Op
@@ -47,18 +47,18 @@ class Fold:
         return jax.tree.leaves(self.op.outputs)[0].dtype
 
     def join(self, x: Any, y: Any, count: Any) -> Any:
-        """Combine the folds of the first `count` points and of the rest into the fold of a list."""
+        """Combine x, the fold of the first `count` points, with y, the fold of later points."""
         if self.kind in EXTREMES:
             return EXTREMES[self.kind][0](x, y)
         return x + (self.power(count) * y if self.kind == "discounted_sum" else y)
 
     def empty(self, x: Any) -> Any:
-        """Return the fold of no points, with the type of `x`."""
+        """Return the fold of no points, with the dtype of `x`."""
         extreme = EXTREMES.get(self.kind)
         return jnp.asarray(limit(x, extreme[2]) if extreme else 0, x.dtype)
 
     def finish(self, x: Any, count: Any) -> Any:
-        """Return the result from the fold of `count` points."""
+        """Return the final result, given the fold of `count` points."""
         return x / jnp.asarray(count, x.dtype) if self.kind == "mean" else x
 
     def power(self, count: Any) -> Any:
@@ -67,7 +67,10 @@ class Fold:
         return self.op.params["gamma"] ** exponent
 
     def all(self, x: Any, count: Any) -> Any:
-        """Return the fold of the first `count` points, short of `finish`; the others are zeros."""
+        """Return the fold of the first `count` points, without applying `finish`.
+
+        All other points must be zero.
+        """
         x = x.astype(self.dtype)
         if self.kind == "discounted_sum":
             return jnp.tensordot(self.power(jnp.arange(len(x))), x, 1)
@@ -77,7 +80,7 @@ class Fold:
         return EXTREMES[self.kind][1](jnp.where(inside, x, self.empty(x)), 0)
 
     def ranges(self, x: Any, low: Any, high: Any, width: int) -> Any:
-        """Return the folds of x[low[k]:high[k]], of at most `width` points each, for every k."""
+        """Return the folds of x[low[k]:high[k]] for every k, each over at most `width` points."""
         table = x.astype(self.dtype)
         nothing, one = self.empty(table), (-1, *[1] * (x.ndim - 1))
         count = jnp.maximum(high - low, 0)
@@ -95,7 +98,7 @@ class Fold:
 
 
 def fold_of(graph: Graph, op: Op) -> Fold | None:
-    """Return the fold that an operation is; None if it is another operation."""
+    """Return a `Fold` for an operation, or None if it does not fold exactly one slice."""
     edges = graph.inputs(op.name)
     if op.kind not in KINDS or op.params.get("axis", 0) != 0 or len(edges) != 1:
         return None
@@ -107,6 +110,6 @@ def fold_of(graph: Graph, op: Op) -> Fold | None:
 
 
 def folds(graph: Graph, name: str) -> list[Fold]:
-    """Return the folds of slices that move along a dimension, or of all of it."""
+    """Return all operations that fold a slice of a dimension."""
     found = (fold_of(graph, op) for op in graph.ops.values())
     return [fold for fold in found if fold is not None and fold.name == name]

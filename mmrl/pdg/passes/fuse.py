@@ -1,13 +1,13 @@
-"""Fuse: fewer operations for the same results.  §5.4
+"""Operator fusion: the same results from fewer operations.  §5.4
 
-Operations at the same points that hand values straight on become one:
+An operation and its reader at the same point become a single operation:
 
     y[t] = f(x[t]); z[t] = g(y[t])      ↦      z[t] = g(f(x[t]))
 
-Fewer operations to schedule, to launch and to keep, and XLA sees them together. Two are not fused
-if a third operation waits for the first and the second waits for it: the pair would wait for
-itself, and the graph could not be scheduled. Branching definitions are not fused, since they only
-copy.
+This leaves fewer operations to schedule and launch, and fewer values to keep, and XLA optimizes the
+two operations together. A pair is not fused if the second operation depends on the first one
+through a third one. The fused operation would then depend on itself, and the graph could not be
+scheduled. Branching definitions are not fused, because they only copy.
 """
 
 import dataclasses
@@ -27,23 +27,24 @@ from mmrl.pdg.clean import share as share
 
 
 def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list[str]]:
-    """The graph with all regions fused, and which operations each one holds.
+    """Fuse operations into regions, and return the graph and a sentence for each region.
 
-    `only` limits it to some operations. A region is called like the result in it, or like the last
-    of its operations that others read.
+    `only` limits fusion to the given operations. A region is named after the result that it
+    contains, or else after its last operation that others read.
     """
     chosen = set(graph.ops if only is None else only)
     graph, copies = _spread(graph, chosen)
     chosen |= copies
-    home = {name: name for name in graph.ops}  # the operation that computes it now
+    home = {name: name for name in graph.ops}  # region of each operation
     refused = set()
     for edge in [e for e in graph.edges if {e.source, e.sink} <= chosen and straight(graph, e)]:
         first, second = home[edge.source], home[edge.sink]
         asked = {name for name, _ in graph.results}
-        if first == second or {first, second} <= asked:  # one name for two results would not do
+        # A region has one name, so it cannot contain two results.
+        if first == second or {first, second} <= asked:
             continue
         name, joined = join(graph, first, second)
-        # An operation without inputs may be computed anywhere.
+        # Fusing the copy of a constant cannot create a cycle, because it has no inputs.
         if first not in copies and not has_order(joined):
             refused.add(f"{edge.source} and {edge.sink} stay apart: a path leads around")
             continue
@@ -55,9 +56,9 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
 
 
 def _spread(graph: Graph, chosen: Collection[str]) -> tuple[Graph, set[str]]:
-    """A copy of each constant for each operation that reads it, where that is; and the copies.
+    """Give each reader its own copy of a constant, and return the names of the copies too.
 
-    They are fused into their readers, so that no constant is kept, or freed.
+    The copies are fused into their readers, so constants need not be kept or freed.
     """
     asked, copies = {name for name, _ in graph.results}, set()
     for edge in [e for e in graph.edges if e.sink in chosen and TRUE.same(e.when)]:
@@ -74,10 +75,10 @@ def _spread(graph: Graph, chosen: Collection[str]) -> tuple[Graph, set[str]]:
 
 
 def straight(graph: Graph, edge: Edge) -> bool:
-    """Is a value handed on at the same point, by one operation to another that runs there?"""
+    """Return True if an edge connects two operations at the same point that can be fused."""
     sink, source = graph.ops[edge.sink], graph.ops[edge.source]
     alike = sink.domain == source.domain
-    # A run looks for inputs and for calls of the host by their kind.
+    # A run finds inputs and calls of the host by their kind, so they are not fused.
     joins = sink.run and source.run and not {"host", "input"} & {sink.kind, source.kind}
     return alike and bool(joins) and TRUE.same(edge.when) and _here(graph, edge)
 
@@ -91,7 +92,7 @@ def _parts(op: Op) -> tuple[str, ...]:
 
 
 def join(graph: Graph, first: str, second: str) -> tuple[str, Graph]:
-    """The graph with one operation in place of two, and its name; the second reads the first."""
+    """Fuse `second` with its input `first`, and return the new name and the graph."""
     pair = (graph.ops[first], graph.ops[second])
     inside = [e for e in graph.inputs(second) if e.source == first and _here(graph, e)]
     outside = [e for op in pair for e in graph.inputs(op.name) if e not in inside]
@@ -115,7 +116,11 @@ def join(graph: Graph, first: str, second: str) -> tuple[str, Graph]:
 def _run(
     graph: Graph, pair: tuple[Op, Op], which: Mapping[Edge, int], needed: list[Output]
 ) -> Callable[..., tuple[Any, ...]]:
-    """Run both operations in one; `which` input is for what, and everything else is handed on."""
+    """Return a function that runs both operations.
+
+    `which` maps the edges from outside to input indices. Along the other edges, the second
+    operation reads the first.
+    """
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
         values: dict[Output, Any] = {}

@@ -1,21 +1,21 @@
-"""Lift: a loop over d that is a recurrence of a known kind becomes one scan over all of d.
+"""Lifting: turn loops over a dimension d into scans over all of d.
 
     for t in range(T): g[t] = r[t] + γ g[t + 1]      ↦      g = scan(Affine, (γ, r))
 
-The loop must carry one tensor from one point of d to the next, and its body, which may have many
-operations, must be a step that `recognize` supports. Acting is not: the environment's answer
-depends on the action, which depends on the memory by way of a choice. Lifting has a price: every
-reader now waits for all of d.
+The loop must carry one tensor between neighboring points of d. Its body may consist of many
+operations, but must be a step that `recognize` supports. Acting is not supported, because the
+environment's response depends on an action, which in turn depends on the memory. Lifting has a
+cost: every reader must wait for all of d.
 
-A fold of all that follows, or one on a cycle of all that was before, is first written as such a
-loop by `unfold`:
+A fold over all later points is first rewritten by `unfold` as such a loop, and so is a fold over
+all earlier points if it is part of a cycle:
 
     g[t] = Σ_k γᵏ x[t + k]      ↦      g[T - 1] = x[T - 1],  g[t] = x[t] + γ g[t + 1]
 
-The left side reads T - t points at each t, O(T²) in all; the right side reads two. It is right
-because the fold is a homomorphism of lists: a return is a monoid. Other prefixes and windows become
-one operation over all of d (`folds`). (The paper lifts sums, prefix sums and sliding sums that
-match a pattern, §5.2, and names discounted ones as still to do.)
+The left side reads T - t points at each t, O(T²) in total, whereas the right side reads two. They
+are equal because the fold is a list homomorphism: returns form a monoid. Other prefixes and windows
+become a single operation over all of d (`folds`). (The published system lifts sums, prefix sums and
+sliding sums that match a pattern, §5.2; in its code, discounted sums are a TODO.)
 """
 
 import dataclasses
@@ -36,9 +36,10 @@ from mmrl.pdg.passes.steps import Declared, Refusal
 
 
 def unfold(graph: Graph, block: Block) -> tuple[Graph, list[str]]:
-    """Return the graph in which folds of x[…, d:D] are loops over d, and the names of these folds.
+    """Rewrite folds of x[…, d:D] as loops over d, and return their names too.
 
-    A fold of x[…, 0:d + 1] is one too if it is on a cycle, where it cannot be computed at once.
+    A fold of x[…, 0:d + 1] is also rewritten if it is on a cycle, because it cannot be computed
+    for all of d at once.
     """
     waits = {op for cycle in cycles(graph, block.name) for op in cycle.ops}
     loops = {}
@@ -50,10 +51,10 @@ def unfold(graph: Graph, block: Block) -> tuple[Graph, list[str]]:
 
 
 def _way(graph: Graph, fold: Fold, block: Block) -> int:
-    """Return -1 for a fold of all that follows, 1 for one of all before, 0 for others."""
+    """Return -1 for a fold over all later points, 1 for all earlier points, and 0 otherwise."""
     op, source = fold.op, graph.ops[fold.edge.source]
     total = TRUE.same(op.domain.when) and TRUE.same(source.domain.when)
-    # A sum of flags is a number: there one fold is not the type of the other.
+    # The loop's state must have the type of a single point, unlike a sum of bools, for example.
     if not total or source.outputs[fold.edge.output] != op.outputs[0]:
         return 0
     ends = {-1: Slice(block.symbol, block.bound), 1: Slice(ZERO, block.symbol + 1)}
@@ -88,7 +89,7 @@ def _loop(fold: Fold, block: Block, way: int) -> list[Made]:
 
 
 def _at_once(graph: Graph, block: Block, auto: bool) -> tuple[Graph, list[str]]:
-    """The graph in which prefixes and windows are folded in one operation over all of d."""
+    """Compute each fold of prefixes or windows in a single operation over all of d."""
     found = folds(graph, block.name)
     names = [fold.op.name for fold in found if block.name in fold.part.symbols()]
     moved, reasons = move.movable(graph, block, names)
@@ -107,7 +108,7 @@ def _at_once(graph: Graph, block: Block, auto: bool) -> tuple[Graph, list[str]]:
     return move.rewire(graph, block, made), words
 
 
-SMALL = 4  # the bounds with which shapes are tried out
+SMALL = 4  # value of all bounds during shape inference
 CHOICES = ("auto", "always")
 
 
@@ -122,11 +123,12 @@ def lift_loops(
 ) -> tuple[Graph, list[str]]:
     """Lift loops over `name`; return the graph, and a sentence about each loop.
 
-    "auto" lifts a loop only where no reader waits longer for it and no more has to be kept: one
-    that runs backward, or one whose readers want all of d. "always" lifts every loop that can be,
-    which suits a parallel device.
+    "auto" lifts a loop only if no reader must wait longer for it and no additional values are kept.
+    This holds for loops that run backward, and for loops whose readers need all of d. "always"
+    lifts every possible loop, which suits parallel devices. `matrix` and `monoids` are arguments of
+    `recognize`.
 
-    Raises `ValueError` for a dimension that is not there or another `when`.
+    Raises `ValueError` for an unknown dimension, and for any other `when`.
     """
     if when not in CHOICES:
         raise ValueError(f"`when` must be one of {', '.join(CHOICES)}; got {when!r}.")
@@ -153,7 +155,7 @@ def lift_loops(
 
 
 def adds(loop: Carried) -> bool:
-    """True if a loop is a sum and only its end is read."""
+    """Return True if a loop is a sum and only its final value is read."""
     try:
         return loop.final and set(forms(loop, matrix=0)) == {"sum"}
     except Refusal:
@@ -161,28 +163,31 @@ def adds(loop: Carried) -> bool:
 
 
 def _check_cost(loop: Carried) -> None:
-    """Refuse to lift a forward loop if a reader takes less than all of d at once."""
+    """Raise `Refusal` for a forward loop unless every reader needs all of d."""
     if loop.way > 0:
         _check_wait(loop.graph, loop.readers, loop.ops, loop.block)
 
 
 def _check_wait(graph: Graph, readers: Sequence[Edge], ops: Sequence[str], block: Block) -> None:
-    """Refuse if a reader of these operations does not wait for all of d anyway."""
+    """Raise `Refusal` unless every reader of these operations waits for all of d already."""
     name, end = block.name, block.bound - 1
     for edge in readers:
         part = phi(graph, edge)[name]
         if part.same(end):
-            reason = f"{edge.sink} reads only {edge.source}[{part}], and what leads there would be"
-            raise Refusal("cost", f"{reason} kept for all of {name} at once")
+            reason = f"{edge.sink} reads only {edge.source}[{part}], but lifting would keep values"
+            raise Refusal("cost", f"{reason} for all of {name} at once")
         if not (isinstance(part, Slice) and part.hi.same(block.bound)):
-            reason = f"{edge.sink} reads {edge.source}[{part}] as it goes, and would have to wait"
+            reason = f"{edge.sink} reads {edge.source}[{part}] at each step, but would have to wait"
             raise Refusal("cost", f"{reason} for all of {name}")
     if any(op in ops for op, _ in graph.results):
-        raise Refusal("cost", "its points are results, which could come one by one")
+        raise Refusal("cost", "its points are results, which are available earlier in a loop")
 
 
 def forms(loop: Carried, **how: Any) -> tuple[str, ...]:
-    """Return the forms of the scan, tried on small shapes; refuse other steps."""
+    """Return the forms of a loop's scan, inferred from small shapes.
+
+    Raises `Refusal` if the loop cannot become a scan.
+    """
     graph = loop.graph
     bounds = dict.fromkeys(graph.bounds, SMALL)
     env = {**dict.fromkeys(move.graph_dims(graph), 0), **bounds}
@@ -205,7 +210,7 @@ def forms(loop: Carried, **how: Any) -> tuple[str, ...]:
 
 
 def _scanned(loop: Carried, forms: tuple[str, ...], matrix: int, monoids: tuple) -> Graph:
-    """Return the graph with one operation in place of the loop."""
+    """Return the graph with the loop replaced by a single operation."""
     graph, block = loop.graph, loop.block
     kinds = [graph.ops[op].outputs[k] for op, k in loop.needed]
     outputs = tuple(kinds if loop.final else [move.widen(kind, block) for kind in kinds])

@@ -1,15 +1,15 @@
-"""Find the scan that a loop computes: from the function of a step, and in a graph.
+"""Recognition of loops that a scan can compute, in functions and in graphs.
 
-From a function:
+For the function of a step:
 
-    recognize(f, x, *inputs)      the form of f in x, or a `Refusal` that names the obstacle
-    lift(f, x0, inputs)           all states at once, by `mmrl.scan`
+    recognize(f, x, *inputs)      form of f in x, or a `Refusal` that names the obstacle
+    lift(f, x0, inputs)           all states at once, computed with `mmrl.scan`
 
-This is where the compiler meets the rest of the library: discounted returns, advantages, moving
-averages and linear recurrent memories are all affine, whatever names their authors gave them.
+These functions connect the compiler with the rest of the library: discounted returns, advantages,
+moving averages and linear recurrent memories are all affine, whatever their name.
 
 In a graph, a loop is a cycle of operations that carries one tensor from a point of d to the next.
-`analyze` finds its step, which may consist of any operations.
+`analyze` extracts the step of such a loop, which may consist of any operations.
 """
 
 import dataclasses
@@ -35,16 +35,16 @@ from mmrl.pdg.passes.access import ZERO, Access, Block, Cycle, access, arrive, s
 from mmrl.pdg.passes.steps import FAMILIES, Declared, Refusal, State, Value, describe
 from mmrl.scan import scan
 
-MATRIX = 8  # entries of x that may mix: a step then costs a product of such matrices
+MATRIX = 8  # maximum number of entries of x that may mix, and the size of the matrices of the scan
 MARK = "op_"
 At = Callable[..., dict[Output, Any]]
 
 
 class Recurrence(eqx.Module):
-    """A step that is a scan; `forms` has the form of the step in each array of x.
+    """Scan that is equivalent to a loop, with the `forms` of the step per array of x.
 
-    `element(*inputs)` is the step as an element of `monoid`, and `begin(x)` is x as one; `read`
-    takes x out again.
+    `element(*inputs)` returns the step as an element of `monoid`, `begin(x)` returns the state x as
+    an element, and `read` extracts the state from an element.
     """
 
     forms: tuple[str, ...] = eqx.field(static=True)
@@ -56,7 +56,7 @@ class Recurrence(eqx.Module):
     def __call__(
         self, x0: PyTree, inputs: tuple, *, reverse: bool = False, method: str = "auto"
     ) -> PyTree[Shaped[Array, "time ..."]]:
-        """x_t = step(x_{t-1}, *inputs_t) for every t, of which x0 is the state before the first."""
+        """Return x_t = step(x_{t-1}, *inputs_t) for every t; x0 is the state before t = 0."""
         begin = self.begin(jax.tree.map(jnp.asarray, x0))
         elements = jax.vmap(self.element)(*inputs)
         return jax.vmap(self.read)(
@@ -74,20 +74,20 @@ def lift(
     monoids: tuple[Declared, ...] = (),
     matrix: int = MATRIX,
 ) -> PyTree[Shaped[Array, "time ..."]]:
-    """`lax.scan` of x ← step(x, *inputs_t), by `mmrl.scan`: depth O(log T) instead of T.
+    """Compute `lax.scan` of x ← step(x, *inputs_t) with `mmrl.scan`, in depth O(log T), not T.
 
-    `inputs` have a leading time axis; every state is returned. Values and derivatives agree with
-    the loop's up to rounding, with one exception: where a factor 0 meets an infinite state, as in
-    `where(begin, 0, x)`, a loop forgets it and a scan makes it NaN.
+    `inputs` have a leading time axis, and all states are returned. Values and derivatives equal
+    those of the loop up to rounding, with one exception. Where a factor 0 meets an infinite state,
+    as in `where(begin, 0, x)`, the loop discards the state but the scan returns NaN.
 
-    Raises `Refusal` if the step is not one that `recognize` knows.
+    Raises `Refusal` if `recognize` does not support the step.
     """
     recurrence = recognize(step, x0, *one(inputs), monoids=monoids, matrix=matrix)
     return recurrence(x0, inputs, reverse=reverse, method=method)
 
 
 def last(step: Callable, x0: PyTree, inputs: tuple, *, reverse: bool = False) -> PyTree:
-    """Return only the state after the last step: a sum at once, other folds step by step."""
+    """Return only the last state; sums take one operation, other loops run step by step."""
     step = _traced(step, x0, *one(inputs))
     try:
         recurrence = recognize(step, x0, *one(inputs))
@@ -95,14 +95,14 @@ def last(step: Callable, x0: PyTree, inputs: tuple, *, reverse: bool = False) ->
         recurrence = None
     if recurrence is None or set(recurrence.forms) != {"sum"}:
         return jax.lax.scan(lambda x, z: (step(x, *z), None), x0, inputs, reverse=reverse)[0]
-    way = -1 if reverse else 1  # rounding depends on the order
+    way = -1 if reverse else 1  # the order affects rounding
     inputs = jax.tree.map(lambda x: x[::way], inputs)
     terms = summed(lambda *z: recurrence.read(recurrence.element(*z)), *inputs)
     return jax.tree.map(jnp.add, x0, terms)
 
 
 def _traced(function: Callable, *like: PyTree) -> Callable:
-    """The function as its jaxpr: whoever asks what it does need not trace it once more."""
+    """Return a function that evaluates the jaxpr of `function`, which is traced only once."""
     jaxpr, out = jax.make_jaxpr(function, return_shape=True)(*like)
     run, tree = jaxpr_as_fun(jaxpr), jax.tree.structure(out)
     return lambda *inputs: tree.unflatten(run(*jax.tree.leaves(inputs)))
@@ -115,12 +115,13 @@ _LINEAR = {"broadcast_in_dim", "dot_general", "mul", "neg", "reshape", "squeeze"
 def summed(function: Callable, *inputs: PyTree) -> PyTree:
     """Return Σ_k function(*inputs[k]), with sums of products as one product: Σ_k x_k y_kᵀ = Xᵀ Y.
 
-    The gradient of a parameter is such a sum, and no term of it is ever there: the sum goes back
-    through what is linear to the products.
+    The gradient of a parameter is such a sum. Its terms are not computed individually: the sum is
+    moved backward through linear operations until it reaches products. If there are no products,
+    the terms are computed and added.
     """
     traced, out = jax.make_jaxpr(function, return_shape=True)(*one(inputs))
     jaxpr, length = traced.jaxpr, len(jax.tree.leaves(inputs)[0])
-    moving = set(jaxpr.invars)  # what is not the same at all points
+    moving = set(jaxpr.invars)  # variables that differ between points
 
     def moves(v: Any) -> bool:
         return not isinstance(v, Literal) and v in moving
@@ -147,7 +148,8 @@ def summed(function: Callable, *inputs: PyTree) -> PyTree:
     run = jaxpr_as_fun(ClosedJaxpr(short, traced.consts))
     axes = [0 if moves(v) else None for v in wanted]
     values = jax.vmap(run, out_axes=axes)(*jax.tree.leaves(inputs))
-    known = dict(zip(wanted, values, strict=True))  # at all points, or the same at each
+    # A value is either stacked over all points, or shared by all points.
+    known = dict(zip(wanted, values, strict=True))
     total = {v: known[v].sum(0) for v in sums if v not in made}
 
     def constant(v: Any) -> Any:
@@ -170,7 +172,7 @@ def summed(function: Callable, *inputs: PyTree) -> PyTree:
 
 
 def _contracted(equation: Any, a: Array, b: Array) -> Array:
-    """A product of arrays with a leading axis each, summed over it."""
+    """Multiply two arrays with a common leading axis, and sum over this axis."""
     (left, right), (also, there) = equation.params["dimension_numbers"]
     contract = ((0, *(d + 1 for d in left)), (0, *(d + 1 for d in right)))
     batch = (tuple(d + 1 for d in also), tuple(d + 1 for d in there))
@@ -179,15 +181,15 @@ def _contracted(equation: Any, a: Array, b: Array) -> Array:
 
 
 def one(inputs: PyTree) -> PyTree:
-    """The types of one step's inputs."""
+    """Return the types of the inputs of a single step."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), inputs)
 
 
 class _Form(NamedTuple):
-    """An array of x as part of a scan: its monoid, a step as an element, and x as an element."""
+    """Rule for one array of x: its monoid, and conversions of steps and states."""
 
     monoid: Callable[[jax.ShapeDtypeStruct], Monoid]
-    element: Callable[[Array, Array, Value], PyTree]  # of the derivative and the value at x = 0
+    element: Callable[[Array, Array, Value], PyTree]  # from the derivative and the value at x = 0
     begin: Callable[[Array], PyTree] = lambda x: (jnp.zeros_like(x), x)
     read: Callable[[Any], Array] = lambda h: h[1]
 
@@ -212,13 +214,14 @@ def recognize(
     monoids: tuple[Declared, ...] = (),
     matrix: int = MATRIX,
 ) -> Recurrence:
-    """The scan that x ← step(x, *inputs) is; only shapes and types of the arguments matter.
+    """Return the scan that is equivalent to the loop x ← step(x, *inputs).
 
-    `monoids` (from `declare`) are recognized where the step calls them as m(x, element). `matrix`
-    is the number of entries of x that may mix.
+    Only the shapes and dtypes of the arguments are used. `monoids` (from `declare`) are recognized
+    where the step calls them as m(x, element). `matrix` is the maximum number of entries of x that
+    may mix.
 
-    Raises `Refusal`, naming the operation, if the step leaves the table of `steps`, and
-    `ValueError` if it does not return something like x.
+    Raises `Refusal`, which names the operation, if the step has none of the forms in the table of
+    `steps`. Raises `ValueError` if the step does not return arrays like x.
     """
     like = jax.eval_shape(lambda x: jax.tree.map(jnp.asarray, x), x)
     leaves, tree = jax.tree.flatten(like)
@@ -257,7 +260,7 @@ def recognize(
 
 
 def _matrix(like: PyTree, step: Callable) -> Recurrence:
-    """All of x as one row vector: x' = x A + b, which is `MatrixAffine` with a single value."""
+    """Return the scan of x' = x A + b for a row vector x (`MatrixAffine`)."""
     zeros, tree = ravel_pytree(jax.tree.map(jnp.zeros_like, like))
 
     def element(*inputs):
@@ -276,15 +279,15 @@ def _matrix(like: PyTree, step: Callable) -> Recurrence:
 
 
 def _forms(state: State, values: list[Value]) -> tuple[str, ...]:
-    """A form for every array of x, or one for the whole. Raises `Refusal` if they do not fit."""
+    """Return a form per array of x, or one for all of x. Raises `Refusal` if none applies."""
     kinds = [value.kind for value in values]
     if "declared" in kinds:
         if set(kinds) == {"declared"} and len({value.which for value in values}) == 1:
             return ("declared",)
-        raise Refusal("declared", "some arrays of x are a declared monoid's and some are not")
+        raise Refusal("declared", "some arrays of x belong to a declared monoid and others do not")
     for leaf in state.leaves:
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):
-            reason = f"x holds {leaf.dtype}, and maps of numbers that round are all that is known"
+            reason = f"x contains {leaf.dtype}, and only floating-point numbers are supported"
             raise Refusal("convert_element_type", reason)
     crossed = [i for i, v in enumerate(values) if v.kind != "free" and v.leaf != i]
     if not crossed:
@@ -292,9 +295,9 @@ def _forms(state: State, values: list[Value]) -> tuple[str, ...]:
         return tuple(plain.get(kind, kind) for kind in kinds)
     for i, value in enumerate(values):
         if value.kind in FAMILIES:
-            reason = f"x[{i}] is {state.text(value)}, and another array of x is not its own"
+            reason = f"x[{i}] is {state.text(value)}, and x[{crossed[0]}] depends on another array"
             raise Refusal(value.kind, reason)
-    state.mixes(f"x[{crossed[0]}], made of other arrays of x,")
+    state.mixes(f"x[{crossed[0]}], computed from other arrays of x,")
     return ("matrix",)
 
 
@@ -306,17 +309,19 @@ def _check_step(step: Callable, like: PyTree, inputs: tuple) -> None:
     if jax.tree.structure(after) != jax.tree.structure(like) or before != now:
         raise ValueError(
             f"`step` must return arrays like x, {', '.join(before)}; got "
-            f"{', '.join(now)}. Give x the shape and type that it has after a step."
+            f"{', '.join(now)}. Pass an x with the shapes and dtypes that it has after a step."
         )
 
 
 @dataclasses.dataclass
 class Carried:
-    """A cycle that carries one tensor along d, by one step: `way` is +1 forward, -1 backward.
+    """Loop: a cycle of operations that carries one tensor along d, one point at a time.
 
-    `ops` are in an order in which they can run at one point. They read each other along `inside`
-    there and along `back` at the point before, and everything else along `outside`: see `readings`.
-    `later` has the branches that are taken at all points but the first, or at none of them.
+    `way` is +1 if the loop runs forward and -1 if it runs backward. `ops` are in a valid order of
+    execution at one point. They read each other along the edges `inside` at the same point, and
+    along `back` at the previous point. They read all other values along `outside`, as specified by
+    `readings`. `later` contains the branches whose condition is constant at all points except the
+    first: True if they are always taken there, and False if they never are.
     """
 
     graph: Graph
@@ -332,17 +337,17 @@ class Carried:
 
     @property
     def reads(self) -> list[Edge]:
-        """All that an operation in the place of the loop reads."""
+        """Input edges of an operation that replaces the loop."""
         return move.numbered(move.replan(self.outside, self.readings))
 
     @property
     def readers(self) -> list[Edge]:
-        """The reads of these operations by those outside."""
+        """Edges from operations outside the loop that read it."""
         return [e for e in self.graph.edges if e.source in self.ops and e.sink not in self.ops]
 
     @property
     def needed(self) -> list[Output]:
-        """All that is read from outside of the loop."""
+        """Tensors of the loop that are read from outside."""
         return list(dict.fromkeys(edge.tensor for edge in self.readers))
 
     @property
@@ -355,18 +360,21 @@ class Carried:
 
     @property
     def before(self) -> Edge | None:
-        """The edge read at the first point in place of the state before it, if no more differs."""
+        """Edge that supplies the initial state, or None.
+
+        None unless this edge is the only difference between the first point and the others.
+        """
         first = [edge for edge, taken in self.later.items() if not taken]
         others = [edge for edge, taken in self.later.items() if taken]
         alone = len(first) == 1 and first[0] in self.outside and others == list(self.back)
         return first[0] if alone and first[0].sink == others[0].sink else None
 
     def begin(self, env: Mapping[str, Any], inputs: Sequence[Any]) -> tuple[At, Any]:
-        """`at(point, x, here, known)`, one pass through the body, and the points of a block.
+        """Return the function `at(point, x, here, known)` of one iteration, and a block's points.
 
-        A point is where it is and what `here` is there of that the loop walks along. `at` gives all
-        outputs of all operations; x is the state before, and `known` has, for some branches,
-        whether they are taken.
+        `at` returns all outputs of all operations. x is the previous state, `here` contains the
+        current values of the inputs that the loop iterates over, and `known` specifies for some
+        branches whether they are taken. Points consist of coordinates and these inputs.
         """
         start = self.block.begin(env)
         walked, reads = arrive(self.readings, inputs, start)
@@ -389,7 +397,7 @@ class Carried:
                     taken = [edge for edge in edges if sure.get(edge)] or able
                     results = move.choose([edge.when for edge in taken], spot, *map(read, taken))
                 else:
-                    with jax.named_scope(MARK + name):  # a refusal shows where it arose
+                    with jax.named_scope(MARK + name):  # the operation to report in a `Refusal`
                         results = op.run(spot, *map(read, edges))
                 values |= {(name, k): value for k, value in enumerate(results)}
             return values
@@ -397,10 +405,10 @@ class Carried:
         return at, (start[self.block.name] + jnp.arange(self.block.length.evaluate(env)), walked)
 
     def enter(self, at: At, env: Mapping[str, Any], points: Any) -> tuple[Any, Any]:
-        """Return the state to continue from, and the points that are left.
+        """Return the initial state of the loop, and the remaining points.
 
-        A first point with a separate definition is computed here, so that the branch that it
-        takes is nowhere in the step.
+        If the first point has a separate definition, it is computed here, so the step does not
+        contain that branch.
         """
         first, rest = (0, slice(1, None)) if self.way > 0 else (-1, slice(None, -1))
         point, here = jax.tree.map(lambda x: x[first], points)
@@ -411,13 +419,13 @@ class Carried:
         return at(point, self.nothing(env), here)[self.carried], left
 
     def nothing(self, env: Mapping[str, Any]) -> Any:
-        """A state of zeros, for where there is none before."""
+        """Return a state of zeros in place of a missing previous state."""
         bounds = {name: value for name, value in env.items() if isinstance(value, int)}
         like = type_of(self.graph.ops[self.carried[0]], self.carried[1], bounds)
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
 
     def step(self, at: At, env: Mapping[str, Any]) -> Callable[..., Any]:
-        """Return the state after a point; it does not change where a block lacks the point."""
+        """Return the function of one step, which keeps the state unchanged beyond the bound."""
         bound, length = (n.evaluate(env) for n in (self.block.bound, self.block.length))
         full = isinstance(bound, int) and bound % length == 0
 
@@ -431,13 +439,16 @@ class Carried:
         return step
 
     def start(self, reading: Access, env: Mapping[str, Any], x: Any) -> tuple[Any]:
-        """The state before the first block, of what is read there along the edge `before`."""
+        """Return the state before the first block, which is read along the edge `before`."""
         at = self.block.begin(env)
         (walked,), reads = arrive([reading], [x], at)
         return tuple(reads({**env, **at}, [jax.tree.map(lambda x: x[0], walked)]))
 
     def end(self, env: Mapping[str, Any], *inputs: Any, before: Any = None) -> tuple[Any]:
-        """The state after a block, from the one before it; without one, from the first point on."""
+        """Return the state after a block.
+
+        `before` is the state before the block. Without it, the block starts at the first point.
+        """
         at, rest = self.begin(env, inputs)
         x = before
         if before is None:
@@ -447,17 +458,18 @@ class Carried:
     def recurrence(
         self, env: Mapping[str, Any], inputs: Sequence[Any], **how: Any
     ) -> tuple[Recurrence, Any, Any, At, Any]:
-        """The scan that the loop is, its state and points to begin from; `begin`'s."""
+        """Return the loop as a scan, its initial state and points, and the results of `begin`."""
         at, points = self.begin(env, inputs)
         x, rest = self.enter(at, env, points)
         return recognize(self.step(at, env), x, *one(rest), **how), x, rest, at, points
 
     def everywhere(self, env: Mapping[str, Any], *inputs: Any, **how: Any) -> tuple[Any, ...]:
-        """Compute all that is `needed`, at all points, by one scan; `how` goes to `recognize`."""
+        """Compute the `needed` tensors at all points in one scan; `how` is for `recognize`."""
         found, x, rest, at, points = self.recurrence(env, inputs, **how)
         length = len(points[0])
 
-        def join(*states: Any) -> Any:  # in the order of time
+        def join(*states: Any) -> Any:
+            """Concatenate the states in the order of time."""
             ahead = states if self.way > 0 else states[::-1]
             whole = jnp.concatenate(ahead)
             return whole[-length - 1 :] if self.way > 0 else whole[: length + 1]
@@ -474,12 +486,12 @@ class Carried:
 
 
 def analyze(graph: Graph, cycle: Cycle, block: Block) -> Carried:
-    """The cycle as a loop that carries one tensor. Raises `Refusal` if it is not one."""
+    """Return a cycle as a loop that carries one tensor. Raises `Refusal` if this is impossible."""
     for op in cycle.ops:
         if block.name not in graph.ops[op].domain.names:
             raise Refusal("domain", f"{op} is not over {block.name}")
         if graph.ops[op].kind == "host":
-            raise Refusal("host", f"{op} calls the host, at one point after the other")
+            raise Refusal("host", f"{op} calls the host, which happens at one point at a time")
     tensor, away, back = _carried(graph, cycle, block)
     inside = [edge for edge in cycle.edges if edge not in back]
     order = [name for group in components(inside) for name in group]
@@ -490,7 +502,7 @@ def analyze(graph: Graph, cycle: Cycle, block: Block) -> Carried:
         reading = access(graph, edge, block, (), True)
         foreign = edge.when.symbols() & set(move.graph_dims(graph)) - {block.name}
         if reading is None or foreign or edge.source in cycle.ops:
-            raise Refusal("read", f"{edge} cannot be read for all of {block.name} at once")
+            raise Refusal("read", f"{edge} cannot be read for all values of {block.name} at once")
         readings.append(reading)
     later = _later(graph, cycle.edges + tuple(outside), block, -away)
     return Carried(
@@ -499,12 +511,12 @@ def analyze(graph: Graph, cycle: Cycle, block: Block) -> Carried:
 
 
 def _carried(graph: Graph, cycle: Cycle, block: Block) -> tuple[Output, int, list[Edge]]:
-    """Values that a cycle hands to another point of d, how far away, and along which edges."""
+    """Return the tensor that a cycle carries along d, its distance, and the edges that carry it."""
     back, distances = [], set()
     for edge in cycle.edges:
         away = _distance(graph, edge, block.name)
         if away is None:
-            raise Refusal("read", f"{edge} leads elsewhere than to the point before")
+            raise Refusal("read", f"{edge} is not a read at a fixed distance along {block.name}")
         if away:
             back.append(edge)
             distances.add(away)
@@ -513,12 +525,14 @@ def _carried(graph: Graph, cycle: Cycle, block: Block) -> tuple[Output, int, lis
         names = [f"{op}.{k}" if len(graph.ops[op].outputs) > 1 else op for op, k in tensors]
         raise Refusal("carry", f"it carries {' and '.join(names)}, not one tensor")
     if len(distances) > 1 or not distances <= {-1, 1}:
-        raise Refusal("read", f"it reaches {', '.join(map(str, sorted(distances)))} steps away")
+        raise Refusal(
+            "read", f"it reads points {', '.join(map(str, sorted(distances)))} steps away"
+        )
     return tensors[0], distances.pop(), back
 
 
 def _distance(graph: Graph, edge: Edge, name: str) -> int | None:
-    """Return the distance along d of an edge inside a cycle, if it has no other distance."""
+    """Return the distance of an edge along d, or None if it varies or other dimensions change."""
     steps = {dim: shift(part, dim) for dim, part in phi(graph, edge).items()}
     away = steps.pop(name)
     return away if set(steps.values()) <= {0} else None
@@ -539,6 +553,7 @@ def _later(graph: Graph, edges: Sequence[Edge], block: Block, way: int) -> dict[
 
 
 def type_of(op: Op, output: int, bounds: Mapping[str, int]) -> Any:
+    """Return the type of an output. Raises `Refusal` if it is not declared."""
     kind = op.types(bounds)[output]
     if kind is None:
         raise Refusal("type", f"the type of {op.name} is not declared")

@@ -1,8 +1,8 @@
-"""Moving a dimension from the loops into the arrays: what vectorizing and tiling share.  §5.2
+"""Move a dimension d from loops into arrays, as vectorizing and tiling require.  §5.2
 
-An operation that is moved computes a block of points in one run: the old `run` under `vmap`, with
-the symbol of d as its batched argument, so the rule is one for all operations. Those that are not
-moved read what they did before out of the larger array, inside their own run.
+A moved operation computes a block of points at once: it applies `vmap` to its old `run`, with the
+symbol of d as the batched argument. One rule therefore covers all operations. Operations that are
+not moved extract their former inputs from the larger arrays inside their own `run`.
 """
 
 import dataclasses
@@ -22,18 +22,20 @@ from mmrl.pdg.passes.folds import Fold, fold_of
 
 
 def asked(graph: Graph, moved: Collection[str]) -> set[str]:
-    """Operations of which single points stay in demand: results, reads of branching definitions.
+    """Return the operations in `moved` whose individual points are still read.
 
-    For these copy, and cannot pick out of an array.
+    These are results, and sources of branching definitions. A branching definition only copies, so
+    it cannot extract a point from an array.
     """
     copies = {e.source for e in graph.edges if e.sink not in moved and _copies(graph, e)}
     return (copies | {op for op, _ in graph.results}) & set(moved)
 
 
 def with_views(graph: Graph, moved: Collection[str]) -> tuple[Graph, dict[str, str]]:
-    """Return the program with new names for operations in `moved` that are not `asked` for.
+    """Rename the moved operations that are `asked` for, and replace them by views.
 
-    The new name of x is `all_x`, and x becomes a view of its points.
+    An operation x is renamed to `all_x`, and x becomes a view of its points. Also returns a map
+    from each operation in `moved` to its new name.
     """
     names = {op: f"all_{op}" if op in asked(graph, moved) else op for op in moved}
     place = {}
@@ -64,10 +66,11 @@ def rewire(
     place: Mapping[Output, Output] | None = None,
     ends: Mapping[str, Expr | None] | None = None,
 ) -> Graph:
-    """Return the graph with new operations in place of those in `made`, and with readers of arrays.
+    """Replace the operations in `made`, and adapt their readers.
 
-    `place` maps an old output to the new one, where its name differs. Operations in `ends` are
-    read only at the last point of d: it is now at that place along d, or without one if None.
+    `place` maps old outputs to new ones if their names differ. Operations in `ends` are only read
+    at the last point of d. `ends` maps each of them to the index along d at which its value is now
+    stored, or to None if the new tensor does not have the dimension d.
     """
     new = dict(made)
     for name in graph.ops.keys() - made.keys():
@@ -78,36 +81,41 @@ def rewire(
 
 
 def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> str | None:
-    """Why this operation cannot be moved together with the rest of `moved`; None if it can."""
+    """Return why an operation cannot be moved together with `moved`, or None if it can."""
     for edge in graph.inputs(name):
         if access(graph, edge, block, moved, True) is None:
             at = ", ".join(map(str, edge.index))
-            return f"it reads {edge.source}[{at}], which no block of {block.name} holds"
+            return f"it reads {edge.source}[{at}], which no block of {block.name} contains"
     others = _asks(graph, name) - {block.name}
     if others and block.name in _asks(graph, name):
         own = ", ".join(sorted(others))
-        return f"which branch it takes depends on {block.name}, and on {own} too"
+        return f"its branch depends on {block.name} and also on {own}"
     return None
 
 
 def _asks(graph: Graph, name: str) -> set[str]:
-    """The dimensions on which it depends what a branching definition takes."""
+    """Return the dimensions in the conditions of a branching definition."""
     asks = {symbol for edge in graph.inputs(name) for symbol in edge.when.symbols()}
     return asks & set(graph.ops[name].domain.names)
 
 
 def graph_dims(graph: Graph) -> dict[str, Expr]:
-    """Every dimension of the program and its bound."""
+    """Return the bounds of all dimensions in the graph, by name."""
     return {dim.name: dim.bound for op in graph.ops.values() for dim in op.domain}
 
 
 def along(change: Callable[..., tuple[Graph, list[str]]]) -> Callable[..., Any]:
-    """A pass along a dimension, given by name or as a symbol; errors in it name both."""
+    """Decorate a pass along a dimension, so that it accepts a name or a symbol.
+
+    Errors inside the pass get a note with the name of the pass and of the dimension.
+    """
 
     @functools.wraps(change)
     def run(graph: Any, name: Any, *args: Any, **more: Any) -> tuple[Graph, list[str]]:
         if not isinstance(graph, Graph):
-            raise ValueError(f"`graph` must be a Graph, got a {type(graph).__name__}")
+            raise ValueError(
+                f"`graph` must be a Graph, got a {type(graph).__name__}: `Program.graph` builds one"
+            )
         try:
             return change(graph, str(name), *args, **more)
         except Exception as error:
@@ -118,7 +126,7 @@ def along(change: Callable[..., tuple[Graph, list[str]]]) -> Callable[..., Any]:
 
 
 def whole(graph: Graph, name: str) -> Block:
-    """The block of all steps of a dimension. Raises `ValueError` if it is not there."""
+    """Return the block of all points of a dimension. Raises `ValueError` for an unknown one."""
     dims = graph_dims(graph)
     if name not in dims:
         raise ValueError(
@@ -128,7 +136,7 @@ def whole(graph: Graph, name: str) -> Block:
 
 
 def widen(output: Any, block: Block) -> Any:
-    """The type of a block of such outputs: a leading axis; what depends on d, at its largest."""
+    """Return the type of a block of outputs: a leading axis, and the largest sizes along d."""
 
     def largest(size: int | Expr) -> Any:
         if not isinstance(size, Expr) or block.name not in size.symbols():
@@ -142,7 +150,7 @@ def widen(output: Any, block: Block) -> Any:
 
 
 def choose(conditions: Sequence[Expr], env: Mapping[str, Any], *values: Any) -> tuple[Any]:
-    """The value whose condition holds, of pytrees that are all at hand."""
+    """Select the pytree whose condition holds; use the last one if no earlier condition does."""
     result = values[-1]
     for condition, value in zip(conditions[-2::-1], values[-2::-1], strict=True):
         holds = jnp.asarray(condition.evaluate(env))
@@ -151,7 +159,7 @@ def choose(conditions: Sequence[Expr], env: Mapping[str, Any], *values: Any) -> 
 
 
 def block_domain(domain: Domain, block: Block) -> Domain:
-    """Return the domain of blocks: without d, or the first points of tiles."""
+    """Return the domain of blocks: without d, or restricted to the first point of each tile."""
     if block.size is not None:
         return domain.restrict((block.symbol % block.size) == 0)
     when = TRUE
@@ -162,9 +170,10 @@ def block_domain(domain: Domain, block: Block) -> Domain:
 
 
 def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> list[Made]:
-    """One operation over a block. A branching definition becomes a choice among its branches.
+    """Return the operations that compute blocks of an operation's points.
 
-    If these depend on other dimensions, it stays one: then a whole block takes the same branch.
+    A branching definition becomes a selection between its branches. If its conditions depend on
+    other dimensions, it stays a branching definition, in which a block takes a single branch.
     """
     op, reads = graph.ops[name], graph.inputs(name)
     if op.run is not None or not _asks(graph, name) - {block.name}:
@@ -175,7 +184,8 @@ def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
         if reading is not None and reading.copies:
             edges.append(dataclasses.replace(edge, index=reading.index))
             continue
-        part = f"{name}_{edge.source}"  # a merge cannot pick, or repeat: this does it first
+        # A merge can neither extract nor repeat values, so do this in a separate operation.
+        part = f"{name}_{edge.source}"
         while part in graph.ops or part in [new.name for new, _ in made]:
             part += "_"
         here = Op(part, "read", op.domain.restrict(edge.when), op.outputs, lambda env, x: (x,))
@@ -191,12 +201,15 @@ def _moved(
     known = readings(graph, reads, block, moved)
     assert known is not None, f"{op.name} cannot be moved: see `can_move`"
     kind, run = _kind(op, known), op.run
-    if any(block.name in part.symbols() for part in conjuncts(op.domain.when)):
-        kind = "fn"  # at points that do not exist, it is zero
+    partial = any(block.name in part.symbols() for part in conjuncts(op.domain.when))
+    if partial:
+        kind = "fn"  # the result is zero at points that do not exist
     if run is None:
         kind, run = "choice", functools.partial(choose, [edge.when for edge in reads])
     domain, outputs = block_domain(op.domain, block), [widen(kind, block) for kind in op.outputs]
-    params = {**op.params, "over": block.name, "block": block.size}
+    aligned = op.params.get("aligned", range(len(known)))
+    aligned = tuple(k for k in aligned if known[k].copies and not partial)
+    params = {**op.params, "over": block.name, "block": block.size, "aligned": aligned}
     fold = fold_of(graph, op)
     if fold is not None and len(known[0].steps) == 1 and block.name in fold.part.symbols():
         work = _fold_run(fold, known[0], block, op.domain)
@@ -208,18 +221,19 @@ def _moved(
 def readings(
     graph: Graph, reads: Sequence[Edge], block: Block, moved: Collection[str]
 ) -> list[Access] | None:
-    """Return the reads of an operation that is moved; None if one of them is impossible."""
+    """Return how a moved operation reads its inputs, or None if one of the reads is impossible."""
     found = [access(graph, edge, block, moved, True) for edge in reads]
     known = [reading for reading in found if reading is not None]
     return known if len(known) == len(found) else None
 
 
 def numbered(reads: Sequence[Edge]) -> list[Edge]:
-    """The edges as one argument each, always there."""
+    """Turn the edges into unconditional arguments that are numbered from 0."""
     return [dataclasses.replace(edge, input=k, when=TRUE) for k, edge in enumerate(reads)]
 
 
 def replan(reads: Sequence[Edge], readings: Sequence[Access]) -> list[Edge]:
+    """Replace the index φ of each edge by the one of its reading."""
     return [
         dataclasses.replace(edge, index=reading.index)
         for edge, reading in zip(reads, readings, strict=True)
@@ -229,7 +243,10 @@ def replan(reads: Sequence[Edge], readings: Sequence[Access]) -> list[Edge]:
 def _block_run(
     run: Callable, readings: list[Access], block: Block, domain: Domain
 ) -> Callable[..., tuple[Any, ...]]:
-    """`run` at every point of a block; zeros at points that are not in the domain."""
+    """Return a function that calls `run` at every point of a block.
+
+    Its results are zero at points outside the domain.
+    """
 
     def run_block(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
         start = block.begin(env)
@@ -251,7 +268,7 @@ def _block_run(
 def _fold_run(
     fold: Fold, reading: Access, block: Block, domain: Domain
 ) -> Callable[..., tuple[Any, ...]]:
-    """A fold at every point of a block, whose slices share their parts."""
+    """Return a function that computes a fold at each point of a block, sharing partial folds."""
     row = Access((), domain, (Step(block.symbol, block.start),), walked=0)
     rows = _block_run(lambda env, row: (row,), [row], block, domain)
 
@@ -269,7 +286,7 @@ def _fold_run(
 
 
 def _inside(point: Mapping[str, Any], block: Block, domain: Domain) -> Any:
-    """Return whether a point of the block exists; None where it always does."""
+    """Return whether a point of the block exists, or None if all points exist."""
     conditions = [part for part in conjuncts(domain.when) if block.name in part.symbols()]
     bound = block.bound.evaluate(point)
     if block.size is not None and not (isinstance(bound, int) and bound % block.size == 0):
@@ -282,18 +299,18 @@ def _inside(point: Mapping[str, Any], block: Block, domain: Domain) -> Any:
 def _reading(
     graph: Graph, edge: Edge, block: Block, moved: Collection[str], ends: Mapping[str, Expr | None]
 ) -> Access:
-    """Return the reads of an operation that stays."""
+    """Return how an operation that is not moved reads an edge."""
     if edge.source in ends:
         parts = (phi(graph, edge) | {block.name: ends[edge.source]}).values()
         index = tuple(part for part in parts if part is not None)
         return Access(index, graph.ops[edge.sink].domain)
     reading = access(graph, edge, block, moved, False)
-    assert reading is not None, f"{edge} reads single points of what is moved"
+    assert reading is not None, f"{edge} reads single points of a moved operation"
     return reading
 
 
 def _reader(op: Op, readings: list[Access]) -> Op:
-    """Return an operation that stays and reads a part of larger arrays."""
+    """Adapt an operation that is not moved, so that it extracts its inputs from arrays."""
     inner = op.run
     if inner is None or all(reading.still for reading in readings):
         return op
@@ -306,19 +323,22 @@ def _reader(op: Op, readings: list[Access]) -> Op:
 
 
 def _kind(op: Op, readings: Sequence[Access]) -> str:
-    """The kind of an operation, unless its `axis` is no longer the axis that passes would see."""
+    """Return the kind of an operation, or "fn" if the move shifts the axis that `axis` names."""
     return "fn" if op.kind in MASKED and any(reading.mixes for reading in readings) else op.kind
 
 
-Reason = tuple[tuple[str, ...], str]  # operations, and why they stay where they are
+Reason = tuple[tuple[str, ...], str]  # operations, and the reason why they are not moved
 
 
 def movable(
     graph: Graph, block: Block, only: Collection[str] | None = None
 ) -> tuple[list[str], list[Reason]]:
-    """The operations, of some or all, that may leave the loop over d; why others may not."""
+    """Return the operations that can leave the loop over d, and reasons why others cannot.
+
+    `only` limits the search to the given operations.
+    """
     name = block.name
-    ops = [op for op in graph.ops.values() if op.kind != "view"]  # a view is of single points
+    ops = [op for op in graph.ops.values() if op.kind != "view"]  # views read individual points
     moved = {op.name for op in ops if name in op.domain.names}
     reasons, groups = [], []
     if only is not None:
@@ -337,12 +357,12 @@ def movable(
         for op in [op for op in graph.ops if op in moved]:
             reason = can_move(graph, block, moved, op)
             if reason or any(op in group and not group <= moved for group in groups):
-                reasons.append(((op,), reason or "so does another operation of its cycle"))
+                reasons.append(((op,), reason or "another operation of its cycle also stays"))
                 moved.discard(op)
                 changed = True
     return [op for op in graph.ops if op in moved], reasons
 
 
 def say(reasons: Collection[Reason]) -> list[str]:
-    """The reasons in words."""
+    """Return a sentence for each reason."""
     return [f"{', '.join(ops)} stay{'s' * (len(ops) == 1)}: {why}" for ops, why in reasons]

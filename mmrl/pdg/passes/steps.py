@@ -1,4 +1,4 @@
-"""Steps x' = f(x, inputs): how each of their values depends on the state x, read off the jaxpr.
+"""Analysis of how each value in the jaxpr of a step x' = f(x, inputs) depends on x.
 
     free          b                         independent of x
     state         x                         x itself
@@ -9,21 +9,23 @@
     logsumexp     log(exp(x + a) + exp(b))
     declared      m(x, b)                   a custom monoid
 
-Every row is closed under composition, so that two steps in a row are again one row: this is what
-makes a scan of them possible. a and b are arrays that do not depend on x. In max-plus algebra
-addition takes the place of multiplication, and max takes the place of addition, so these
-compose by the same law (`mmrl.monoid.Max` and `LogSumExp`): running maxima, Viterbi's recurrence,
-the waiting time in a queue, forward probabilities of a hidden Markov model in the log domain.
+a and b are arrays that do not depend on x. Each form is closed under composition: two consecutive
+steps of a form are again a step of this form, so a scan can compute them. In max-plus algebra,
+addition replaces multiplication and max replaces addition, so `max` and `logsumexp` steps compose
+like affine ones (`mmrl.monoid.Max` and `LogSumExp`). They cover running maxima, the Viterbi
+recurrence, waiting times in a queue, and the forward probabilities of a hidden Markov model in the
+log domain.
 
-`declare` adds monoids of the reader's own, checked before a scan may use them.
+`declare` adds custom monoids, which are tested before a scan can use them.
 
-`describe` is an abstract interpreter: it runs f on these descriptions instead of numbers. Anything
-that leaves their table, tanh of x or x times x, is refused by name. That a value is affine in x,
-entry by entry or not, is all that is noted of it; a and b follow from the step as a whole.
+`describe` is an abstract interpreter: it evaluates f on these descriptions instead of numbers. It
+raises an error that names the first operation whose result has none of these forms, such as tanh of
+x or x times x. For an affine value, it only records whether the entries of x mix; a and b are
+computed later from the complete step.
 
 The published system matches patterns of operations: sums, prefix sums and sliding sums
-(Silvestre & Pietzuch 2025, arXiv:2501.05408, Section 5.2). To look at what a function computes,
-whoever wrote it and however, is our addition.
+(Silvestre & Pietzuch 2025, arXiv:2501.05408, Section 5.2). Our addition is to analyze what a
+function computes, regardless of how it is written.
 """
 
 import math
@@ -40,13 +42,13 @@ from mmrl.monoid import Monoid
 from mmrl.monoid.testing import errors
 from mmrl.pdg.build.derivative import bind
 
-_TOLERANCE = 1e-4  # relative: the two ways to bracket round differently
+_TOLERANCE = 1e-4  # relative, because the two bracketings are rounded differently
 
 
 class Declared(Monoid):
-    """A function and its identity under a name; `declare` makes one after it has been checked.
+    """Custom monoid with a name, an associative function and its identity. See `declare`.
 
-    Called inside a step, it leaves its name in the jaxpr, where the lift pass finds it.
+    A call inside a step records the name in the jaxpr, where the lift pass finds it.
     """
 
     combine: Callable = eqx.field(static=True)
@@ -70,8 +72,8 @@ class Declared(Monoid):
 
 _LAWS = {
     "associativity": "be associative, (a • b) • c = a • (b • c)",
-    "left identity": "have the identity that it is given, e • a = a",
-    "right identity": "have the identity that it is given, a • e = a",
+    "left identity": "have the given identity, e • a = a",
+    "right identity": "have the given identity, a • e = a",
 }
 
 
@@ -83,13 +85,14 @@ def declare(
     sample: Callable[[Key[Array, ""]], PyTree] | None = None,
     triples: int = 64,
 ) -> Declared:
-    """A monoid out of `combine(earlier, later)` and its identity, tried on random triples.
+    """Return a monoid from `combine(earlier, later)` and its identity, after testing its laws.
 
-    `sample(key)` draws one element; by default entries are normal, small integers or coin flips,
-    by the type of the identity's. Give it where elements are special, such as counts ≥ 0.
-    `combine` may also be a monoid of the library. Passing is evidence, not proof.
+    The laws are tested on random triples, which is evidence but not a proof. `sample(key)` returns
+    a random element. By default, its entries are normal numbers, small integers or bools, depending
+    on the dtype of the identity's entries. Pass `sample` if elements are restricted, for example to
+    counts ≥ 0. `combine` may also be a monoid of this library.
 
-    Raises `ValueError` with the triple where (a • b) • c differs from a • (b • c), or with the
+    Raises `ValueError` with a triple for which (a • b) • c differs from a • (b • c), or with an
     element that the identity changes.
     """
     empty = jax.tree.map(jnp.asarray, identity)
@@ -99,15 +102,18 @@ def declare(
     monoid = Declared(combine, empty, name)
     made = jax.eval_shape(jax.vmap(monoid), a, b)
     if jax.tree.structure(made) != jax.tree.structure(a):
-        raise ValueError("`combine` must return an element like its arguments.")
+        raise ValueError(
+            "`combine` must return an element with the structure of its arguments, "
+            f"{jax.tree.structure(a)}; got {jax.tree.structure(made)}."
+        )
     for law, error in errors(monoid, a, b, c).items():
         if float(jnp.max(error)) > _TOLERANCE:
             case = int(jnp.argmax(error))
-            told = jax.tree.map(lambda x, case=case: x[case].tolist(), (a, b, c))
-            at = ", ".join(f"{name} = {element}" for name, element in zip("abc", told, strict=True))
+            triple = jax.tree.map(lambda x, case=case: x[case].tolist(), (a, b, c))
+            at = ", ".join(f"{name} = {value}" for name, value in zip("abc", triple, strict=True))
             raise ValueError(
-                f"`combine` must {_LAWS[law]}, and does not at {at}. A scan would give other "
-                "numbers at each way of bracketing: carry more in the element, or keep the loop."
+                f"`combine` must {_LAWS[law]}, but this fails at {at}. A scan could return other "
+                "results than the loop: store more in each element, or keep the loop."
             )
     return monoid
 
@@ -126,9 +132,10 @@ def _random(key: Key[Array, ""], like: PyTree) -> PyTree:
 
 
 class Refusal(ValueError):
-    """The reason why a step cannot be a scan: `primitive` is the first operation that does not fit.
+    """Error that explains why a step cannot become a scan.
 
-    `inside` is the `jax.named_scope` in which it was found.
+    `primitive` is the first unsupported operation, and `inside` is the `jax.named_scope` that
+    contains it.
     """
 
     inside: str = ""
@@ -152,20 +159,21 @@ FAMILIES: dict[str, Callable] = {"max": jnp.maximum, "logsumexp": jnp.logaddexp}
 
 
 class Value(eqx.Module):
-    """The dependence of one intermediate value on x: a row of the table above.
+    """Dependence of one intermediate value on x, as a row of the table above.
 
-    Affine and matrix rows need no a and b here: these are the step at x = 0 and its derivative.
+    Affine and matrix rows do not store a and b, which are computed from the complete step: b is the
+    step at x = 0, and a is its derivative.
     """
 
     kind: str = eqx.field(static=True)
-    leaf: int | None = eqx.field(static=True, default=None)  # which array of x
+    leaf: int | None = eqx.field(static=True, default=None)  # index of an array of x
     a: Any = None
     b: Any = None
-    which: int = eqx.field(static=True, default=0)  # of the caller's monoids
+    which: int = eqx.field(static=True, default=0)  # index of the caller's monoid
 
 
 class State(eqx.Module):
-    """The arrays that x consists of, and how many of their numbers a matrix may mix."""
+    """Arrays of the state x, the maximum number of entries that may mix, and custom monoids."""
 
     leaves: tuple[jax.ShapeDtypeStruct, ...] = eqx.field(static=True)
     matrix: int = eqx.field(static=True)
@@ -176,14 +184,14 @@ class State(eqx.Module):
         return _TEXT[value.kind].format(x=f"x[{value.leaf}]" if several else "x")
 
     def offset(self, value: Value) -> Shaped[Array, "..."]:
-        """b of what is free, or x + b."""
+        """Return b for a free value or for x + b."""
         if value.kind != "state":
             return value.b
         leaf = self.leaves[value.leaf or 0]
         return jnp.zeros(leaf.shape, leaf.dtype)
 
     def mixes(self, name: str) -> Value:
-        """A x + b. Refused where a matrix per step would be too large, or complex."""
+        """Return the form A x + b. Raises `Refusal` if A would be too large or complex."""
         size = sum(math.prod(leaf.shape) for leaf in self.leaves)
         if size > self.matrix:
             reason = f"{name} mixes the entries of x: {size} × {size} numbers per step, more than"
@@ -194,16 +202,16 @@ class State(eqx.Module):
 
 
 def moving(values: Sequence[Value]) -> list[Value]:
-    """The values that depend on x."""
+    """Return the values that depend on x."""
     return [value for value in values if value.kind != "free"]
 
 
 def describe(
     state: State, jaxpr: jax_core.Jaxpr, constants: Sequence, arguments: Sequence[Value]
 ) -> list[Value]:
-    """Return the descriptions of the results of `jaxpr` from the descriptions of its arguments.
+    """Return descriptions of the results of `jaxpr`, given descriptions of its arguments.
 
-    Raises `Refusal` at the first operation on x that leaves the table.
+    Raises `Refusal` at the first operation on x whose result is not in the table.
     """
     known: dict[Any, Value] = dict(zip(jaxpr.invars, arguments, strict=True))
     known |= {v: Value("free", b=c) for v, c in zip(jaxpr.constvars, constants, strict=True)}
@@ -237,7 +245,7 @@ def _operation(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -
         return _custom(state, equation, values)
     if "declared" in kinds:
         text = state.text(moving(values)[0])
-        raise Refusal(name, f"{name} of {text}, which must be the step's result")
+        raise Refusal(name, f"{name} of {text}, but a declared monoid must be the last operation")
     family = "max" if name == "max" else next((kind for kind in kinds if kind in FAMILIES), None)
     if family is not None:
         return [extreme(state, equation, values, family, joins=name == "max")]
@@ -245,7 +253,7 @@ def _operation(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -
 
 
 def _call(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
-    """A function that is called: one of the caller's monoids, m(x, b), or what is inside."""
+    """Describe a function call, either as a custom monoid m(x, b) or through its body."""
     inner: Any = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     marks = [monoid.mark for monoid in state.monoids]
     if equation.params.get("name") not in marks:
@@ -256,15 +264,16 @@ def _call(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> lis
     whole = [value.leaf if value.kind == "state" else None for value in past]
     if whole != list(range(len(state.leaves))) or moving(new):
         m = state.monoids[which].name
-        reason = f"{m} must be called as {m}(x, element), x whole and first"
-        raise Refusal(m, f"{reason}, the element independent of x")
+        reason = f"{m} must be called as {m}(x, element) with the complete state x"
+        raise Refusal(m, f"{reason}, and with an element that does not depend on x")
     return [Value("declared", leaf, b=z.b, which=which) for leaf, z in enumerate(new)]
 
 
 def _custom(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
-    """Describe a function with a custom derivative; for logaddexp, that is the true derivative.
+    """Describe a function with a custom derivative; only logaddexp is supported.
 
-    Other functions are examined only to name the operation that does not fit.
+    The custom derivative of logaddexp equals the true one. Other functions are analyzed only to
+    find the operation to report.
     """
     inner = equation.params["call_jaxpr"]
     name = inner.jaxpr.debug_info.func_name
@@ -277,10 +286,11 @@ def _custom(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> l
 def extreme(
     state: State, equation: Any, values: list[Value], kind: str, joins: bool = False
 ) -> Value:
-    """Two of a family as one: max(max(x + a, b), max(x + c, d)) = max(x + max(a, c), max(b, d)).
+    """Describe an operation within one family, max or log-sum-exp, as a single value.
 
-    `joins`: the operation is the family's own, max or log-sum-exp. The others are adding what is
-    free of x, and choosing by a condition that is.
+    max(max(x + a, b), max(x + c, d)) = max(x + max(a, c), max(b, d)). `joins` is True for the
+    family's own operation. Other supported operations are adding a value that does not depend on x,
+    and selecting by a condition that does not depend on x.
     """
     name = kind if joins else equation.primitive.name
     shape = equation.outvars[0].aval.shape
@@ -291,7 +301,7 @@ def extreme(
     leaf = first.leaf or 0
     if any(other.leaf != leaf for other in others) or state.leaves[leaf].shape != shape:
         texts = " and ".join(state.text(value) for value in (first, *others))
-        raise Refusal(name, f"{name} of {texts}, which is not one array entry by entry")
+        raise Refusal(name, f"{name} of {texts}, which does not act entrywise on one array")
     sides = list(zip(*(_parts(state, value, shape) for value in values), strict=True))
     if joins:
         a, b = (FAMILIES[kind](*side) for side in sides)
@@ -306,7 +316,7 @@ def extreme(
 
 
 def _parts(state: State, value: Value, shape: tuple[int, ...]) -> tuple[Shaped[Array, "..."], ...]:
-    """Return (a, b) of max(x + a, b); a is -∞ for a free value, and b is -∞ for x + b."""
+    """Return (a, b) of max(x + a, b): a is -∞ for a free value, and b is -∞ for x + b."""
     if value.kind in FAMILIES:
         return value.a, value.b
     here = jnp.broadcast_to(state.offset(value), shape)
@@ -317,7 +327,7 @@ def _parts(state: State, value: Value, shape: tuple[int, ...]) -> tuple[Shaped[A
 _SAME = {"convert_element_type", "copy", "copy_p", "reduce_precision"}
 _ENTRYWISE = {"add", "sub", "add_any", "neg", "select_n", "mul", "div"}
 _PRODUCTS = {"mul": "times", "dot_general": "times", "conv_general_dilated": "convolved with"}
-_INDEXED = {"dynamic_slice", "gather"}  # linear in the first operand, given the place
+_INDEXED = {"dynamic_slice", "gather"}  # linear in the first operand if the index is fixed
 _SUMS = {"cumsum", "reduce_sum"}
 _MOVES = {"broadcast_in_dim", "concatenate", "expand_dims", "pad", "reshape", "rev", "slice"}
 _MOVES |= {"squeeze", "transpose"}
@@ -325,9 +335,10 @@ _TABLE = _SAME | _ENTRYWISE | _SUMS | _MOVES | _INDEXED | set(_PRODUCTS)
 
 
 def linear(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> Value:
-    """The description of an operation on affine values.
+    """Describe an operation on affine values.
 
-    Raises `Refusal` if it is not linear in x, or mixes more entries than `state.matrix`.
+    Raises `Refusal` if it is not affine in x, or if it mixes entries of x that must not mix (see
+    `State.mixes`).
     """
     name, shape = equation.primitive.name, equation.outvars[0].aval.shape  # pyright: ignore
     _check(state, equation, values)
@@ -356,14 +367,19 @@ def _check(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> No
     if name == "select_n" and values[0].kind != "free":
         raise Refusal(name, f"a choice that depends on {text}")
     if name in _INDEXED and moving(values[1:]):
-        raise Refusal(name, f"{name} at a place that depends on x")
+        raise Refusal(name, f"{name} at an index that depends on x")
     before, after = (v.aval.dtype for v in (equation.invars[0], equation.outvars[0]))  # pyright: ignore
+    # Rounding is not a linear function.
     if name == "reduce_precision" or (name in _SAME and before != after):
-        raise Refusal(name, f"{name} of {text} from {before} to {after}")  # rounding is not linear
+        raise Refusal(name, f"{name} of {text} from {before} to {after}")
 
 
 def _keeps_gain(name: str, values: list[Value]) -> bool:
-    """True if x + b keeps its form: a free value is added, or one of several shifts is chosen."""
+    """Return True if the result has the form x + b.
+
+    This holds for adding a free value to x + b, subtracting a free value from it, and selecting
+    between values of the form x + b.
+    """
     shifts = [value.kind in ("state", "shift") for value in values]
     if name == "select_n":
         return all(shifts[1:])

@@ -1,26 +1,27 @@
-"""Vectorize and tile: all points of d, or a block of m, in each run.  §5.2 (Algorithm 2), §5.3
+"""Vectorizing and tiling a dimension d: one run computes many points.  §5.2 (Alg. 2), §5.3
 
     for t in range(T): y[t] = f(x[t])      ↦      y = f(x), all of t at once
 
-Fewer and larger runs, for more memory: all of d lives at once, and a moved operation cannot be
-interleaved with the producers of its inputs. Operations on a cycle through different points of d,
-such as acting along t, stay, except for sums; those on a cycle at one point of d, such as acting
-along a batch b, move together or not at all.
+Fewer and larger operations need more memory: all points of d are alive at once, and a moved
+operation cannot be interleaved with the producers of its inputs. Operations on a cycle through
+different points of d, such as acting along t, are not moved, except for sums. Operations on a cycle
+at one point of d, such as acting along a batch b, are either all moved or all kept.
 
-Tiling is the middle between looping and vectorizing:
+Tiling is a compromise between looping and vectorizing:
 
     total[t] = total[t - 1] + d[t]    ↦    total[s] = total[s - m] + Σ_{k<m} d[s + k], s = 0, m, …
 
-m = 1 interleaves most and keeps least; m = T is vectorizing. What learns from a block may run as
-soon as acting is through with it, so the peak of a window of n steps is m + n - 1 points.
+m = 1 interleaves most and keeps the fewest values, and m = T is vectorizing. Learning from a block
+can start as soon as acting has computed the block, so a window of n steps has at most m + n - 1
+points alive.
 
-Every operation that is tiled exists at the first points of blocks only, t mod m = 0, and its other
-indices stay as they were. So the scheduler may first place all points and then take the stride
+A tiled operation exists only at the first points of blocks, t mod m = 0, and its other indices do
+not change. The scheduler can therefore schedule all points first and then select the strided ones
 ("dense, then strided"), which keeps acting and learning at the same pace.
 
-Blocks end in folds of all of d (sums, means, extremes) and in loops whose last state is the only
-one that is read. The last block may be short: its missing points are zeros, which loops and folds
-leave out.
+Blocks can be read by folds over all of d (sums, means, maxima, minima), and by loops whose last
+state is the only one that is read. If the last block is short, its missing points are zeros, which
+do not affect loops and folds.
 """
 
 import dataclasses
@@ -48,9 +49,9 @@ from mmrl.pdg.passes.steps import Refusal
 
 @move.along
 def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
-    """The graph with all operations that may be vectorized over `name`, and what was done.
+    """Vectorize all possible operations over `name`; return the graph and a report.
 
-    Sums over it become one operation each. Raises `ValueError` for a dimension that is not there.
+    Each sum over the dimension becomes one operation. Raises `ValueError` for an unknown dimension.
     """
     block = whole(graph, name)
     moved, reasons = movable(graph, block)
@@ -67,9 +68,9 @@ def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
 
 
 def _with_terms(graph: Graph, loop: Carried, moved: list[str]) -> tuple[Graph, Carried, list[str]]:
-    """Return the graph in which a sum computes its terms, where it is their only reader.
+    """Let a sum compute its own terms, if it is their only reader.
 
-    Then a gradient of parameters exists for a block at once, and never for each point.
+    The gradient of a parameter is then computed for a complete block, never for a single point.
     """
     name = loop.block.name
     for edge in loop.outside:
@@ -84,13 +85,13 @@ def _with_terms(graph: Graph, loop: Carried, moved: list[str]) -> tuple[Graph, C
 
 
 def _sources(loop: Carried, name: str) -> set[str]:
-    """The operations over d outside of a loop that it reads."""
+    """Return the operations over d that a loop reads from outside."""
     domains = {edge.source: loop.graph.ops[edge.source].domain for edge in loop.outside}
     return {source for source, domain in domains.items() if name in domain.names}
 
 
 def tiled(loop: Carried, block: Block, moved: Collection[str]) -> Carried | None:
-    """The loop with reads by blocks; None if some of what it reads cannot be read so."""
+    """Return the loop with its inputs read in blocks, or None if this is impossible."""
     known = move.readings(loop.graph, loop.outside, block, moved)
     new = None if known is None else dataclasses.replace(loop, readings=known, block=block)
     return new
@@ -99,12 +100,12 @@ def tiled(loop: Carried, block: Block, moved: Collection[str]) -> Carried | None
 def build(
     graph: Graph, block: Block, moved: list[str], loops: list[Carried], sums: list[Fold]
 ) -> Graph:
-    """The graph in which `moved`, and the loops and folds they flow into, go by blocks."""
+    """Return the graph that computes `moved` and the given loops and folds in blocks."""
     given, loops = loops, []
     for loop in given:
         graph, loop, moved = _with_terms(graph, loop, moved)
         loops.append(loop)
-    # The last block begins here; a block of all points has no place along d.
+    # First point of the last block. If one block covers all points, it has no index along d.
     end = None if block.size is None else (block.bound - 1) // block.size * block.size
     made: dict[str, Sequence[Made]]
     made = {name: move.moved_ops(graph, block, moved, name) for name in moved}
@@ -119,10 +120,11 @@ def build(
 def _chain(
     op: Op, block: Block, run: Callable, edges: list[Edge], kind: Any, start: Any = None
 ) -> list[Made]:
-    """Return `op` as a state that goes from block to block, from the last one that reaches it.
+    """Return the operations that pass the state `op` from block to block.
 
-    `run(env, *inputs, before=…)` is the state after a block. `start`, a function and the edge of
-    its input, gives the state before the first block; without it there is none.
+    `run(env, *inputs, before=…)` computes the state after a block. `start` is a pair of a function
+    that computes the state before the first block, and the edge of its input. Without `start`,
+    there is no state before the first block.
     """
     name, symbol, size = op.name, block.symbol, block.size
     domain = move.block_domain(op.domain.box(), block)
@@ -152,7 +154,7 @@ def _chain(
 
 
 def _tiled_loop(loop: Carried) -> list[Made]:
-    """The steps of one block, from the state before it to the state after its last point."""
+    """Return the operations that run a loop in blocks, and pass its state between blocks."""
     op, block = loop.graph.ops[loop.carried[0]], loop.block
     kind = op.outputs[loop.carried[1]]
     if block.size is None:
@@ -170,7 +172,7 @@ def _tiled_loop(loop: Carried) -> list[Made]:
 
 
 def _tiled_fold(graph: Graph, fold: Fold, block: Block, end: Any) -> list[Made]:
-    """A fold of all of d as a fold of blocks, and the operation that reads the last of them."""
+    """Return the operations that fold all of d in blocks, and one that reads the result."""
     op, edge = fold.op, fold.edge
     source = graph.ops[edge.source].domain
     domain = source.union(op.domain)
@@ -202,19 +204,19 @@ def tile(
     budget: SupportsIndex | None = None,
     bounds: Mapping[str, int] | None = None,
 ) -> tuple[Graph, list[str]]:
-    """Tile all operations that can be tiled, with `size` points of `name` at a time.
+    """Tile all operations that can be tiled, with `size` points of `name` per block.
 
-    Or give a `budget` in bytes for the largest of them, and the `bounds` that sizes depend on: m is
-    then the largest power of two that keeps to it.
+    Alternatively, pass a `budget` in bytes for a block of the largest operation, and the `bounds`
+    that array sizes depend on. The number of points is then the largest power of two within the
+    budget, and at least 1.
 
-    Raises `ValueError` if not exactly one of `size` and `budget` is given, or that is no whole
-    number from 1 on.
+    Raises `ValueError` unless exactly one of `size` and `budget` is a positive integer.
     """
     given = size if budget is None else budget
     number = operator.index(given) if isinstance(given, SupportsIndex) else 0
     if (size is None) == (budget is None) or number < 1:
         raise ValueError(
-            f"Give `size`, in points, or `budget`, in bytes: a whole number from 1 on; got "
+            f"Pass either `size`, in points, or `budget`, in bytes, as a positive integer; got "
             f"{size!r} and {budget!r}."
         )
     everything = whole(graph, name)
@@ -232,11 +234,13 @@ def tile(
 
 
 def _size(graph: Graph, everything: Block, budget: int, bounds: Mapping[str, int]) -> int:
-    """The largest power of two such that a block of the largest operation fits the budget."""
+    """Return the largest power of two for which a block of each operation fits in `budget`."""
     able, _ = movable(graph, everything)
     missing = set(graph.bounds) - set(bounds)
     if missing:
-        raise ValueError(f"`bounds` must have numbers for {', '.join(sorted(missing))}.")
+        raise ValueError(
+            f"`bounds` must have numbers for {', '.join(sorted(missing))}, got {dict(bounds)}."
+        )
     largest = max((_bytes(graph.ops[op], bounds) for op in able), default=1)
     return 2 ** int(math.log2(max(1, budget // max(1, largest))))
 
@@ -264,7 +268,10 @@ def _loops(graph: Graph, name: str) -> list[Carried]:
 def _choose(
     graph: Graph, block: Block
 ) -> tuple[list[str], list[Carried], list[Fold], list[Reason]]:
-    """The largest set of operations that can be tiled together with the ends they flow into."""
+    """Return the largest set of operations that can be tiled, and the loops and folds they feed.
+
+    The last result contains the reasons why other operations are not tiled.
+    """
     loops = [loop for loop in _loops(graph, block.name) if loop.way > 0]
     everything = Slice(ZERO, block.bound)
     sums = {f.op.name: f for f in folds(graph, block.name) if f.part.same(everything)}

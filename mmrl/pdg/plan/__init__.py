@@ -1,8 +1,11 @@
-"""Plan the place and the lifetime of every value.  §6.2, §6.3
+"""Memory plans: where each value is stored, and for how long.  §6.2, §6.3
 
-- `frees`: what is freed and donated, and when; `swap`: what waits on the host
-- `code`: the loops that run the plan
-- `account`: readers and live bytes, once the bounds are numbers
-- `layout`: slots of rings, and which tensors share them
-- `alive`: the most bytes alive at once, which `cost` reports
+- `frees`: when memory is freed (deallocated) or donated
+- `swap`: values that are moved to the host between their uses
+- `code`: loops that execute a plan
+- `account`: reads and live bytes for given bounds
+- `layout`: ring buffers, their slots, and tensors that share them
+- `tails`: values that stay constant after data have ended a dimension
+- `alive`: peak bytes alive
+- `cost`: bytes, operations and floating-point operations of a run
 """

@@ -1,13 +1,15 @@
-"""Account for live bytes by tensor and place: every interpreted program keeps such an account.
+"""Account of the live bytes of each tensor, on the device and on the host.
 
-A tensor's value at a point lives in *buffers*, each with a key that identifies its memory. Two
-tensors may hold the same buffer (a merge does not copy); its bytes then count once, for the tensor
-that held it first, and pass to the next holder when that one releases it.
+Every interpreted program keeps such an account. The value of a tensor at a point is stored in
+*buffers*, and a key identifies the memory of each buffer. Two tensors may share a buffer, because a
+merge does not copy. Its bytes are then counted once, for the tensor that used it first, and for the
+next tensor after that one has released it.
 
-`ReadTable` lists the reads of a graph, once its bounds are numbers.
+`ReadTable` lists the reads of a graph for given bounds.
 """
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -19,9 +21,8 @@ from jaxtyping import PyTree
 from mmrl.pdg.build.expr import TRUE, Const, Expr, Slice
 from mmrl.pdg.build.graph import Edge, Graph, Output, Point
 
-"""One output of an operation: (name, output)."""
 Buffer = tuple[Hashable, int]
-"""A key for a piece of memory, and its size in bytes."""
+"""Key of a block of memory, and its size in bytes."""
 
 DEVICE, HOST = "device", "host"
 
@@ -34,10 +35,10 @@ class _Held:
 
 
 class Account:
-    """Live bytes of each tensor after every event, on the device and on the host apart.
+    """Live bytes of each tensor after every event, separately for the device and the host.
 
-    `reserved` is the memory that stores have taken beforehand, whether or not it holds a value: a
-    ring of n slots reserves n slots, and only those in use are live.
+    `reserved` counts all memory that stores have allocated, whether or not it is in use. A ring of
+    n slots reserves n slots, but only occupied slots are live.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class Account:
     def hold(
         self, tensor: Output, point: Point, buffers: Iterable[Buffer], place: str = DEVICE
     ) -> None:
-        """From now on the value of `tensor` at `point` is in these buffers."""
+        """Record that the value of `tensor` at `point` is now stored in these buffers."""
         keys = self._keys.setdefault((tensor, point, place), [])
         for key, size in buffers:
             keys.append(key)
@@ -65,12 +66,15 @@ class Account:
                 held.holders.append((tensor, point))
 
     def drop(self, tensor: Output, point: Point, place: str = DEVICE) -> None:
-        """The value of `tensor` at `point` is not needed any more: give back what only it held.
+        """Release the value of `tensor` at `point`, and the buffers that no other value uses.
 
-        Raises ValueError if it is not held there.
+        Raises `ValueError` if there is no such value in this memory.
         """
         if (tensor, point, place) not in self._keys:
-            raise ValueError(f"{tensor[0]}{list(point)} has no value on the {place} to free.")
+            raise ValueError(
+                f"`tensor` and `point` must refer to a stored value; got "
+                f"{tensor[0]}{list(point)}, which has no value on the {place}."
+            )
         for key in self._keys.pop((tensor, point, place)):
             held = self._held[key]
             first = held.holders[0]
@@ -84,17 +88,17 @@ class Account:
                 del self._held[key]
 
     def alone(self, tensor: Output, point: Point, place: str = DEVICE) -> bool:
-        """True if no other value shares the memory of this one."""
+        """Return True if this value shares its memory with no other value."""
         keys = self._keys[tensor, point, place]
         return all(len(self._held[key].holders) == 1 for key in keys)
 
     def reserve(self, size: int, place: str = DEVICE) -> None:
-        """A store takes `size` bytes beforehand, or gives them back if negative."""
+        """Reserve `size` bytes for a store, or release them if `size` is negative."""
         self._reserved[place] += size
         self._reserved_peak[place] = max(self._reserved_peak[place], self._reserved[place])
 
     def tick(self, event: tuple) -> None:
-        """Everything held and dropped since the last call happened in `event`."""
+        """Attribute to `event` all changes since the previous call."""
         self.events.append(event)
 
     def _change(self, tensor: Output, place: str, size: int) -> None:
@@ -104,23 +108,23 @@ class Account:
             self._peak[key] = max(self._peak[key], self._live[key])
 
     def live(self, tensor: Output | None = None, place: str = DEVICE) -> int:
-        """Bytes held now, by one tensor or by all."""
+        """Return the bytes that are live now, for one tensor or for all tensors."""
         return self._live[tensor, place]
 
     def peak(self, tensor: Output | None = None, place: str = DEVICE) -> int:
-        """The most bytes ever held at once, by one tensor or by all."""
+        """Return the peak of the live bytes, for one tensor or for all tensors."""
         return self._peak[tensor, place]
 
     def reserved(self, place: str = DEVICE) -> int:
-        """The most bytes that stores ever reserved at once."""
+        """Return the peak of the bytes reserved by all stores."""
         return self._reserved_peak[place]
 
     def tensors(self) -> list[Output]:
-        """Every tensor that ever held a byte, by first appearance."""
+        """Return all tensors that ever used memory, in order of first use."""
         return list(dict.fromkeys(tensor for _, tensor, _, _ in self._changes))
 
     def timeline(self, tensor: Output | None = None, place: str = DEVICE) -> np.ndarray:
-        """Live bytes after each of `events`, of one tensor or of all."""
+        """Return the live bytes after each of `events`, for one tensor or for all tensors."""
         steps = np.zeros(len(self.events) + 1, np.int64)
         for event, changed, where, size in self._changes:
             if where == place and tensor in (None, changed):
@@ -128,29 +132,29 @@ class Account:
         return np.cumsum(steps)[: len(self.events)]
 
     def leaks(self) -> list[tuple[Output, Point, str]]:
-        """Tensors that are still held, and where."""
+        """Return the values that are still live, as (tensor, point, "device" or "host")."""
         return list(self._keys)
 
 
 def nbytes(value: PyTree) -> int:
-    """Bytes of all leaves, which may be types."""
+    """Return the total bytes of a pytree of arrays or of their types."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(value))
 
 
 Index = tuple[int | range, ...]
-"""One entry per dimension: a coordinate, or the coordinates of a slice."""
+"""Entry per dimension: a coordinate, or the coordinates of a slice."""
 
 
 def compiled(expr: Expr, names: Sequence[str]) -> Callable[..., Any]:
-    """`expr` as a Python function of the ints `names`: many times faster than to evaluate it."""
+    """Compile `expr` to a Python function of integers, which is much faster than `evaluate`."""
     return eval(f"lambda {', '.join(names)}: {expr}", {"min": min, "max": max})
 
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """The values that a slice reads: at most `width`, beginning at one of `lows`.
+    """Ranges that a slice reads in a run: at most `width` values, starting at one of `lows`.
 
-    With `full` it always reads `width` values.
+    If `full`, the slice always reads exactly `width` values.
     """
 
     width: int
@@ -158,12 +162,12 @@ class Window:
     full: bool
 
     def moved(self, shift: int) -> "Window":
-        """This access, `shift` further on."""
+        """Return the window shifted by `shift` coordinates."""
         return dataclasses.replace(self, lows=tuple(low + shift for low in self.lows))
 
 
 class Read:
-    """An edge at numbers for the bounds."""
+    """Edge of a graph with given bounds."""
 
     def __init__(self, edge: Edge, graph: Graph, bounds: Mapping[str, int]):
         domain = graph.ops[edge.sink].domain
@@ -179,31 +183,34 @@ class Read:
         self._windows: tuple[Window, ...] | None = None
 
     def exists(self, point: Point) -> bool:
-        """ψ: does the sink read this edge at `point`?"""
+        """Return ψ: True if the sink reads along this edge at `point`."""
         return self._when is None or bool(self._when(*point, *self._numbers))
 
     def index(self, point: Point) -> Index:
-        """φ: what the sink reads at `point`. A slice ends where the source's domain does."""
+        """Return φ: the index that the sink reads at `point`. Slices stop at the source's bound."""
         return tuple(entry(*point, *self._numbers) for entry in self._index)
 
     def of(self, point: Point) -> tuple[Output, Any]:
-        """The tensor and φ."""
+        """Return the tensor that is read, and its index at `point`."""
         return self.tensor, self.index(point)
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """Everything that each slice ever reads."""
+        """Window of each slice, which describes all ranges that it reads in a run."""
         if self._windows is None:
             self._windows = tuple(self._window(k) for k in self.sliced)
         return self._windows
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The padded length of every slice."""
+        """Padded length of each slice."""
         return tuple(window.width for window in self.windows)
 
     def _window(self, k: int) -> Window:
-        """Iterate over all points of the sink; symbols that do not occur here take one value."""
+        """Compute the window of slice k by enumerating the sink's points.
+
+        Dimensions that do not affect the slice are fixed.
+        """
         conditions = (self.edge.index[k], self.edge.when, self._domain.when)
         used = frozenset().union(*(e.symbols() for e in conditions))
         dims = [
@@ -227,12 +234,15 @@ def _entry(entry: Expr, names: Sequence[str], end: int) -> Callable[..., Any]:
 
 
 def extents(graph: Graph, op: str, bounds: Mapping[str, int]) -> tuple[int, ...]:
-    """The number of points of `op` along each of its dimensions."""
+    """Return the bounds of the dimensions of `op` as integers."""
     return tuple(int(dim.bound.evaluate(bounds)) for dim in graph.ops[op].domain)
 
 
 class ReadTable:
-    """The reads of `graph` at numbers for its bounds; ValueError if those do not fit."""
+    """Table of the reads of a graph with given bounds.
+
+    Raises `ValueError` if bounds are missing, unknown or smaller than 1 (`Graph.sizes`).
+    """
 
     def __init__(self, graph: Graph, bounds: Mapping[str, int]):
         self.graph, self.bounds = graph, graph.sizes(bounds)
@@ -251,7 +261,8 @@ class ReadTable:
             for read in reads:
                 self.sliced[read.tensor] |= set(read.sliced)
 
+    @functools.cached_property
     def types(self) -> dict[Output, PyTree]:
-        """The shapes and dtypes of every tensor's value."""
+        """Types of the values of all tensors."""
         types = {name: op.types(self.bounds) for name, op in self.graph.ops.items()}
         return {(name, k): types[name][k] for name, k in self.tensors}

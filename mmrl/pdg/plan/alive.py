@@ -1,13 +1,14 @@
-"""Bytes alive during a run, from the integer sets of its schedule.
+"""Bytes alive during a run, computed from the integer sets of its schedule.
 
 A value is alive from the operation that computes it to its last use. A merge copies its source only
-if it or its source is read by slices along one dimension, because these are kept in one array. An
-operation that is the last to read a value may write over it. `Account` measures the same bytes when
-the interpreter runs.
+if the merge or the source is read by slices along one dimension, because the values of such a
+tensor are stored in a single array. The last operation that reads a value may overwrite it.
+`Account` measures the same bytes while the interpreter runs.
 
-When a value is computed and used last is known for all points at once (`Schedule.last`), so a run
-is counted with arrays and not event by event. A run with more than `MOST` values is cut along its
-outermost dimensions, and the growth of its rings (`layout`) from there on is added.
+`Schedule.last` describes the last uses of all points of a tensor at once, so bytes are counted with
+array operations instead of event by event. If a run has more than `MOST` values, the bounds of its
+outermost dimensions are reduced until it is small enough. The growth of its rings (`layout`) up to
+the full bounds is then added.
 """
 
 import dataclasses
@@ -27,24 +28,25 @@ from mmrl.pdg.plan.layout import layout
 from mmrl.pdg.schedule import Schedule
 
 MOST = 500_000
-"""Values of a run whose bytes are counted exactly."""
+"""Maximum number of values in a run whose bytes are counted exactly."""
 _INPUT, _DIV = isl.dim_type.in_, isl.dim_type.div
 
 
 @dataclasses.dataclass(frozen=True)
 class Peak:
-    """The most bytes alive at once, or an upper bound of it if not `exact`."""
+    """Peak of the bytes alive, or an upper bound of it unless `exact`."""
 
     bytes: int
     exact: bool = True
 
 
 def peak(schedule: Schedule, bounds: Mapping[str, int], *, most: int = MOST) -> Peak:
-    """Return the most bytes alive at once in a run, as `Account.peak` measures them.
+    """Return the peak of the bytes alive in a run, as measured by `Account.peak`.
 
-    It is exact up to `most` values. Beyond that, it is an upper bound: the peak at bounds that are
-    cut, and all bytes that rings grow by from there to `bounds`. This assumes that a longer run is
-    like the one that was cut, but for the values that rings have to keep.
+    The result is exact for up to `most` values. For more values it is an upper bound, the smaller
+    of two: the bytes of all rings, or the peak of a run with smaller bounds plus the growth of all
+    rings from these bounds to `bounds`. The latter assumes that the runs differ only in the number
+    of values that their rings store.
     """
     sizes = _cut(schedule.graph, bounds, most)
     if sizes == dict(bounds):
@@ -59,9 +61,10 @@ def peak(schedule: Schedule, bounds: Mapping[str, int], *, most: int = MOST) -> 
 
 
 def _cut(graph: Graph, bounds: Mapping[str, int], most: int) -> dict[str, int] | None:
-    """The bounds, halved from the outermost on until a run has at most `most` values.
+    """Halve the bounds, outermost first, until a run has at most `most` values.
 
-    They stay beyond all numbers in the indices along them. None if they cannot be that small.
+    Each bound stays larger than every constant in the indices along its dimensions. Returns None if
+    the bounds cannot be reduced far enough.
     """
     sizes = {name: bounds[name] for name in graph.bounds}
     for name in sizes:
@@ -72,12 +75,12 @@ def _cut(graph: Graph, bounds: Mapping[str, int], most: int) -> dict[str, int] |
 
 
 def _values(graph: Graph, bounds: Mapping[str, int]) -> int:
-    """The number of values of a run, with those that conditions leave out."""
+    """Return the number of values in a run, including those excluded by conditions."""
     return sum(math.prod(extents(graph, x, bounds)) * len(graph.ops[x].outputs) for x in graph.ops)
 
 
 def _reach(graph: Graph, bound: str) -> int:
-    """The largest number in an expression with a bound or with a dimension of that bound."""
+    """Return the largest constant in expressions with a bound or one of its dimensions."""
     dims = [dim for op in graph.ops.values() for dim in op.domain]
     names = {bound} | {dim.name for dim in dims if bound in dim.bound.symbols()}
     exprs = [dim.bound for dim in dims] + [op.domain.when for op in graph.ops.values()]
@@ -86,23 +89,22 @@ def _reach(graph: Graph, bound: str) -> int:
 
 
 def _rings(schedule: Schedule, bounds: Mapping[str, int]) -> tuple[dict[Output, int], int]:
-    """The bytes of the ring of every tensor, and the most that one operation writes.
+    """Return the bytes of each tensor's ring, and the maximum bytes that an operation writes.
 
-    All values that are needed after an operation are in different slots of these rings, and so are
-    those that are needed before it.
+    Values that are needed at the same time, before or after an operation, are in different slots.
     """
     table = ReadTable(schedule.graph, bounds)
-    size = {tensor: nbytes(kind) for tensor, kind in table.types().items()}
+    size = {tensor: nbytes(kind) for tensor, kind in table.types.items()}
     found = layout(table, schedule)
     roots = {place.root for place in found.places.values()}
-    # Slots are rounded up to whole blocks, of which a tensor may fill only a part.
+    # The number of slots is rounded up to complete blocks, so it may exceed the number of values.
     values = {root: math.prod(extents(schedule.graph, root[0], bounds)) for root in roots}
     rings = {x: min(math.prod(found.rings[x].slots), values[x]) * size[x] for x in roots}
     return rings, max((sum(map(size.__getitem__, x)) for x in table.outputs.values()), default=0)
 
 
 def timeline(schedule: Schedule, bounds: Mapping[str, int]) -> np.ndarray:
-    """Return the bytes alive during each operation of a run; results stay to its end."""
+    """Return the bytes alive during each operation; results stay alive until the end of the run."""
     run = _Run(schedule, bounds)
     begin, last, length = run.times()
     root = run.roots()
@@ -115,7 +117,7 @@ def timeline(schedule: Schedule, bounds: Mapping[str, int]) -> np.ndarray:
 
 
 class _Run:
-    """The values of a run, numbered tensor by tensor, with those that conditions leave out."""
+    """All values of a run, numbered by tensor, including those excluded by conditions."""
 
     def __init__(self, schedule: Schedule, bounds: Mapping[str, int]):
         self.schedule, self.table = schedule, ReadTable(schedule.graph, bounds)
@@ -126,15 +128,18 @@ class _Run:
         counts = [self.points[name].shape[1] for name, _ in self.table.tensors]
         starts = itertools.accumulate(counts, initial=0)
         self.place = dict(zip(self.table.tensors, starts, strict=False))
-        types = self.table.types()
+        types = self.table.types
         self.sizes = np.repeat([nbytes(types[x]) for x in self.table.tensors], counts)
 
     def images(self, function: isl.Map, op: str) -> tuple[np.ndarray, np.ndarray]:
-        """The places of an operation's points at which a function has a value, and these values."""
+        """Return the indices of the points where a function is defined, and its values there."""
         return images(sets.at(function, self.table.bounds), self.points[op])
 
     def times(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """When each value is computed and used last, and the number of operations that run."""
+        """Return when each value is computed and last used, and the length of the run.
+
+        All three are measured in operations.
+        """
         schedule, tensors = self.schedule, self.table.tensors
         made = {name: self.images(times, name) for name, times in schedule.when.items()}
         used = {x: self.images(schedule.last[x], x[0]) for x in tensors}
@@ -151,7 +156,7 @@ class _Run:
         return begin, last, length
 
     def read(self, edge: Edge) -> tuple[np.ndarray, np.ndarray]:
-        """The places of the points that read along an edge, and the values that they read."""
+        """Return the indices of the points that read along an edge, and of the values they read."""
         if edge not in self.schedule.reads:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         points, found = self.images(self.schedule.reads[edge], edge.sink)
@@ -160,7 +165,7 @@ class _Run:
         return points, self.place[edge.tensor] + np.asarray(flat)
 
     def roots(self) -> np.ndarray:
-        """Return the value whose memory holds each value: a merge uses the memory of its source."""
+        """Return the value whose memory stores each value; a merge uses its source's memory."""
         root = np.arange(len(self.sizes))
         for name, op in self.schedule.graph.ops.items():
             for edge in self.schedule.graph.inputs(name) if op.run is None else ():
@@ -172,7 +177,7 @@ class _Run:
         return root
 
     def ends(self, begin: np.ndarray, last: np.ndarray, root: np.ndarray) -> np.ndarray:
-        """The last operation during which the memory of each root is taken."""
+        """Return the last operation during which the memory of each root is in use."""
         end = last.copy()
         np.maximum.at(end, root, last)
         holders = np.bincount(root, last == end[root], minlength=len(root))
@@ -182,16 +187,17 @@ class _Run:
             points, values = self.read(edge)
             now, roots = begin[self.place[edge.sink, 0] + points], root[values]
             alone = (last[values] == now) & (end[roots] == now) & (holders[roots] == 1)
-            end[roots[alone]] -= 1  # what the operation writes takes the place of what it reads
+            # The output overwrites this input, so the input's memory is freed one step earlier.
+            end[roots[alone]] -= 1
         return end
 
     def _is_block(self, tensor: Output) -> bool:
-        """True if the values of a tensor are kept in one array along a dimension."""
+        """Return True if the values of a tensor along a dimension are stored in a single array."""
         return len(self.table.sliced[tensor]) == 1
 
 
 def _ranks(times: list[np.ndarray]) -> list[np.ndarray]:
-    """The places of times [number, point], compared lexicographically, among all that differ."""
+    """Return the lexicographic ranks of the times [coordinate, point]; equal times are ties."""
     whole = np.concatenate(times, axis=1)
     rank = np.zeros(whole.shape[1], np.int64)
     for numbers in whole:
@@ -202,9 +208,9 @@ def _ranks(times: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def images(function: isl.Map, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of the points [dimension, point] have an image, and the images in that order.
+    """Return the indices of the points [dimension, point] that have an image, and the images.
 
-    `function` is single-valued and has no parameters.
+    `function` must be single-valued and have no parameters.
     """
     places, found = [np.zeros(0, np.int64)], [np.zeros((function.dim(isl.dim_type.out), 0), int)]
 
@@ -223,7 +229,7 @@ def images(function: isl.Map, points: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _inside(part: isl.BasicSet, points: np.ndarray) -> np.ndarray:
-    """Which points satisfy all constraints."""
+    """Return a mask of the points that satisfy all constraints."""
     inside = np.ones(points.shape[1], bool)
     for constraint in part.get_constraints():
         number = _number(constraint.get_aff(), points)
@@ -232,7 +238,7 @@ def _inside(part: isl.BasicSet, points: np.ndarray) -> np.ndarray:
 
 
 def _number(aff: isl.Aff, points: np.ndarray) -> np.ndarray:
-    """The value of a quasi-affine expression, rounded down, at each point."""
+    """Evaluate a quasi-affine expression at each point, rounding down."""
     scale = aff.get_denominator_val().to_python()
     whole = aff.scale_val(aff.get_denominator_val())
     number = np.full(points.shape[1], whole.get_constant_val().to_python(), np.int64)

@@ -1,11 +1,12 @@
-"""The program that a schedule stands for: loops, conditions, and what they execute.  §6.3.
+"""Syntax tree of the loops and conditions that execute a schedule.  §6.3.
 
-A tree of frozen dataclasses whose bounds, conditions and points are expressions (`expr`) of the
-loop counters and of the bounds T, I, … It reads as Python (`str(node)`), it can be walked by an
-executor, and `trace` lists the events of one run. A counter is *not* the symbol it may be named
-after: in the body of `for t in …`, an operation two steps behind runs at the point [i, t - 2].
+A program is a tree of frozen dataclasses. Its loop bounds, conditions and points are expressions
+(`expr`) in the loop counters and the bounds T, I, … `str(node)` formats the tree as Python,
+executors walk it, and `trace` lists the events of one run. A counter may have the same name as a
+symbol without being that symbol. In the body of `for t in …`, an operation that lags by two steps
+runs at the point [i, t - 2].
 
-`generate` makes it: isl scans the times of a plan, and its syntax tree becomes ours.
+`generate` builds the tree: isl scans the times of a plan, and its syntax tree is converted.
 """
 
 import dataclasses
@@ -22,12 +23,12 @@ from mmrl.pdg.build.sets import IN, OUT, context, maps, union
 from mmrl.pdg.plan.frees import MemoryPlan, Statement
 from mmrl.pdg.schedule import constant
 
-Event = tuple[str, str | Output, tuple[int, ...]]  # ("run", op, p) or ("free", (op, output), p) …
+Event = tuple[str, str | Output, tuple[int, ...]]  # ("run", op, p), ("free", (op, output), p), …
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Execute:
-    """Run the operation `op` at `point`."""
+    """Statement that runs the operation `op` at `point`."""
 
     op: str
     point: tuple[Expr, ...]
@@ -35,26 +36,26 @@ class Execute:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Memory:
-    """A statement on the memory of a tensor at `point`."""
+    """Statement that manages the memory of a tensor's value at `point`."""
 
     tensor: Output
     point: tuple[Expr, ...]
 
 
 class Free(Memory):
-    """Free a value that is no longer read."""
+    """Deallocation of a value that is no longer needed."""
 
 
 class Offload(Memory):
-    """Move it from the device to the host."""
+    """Transfer of a value from the device to the host."""
 
 
 class Fetch(Memory):
-    """Move it back from the host to the device."""
+    """Transfer of a value from the host back to the device."""
 
 
 class Tree:
-    """A node that holds other nodes."""
+    """Node with child nodes."""
 
     def __str__(self) -> str:
         return text(self)  # pyright: ignore[reportArgumentType]
@@ -62,14 +63,14 @@ class Tree:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Body(Tree):
-    """Nodes that run one after the other."""
+    """Sequence of nodes that run in order."""
 
     body: "tuple[Node, ...]"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class If(Tree):
-    """`then` where the condition holds, else `orelse` (which may be an empty block)."""
+    """Conditional that runs `then` if its condition holds, else `orelse`, which may be empty."""
 
     condition: Expr
     then: Body
@@ -78,7 +79,10 @@ class If(Tree):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Loop(Tree):
-    """`body` for each counter in range(start, stop, step); a readable tree may count down."""
+    """Loop that runs `body` for each value of `counter` in range(start, stop, step).
+
+    In a readable tree, a loop may count down.
+    """
 
     counter: str
     start: Expr
@@ -93,7 +97,7 @@ KINDS = {Execute: "run", Free: "free", Offload: "offload", Fetch: "fetch"}
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and every node in it once, in the order of the text."""
+    """Yield the node and all nodes inside it once, in program order."""
     yield node
     inner: tuple[Node, ...] = ()
     if isinstance(node, Body):
@@ -107,12 +111,12 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def leaves(node: Node) -> Iterator[Leaf]:
-    """Every statement of the tree once, in the order of the text."""
+    """Return each statement of the tree once, in program order."""
     return (each for each in walk(node) if isinstance(each, Leaf))
 
 
 def interleaves(node: Node, first: str, second: str) -> bool:
-    """Is there an innermost loop that executes both operations, as acting and learning may be?"""
+    """Return True if an innermost loop executes both operations, such as acting and learning."""
     for loop in walk(node):
         if isinstance(loop, Loop) and {first, second} <= _executed(loop):
             inner = (_executed(each) for each in walk(loop.body) if isinstance(each, Loop))
@@ -126,10 +130,10 @@ def _executed(node: Node) -> set[str]:
 
 
 def trace(node: Node, **bounds: int) -> list[Event]:
-    """The events of one run with these bounds, in order.
+    """Return the events of one run with the given bounds, in order.
 
-    An event is ("run", op, point) or (kind, (op, output), point) with the kind "free", "offload"
-    or "fetch".
+    An event is ("run", op, point) or (kind, (op, output), point), where the kind is "free",
+    "offload" or "fetch".
     """
     return list(_events(node, dict(bounds)))
 
@@ -151,7 +155,7 @@ def _events(node: Node, env: dict[str, int]) -> Iterator[Event]:
 
 
 def substitute(node: Node, env: Mapping[str, Expr]) -> Any:
-    """This tree with symbols replaced; no counter in it may be one of them."""
+    """Return the tree with the symbols in `env` replaced; none of them may be a loop counter."""
     if isinstance(node, Body):
         return Body(tuple(substitute(child, env) for child in node.body))
     if isinstance(node, If):
@@ -164,9 +168,10 @@ def substitute(node: Node, env: Mapping[str, Expr]) -> Any:
 
 
 def text(node: Node, several: Collection[str] = ()) -> str:
-    """Return the tree as Python: `o(i, t)` runs an operation, `del o[i, t]` frees its output.
+    """Format the tree as Python: `o(i, t)` runs an operation, `del o[i, t]` frees its output.
 
-    Outputs of an operation in `several` have an index: `del e[i, t][1]`.
+    For operations in `several`, which have several outputs, an index is added:
+    `del e[i, t][1]`.
     """
     return "\n".join(_lines(node, frozenset(several))) or "pass"
 
@@ -218,52 +223,55 @@ def _statement(leaf: Leaf, several: frozenset[str]) -> str:
 
 Kind, Op = isl.ast_node_type, isl.ast_expr_op_type
 NODES = {kind: node for node, kind in KINDS.items()}
-Known = Mapping[str, Expr]  # the counters of loops that run once, and their value
-Said = Mapping[str, Sequence[Statement]]  # what a name in isl's tree stands for
+Known = Mapping[str, Expr]  # values of the counters of loops that run once
+Meanings = Mapping[str, Sequence[Statement]]  # statements for each name in isl's tree
 
 
 def generate(
     plan: MemoryPlan, *, memory: bool = True, readable: bool = False, least: int = 1
 ) -> Body:
-    """The plan as a tree of loops, right for all bounds T, I, … of at least `least`.
+    """Generate the loops of a plan, for all bounds of at least `least`.
 
-    `memory`: with frees, offloads and fetches. `readable`: prologue and epilogue become loops of
-    their own, so that the steady loop has few conditions, and loops may count down. It is twice as
-    much to compile, and many copies unless `least` is larger than every window.
+    If `memory`, the tree contains deallocations, offloads and fetches. If `readable`, the prologue
+    and epilogue become separate loops, so that the steady-state loop has few conditions, and loops
+    may count down. A readable tree takes twice as long to compile. It contains many copies of the
+    loop body unless `least` is larger than every window.
     """
-    times, said = _grouped(plan, memory)
+    times, meanings = _grouped(plan, memory)
     merged, depth = _merged(times, plan.depth)
     within = context(plan.graph, least, merged.get_ctx())
     build = isl.AstBuild.from_context(within).set_options(_options(merged, depth, readable))
     tree = build.node_from_schedule_map(merged.intersect_params(within))
-    return _named(_node(tree, said, {}), plan.graph, frozenset(plan.graph.bounds), readable)
+    return _named(_node(tree, meanings, {}), plan.graph, frozenset(plan.graph.bounds), readable)
 
 
-def _grouped(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Said]:
-    """The times under one name for all that happens at one time and at the same points, as frees.
+def _grouped(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Meanings]:
+    """Group statements that always have the same time and point, such as deallocations.
 
-    And which statements a name stands for, in the order of the plan.
+    Returns the times of each group under a single name, and the statements that each name
+    represents, in the order of the plan.
     """
     when = {each.get_tuple_name(IN): each.set_tuple_name(IN, "x") for each in maps(plan.times)}
     found: list[tuple[isl.Map, list[Statement]]] = []
     for name, statement in plan.statements.items():
-        if name in when and (memory or statement.kind == "run"):  # else it never happens
-            together = (said for times, said in found if times.plain_is_equal(when[name]))
-            if not (said := next(together, [])):
-                found.append((when[name], said))
-            said.append(statement)
+        if name in when and (memory or statement.kind == "run"):  # omit all other statements
+            together = (group for times, group in found if times.plain_is_equal(when[name]))
+            if not (group := next(together, [])):
+                found.append((when[name], group))
+            group.append(statement)
     times = [each.set_tuple_name(IN, f"s{k}") for k, (each, _) in enumerate(found)]
-    return times, {f"s{k}": said for k, (_, said) in enumerate(found)}
+    return times, {f"s{k}": group for k, (_, group) in enumerate(found)}
 
 
 def _merged(times: Sequence[isl.Map], depth: int) -> tuple[isl.UnionMap, int]:
-    """The times with fewer numbers: those between two loops, which only order statements, as one.
+    """Return the times with fewer coordinates, and the number of coordinates.
 
-    The order is the same, and isl scans it in a fifth of the time.
+    Coordinates between two loops only order statements, so they are merged into one. This does not
+    change the order, and makes isl's scan five times faster.
     """
     fixed = [[each.plain_get_val_if_fixed(OUT, k) for k in range(depth)] for each in times]
     loops = [k for k in range(depth) if not all(numbers[k].is_int() for numbers in fixed)]
-    found: list[list[str]] = [[] for _ in times]  # of each map, its new numbers
+    found: list[list[str]] = [[] for _ in times]  # new coordinates of each map
     for first, stop in itertools.pairwise([-1, *loops, depth]):
         keys = [tuple(v.to_python() for v in numbers[first + 1 : stop]) for numbers in fixed]
         places = {key: str(k) for k, key in enumerate(sorted(set(keys)))}
@@ -279,7 +287,10 @@ def _merged(times: Sequence[isl.Map], depth: int) -> tuple[isl.UnionMap, int]:
 
 
 def _options(times: isl.UnionMap, depth: int, separate: bool) -> isl.UnionMap:
-    """Numbers that only order statements are unrolled; loops within another may be separated."""
+    """Return options for isl: unroll coordinates that only order statements, and separate loops.
+
+    Loops are separated only if `separate` is True, and never the outermost one of several.
+    """
     loops = [k for k in range(depth) if not constant(times, k)]
     options = {k: "unroll" for k in range(depth) if k not in loops}
     if separate:
@@ -289,40 +300,40 @@ def _options(times: isl.UnionMap, depth: int, separate: bool) -> isl.UnionMap:
     return isl.UnionMap(f"{{ {parts} }}", context=times.get_ctx())
 
 
-def _node(node: isl.AstNode, said: Said, known: Known) -> Body:
+def _node(node: isl.AstNode, meanings: Meanings, known: Known) -> Body:
     kind = node.get_type()
     if kind == Kind.block:
         children = node.block_get_children()
         several = (children.get_at(k) for k in range(children.n_ast_node()))
-        return _joined(_node(child, said, known) for child in several)
+        return _joined(_node(child, meanings, known) for child in several)
     if kind == Kind.if_:  # pyright: ignore[reportAttributeAccessIssue]
         condition = _expression(node.if_get_cond(), known)
-        then = _node(node.if_get_then(), said, known)
-        orelse = _node(node.if_get_else(), said, known) if node.if_has_else() else Body(())
+        then = _node(node.if_get_then(), meanings, known)
+        orelse = _node(node.if_get_else(), meanings, known) if node.if_has_else() else Body(())
         return Body((If(condition, then, orelse),))
     if kind == Kind.for_:  # pyright: ignore[reportAttributeAccessIssue]
-        return _loop(node, said, known)
+        return _loop(node, meanings, known)
     if kind == Kind.user:
-        return _leaves(node.user_get_expr(), said, known)
-    raise NotImplementedError(f"isl made a node of kind {kind}")
+        return _leaves(node.user_get_expr(), meanings, known)
+    raise NotImplementedError(f"isl returned a node of unknown kind {kind}; report this as a bug")
 
 
-def _loop(node: isl.AstNode, said: Said, known: Known) -> Body:
+def _loop(node: isl.AstNode, meanings: Meanings, known: Known) -> Body:
     counter = node.for_get_iterator().get_id().get_name()
     start = _expression(node.for_get_init(), known)
     if node.for_is_degenerate():
-        return _node(node.for_get_body(), said, {**known, counter: start})
-    condition = node.for_get_cond()  # counter < stop, or counter <= last
+        return _node(node.for_get_body(), meanings, {**known, counter: start})
+    condition = node.for_get_cond()  # `counter < stop` or `counter <= last`
     stop = _expression(condition.get_op_arg(1), known)
     stop = sets.following(stop) if condition.get_op_type() == Op.le else stop
     step = node.for_get_inc().get_val().to_python()
-    return Body((Loop(counter, start, stop, step, _node(node.for_get_body(), said, known)),))
+    return Body((Loop(counter, start, stop, step, _node(node.for_get_body(), meanings, known)),))
 
 
-def _leaves(call: isl.AstExpr, said: Said, known: Known) -> Body:
+def _leaves(call: isl.AstExpr, meanings: Meanings, known: Known) -> Body:
     name, *point = (call.get_op_arg(k) for k in range(call.get_op_n_arg()))
     where = tuple(_expression(one, known) for one in point)
-    return Body(tuple(_leaf(each, where) for each in said[name.get_id().get_name()]))
+    return Body(tuple(_leaf(each, where) for each in meanings[name.get_id().get_name()]))
 
 
 def _leaf(statement: Statement, where: tuple[Expr, ...]) -> Leaf:
@@ -339,10 +350,11 @@ def _joined(blocks: Iterable[Body]) -> Body:
 
 
 def _named(node: Node, graph: Graph, taken: frozenset[str], down: bool) -> Any:
-    """The tree with each counter named after the symbol that it counts, where that is clear.
+    """Rename each counter to the symbol that it counts, if there is one.
 
-    It counts t if the operations in the loop run at points whose t is the counter plus a number.
-    With `down`, a loop in which it is a number minus the counter is turned around.
+    A counter counts t if all operations in the loop that depend on the counter run at points where
+    t is the counter plus a constant. If `down`, a loop in which t is a constant minus the counter
+    is reversed.
     """
     if isinstance(node, Body):
         return Body(tuple(_named(child, graph, taken, down) for child in node.body))
@@ -361,7 +373,7 @@ def _named(node: Node, graph: Graph, taken: frozenset[str], down: bool) -> Any:
 
 
 def _counted(loop: Loop, graph: Graph) -> Iterator[tuple[int, str]]:
-    """Ways of the counter for each statement in the loop: up (1) or down (-1)."""
+    """Yield the direction (1, -1, or 0 for neither) and dimension along which statements move."""
     counter = Sym(loop.counter)
     for leaf in leaves(loop.body):
         op = leaf.op if isinstance(leaf, Execute) else leaf.tensor[0]

@@ -1,8 +1,7 @@
-"""Count what a run takes without computing it: bytes alive, operations, floating-point operations.
+"""Estimated cost of a run: bytes alive, operations, and floating-point operations.
 
-A value counts from the operation that computes it to its last reader, as in the interpreter
-(`alive`). Temporary arrays inside of an operation are XLA's, and not
-counted.
+A value is counted from the operation that computes it to its last reader, as in the interpreter
+(`alive`). Temporary arrays inside an operation are managed by XLA and not counted.
 """
 
 import functools
@@ -13,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.build.graph import Graph, Op
 from mmrl.pdg.passes.choose import Cost, count, operations
 from mmrl.pdg.plan.account import ReadTable, nbytes
 from mmrl.pdg.plan.alive import peak
@@ -21,7 +20,7 @@ from mmrl.pdg.schedule import Schedule
 
 
 def cost(schedule: Schedule, bounds: Mapping[str, int]) -> Cost:
-    """Return the cost of a run."""
+    """Return the bytes alive, the operations and the floating-point operations of a run."""
     graph, most = schedule.graph, peak(schedule, bounds)
     work = flops(graph, bounds)
     return Cost(most.bytes, operations(graph, bounds), work, exact=most.exact)
@@ -30,7 +29,7 @@ def cost(schedule: Schedule, bounds: Mapping[str, int]) -> Cost:
 def sizes(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
     """Return the bytes that one run of each operation reads and writes."""
     table = ReadTable(graph, bounds)
-    size = {tensor: nbytes(kind) for tensor, kind in table.types().items()}
+    size = {tensor: nbytes(kind) for tensor, kind in table.types.items()}
     return {
         name: sum(size[read.tensor] * math.prod(read.widths) for read in table.reads[name])
         + sum(size[tensor] for tensor in table.outputs[name])
@@ -40,24 +39,24 @@ def sizes(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
 
 
 def flops(graph: Graph, bounds: Mapping[str, int]) -> int:
-    """Return the floating-point operations of a run, by the primitives of each operation."""
-    table = ReadTable(graph, bounds)
-    types = table.types()
-    found = 0
-    for name, op in graph.ops.items():
-        if op.run is None or op.kind in ("input", "host", "constant"):
-            continue
-        values = []
-        for read in table.reads[name]:
-            lead = functools.partial(_led, read.widths)
-            values.append(jax.tree.map(lead, types[read.tensor]))
-        here = dict.fromkeys(op.domain.names, jax.ShapeDtypeStruct((), np.int32))
+    """Return the floating-point operations of a run, counted in the jaxpr of each operation."""
+    table, without = ReadTable(graph, bounds), ("input", "host", "constant")
+    counted = [op for op in graph.ops.values() if op.run is not None and op.kind not in without]
+    return sum(count(op, bounds) * work(traced(table, op)) for op in counted)
 
-        def run(point: Any, values: Any, op: Any = op) -> Any:
-            return op.run({**table.bounds, **point}, *values)
 
-        found += count(op, bounds) * work(jax.make_jaxpr(run)(here, values).jaxpr)
-    return found
+def traced(table: ReadTable, op: Op) -> Any:
+    """Return the jaxpr of an operation; its first arguments are the counters, sorted by name."""
+    types, values = table.types, []
+    for read in table.reads[op.name]:
+        values.append(jax.tree.map(functools.partial(_led, read.widths), types[read.tensor]))
+    here = dict.fromkeys(op.domain.names, jax.ShapeDtypeStruct((), np.int32))
+
+    def run(point: Any, values: Any) -> Any:
+        assert op.run is not None
+        return op.run({**table.bounds, **point}, *values)
+
+    return jax.make_jaxpr(run)(here, values).jaxpr
 
 
 def _led(lead: Sequence[int], x: Any) -> jax.ShapeDtypeStruct:
@@ -65,9 +64,11 @@ def _led(lead: Sequence[int], x: Any) -> jax.ShapeDtypeStruct:
 
 
 def work(jaxpr: Any) -> int:
-    """Return the scalar operations of a jaxpr: 2 m n k of a product, else one for each number.
+    """Return the number of scalar operations in a jaxpr.
 
-    A `while` counts as one turn, and a `cond` as its longest branch.
+    A product of an (m, k) and a (k, n) matrix counts as 2 m n k, and a convolution counts two per
+    product of entries. Any other primitive counts one per value that it returns. A `while` counts
+    as one iteration, and a `cond` as its most expensive branch.
     """
     found = 0
     for equation in jaxpr.eqns:
@@ -90,7 +91,7 @@ def work(jaxpr: Any) -> int:
 
 
 def _inner(params: Mapping[str, Any]) -> list[Any]:
-    """The jaxprs in an equation's parameters."""
+    """Return the jaxprs among an equation's parameters."""
     found = []
     for value in params.values():
         for each in value if isinstance(value, tuple | list) else (value,):

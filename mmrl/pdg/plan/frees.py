@@ -1,10 +1,12 @@
-"""Plans for memory: what is freed, offloaded, fetched and donated, and when.  §6.2
+"""Memory plans: the times of deallocations, donations and transfers to and from the host.  §6.2
 
-θ is frozen first, as in the paper (§6, the first of two rounds). In the second round the paper adds
-memory operations to the graph and searches for their times with a polyhedral scheduler. Here no
-second search is needed: with θ known, the last use of x[q] is the lexicographic maximum of θ over
-the points that read x[q], and x[q] itself, and its free goes right after. Only true, strided
-points count as uses: a tile that never runs keeps no value alive.
+In this package, a *free* is a deallocation, which releases the memory of one value.
+
+The schedule θ is fixed first, as in the first of the paper's two rounds (§6). In the second round,
+the paper adds memory operations to the graph and uses a polyhedral scheduler to find their times.
+That is not necessary here: given θ, the last use of x[q] is the lexicographic maximum of θ over
+x[q] and all points that read it, and the deallocation follows immediately. Only points that run
+count as uses. Points skipped by the stride of a tile do not keep a value alive.
 """
 
 import dataclasses
@@ -21,13 +23,14 @@ from mmrl.pdg.build.sets import IN, OUT, maps, union
 from mmrl.pdg.plan.swap import either, phases
 from mmrl.pdg.schedule import Schedule, lengthened, unordered
 
-# The kinds of events at one time of θ, in this order: the last number of a time in a plan.
+# Kinds of events. The kind is the last coordinate of a time in a plan, so events at the same time
+# of θ happen in this order.
 FETCH, RUN, OFFLOAD, FREE = range(4)
 
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """The meaning of a name in a plan. `kind` is "run", "free", "offload" or "fetch"."""
+    """Statement of a plan: its kind ("run", "free", "offload" or "fetch") and its tensor."""
 
     kind: str
     op: str
@@ -36,28 +39,30 @@ class Statement:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MemoryPlan:
-    """When every statement happens: operations, and what is done with their memory."""
+    """Times of all statements of a program: operations, deallocations and transfers."""
 
     graph: Graph
     statements: Mapping[str, Statement]
     times: isl.UnionMap
-    depth: int  # how many numbers a time has
+    depth: int  # number of coordinates of a time
 
 
 def plan_memory(
     schedule: Schedule, swap: Sequence[Output] = (), *, frees: bool = True
 ) -> MemoryPlan:
-    """Free every tensor except the results right after its last use, and swap those in `swap`.
+    """Plan to deallocate each value right after its last use, except for results.
 
-    A swapped tensor waits on the host between uses in different iterations of a loop: from right
-    after the earlier to right before the later. Without `frees` everything is kept.
+    The tensors in `swap` are moved to the host between uses in different iterations of a loop. They
+    are offloaded right after the earlier use and fetched right before the later one. If `frees` is
+    False, the plan contains no deallocations.
     """
     graph, depth = schedule.graph, schedule.depth
     statements = {name: Statement("run", name) for name in graph.ops}
     placed = [lengthened(each, depth, RUN) for each in maps(schedule.times)]
 
     def add(statement: Statement, when: isl.Map, place: int) -> None:
-        # A name for each affine piece: isl would join them to points like `c0 if … else c0 - 1`.
+        # Name each affine piece separately. Under a single name, isl would combine the pieces into
+        # conditional points such as `c0 if … else c0 - 1`.
         name = f"{statement.kind}_{statement.op}_{statement.output}"
         points = sets.points(graph, statement.op, schedule.times.get_ctx())
         for piece in _pieces(when, points):
@@ -81,7 +86,10 @@ def plan_memory(
 def ends_of(
     graph: Graph, tensor: Output, name: str, context: isl.Context, dense: bool = False
 ) -> list[isl.Map]:
-    """x[q] and its readers -> name[q], which is to come after all of them."""
+    """Return the maps from x[q] and from each of its readers to name[q].
+
+    They require name[q] to come after x[q] and after all readers of x[q].
+    """
     made = sets.points(graph, tensor[0], context, dense=dense)
     own = isl.Map.identity(made.get_space().map_from_set()).intersect_domain(made)
     edges = [edge for edge in graph.edges if edge.tensor == tensor]
@@ -90,11 +98,11 @@ def ends_of(
 
 
 def donations(schedule: Schedule) -> tuple[Edge, ...]:
-    """Return the edges whose sink may overwrite its input, because no later point needs it.
+    """Return the edges whose sink may overwrite its input, because it is no longer needed.
 
-    Exact, by equality of isl maps: at every point p of the edge, the last use of x[φ(p)] is
-    θ(sink[p]). Only single points are donated (a slice is copied when it is stacked), never a
-    result, and never one tensor twice to the same operation.
+    The test is exact, based on the equality of isl maps: at every point p of the edge, the last use
+    of x[φ(p)] is θ(sink[p]). Only single points are donated, because slices are copied when they
+    are stacked. Results are never donated, and a tensor is donated to an operation at most once.
     """
     graph = schedule.graph
     return tuple(
@@ -118,10 +126,11 @@ def _last_user(schedule: Schedule, edge: Edge) -> bool:
 
 
 def unproved(plan: MemoryPlan) -> isl.UnionMap:
-    """The pairs that the plan leaves in the wrong order; empty is a proof for all bounds at once.
+    """Return the pairs of points that the plan executes in the wrong order.
 
-    Checked are a value before its readers, and all of these before its free. (Offloads and fetches
-    are left to `check.check`.)
+    An empty result proves, for all bounds, that every value is computed before it is read, and
+    deallocated after all its readers. Offloads and fetches are not covered: `run.naive.check`
+    tests them for given bounds.
     """
     graph, context = plan.graph, plan.times.get_ctx()
     must = [sets.reads(graph, context).reverse()]
@@ -135,7 +144,7 @@ def unproved(plan: MemoryPlan) -> isl.UnionMap:
 
 
 def _pieces(times: isl.Map, points: isl.Set) -> list[isl.Map]:
-    """A function of `points`, cut where it stops being affine, with short conditions."""
+    """Return the affine pieces of a function of `points`, with simplified conditions."""
     found: list[isl.Map] = []
 
     def add(where: isl.Set, values: isl.MultiAff) -> None:

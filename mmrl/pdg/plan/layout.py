@@ -1,13 +1,13 @@
-"""Rings: how many slots a tensor needs under a schedule, and which tensors share them.  §6.2
+"""Ring buffers: the slots that a tensor needs under a schedule, and tensors that share them.  §6.2
 
-The XLA executor takes two decisions before it compiles. A merge has no storage: its sources write
-their values where the readers of the merge look for them (the next observation becomes o[t + 1] at
-once). And a tensor keeps x[p] in slot p mod W, with enough slots that no value is overwritten
-before its last use.
+The XLA executor makes two decisions before it compiles. First, a merge needs no copies if its
+sources can write their values directly to where readers of the merge find them. For example, the
+next observation is written to o[t + 1]. Second, a tensor stores x[p] in slot p mod W of a ring,
+where W is large enough that no value is overwritten before its last use.
 
-Both are decided by integer sets, so that a run of a million events costs the same as a run of ten.
-Two values p and q conflict if q is written while p is still needed. The *distances* q - p of all
-such pairs determine W: none of them may be 0 mod W.
+Both decisions are based on integer sets, so a run of a million events is planned as fast as a run
+of ten. Two values p and q conflict if q is written while p is still needed. The *distances* q - p
+of all such pairs determine W: none of them may be 0 mod W.
 """
 
 import dataclasses
@@ -27,25 +27,29 @@ from mmrl.pdg.plan.account import Read, ReadTable, Window
 from mmrl.pdg.schedule import Schedule
 
 _SET = isl.dim_type.set
-_NEVER = 2**40  # later than any time
+_NEVER = 2**40  # coordinate that is later than any time
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The place of a tensor's values: in `root`, at one coordinate per dimension of `root`.
+    """Location of a tensor's values in the storage of the tensor `root`.
 
-    A coordinate is (None, c), the constant c, or (j, c), dimension j of the point plus c.
+    `coordinates` contains a pair per dimension of `root`: (None, c) is the constant c, and (j, c)
+    is dimension j of the point plus c.
     """
 
     root: Output
     coordinates: tuple[tuple[int | None, int], ...]
 
     def at(self, point: Sequence) -> tuple:
-        """The coordinates of `point` in the root: numbers, or whatever can be added to one."""
+        """Return the coordinates of `point` in the root.
+
+        The entries of `point` may have any type that supports adding an integer.
+        """
         return tuple(c if j is None else point[j] + c for j, c in self.coordinates)
 
     def after(self, inner: "Place") -> "Place":
-        """Return this place for the points of `inner`."""
+        """Compose two places: return the location of a point of `inner` in this root."""
         coordinates = tuple(
             (j, c) if j is None else (inner.coordinates[j][0], inner.coordinates[j][1] + c)
             for j, c in self.coordinates
@@ -55,27 +59,27 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Ring:
-    """Along each dimension: x[p] is in slot p mod slots."""
+    """Slots of a ring buffer along each dimension; x[p] is in slot p mod `slots`."""
 
     slots: tuple[int, ...]
     ends: tuple[tuple[int, int], ...] = ()
-    """(dimension, end) where coordinates from `end` on are computed and never read: no slots."""
+    """Pairs (dimension, end): coordinates of at least `end` are never read, and not stored."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """For every tensor its place, and for every root its ring."""
+    """Storage of all tensors: the place of each tensor, and the ring of each root."""
 
     places: Mapping[Output, Place]
     rings: Mapping[Output, Ring]
     aliased: frozenset[Read]
-    """Reads of merges that need no copy, or never happen."""
+    """Reads by merges that need no copy or that never happen."""
     zeros: frozenset[Read]
-    """Return the reads of slices whose padding is zero already, because it was never written."""
+    """Reads of slices whose padding is already zero, because it has not been written yet."""
 
 
 def layout(accesses: ReadTable, schedule: Schedule, *, alias: bool = True) -> Layout:
-    """Places and rings under a schedule. `alias` False gives every tensor its own ring."""
+    """Return the places and rings under a schedule. Unless `alias`, no tensors share a ring."""
     lives = _Lives(schedule, accesses)
     places = {x: _own(x, accesses) for x in accesses.tensors}
     aliased: set[Read] = set()
@@ -111,9 +115,9 @@ def _nothing_behind(
     lives: "_Lives",
     accesses: ReadTable,
 ) -> bool:
-    """Is no point behind the end of a slice written before it is read, nor another in its slot?
+    """Return True if the slots beyond the end of a slice are still zero whenever it is read.
 
-    So it is of k[0:t + 1] in the step that makes k[t]: a cache that grows is zero where it ends.
+    An example is k[0:t + 1] in a growing cache, read in the step that computes k[t].
     """
     tensor, (source, sink) = read.tensor, (read.edge.source, read.edge.sink)
     taken, made = lives.reads.get(read.edge), lives.made
@@ -122,7 +126,7 @@ def _nothing_behind(
         return False
     (k,), (window,), own = read.sliced, read.windows, made[source].domain()
     if max(window.lows, default=0) + window.width > accesses.extents[source][k]:
-        return False  # past the last slot it would begin again at the first
+        return False  # the window would wrap around to the first slot
     behind = isl.Map.lex_gt(own.get_space()).reverse().intersect_domain(own).intersect_range(own)
     for j in {*range(own.dim(_SET))} - {k}:
         behind = behind.equate(IN, j, OUT, j)
@@ -134,14 +138,14 @@ def _nothing_behind(
 def donated(
     found: Layout, accesses: ReadTable, schedule: Schedule, stored: Collection[Output]
 ) -> Layout:
-    """The layout, with values written over what they are computed from, where that ends there.
+    """Let results overwrite their inputs where that is the input's last use.
 
-    The rule is exact: y[p] = f(x[p], …) moves into the ring of x if no value of either is in the
-    way of one of the other, which at p itself means that who reads x[p] last is who computes y[p].
-    A ring takes in one other of the same type and slots. (At other points than p, XLA would copy
-    the whole ring.)
+    The test is exact: y[p] = f(x[p], …) moves into the ring of x if no value of either tensor
+    overwrites a value of the other that is still needed. For x[p], this means that its last use is
+    to compute y[p]. A ring is merged with at most one other, which must have the same type and
+    slots. (If y overwrote x at a point other than p, XLA would copy the entire ring.)
     """
-    lives, types, taken = _Lives(schedule, accesses), accesses.types(), set()
+    lives, types, taken = _Lives(schedule, accesses), accesses.types, set()
     places, rings = dict(found.places), dict(found.rings)
     kinds = {x: (jax.tree.structure(kind), jax.tree.leaves(kind)) for x, kind in types.items()}
     for edge, read in lives.reads.items():
@@ -167,10 +171,11 @@ def donated(
 def blocks(
     accesses: ReadTable, schedule: Schedule, moved: Collection[Output]
 ) -> dict[Output, tuple[int, int, int]]:
-    """(dimension, slots, extent) of every tensor that is read by slices along one dimension.
+    """Return (dimension, slots, extent) of each tensor that is read by slices of one dimension.
 
-    For the interpreter, which frees what an operation reads after it has run: no value takes the
-    place of another. Those that are `moved` to the host and back are not among them.
+    These are the block stores of the interpreter, which frees the inputs of an operation only after
+    the operation has run. An output therefore never overwrites an input there. Tensors in `moved`,
+    which are swapped to the host, are omitted.
     """
     lives, found = _Lives(schedule, accesses), {}
     for tensor, dims in accesses.sliced.items():
@@ -184,7 +189,7 @@ def blocks(
 
 
 class _Lives:
-    """When every value is made, read and used last, at numbers for the bounds."""
+    """Times when values are computed and last used, and all reads, for given bounds."""
 
     def __init__(self, schedule: Schedule, accesses: ReadTable):
         at = functools.partial(sets.at, bounds=accesses.bounds)
@@ -198,7 +203,7 @@ class _Lives:
             self.last[tensor] = self.made[tensor[0]].apply_range(end)
 
     def of(self, root: Output, places: Mapping[Output, Place]) -> tuple[isl.Map, isl.Map]:
-        """Coordinates in a root -> when they are written first, and used last."""
+        """Return two maps from coordinates in a root: to the first write, and to the last use."""
         first, last = [], []
         for tensor, place in places.items():
             if place.root == root:
@@ -209,7 +214,7 @@ class _Lives:
         return union(first).lexmin(), union(last).lexmax()
 
     def moved(self, op: str, place: Place) -> isl.Map:
-        """op[p] -> the coordinates of p in a root."""
+        """Return the map from op[p] to the coordinates of p in a root."""
         points = self.made[op].domain()
         to = ", ".join(str(c) if j is None else f"p{j} + {c}" for j, c in place.coordinates)
         text = f"{{ {op}{_axes('p', points.dim(_SET))} -> [{to}] }}"
@@ -233,7 +238,10 @@ def _resolve(tensor: Output, places: Mapping[Output, Place]) -> Place:
 
 
 def _forward(read: Read, places: dict[Output, Place], aliased: set[Read], lives: _Lives) -> None:
-    """Let the source of a merge's edge live where the merge does, if each point feeds one point."""
+    """Store the source of a merge's edge directly in the merge, if that is possible.
+
+    Each point of the source must be read by at most one point of the merge.
+    """
     source, sink = read.tensor, (read.edge.sink, 0)
     if places[source].root != source or _resolve(sink, places).root == source or read.sliced:
         return
@@ -245,7 +253,7 @@ def _forward(read: Read, places: dict[Output, Place], aliased: set[Read], lives:
     if coordinates is None:
         return
     place = Place(sink, coordinates)
-    # A point of the source that the merge does not take must not fall on one of the merge's.
+    # Points of the source that the merge does not read must not overwrite points of the merge.
     others = lives.made[source[0]].domain().subtract(taken.range())
     others = others.apply(lives.moved(source[0], place)).set_tuple_name(sink[0])
     inside = others.is_empty() or all(_least(others, k) >= 0 for k in range(others.dim(_SET)))
@@ -255,11 +263,12 @@ def _forward(read: Read, places: dict[Output, Place], aliased: set[Read], lives:
 
 
 def _fit(pairs: isl.Map) -> tuple[tuple[int | None, int], ...] | None:
-    """The coordinates of a `Place` that takes every point of `pairs` to its image, if one does."""
+    """Return the coordinates of a `Place` that maps each point of `pairs` to its image, or None."""
     found = []
     for k in range(pairs.dim(OUT)):
         image = _only(pairs, OUT, k)
-        # The same position first: both may fit where a dimension has one point.
+        # Several dimensions may fit if a dimension has only one point, so try dimension k of the
+        # input first.
         shifts = {
             j: _only(image, IN, j).deltas()
             for j in sorted(range(pairs.dim(IN)), key=lambda j, k=k: j != k)
@@ -272,7 +281,7 @@ def _fit(pairs: isl.Map) -> tuple[tuple[int | None, int], ...] | None:
 
 
 def _only(relation: isl.Map, side: isl.dim_type, k: int) -> isl.Map:
-    """With one of its dimensions on a side, and without names."""
+    """Project a relation onto dimension k on one side, and remove the name of that side."""
     relation = relation.project_out(side, k + 1, relation.dim(side) - k - 1)
     relation = relation.project_out(side, 0, k)
     return relation.reset_tuple_id(side) if relation.has_tuple_name(side) else relation
@@ -283,9 +292,10 @@ def _least(points: isl.Set, k: int) -> int:
 
 
 def in_the_way(first: isl.Map, last: isl.Map, *, late: bool = False) -> isl.Set:
-    """The distances q - p of all pairs where q is written (`first`) while p is needed (`last`).
+    """Return the distances q - p of all pairs where q is written while p is still needed.
 
-    Who reads p last may write q over it, unless what is read is given back `late`.
+    `first` contains the times of writing, and `last` the times of the last use. The last operation
+    that reads p may overwrite p with q, unless inputs are freed `late`, after the operation.
     """
     pairs = _between(first, last, first, late=late)
     together = first.apply_range(first.reverse())
@@ -294,13 +304,16 @@ def in_the_way(first: isl.Map, last: isl.Map, *, late: bool = False) -> isl.Set:
 
 
 def _between(first: isl.Map, last: isl.Map, other: isl.Map, *, late: bool = False) -> isl.Map:
-    """The pairs of p and what is written after it (by `other`) and before its last use."""
+    """Return the pairs of p and each q that `other` writes between p and the last use of p."""
     needed = last.lex_ge_map(other) if late else last.lex_gt_map(other)
     return first.lex_lt_map(other).intersect(needed)
 
 
 def _ends(first: isl.Map, last: isl.Map, extents: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return where values begin that need no slot, such as o[T], which no operation reads."""
+    """Return pairs (dimension, end) where coordinates of at least `end` are never read.
+
+    An example is the last observation, o[T].
+    """
     used = first.subtract(last).domain()
     found = []
     for k, end in enumerate(extents):
@@ -317,9 +330,10 @@ def _before(times: isl.Map, ends: Sequence[tuple[int, int]]) -> isl.Map:
 
 
 def _slots(apart: isl.Set, windows: Mapping[int, Sequence[Window]]) -> tuple[int, ...]:
-    """Return the least number of slots that the distances allow.
+    """Return the smallest numbers of slots that the distances allow.
 
-    A few more are taken where slices begin at multiples of their width, so that none wraps around.
+    If slices start at multiples of their width, the number of slots is rounded up to a multiple of
+    that width where possible, so that these slices never wrap around.
     """
     slots = fewest(apart)
     for k, several in windows.items():
@@ -330,16 +344,17 @@ def _slots(apart: isl.Set, windows: Mapping[int, Sequence[Window]]) -> tuple[int
 
 
 def fewest(apart: isl.Set) -> tuple[int, ...]:
-    """Slots for these distances, dimension after dimension in the best order."""
+    """Return the fewest slots for these distances over all orders of the dimensions."""
     orders = itertools.permutations(range(apart.dim(_SET)))
     return min((_modulo(apart, order) for order in orders), key=lambda s: (math.prod(s), s))
 
 
 def _modulo(apart: isl.Set, order: Sequence[int]) -> tuple[int, ...]:
-    """Along one dimension after another: more slots than the distance of any pair that is left.
+    """Return the slots for these distances, choosing one dimension after another.
 
-    Left are the pairs in the same slot so far, which are those at distance 0. (Lefebvre and
-    Feautrier 1998.)
+    Each dimension gets more slots than the largest distance of the remaining pairs. Pairs at
+    distance 0, which still share a slot, remain for the next dimension. (Lefebvre and Feautrier
+    1998.)
     """
     slots = [1] * apart.dim(_SET)
     for k in order:
@@ -350,12 +365,12 @@ def _modulo(apart: isl.Set, order: Sequence[int]) -> tuple[int, ...]:
 
 
 def fits(apart: isl.Set, slots: Sequence[int]) -> bool:
-    """Is none of these distances one from a slot to itself?"""
+    """Return True if no two values at these distances share a slot."""
     same = " and ".join(f"d{k} mod {w} = 0" for k, w in enumerate(slots)) or "true"
     text = f"{{ {_axes('d', len(slots))} : {same} }}"
     return apart.is_disjoint(isl.Set(text, context=apart.get_ctx()))
 
 
 def _aligned(window: Window) -> bool:
-    """Does it begin at multiples of its width, and at several?"""
+    """Return True if a window has several starts, which are all multiples of its width."""
     return len(window.lows) > 1 and not any(low % window.width for low in window.lows)

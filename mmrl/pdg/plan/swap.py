@@ -1,4 +1,4 @@
-"""Tensors that wait on the host between their uses: which, and when they move.  §6.2"""
+"""Tensors that are swapped to the host between their uses, and when they are transferred.  §6.2"""
 
 import dataclasses
 import functools
@@ -14,12 +14,12 @@ from mmrl.pdg.schedule import Schedule, iteration
 
 @dataclasses.dataclass(frozen=True)
 class Swap:
-    """Tensors that wait on the host between their uses, and when each of their values returns.
+    """Rule that selects which values are moved to the host between their uses.
 
-    Values of `tensors` (None: all) move if they have at least `size` bytes and are not used while
-    more than `idle` operations run. A value is fetched `ahead` operations before its use. These
-    numbers count where a run is followed, by the interpreter and by `check`; a text shows every
-    move.
+    A value of `tensors` (None: of any tensor) is moved to the host if it has at least `size` bytes,
+    and if its next use is more operations away than the larger of `idle` and `ahead`. It is fetched
+    `ahead` operations before this use. `size`, `idle` and `ahead` apply to the interpreter and to
+    `check`; the program's text contains all possible transfers.
     """
 
     tensors: Sequence[Output] | None = None
@@ -35,15 +35,17 @@ class Swap:
                 f"`swap` must name tensors (operation, output) of the graph; got {wrong}."
             )
         if len(set(swap)) < len(swap):
-            raise ValueError(f"`swap` must name every tensor once; got {list(swap)}.")
+            raise ValueError(f"`swap` must not name a tensor twice, got {list(swap)}.")
         if wrong := [n for n in (self.size, self.idle, self.ahead) if n < 0]:
-            raise ValueError(f"`size`, `idle` and `ahead` of a swap begin at 0, got {wrong[0]}.")
+            raise ValueError(
+                f"`size`, `idle` and `ahead` of a swap must be at least 0, got {wrong[0]}."
+            )
         return tuple(swap)
 
     def among(self, events: Sequence[Any], sizes: Mapping[Output, int]) -> list[Any]:
-        """The events of a run without moves that are not worth it, and with fetches ahead of use.
+        """Remove the transfers that do not pay off from the events of a run, and fetch early.
 
-        `sizes` has the bytes of a value of each tensor.
+        `sizes` contains the bytes per value of each tensor.
         """
         after, left, placed = 0, {}, []
         for event in events:
@@ -65,10 +67,10 @@ class Swap:
 
 
 def phases(schedule: Schedule, tensor: Output) -> list[isl.Map]:
-    """Return groups of uses, x[q] -> times, between which a loop has advanced.
+    """Group the uses of a tensor, x[q] -> times, so that loop iterations separate the groups.
 
-    Uses by two operations belong together if for some point of the tensor they fall into the same
-    iteration of the innermost loop, or if their order is not the same for all points.
+    The uses by two operations are in one group if their order differs between points, or if they
+    are in the same iteration of the innermost loop for some point of the tensor.
     """
     within = iteration(schedule)
     groups = list(schedule.uses(tensor).values())
@@ -88,5 +90,5 @@ def phases(schedule: Schedule, tensor: Output) -> list[isl.Map]:
 
 
 def either(several: Iterable[isl.Map]) -> isl.Map:
-    """The union of maps from the points of one tensor to times."""
+    """Return the union of maps from the points of a tensor to times."""
     return functools.reduce(isl.Map.union, several)

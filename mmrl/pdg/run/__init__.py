@@ -1,16 +1,16 @@
-"""The whole way from equations to something that runs: passes, schedule, memory, program.  §5-6.
+"""Compile a graph to a program that runs: passes, schedule, memory plan and execution.  §5-6.
 
 compiled = compile(graph, memory="8 MB")
-compiled.xla(I=2, T=9)()       # one XLA program, with passes that are chosen for these bounds
-print(compiled.report(I=2, T=9))       # the passes, what they cost, and what others would
+compiled.xla(I=2, T=9)()       # one XLA program, with passes chosen for these bounds
+print(compiled.report(I=2, T=9))       # the passes, their cost, and the cost of alternatives
 
 compiled = compile(graph, {"tile": lambda graph: tile(graph, "t", 8)})
-print(compiled)                # the program, as Python
-compiled.check(I=2, T=9)       # enumerate a run: order and memory
-compiled.interpret(I=2, T=9)   # a call per operation; every byte accounted for
+print(compiled)                # the program as Python code
+compiled.check(I=2, T=9)       # enumerate a run, and check its order and memory
+compiled.interpret(I=2, T=9)   # one call per operation, with an exact account of memory
 compiled.xla(I=2, T=9)()       # one XLA program
 
-Bounds may also be given as a dictionary, {"I": 2, "T": 9}.
+Bounds may also be passed as a dictionary, {"I": 2, "T": 9}.
 """
 
 import dataclasses
@@ -39,6 +39,7 @@ from mmrl.pdg.plan.account import ReadTable, nbytes
 from mmrl.pdg.plan.code import Body, Event, generate, text, trace
 from mmrl.pdg.plan.frees import MemoryPlan, plan_memory
 from mmrl.pdg.plan.swap import Swap
+from mmrl.pdg.plan.tails import ends
 from mmrl.pdg.run import naive
 from mmrl.pdg.run.interpreter import Execution, interpret
 from mmrl.pdg.run.xla import XlaProgram, xla
@@ -49,54 +50,57 @@ Bounds = Mapping[str, int] | None
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Compiled:
-    """A graph that is scheduled for all bounds at once; numbers for them come when it runs."""
+    """Graph with a schedule that is valid for all bounds; each run chooses its bounds."""
 
     stages: tuple[Stage, ...]
-    """The graph as it was given, and after each pass, with what the pass did in words."""
+    """Original graph, and the graph after each pass with a report of the changes."""
     schedule: Schedule
-    """When everything runs."""
+    """Execution times of all operations."""
     swap: Swap
-    """The values that wait on the host."""
+    """Rule that selects which values are moved to the host between uses."""
 
     @functools.cached_property
     def plan(self) -> MemoryPlan:
-        """When everything runs, and when its memory is freed."""
+        """Times of all operations, deallocations and transfers."""
         return plan_memory(self.schedule, self.swap.of(self.graph))
 
     @functools.cached_property
     def tree(self) -> Body:
-        """The plan as loops, which the interpreter walks."""
+        """Plan as loops, which the interpreter executes."""
         return generate(self.plan)
 
     @functools.cached_property
     def loops(self) -> Body:
-        """Loops without frees, a third of the work: one XLA program needs no more."""
+        """Loops without deallocations for the XLA program, at a third of the cost of `tree`."""
         return generate(plan_memory(self.schedule, frees=False))
 
     @property
     def graph(self) -> Graph:
-        """The graph after all passes."""
+        """Graph after all passes."""
         return self.stages[-1].graph
 
     def __str__(self) -> str:
         return self.text()
 
     def text(self, *, memory: bool = False, least: int = 12) -> str:
-        """The program as Python, where T, I, … are at least `least`, with frees if `memory`."""
+        """Return the program as Python code that is valid for T, I, … of at least `least`.
+
+        If `memory`, the code includes deallocations (`del x[t]`) and transfers.
+        """
         tree = generate(self.plan, memory=memory, readable=True, least=least)
         return text(tree, [name for name, op in self.graph.ops.items() if len(op.outputs) > 1])
 
     def trace(self, bounds: Bounds = None, /, **more: int) -> list[Event]:
-        """The events of a run, in order.
+        """Return the events of a run, in order.
 
-        Raises `ValueError` for bounds that are missing, unknown, no whole numbers from 1 on, or too
-        small for what the program reads; so do `check`, `interpret` and `xla`.
+        Raises `ValueError` for bounds that are missing, unknown, not integers of at least 1, or too
+        small for the program's reads. So do `check`, `interpret` and `xla`.
         """
         sizes = self._sizes(bounds, more)
         events = trace(self.tree, **sizes)
         if self.swap.tensors == ():
             return events
-        types = ReadTable(self.graph, sizes).types()
+        types = ReadTable(self.graph, sizes).types
         held = {tensor: nbytes(kind) for tensor, kind in types.items()}
         return self.swap.among(events, held)
 
@@ -104,72 +108,78 @@ class Compiled:
         return fitting(self.stages[0].graph, _merged(bounds, more))
 
     def check(self, bounds: Bounds = None, /, **more: int) -> naive.Report:
-        """Enumerate a run: every violation of order or memory, and how much was alive at once."""
+        """Enumerate a run; report violations of order or memory, and the peak number of values."""
         sizes = self._sizes(bounds, more)
         return naive.check(self.graph, self.trace(sizes), **sizes)
 
     def interpret(
         self, bounds: Bounds = None, /, *, key: Any = None, backend: str = "jax", **more: Any
     ) -> Execution:
-        """Run it operation by operation, with a byte-exact account of memory.
+        """Run the program one operation at a time, with a byte-exact account of memory.
 
-        The `backend` is "jax", which compiles each operation, or "numpy", which calls it, so that
-        a debugger can follow (`run.arrays`). A `key` replaces the program's seed. Other names than
-        those of bounds, which are capitals, are inputs: `interpret(T=9, rate=0.1)`.
+        The `backend` "jax" compiles each operation. The `backend` "numpy" calls operations
+        directly, so that a debugger can step into them (`run.arrays`). A `key` replaces the
+        program's seed. Uppercase keywords are bounds, all others are inputs:
+        `interpret(T=9, rate=0.1)`.
         """
         sizes, inputs = _split(more)
         return interpret(self, self._sizes(bounds, sizes), key=key, backend=backend, **inputs)
 
-    def xla(self, bounds: Bounds = None, /, *, alias: bool = True, **more: int) -> XlaProgram:
-        """The run as one XLA program, a function of its key and inputs: `xla(T=9)(rate=0.1)`."""
-        return xla(self, self._sizes(bounds, more), alias=alias)
+    def xla(
+        self, bounds: Bounds = None, /, *, alias: bool = True, early: bool = False, **more: int
+    ) -> XlaProgram:
+        """Compile a run to one XLA program, called with a key and inputs: `xla(T=9)(rate=0.1)`.
+
+        The options are described in `XlaProgram`.
+        """
+        return xla(self, self._sizes(bounds, more), alias=alias, early=early)
 
 
 def _merged(bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
-    """Bounds from a dictionary and from keywords; `ValueError` for one that is given twice."""
+    """Merge bounds from a dictionary and keywords. Raises `ValueError` for duplicate bounds."""
     if not isinstance(bounds, Mapping | None) or more.keys() & (bounds or {}):
         raise ValueError(
-            f"`bounds` are given once each, as in `I=2, T=9` or in a dictionary, got {bounds} "
-            f"and {more}"
+            f"`bounds` must contain each bound once, either as a keyword (`I=2, T=9`) or in a "
+            f"dictionary; got {bounds} and {more}"
         )
     return {**(bounds or {}), **more}
 
 
 def _split(more: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
-    """Bounds, which are capitals, and inputs."""
+    """Split keyword arguments into bounds (uppercase names) and inputs."""
     sizes = {name: size for name, size in more.items() if name == name.upper()}
     return sizes, {name: value for name, value in more.items() if name not in sizes}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Automatic:
-    """A graph whose passes are chosen when its bounds are numbers.
+    """Graph whose passes are chosen once its bounds are known.
 
-    `at` returns the program for some bounds; the other methods choose it and then act like
-    those of `Compiled`. A choice is made once for the same bounds.
+    `at` returns the program for given bounds. The other methods forward to the method of `Compiled`
+    with the same name. The choice for given bounds is cached.
     """
 
     source: Graph
-    """The graph as it was given."""
+    """Original graph."""
     memory: int | None
-    """The limit of bytes alive at once, or None."""
+    """Limit on the bytes alive, or None."""
     fixed: Fixed
-    """The parts of the choice that the caller made."""
+    """Parts of the choice that the caller fixed."""
     bounds: Mapping[str, int]
-    """Bounds from `compile`; bounds of a call take precedence."""
+    """Bounds passed to `compile`, which bounds passed to a method override."""
     options: Mapping[str, Any]
-    """The arguments `proximity` and `swap` of `compile`."""
+    """Arguments `proximity` and `swap` of `compile`."""
     _known: dict[Any, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def at(self, bounds: Bounds = None, /, **more: int) -> Compiled:
-        """Return the program with the passes that are chosen for some bounds.
+        """Return the program, with passes chosen for the given bounds.
 
-        Raises `ValueError` for wrong bounds, and if no choice fits in `memory`.
+        Raises `ValueError` for invalid bounds, or if no choice fits in `memory`.
         """
         return self._compiled(self.choice(bounds, **more))
 
     def choice(self, bounds: Bounds = None, /, **more: int) -> Choice:
-        """Return the passes that are chosen for some bounds."""
+        """Return the passes chosen for the given bounds."""
         sizes = self._sizes(bounds, more)
         place = tuple(sizes.items())
         if place not in self._known:
@@ -186,22 +196,25 @@ class Automatic:
         return self._known[place]
 
     def report(self, bounds: Bounds = None, /, **more: int) -> Report:
-        """Return the costs of the choice for some bounds, and of the choices next to it."""
+        """Return the cost of the choice for the given bounds, and of similar choices."""
         sizes = self._sizes(bounds, more)
         choice = self.choice(sizes)
         rows = []
         for each in neighbors(choice, self.source, sizes, self.fixed):
             try:
                 price = self._cost(sizes, each)
-            except ValueError:  # no legal order: it was not among the candidates
+            except ValueError:  # not a candidate, because there is no valid order
                 continue
             fits = self.memory is None or price.bytes <= self.memory
             rows.append(Row(str(each), price, fits, each == choice))
-        words = [line for stage in self.at(sizes).stages for line in stage.words]
+        compiled = self.at(sizes)
+        words = [line for stage in compiled.stages for line in stage.words]
+        if ends(compiled.graph) and not compiled.swap.of(compiled.graph):
+            words += (f"With `early=True`, {line}" for line in compiled.xla(sizes, early=True).ends)
         return Report(tuple(rows), self.memory, tuple(words))
 
     def text(self, bounds: Bounds = None, /, *, memory: bool = False, **more: int) -> str:
-        """Return the program as Python, with frees if `memory`."""
+        """Return the program as Python code, with deallocations if `memory`."""
         return self.at(bounds, **more).text(memory=memory)
 
     def trace(self, bounds: Bounds = None, /, **more: int) -> list[Event]:
@@ -210,22 +223,24 @@ class Automatic:
         return self.at(sizes).trace(sizes)
 
     def check(self, bounds: Bounds = None, /, **more: int) -> naive.Report:
-        """Enumerate a run: every violation of order or memory, and how much was alive at once."""
+        """Enumerate a run; report violations of order or memory, and the peak number of values."""
         sizes = self._sizes(bounds, more)
         return self.at(sizes).check(sizes)
 
     def interpret(
         self, bounds: Bounds = None, /, *, key: Any = None, backend: str = "jax", **more: Any
     ) -> Execution:
-        """Run it operation by operation, with a byte-exact account of memory."""
+        """Run the program one operation at a time, with a byte-exact account of memory."""
         numbers, inputs = _split(more)
         sizes = self._sizes(bounds, numbers)
         return self.at(sizes).interpret(sizes, key=key, backend=backend, **inputs)
 
-    def xla(self, bounds: Bounds = None, /, *, alias: bool = True, **more: int) -> XlaProgram:
-        """Return the run as one XLA program, a function of its key and inputs."""
+    def xla(
+        self, bounds: Bounds = None, /, *, alias: bool = True, early: bool = False, **more: int
+    ) -> XlaProgram:
+        """Compile a run to one XLA program, called with a key and inputs."""
         sizes = self._sizes(bounds, more)
-        return self.at(sizes).xla(sizes, alias=alias)
+        return self.at(sizes).xla(sizes, alias=alias, early=early)
 
     def _sizes(self, bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
         return fitting(self.source, {**self.bounds, **_merged(bounds, more)})
@@ -241,7 +256,7 @@ class Automatic:
             price = cost.cost(self._compiled(choice).schedule, sizes)
             passes = choice.passes()
             apart = {name: f for name, f in passes.items() if not name.startswith("fuse")}
-            if len(apart) < len(passes):  # what a fused operation keeps inside counts, too
+            if len(apart) < len(passes):  # values inside a fused operation also count
                 inside = cost.peak(by_hand(self.source, apart, **self.options).schedule, sizes)
                 most = max(price.bytes, inside.bytes)
                 price = dataclasses.replace(price, bytes=most, exact=False)
@@ -290,34 +305,35 @@ def compile(
     swap: Sequence[Output] | Swap = (),
     **bounds: int,
 ) -> Compiled | Automatic:
-    """Schedule a graph, and state when memory is freed, after passes that are chosen or given.
+    """Compile a graph: apply passes, schedule operations, and plan when memory is freed.
 
-    Without `passes` they are chosen as soon as the bounds are numbers (here, or in a call such as
-    `xla(T=9)`): so that the most bytes alive at once stay below `memory` ("8 MB", or a number of
-    bytes; by default there is no limit), in the least estimated time. On a CPU, blocks should fit
-    in its cache; on another device, one block has all steps. `vectorize`, `tile`, `lift`,
-    `recompute` and `fuse` override parts of the choice: `tile={"t": 16}` leaves the rest open.
-    With `passes`, a mapping of names to functions of a graph, these run in order, and no others;
-    `{}` compiles the graph as it is.
+    Without `passes`, they are chosen once the bounds are known, either here or in a call such as
+    `xla(T=9)`. Operations then get the largest blocks whose peak memory stays within `memory` ("8
+    MB", or a number of bytes; unlimited by default). On a CPU, blocks should also fit in the cache.
+    `passes.choose` describes the search. `vectorize`, `tile`, `lift`, `recompute` and `fuse`
+    override parts of the choice. For example, `tile={"t": 16}` leaves the rest to the search.
+    `passes` maps names to functions of a graph. If it is given, exactly these passes run, in order;
+    `{}` compiles the graph without passes.
 
-    `proximity` is what the schedule brings close together: "none", "all" dependences, or the last
-    element of each slice ("upper", the only one that interleaves long windows; §6.1). Tensors
-    (operation, output) in `swap` wait on the host between their uses; a `Swap` selects values.
+    `proximity` selects which dependences the schedule should keep short: "none", "all", or only
+    those on the last element of each slice ("upper", the only setting that interleaves long
+    windows; §6.1). Tensors (operation, output) in `swap` are moved to the host between their uses;
+    a `Swap` selects individual values.
 
-    A dimension that `Program.until` ends early still runs to its bound; the words of the last
-    stage, and the report, state what the steps after the end compute.
+    `xla(early=True)` skips the steps of a loop after `Program.until` has ended its dimension, if
+    this changes no result. `report` states for each loop whether steps are skipped, or why not.
 
-    Raises `ValueError` for a graph without operations or without a legal order (it names who waits
-    for whom), for `passes` that are not functions, for an unknown `proximity`, if `swap` names
-    something other than a tensor or names a tensor twice, and for `memory` together with `swap`.
+    Raises `ValueError` for a graph without operations or without a valid order (the message
+    contains the cycle), for `passes` that are not functions, for an unknown `proximity`, if `swap`
+    contains an unknown or repeated tensor, and for `memory` together with `swap`.
     """
     if not isinstance(graph, Graph):
         raise ValueError(
-            f"`graph` must be a Graph, got a {type(graph).__name__}: `Program.graph` makes one of "
-            f"the tensors that you want"
+            f"`graph` must be a Graph, got a {type(graph).__name__}: `Program.graph` builds one "
+            "from the tensors that should be results"
         )
     if not graph.ops:
-        raise ValueError("`graph` must have an operation; got an empty one")
+        raise ValueError("`graph` must have an operation, got an empty graph; add a result")
     parts = {
         "vectorize": vectorize,
         "tile": tile,
@@ -332,8 +348,8 @@ def compile(
     more = [name for name, part in {"memory": memory, **parts}.items() if part is not None]
     if more or bounds:
         raise ValueError(
-            f"`passes` must be the only choice, got {', '.join([*more, *bounds])} too: leave out "
-            f"`passes`, or give bounds to `xla` and put tiles into `passes`"
+            f"`passes` must be the only choice, got {', '.join([*more, *bounds])} too: omit "
+            f"`passes`, or pass bounds to `xla` and add passes such as `tile` to `passes`"
         )
     return by_hand(graph, passes, proximity, swap)
 
@@ -346,17 +362,18 @@ def automatic(
     proximity: Proximity,
     swap: Sequence[Output] | Swap,
 ) -> Automatic:
-    """Return a graph whose passes wait for bounds, after checking what needs none."""
+    """Return a graph whose passes are chosen later, after checking options that need no bounds."""
     if unknown := [name for name in bounds if name not in graph.bounds]:
         raise ValueError(
-            f"`bounds` must name {list(graph.bounds)} of the graph, got {', '.join(unknown)}"
+            f"`bounds` must contain only {list(graph.bounds)}, got {', '.join(unknown)}"
         )
     fixed.check(graph)
     swap = swap if isinstance(swap, Swap) else Swap(tuple(swap))
     if swap.of(graph) and memory is not None:
         raise ValueError(
-            "`memory` must be left out with `swap`, whose values do not count as on the host yet: "
-            "give `passes` with `swap`, and read the peak from `interpret`"
+            "`memory` must be left out with `swap`, because the estimate counts swapped values as "
+            "if they were on the device: use `passes` with `swap`, and read the peak from "
+            "`interpret`"
         )
     return Automatic(graph, memory, fixed, bounds, {"proximity": proximity, "swap": swap})
 
@@ -367,7 +384,7 @@ def by_hand(
     proximity: Proximity = "upper",
     swap: Sequence[Output] | Swap = (),
 ) -> Compiled:
-    """Return a graph after `passes`, scheduled."""
+    """Apply `passes` to a graph, and schedule it."""
     changed = stages(graph, _checked(passes))
     words = (*changed[-1].words, *_after_ends(graph, changed[-1].graph))
     changed[-1] = dataclasses.replace(changed[-1], words=words)
@@ -382,9 +399,9 @@ def by_hand(
 
 
 def _after_ends(graph: Graph, changed: Graph) -> list[str]:
-    """Describe what is computed after the end of each dimension that data end (`Program.until`).
+    """Describe which functions still run after data have ended a dimension (`Program.until`).
 
-    Functions with `when` are skipped in a loop. Those that a pass moved into arrays are not.
+    Functions with `when` are skipped in loops, but computed for all points in arrays.
     """
 
     def moved(name: str) -> bool:
@@ -394,7 +411,7 @@ def _after_ends(graph: Graph, changed: Graph) -> list[str]:
     words = []
     for name, op in graph.ops.items():
         if along := op.params.get("ends"):
-            words.append(f"{name} ends {along} early: the loop over {along} runs to its bound")
+            words.append(f"{name} ends {along} early")
             guarded = [x for x, o in graph.ops.items() if "when" in o.params]
             guarded = [x for x in guarded if along in graph.ops[x].domain.names]
             kinds = {"skipped": False, "computed and discarded": True}
@@ -406,7 +423,7 @@ def _after_ends(graph: Graph, changed: Graph) -> list[str]:
 def _checked(passes: Any) -> Mapping[str, Pass]:
     if not isinstance(passes, Mapping):
         raise ValueError(
-            f'`passes` must map names to functions of a graph, as {{"fuse": fuse}} does, got a '
+            f'`passes` must map names to functions of a graph, as in {{"fuse": fuse}}; got a '
             f"{type(passes).__name__}"
         )
     for name, change in passes.items():
@@ -415,7 +432,7 @@ def _checked(passes: Any) -> Mapping[str, Pass]:
         except TypeError as error:
             got = error if callable(change) else f"got a {type(change).__name__}"
             raise ValueError(
-                f"`passes`: {name!r} must be a function of one argument, a graph, as "
-                f'`lambda graph: tile(graph, "t", 8)` is; {got}'
+                f"`passes`: {name!r} must be a function of one argument, a graph, such as "
+                f'`lambda graph: tile(graph, "t", 8)`; {got}'
             ) from None
     return passes

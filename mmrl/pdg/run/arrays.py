@@ -1,20 +1,20 @@
-"""Array libraries of the interpreter: JAX and NumPy behind one small protocol.
+"""Array libraries for the interpreter: JAX and NumPy behind one small protocol.
 
     compiled.interpret(T=9)                      # JAX: each operation is compiled once
     compiled.interpret(T=9, backend="numpy")     # NumPy: plain calls, for a debugger
 
-With NumPy the rows of `ops.TABLE` are NumPy's functions, and a function that was given to `fn` is
-called with NumPy arrays: put a breakpoint in it. What it takes from `jax.numpy` is still computed
-by JAX, call by call, as are random numbers, derivatives and operations that a pass vectorized, and
-it arrives as a NumPy array. A function that returns its residuals is traced by JAX; it is called
-after `gradient(…, recompute=True)`. An environment that is not written in JAX is a `Program.host`
-function, whose NumPy step is called directly.
+With NumPy, the rows of `ops.TABLE` are NumPy functions, and functions passed to `fn` are called
+with NumPy arrays, so you can set a breakpoint in them. JAX still computes their calls of
+`jax.numpy` one by one, as well as random numbers, derivatives and operations that a pass has
+vectorized; the results are converted to NumPy arrays. JAX also traces functions that return
+residuals, unless you use `gradient(…, recompute=True)`. If an environment is not written in JAX,
+its step is a `Program.host` function, which is called directly.
 
-A third library is a class with these methods. PyTorch, the paper's second backend, has `stack`,
-`index_select` and writing in place, as NumPy has, and `torch.compile` for operations. Functions of
-the program that are written in JAX would exchange their arrays through DLPack, without copies
-(`torch.from_dlpack(x)`, `jax.dlpack.from_dlpack(x)`); the table and the functions would have to be
-written for PyTorch before it could differentiate or compile them.
+To add a third library, write a class with these methods. Like NumPy, PyTorch (the paper's second
+backend) has `stack`, `index_select` and in-place writes, and it compiles operations with
+`torch.compile`. JAX functions of the program could exchange arrays through DLPack without copies
+(`torch.from_dlpack(x)`, `jax.dlpack.from_dlpack(x)`). PyTorch cannot differentiate or compile the
+table and these functions unless they are rewritten for it.
 """
 
 import dataclasses
@@ -31,37 +31,41 @@ from mmrl.pdg.plan.account import HOST
 
 HOST_MEMORY = "pinned_host"
 Run = Callable[..., tuple[PyTree, ...]]
-"""`run(env, *inputs)` of an operation."""
+"""Function `run(env, *inputs)` of an operation."""
 
 
 @runtime_checkable
 class Arrays(Protocol):
-    """An array library. Values are pytrees of its arrays, and a block has an axis of slots first.
+    """Array library of the interpreter.
 
-    `donates` is True if an operation can write its outputs over its inputs.
+    Values are pytrees of arrays, and the first axis of a block indexes slots. `donates` is True if
+    an operation can overwrite its inputs with its outputs.
     """
 
     @property
     def donates(self) -> bool: ...
 
     def asarray(self, x: Any) -> Any:
-        """Return anything with numbers as an array of this library."""
+        """Convert a number, or an array of any library, to an array of this library."""
         ...
 
     def thunk(self, run: Run, types: PyTree) -> Callable[..., tuple[PyTree, ...]]:
-        """Return `thunk(donated, kept, env)`: `run` on values by their place among its inputs.
+        """Return a function `thunk(donated, kept, env)` that calls `run`.
 
-        `types` has the types of its outputs; `env` has the numbers of symbols, the inputs and the
-        key.
+        `donated` and `kept` map input positions to values. `types` contains the types of the
+        outputs. `env` contains the values of symbols, the inputs of the run, and the key.
         """
         ...
 
     def stack(self, values: Sequence[PyTree], widths: tuple[int, ...]) -> PyTree:
-        """Return values as one array with leading axes of these `widths`."""
+        """Stack values in one array, whose leading axes have the sizes `widths`."""
         ...
 
     def write(self, block: PyTree, value: PyTree, slot: int) -> PyTree:
-        """Return the block with a value in a slot; the given block is used up."""
+        """Write a value to a slot, and return the block.
+
+        The old block must not be used again.
+        """
         ...
 
     def row(self, block: PyTree, slot: int) -> PyTree:
@@ -69,11 +73,14 @@ class Arrays(Protocol):
         ...
 
     def window(self, block: PyTree, low: int, count: int, width: int) -> PyTree:
-        """Return `count` values from slot `low` on, around the end of the block, then zeros."""
+        """Return `count` values starting at slot `low`, padded with zeros to `width`.
+
+        Slots wrap around at the end of the block.
+        """
         ...
 
     def move(self, values: Sequence[PyTree], place: str) -> list[PyTree]:
-        """Move values to the host or to the device."""
+        """Copy values to the memory of the host or of the device."""
         ...
 
 
@@ -98,7 +105,7 @@ _jax_window = jax.jit(functools.partial(_window, jnp), static_argnums=3)
 
 @dataclasses.dataclass(frozen=True)
 class Jax:
-    """JAX: every operation is compiled, and may be given the memory of what it reads."""
+    """JAX as array library: operations are compiled, and may overwrite their inputs."""
 
     donates: bool = True
 
@@ -140,7 +147,7 @@ class Jax:
 
 
 class NumPy:
-    """NumPy: every operation is a plain call, which a debugger can enter."""
+    """NumPy as array library: operations are plain calls that a debugger can step into."""
 
     donates = False
 
@@ -155,13 +162,14 @@ class NumPy:
 
     def thunk(self, run: Run, types: PyTree) -> Callable[..., tuple[PyTree, ...]]:
         def thunk(donated: dict[int, Any], kept: dict[int, Any], env: dict[str, Any]) -> tuple:
-            values = jax.tree.map(np.array, {**donated, **kept})  # a function may write into them
+            # Copy the inputs, because a function may write to them.
+            values = jax.tree.map(np.array, {**donated, **kept})
             with np.errstate(all="ignore"):
                 outputs = tuple(run(env, *(values[k] for k in sorted(values))))
             ids = {id(x) for x in jax.tree.leaves(values)}
 
             def own(x: Any, kind: jax.ShapeDtypeStruct) -> np.ndarray:
-                x = np.asarray(x, kind.dtype)  # NumPy's sums of int32 are int64
+                x = np.asarray(x, kind.dtype)  # NumPy may return a wider dtype
                 return x if x.base is None and id(x) not in ids else x.copy()
 
             return jax.tree.map(own, outputs, types)
@@ -176,7 +184,7 @@ class NumPy:
         return jax.tree.map(lambda b: b[slot].copy(), block)
 
     def move(self, values: Sequence[PyTree], place: str) -> list[PyTree]:
-        return jax.tree.map(np.copy, list(values))  # the device is the host
+        return jax.tree.map(np.copy, list(values))  # device and host share the same memory
 
 
 BACKENDS: dict[str, Arrays] = {"jax": Jax(), "numpy": NumPy()}

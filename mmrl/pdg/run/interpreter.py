@@ -1,13 +1,14 @@
-"""Interpret a schedule event by event: one call for each operation, and memory freed for real.
+"""Interpreter for schedules, with one call per operation and memory that is actually freed.
 
-Slow, because every operation is a call from Python, but exact: at each moment the stores hold the
-values that the schedule keeps, byte for byte, and the account shows them. The array library is
-exchangeable (`arrays`).
+The interpreter is slow, because Python calls every operation, but it is exact. At any time, the
+stores contain precisely the values that the schedule keeps, and the account records their bytes.
+The array library is interchangeable (`arrays`).
 
-Each tensor has one store, chosen by its readers. A point store is a map from points to values. A
-block store keeps the values along one dimension in one array, so that a slice is a piece of it;
-with fewer slots than points it is a ring. Both are the stores of TimeRL (section 7). A slice comes
-back padded with zeros to its greatest width, so that no program is compiled per length.
+Each tensor has one store, whose type depends on the tensor's readers. A point store is a
+dictionary from points to values. A block store keeps the values along one dimension in one array,
+so that a slice is a part of this array; with fewer slots than points, it is a ring. TimeRL has the
+same two stores (section 7). Slices are padded with zeros to their maximum width, so that JAX does
+not compile a new program for each length.
 """
 
 import dataclasses
@@ -33,12 +34,12 @@ from mmrl.pdg.run.arrays import HOST_MEMORY as HOST_MEMORY
 
 
 def _zeros(arrays: Arrays, like: PyTree, widths: tuple[int, ...] = ()) -> PyTree:
-    """Return zeros of the shapes and dtypes of a value, with these leading axes."""
+    """Return zeros with the shapes and dtypes of `like`, and leading axes of sizes `widths`."""
     return jax.tree.map(lambda x: arrays.asarray(np.zeros(widths + x.shape, x.dtype)), like)
 
 
 class PointStore:
-    """A map from points to values: everything is quick but a slice, which is put together anew.
+    """Dictionary from points to values; all operations are fast except for slices.
 
     `example` has the shapes and dtypes of a value.
     """
@@ -50,18 +51,19 @@ class PointStore:
         self._zeros = _zeros(arrays, example)
 
     def put(self, point: Point, value: PyTree) -> list[Buffer]:
-        """Store `value`, without a copy; the buffers it is in."""
+        """Store `value` without copying it, and return its buffers."""
         self._values[point] = value
         return [(id(leaf), leaf.nbytes) for leaf in jax.tree.leaves(value)]
 
     def free(self, point: Point) -> None:
-        """Forget the value at `point`."""
+        """Delete the value at `point`."""
         del self._values[point]
 
     def get(self, index: Index, widths: tuple[int, ...]) -> PyTree:
-        """The value at a point, or the values of slices along new leading axes.
+        """Return the value at a point, or the values of slices along new leading axes.
 
-        `widths` has the padded length of each slice. Raises KeyError for a point without a value.
+        `widths` contains the padded length of each slice. Raises `KeyError` for a point without a
+        value.
         """
         ranges = [i for i in index if isinstance(i, range)]
         if not ranges:
@@ -83,11 +85,10 @@ class PointStore:
 
 
 class BlockStore:
-    """Values along dimension `axis` in an array of `slots`, one array for all else that differs.
+    """Store with an array of `slots` values along `axis` per point of the other dimensions.
 
-    Coordinate t is in slot t mod `slots`, whose former value must be dead by then. An array exists
-    as long as one of its values does: freeing a value frees no memory before the last one of its
-    array.
+    Coordinate t is in slot t mod `slots`. The previous value of a slot must be freed before the
+    next one is stored. The memory of an array is released when its last value is freed.
     """
 
     def __init__(
@@ -112,16 +113,17 @@ class BlockStore:
         return outer, point[self._axis]  # pyright: ignore[reportReturnType]
 
     def put(self, point: Point, value: PyTree) -> list[Buffer]:
-        """Copy `value` into its slot; the slot as a buffer.
+        """Copy `value` to its slot, and return the slot as a buffer.
 
-        Raises ValueError if the slot is in use: then there are too few for this order of events.
+        Raises `ValueError` if the slot is in use, which means that there are too few slots for this
+        order of events.
         """
         outer, t = self._split(point)
         slot, used = t % self.slots, self._used.setdefault(outer, {})
         if slot in used:
             raise ValueError(
-                f"`slots` must cover every value alive at once, got {self.slots}: coordinate {t} "
-                f"would overwrite {used[slot]}."
+                f"`slots` must cover all values that are alive at once, got {self.slots}: "
+                f"coordinate {t} would overwrite {used[slot]}."
             )
         if outer not in self._blocks:
             self._blocks[outer] = _zeros(self._arrays, self._zeros, (self.slots,))
@@ -131,7 +133,7 @@ class BlockStore:
         return [((id(self), outer, slot), nbytes(value))]
 
     def free(self, point: Point) -> None:
-        """Give back the slot of `point`, and the array with its last slot."""
+        """Release the slot of `point`, and its array if all other slots are unused."""
         outer, t = self._split(point)
         if self._used[outer].get(t % self.slots) != t:
             raise KeyError(point)
@@ -141,7 +143,7 @@ class BlockStore:
             del self._blocks[outer], self._used[outer]
 
     def get(self, index: Index, widths: tuple[int, ...]) -> PyTree:
-        """The value at `index`, as `PointStore.get` has it; at most one slice, along `axis`."""
+        """Return the value at `index`, as in `PointStore.get`; only `axis` may be sliced."""
         outer, at = self._split(index)
         used = self._used.get(outer, {})
         wanted = at if isinstance(at, range) else range(at, at + 1)
@@ -156,7 +158,7 @@ class BlockStore:
 
 
 class HostStore:
-    """Values that were moved to the host's memory until they are fetched back."""
+    """Store for values that were moved to the host's memory."""
 
     kind = "host"
 
@@ -164,21 +166,22 @@ class HostStore:
         self._arrays, self._values = arrays, dict[Point, PyTree]()
 
     def put(self, points: Sequence[Point], values: Sequence[PyTree]) -> list[list[Buffer]]:
-        """Move `values` to the host, in one go; the buffers that each is in there."""
+        """Move `values` to the host in one transfer, and return the buffers of each value."""
         self._values |= zip(points, self._arrays.move(values, HOST), strict=True)
         leaves = (jax.tree.leaves(self._values[point]) for point in points)
         return [[(id(leaf), leaf.nbytes) for leaf in each] for each in leaves]
 
     def take(self, points: Sequence[Point]) -> list[PyTree]:
-        """Move the values at `points` back to the device, in one go."""
+        """Move the values at `points` back to the device in one transfer, and return them."""
         return self._arrays.move([self._values.pop(point) for point in points], DEVICE)
 
 
 def batched(events: Sequence[Event]) -> Iterator[tuple]:
-    """The events, but between two operations one instruction for all points of a tensor.
+    """Merge consecutive memory events of the same kind and tensor into one event.
 
-    ("run", op, point), or ("free", tensor, points), as for "offload" and "fetch". What happens
-    between two operations may happen in any order, if memory is given back before more is taken.
+    The results are ("run", op, point) or ("free", tensor, points); "offload" and "fetch" have the
+    same form as "free". The order of events between two operations is irrelevant, except that
+    memory is released before more is allocated.
     """
     for run, several in itertools.groupby(events, lambda event: event[0] == "run"):
         if run:
@@ -192,23 +195,23 @@ def batched(events: Sequence[Event]) -> Iterator[tuple]:
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """The results of a program that was run, and the memory that its tensors took.
+    """Results of a run, and the account of the memory used by its tensors.
 
-    `results` are the graph's, in its order, stacked along the dimensions of their operations,
-    where they exist.
+    `results` are in the graph's order, stacked along the dimensions of their operations. Points
+    that do not exist are omitted.
     """
 
     results: tuple[PyTree, ...]
     account: Account
     stores: Mapping[Output, str]
-    """The kind of store each tensor was kept in."""
+    """Type of each tensor's store: "point", "block" or "ring"."""
 
 
 class Interpreter:
-    """A compiled program with numbers for its bounds; call it to run it.
+    """Function that interprets a compiled program for given bounds.
 
-    An operation writes its outputs over an input that is not needed afterwards (see
-    `donations`) and if `arrays` can.
+    An operation overwrites an input that is not needed afterwards (see `donations`), if the array
+    library supports it and the input is in a point store.
     """
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int], arrays: Arrays = BACKENDS["jax"]):
@@ -223,9 +226,10 @@ class Interpreter:
         self.thunks = {name: self._thunk(op) for name, op in self.graph.ops.items()}
 
     def __call__(self, *, key: Any = None, **inputs: Any) -> Execution:
-        """Run the whole program. A `key` replaces the program's seed.
+        """Run the program, and return its results and a record of its memory use.
 
-        Raises `ValueError` for wrong inputs (`validate.given`).
+        A `key` replaces the program's seed. Raises `ValueError` for invalid inputs
+        (`validate.given`).
         """
         env = self._given(key, inputs)
         found = jax.tree.map(self.arrays.asarray, env.get("inputs", {}))
@@ -260,14 +264,14 @@ def interpret(
 
 
 class _Run:
-    """One execution: its stores and its account."""
+    """State of one execution: its stores and its account."""
 
     def __init__(self, program: Interpreter, env: dict[str, Any]):
         self.program, self.env, self.arrays = program, env, program.arrays
         self.account = Account()
         self.accesses = program.accesses
         self.stores: dict[Output, PointStore | BlockStore] = {}
-        for tensor, kind in self.accesses.types().items():
+        for tensor, kind in self.accesses.types.items():
             slots = program.slots.get(tensor)
             self.stores[tensor] = (
                 PointStore(self.arrays, kind)
@@ -307,11 +311,11 @@ class _Run:
             parts = (f"{k.start}:{k.stop}" if isinstance(k, range) else str(k) for k in index)
             raise ValueError(
                 f"`tree` runs {read.edge.sink}{list(point)}, which reads "
-                f"{read.tensor[0]}[{', '.join(parts)}], and not all of it is there."
+                f"{read.tensor[0]}[{', '.join(parts)}], but some of these values are not in memory."
             ) from None
 
     def gives(self, read: Read, point: Point) -> bool:
-        """True if this is its last use, and its memory holds no other value."""
+        """Return True if this is a value's last use, and no other value shares its memory."""
         if read.edge not in self.program.donated:
             return False
         tensor, at = read.of(point)
@@ -346,8 +350,8 @@ class _Run:
         sizes = tuple(map(len, grid))
 
         def stack(kind: Any, *leaves: Any) -> Any:
-            # With numpy: JAX would compile one program for each number of points.
+            # Use NumPy, because JAX would compile a new program for each number of points.
             flat = np.stack(leaves) if leaves else np.empty(0, kind.dtype)
             return self.arrays.asarray(flat.reshape(sizes + kind.shape))
 
-        return jax.tree.map(stack, self.accesses.types()[tensor], *values)
+        return jax.tree.map(stack, self.accesses.types[tensor], *values)

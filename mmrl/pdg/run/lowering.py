@@ -1,28 +1,29 @@
-"""From a schedule's tree to what is compiled: rounds for conditions, and no needless reads.
+"""Lower the tree of a schedule to the plan of an XLA program, without conditions in loops.
 
-Three steps. `roll` takes copies of a loop's body back into the loop, `regroup` makes rounds of its
-conditions, and `Lowering` leaves out reads: a value that was computed earlier in the same stretch
-of code is taken from there. Only what some operation reads later, in another iteration, has to be
-stored in a ring.
+There are three steps. `roll` moves copies of a loop's body back into the loop, `regroup` replaces
+the conditions of the loop by rounds, and `Lowering` avoids reads of rings: a value that was
+computed earlier in the same block of code is used directly. Only results, values that are read by
+slices, and values that are read outside the block are stored in a ring.
 
-*Rounds* are loops with conditions, rewritten so that one XLA program runs every statement
-unconditionally. A schedule that lets learning follow acting at a distance of n steps has a loop
-such as
+*Rounds* replace the conditions in a loop, so that an XLA program can run every statement
+unconditionally. For example, if learning follows acting at a distance of n steps, the schedule has
+the loop
 
     for c in range(T + n - 1):
         if c < T: act(c)
         if c >= n - 1: learn(c - n + 1)
 
-`lax.cond` would take every buffer through both branches, and peeling would compile `act` and
-`learn` three times. The same sequence of statements, `act` n times, then `learn`, `act`, `learn`,
-…, is a loop over *rounds*. In each round, every group of statements runs some number of times,
-possibly none: here 1 `learn` per round, and n, 1, 1, …, 1, 0, …, 0 times `act`. With tiles of m
-steps it is m times `act` per round. All of this is known before the program is compiled.
+`lax.cond` would pass every buffer through both branches, and peeling would compile `act` and
+`learn` twice. The same sequence of statements, `act` n times, then `learn`, `act`, `learn`, …, can
+be written as a loop over *rounds*. In each round, every group of statements runs a number of times,
+possibly zero. In this example, `learn` runs once per round, and `act` runs n, 1, 1, …, 1, 0, …, 0
+times. With tiles of m steps, `act` runs m times per round. All these numbers are known before the
+program is compiled.
 
-*Rolling up* prepares a loop for that, since isl often peels: the last step of learning stands below
-the loop, and the first steps of acting in a separate loop above it. Each copy would be
-compiled again. Where a statement is one of the loop's for some value of its counter, it becomes
-part of the loop's sequence, and `regroup` finds a loop that runs that sequence.
+*Rolling* prepares a loop for this. isl often peels a loop: it places the last step of learning
+after the loop, and the first steps of acting in a separate loop before it. Each copy would be
+compiled again. If a statement next to the loop equals a statement of the loop for some value of its
+counter, it is added to the sequence of the loop, and `regroup` finds rounds that run the sequence.
 """
 
 import dataclasses
@@ -40,24 +41,29 @@ from mmrl.pdg.plan.code import Body, Execute, If, Loop, substitute
 from mmrl.pdg.plan.layout import Layout
 
 Step = tuple[int, int]
-"""A group of a loop's statements, and the value of the counter that it runs for."""
+"""Group of statements in a loop, and the value of the loop's counter when it runs."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table(Structural):
-    """A number for every round, looked up."""
+    """Lookup table with one number per round."""
 
     values: tuple[int, ...]
     round: Expr
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
-        """Return the number of the round in `env`."""
-        return jnp.asarray(self.values, jnp.int32)[self.round.evaluate(env)]
+        """Return the entry of the table for the round in `env`."""
+        place = self.round.evaluate(env)
+        known = isinstance(place, int | np.ndarray)
+        return (np if known else jnp).asarray(self.values, np.int32)[place]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rounds:
-    """Rounds: in round k, group `order[j]` runs `counts[k, j]` times from `starts[k, j]` on."""
+    """Rounds of a loop: group `order[j]` runs `counts[k, j]` times in round k.
+
+    The counter of these runs starts at `starts[k, j]` and increases by `steps[k, j]`.
+    """
 
     order: tuple[int, ...]
     starts: np.ndarray
@@ -65,11 +71,11 @@ class Rounds:
     steps: np.ndarray
 
     def cost(self) -> tuple[int, int]:
-        """The number of groups that do not run equally often in every round, and of rounds."""
+        """Return the number of groups with varying counts, and the number of rounds."""
         return int((self.counts != self.counts[0]).any(0).sum()), len(self.counts)
 
     def column(self, j: int, k: Expr) -> "Column":
-        """The part of group `order[j]` in round k."""
+        """Return the runs of group `order[j]` as functions of the round k."""
         counts = self.counts[:, j]
         (used,) = counts.nonzero()
         start, step = (_even(values[:, j], used, k) for values in (self.starts, self.steps))
@@ -80,18 +86,18 @@ class Rounds:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Column:
-    """The runs of one group, by round."""
+    """Runs of one group: initial counter, step and count, as functions of the round."""
 
     start: Expr | Table
     step: Expr | Table
     number: Expr | Table
     most: int
     only: dict[str, int]
-    """The number of the round, if it runs in one only."""
+    """Value of the round's symbol if the group runs in only one round; otherwise empty."""
 
 
 def _even(values: np.ndarray, used: np.ndarray, k: Expr) -> Expr | Table:
-    """values[k], without a table where those that are used grow evenly."""
+    """Return values[k] as a linear expression if the used values are linear, else as a table."""
     slope = int(((values[used[1:2]] - values[used[:1]]) // (used[1:2] - used[:1])).sum())
     start = int(values[used[0]] - slope * used[0])
     if (values[used] != start + slope * used).any():
@@ -100,11 +106,12 @@ def _even(values: np.ndarray, used: np.ndarray, k: Expr) -> Expr | Table:
 
 
 def regroup(sequence: Sequence[Step], groups: int) -> Rounds:
-    """Return the rounds that run a sequence of (group, value of the counter), which is not empty.
+    """Return rounds that run a non-empty sequence of pairs (group, counter value).
 
-    A round may end after every run of some group (n-step: after each `learn`), or as late as the
-    order allows (Monte-Carlo); in it, one group may stand elsewhere than in the loop. Returns the
-    rounds in which the fewest groups vary, and among those the fewest rounds.
+    A round ends after each run of some group (for n-step returns, after each `learn`), or as late
+    as the order allows (for Monte-Carlo returns). Within a round, one group may have a different
+    position than in the loop. The result has as few groups with varying counts as possible, and
+    then as few rounds as possible.
     """
     orders: dict[tuple[int, ...], None] = {}
     for group, place in itertools.product(range(groups), repeat=2):
@@ -128,7 +135,7 @@ def _rounds(sequence: Sequence[Step], order: tuple[int, ...], last: int | None) 
     starts = [[run[0] if run else 0 for run in runs] for runs in rounds]
     counts = [[len(run) for run in runs] for runs in rounds]
     steps = [[run[1] - run[0] if len(run) > 1 else 0 for run in runs] for runs in rounds]
-    # A run of length one fits any step, so it takes the step of the others.
+    # A run of length one is compatible with any step, so use the step of the other runs.
     usual = [max(column, key=abs) for column in zip(*steps, strict=True)]
     return Rounds(order, np.array(starts), np.array(counts), np.where(steps, steps, usual))
 
@@ -142,7 +149,7 @@ SHIFT = Sym("shift")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rolled:
-    """Groups of statements in a counter, and the sequence in which they run."""
+    """Loop over groups of statements that depend on its counter, with their execution order."""
 
     counter: str
     groups: tuple[tuple[Any, ...], ...]
@@ -152,7 +159,7 @@ class Rolled:
 def unrolled(
     loop: Loop, groups: Sequence[tuple[Expr, list]], bounds: Mapping[str, int]
 ) -> Rolled | None:
-    """Return the loop as `Rolled` if only its counter and numbers decide what runs, else None."""
+    """Return the loop as `Rolled` if it depends only on its counter and the bounds, else None."""
     mine = {*bounds, loop.counter}
     conditions = [condition for condition, _ in groups]
     if not all(set(e.symbols()) <= mine for e in (loop.start, loop.stop, *conditions)):
@@ -167,7 +174,7 @@ def unrolled(
 
 
 def roll(items: list[Any], bounds: Mapping[str, int]) -> list[Any]:
-    """Statements and `Rolled` loops, in order, with the loops' neighbors drawn into them."""
+    """Move statements and loops into neighboring loops that contain equal statements."""
     loops = [item for item in items if isinstance(item, Rolled)]
     for loop in sorted(loops, key=lambda each: -len(each.groups)):
         if loop not in items:
@@ -183,7 +190,7 @@ def roll(items: list[Any], bounds: Mapping[str, int]) -> list[Any]:
 def _absorb(
     loop: Rolled, items: list[Any], bounds: Mapping[str, int], backward: bool = False
 ) -> tuple[tuple[Step, ...], int]:
-    """The steps that the nearest of `items` are, and how many items that takes."""
+    """Return the steps of `loop` that equal the adjacent items, and the number of these items."""
     steps: tuple[Step, ...] = ()
     rest = items
     while rest:
@@ -200,7 +207,10 @@ def _absorb(
 
 
 def _steps(loop: Rolled, items: list[Any], bounds: Mapping[str, int]) -> tuple[Step, ...] | None:
-    """The steps of `items`, one other loop or the statements of one step, in terms of `loop`."""
+    """Return the steps of `loop` that equal `items`, or None.
+
+    `items` are either one other loop or the statements of one step.
+    """
     if not isinstance(items[0], Rolled):
         place = _place(loop, items, SHIFT, bounds)
         return place and (place,)
@@ -216,7 +226,10 @@ def _steps(loop: Rolled, items: list[Any], bounds: Mapping[str, int]) -> tuple[S
 def _place(
     loop: Rolled, statements: Sequence[Any], counter: Expr, bounds: Mapping[str, int]
 ) -> Step | None:
-    """The group that `statements` are with `counter` for its counter, and the shift in that."""
+    """Return the group of `loop` that equals `statements` and the value of `SHIFT`, or None.
+
+    The comparison substitutes `counter`, which contains `SHIFT`, for the counter of the loop.
+    """
     if not all(isinstance(statement, Execute) for statement in statements):
         return None
     names = [statement.op for statement in statements]
@@ -236,7 +249,10 @@ def _place(
 
 
 def _solve(ours: Expr, theirs: Expr) -> Any:
-    """The shift at which both are the same; True if they always are, None if they never are."""
+    """Return the shift that makes two indices equal.
+
+    Returns True if every shift does, and None if no shift does.
+    """
     gap = theirs - ours
     if gap.symbols() - {SHIFT.name}:
         return None
@@ -247,25 +263,29 @@ def _solve(ours: Expr, theirs: Expr) -> Any:
 
 
 Item = tuple[Expr, Any]
-"""A condition, and the execution or loop below it."""
+"""Condition, and the execution or loop that it guards."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Key(Structural):
-    """A root and the coordinates of a value in it."""
+    """Key of a value: a root tensor, and coordinates in its storage."""
 
     root: Output
     point: tuple[Expr, ...]
 
 
 Known = dict[Key, Key]
-"""The values at hand, by each key under which they may be looked up."""
+"""Values computed in this block, by all keys under which they can be looked up."""
 ZERO, ONE = Const(0), Const(1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Do:
-    """Compute `op` at `point`; a read with a key is of a value at hand, any other of a ring."""
+    """Execution of `op` at `point`, with a key for each read.
+
+    A read with a key uses a value that was computed in the same block. A read without a key uses a
+    ring.
+    """
 
     op: Op
     point: tuple[Expr, ...]
@@ -275,9 +295,9 @@ class Do:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repeat:
-    """`body`, for `number` values of `counter`: `start`, `start + step`, …
+    """Loop that runs `body` for `number` values of `counter`: `start`, `start + step`, …
 
-    A condition is a number as well: its body runs once or not at all.
+    A condition is a loop whose `number` is 0 or 1.
     """
 
     number: Expr | Table
@@ -291,7 +311,7 @@ Node = Do | Repeat
 
 
 class Lowering:
-    """Plans a tree; afterwards `stored` has the roots that need a ring."""
+    """Lowering of a tree to a plan; afterwards, `stored` contains the roots that need a ring."""
 
     def __init__(self, accesses: ReadTable, layout: Layout):
         self._accesses, self._layout = accesses, layout
@@ -299,11 +319,11 @@ class Lowering:
         self.stored = {layout.places[tensor].root for tensor in accesses.graph.results}
 
     def lower(self, tree: Any) -> tuple[Node, ...]:
-        """All that is compiled for a whole program."""
+        """Return the plan of a complete program."""
         return self._block(self._items(tree), {})
 
     def _block(self, items: Iterable[Item], known: Known) -> tuple[Node, ...]:
-        """Statements with their conditions, in order; `known` grows by what they compute."""
+        """Lower statements with their conditions in order, and add their values to `known`."""
         nodes: list[Node] = []
         decided = [self._decided(*item) for item in items]
         for item in roll([item for item in decided if item is not None], self._bounds):
@@ -322,7 +342,10 @@ class Lowering:
         return tuple(nodes)
 
     def _decided(self, condition: Expr, item: Any) -> Any:
-        """The item without a condition that numbers decide; a loop as a sequence."""
+        """Evaluate the condition of an item; return the item, or None if the condition is false.
+
+        A condition that depends on counters is kept. A loop becomes `Rolled` if possible.
+        """
         if not set(condition.symbols()) <= set(self._bounds):
             return condition, item
         if not condition.evaluate(self._bounds):
@@ -332,7 +355,7 @@ class Lowering:
         return item
 
     def _items(self, node: Any) -> list[Item]:
-        """All that `node` executes, but for merges whose values are where they belong already."""
+        """Return the statements of `node`, omitting merges that share storage with all inputs."""
         return [(condition, item) for condition, item in flatten(node) if not self._idle(item)]
 
     def _idle(self, item: Any) -> bool:
@@ -342,7 +365,10 @@ class Lowering:
         return self._accesses.graph.ops[item.op].run is None and reads <= self._layout.aliased
 
     def _rounds(self, rolled: Rolled, known: Known) -> Sequence[Node]:
-        """The sequence as rounds. What runs once in each of them is at hand for all after it."""
+        """Lower a sequence to rounds.
+
+        If a group runs once per round, its values are available to the groups after it.
+        """
         if not rolled.sequence:
             return ()
         rounds = regroup(rolled.sequence, len(rolled.groups))
@@ -356,7 +382,7 @@ class Lowering:
         return [Repeat(Const(len(rounds.counts)), tuple(nodes), str(k))] if several else nodes
 
     def _group(self, rolled: Rolled, g: int, column: Column, known: Known) -> Sequence[Node]:
-        """Return the work of a group in a round: its statements, once or a number of times."""
+        """Lower a group in a round to its statements, either once or in a loop."""
         counter, (start, step, number) = rolled.counter, (column.start, column.step, column.number)
         change: dict[str, Expr] = {}
         if isinstance(start, Expr) and column.most == 1:
@@ -364,7 +390,7 @@ class Lowering:
         items = [(TRUE, substitute(item, change)) for item in rolled.groups[g]]
         if change and ONE.same(number):
             return self._block(items, known)
-        # If it runs in one round only, values may be looked up by the number of that round.
+        # If the group runs in only one round, values can also be looked up by the round's number.
         inner = {
             Key(at.root, tuple(part.substitute(column.only) for part in at.point)): key
             for at, key in known.items()
@@ -384,7 +410,7 @@ class Lowering:
                 found.append((read, key))
         keys = tuple(self._key(t, node.point) for t in self._accesses.outputs[node.op])
         if len(found) < len(reads):
-            # A value that a merge does not choose itself is in its place already.
+            # Sources that need no copy have already written their values to the merge's ring.
             self.stored.add(self._layout.places[node.op, 0].root)
         known |= {key: key for key in keys}
         return Do(op, tuple(node.point), tuple(found), keys)
@@ -396,7 +422,7 @@ class Lowering:
 
 
 def flatten(node: Any, condition: Expr = TRUE) -> Iterable[Item]:
-    """The executions and loops of a tree, each under the conditions it stands below."""
+    """Yield the executions and loops of a tree, with the conditions that guard them."""
     match node:
         case Body(body):
             for child in body:
@@ -409,7 +435,7 @@ def flatten(node: Any, condition: Expr = TRUE) -> Iterable[Item]:
 
 
 def _groups(items: Sequence[Item]) -> list[tuple[Expr, list]]:
-    """Neighbours under the same condition, together."""
+    """Group consecutive items with equal conditions."""
     groups: list[tuple[Expr, list]] = []
     for condition, item in items:
         if groups and groups[-1][0].same(condition):

@@ -1,11 +1,12 @@
-"""The meaning of a program: every point once, in any legal order, everything kept.
+"""Reference execution of a program: every point once, in any valid order, without freeing memory.
 
-No schedule, no passes, and no value is freed. Every compiled program must give the same numbers as
-this, and this must give the same bits in every order, since a point depends only on what it reads.
+There is no schedule, and there are no passes. Every compiled program must compute the same numbers
+as the reference. The reference itself must return bitwise equal results for every order, because a
+point depends only on the values that it reads.
 
-`check` tests an order of execution by enumerating one run, without any polyhedra:
-the oracle for everything that `mmrl.pdg.schedule` derives by integer sets. It reads only the graph,
-the list of events and numbers for the bounds.
+`check` tests an order of execution by enumerating one run, without polyhedra. It is the oracle for
+everything that `mmrl.pdg.schedule` derives from integer sets. It uses only the graph, the list of
+events, and the given bounds.
 """
 
 import collections
@@ -36,10 +37,10 @@ def execute(
 ) -> dict[tuple[str, int], dict[Point, Any]]:
     """Return the values of the graph's results: {(operation, output): {point: value}}.
 
-    `seed` determines the order, and only the order. `jit` compiles each operation
-    once, which pays for many points. A `key` replaces the program's seed, and `inputs` are by the
-    names that `Program.input` gave them. Raises `ValueError` if a point waits for itself, and for
-    wrong bounds (`validate.fitting`) or inputs (`validate.given`).
+    `seed` determines only the order of execution. `jit` compiles each operation once, which pays
+    off for many points. A `key` replaces the program's seed, and `inputs` have the names passed to
+    `Program.input`. Raises `ValueError` if a point depends on itself, for invalid bounds
+    (`validate.fitting`), and for invalid inputs (`validate.given`).
     """
     sizes = fitting(graph, bounds)
     more = given(graph, sizes, key, inputs)
@@ -65,7 +66,7 @@ def execute(
 
 
 def legal_order(graph: Graph, bounds: Mapping[str, int], seed: int) -> list[Instance]:
-    """All instances, each after what it needs, in an order drawn from `seed`."""
+    """Return all pairs (operation, point) in a random valid order that depends on `seed`."""
     generator, ready, order = random.Random(seed), [], []
     waits = {
         (op.name, point): {source for _, source in needs(graph, op.name, point, bounds)}
@@ -75,14 +76,17 @@ def legal_order(graph: Graph, bounds: Mapping[str, int], seed: int) -> list[Inst
     missing = sorted(set().union(*waits.values()) - set(waits))
     if missing:
         raise ValueError(
-            f"{missing[:3]} are read but not computed: are the bounds {dict(bounds)} too small?"
+            f"`bounds` must be large enough, got {dict(bounds)}: {missing[:3]} are read but not "
+            "computed"
         )
     sorter = graphlib.TopologicalSorter(waits)
     try:
         sorter.prepare()
     except graphlib.CycleError as error:
         stuck = error.args[1][0]
-        raise ValueError(f"{stuck} waits for itself: the program has a cycle") from None
+        raise ValueError(
+            f"`graph` must not have a cycle, but {stuck} depends on itself; see `validate`"
+        ) from None
     while sorter:
         ready += sorter.get_ready()
         place = generator.randrange(len(ready))
@@ -99,7 +103,7 @@ def take(
     bounds: Mapping[str, int],
     values: Mapping[Instance, tuple[Any, ...]],
 ) -> Any:
-    """Return an argument as it is read: a value, or a slice, stacked and padded with zeros."""
+    """Return the value that an edge reads at a point; slices are stacked and padded with zeros."""
     domain = graph.ops[edge.sink].domain
     env = domain.env(point, bounds)
     found = [values[edge.source, at][edge.output] for at in reads(edge.index, env)]
@@ -113,7 +117,7 @@ def take(
 
 
 def _pad(room: Sequence[int], counts: Sequence[int], kind: Any, *leaves: Any) -> jax.Array:
-    # With numpy: JAX would compile one program for each length.
+    # Use NumPy, because JAX would compile a new program for each length.
     block = np.zeros((*room, *kind.shape), kind.dtype)
     if leaves:
         part = np.stack([np.asarray(leaf) for leaf in leaves])
@@ -121,7 +125,7 @@ def _pad(room: Sequence[int], counts: Sequence[int], kind: Any, *leaves: Any) ->
     return jnp.asarray(block)
 
 
-@functools.lru_cache(256)  # so that all orders of one program share what is compiled
+@functools.lru_cache(256)  # share compiled operations between all orders of a program
 def _thunk(
     op: Op, bounds: tuple[tuple[str, int], ...], jit: bool
 ) -> Callable[..., tuple[Any, ...]]:
@@ -136,10 +140,10 @@ def _thunk(
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Mistakes of one run, and how many points of each tensor were alive at once at most.
+    """Violations in one run, and the maximum number of points of each tensor alive at once.
 
-    `device` and `host` count points; `timeline` gives, after each event, the points of all tensors
-    alive on the device.
+    `device` and `host` contain these numbers by tensor. `timeline` contains the number of all
+    points alive on the device after each event.
     """
 
     violations: tuple[str, ...]
@@ -160,7 +164,7 @@ class Report:
 
 
 class _Run:
-    """The place of every value during the events."""
+    """Location of every value ("device", "host" or "freed") during a run."""
 
     def __init__(self, graph: Graph, bounds: Mapping[str, int]):
         self.graph, self.bounds = graph, dict(bounds)
@@ -172,7 +176,7 @@ class _Run:
         self.violations: list[str] = []
 
     def move(self, tensor: Output, point: Point, place: str) -> None:
-        """`place`: "device", "host" or "freed"."""
+        """Record that a value moves to `place`: "device", "host" or "freed"."""
         before = self.place.get((tensor, point), "nowhere")
         if before in self.live:
             self.live[before][tensor] -= 1
@@ -184,12 +188,12 @@ class _Run:
 
     def run(self, op: str, point: Point) -> None:
         if point not in self.points.get(op, ()):
-            self.violations.append(f"{_at(op, point)} runs but is no point of {op}")
+            self.violations.append(f"{_at(op, point)} runs but is not a point of {op}")
             return
         if (op, point) in self.ran:
             self.violations.append(f"{_at(op, point)} runs twice")
         for edge, (source, at) in needs(self.graph, op, point, self.bounds):
-            # A slice may hold points between strides, which have no value.
+            # A slice may contain points between strides, which have no value.
             if at in self.points[source] or not edge.slices:
                 self.read(_at(op, point), edge.tensor, at)
         self.ran.add((op, point))
@@ -206,7 +210,7 @@ class _Run:
             self.violations.append(f"{reader} reads {what} while it is {where}")
 
     def manage(self, kind: str, tensor: Output, point: Point) -> None:
-        """A free, an offload or a fetch."""
+        """Record a deallocation ("free"), an offload or a fetch, and report it if it is invalid."""
         what, place = _at(tensor[0], point), self.place.get((tensor, point), "nowhere")
         wanted = {"free": ("device", "host"), "offload": ("device",), "fetch": ("host",)}[kind]
         if place not in wanted:
@@ -217,7 +221,7 @@ class _Run:
         self.move(tensor, point, {"free": "freed", "offload": "host", "fetch": "device"}[kind])
 
     def finish(self) -> None:
-        """Raise unless every point ran, and every value except the results is gone."""
+        """Report points that never ran, and values other than results that were never freed."""
         for op, points in self.points.items():
             for point in sorted(points - {p for name, p in self.ran if name == op}):
                 self.violations.append(f"{_at(op, point)} never runs")
@@ -229,9 +233,10 @@ class _Run:
 
 
 def check(graph: Graph, events: Sequence[Event], **bounds: int) -> Report:
-    """Follow the events: order, each point once, no use after free, no leak; and count.
+    """Check the events of a run, report violations of order or memory, and count live points.
 
-    Frees are wanted of all tensors but the results. `bounds` are the numbers of the run.
+    Every point must run once, after its inputs. A value must not be used after it is freed, and all
+    values except for results must be freed. `bounds` are the bounds of the run.
     """
     run, timeline = _Run(graph, bounds), []
     for kind, what, point in events:

@@ -1,16 +1,19 @@
-"""One XLA program from a schedule: loops, rings, and no call from Python in between.
+"""Execution of a schedule as one XLA program with loops and ring buffers, without Python calls.
 
-`for` becomes `fori_loop`; a statement that runs only in some rounds becomes a loop that may run
-zero times, so that no ring ever goes through `lax.cond`; every tensor is a ring (`layout`), and a
-slice is a window of it, with zeros where there is no data. No memory is freed at run time: the next
-value is written over one that is no longer needed.
+`for` becomes `fori_loop`. A statement that runs only in some rounds becomes a loop with possibly
+zero iterations, so that no ring ever passes through `lax.cond`. Every tensor is a ring (`layout`),
+and a slice is a window of the ring, padded with zeros. No memory is freed at run time: new values
+overwrite values that are no longer needed.
 
-A ring's array has one leading axis for every dimension with more than one slot. A slice is a
-dynamic slice where its slots lie side by side for certain, and a gather where they may wrap.
+A loop over a dimension that is ended by data (`Program.until`) skips iterations after the end if
+this changes no result (`skips`).
 
-The rings of swapped tensors are in the host's memory (`pinned_host`): what is written goes there at
-once, and what is read comes from there. When it moves is up to XLA; the sizes and distances of a
-`Swap` are for the interpreter.
+The array of a ring has a leading axis for each dimension with more than one slot. Slices are read
+by a dynamic slice if their slots are known to be adjacent, and by a gather if they may wrap around.
+
+The rings of swapped tensors are in the host's memory (`pinned_host`). Values are written there
+immediately and read from there. XLA decides when to transfer them, so the sizes and distances of a
+`Swap` apply only to the interpreter.
 """
 
 import dataclasses
@@ -28,15 +31,17 @@ from mmrl.pdg.build.graph import Output
 from mmrl.pdg.clean.validate import given
 from mmrl.pdg.plan.account import Read, ReadTable, Window, nbytes
 from mmrl.pdg.plan.layout import Place, Ring, donated, layout
+from mmrl.pdg.plan.tails import ends
 from mmrl.pdg.run.arrays import HOST_MEMORY
 from mmrl.pdg.run.lowering import Do, Lowering, Repeat
+from mmrl.pdg.run.skips import END, NEVER, Skip, executions, latest, skips
 
 Rings = PyTree[Shaped[Array, "..."]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Coordinates `low` to `low + count`, read as `window.width` of them with zeros at the end."""
+    """Range of `count` coordinates starting at `low`, padded with zeros to `window.width`."""
 
     low: Any
     count: Any
@@ -44,7 +49,7 @@ class Span:
 
     @classmethod
     def whole(cls, extent: int) -> "Span":
-        """All coordinates of a dimension."""
+        """Return the span of all coordinates of a dimension."""
         return cls(0, extent, Window(extent, (0,), True))
 
     def __add__(self, shift: int) -> "Span":
@@ -52,14 +57,14 @@ class Span:
 
 
 def empty(ring: Ring, example: PyTree, outer: int) -> Rings:
-    """A ring of values like `example`, all zero; its axes come after `outer` axes of these."""
+    """Return a ring of zeros for values like `example`, with its slots after `outer` axes."""
     axes = tuple(w for w in ring.slots if w > 1)
     around = lambda shape: shape[:outer] + axes + shape[outer:]  # noqa: E731
     return jax.tree.map(lambda x: jnp.zeros(around(x.shape), x.dtype), example)
 
 
 def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree, outer: int) -> Rings:
-    """The ring with `value` in the slot of `point`, or as it was if that is past an end."""
+    """Write `value` to the slot of `point`, unless the point is beyond an end of the ring."""
     starts = [_slot(ring, k, c) for k, c in enumerate(point) if ring.slots[k] > 1]
     inside = [point[k] < end for k, end in ring.ends]
 
@@ -80,7 +85,7 @@ def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree, outer: int) -
 
 
 def get(ring: Ring, buffer: Rings, index: Sequence, outer: int) -> Rings:
-    """The value at `index`, one coordinate or `Span` per dimension; spans become leading axes."""
+    """Read a ring at `index`, one coordinate or `Span` per dimension; spans become leading axes."""
     spans = [(k, c) for k, c in enumerate(index) if isinstance(c, Span)]
 
     def read(b: Array) -> Array:
@@ -97,7 +102,7 @@ def get(ring: Ring, buffer: Rings, index: Sequence, outer: int) -> Rings:
                 b = jnp.take(b, at, axis=outer + k, mode="clip")
         b = b.reshape([*before, *(b.shape[outer + k] for k, _ in spans), *after])
         for axis, (_, span) in enumerate(spans, outer):
-            if not span.window.full:  # zeros past its end
+            if not span.window.full:  # pad with zeros
                 inside = jnp.arange(span.window.width, dtype=jnp.int32) < span.count
                 inside = inside.reshape([-1 if k == axis else 1 for k in range(b.ndim)])
                 b = jnp.where(inside, b, jnp.zeros_like(b))
@@ -106,23 +111,60 @@ def get(ring: Ring, buffer: Rings, index: Sequence, outer: int) -> Rings:
     return jax.tree.map(read, buffer)
 
 
+def repeat(
+    ring: Ring,
+    buffer: Rings,
+    axis: int,
+    row: Any | None,
+    span: tuple[Any, Any],
+    point: Sequence,
+    outer: int,
+) -> Rings:
+    """Copy the value at coordinate `row` of an axis to all coordinates in `span`.
+
+    If `row` is None, write zeros instead. `span` contains the first and the last coordinate; it is
+    empty if the last is smaller. `point` contains a coordinate for each other axis, or None for the
+    entire axis.
+    """
+    axes, (low, high) = [k for k, w in enumerate(ring.slots) if w > 1], span
+    for k, end in ring.ends:
+        high = jnp.minimum(high, end - 1) if k == axis else high
+    along, slots = outer + axes.index(axis), ring.slots[axis]
+    inside = (jnp.arange(slots) - low) % slots <= high - low
+
+    def write(b: Array) -> Array:
+        at, sizes = [jnp.int32(0)] * b.ndim, list(b.shape)
+        for place, k in enumerate(axes, outer):
+            if k != axis and point[k] is not None:
+                at[place], sizes[place] = jnp.asarray(_slot(ring, k, point[k]), jnp.int32), 1
+        part = to_device(jax.lax.dynamic_slice(b, at, sizes, allow_negative_indices=False))
+        value = jnp.zeros((), b.dtype)
+        if row is not None:
+            value = jax.lax.dynamic_index_in_dim(part, row % slots, along)
+        shape = [-1 if place == along else 1 for place in range(b.ndim)]
+        v = to_memory_of(b, jnp.where(inside.reshape(shape), value, part))
+        return jax.lax.dynamic_update_slice(b, v, at, allow_negative_indices=False)
+
+    return jax.tree.map(write, buffer)
+
+
 def on_host(x: Array) -> bool:
-    """True for an array in the host's memory, as the rings of swapped tensors are."""
+    """Return True if an array is in the host's memory, as the rings of swapped tensors are."""
     return jax.typeof(x).memory_space == jax.memory.Space.Host
 
 
 def to_memory_of(ring: Array, value: Array) -> Array:
-    """Return the value in the memory that a ring is in."""
+    """Move a value to the same memory as a ring."""
     return jax.device_put(value, jax.memory.Space.Host) if on_host(ring) else value
 
 
 def to_device(x: Array) -> Array:
-    """Return an array in the device's memory."""
+    """Move an array to the device's memory."""
     return jax.device_put(x, jax.memory.Space.Device) if on_host(x) else x
 
 
 def has_host_memory() -> bool:
-    """True if XLA can keep arrays in another memory than the device's; on a CPU it ignores that."""
+    """Return True if XLA supports arrays in separate host memory, which it does not on a CPU."""
     device = jax.devices()[0]
     return device.platform != "cpu" and HOST_MEMORY in {
         memory.kind for memory in device.addressable_memories()
@@ -134,12 +176,15 @@ def _slot(ring: Ring, k: int, coordinate: Any) -> Any:
         return 0 if jnp.ndim(coordinate) == 0 else jnp.zeros_like(coordinate)
     if isinstance(coordinate, int):
         return coordinate % ring.slots[k]
-    # Coordinates are not negative, so that the remainder is the modulus.
+    # Coordinates are not negative, so the remainder equals the modulus.
     return jax.lax.rem(coordinate, jnp.full_like(coordinate, ring.slots[k]))
 
 
 def _begin(ring: Ring, k: int, c: Any) -> tuple[Any, int]:
-    """Return the first slot to read and the number: one, a span, or all where it may wrap."""
+    """Return the first slot and the number of slots to read.
+
+    All slots are read if the span may wrap around.
+    """
     if not isinstance(c, Span):
         return _slot(ring, k, c), 1
     if _side_by_side(ring, k, c.window):
@@ -148,8 +193,9 @@ def _begin(ring: Ring, k: int, c: Any) -> tuple[Any, int]:
 
 
 def _side_by_side(ring: Ring, k: int, window: Window) -> bool:
-    """Is every window of this read in neighboring slots, none past the last one?"""
-    last = max((low % ring.slots[k] for low in window.lows), default=0)  # of a read that never is
+    """Return True if all windows of a read are in adjacent slots, without wrapping around."""
+    # A read that never happens has no `lows`.
+    last = max((low % ring.slots[k] for low in window.lows), default=0)
     return last + window.width <= ring.slots[k]
 
 
@@ -157,15 +203,19 @@ Buffers = dict[Output, PyTree]
 
 
 class XlaProgram:
-    """A compiled program with numbers for its bounds, as one function of its key and its inputs.
+    """Compiled program with fixed bounds, as a function of a key and the inputs.
 
-    It may be jitted, vmapped and differentiated forward (`jax.jvp`, `jax.jacfwd`) over them;
-    backward, where each loop has the same length in every round (else `gradient`, in the program,
-    does it). With calls of the host it may only be jitted. `alias` False lets merges copy from ring
-    to ring.
+    The function supports `jit`, `vmap` and forward-mode differentiation (`jax.jvp`, `jax.jacfwd`).
+    Reverse mode requires loops with the same length in every round, and `early` False; otherwise,
+    use `gradient` inside the program. A program that calls the host supports only `jit`. If `alias`
+    is False, merges copy values between rings. If `early`, loops stop where data end them; this is
+    experimental, so loops run to their bounds by default. `ends` then contains a sentence about
+    each loop over such a dimension.
     """
 
-    def __init__(self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True):
+    def __init__(
+        self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True, early: bool = False
+    ):
         self._given = functools.partial(given, compiled.stages[0].graph, bounds)
         self._graph, self._accesses = compiled.graph, ReadTable(compiled.graph, bounds)
         self.layout = layout(self._accesses, compiled.schedule, alias=alias)
@@ -173,21 +223,34 @@ class XlaProgram:
         if swapped and not has_host_memory():
             kind = jax.devices()[0].platform
             raise ValueError(
-                f"`swap` must be empty for one XLA program on a {kind}, which has no memory apart "
-                f"from the host's, got {list(swapped)}; `interpret` executes the moves."
+                f"`swap` must be empty for an XLA program on a {kind}, which has no separate host "
+                f"memory; got {list(swapped)}. Use `interpret`, which executes the transfers."
             )
         lowering = Lowering(self._accesses, self.layout)
         self._plan = lowering.lower(compiled.loops)
-        self.layout = donated(self.layout, self._accesses, compiled.schedule, lowering.stored)
+        parts = self._plan, self._accesses, self.layout, lowering.stored
+        self._skips, self.ends = skips(*parts) if early else ({}, [])
+        alive = {skip.end[0] for skip in self._skips.values()}
+        # A ring must not share its buffer if it stores `alive`, or if it is filled after a
+        # dimension has ended early.
+        alone = {fill.root for skip in self._skips.values() for fill in skip.fills}
+        shared = lowering.stored - alone - {(name, 0) for name in alive}
+        self.layout = donated(self.layout, self._accesses, compiled.schedule, shared)
+        # Maps the root of each `alive` to its tensor and the axis along which its end is stored.
+        self._ends = {
+            self.layout.places[x, 0].root: (x, self._accesses.names[x].index(ends(self._graph)[x]))
+            for x in alive
+        }
         self._stored = sorted({self.layout.places[root].root for root in lowering.stored})
         self._swapped = {self.layout.places[tensor].root for tensor in swapped}
         self._jitted = jax.jit(self._run)
 
     def __call__(self, *, key: Any = None, **inputs: Any) -> tuple[PyTree, ...]:
-        """The graph's results, stacked along the dimensions of their operations, where they exist.
+        """Run the program and return its results, stacked along their operations' dimensions.
 
-        A `key` replaces the program's seed. Raises `ValueError` for wrong inputs (`given`).
-        Calls of the host are made when this returns.
+        Points that do not exist are omitted. A `key` replaces the program's seed. All calls of the
+        host are complete when this method returns. Raises `ValueError` for invalid inputs
+        (`given`).
         """
         results = self._jitted(self._given(key, inputs))
         if any(op.kind == "host" for op in self._graph.ops.values()):
@@ -195,24 +258,25 @@ class XlaProgram:
         return results
 
     def lower(self, *, key: Any = None, **inputs: Any) -> Any:
-        """Lower the program as `jax.jit(f).lower` does; compiled, it has a `memory_analysis()`."""
+        """Lower the program, as `jax.jit(f).lower` does, for example for a memory analysis."""
         return self._jitted.lower(self._given(key, inputs))
 
     def slots(self) -> dict[Output, tuple[int, ...]]:
-        """The number of slots along each dimension, of every tensor that is stored."""
+        """Return the number of slots along each dimension of every stored tensor."""
         return {root: self.layout.rings[root].slots for root in self._stored}
 
     def ring_bytes(self) -> dict[Output, int]:
-        """The bytes of the ring of every tensor that is stored."""
+        """Return the size in bytes of each stored tensor's ring."""
         return {root: nbytes(ring) for root, ring in jax.eval_shape(self._empty).items()}
 
     def _run(self, inputs: dict[str, Any]) -> tuple[PyTree, ...]:
         env = {**self._accesses.bounds, **inputs}
-        buffers = self._block(self._plan, env, {}, self._empty())
+        never = {(name, END): jnp.int32(NEVER) for name, _ in self._ends.values()}
+        buffers = self._block(self._plan, env, {}, self._empty() | never)
         return tuple(self._result(tensor, buffers) for tensor in self._graph.results)
 
     def _empty(self) -> Buffers:
-        types = self._accesses.types()
+        types = self._accesses.types
         rings = {
             root: empty(self.layout.rings[root], types[root], self._outer(root))
             for root in self._stored
@@ -221,9 +285,9 @@ class XlaProgram:
         return rings | jax.device_put(host, jax.memory.Space.Host)
 
     def _outer(self, root: Output) -> int:
-        """The axes in front of the ring, for dimensions that were vectorized.
+        """Return the number of axes before the ring's axes: 1 after vectorization, else 0.
 
-        Each point along them then finds its own window in one piece.
+        The window of each point along the vectorized axis is then contiguous.
         """
         params = self._graph.ops[root[0]].params
         return int("over" in params and params.get("block", 0) is None)
@@ -233,13 +297,13 @@ class XlaProgram:
         spans = [Span.whole(extent) for extent in self._accesses.extents[tensor[0]]]
         found, grid = self._get(place, spans, buffers), self._accesses.grids[tensor]
         for axis, coordinates in enumerate(grid):
-            if len(coordinates) < spans[axis].count:  # the others are empty
+            if len(coordinates) < spans[axis].count:  # some points do not exist
                 some = np.array(coordinates, int)
                 found = jax.tree.map(lambda x, a=axis, some=some: jnp.take(x, some, a), found)
         return found
 
     def _block(self, nodes: Sequence, env: dict, known: dict, buffers: Buffers) -> Buffers:
-        """The buffers after `nodes`; `known` has the values at hand, and grows."""
+        """Run `nodes`, add their values to `known`, and return the buffers."""
         for node in nodes:
             match node:
                 case Do():
@@ -249,7 +313,7 @@ class XlaProgram:
         return buffers
 
     def _repeat(self, node: Repeat, env: dict, known: dict, buffers: Buffers) -> Buffers:
-        """Only what the body writes is carried from turn to turn; the rest stays in place."""
+        """Run a loop that carries only the buffers its body writes, and return all buffers."""
         start, step, number = (part.evaluate(env) for part in (node.start, node.step, node.number))
         carried = self._writes(node.body)
 
@@ -260,18 +324,68 @@ class XlaProgram:
 
         number = int(number) if isinstance(number, int) else jnp.asarray(number, jnp.int32)
         written = {root: buffers[root] for root in carried}
-        return {**buffers, **jax.lax.fori_loop(0, number, turn, written)}
+        if node in self._skips:
+            turns = start + step * jnp.arange(number, dtype=jnp.int32)
+            here = {**env, node.counter: turns}
+            written = self._shortened(self._skips[node], turn, written, here, buffers)
+        else:
+            written = jax.lax.fori_loop(0, number, turn, written)
+        return {**buffers, **written}
+
+    def _shortened(
+        self, skip: Skip, turn: Any, written: Buffers, env: dict, buffers: Buffers
+    ) -> Buffers:
+        """Run a loop without its skipped iterations, and fill the slots that they would write."""
+        turns, until = len(skip.until), jnp.asarray(skip.until, jnp.int32)
+        for condition in skip.unless:
+            until = jnp.where(jnp.asarray(condition.evaluate(env)) > 0, -1, until)
+        some = slice(skip.first, skip.stop)
+        until = until.at[some].set(jax.lax.cummin(until[some], reverse=skip.forward))
+
+        def filled(written: Buffers, first: Any, stop: Any) -> Buffers:
+            for fill in skip.fills:
+                last = jnp.asarray(fill.last, jnp.int32)
+                row, past = last[first], last[stop]
+                span = (row + 1, past) if skip.forward else (past, row - 1)
+                point = [None if x is None else x.evaluate(env) for x in fill.point]
+                ring, outer = self.layout.rings[fill.root], self._outer(fill.root)
+                value = None if fill.zeros else row
+                after = repeat(ring, written[fill.root], fill.axis, value, span, point, outer)
+                written = {**written, fill.root: after}
+            return written
+
+        def end(written: Buffers) -> Any:
+            return latest({**buffers, **written}[skip.end])
+
+        def part(again: Any, state: tuple[Any, Buffers]) -> tuple[Any, Buffers]:
+            """Run iterations up to the skipped ones, or all remaining ones if `again`."""
+
+            def goes_on(k: Any, written: Buffers) -> Any:
+                before = until[jnp.minimum(k, turns - 1)] < end(written)
+                return (k < turns) & ((again == 1) | before)
+
+            def more(state: tuple) -> tuple:
+                k, _, written = state
+                written = turn(k, written)
+                return k + 1, goes_on(k + 1, written), written
+
+            begin = (state[0], goes_on(*state), state[1])
+            k, _, written = jax.lax.while_loop(lambda state: state[1], more, begin)
+            after = jnp.int32(skip.stop)
+            if not skip.forward:
+                after = skip.first + (until[some] >= end(written)).sum()
+            after = jnp.maximum(k, after)
+            return after, filled(written, k, after)
+
+        parts = 1 if skip.forward and skip.stop == turns else 2
+        return jax.lax.fori_loop(0, parts, part, (jnp.int32(0), written))[1]
 
     def _writes(self, body: Sequence) -> list[Output]:
-        """The stored roots that a plan writes."""
-        found: set[Output] = set()
-        for node in body:
-            if isinstance(node, Repeat):
-                found |= set(self._writes(node.body))
-            else:
-                tensors = self._accesses.outputs[node.op.name]
-                found |= {self.layout.places[tensor].root for tensor in tensors}
-        return sorted(found & set(self._stored))
+        """Return the stored roots and the ends that a plan writes."""
+        tensors = (x for do in executions(body) for x in self._accesses.outputs[do.op.name])
+        found = {self.layout.places[tensor].root for tensor in tensors}
+        ends = {(self._ends[root][0], END) for root in found & self._ends.keys()}
+        return sorted(found & set(self._stored) | ends)
 
     def _do(self, node: Do, env: dict, known: dict, buffers: Buffers) -> Buffers:
         point = [entry.evaluate(env) for entry in node.point]
@@ -293,10 +407,15 @@ class XlaProgram:
                 outer = self._outer(place.root)
                 after = put(ring, buffers[place.root], place.at(point), value, outer)
                 buffers = {**buffers, place.root: after}
+            if place.root in self._ends:
+                name, axis = self._ends[place.root]
+                at, last = place.at(point)[axis], buffers[name, END]
+                end = jnp.where(jnp.any(value), at + 1, jnp.minimum(last, at)).astype(jnp.int32)
+                buffers = {**buffers, (name, END): end}
         return buffers
 
     def _merge(self, node: Do, point: list, here: dict, values: list, buffers: Buffers) -> PyTree:
-        """The value whose condition holds; else what is in the merge's place already."""
+        """Return the value whose condition holds, or the value that is already in the ring."""
         name, rest = node.op.name, list(zip(node.reads, values, strict=True))
         if len(rest) < len(self._accesses.reads[name]):
             value = self._get(self.layout.places[name, 0], point, buffers)
@@ -326,5 +445,5 @@ class XlaProgram:
 
 
 def xla(compiled: Any, bounds: Mapping[str, int], **options: bool) -> XlaProgram:
-    """A compiled program as one function: `XlaProgram(compiled, bounds)`."""
+    """Return a compiled program as one function: `XlaProgram(compiled, bounds, **options)`."""
     return XlaProgram(compiled, bounds, **options)

@@ -1,14 +1,15 @@
-"""When everything runs: θ, from the points of all operations to times.  §6.1
+"""Schedules: a map θ from the points of all operations to execution times.  §6.1
 
-Two kinds of constraint determine the schedule together. *Validity* requires that one point comes
-before another; it makes a schedule legal. *Proximity* asks that one point follows another soon;
-only proximity decides whether acting and learning share a loop. Taken from all dependences,
-proximity pulls a window of n steps in n directions, and interleaves only small n; taken from the
-last element of each slice, it interleaves every n. Monte-Carlo returns interleave under neither:
-`explain` (in `waits`) shows the dependence that forbids it.
+Two kinds of constraints determine a schedule. A *validity* constraint requires one point to run
+before another. A *proximity* constraint expresses a preference that one point runs soon after
+another, and decides whether acting and learning share a loop. If proximity constraints come from
+all dependences, a window of n steps is pulled in n directions, and acting and learning are
+interleaved only for small n. If they come from the last element of each slice, acting and learning
+are interleaved for every n. With Monte-Carlo returns they are never interleaved: `explain` (in
+`waits`) returns the dependence that prevents it.
 
-This package computes with isl's maps, which `sets` makes: `frees` adds what happens to memory, and
-`code` makes loops of both.
+A schedule consists of isl maps, which are built by `sets`. `plan.frees` adds deallocations, and
+`plan.code` generates loops from both.
 """
 
 import dataclasses
@@ -37,26 +38,32 @@ Proximity = Literal["none", "all", "upper"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Schedule:
-    """θ(p) of every operation: an isl map to times [c0, c1, …], compared lexicographically."""
+    """Schedule θ of a graph: an isl map from the points of all operations to execution times.
+
+    Times [c0, c1, …] have `depth` coordinates and are compared lexicographically.
+    """
 
     graph: Graph
     times: isl.UnionMap
-    depth: int  # how many numbers a time has
+    depth: int
 
     @functools.cached_property
     def when(self) -> dict[str, isl.Map]:
-        """θ of each operation: op[p] -> time."""
+        """Map op[p] -> time of each operation."""
         return {each.get_tuple_name(IN): each for each in maps(self.times)}
 
     @functools.cached_property
     def reads(self) -> dict[Edge, isl.Map]:
-        """sink[p] -> source[φ(p)] of each edge, less those that no point reads along."""
+        """Map sink[p] -> source[φ(p)] of each edge, without edges that are never used."""
         points = {name: times.domain() for name, times in self.when.items()}
         found = {e: sets.read(self.graph, e, points[e.source]) for e in self.graph.edges}
         return {edge: read for edge, read in found.items() if not read.is_empty()}
 
     def uses(self, tensor: Output) -> dict[str, isl.Map]:
-        """x[q] -> the times of its uses, by the operation that makes it and those that read it."""
+        """Return the maps x[q] -> times of its uses, by operation.
+
+        The uses are the operation that computes x[q] and all operations that read it.
+        """
         found = {tensor[0]: self.when[tensor[0]]}
         for edge, read in self.reads.items():
             if edge.tensor == tensor:
@@ -66,9 +73,10 @@ class Schedule:
 
     @functools.cached_property
     def last(self) -> dict[Output, isl.Map]:
-        """Return x[q] -> the time of its last use, for every tensor; all memory follows from it.
+        """Map x[q] -> time of its last use, for every tensor; used for memory plans.
 
-        Only true, strided points count as uses: a tile that never runs keeps no value alive.
+        Only points that run count as uses. Points skipped by the stride of a tile do not keep a
+        value alive.
         """
         tensors = ((name, k) for name, op in self.graph.ops.items() for k in range(len(op.outputs)))
         return {x: functools.reduce(isl.Map.union, self.uses(x).values()).lexmax() for x in tensors}
@@ -78,11 +86,12 @@ class Schedule:
 
 
 def schedule(graph: Graph, proximity: Proximity = "upper") -> Schedule:
-    """A legal θ for all bounds at once, from isl's solver; two points never share a time.
+    """Return a valid schedule for all bounds, which assigns a different time to every point.
 
-    Operations on strided points are scheduled as if they ran at every step, and then keep only the
-    points of their stride: the solver finds no schedule of several rates. That is legal, because
-    the dependences of the strided points are among the dense ones.
+    Operations on strided points are first scheduled as if they ran at every step, because isl finds
+    no schedule for operations with different strides. The schedule is then restricted to the
+    strided points. It stays valid, because every dependence between strided points is also a
+    dependence between dense points.
     """
     isl_context = sets.new_context()
     refuse_own_values(graph, isl_context)
@@ -95,9 +104,10 @@ def schedule(graph: Graph, proximity: Proximity = "upper") -> Schedule:
 
 
 def apart(schedule: Schedule) -> Schedule:
-    """No two points at one time: those that isl leaves in either order get a last number.
+    """Make times distinct by adding a coordinate that orders points with equal times.
 
-    Without it "the last use" of a value might be two operations, and neither could take its memory.
+    If two points had the same time, two operations could be the last use of a value, and neither of
+    them could reuse its memory.
     """
     if schedule.times.is_injective():
         return schedule
@@ -110,21 +120,21 @@ def apart(schedule: Schedule) -> Schedule:
 
 
 def check_proximity(proximity: Proximity) -> Proximity:
-    """Return `proximity`; raise `ValueError` for an unknown one."""
+    """Return `proximity`. Raises `ValueError` for an unknown one."""
     if proximity not in get_args(Proximity):
         raise ValueError(f'`proximity` must be "none", "all" or "upper", got {proximity!r}')
     return proximity
 
 
 def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> isl.UnionMap | None:
-    """Return x[q] -> the points that should run soon after it; None without such a wish.
+    """Return the proximity constraints: a map from x[q] to the points that should follow it soon.
 
-    "upper" keeps of each slice the last element, the one its reader waits for, and drops constant
-    arguments of min and max: r[t : min(t + n, T)] counts as r[t + n - 1]. If one operation reads
-    another several times, as fused ones do, only the latest read counts; the others would pull the
-    window in as many directions as all of its elements. From tile to tile there is no proximity: to
-    the solver, which sees all steps, they would seem as far apart as tiles are wide, and it would
-    pull the parts of a tile asunder to make up for it.
+    The result is None for "none". "upper" replaces each slice by its last element, which its reader
+    waits for, and min(a, b) by a: r[t : min(t + n, T)] becomes r[t + n - 1]. If an operation reads
+    another one several times, as fused operations do, only the latest read counts, because the
+    other reads would pull in as many directions as a window does. Reads between different tiles are
+    ignored. The solver schedules all steps, so these reads would seem as far apart as the tiles are
+    wide, and it would separate the operations of one tile.
     """
     if check_proximity(proximity) == "none":
         return None
@@ -139,7 +149,7 @@ def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> is
 
 
 def _later(edge: Edge, other: Edge) -> bool:
-    """Does `other` lead between the same operations, and surely to a later point?"""
+    """Return True if `other` connects the same operations and always reads a later point."""
     if edge.sink != other.sink or edge.source != other.source or not edge.when.same(other.when):
         return False
     ahead = [b - a for a, b in zip(edge.index, other.index, strict=True)]
@@ -148,16 +158,16 @@ def _later(edge: Edge, other: Edge) -> bool:
 
 
 def _between_tiles(graph: Graph, edge: Edge) -> bool:
-    """From one strided point to another?"""
+    """Return True if an edge connects two different strided points."""
     sink, source = graph.ops[edge.sink].domain, graph.ops[edge.source].domain
     strided = all(not TRUE.same(d.when) and d.dense() != d for d in (sink, source))
     return strided and structure(edge.index) != structure(source.symbols)
 
 
 def unordered(dependences: isl.UnionMap, times: isl.UnionMap) -> isl.UnionMap:
-    """The pairs x[q] -> y[p], "x[q] comes first", that `times` puts in another order.
+    """Return the dependences x[q] -> y[p] that `times` violates, where x[q] must come first.
 
-    Empty is a proof, for all bounds at once.
+    An empty result proves that the order is valid for all bounds.
     """
     when = {each.get_tuple_name(IN): each for each in maps(times)}
     wrong = dependences.subtract(dependences)
@@ -168,7 +178,10 @@ def unordered(dependences: isl.UnionMap, times: isl.UnionMap) -> isl.UnionMap:
 
 
 def iteration(schedule: Schedule) -> isl.Map:
-    """[c0, c1, …] -> [c0, …, ck] where ck counts the innermost loop: equal within one iteration."""
+    """Return the map from times to iterations, [c0, c1, …] -> [c0, …, ck].
+
+    The last coordinate ck is the counter of the innermost loop.
+    """
     loops = [k for k in range(schedule.depth) if not constant(schedule.times, k)]
     kept = 1 + max(loops, default=-1)
     time = [f"c{k}" for k in range(schedule.depth)]
@@ -177,12 +190,12 @@ def iteration(schedule: Schedule) -> isl.Map:
 
 
 def constant(times: isl.UnionMap, k: int) -> bool:
-    """Does the k-th number of a time only order statements, the same at all points of each?"""
+    """Return True if coordinate k is constant for each operation, so it only orders statements."""
     return all(each.plain_get_val_if_fixed(OUT, k).is_int() for each in maps(times))
 
 
 def lengthened(times: isl.Map, depth: int, last: int | None = None) -> isl.Map:
-    """Times of `depth` numbers, filled up with zeros, and one more number `last` if given."""
+    """Pad times with zeros to `depth` coordinates, and append `last` if given."""
     numbers = [0] * (depth - times.dim(OUT)) + ([] if last is None else [last])
     for number in numbers:
         times = times.add_dims(OUT, 1)

@@ -1,8 +1,9 @@
-"""Why an order is forced: the last point of one operation that a point of another waits for.
+"""Explanations of a schedule: the last point that each point of an operation waits for.
 
-Dependences are followed through everything between, for all bounds at once (transitive closure).
-"Each step of learning waits for the last step of acting", d[i, t] -> x[i, T - 1], is the proof that
-no schedule interleaves them; with n-step returns it reads x[i, t + n - 1], and one does.
+They are the transitive closure of all dependences, including those through other operations, and
+are computed for all bounds at once. For example, d[i, t] -> x[i, T - 1] means that each learning
+step waits for the last acting step, so no schedule interleaves the two. With n-step returns the
+result is d[i, t] -> x[i, t + n - 1], so they can be interleaved.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from mmrl.pdg.build.sets import IN, OUT, PARAM, context
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Wait(Structural):
-    """Where `when` holds, the last point waited for is `index`."""
+    """Last point to wait for, given by `index` where `when` holds."""
 
     index: tuple[Expr, ...]
     when: Expr
@@ -25,14 +26,14 @@ class Wait(Structural):
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """The points of `source` that each point of `sink` waits for; empty without waits.
+    """Last points of `source` that each point of `sink` waits for; `waits` may be empty.
 
-    If not `exact`, isl has found a set of dependences that may hold more than there are.
+    Unless `exact`, isl's closure may contain additional dependences.
     """
 
     sink: str
     source: str
-    names: tuple[str, ...]  # of the sink's dimensions
+    names: tuple[str, ...]  # dimensions of the sink
     waits: tuple[Wait, ...]
     exact: bool
 
@@ -46,11 +47,14 @@ class Certificate:
 
 
 def explain(graph: Graph, sink: str, source: str) -> Certificate:
-    """The last point of `source` that must have run before each point of `sink` can."""
+    """Return the last point of `source` that must run before each point of `sink`.
+
+    Raises `ValueError` for a name that is not an operation of the graph.
+    """
     for name in (sink, source):
         if name not in graph.ops:
             raise ValueError(
-                f"`{name}` is not an operation of the graph; it has {sorted(graph.ops)}"
+                f"`{name}` is not an operation of the graph, which has {sorted(graph.ops)}"
             )
     isl_context = sets.new_context()
     closure, exact = sets.reads(graph, isl_context).transitive_closure()
@@ -77,7 +81,7 @@ def explain(graph: Graph, sink: str, source: str) -> Certificate:
 
 
 def _moved(relation: isl.Map, names: tuple[str, ...]) -> isl.Map:
-    """The symbols of the domain as parameters, so that results are expressions in them."""
+    """Turn the dimensions of the relation's domain into parameters with the given names."""
     bounds = relation.dim(PARAM)
     relation = relation.move_dims(PARAM, bounds, IN, 0, len(names))
     for k, name in enumerate(names):
