@@ -1,0 +1,168 @@
+"""Interface between agents and measurements: an initial state and a step function."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree, Shaped
+
+from mmrl.envs.wrappers.observation import bare, mask_place
+from mmrl.rollout import Policy
+from mmrl.runs.player import Policy as Player
+
+
+class Subject(eqx.Module):
+    """Agent under inspection: a state before the first observation and a step function.
+
+    `step(state, obs, begin)` -> (state, values) must reset the state where `begin` is True.
+    `values` has one entry per action, such as Q(s, ·) or log π(· | s), and the agent chooses the
+    action with the largest value. If the agent is `continuous`, `values` is the action itself.
+
+        Subject(memory.init(), memory.step)     # a memory whose outputs are interpreted as values
+    """
+
+    start: PyTree
+    step: Callable[..., tuple[PyTree, Float[Array, " action"]]]
+    continuous: bool = eqx.field(static=True, default=False)
+
+    def choose(self, values: Float[Array, "*any action"]) -> Shaped[Array, "..."]:
+        """Return the greedy action. For a continuous agent, these are the values."""
+        return values if self.continuous else jnp.argmax(values, axis=-1).astype(jnp.int32)
+
+    def policy(self) -> Policy:
+        """Return the greedy policy, with the flattened memory state and the values as extras."""
+
+        def act(state: PyTree, obs: PyTree, begin: Any, key: Any) -> tuple[PyTree, Any, Any]:
+            state, values = self.step(state, obs, begin)
+            return state, self.choose(values), (flat_state(state), values)
+
+        return act
+
+
+def flat_state(state: PyTree) -> Float[Array, " h"]:
+    """Flatten a memory's state to a vector, with separate real and imaginary parts."""
+    parts = [jnp.zeros(0)]
+    for leaf in jax.tree.leaves(state):
+        numbers = (leaf.real, leaf.imag) if jnp.iscomplexobj(leaf) else (leaf,)
+        parts += [jnp.ravel(x).astype(jnp.float32) for x in numbers]
+    return jnp.concatenate(parts)
+
+
+class _Network(eqx.Module):
+    """Step function of a network.
+
+    Its values are Q(s, ·), log π(· | s), or the mode of a continuous policy.
+    """
+
+    net: Any
+
+    def __call__(self, state: PyTree, obs: PyTree, begin: Any) -> tuple[PyTree, Any]:
+        state, outputs = self.net.step(state, obs, begin)
+        if not hasattr(outputs, "policy"):
+            return state, outputs
+        policy = outputs.policy
+        log = getattr(policy, "logits", None)
+        return state, policy.mode() if log is None else jax.nn.log_softmax(log)
+
+
+def subject(net: Any) -> Subject:
+    """Convert a `Net`, an `ActorCritic` or a memory to a `Subject`.
+
+    Raises `ValueError` if it has no `init` or no `step`.
+    """
+    if isinstance(net, Subject):
+        return net
+    if lacking := [name for name in ("init", "step") if not callable(getattr(net, name, None))]:
+        raise ValueError(
+            f"`net` must have the methods init and step; got {type(net).__name__} without "
+            f"{' and '.join(lacking)}. For custom functions, use Subject(start, step)."
+        )
+    inner = getattr(net, "net", net)  # unwrap a `Masked`
+    return Subject(net.init(), _Network(net), getattr(inner, "log_std", None) is not None)
+
+
+class _Exported(eqx.Module):
+    """Step function of an exported policy, for observations as in runs."""
+
+    arrays: dict[str, Array]
+    encoder: tuple[str, ...] = eqx.field(static=True)
+    head: tuple[str, ...] = eqx.field(static=True)
+    masked: tuple[int, int] | None = eqx.field(static=True)
+
+    def __call__(self, state: PyTree, obs: Any, begin: Any) -> tuple[PyTree, Any]:
+        state = jnp.where(begin, self.arrays["state"], state)
+        x = self._layers("encoder", self.encoder, obs)
+        state = self._remember(state, x)
+        reading = flat_pairs(state)
+        values = self._layers("head", self.head, jnp.concatenate([reading, x]))
+        if "low" in self.arrays:
+            values = jnp.clip(values, self.arrays["low"], self.arrays["high"])
+        if self.masked is not None:
+            first, actions = self.masked
+            values = jnp.where(obs[first : first + actions] > 0.5, values, -jnp.inf)
+        return state, values
+
+    def _linear(self, name: str, x: Any) -> Any:
+        return self.arrays[f"{name}.weight"] @ x + self.arrays[f"{name}.bias"]
+
+    def _layers(self, part: str, kinds: tuple[str, ...], x: Any) -> Any:
+        for i, kind in enumerate(kinds):
+            name = f"{part}.{i}"
+            if kind == "normalized":
+                most = self.arrays[f"{name}.most"]
+                x = (x - self.arrays[f"{name}.center"]) * self.arrays[f"{name}.scale"]
+                x = jnp.clip(x, -most, most)
+                continue
+            x = self._linear(name, x)
+            if kind == "tanh":
+                x = jnp.tanh(x)
+            elif kind == "dense":
+                x = (x - x.mean()) / jnp.sqrt(x.var() + 1e-5)
+                x = jax.nn.leaky_relu(x)
+        return x
+
+    def _remember(self, h: Any, x: Any) -> Any:
+        if "eigenvalues" in self.arrays:
+            return self.arrays["eigenvalues"] * h + self.arrays["read_in"] @ x
+        r, z, n = jnp.split(self._linear("input", x), 3)
+        recur_r, recur_z, recur_n = jnp.split(self._linear("recur", h), 3)
+        r, z = jax.nn.sigmoid(r + recur_r), jax.nn.sigmoid(z + recur_z)
+        n = jnp.tanh(n + r * recur_n)
+        return n + z * (h - n)
+
+
+def flat_pairs(h: Shaped[Array, " h"]) -> Float[Array, " both"]:
+    """Interleave the real and imaginary parts of a complex state."""
+    return jnp.stack([h.real, h.imag], axis=-1).ravel() if jnp.iscomplexobj(h) else h
+
+
+def exported(policy: Player, env: Any, params: Any) -> Subject:
+    """Convert a policy from `mmrl export` to a `Subject`.
+
+    `env` must have the observations of a run. The values equal `Policy.outputs` up to rounding.
+    """
+    about = policy.about
+    arrays = {name: jnp.asarray(x) for name, x in policy.arrays.items()}
+    place = mask_place(env, params) if about.get("masked") else None
+    step = _Exported(arrays, tuple(about["encoder"]), tuple(about["head"]), place)
+    return Subject(arrays["state"], step, bool(about["continuous"]))
+
+
+def own_numbers(env: Any, params: Any) -> PyTree[Bool[np.ndarray, "..."]]:
+    """Return flags that are True for the entries of an observation that the task provides.
+
+    They are False for a mask of legal actions, and for the entries that runs append: the previous
+    action, the previous reward and the begin flag.
+    """
+    obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
+    if isinstance(obs, tuple):  # a pair of an image and additional features
+        return tuple(np.full(x.shape, i == 0) for i, x in enumerate(obs))
+    flags = np.ones(obs.shape, bool)
+    if obs.ndim == 1:
+        flags[bare(env).observation_space(params).shape[0] :] = False
+        if (place := mask_place(env, params)) is not None:
+            flags[place[0] : sum(place)] = False
+    return flags
