@@ -1,0 +1,121 @@
+"""Estimates for the expressions in `book/claims`: statistics with confidence intervals."""
+
+import math
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+Scores = Float[np.ndarray, " _seed"]
+MISSING = "a score is missing"
+LEAST = 5  # minimum number of seeds for the mean of a single arm
+# Uncertainty of a measured time as a factor, in either direction. This is an allowance that we
+# chose: most times were measured only once, so their deviation is not known.
+NOISE = 1.15
+
+
+class Interval(NamedTuple):
+    """An estimate with the bounds of its interval."""
+
+    low: float
+    middle: float
+    high: float
+
+
+class Estimate(Protocol):
+    """Interface of a statistic with a confidence interval."""
+
+    def interval(self, alpha: float) -> Interval:
+        """Return the confidence interval of level 1 - `alpha`."""
+        ...
+
+    def flaw(self, alpha: float) -> str:
+        """Return the reason why the data are insufficient at this level, or ""."""
+        ...
+
+
+class Contrast(NamedTuple):
+    """A weighted sum of the means of several arms over independent seeds.
+
+    The interval is that of Welch's t-test, which allows unequal variances, with degrees of freedom
+    by Satterthwaite's formula.
+    """
+
+    terms: tuple[tuple[float, Scores], ...]
+
+    def interval(self, alpha: float) -> Interval:
+        """Return the weighted sum of the means with its interval."""
+        from scipy import stats  # imported here, because it takes half a second
+
+        middle = sum(weight * float(np.mean(x)) for weight, x in self.terms)
+        parts = [(w**2 * float(np.var(x, ddof=1)) / len(x), len(x) - 1) for w, x in self.terms]
+        variance = sum(part for part, _ in parts)
+        if variance < 1e-16:
+            return Interval(middle, middle, middle)
+        freedom = variance**2 / sum(part**2 / less for part, less in parts)
+        half = float(stats.t.ppf(1 - alpha / 2, freedom)) * math.sqrt(variance)
+        return Interval(middle - half, middle, middle + half)
+
+    def flaw(self, alpha: float) -> str:
+        """Report missing scores, or too few seeds for a rank test to reach `alpha`."""
+        counts = sorted(len(x) for _, x in self.terms)
+        if not all(np.all(np.isfinite(x)) for _, x in self.terms):
+            return MISSING
+        if counts[0] < LEAST and len(counts) == 1:
+            return f"there are too few seeds: {counts[0]}, and a mean requires {LEAST}"
+        reach = 2 / math.comb(counts[0] + counts[-1], counts[0]) if len(counts) > 1 else 0.0
+        if counts[0] < 2 or reach > alpha:
+            return f"there are too few seeds: {counts[0]} per arm cannot reach p < {alpha:.2g}"
+        return ""
+
+
+class Within(NamedTuple):
+    """A value that is known up to a factor, such as a time.
+
+    Its bounds are an allowance, which we chose, and have no confidence level.
+    """
+
+    value: float
+    factor: float = 1.0
+
+    def interval(self, alpha: float) -> Interval:
+        """Return the value with its bounds, which do not depend on the level."""
+        return Interval(self.value / self.factor, self.value, self.value * self.factor)
+
+    def flaw(self, alpha: float) -> str:
+        """Report a missing value."""
+        return "" if math.isfinite(self.value) else "a number is missing"
+
+
+def gap(*scores: Any) -> str:
+    """Report missing scores, or arms without an interval because they have fewer than two seeds."""
+    arms = [np.asarray(x, float) for x in scores]
+    if not all(np.all(np.isfinite(x)) for x in arms):
+        return MISSING
+    fewest = min(map(len, arms))
+    return "" if fewest > 1 else f"there are too few seeds: {fewest} in one arm"
+
+
+def contrast(*terms: tuple[float, Any]) -> Contrast:
+    """Return a weighted sum of means, for example `contrast((1, a), (-0.9, b))`."""
+    return Contrast(tuple((weight, np.asarray(x, float)) for weight, x in terms))
+
+
+def difference(scores: Any, others: Any) -> Contrast:
+    """Return the difference between two means over seeds."""
+    return contrast((1.0, scores), (-1.0, others))
+
+
+def mean(scores: Any) -> Contrast:
+    """Return a mean over seeds."""
+    return contrast((1.0, scores))
+
+
+def timed(value: float, times: int = 2) -> Within:
+    """Return a ratio of `times` measured times, each of which may be wrong by `NOISE`."""
+    return Within(float(value), NOISE**times)
+
+
+def exact(value: float) -> Within:
+    """Return a count without noise, such as a number of bytes."""
+    return Within(float(value))

@@ -1,0 +1,241 @@
+"""Scores and conditions for the expressions in `book/claims`.
+
+Scores are arrays over seeds, normalized to 0 for a random policy and 1 for the best return.
+`estimates` contains statistics of scores, times and counts.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from estimates import Scores, contrast, difference, exact, gap, mean, timed
+from jaxtyping import Float
+from ledgers import Row, Rows, read
+
+from mmrl.course.ch05_returns_are_monoids.experiment_returns_timing import LOOP
+from mmrl.course.ch13_forgetting.figures import in_its_stage
+from mmrl.course.experiments import stratified
+from mmrl.course.experiments.stratified import EVERY
+
+__all__ = ["EVERY", "LOOP", "contrast", "difference", "exact", "timed"]  # used only in expressions
+
+SMALL = 0.05  # differences of scores up to this one are negligible
+LEARNED = 0.5  # score that the best arm must reach for a case to be decided
+CEILING = 0.98  # scores above this one do not show which of two arms is better
+REASONS = {  # reasons that the functions with these names return
+    "unlearned": "the best arm does not learn the task",
+    "ceiling": "every arm is at the ceiling",
+    "full": "the other arm leaves no room for a gain",
+    "edge": "a tuned setting is at the end of its grid",
+}
+
+
+# Conditions under which a case is undecided. Each function returns a reason, or "".
+
+
+def unlearned(*scores: Any, level: float = LEARNED) -> str:
+    """Report that no arm has learned, because the best arm's interval begins below `level`."""
+    if flaw := gap(*scores):
+        return flaw
+    best = max(mean(x).interval(0.05) for x in scores)
+    if best.low >= level:
+        return ""
+    return (
+        f"{REASONS['unlearned']}: its score is {best.middle:.2f} (lower bound {best.low:.2f}), and "
+        f"{level:g} is required"
+    )
+
+
+def ceiling(*scores: Any, level: float = CEILING) -> str:
+    """Report that all arms are so close to the best return that differences are not visible."""
+    if flaw := gap(*scores):
+        return flaw
+    low = min(mean(x).interval(0.05).low for x in scores)
+    return f"{REASONS['ceiling']}: all scores are above {level:g}" if low >= level else ""
+
+
+def full(high: float, *others: Any) -> str:
+    """Return a reason if equal scores do not refute a gain, because `others` leave no room for it.
+
+    A gain of `SMALL` does not fit above such a score. If `high` is negative, the arm that should
+    gain is worse, which does refute a gain.
+    """
+    ends = [mean(x).interval(0.05).high for x in others]
+    return REASONS["full"] if max(ends) > 1 - SMALL and high >= 0 else ""
+
+
+def edge(*rows: Row) -> str:
+    """Report a tuned setting with the smallest or the largest of the values that were tried."""
+    for row in rows:
+        tuning = row.get("tuning") or {}
+        if isinstance(tuning, dict):
+            tuning = [{"learning_rate": float(rate)} for rate in tuning]
+        for name, value in row.get("chosen", {"learning_rate": row.get("learning_rate")}).items():
+            tried = [one[name] for one in tuning]
+            if tried and value in (min(tried), max(tried)):
+                setting = f"{name.replace('_', ' ')} {value:g}"
+                return f"{REASONS['edge']}: {setting}"
+    return ""
+
+
+# Scores of rows
+
+
+def final(row: Row) -> Scores:
+    """Return the scores at the end of training."""
+    if "finals" in row:
+        return _at_its_rate(row, "finals")
+    if "condition" in row:
+        return stratified.final(row)
+    returns = np.array(row["returns"], float)
+    return _scaled(row, returns if returns.ndim == 1 else returns[:, -1])
+
+
+def area(row: Row) -> Scores:
+    """Return the mean scores over training, the area under the curve."""
+    if "areas" in row:
+        return _at_its_rate(row, "areas")
+    return _scaled(row, np.mean(np.array(row["returns"], float), axis=1))
+
+
+def _at_its_rate(row: Row, field: str) -> Scores:
+    """Return the scores at the learning rate that was chosen on the tuning seeds."""
+    values = np.array(row[field], float)
+    return values if values.ndim == 1 else values[row["rates"].index(row["learning_rate"])]
+
+
+def _scaled(row: Row, returns: Float[np.ndarray, " _seed"]) -> Scores:
+    worst = row["worst"] if "worst" in row else chance(row["task"])
+    return (returns - worst) / (row.get("best", 1.0) - worst)
+
+
+def chance(task: str) -> float:
+    """Return the mean return of a random policy on a task, or else on its easy level."""
+    names = {row["cell"]: row["chance"] for row in read()["chance"]}
+    plain = task.removeprefix("popgym-").removesuffix("-v0")
+    easy = plain.removesuffix("Paper").removesuffix("Long") + "Easy"
+    return names[plain if plain in names else easy]
+
+
+def _on_catch(returns: Float[np.ndarray, " _seed"]) -> Scores:
+    """Scale returns on a variant of Catch, whose rows do not contain those of a random policy."""
+    return _scaled(Rows(read()["ewma"])["Catch, PPO"], returns)
+
+
+def total(row: Row) -> Scores:
+    """Return the cumulative scores of a continual learner, averaged over tasks."""
+    return _on_catch(np.mean(np.array(row["cumulative"], float), axis=1))
+
+
+def retained(row: Row) -> Scores:
+    """Return the fraction of the gain of each stage that is retained two stages later."""
+    return np.array(row["retained"], float)
+
+
+def probe(row: Row) -> Scores:
+    """Return the scores on the probe task during its stage."""
+    return _on_catch(in_its_stage(row).mean(axis=1))
+
+
+def outside(row: Row, measure: str = "gradient", length: int = 10) -> Scores:
+    """Return the fraction of a measure from observations at least `length` steps old."""
+    sizes = np.array(row[measure], float)
+    return sizes[:, length:].sum(axis=1) / sizes.sum(axis=1)
+
+
+def oldest(row: Row, measure: str = "gradient") -> Scores:
+    """Return the fraction of a measure from the first observation of the episode."""
+    sizes = np.array(row[measure], float)
+    last = np.array([np.flatnonzero(seed)[-1] for seed in sizes])
+    return sizes[np.arange(len(sizes)), last] / sizes.sum(axis=1)
+
+
+def affecting(row: Row, measure: str, least: float, length: int = 10) -> Scores:
+    """Return the fraction of ages ≥ `length` whose measure is at least `least` × the maximum."""
+    sizes = np.array(row[measure], float)
+    return np.mean(sizes[:, length:] >= least * sizes.max(axis=1, keepdims=True), axis=1)
+
+
+def log_gap(row: Row, start: str, place: str) -> Scores:
+    """Return log ΔQ of each agent for one initial state of a sequence."""
+    return np.log(np.array(row["delta_q"][start][place], float))
+
+
+# Pairs of rows
+
+
+def cuts(rows: Sequence[Row], memories: Sequence[str]) -> dict[str, dict[str, Row]]:
+    """Pair each row of segments without quirks with the tape of the same task, memory and steps."""
+
+    def study(row: Row) -> tuple[Any, ...]:
+        return row["task"], row["memory"], row["env_steps"][-1]
+
+    plain = [row for row in rows if not row["quirks"] and row["memory"] in memories]
+    tapes = {study(row): row for row in plain if not row["segment_length"]}
+    found = {}
+    for row in plain:
+        if row["segment_length"] and study(row) in tapes:
+            name = f"{row['cell']}, {row['env_steps'][-1]} steps"
+            found[name] = {"tape": tapes[study(row)], "cut": row}
+    return found
+
+
+def longer(rows: Sequence[Row], memories: Sequence[str]) -> dict[str, dict[str, Row]]:
+    """Pair each row of segments with that of the next longer segments."""
+    studies: dict[int, list[Row]] = {}
+    for pair in cuts(rows, memories).values():
+        studies.setdefault(id(pair["tape"]), []).append(pair["cut"])
+    ordered = [sorted(study, key=lambda row: row["segment_length"]) for study in studies.values()]
+    return {
+        f"{short['task']}, {short['memory']}, {long['segment_length']} against "
+        f"{short['segment_length']}, {short['env_steps'][-1]} steps": {"short": short, "long": long}
+        for study in ordered
+        for short, long in itertools.pairwise(study)
+    }
+
+
+def by(rows: Rows, field: str, **arms: Any) -> dict[str, dict[str, Row]]:
+    """Group rows that differ only in `field`, and return one row per arm for each group.
+
+    For example, `by(r2d2, "strategy", with_="stored", without="zero")` returns a case for each task
+    and memory with a row for both strategies.
+    """
+    others = ("task", "memory", "family", "protocol", "algorithm")
+    keys = [name for name in others if name != field]
+    groups: dict[tuple[Any, ...], dict[Any, Row]] = {}
+    for row in rows:
+        group = groups.setdefault(tuple(row.get(k) for k in keys), {})
+        if row.get(field) in arms.values() and row.get(field) in group:
+            raise ValueError(
+                f"`rows` must have one row per arm of a case, got two of {row['cell']!r}."
+            )
+        group[row.get(field)] = row
+    return {
+        ", ".join(x for x in key if x): {arm: group[value] for arm, value in arms.items()}
+        for key, group in groups.items()
+        if set(arms.values()) <= set(group)
+    }
+
+
+def scaling(invariance: Rows, condition: str, c: int) -> dict[str, dict[str, Any]]:
+    """Return the rows that measure the effect of a condition at c."""
+    found = {}
+    for agent in dict.fromkeys(row["agent"] for row in invariance):
+        whole = stratified.select(invariance, agent, EVERY)
+        changed = stratified.select(invariance, agent, condition)
+        for task, rows in whole.items():
+            if {1, c} <= set(rows) and c in changed.get(task, {}):
+                arms = {"one": rows[1], "every": rows[c], "changed": changed[task][c]}
+                found[f"{task}, {agent}, ÷ {c}"] = arms
+    return found
+
+
+def quickest(row: Row) -> float:
+    """Return the minimum time over our ways to run a program."""
+    return min(value for name, value in row["ms"].items() if name.startswith("ours"))
+
+
+def speedup(row: Row) -> float:
+    """Return the time of the hand-written program, divided by that of ours."""
+    return row["ms"]["by hand"] / quickest(row)

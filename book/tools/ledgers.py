@@ -1,0 +1,53 @@
+"""Tables of published rows, for the expressions in claims and verdicts."""
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mmrl.course.figures.scores import sampled
+from mmrl.runs.checkpoint import loads
+
+BOOK = Path(__file__).parent.parent
+Row = dict[str, Any]
+
+
+class Rows(list[Row]):
+    """Rows of one file, which can be indexed by cell: `rows["CartPole-v1, dqn, lru"]`."""
+
+    def __getitem__(self, which: Any) -> Any:
+        if not isinstance(which, str):
+            return super().__getitem__(which)
+        (row,) = (row for row in self if which in (row.get("cell"), row.get("name")))
+        return row
+
+    def __call__(self, **fields: Any) -> "Rows":
+        """Return the rows whose fields have the given values."""
+        wanted = fields.items()
+        return Rows(row for row in self if all(row.get(k) == value for k, value in wanted))
+
+    def one(self, **fields: Any) -> Row:
+        """Return the only row whose fields have the given values."""
+        rows = self(**fields)
+        if len(rows) != 1:
+            raise ValueError(f"`rows` must have one row with {fields}; got {len(rows)}.")
+        return rows[0]
+
+
+@functools.cache
+def read() -> dict[str, list[Row]]:
+    """Read all published rows, keyed by file name. Names of GPU results begin with `gpu_`."""
+    found = {}
+    for path in sorted(BOOK.glob("results/**/*.jsonl")):
+        name = f"gpu_{path.stem}" if path.parent.name == "gpu" else path.stem
+        found[name] = [loads(line) for line in path.read_text("utf-8").splitlines()]
+    entries = sorted(BOOK.glob("results/capstone/*.json"))
+    return found | {"capstone": [loads(path.read_text("utf-8")) for path in entries]}
+
+
+def tables(rows: Mapping[str, list[Row]]) -> dict[str, Rows]:
+    """Convert rows to tables. Where a row has scores of sampled actions, these are used."""
+    return {
+        name: Rows(sampled(row) if "sampled" in row else row for row in each)
+        for name, each in rows.items()
+    }

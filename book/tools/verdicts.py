@@ -1,0 +1,207 @@
+"""Verdicts on claims of the five papers, computed by the expressions in `book/claims`.
+
+A claim consists of cases, each of which has an estimate with an interval. A case holds or does not
+hold if the corresponding condition on its interval is true. It is undecided if its best arm does
+not learn the task, if there are too few seeds, or if neither condition is true. The level of a
+confidence interval is 1 - 0.05 / (number of cases), so that all confidence intervals of a claim
+contain their true values with probability at least 95 %. Intervals of times and counts are not
+confidence intervals, so this does not apply to them: see `estimates.Within`.
+
+Cases are formed separately from the rows of each device, so that no case compares rows of a CPU
+with rows of a GPU. If both devices have rows of a case, the rows of the CPU count, except in claims
+about times, where each device has separate cases (`by_device`).
+
+    holds              every case holds
+    holds in part      some cases hold, and at most as many do not; others may be undecided
+    does not hold      more cases do not hold than hold
+    undecided          every case is undecided, or there are no rows
+    not testable here  there are no rows, and this project cannot measure them
+
+If `some` is True, the claim is that at least one case exists. It holds if any case holds, and does
+not hold if every case does not.
+"""
+
+import datetime
+import functools
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import evidence
+from estimates import Estimate, Interval
+from ledgers import Row, Rows
+
+FOLDER = Path(__file__).parent.parent / "claims"
+WORDS = ("holds", "holds in part", "does not hold", "undecided", "not testable here")
+HELD, PART, FAILED, OPEN, UNTESTABLE = WORDS
+ERROR = 0.05  # probability that any confidence interval of a claim misses the true value
+DEVICES = {"CPU": "", "GPU": "gpu_"}  # prefixes of tables; the first device has priority
+
+
+class Claim(NamedTuple):
+    """A claim of a paper, and the expressions that decide it."""
+
+    id: str
+    paper: str
+    title: str
+    section: str  # key in the paper's `sections`
+    quote: str  # quotation from the paper
+    written: datetime.date  # date on which the conditions were written
+    figures: Sequence[str] = ()
+    distance: str = ""  # differences from the paper's setup, in addition to its `setting`
+    # Names of experiments whose rows are evaluated. Without tables, a claim has no expressions.
+    tables: Sequence[str] = ()
+    let: str = ""  # Python statements that define variables
+    each: str = "{}"  # expression of the cases, {name: {arm: row}}
+    by_device: bool = False  # True if each device has separate cases
+    unless: Sequence[str] = ()  # return why a case is undecided, or ""
+    effect: str = ""  # expression of the estimate
+    measure: str = ""  # description of the estimate, with its unit
+    held: str = ""  # condition on `low`, `middle` and `high` for "holds"
+    failed: str = ""  # condition for "does not hold"
+    held_unless: Sequence[str] = ()  # return why "holds" is rejected
+    failed_unless: Sequence[str] = ()  # return why "does not hold" is rejected
+    unreachable: str = ""  # reason why no estimate satisfies `held`, or `failed`
+    of: int = 0  # number of cases in the paper, if only some of them are measured
+    some: bool = False  # True if the claim is that at least one case holds
+    missing: str = ""  # description of the missing rows
+    cost: str = ""  # effort of measuring the missing rows
+    here: bool = True  # False if this project cannot measure the missing rows
+
+
+class Case(NamedTuple):
+    """A case of a claim, with its outcome."""
+
+    name: str
+    word: str  # "holds", "does not hold" or "undecided"
+    why: str  # reason why the case is undecided, as "reason: details", or ""
+    interval: Interval | None
+    rows: list[Row]
+
+    @property
+    def reason(self) -> str:
+        """The reason why the case is undecided, without its details."""
+        return self.why.partition(":")[0]
+
+
+class Verdict(NamedTuple):
+    """The outcome of a claim."""
+
+    claim: Claim
+    word: str
+    cases: list[Case]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The distinct rows on which the verdict is based."""
+        return list({id(row): row for case in self.cases for row in case.rows}.values())
+
+    def count(self, word: str) -> int:
+        """Return the number of cases with this outcome."""
+        return sum(case.word == word for case in self.cases)
+
+    def reasons(self) -> Counter[str]:
+        """Count the reasons why cases are undecided."""
+        return Counter(case.reason for case in self.cases if case.why)
+
+
+class ClaimError(ValueError):
+    """Exception for a claim that is incomplete or contradicts itself."""
+
+
+@functools.cache
+def papers() -> dict[str, dict[str, Any]]:
+    """Return the papers, keyed by name, with their sections and numbers of figures."""
+    return tomllib.loads((FOLDER / "papers.toml").read_text("utf-8"))
+
+
+@functools.cache
+def claims() -> list[Claim]:
+    """Return the claims of all papers."""
+    found = []
+    for paper in papers():
+        entries = tomllib.loads((FOLDER / f"{paper}.toml").read_text("utf-8"))
+        written = entries.pop("written")
+        found += [
+            Claim(**{"id": k, "paper": paper, "written": written} | x) for k, x in entries.items()
+        ]
+    return found
+
+
+def judge(claim: Claim, tables: Mapping[str, Rows]) -> Verdict:
+    """Compute the verdict on a claim. Raises `ClaimError` if the claim is invalid."""
+    arms: dict[str, tuple[dict[str, Any], Mapping[str, Any]]] = {}
+    for device, prefix in DEVICES.items():
+        scope = _scope(claim, tables, prefix)
+        for name, own in eval(claim.each, scope).items():
+            arms.setdefault(f"{device}, {name}" if claim.by_device else name, (scope, own))
+    if not arms:
+        _check_absence(claim)
+        return Verdict(claim, OPEN if claim.here else UNTESTABLE, [])
+    alpha = ERROR / len(arms)
+    cases = [
+        _case(claim, name, own, {**scope, **own}, alpha) for name, (scope, own) in arms.items()
+    ]
+    return Verdict(claim, _combined(claim, cases), cases)
+
+
+def _scope(claim: Claim, tables: Mapping[str, Rows], prefix: str) -> dict[str, Any]:
+    """Return the variables of a claim's expressions, with the rows of one device.
+
+    Each row has an additional field `table`, the name of its file.
+    """
+    found = {}
+    for name in claim.tables:
+        if name not in tables:
+            raise ClaimError(
+                f"claim `{claim.id}`: `tables` must name published results; got {name!r}."
+            )
+        file = prefix + name
+        found[name] = Rows({**row, "table": file} for row in tables.get(file, ()))
+    scope = {**vars(evidence), **found}
+    exec(claim.let, scope)
+    return scope
+
+
+def _check_absence(claim: Claim) -> None:
+    """Raise `ClaimError` if a claim without rows does not describe the missing rows."""
+    if not claim.missing or not claim.cost:
+        raise ClaimError(
+            f"claim `{claim.id}` must have rows, or `missing` and `cost`; `each` returns no cases."
+        )
+
+
+def _case(
+    claim: Claim, name: str, arms: Mapping[str, Any], scope: dict[str, Any], alpha: float
+) -> Case:
+    """Decide one case of a claim."""
+    rows = [row for row in arms.values() if isinstance(row, dict)]
+    estimate: Estimate = eval(claim.effect, scope)
+    reasons = (eval(code, scope) for code in claim.unless)
+    why = estimate.flaw(alpha) or next(filter(None, reasons), "")
+    if why:
+        return Case(name, OPEN, why, None, rows)
+    interval = estimate.interval(alpha)
+    known = scope | interval._asdict()
+    held, failed = (bool(eval(code, known)) for code in (claim.held, claim.failed))
+    if held and failed:
+        raise ClaimError(f"claim `{claim.id}`: `held` and `failed` are both true of {name!r}.")
+    if not held and not failed:
+        return Case(name, OPEN, "the interval is compatible with either verdict", interval, rows)
+    word, doubts = (HELD, claim.held_unless) if held else (FAILED, claim.failed_unless)
+    why = next(filter(None, (eval(code, known) for code in doubts)), "")
+    return Case(name, OPEN if why else word, why, interval, rows)
+
+
+def _combined(claim: Claim, cases: list[Case]) -> str:
+    """Combine the outcomes of the cases to a verdict."""
+    counts = Counter(case.word for case in cases)
+    if claim.some and (counts[HELD] or counts[FAILED] == len(cases)):
+        return HELD if counts[HELD] else FAILED
+    if counts[FAILED] > counts[HELD] and not claim.some:
+        return FAILED
+    if counts[HELD]:
+        return HELD if counts[HELD] == len(cases) >= claim.of else PART
+    return OPEN

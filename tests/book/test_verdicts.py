@@ -1,0 +1,208 @@
+"""Verdicts on the papers' claims follow from rows, and the page and README show them."""
+
+import io
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bs4 import BeautifulSoup
+from sphinx.application import Sphinx
+from sphinx.util.docutils import docutils_namespace
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "book" / "tools")]
+import claims  # noqa: E402
+import estimates  # noqa: E402
+import evidence  # noqa: E402
+import ledgers  # noqa: E402
+import verdicts  # noqa: E402
+from ledgers import Row, Rows  # noqa: E402
+from verdicts import Claim, Verdict  # noqa: E402
+
+CLAIMS = verdicts.claims()
+WAITING = {"activations-reused"}  # claims whose tables have rows, but none of the kind they need
+LEARNING = [x for x in CLAIMS if x.tables and not re.search(r"\b(timed|exact)\(", x.effect)]
+TIMED = [claim for claim in CLAIMS if "timed(" in claim.effect]
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Rows]:
+    return ledgers.tables(ledgers.read())
+
+
+@pytest.fixture(scope="module")
+def found(rows: dict[str, Rows]) -> list[Verdict]:
+    return [verdicts.judge(claim, rows) for claim in CLAIMS]
+
+
+# The claims
+
+
+def test_every_paper_has_claims():
+    assert len(CLAIMS) == len({claim.id for claim in CLAIMS}) >= 25
+    assert {claim.paper for claim in CLAIMS} == set(verdicts.papers())
+    assert len(verdicts.papers()) == 5
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+def test_a_claim_names_a_section_that_exists(claim: Claim):
+    paper = verdicts.papers()[claim.paper]
+    assert claim.section in paper["sections"]
+    assert all(1 <= int(figure) <= paper["figures"] for figure in claim.figures)
+    assert claim.quote and claim.title and claim.measure
+    assert claim.missing and claim.cost and paper["setting"]
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+def test_a_claim_has_a_decision_rule_exactly_if_it_has_tables(claim: Claim):
+    rule = (claim.each != "{}", claim.effect, claim.held, claim.failed)
+    assert all(rule) if claim.tables else not any(rule)
+    assert not any(name.startswith("gpu_") for name in claim.tables)
+
+
+def test_rows_on_a_second_device_do_not_change_a_verdict(
+    found: list[Verdict], rows: dict[str, Rows]
+):
+    on_cpu = {name: table for name, table in rows.items() if not name.startswith("gpu_")}
+    copies = {f"gpu_{name}": table for name, table in on_cpu.items()}
+    for result in found:
+        if not result.claim.by_device:
+            for tables in (on_cpu | copies, dict.fromkeys(on_cpu, Rows()) | copies):
+                again = verdicts.judge(result.claim, tables)
+                assert [case[:4] for case in again.cases] == [case[:4] for case in result.cases]
+
+
+@pytest.mark.parametrize("claim", TIMED, ids=lambda claim: claim.id)
+def test_a_claim_about_times_states_which_outcome_is_out_of_reach(
+    claim: Claim, rows: dict[str, Rows], monkeypatch: pytest.MonkeyPatch
+):
+    outcomes = set()
+    for value in np.logspace(-6, 6, 241):
+        monkeypatch.setattr(evidence, "timed", lambda _, times=2: estimates.timed(value, times))  # noqa: B023
+        outcomes |= {case.word for case in verdicts.judge(claim, rows).cases}
+        if claim.id in WAITING:
+            ends = estimates.timed(value).interval(0.05)._asdict()
+            outcomes |= {"holds"} if eval(claim.held, ends) else set()
+            outcomes |= {"does not hold"} if eval(claim.failed, ends) else set()
+    reachable = {"holds", "does not hold"} <= outcomes
+    assert bool(claim.unreachable) != reachable, outcomes
+    assert ("no case can hold" in claim.unreachable) == ("holds" not in outcomes)
+
+
+def test_no_cost_is_stated_without_a_measurement():
+    pattern = re.compile(r"\d|hour|minute|second|day|week|year", re.IGNORECASE)
+    assert not [claim.id for claim in CLAIMS if pattern.search(claim.cost)]
+
+
+@pytest.mark.parametrize("claim", LEARNING, ids=lambda claim: claim.id)
+def test_a_claim_about_learning_requires_that_an_arm_learns(claim: Claim):
+    assert any(code.startswith("unlearned(") for code in claim.unless)
+
+
+def test_most_claims_are_about_learning():
+    assert len(LEARNING) >= 39
+
+
+def sunk(row: Row) -> Row:
+    """Return the row of agents that learned nothing."""
+    fields = ("returns", "areas", "finals", "cumulative", "scores")
+    return row | {x: (-np.ones_like(np.array(row[x], float))).tolist() for x in fields if x in row}
+
+
+def test_agents_that_learn_nothing_decide_nothing(rows: dict[str, Rows]):
+    lost = {name: Rows(map(sunk, table)) for name, table in rows.items()}
+    words = {claim.id: verdicts.judge(claim, lost).word for claim in LEARNING}
+    assert {
+        name for name, word in words.items() if not word.startswith(("undec", "not te"))
+    } == set()
+
+
+def test_every_claim_can_be_evaluated(found: list[Verdict], rows: dict[str, Rows]):
+    assert {result.word for result in found} <= set(verdicts.WORDS)
+    empty = {
+        result.claim.id
+        for result in found
+        if not result.cases and any(rows.get(name) for name in result.claim.tables)
+    }
+    assert empty == WAITING, "`each` selects none of the rows of its tables"
+
+
+# The page
+
+
+def test_the_page_and_the_readme_show_the_verdicts(found: list[Verdict]):
+    remedy = "run `python book/tools/claims.py`"
+    text = claims.PAGE.read_text("utf-8")
+    assert text == claims.page(text, found), remedy
+    table = "\n".join(claims.lines(found))
+    readme = claims.README.read_text("utf-8")
+    assert table in readme, remedy
+    assert claims.with_lines(readme.replace(table, "| paper | claims |\n|---|"), table) == readme
+    with pytest.raises(ValueError, match=r"'claims'.*got 0"):
+        claims.with_lines(readme.replace("| paper | claims |", "| paper | verdicts |"), table)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(999.7, "1000"), (12345.6, "12346"), (-0.01234, "−0.0123"), (1.234e-5, "0.0000123"), (1, "1")],
+)
+def test_numbers_have_no_exponent(value: float, text: str):
+    assert claims.number(value) == text
+
+
+def test_the_page_gives_a_claim_its_words_rows_and_cases(found: list[Verdict]):
+    text = claims.PAGE.read_text("utf-8")
+    for result in found:
+        part = text.split(f"\n### {result.claim.title}\n")[1].split("\n### ")[0]
+        assert f"**{result.word.capitalize()}.**" in part and result.claim.quote in part
+        assert result.claim.missing in part
+        assert all(f"| {case.name} | {case.word} |" in part for case in result.cases)
+
+
+def test_the_verdicts_of_a_paper_are_counted(found: list[Verdict]):
+    head, _, *rest = claims.lines(found)
+    assert head.count("|") == len(verdicts.WORDS) + 3 and len(rest) == 5
+    for line in rest:
+        total, *counts = map(int, line.strip("| ").split(" | ")[1:])
+        assert total == sum(counts)
+
+
+# The links of the chapters
+
+
+def site(folder: Path, section: str) -> str:
+    """Build a site of chapter 09 and a page of claims; return the warnings."""
+    pages = {"index": "I\n=\n\n.. toctree::\n\n   claims\n   notebooks/09_r2d2\n"}
+    pages["claims"] = "Claims\n======\n\nR2D2\n----\n\nText.\n"
+    pages["notebooks/09_r2d2"] = f"R2D2\n====\n\n{section}\n{'-' * 40}\n\nText.\n\nNext\n----\n"
+    for name, text in pages.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.rst").write_text(text)
+    warnings = io.StringIO()
+    with docutils_namespace():
+        places: Any = (folder, None, folder / "html", folder / "doctrees", "html")
+        Sphinx(*places, {"extensions": ["claim_links"]}, status=None, warning=warnings).build()
+    return warnings.getvalue()
+
+
+def test_a_chapter_links_to_the_claims_of_its_paper(tmp_path: Path):
+    assert site(tmp_path, "What did not reproduce: much") == ""
+    page = BeautifulSoup((tmp_path / "html/notebooks/09_r2d2.html").read_text(), "html.parser")
+    (link,) = page.select("#what-did-not-reproduce-much > p > a")
+    assert link["href"] == "../claims.html#r2d2"
+    claimed = BeautifulSoup((tmp_path / "html/claims.html").read_text(), "html.parser")
+    assert claimed.select("#r2d2")
+
+
+def test_a_chapter_without_its_section_is_reported(tmp_path: Path):
+    assert "What did not reproduce" in site(tmp_path, "Measured")
+
+
+def test_every_chapter_of_a_paper_has_the_section():
+    for paper in verdicts.papers().values():
+        for chapter in paper["chapters"]:
+            text = (ROOT / "notebooks" / f"{chapter}.ipynb").read_text("utf-8")
+            assert '"## What did not reproduce' in text, chapter

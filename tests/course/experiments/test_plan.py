@@ -1,0 +1,129 @@
+"""The plan: cells, hours spent and hours left, before anything is measured."""
+
+import dataclasses
+import pathlib
+import re
+
+import pytest
+
+from mmrl.commands import experiment
+from mmrl.course.experiments import grid, parts, plan
+from mmrl.course.experiments.grid import Row, rows
+from mmrl.course.experiments.plan import Plan
+from mmrl.course.experiments.queue import FIRST_GUESS, Queue, Try
+from mmrl.runs import append
+from tests.helpers.cells import Cell, one
+
+GRID = one(Cell("large", 9), Cell("small", 1), Cell("middle", 3))
+
+
+def planned(out: pathlib.Path, *tries: Try, device="cpu", only: str = "") -> Plan:
+    queue = Queue(out, device, grids=[GRID])
+    queue.tries += tries
+    return plan.plan(GRID, queue, only)
+
+
+def test_a_run_and_a_job_record_the_seconds_of_their_rows(tmp_path: pathlib.Path):
+    list(GRID.run(tmp_path, 9.0, False, "small"))
+    list(parts.measure(GRID, tmp_path, ["large"]))
+    list(parts.merge(GRID, tmp_path))
+    found = rows(tmp_path / "one.jsonl")
+    assert [row["cell"] for row in found] == ["small", "large"]
+    assert all(0 < row[name] < 60 for row in found for name in ("elapsed_s", "processor_s"))
+
+
+def test_short_times_are_not_rounded_to_0(monkeypatch: pytest.MonkeyPatch):
+    watch = grid.Stopwatch()
+    monkeypatch.setattr(grid.time, "monotonic", lambda: watch._began[0] + 2469.0)
+    monkeypatch.setattr(grid.time, "process_time", lambda: watch._began[1] + 0.02469)
+    assert watch.shares(2) == {"elapsed_s": 1230.0, "processor_s": 0.0123}
+
+
+def test_missing_cells_cost_in_proportion_to_the_rows(tmp_path: pathlib.Path):
+    append(tmp_path / "one.jsonl", {"cell": "small", "processor_s": 20.0, "elapsed_s": 30.0})
+    found = planned(tmp_path)
+    assert found.spent == 20.0 and found.timed == 1
+    assert found.estimate.seconds == {"large": 180.0, "middle": 60.0} and found.seconds == 240.0
+    assert planned(tmp_path, device="gpu").seconds == 360.0
+    some = planned(tmp_path, only="mid")
+    assert len(some.cells) == 1 and some.estimate.seconds == {"middle": 60.0}
+    assert (some.spent, some.rows, some.estimate.source) == (0.0, 0, "1 row")
+
+
+def test_an_outdated_row_takes_as_long_as_before(tmp_path: pathlib.Path):
+    append(tmp_path / "one.jsonl", {"cell": "small", "processor_s": 20.0})
+    append(tmp_path / "one.jsonl", {"cell": "middle", "processor_s": 6.0})
+    old = dataclasses.replace(GRID, outdated=lambda row, found: row["cell"] == "middle")
+    found = plan.plan(old, Queue(tmp_path, "cpu", grids=[old]))
+    assert found.estimate.seconds == {"large": 9 * 11.0, "middle": 6.0}  # median of 20 and 2
+
+
+def test_an_older_row_has_the_seconds_of_training(tmp_path: pathlib.Path):
+    row = {"cell": "small", "cpu_seconds": [1.0, 2.5], "seeds": [0, 1]}
+    append(tmp_path / "one.jsonl", row)
+    assert planned(tmp_path).spent == 5.0
+    unknown = planned(tmp_path, device="gpu")
+    assert unknown.timed == 0 and unknown.estimate.source == "a first guess, elapsed"
+    assert planned(tmp_path, Try("one", ["x"], "measured", 7.0), device="gpu").estimate.source == (
+        "tries of the queue, elapsed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "spent"),
+    [
+        ([], "0.00 h"),
+        ([{"cell": "small"}], "unknown"),
+        ([{"cell": "small"}, {"cell": "large", "processor_s": 36.0}], "≥ 0.01 h"),
+        ([{"cell": "small", "processor_s": 36.0}], "0.01 h"),
+    ],
+)
+def test_rows_without_seconds_make_the_hours_a_lower_bound(
+    tmp_path: pathlib.Path, rows: list[Row], spent: str
+):
+    for row in rows:
+        append(tmp_path / "one.jsonl", row)
+    _, _, *sums = [*plan.lines(tmp_path, "cpu", grids=[GRID])][:4]
+    for line in sums:
+        assert re.fullmatch(rf"\S+ +3 +\d +\d +{spent} +\S+ h.*", line), line
+
+
+def test_without_rows_the_estimate_is_that_of_the_queue(tmp_path: pathlib.Path):
+    assert planned(tmp_path).seconds == 3 * FIRST_GUESS["cpu"]
+    tried = Try("one", ["other"], "measured", 7.0)
+    assert planned(tmp_path, tried).seconds == 21.0
+
+
+def test_cells_that_failed_are_counted(tmp_path: pathlib.Path):
+    assert planned(tmp_path, Try("one", ["large"], "no memory", 7.0)).failed == {"large"}
+
+
+def test_nothing_is_measured_and_all_is_listed(tmp_path: pathlib.Path):
+    append(tmp_path / "one.jsonl", {"cell": "small", "processor_s": 3600.0})
+    before = sorted(tmp_path.iterdir())
+    _, _, line, total, *left = plan.lines(tmp_path, "cpu", grids=[GRID])
+    assert line.split()[:8] == ["one", "3", "1", "2", "1.00", "h", "12.00", "h"]
+    assert total.split()[:8] == ["all", "3", "1", "2", "1.00", "h", "12.00", "h"]
+    assert [text.split(",")[0] for text in left] == ["Left: large", "Left: middle"]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_command_plans_one_experiment_or_all(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    where = ["--plan", "--device", "cpu", "--out", str(tmp_path)]
+    assert experiment.main(["ffm", *where]) == 0
+    assert "Left: " in capsys.readouterr().out
+    assert experiment.main(where) == 0
+    text = capsys.readouterr().out
+    assert all(f"\n{each.name} " in text for each in Queue(tmp_path, "cpu").grids)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [(["--queue"], "only one of .*`queue` and `plan`"), (["--only", "a"], "`only` selects cells")],
+)
+def test_options_that_do_not_belong_to_a_plan_are_refused(words: list[str], error: str):
+    with pytest.raises(ValueError, match=error):
+        experiment.main(["--plan", *words])
