@@ -1,6 +1,7 @@
-"""mmrl: recurrent reinforcement learning through one idea, a memory is a monoid.
+"""mmrl: recurrent reinforcement learning in which every memory is a monoid.
 
-Import what you need by module, `from mmrl.scan import scan`: `import mmrl` loads no modules.
+Importing `mmrl` does not start JAX. Import what you need from the submodules, for example `from
+mmrl.scan import scan`.
 """
 
 from mmrl._xla import avoid_cpu_deadlock

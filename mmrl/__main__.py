@@ -1,4 +1,4 @@
-"""The `mmrl` command: `mmrl --help`, or `python -m mmrl --help`."""
+"""Command-line interface: see `mmrl --help`, or `python -m mmrl --help`."""
 
 import importlib
 import os
@@ -8,27 +8,30 @@ from collections.abc import Sequence
 import mmrl
 from mmrl.commands.process import INTERRUPTED, Interrupts, replace_unknown
 
-# Descriptions are here because the modules in `mmrl.commands` are slow to import.
+# Descriptions are listed here so that `mmrl --help` does not import the slow command modules.
 COMMANDS = {
-    "train": "Train an agent on several seeds, with progress, checkpoints and exact resume.",
-    "sweep": "Train with --over: find the best of several settings in one program.",
-    "gap": "Measure what a task's hidden state costs agents with a memory and without one.",
+    "train": "Train an agent with several seeds, with checkpoints and exact resume.",
+    "sweep": "Train several settings to find the best one (same as train --over).",
+    "gap": "Measure the cost of partial observability, and how much a memory recovers.",
     "evaluate": "Evaluate a trained agent in our environment or in the original popgym.",
-    "export": "Export a trained policy to one file that plays with only NumPy.",
-    "demo": "Train agents that remember, and one that cannot: tables and curves in minutes.",
-    "experiment": "Repeat the measurements that the book shows.",
-    "capstone": "Test a custom memory: the gates, budget and leaderboard of chapter 19.",
-    "explore": "Open the training explorer and the widgets as a separate page.",
-    "doctor": "Report which devices and packages mmrl uses, and whether they work.",
+    "inspect": "Measure what a trained agent remembers and how it uses its memory.",
+    "export": "Export a trained policy to a file that only requires NumPy.",
+    "demo": "Train agents with and without memory in a few minutes, and compare their results.",
+    "experiment": "Repeat the measurements in the book.",
+    "capstone": "Check, train and rank a custom memory, as in chapter 19.",
+    "explore": "Open the training explorer and the widgets in a browser.",
+    "doctor": "Check packages and devices, and test whether agents learn.",
 }
 BAD_INPUT = 2
-_ADVICE = " (set JAX_PLATFORMS"  # ends JAX's message about a platform that it cannot start
+# JAX appends this advice to the error that it raises if it cannot initialize a platform.
+_ADVICE = " (set JAX_PLATFORMS"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code: 0, 2 after bad input, 130 after Ctrl-C.
+    """Run one command and return its exit code.
 
-    A user's mistake ends in one message without a traceback; MMRL_TRACEBACK=1 shows the traceback.
+    The exit code is 0 on success, 2 after bad input, and 130 after Ctrl-C. A user error prints a
+    single message instead of a traceback. Set MMRL_TRACEBACK=1 to see the traceback.
     """
     replace_unknown()
     with Interrupts() as interrupts:
@@ -36,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _ended(arguments: list[str], interrupts: Interrupts) -> int:
-    """Run one command, and turn the exceptions that end it into messages and exit codes."""
+    """Run one command, and convert exceptions to messages and exit codes."""
     try:
         if arguments[:1] == ["--version"]:
             print(f"mmrl {mmrl.__version__}")
@@ -44,8 +47,8 @@ def _ended(arguments: list[str], interrupts: Interrupts) -> int:
         if not arguments or arguments[0] not in COMMANDS:
             return _overview(arguments)
         if {"-h", "--help"} & {*arguments} and "jax" not in sys.modules:
-            os.environ["JAX_PLATFORMS"] = "cpu"  # so that help does not depend on a device
-        if arguments[0] in ("train", "sweep"):  # before the import, which starts JAX
+            os.environ["JAX_PLATFORMS"] = "cpu"  # do not start a GPU to print help
+        if arguments[0] in ("train", "sweep"):  # connect before the import below starts JAX
             importlib.import_module("mmrl.commands.connect").connect(arguments[1:])
         command = importlib.import_module(f"mmrl.commands.{arguments[0]}")
         importlib.import_module("mmrl._random").compile_quickly()
@@ -54,36 +57,36 @@ def _ended(arguments: list[str], interrupts: Interrupts) -> int:
     except KeyboardInterrupt as stopped:
         _say(str(stopped) or "Stopped.")
         return _leave(INTERRUPTED)
-    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+    except BrokenPipeError:  # the reader of our output, such as `head`, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _leave(0)
     except Exception as error:
-        if interrupts.pressed:  # extension modules replace a KeyboardInterrupt by other errors
+        if interrupts.pressed:  # extension modules may convert a KeyboardInterrupt
             _say("Stopped.")
             return _leave(INTERRUPTED)
         message = _message(error)
         if message is None or os.environ.get("MMRL_TRACEBACK"):
             raise
         _say(message)
-        # Leave at once, because JAX would wait for the lost processes.
+        # JAX would wait for the lost processes, so skip its cleanup.
         return _leave(BAD_INPUT, at_once=isinstance(error, _processes("Lost")))
 
 
 def _overview(arguments: list[str]) -> int:
     """Print `mmrl --help`, or tyro's message about an unknown command."""
 
-    import tyro  # after `Interrupts`, as for every slow import
+    import tyro  # import slow modules only after `Interrupts` is installed
 
     def command(description: str):
-        def nothing() -> None: ...
+        def placeholder() -> None: ...
 
-        nothing.__doc__ = description
-        return nothing
+        placeholder.__doc__ = description
+        return placeholder
 
     tyro.extras.subcommand_cli_from_dict(
         {name: command(description) for name, description in COMMANDS.items()},
         prog="mmrl",
-        description="Recurrent reinforcement learning through one idea: a memory is a monoid. "
+        description="Recurrent reinforcement learning built on one idea: a memory is a monoid. "
         "`mmrl COMMAND --help` lists a command's options.",
         args=arguments or ["--help"],
     )
@@ -91,7 +94,10 @@ def _overview(arguments: list[str]) -> int:
 
 
 def _message(error: Exception) -> str | None:
-    """Return the message about an error that the user can fix; None for a bug in mmrl."""
+    """Return the message for an error that the user can fix.
+
+    Return None for any other error, which is a bug in mmrl.
+    """
     if isinstance(error, (ValueError, _processes("RunError"), _processes("Lost"))):
         return str(error)
     if isinstance(error, RuntimeError | AssertionError) and (message := _no_device(error)):
@@ -99,7 +105,7 @@ def _message(error: Exception) -> str | None:
     if isinstance(error, OSError):
         return f"{error.filename or 'A file'}: {error.strerror or error}."
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-        return "There is not enough memory: lower `capacity`, `batch`, or the number of seeds."
+        return "Out of memory. Reduce `capacity`, `batch`, or the number of seeds."
     return None
 
 
@@ -108,11 +114,11 @@ def _say(message: str) -> None:
 
 
 def _no_device(error: Exception) -> str | None:
-    """Return a sentence on `JAX_PLATFORMS`, or None if JAX can start the platforms it names."""
+    """Return a message if JAX cannot start the platforms in `JAX_PLATFORMS`, else None."""
     import jax
 
     try:
-        jax.devices()  # this starts the platforms listed before the bad one
+        jax.devices()  # start the platforms that precede the failing one
     except (RuntimeError, AssertionError) as now:
         error = now
     else:
@@ -120,19 +126,22 @@ def _no_device(error: Exception) -> str | None:
             return None
     reason = str(error).partition(_ADVICE)[0].rstrip(".")
     return (
-        "`JAX_PLATFORMS` must name platforms that JAX can start on this machine; got "
+        "`JAX_PLATFORMS` must list platforms that JAX can start on this machine; got "
         f"{os.environ.get('JAX_PLATFORMS')!r}{': ' * bool(reason)}{reason}. "
-        "Set JAX_PLATFORMS=cpu, or leave it unset to use the best device that JAX finds."
+        "Set JAX_PLATFORMS=cpu, or unset it to use the default device."
     )
 
 
 def _processes(name: str) -> type[Exception] | tuple[()]:
-    """Return an exception class of `mmrl.runs.processes`, or () if that is not imported."""
+    """Return an exception class of `mmrl.runs.processes`, or () if it is not imported."""
     return getattr(sys.modules.get("mmrl.runs.processes"), name, ())
 
 
 def _leave(code: int, at_once: bool = False) -> int:
-    """Exit without waiting for a block that computes in another thread. Files are always whole."""
+    """Return the exit code, or exit immediately if a thread is still computing.
+
+    The files of a run are always consistent, so exiting loses at most the current block.
+    """
     import threading
 
     for thread in threading.enumerate():

@@ -1,4 +1,4 @@
-"""Number types under JAX's settings for 64 bits and strict promotion."""
+"""Dtype conversions under JAX's 64-bit mode and strict type promotion."""
 
 import contextlib
 import functools
@@ -16,15 +16,15 @@ from jaxtyping import Array, Int, PyTree
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 FLAGS = ("last", "terminated", "mask", "trained")
-"""Arguments that become boolean arrays, True where they are not 0."""
+"""Names of arguments that are converted to boolean arrays: nonzero values become True."""
 RANGES = {"gamma": 1, "lam": 1, "rho_max": math.inf, "c_max": math.inf, "eps": math.inf}
-"""Arguments that lie between 0 and this number, unless they are traced."""
+"""Upper bounds of nonnegative scalar arguments. Traced values are not checked."""
 KEEP = ("actions",)
-"""Arguments that become arrays and keep their type."""
+"""Names of arguments that are converted to arrays without changing their dtype."""
 
 
 def promoting(call: Call) -> Call:
-    """Decorate a function so that its type promotions are allowed under JAX's `strict` setting."""
+    """Decorate a function so that it also runs under JAX's `strict` type promotion."""
 
     @functools.wraps(call)
     def promoted(*args: Any, **kwargs: Any) -> Any:
@@ -36,13 +36,13 @@ def promoting(call: Call) -> Call:
 
 @contextlib.contextmanager
 def standard() -> Iterator[None]:
-    """Compute in 32 bits, with JAX's standard promotion."""
+    """Compute in 32 bits with standard type promotion inside this context."""
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         yield
 
 
 def in_32_bits(call: Call) -> Call:
-    """Decorate a function of arrays so that it computes in 32 bits under every setting of JAX."""
+    """Decorate a function to compute in 32 bits, even in JAX's 64-bit mode."""
 
     @functools.wraps(call)
     def narrow(*args: Any, **kwargs: Any) -> Any:
@@ -56,12 +56,15 @@ def in_32_bits(call: Call) -> Call:
 
 
 def _wide() -> bool:
-    """True if JAX computes in 64 bits."""
+    """Return True if JAX is in 64-bit mode."""
     return jax.dtypes.canonicalize_dtype(float) == jnp.float64
 
 
 def _narrowed(x: Any) -> Any:
-    """Return an array in at most 32 bits; return anything else, such as a key, unchanged."""
+    """Cast an array to its 32-bit dtype.
+
+    Values without a dtype, PRNG keys and narrower arrays are returned unchanged.
+    """
     kind = getattr(x, "dtype", None)
     if kind is None or jnp.issubdtype(kind, jax.dtypes.extended):
         return x
@@ -71,10 +74,11 @@ def _narrowed(x: Any) -> Any:
 
 
 def converting(*names: str) -> Callable[[Call], Call]:
-    """Decorate a function so that the arguments `names` become arrays of one floating-point type.
+    """Decorate a function to convert the arguments `names` to a common floating-point dtype.
 
-    Lists, NumPy arrays, integers, flags and half-precision arrays are accepted, as in `jax.numpy`.
-    Flags may be booleans or numbers. Scalars out of their range raise `ValueError`.
+    The function then accepts everything that `jax.numpy` accepts: lists, NumPy arrays, integers,
+    booleans and half-precision arrays. Arguments listed in `FLAGS` are converted to booleans. The
+    decorated function raises `ValueError` if a scalar is outside its range in `RANGES`.
     """
 
     def decorate(call: Call) -> Call:
@@ -82,14 +86,16 @@ def converting(*names: str) -> Callable[[Call], Call]:
 
         @functools.wraps(call)
         def converted(*args: Any, **kwargs: Any) -> Any:
-            given = signature.bind(*args, **kwargs).arguments
-            for name in RANGES.keys() & given.keys():
-                _check_range(name, given[name])
-            numbers = [name for name in names if given.get(name) is not None]
-            given |= zip(numbers, floats(*(given[name] for name in numbers)), strict=True)
-            given |= {x: _flags(x, given[x]) for x in FLAGS if given.get(x) is not None}
-            given |= {x: jnp.asarray(given[x]) for x in KEEP if given.get(x) is not None}
-            return call(**given)
+            arguments = signature.bind(*args, **kwargs).arguments
+            for name in RANGES.keys() & arguments.keys():
+                _check_range(name, arguments[name])
+            numbers = [name for name in names if arguments.get(name) is not None]
+            arguments |= zip(numbers, floats(*(arguments[name] for name in numbers)), strict=True)
+            arguments |= {x: _flags(x, arguments[x]) for x in FLAGS if arguments.get(x) is not None}
+            arguments |= {
+                x: jnp.asarray(arguments[x]) for x in KEEP if arguments.get(x) is not None
+            }
+            return call(**arguments)
 
         return promoting(converted)  # pyright: ignore[reportReturnType]
 
@@ -109,11 +115,11 @@ def _check_range(name: str, value: Any) -> None:
 def whole(name: str, number: Any) -> int:
     """Return a whole number of at least 1 as an `int`.
 
-    Raises `ValueError` for a fraction, a flag, a traced number, and one below 1.
+    Raises `ValueError` if `number` is below 1, is not an integer, is a boolean, or is traced.
     """
     try:
         size = 0 if isinstance(number, bool) else operator.index(number)
-    except TypeError:  # JAX raises this for traced numbers too
+    except TypeError:  # also raised by JAX for traced values
         size = 0
     if size < 1:
         raise ValueError(
@@ -123,7 +129,11 @@ def whole(name: str, number: Any) -> int:
 
 
 def _flags(name: str, values: Any) -> Array:
-    """Return a boolean array, except for a `last` of fractions, which is a misplaced argument."""
+    """Convert flags to a boolean array.
+
+    A floating-point `last` is returned as it is, because it is probably a misplaced argument that
+    the caller should report.
+    """
     array = jnp.asarray(values)
     mistaken = name == "last" and jnp.issubdtype(array.dtype, jnp.floating)
     return array if mistaken else array.astype(bool)
@@ -131,10 +141,10 @@ def _flags(name: str, values: Any) -> Array:
 
 @promoting
 def floats(*numbers: Any) -> list[Array]:
-    """Return the arrays in the floating-point type that JAX promotes all of them to.
+    """Convert arrays to a common floating-point dtype of at least 32 bits.
 
-    The type has at least 32 bits: in half precision, sums overflow at 65,504 and stop growing long
-    before.
+    Half precision is not enough for sums: float16 overflows at 65,504, and small terms are lost to
+    rounding long before that.
     """
     arrays = [jnp.asarray(x) for x in numbers]
     kind = jnp.promote_types(jnp.result_type(*arrays, 0.0), jnp.float32)
@@ -143,9 +153,10 @@ def floats(*numbers: Any) -> list[Array]:
 
 @promoting
 def advance(count: Int[Array, "*n"], by: Any = 1, *periods: int) -> Int[Array, "*n"]:
-    """Return count + by in 32 bits; beyond 2³¹ - 1, the largest number with the same remainders.
+    """Increment a 32-bit counter without overflow.
 
-    The remainders are those by `periods`, exact up to a least common multiple of 2³⁰.
+    Once the counter would exceed 2³¹ - 1, return the largest 32-bit integer that has the same
+    remainder for each of `periods`. The least common multiple of the periods must be at most 2³⁰.
     """
     left, period = 2**31 - 1 - count, min(math.lcm(*periods), 2**30)
     return jnp.where(by <= left, count + by, 2**31 - 1 - (left - by) % period)
@@ -153,9 +164,10 @@ def advance(count: Int[Array, "*n"], by: Any = 1, *periods: int) -> Int[Array, "
 
 @promoting
 def accumulate(total: tuple[Array, Array], x: Any) -> tuple[Array, Array]:
-    """Return (sum, rest) after adding one more number.  Kahan 1965.
+    """Add a number to a compensated sum.  Kahan 1965.
 
-    `rest` is the rounding error of the sum, without which a float32 that counts ones stops at 2²⁴.
+    `total` is a pair (sum, rounding error). Without the compensation, a float32 sum of ones would
+    stop growing at 2²⁴.
     """
     so_far, rest = total
     added = x + rest
@@ -164,7 +176,10 @@ def accumulate(total: tuple[Array, Array], x: Any) -> tuple[Array, Array]:
 
 
 def finite(tree: PyTree, where: Any) -> PyTree:
-    """Return arrays with 0 for NaN and ∞ where `where` is True; leave whole numbers unchanged."""
+    """Replace NaN and ∞ by 0 where `where` is True.
+
+    Integer arrays are returned unchanged.
+    """
 
     def one(x: Array) -> Array:
         if not jnp.issubdtype(x.dtype, jnp.inexact):
@@ -175,7 +190,10 @@ def finite(tree: PyTree, where: Any) -> PyTree:
 
 
 def like(tree: PyTree, example: PyTree) -> PyTree:
-    """Return arrays in the precision of `example`, leaf by leaf; complex arrays stay complex."""
+    """Cast each array to the precision of the matching leaf of `example`.
+
+    Only the precision changes: a complex array stays complex, even if its example is real.
+    """
 
     def one(x: Any, e: Any) -> Any:
         kinds = jnp.result_type(x), jnp.result_type(e)
@@ -186,5 +204,8 @@ def like(tree: PyTree, example: PyTree) -> PyTree:
 
 
 def like_result(tree: PyTree, function: Callable[..., PyTree], *args: Any) -> PyTree:
-    """Return arrays in the precision of a function's result; in 32 bits, without tracing it."""
+    """Cast arrays to the precision of a function's result.
+
+    The function is traced only in 64-bit mode, because otherwise no cast is needed.
+    """
     return like(tree, jax.eval_shape(function, *args)) if _wide() else tree

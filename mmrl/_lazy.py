@@ -1,4 +1,4 @@
-"""Lazy imports: names of a package that are imported on first use (PEP 562), and tables of them."""
+"""Lazy imports for packages (PEP 562), and mappings with lazily loaded values."""
 
 import ast
 import functools
@@ -14,17 +14,17 @@ T = TypeVar("T")
 def on_demand(
     package: str, *own: str
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__all__`, `__getattr__` and `__dir__` of a package with lazy imports.
+    """Return `__all__`, `__getattr__` and `__dir__` for a package with lazy imports.
 
-    A package writes the imports of its public names under `if TYPE_CHECKING:`, where editors and
-    type checkers follow them. Each import runs when its name is first used:
+    The package lists its public names as imports under `if TYPE_CHECKING:`, so that editors and
+    type checkers can find them. A name is imported when it is first accessed:
 
         if TYPE_CHECKING:
             from mmrl.memory.lru import LRU as LRU
 
         __all__, __getattr__, __dir__ = on_demand(__name__)
 
-    `own` are the public names that the package itself defines.
+    `own` lists the public names that the package itself defines.
     """
     module, home = sys.modules[package], homes(package)
 
@@ -39,7 +39,7 @@ def on_demand(
 
 
 def homes(package: str) -> dict[str, str]:
-    """Return the names that a package imports under `if TYPE_CHECKING:`, with their modules."""
+    """Map each name imported under `if TYPE_CHECKING:` to the module that defines it."""
     body = ast.parse(inspect.getsource(sys.modules[package])).body
     guarded = [node for part in body if isinstance(part, ast.If) for node in part.body]
     imports = [node for node in guarded if isinstance(node, ast.ImportFrom)]
@@ -47,7 +47,7 @@ def homes(package: str) -> dict[str, str]:
 
 
 class OnDemand(Mapping[str, T]):
-    """Mapping whose values are loaded by `load` when they are first looked up."""
+    """Mapping that calls `load` for a value on first access and caches the result."""
 
     def __init__(self, names: Iterable[str], load: Callable[[str], T]):
         self._names, self._load = tuple(names), functools.cache(load)

@@ -1,6 +1,6 @@
-"""Earlier names of modules, which still lead to the current modules.
+"""Import hooks for modules that have been renamed or split.
 
-A package whose modules have moved lists them, and installs a `Finder` for them:
+A package lists the former names of its modules and installs a `Finder`:
 
     moved.install("mmrl.course", {"pair": "mmrl.course.ch18_many_devices.pair"})
 """
@@ -15,11 +15,11 @@ from typing import Any
 
 
 class Finder(MetaPathFinder, Loader):
-    """Importer of the modules of one package by their earlier names.
+    """Import hook that resolves the former names of a package's modules.
 
-    `moved` maps an earlier name below `package` to the full name of the module, and `split` to the
-    full names of all modules that now hold its contents. If two of them define a name, the first
-    one counts.
+    `moved` maps a former name, relative to `package`, to the full name of the module. `split` maps
+    a former name to the full names of the modules that replaced it. If several of these modules
+    define the same public name, the first one takes precedence.
     """
 
     def __init__(
@@ -30,15 +30,16 @@ class Finder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Any, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return a spec for an earlier name, and None for any other."""
+        """Return a spec for a former name, and None for any other name."""
         name = fullname.removeprefix(f"{self.package}.")
         earlier = name != fullname and (name in self.moved or name in self.split)
         return ModuleSpec(fullname, self, is_package=name in self.split) if earlier else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Replace the empty module by the one that has moved, which Python then returns.
+        """Replace the new module by its successor in `sys.modules`.
 
-        A module that was split is filled with the public names of its successors.
+        If the original module was split, copy the public names of all successors into the new
+        module instead.
         """
         name = module.__name__.removeprefix(f"{self.package}.")
         if name in self.moved:
@@ -52,10 +53,10 @@ class Finder(MetaPathFinder, Loader):
 def install(
     package: str, moved: Mapping[str, str], split: Mapping[str, tuple[str, ...]] | None = None
 ) -> None:
-    """Make the earlier names below `package` importable in this process.
+    """Make the former names below `package` importable in this process.
 
-    The finder comes first in the search. Otherwise a package that has moved would find its files
-    under the earlier name and load them a second time.
+    The finder is placed at the front of `sys.meta_path`. Otherwise Python would find the files of a
+    moved package under its former name, and load them a second time.
     """
     known = [finder.package for finder in sys.meta_path if isinstance(finder, Finder)]
     if package not in known:

@@ -1,4 +1,4 @@
-"""Find the user's environments, memories and other custom parts: "my_module:MyEnv"."""
+"""Import user-defined environments, memories and other objects given as "my_module:MyEnv"."""
 
 import difflib
 import importlib
@@ -9,14 +9,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# Paths left out of a user's traceback: mmrl, and the standard library.
+# Filename prefixes of mmrl and of the standard library, for skipping frames in `one_line`.
 NOT_OWN = (f"{Path(__file__).parent}{os.sep}", f"{Path(os.__file__).parent}", "<frozen")
 
 
 def find(path: str, argument: str) -> Any:
-    """Return the object called "my_module:name".
+    """Return the object that a string such as "my_module:name" refers to.
 
-    Raises `ValueError`, which names `argument`, if there is no such object.
+    Raises `ValueError` if it cannot be imported. The message mentions `argument`, the option that
+    the string was passed to.
     """
     place, _, name = path.partition(":")
     value: Any = (module := _module(path, place, argument))
@@ -40,38 +41,41 @@ def find(path: str, argument: str) -> Any:
 
 
 def _module(path: str, place: str, argument: str) -> ModuleType:
-    # Same path as with `python -m`; it stays, because the module may import more later.
+    # Search the current folder, as `python -m` does. It stays on the path, because the module may
+    # import other modules later.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    importlib.invalidate_caches()  # the file may be new
+    importlib.invalidate_caches()  # find files created since this process started
     try:
         return importlib.import_module(place)
     except (Exception, SystemExit) as error:
         absent = f"{error.name}." if isinstance(error, ModuleNotFoundError) else ":"
-        named = f"{place}.".startswith(absent)  # `place` is missing, not one of its imports
+        # True if `place` itself is missing, and not a module that it imports.
+        named = f"{place}.".startswith(absent)
         if place and not place.startswith(".") and not named:
             raise ValueError(
                 f"`{argument}` must name a module that can be imported, got {path!r}: {place} "
-                f"raised {told(error)}."
+                f"raised {one_line(error)}."
             ) from error
         near = difflib.get_close_matches(place, [file.stem for file in Path().glob("*.py")], n=3)
         advice = f" Nearest here: {', '.join(near)}." if near else ""
         raise ValueError(
             f"`{argument}` must name a module before the colon, got {path!r}: there is no "
             f"{place!r} in the current folder, nor on PYTHONPATH.{advice} Run mmrl in the folder "
-            "that holds it, or put that folder on PYTHONPATH; write folder.module, as in an "
+            "that contains it, or add that folder to PYTHONPATH. Write folder.module, as in an "
             "import statement, without .py."
         ) from None
 
 
-def told(error: BaseException) -> str:
-    """Return an error in one line: its type, its first line, and the line of the user's code.
+def one_line(error: BaseException) -> str:
+    """Format an exception from user code on one line.
 
-    For errors that the user's code raises when mmrl calls it.
+    The result contains the exception's type, the first line of its message, and the file and line
+    of the innermost frame in user code.
     """
     trace = traceback.extract_tb(error.__traceback__)
     frames = [x for x in trace if not x.filename.startswith(NOT_OWN)]
     frames = [x for x in frames if "site-packages" not in x.filename]
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    says = f"{error}".strip().split("\n")[0].rstrip(".")
-    return f"{type(error).__name__}{f': {says}' if says else ''}{place}"
+    text = f"{error}".strip().split("\n")[0].rstrip(".")
+    return f"{type(error).__name__}{f': {text}' if text else ''}{place}"

@@ -1,8 +1,9 @@
-"""JAX keys, and random numbers that compile faster on a CPU, bit for bit equal to JAX's.
+"""PRNG keys, and a Threefry lowering that compiles faster on CPUs.
 
-On a CPU, JAX writes Threefry as a loop of about ten kernels for every draw, and XLA compiles each
-of them. Written out without a loop it is one kernel. A training program has dozens of draws, for
-its networks, environments and samplers, and their loops take a third of its compile time.
+On a CPU, JAX lowers every Threefry call to a loop of about ten kernels, each of which XLA compiles.
+The lowering in this module is unrolled into a single kernel, and produces the same bits. A training
+program draws random numbers in dozens of places, and these loops account for a third of its compile
+time.
 """
 
 import functools
@@ -26,8 +27,9 @@ PARITY = np.uint32(0x1BD11BDA)
 def threefry(
     key1: jax.Array, key2: jax.Array, x1: jax.Array, x2: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Return two random words per count by Threefry-2x32 with 20 unrolled rounds.  Salmon et al.
-    2011.
+    """Apply Threefry-2x32 to pairs of counters, with 20 unrolled rounds.
+
+    Salmon et al. 2011. Returns two random words per pair.
     """
     keys = key1, key2, key1 ^ key2 ^ PARITY
     x1, x2 = x1 + key1, x2 + key2
@@ -41,10 +43,10 @@ def threefry(
 
 
 def apart(*counted: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Compute `threefry`, in a separate kernel if there are only a few words, as for keys.
+    """Return the words of `threefry`, in a separate kernel if there are only a few.
 
-    XLA would otherwise fuse a draw into every operation that uses it, with the draw of its key, and
-    so on: where keys are split repeatedly, the program would grow with each split.
+    XLA would otherwise fuse a draw into every operation that uses it, along with the draw of its
+    key, and so on. With repeated splits, each split would then make the program larger.
     """
     if counted[2].size > 8:
         return threefry(*counted)
@@ -55,21 +57,23 @@ def apart(*counted: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 @functools.cache
 def compile_quickly() -> None:
-    """Use `threefry` for all later programs of this process on a CPU; commands and runs call this.
+    """Use `threefry` for all programs that this process later compiles for a CPU.
 
-    JAX has one table of lowerings for the whole process, so importing mmrl does not change it.
+    Commands and runs call this function. Importing mmrl does not, because the table of lowerings is
+    shared by all code in the process.
     """
-    # Not inlined, because the function is long and often called with the same shapes.
+    # Do not inline the function: it is long, and is often called with the same shapes.
     mlir.register_lowering(threefry2x32_p, mlir.lower_fun(apart), platform="cpu", inline=False)
 
 
 def one_key(key: Any) -> Key[Array, ""]:
-    """Return `key` as a Threefry key: wrap raw words, fold words of other generators into one key.
+    """Convert `key` to a Threefry key.
 
-    Under `vmap`, JAX's other generators draw from the first key of a batch, so that seeds trained
-    in one program would depend on one another.
+    Raw words are wrapped. A key of another generator is folded into a Threefry key, because under
+    `vmap` JAX's other generators draw only from the first key of a batch, so seeds that are trained
+    in one program would not be independent.
 
-    Raises `ValueError` unless `key` is one key.
+    Raises `ValueError` unless `key` is a single key.
     """
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     words = jax.random.key_data(key) if typed else key
@@ -77,8 +81,8 @@ def one_key(key: Any) -> Key[Array, ""]:
     if kind != jnp.uint32 or (jnp.ndim(key) > 0 if typed else shape not in ((2,), (4,))):
         what = f"{kind}{list(shape)}" if shape is not None else repr(key)
         raise ValueError(
-            f"`key` must be one key, such as `jax.random.key(0)`; got {what}. Split a key and use "
-            "`jax.vmap` for several."
+            f"`key` must be a single key, such as `jax.random.key(0)`; got {what}. Use `jax.vmap` "
+            "for several keys."
         )
     if shape == (2,):
         return key if typed else jax.random.wrap_key_data(words, impl=THREEFRY)
@@ -89,10 +93,10 @@ def one_key(key: Any) -> Key[Array, ""]:
 
 
 def as_words(keys: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Return the words of keys, with one more axis, and the function from words to keys.
+    """Return the raw words of keys, and a function that converts words back to keys.
 
-    Loops carry and scan words because `vmap` moves the axes of keys, and JAX's check for key reuse
-    counts a key as used once its axes are moved.
+    Loops carry and scan over words instead of keys. `vmap` moves axes, and JAX's check for key
+    reuse would count a key with a moved axis as used. Words have one more axis than keys.
     """
     if not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):
         return keys, lambda words: words

@@ -1,7 +1,7 @@
-"""The bounds of a space, the types of arrays that can hold it, and states without legal actions.
+"""Properties of spaces: bounds, valid dtypes, and legal actions.
 
-A space with `n` is a `Discrete`, one with `low` a `Box`, one with `spaces` a `Dict` or a `Tuple`:
-gymnax, which is slow to import, is not needed here.
+Spaces are recognized by their attributes: a `Discrete` has `n`, a `Box` has `low`, and a `Dict` or
+`Tuple` has `spaces`. This avoids importing gymnax, which is slow.
 """
 
 from collections.abc import Iterator
@@ -15,25 +15,25 @@ from jaxtyping import Array, Float, Int, PyTree
 Bounds = tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]
 
 MASK = "action_mask"
-"""The key of a dictionary observation, or the method, that states which actions are legal."""
+"""Name of the mask of legal actions: a key of a dictionary observation, or a method."""
 
 
 class MaskedState(NamedTuple):
-    """State of an environment inside `wrappers.ActionMask`."""
+    """State of an environment wrapped in `wrappers.ActionMask`."""
 
     env_state: Any
-    # Number of the first step without a legal action, or 0. It counts from 1 in its episode, and
-    # outlasts the episode.
+    # Number, counted from 1, of the first step of the episode without a legal action; 0 if there is
+    # none. The number remains after the episode has ended.
     stuck: Any
 
     @property
     def time(self) -> Any:
-        """Steps since the reset, as in every gymnax state."""
+        """Number of steps since the reset, as in every gymnax state."""
         return self.env_state.time
 
 
 def stuck(state: PyTree) -> Int[Array, "*env"] | None:
-    """Return `stuck` of the `MaskedState` in an environment's state; None if there is none."""
+    """Return the field `stuck` of the `MaskedState` in an environment's state, if any."""
     leaves = jax.tree.leaves(state, is_leaf=_is_masked)
     return next((leaf.stuck for leaf in leaves if _is_masked(leaf)), None)
 
@@ -43,10 +43,10 @@ def _is_masked(x: Any) -> bool:
 
 
 def parts(space: Any, obs: Any = None, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield (place, space, observation) for each part of a space, "['cards']" for example.
+    """Yield (place, space, observation) for each leaf of a nested space.
 
-    A space that is neither a `Dict` nor a `Tuple` is its only part, whose place is "". The
-    observation is None where `obs` lacks the part.
+    A place is a path such as "['cards']". A space that is neither a `Dict` nor a `Tuple` is its own
+    only leaf, with the place "". The observation is None if `obs` does not contain this leaf.
     """
     inner = getattr(space, "spaces", None)
     if isinstance(inner, tuple):
@@ -61,18 +61,31 @@ def parts(space: Any, obs: Any = None, place: str = "") -> Iterator[tuple[str, A
 
 
 def is_picture(space: Any) -> bool:
-    """True for pixels, [height, width, channel], with room for a filter of 3 × 3.
+    """Return True if a space contains images of at least 3 × 3 pixels, [height, width, channel].
 
-    A grid of other numbers, such as codes of objects, is not a picture: see `pixel_unit`.
+    Grids of other values, such as object codes, are not images: see `pixel_unit`. If the channels
+    appear to come first, the space still counts as images, so that agents can reject it with an
+    error.
     """
     shape = getattr(space, "shape", None) or ()
-    return len(shape) == 3 and min(shape[:2]) >= 3 and pixel_unit(space) is not None
+    if len(shape) != 3 or (min(shape[:2]) < 3 and not channels_first(shape)):
+        return False
+    return pixel_unit(space) is not None
+
+
+def channels_first(shape: tuple[int, ...]) -> bool:
+    """Return True if a shape looks like [channel, height, width].
+
+    The first size must be the smallest, and either it is at most 4 or the other two are equal.
+    """
+    first, *sides = shape
+    return first < min(sides) and (first <= 4 or sides[0] == sides[1])
 
 
 def pixel_unit(space: Any) -> float | None:
-    """Return the value of a pixel that counts as 1: 1 for flags and numbers within ±1, else 255.
+    """Return the pixel value that is scaled to 1, or None if the values are not pixels.
 
-    None if the bounds are neither within ±1 nor 0 and 255.
+    It is 1 for booleans and for values in [-1, 1], and 255 for values from 0 to 255.
     """
     if space.dtype == jnp.bool_:
         return 1.0
@@ -85,9 +98,10 @@ def pixel_unit(space: Any) -> float | None:
 
 
 def limits(space: Any) -> Bounds | None:
-    """Return the bounds of a `Box` as float64 arrays of its shape, or None if they are traced.
+    """Return the bounds of a `Box` as float64 arrays, or None if they are traced.
 
-    Bounds near the end of float32 count as infinite: its last number is how gymnax writes them.
+    Values close to the largest float32 become infinite, because gymnax uses that value for
+    dimensions without a bound.
     """
     with jax.ensure_compile_time_eval():
         try:
@@ -101,9 +115,9 @@ def limits(space: Any) -> Bounds | None:
 
 
 def disorder(space: Any, open_interval: bool = False) -> str:
-    """Return why the bounds of a `Box` are not an interval in each dimension, or "".
+    """Return an error message if `low` exceeds `high` in some dimension of a `Box`, else "".
 
-    With `open_interval`, an interval of a single number is a fault, too.
+    With `open_interval`, `low` must be strictly below `high`.
     """
     if (ends := limits(space)) is None:
         return ""
@@ -120,37 +134,38 @@ def disorder(space: Any, open_interval: bool = False) -> str:
 
 
 def offset(space: Any) -> str:
-    """Return why the numbers of a `Discrete` do not begin at 0, or ""."""
+    """Return an error message if a `Discrete` space does not start at 0, else ""."""
     if (start := getattr(space, "start", 0)) == 0:
         return ""
-    return f"must begin at 0; got start={start}. Add it in the environment"
+    return f"must start at 0; got start={start}. Add the offset in the environment"
 
 
 def misfit(space: Any, dtype: Any) -> str:
-    """Return why arrays of `dtype` do not hold every value of a space, or "".
+    """Return an error message if `dtype` cannot represent a space, else "".
 
-    They must have the dtype of a `Box` or its 64-bit form, or a float type where the box has
-    integers, and hold its finite bounds. A `Discrete` may have any integer type that holds its
-    numbers.
+    For a `Box`, the dtype must be the dtype of the box, its 64-bit version, or a float dtype if the
+    box has integers. It must also be able to represent the finite bounds. For a `Discrete`, any
+    integer dtype that can represent all `n` values is valid.
     """
     dtype, wanted = jnp.dtype(dtype), jax.dtypes.canonicalize_dtype(space.dtype)
     fits = dtype == wanted or (dtype.itemsize == 8 and dtype.kind == wanted.kind)
-    fits |= jnp.issubdtype(dtype, jnp.floating) and wanted.kind in "iub"  # gymnax's Catch
+    # Accept floats for integers, as in gymnax's Catch.
+    fits |= jnp.issubdtype(dtype, jnp.floating) and wanted.kind in "iub"
     if hasattr(space, "n"):
         fits = jnp.issubdtype(dtype, jnp.integer)
     if not fits:
-        return f"must be of the dtype of `observation_space`, {wanted}; got {dtype}"
+        return f"must have the dtype of `observation_space`, {wanted}; got {dtype}"
     if holds(space, dtype):
         return ""
     least, most = _range(dtype)
     return (
-        f"must be of a dtype that holds the bounds of {space!r}; {dtype} holds {least:g} to "
-        f"{most:g}"
+        f"must have a dtype that can represent the bounds of {space!r}; the range of {dtype} is "
+        f"{least:g} to {most:g}"
     )
 
 
 def holds(space: Any, dtype: Any) -> bool:
-    """Return True if no finite bound of a space lies outside the range of a dtype."""
+    """Return True if all finite bounds of a space are within the range of a dtype."""
     if hasattr(space, "n"):
         ends: Any = np.float64(0), np.float64(space.n - 1)
     else:
@@ -160,11 +175,11 @@ def holds(space: Any, dtype: Any) -> bool:
 
 
 def _range(dtype: Any) -> tuple[float, float]:
-    """Return the least and the greatest number of a type."""
+    """Return the smallest and the largest value of a dtype."""
     if dtype == jnp.bool_:
         return 0.0, 1.0
     info: Any = jnp.iinfo(dtype) if jnp.issubdtype(dtype, jnp.integer) else jnp.finfo(dtype)
     least, most = float(info.min), float(info.max)
-    if dtype.itemsize == 4:  # bounds may be rounded to float32, where 2³¹ - 1 is 2³¹
+    if dtype.itemsize == 4:  # bounds may be rounded to float32, which turns 2³¹ - 1 into 2³¹
         return float(np.float32(least)), float(np.float32(most))
     return least, most

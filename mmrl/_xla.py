@@ -1,4 +1,4 @@
-"""XLA settings that must be made before JAX starts."""
+"""XLA flags that must be set before JAX initializes its backends."""
 
 import importlib.metadata
 import os
@@ -10,15 +10,16 @@ _SCHEDULER_FLAGS = (_FLAG, "--xla_cpu_scheduler_type")
 
 
 def avoid_cpu_deadlock() -> None:
-    """Make XLA's CPU backend run a program's operations in an order that cannot deadlock.
+    """Disable XLA's concurrency-optimized CPU scheduler, which can deadlock.
 
-    Training programs (a `scan` inside a `scan`, under `vmap`) can hang forever on a CPU with few
-    cores when XLA uses its concurrency-optimized scheduler, so its default is turned off in
-    `XLA_FLAGS`. XLA reads that variable once, when the backend starts, and aborts the process if a
-    flag is unknown; so the flag is added only for versions of jaxlib that accept it.
+    With that scheduler, training programs (a `scan` inside a `scan`, under `vmap`) can hang forever
+    on a CPU with few cores. This function therefore sets its default to false in `XLA_FLAGS`. XLA
+    reads the variable only once, when the backend starts, and aborts the process on unknown flags,
+    so the flag is added only for versions of jaxlib that accept it.
 
-    A scheduler that the user has chosen, or an `XLA_FLAGS` that names a file of flags, is not
-    changed. A second call has no effect. Warns if JAX has already computed something.
+    `XLA_FLAGS` is left unchanged if the user has already chosen a scheduler, or if it is the path
+    of a file of flags. Repeated calls have no effect. Issues a warning if a JAX backend is already
+    running.
     """
     flags = os.environ.get("XLA_FLAGS", "").strip()
     names_a_file = bool(flags) and not flags.startswith("-")
@@ -37,7 +38,7 @@ def avoid_cpu_deadlock() -> None:
 
 
 def _accepts_flag(version: str) -> bool:
-    # The deadlock was observed, and the flag tested, with jaxlib 0.10.2.
+    # The deadlock was observed and the flag was tested with jaxlib 0.10.2.
     return version.split(".")[:2] == ["0", "10"]
 
 
@@ -46,7 +47,7 @@ def _jaxlib_version() -> str:
 
 
 def _backend_has_started() -> bool:
-    # JAX has no public function for this; the check must not import jax.
+    # JAX has no public function for this, and the check must not import jax.
     bridge = sys.modules.get("jax._src.xla_bridge")
     started = getattr(bridge, "backends_are_initialized", None)
     return started is not None and started()

@@ -1,16 +1,19 @@
-"""GPU kernels for the scan of `Affine`: h_t = a_t h_{t-1} + x_t, elementwise, with resets.
+"""GPU kernels for scans of `Affine`: h_t = a_t h_{t-1} + x_t, elementwise, with resets.
 
-Blocks of the tape run in parallel, and inside a block one loop visits the steps:
+The tape is split into blocks of `chunk` steps, which are processed in parallel. Within a block, a
+loop visits the steps in order. The scan has three stages:
 
-1. For each block, compute the product of its elements (Pallas, compiled by Triton).
-2. Compute the prefixes of these products, by the same function: there are `chunk` times fewer.
-3. For each block, compute the prefixes of its elements from the value before the block (Pallas).
+1. A Pallas kernel, compiled by Triton, computes the product of the elements of each block.
+2. A recursive call computes the prefixes of these products, one per block.
+3. Another Pallas kernel computes the prefixes within each block, starting from the value before it.
 
-The kernels read the tape twice and write it once, in few launches; the levels of
-`jax.lax.associative_scan` are separate passes. Copies are made before the kernels where numbers are
-complex (Triton has none, so there is a tape for each part), and where a size has to be rounded up.
-On a device without Triton the kernels run in Pallas' interpreter, which is slow and exists for
-tests. Derivatives are in reverse mode only.
+The kernels read the tape twice and write it once, in only a few launches. In contrast, every level
+of `jax.lax.associative_scan` is a separate pass over the tape. Triton does not support complex
+numbers, so the real and imaginary parts are copied to separate tapes first. Sizes that are not
+multiples of a block are padded.
+
+On other devices the kernels run in Pallas' interpreter, which is slow and meant for tests. Only
+reverse-mode derivatives are supported.
 """
 
 import functools
@@ -27,15 +30,15 @@ from mmrl.monoid import Affine, Monoid, Resettable
 from mmrl.monoid.tapes import shift
 
 WIDTH = 128
-"""Largest number of elements of one step that a program of the GPU computes."""
+"""Maximum number of elements per step that one program instance handles on a GPU."""
 UNROLL = 8
-"""Steps whose inputs are loaded together, so that they wait for the GPU's memory once."""
+"""Number of steps that are loaded at once, to hide the latency of GPU memory."""
 
 
 class How(NamedTuple):
-    """The static arguments of a walk."""
+    """Static arguments of `_walk`."""
 
-    past: float  # the state before an episode
+    past: float  # state at the start of an episode
     reverse: bool
     chunk: int
 
@@ -43,11 +46,11 @@ class How(NamedTuple):
 def prefixes(
     monoid: Monoid, xs: PyTree, start: PyTree, *, reverse: bool, chunk: int
 ) -> tuple[PyTree, PyTree]:
-    """Return every prefix of `Affine` or `Resettable(Affine)`, and the last of them.
+    """Compute every prefix of `Affine` or `Resettable(Affine)`; return them and the last one.
 
-    `xs`: one element per step, with time first and at least one step; `start`: one element. `chunk`
-    is the number of steps per block, rounded up to a multiple of 8. Raises `ValueError` for another
-    monoid, also a subclass, and for integers.
+    `xs` has a leading time axis with at least one step, and `start` is a single element. `chunk`,
+    the number of steps per block, is rounded up to a multiple of 8. Raises `ValueError` for any
+    other monoid, including subclasses of these two, and for integer elements.
     """
     if type(monoid) is Resettable and type(monoid.inner) is Affine:
         (maps, begin), (first, flag) = xs, start
@@ -57,22 +60,22 @@ def prefixes(
     if type(monoid) is Affine:
         return _maps(xs, jnp.zeros(len(xs[0]), bool), start, reverse, chunk)
     raise ValueError(
-        "`method` must not be 'kernel' for this monoid, because the kernel computes `Affine` and "
-        f"`Resettable(Affine)` only; got {type(monoid).__name__}. Use 'associative' on a GPU."
+        "`method` must not be 'kernel' for this monoid, because the kernel supports only `Affine` "
+        f"and `Resettable(Affine)`; got {type(monoid).__name__}. Use 'associative' on a GPU."
     )
 
 
 def _maps(
     maps: PyTree, begin: Bool[Array, " time"], first: PyTree, reverse: bool, chunk: int
 ) -> tuple[PyTree, PyTree]:
-    """Return all prefixes (a, x) of affine maps, and the last one."""
+    """Return all prefixes (a, x) of affine maps, and the last prefix."""
     gains, sums = maps
     if not all(jnp.issubdtype(x.dtype, jnp.inexact) for x in maps):
         raise ValueError(
-            "`xs` must hold floating-point or complex numbers for the method 'kernel'; got "
+            "`xs` must be floating-point or complex arrays for the method 'kernel'; got "
             f"{gains.dtype} and {sums.dtype}. Convert them with `.astype(float)`."
         )
-    # Two calls, so that XLA drops the first one if no caller uses the gains.
+    # Two separate calls let XLA drop the first one if the gains are not used.
     gain = _flat(gains, jnp.zeros_like(gains), begin, first[0], How(1.0, reverse, chunk))
     total = _flat(gains, sums, begin, first[1], How(0.0, reverse, chunk))
     at = 0 if reverse else -1
@@ -80,7 +83,10 @@ def _maps(
 
 
 def _flat(gains: Array, sums: Array, begin: Array, start: Array, how: How) -> Array:
-    """Return `_walk` of elements of any shape; gains may be real where sums are complex."""
+    """Apply `_walk` to elements of any shape.
+
+    The gains are cast to the dtype of the sums, so they may be real when the sums are complex.
+    """
     if not sums.size:
         return sums
     steps, kind = len(sums), sums.dtype
@@ -97,7 +103,7 @@ def _walk(
     start: Inexact[Array, " n"],
     how: How,
 ) -> Any:
-    """Return h_t = a_t h_{t-1} + x_t for every t; `how.past` replaces h_{t-1} at a begin flag."""
+    """Compute h_t = a_t h_{t-1} + x_t for all t, with `how.past` for h_{t-1} at begin flags."""
     steps, elements = sums.shape
     size = -(-min(how.chunk, steps) // UNROLL) * UNROLL
     width = min(WIDTH, 1 << (elements - 1).bit_length())
@@ -122,20 +128,23 @@ def _forward(gains, sums, begin, start, how):
     return hs, (gains, begin, start, hs)
 
 
-def _backward(how, residuals, slopes):
-    """λ_t = ∂L/∂h_t + a_{t+1} λ_{t+1}, a walk again; ∂L/∂a_t = λ_t h_{t-1} and ∂L/∂x_t = λ_t."""
+def _backward(how, residuals, gradient):
+    """Compute gradients with λ_t = ∂L/∂h_t + a_{t+1} λ_{t+1}.
+
+    ∂L/∂a_t = λ_t h_{t-1}, ∂L/∂x_t = λ_t. The recurrence for λ_t is another call of `_walk`.
+    """
     gains, begin, start, hs = residuals
     none = jnp.ones((), bool)
-    # Gain and flag of the next step read; no slope flows back through a begin flag.
+    # Shift the gains and flags by one step. No gradient flows back through a begin flag.
     open_gains = jnp.where(begin[:, None], 0, gains)
     gain, flag = shift((open_gains, begin), (jnp.zeros_like(start), none), reverse=not how.reverse)
     how_back = How(0.0, not how.reverse, how.chunk)
-    back: Any = _walk(gain, slopes, flag, jnp.zeros_like(start), how_back)
+    back: Any = _walk(gain, gradient, flag, jnp.zeros_like(start), how_back)
     before = shift(hs, start, reverse=how.reverse)
     before = jnp.where(begin[:, None], jnp.asarray(how.past, hs.dtype), before)
     first = -1 if how.reverse else 0
-    slope = jnp.where(begin[first], 0, gains[first] * back[first])
-    return back * before, back, None, slope
+    of_start = jnp.where(begin[first], 0, gains[first] * back[first])
+    return back * before, back, None, of_start
 
 
 _walk.defvjp(_forward, _backward)
@@ -144,7 +153,7 @@ _walk.defvjp(_forward, _backward)
 def _launch(
     kernel: Callable, arrays: list[Array], *, how: How, shape: tuple[int, int], blocks: bool
 ) -> list[Array]:
-    """Run `kernel` on every block of the tape; return one row per block, or one per step."""
+    """Run `kernel` on every block; return one row per block if `blocks`, else one per step."""
     size, width = shape
     steps, elements = arrays[0].shape
     tile = pl.BlockSpec((size, width), lambda k, n: (k, n))
@@ -172,12 +181,12 @@ def _launch(
 
 
 def _planes(x: Array) -> list[Array]:
-    """Return the real and the imaginary part of a complex array: Triton has no complex numbers."""
+    """Split a complex array into real and imaginary parts, because Triton supports only reals."""
     return [x.real, x.imag] if jnp.iscomplexobj(x) else [x]
 
 
 Number = tuple[Array, ...]
-"""The planes of one step: (real,) or (real, imaginary)."""
+"""Values of one step: (real,) or (real, imaginary)."""
 
 
 def _times(a: Number, b: Number) -> Number:
@@ -191,13 +200,16 @@ def _plus(a: Number, b: Number) -> Number:
 
 
 def _where(flag: Array, constant: float, a: Number) -> Number:
-    """Return `constant` + 0i if `flag`, otherwise `a`."""
+    """Return `constant` + 0i where `flag` is True, and `a` elsewhere."""
     constants = (constant, 0.0)
     return tuple(jnp.where(flag, c, x) for c, x in zip(constants, a, strict=False))
 
 
 def _loop(steps: int, reverse: bool, read: Callable, advance: Callable, carry: Any) -> Any:
-    """Call `advance(carry, t, read(t))` for every t of a block; reads come first, 8 at a time."""
+    """Return the carry after `advance(carry, t, read(t))` for every step t of a block.
+
+    The inputs of `UNROLL` steps are loaded before any of them is used.
+    """
 
     def turn(i, carry):
         times = [i * UNROLL + j for j in range(UNROLL)]
@@ -210,7 +222,7 @@ def _loop(steps: int, reverse: bool, read: Callable, advance: Callable, carry: A
 
 
 def _reader(gains, sums, flags) -> Callable:
-    """Return a function that loads the gain, the summand and the flag of one step."""
+    """Return a function that loads the gain, the summand and the begin flag of a step."""
 
     def read(t):
         a, x = (tuple(ref[t, :] for ref in refs) for refs in (gains, sums))
@@ -220,7 +232,10 @@ def _reader(gains, sums, flags) -> Callable:
 
 
 def _product(*refs, planes: int, how: How):
-    """Kernel: the product (a, x) of a block; a = 0 if an episode begins in it."""
+    """Kernel that computes the product (a, x) of each block.
+
+    The gain a is 0 if an episode begins in the block.
+    """
     gains, sums, flags = refs[:planes], refs[planes : 2 * planes], refs[2 * planes]
     out = refs[2 * planes + 1 :]
 
@@ -238,7 +253,7 @@ def _product(*refs, planes: int, how: How):
 
 
 def _prefixes(*refs, planes: int, how: How):
-    """Kernel: the prefixes of a block, from the value before it."""
+    """Kernel that computes the prefixes within each block, starting from the value before it."""
     gains, sums, flags = refs[:planes], refs[planes : 2 * planes], refs[2 * planes]
     starts, out = refs[2 * planes + 1 : 3 * planes + 1], refs[3 * planes + 1 :]
 

@@ -1,12 +1,12 @@
-"""Acting and evaluation: a policy acts in an environment, and the results are arrays.
+"""Rollouts and evaluations of a policy in an environment, as pure functions.
 
-There is no batch axis; batch with `jax.vmap`. A policy is any function
+The functions have no batch axis; use `jax.vmap` for many environments. A policy is any function
 
     (policy_state, obs, begin, key) -> (policy_state, action)   or   (policy_state, action, extras)
 
-`begin` marks the first observation of an episode. The rollout never resets the policy state: the
-memory does, when it reads `begin`. `extras` is any pytree to store with the action, such as a
-log-probability, a value, or the state before the action.
+`begin` is True at the first observation of an episode. A rollout never resets the policy state.
+Instead, a memory resets itself when `begin` is True. `extras` is any pytree to store along with the
+action, such as its log-probability, a value estimate, or the policy state before the action.
 """
 
 import dataclasses
@@ -30,17 +30,17 @@ __all__ += ["act", "collect", "evaluate", "start", "unroll"]
 
 Policy = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
 Recorded = Array | np.ndarray
-"""Array on a device, or fetched from it to draw or count."""
+"""JAX array, or a NumPy array after it has been copied to the host."""
 
 
 class Transition(eqx.Module):
-    """(o_t, a_t, r_t, o_{t+1}) and three flags; `collect` returns one with a leading time axis.
+    """Transition (o_t, a_t, r_t, o_{t+1}) with three flags; rollouts have a leading time axis.
 
-    `action` is the policy's, before `legal`. `next_obs` is where it led, also on the last step of
-    an episode, where the environment has been reset and the following `obs` belongs to the next
-    episode. Where the episode terminated, numbers that are not finite are 0: no target depends on
-    them. `begin` belongs to `obs`; `terminated` and `truncated` belong to `next_obs`, and both may
-    be True.
+    `action` is the action that the policy returned, before `legal`. `next_obs` is the observation
+    that followed it. At the end of an episode, the environment resets itself, so `next_obs` differs
+    from the next `obs`, which starts a new episode. At a termination, non-finite values in
+    `next_obs` are replaced by 0, because no target depends on them. `begin` refers to `obs`;
+    `terminated` and `truncated` refer to `next_obs`, and both can be True.
     """
 
     obs: PyTree[Shaped[Recorded, "..."]]
@@ -54,12 +54,12 @@ class Transition(eqx.Module):
 
     @property
     def last(self) -> Bool[Recorded, "*time"]:
-        """terminated ∨ truncated: no further step of this episode follows."""
+        """Flags that mark the last step of each episode: terminated or truncated."""
         return self.terminated | self.truncated
 
 
 class Carry(NamedTuple):
-    """State between two rollouts: pass it to the next `collect` to continue the episode."""
+    """State between two rollouts; pass it to the next `collect` to continue."""
 
     env_state: Any
     obs: Any
@@ -69,7 +69,7 @@ class Carry(NamedTuple):
 
 @promoting
 def start(env: Any, params: Any, policy_state: PyTree, key: PRNGKeyArray) -> Carry:
-    """Return the carry of a fresh environment: its first observation, with `begin` = True."""
+    """Reset an environment and return the initial carry, in which `begin` is True."""
     obs, env_state = env.reset(key, params)
     return Carry(env_state, obs, jnp.array(True), policy_state)
 
@@ -77,21 +77,22 @@ def start(env: Any, params: Any, policy_state: PyTree, key: PRNGKeyArray) -> Car
 def collect(
     policy: Policy, env: Any, params: Any, carry: Carry, key: PRNGKeyArray, steps: int
 ) -> tuple[Carry, Transition]:
-    """Act for `steps` steps in one environment, across episode ends; leaves are [time, ...].
+    """Collect `steps` transitions from one environment; leaves are [time, ...].
 
-    An episode may span rollouts: the next rollout then starts with `begin` = False. To collect in
-    many environments, with leaves [env, time, ...]: `jax.vmap(lambda c, k: collect(policy, env,
-    params, c, k, steps))(carries, keys)`. Raises `ValueError` if `steps` < 1.
+    The rollout continues across episode ends. An episode may also span several rollouts, in which
+    case the later ones start with `begin` = False. To collect from many environments, with leaves
+    [env, time, ...], use `jax.vmap(lambda c, k: collect(policy, env, params, c, k, steps))(carries,
+    keys)`. Raises `ValueError` if `steps` < 1.
     """
     if steps < 1:
-        raise ValueError(f"`steps` must be at least 1, got {steps}. Choose how long to act.")
+        raise ValueError(f"`steps` must be at least 1, got {steps}.")
     return unroll(policy, env, params, carry, jax.random.split(_random.one_key(key), (steps, 2)))
 
 
 def unroll(
     policy: Policy, env: Any, params: Any, carry: Carry, keys: Key[Array, "time 2"]
 ) -> tuple[Carry, Transition]:
-    """Run `collect` with explicit randomness: `keys[t]` = (the policy's key, the environment's)."""
+    """Collect one transition per pair of keys, `keys[t]` = (policy key, environment key)."""
     words, key_of = _random.as_words(keys)
     return jax.lax.scan(lambda c, w: act(policy, env, params, c, key_of(w)), carry, words)
 
@@ -100,7 +101,10 @@ def unroll(
 def act(
     policy: Policy, env: Any, params: Any, carry: Carry, keys: Key[Array, "2"]
 ) -> tuple[Carry, Transition]:
-    """Act for one step; the environment gets the nearest `legal` action, and may reset itself."""
+    """Take one step in an environment and return the transition.
+
+    The environment receives the nearest `legal` action, and resets itself at the end of an episode.
+    """
     policy_state, action, *extras = policy(carry.policy_state, carry.obs, carry.begin, keys[0])
     obs, env_state, reward, terminated, truncated, info = env.step(
         keys[1], carry.env_state, legal(env.action_space(params), action), params
@@ -110,7 +114,7 @@ def act(
         obs=carry.obs,
         action=jax.tree.map(jnp.asarray, action),
         reward=jnp.asarray(reward, jnp.float32),
-        # No target depends on a NaN from a crashed simulation, but gradients would.
+        # A crashed simulation may return NaN. Targets ignore it, but gradients would not.
         next_obs=finite(info["final_observation"], terminated),
         begin=carry.begin,
         terminated=terminated,
@@ -121,13 +125,12 @@ def act(
 
 
 def legal(space: Any, action: Any) -> Any:
-    """Return the nearest action in a `Box`, in its dtype; leave actions of other spaces as they
-    are.
-    """
+    """Return the nearest action in a `Box`, with its dtype; other actions stay unchanged."""
     if not hasattr(space, "low"):
         return action
     dtype = jax.dtypes.canonicalize_dtype(space.dtype)
-    real = jnp.promote_types(dtype, jnp.float32)  # 64-bit bounds round differently
+    # Use the same dtype for bounds and action, because 64-bit bounds may round differently.
+    real = jnp.promote_types(dtype, jnp.float32)
     ends = (jnp.asarray(x, real) for x in (space.low, space.high))
     low, high = (jnp.broadcast_to(x, space.shape) for x in ends)
     nearest = jnp.rint if jnp.issubdtype(dtype, jnp.integer) else jnp.asarray
@@ -135,12 +138,13 @@ def legal(space: Any, action: Any) -> Any:
 
 
 class Evaluation(eqx.Module):
-    """The first episode of each of several environments, undiscounted.
+    """Returns and lengths of the first episode in each of several environments.
 
-    `lengths` counts steps; `ended` is False where `max_steps` cut the episode, whose return is then
-    partial. `observed` is False where an observation was not finite, except the last of an episode
-    that terminated. `stuck` is the number of a step, from 1, in which no action was legal; 0 if
-    there was none, and None without `wrappers.ActionMask`.
+    Returns are undiscounted, and lengths are in steps. `ended` is False if `max_steps` cut the
+    episode short, in which case its return is partial. `observed` is False if an observation was
+    not finite; the last observation of a terminated episode is not checked. `stuck` is the number,
+    counted from 1, of a step without a legal action, or 0 if there was none. It is None without
+    `wrappers.ActionMask`.
     """
 
     returns: Float[Array, " episodes"]
@@ -160,18 +164,20 @@ def evaluate(
     episodes: int,
     max_steps: int,
 ) -> Evaluation:
-    """Return Σ_t r_t over the first episode of each of `episodes` environments, acting in parallel.
+    """Play one episode in each of several environments; return their returns Σ_t r_t and lengths.
 
-    Every environment starts from `policy_state` (no axis for episodes). Counting each environment's
-    first episode keeps short episodes from being over-represented. Stops when all have ended, or
-    after `max_steps` steps. Raises `ValueError` if `episodes` or `max_steps` is below 1.
+    The environments are stepped in parallel, each starting from `policy_state`, which has no batch
+    axis. Later episodes of an environment are not counted, so that short episodes are not
+    over-represented. The loop stops when all first episodes have ended, or after `max_steps` steps.
+    Raises `ValueError` if `episodes` or `max_steps` is below 1.
     """
     for name, value in (("episodes", episodes), ("max_steps", max_steps)):
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1, got {value}.")
     key, key_start = jax.random.split(_random.one_key(key))
     begin = partial(start, env, params, policy_state)
-    carries = split_rows(jax.vmap(begin)(jax.random.split(key_start, episodes)))
+    carries = jax.vmap(begin)(jax.random.split(key_start, episodes))
+    carries = split_rows(carries, "`episodes`")
     zeros = Evaluation(
         returns=jnp.zeros(episodes, jnp.float32),
         lengths=jnp.zeros(episodes, jnp.int32),
@@ -199,7 +205,7 @@ def evaluate(
 def _count(
     so_far: Evaluation, rest: Float[Array, " episodes"], transition: Transition
 ) -> tuple[Evaluation, Float[Array, " episodes"]]:
-    """Add a step to each episode that has not ended; `rest` is the rest of `accumulate`."""
+    """Count one more step of each unfinished episode; `rest` is the error of `accumulate`."""
     seen = all_finite((transition.obs, transition.next_obs))
     after, left = accumulate((so_far.returns, rest), transition.reward)
     counted = Evaluation(
@@ -212,6 +218,6 @@ def _count(
 
 
 def all_finite(tree: PyTree[Shaped[Array, "rows ..."]]) -> Bool[Array, " rows"]:
-    """Return True for each row in which all numbers of all leaves are finite."""
+    """Return True for each row in which every value of every leaf is finite."""
     rows = [jnp.isfinite(x).reshape(len(x), -1).all(axis=1) for x in jax.tree.leaves(tree)]
     return jnp.all(jnp.stack(rows), axis=0)

@@ -1,13 +1,13 @@
-"""Running products of a monoid along a tape: six ways to compute the same prefixes.
+"""Scans: all prefix products of a monoid along a tape, by one of six methods.
 
-Because the operator is associative, the products may be bracketed in any way, so a scan of T
-elements needs only O(log T) parallel steps. The methods differ in work, depth and compile time:
+Since the operator is associative, the products can be grouped in any order, and a scan of T
+elements takes only O(log T) parallel steps. The methods differ in work, depth and compile time:
 
     method          combines          levels            best for
-    sequential      T                 T                 a CPU: one pass, compiles at once
+    sequential      T                 T                 a CPU: one pass, compiles quickly
     hillis_steele   T log₂T - T + 1   log₂T             teaching: least depth, most work
-    blelloch        < 2T              2 log₂T           teaching: least work of the parallel ones
-    associative     < 2T              2 log₂T           a GPU: the same tree, written by JAX
+    blelloch        < 2T              2 log₂T           teaching: least work in parallel
+    associative     < 2T              2 log₂T           a GPU: JAX's implementation of this tree
     chunked         < 2T              C + T/C           long tapes on a GPU, quick to compile
     kernel          < 3T              2C log T / log C  `Affine` only, on a GPU: `mmrl/kernel.py`
 """
@@ -24,7 +24,7 @@ from mmrl.monoid import Monoid
 from mmrl.monoid.tapes import as_elements, check_types, first_of, shift
 
 METHODS = ("sequential", "hillis_steele", "blelloch", "associative", "chunked", "auto")
-"""Methods for every monoid; "kernel" is for `Affine` and `Resettable(Affine)`."""
+"""Methods for every monoid; "kernel" supports only `Affine` and `Resettable(Affine)`."""
 
 
 def scan(
@@ -37,34 +37,33 @@ def scan(
     chunk: int = 256,
     axis: str | None = None,
 ) -> PyTree[Shaped[Array, "time ..."]]:
-    """Return the running products h_t = init • x_0 • … • x_t of a tape.
+    """Return the prefix products h_t = init • x_0 • … • x_t of a tape.
 
-    Eq. 7 of Morad et al. 2024, repeated. With `reverse` the tape is read from its end, h_t = init •
-    x_{T-1} • … • x_t: the later of two steps is read first. `init` defaults to the identity.
-    `method` is one of `METHODS`, or "kernel". All methods agree up to rounding, and all except
-    "kernel" have forward-mode derivatives. "auto" is "sequential" on a CPU and "associative"
-    elsewhere (measured by `tests/benchmarks/bench_scan.py`). `chunk` is the block length of
-    "chunked" and "kernel".
+    Each step applies Eq. 7 of Morad et al. 2024. `init` defaults to the identity. With `reverse`,
+    the scan starts at the last element: h_t = init • x_{T-1} • … • x_t. `method` is one of
+    `METHODS`, or "kernel". All methods agree up to rounding, and all except "kernel" support
+    forward-mode derivatives. "auto" selects "sequential" on a CPU and "associative" elsewhere; see
+    `tests/benchmarks/bench_scan.py` for measurements. `chunk` is the block length for "chunked" and
+    "kernel".
 
-    For a tape that is split over devices, `axis` is the name of the axis that `jax.shard_map` maps
-    (or `jax.vmap`, as its `axis_name`). Each device holds its part of `xs`, in order, and all
-    devices have the same `init`. They exchange one element each, for a tape of any length. With `P`
+    If the tape is sharded over devices, `axis` is the axis name of the enclosing `jax.shard_map`
+    (or the `axis_name` of a `jax.vmap`). Each device holds one consecutive part of `xs`, and `init`
+    is replicated. A device sends only one element, regardless of the length of the tape. With `P`
     for `jax.sharding.PartitionSpec`:
 
         run = jax.shard_map(
             lambda xs, init: scan_and_last(monoid, xs, init, axis="time"),
             mesh=jax.sharding.Mesh(jax.devices(), ("time",)),
             in_specs=(P("time"), P()),
-            out_specs=(P("time"), P()),  # the prefixes stay split; all devices have the last
+            out_specs=(P("time"), P()),  # prefixes stay sharded; the last one is replicated
             check_vma=False,
         )
 
-    Differentiate `run` as you would a function on one device.
+    `run` can be differentiated like a function on a single device.
 
-    Raises `ValueError` for an unknown method, "kernel" with any monoid except `Affine` and
-    `Resettable(Affine)`, a chunk below 1, leaves of unequal length or of types that the products do
-    not have, an `init` that is not one element shaped like those in `xs`, or an `axis` that is not
-    mapped here.
+    Raises `ValueError` if the method is unknown or does not support the monoid, if `chunk` is below
+    1, if the leaves of `xs` differ in length, if their dtypes differ from those of the products, if
+    `init` does not match the elements of `xs`, or if `axis` is not a mapped axis.
     """
     hs, _ = scan_and_last(monoid, xs, init, reverse=reverse, method=method, chunk=chunk, axis=axis)
     return hs
@@ -80,10 +79,10 @@ def scan_and_last(
     chunk: int = 256,
     axis: str | None = None,
 ) -> tuple[PyTree[Shaped[Array, "time ..."]], PyTree]:
-    """Return the prefixes of `scan`, and the product of the whole tape (one element, no time axis).
+    """Return the prefixes of `scan`, and the product of all elements, without a time axis.
 
-    The product equals the last prefix, or `init` after an empty tape. If you use it in place of the
-    last prefix, XLA can drop unused parts of the prefixes, such as the gains of `Affine`.
+    The product equals the last prefix, or `init` if the tape is empty. Using it instead of indexing
+    the prefixes lets XLA drop parts that are not needed, such as the gains of `Affine`.
     """
     xs = as_elements(monoid, xs)
     length = len(jax.tree.leaves(xs)[0])
@@ -101,7 +100,7 @@ def scan_and_last(
     if method == "sequential":
         return _in_turn(monoid, xs, start, reverse=reverse)
     if method == "kernel":
-        from mmrl.kernel import prefixes  # Pallas takes a second to import
+        from mmrl.kernel import prefixes  # slow import: Pallas takes a second
 
         return prefixes(monoid, xs, start, reverse=reverse, chunk=chunk)
     from mmrl.schedules import execute, in_chunks, schedule
@@ -123,7 +122,7 @@ def scan_and_last(
 
 @eqx.filter_custom_jvp
 def _in_turn(op: Callable, xs: PyTree, start: PyTree, *, reverse: bool) -> tuple[PyTree, PyTree]:
-    """Return every prefix h_t = h_{t-1} • x_t, and the last one, in one sequential pass."""
+    """Compute all prefixes h_t = h_{t-1} • x_t, and the last one, with a sequential scan."""
 
     def step(h, x):
         h = op(h, x)
@@ -134,11 +133,11 @@ def _in_turn(op: Callable, xs: PyTree, start: PyTree, *, reverse: bool) -> tuple
 
 
 @_in_turn.def_jvp
-def _slopes_in_turn(primals, tangents, *, reverse):
+def _in_turn_jvp(primals, tangents, *, reverse):
     """Differentiate `_in_turn`: ḣ_t = ∂₁(h_{t-1} • x_t) ḣ_{t-1} + ∂₂(h_{t-1} • x_t) ẋ_t.
 
-    This is again a recurrence, and a linear one. JAX's own rule would compute the derivatives
-    inside the loop; computing all of them before it makes the backward pass several times as fast.
+    This is a linear recurrence. JAX's own rule would compute the partial derivatives inside the
+    loop. Computing all of them before the loop makes the backward pass several times faster.
     """
     (op, xs, start), (d_op, d_xs, d_start) = primals, tangents
     hs, last = _in_turn(op, xs, start, reverse=reverse)
@@ -158,18 +157,19 @@ def _slopes_in_turn(primals, tangents, *, reverse):
         dh = eqx.apply_updates(along(dh), push)
         return dh, dh
 
-    slopes = jax.vmap(derivatives)(shift(hs, start, reverse=reverse), xs, d_xs)
-    still = jax.tree.map(jnp.zeros_like, eqx.filter(start, eqx.is_inexact_array))
-    d_start = eqx.combine(d_start, still)
-    d_last, d_hs = jax.lax.scan(step, d_start, slopes, reverse=reverse, unroll=_unroll(xs))
+    each = jax.vmap(derivatives)(shift(hs, start, reverse=reverse), xs, d_xs)
+    zeros = jax.tree.map(jnp.zeros_like, eqx.filter(start, eqx.is_inexact_array))
+    d_start = eqx.combine(d_start, zeros)
+    d_last, d_hs = jax.lax.scan(step, d_start, each, reverse=reverse, unroll=_unroll(xs))
     return (hs, last), (d_hs, d_last)
 
 
 def _unroll(xs: PyTree) -> int:
-    """Return the steps per turn of the loop: 4 for up to three scalars, where overhead dominates.
+    """Return how many steps of the loop to unroll.
 
-    Larger elements get 1: XLA compiles a loop in one piece only while its body is small, and past
-    that size each step costs twenty times as much.
+    It is 4 for up to three scalars per step, where loop overhead dominates. For larger elements it
+    is 1, because XLA compiles only a small loop body to a single kernel, and each step of a larger
+    one takes about twenty times as long.
     """
     leaves = jax.tree.leaves(xs)
     return 4 if len(leaves) <= 3 and all(x.ndim == 1 for x in leaves) else 1
@@ -178,20 +178,22 @@ def _unroll(xs: PyTree) -> int:
 def _across(
     monoid: Monoid, xs: PyTree, start: PyTree, axis: str, *, reverse: bool, **how
 ) -> tuple[PyTree, PyTree]:
-    """Return the prefixes of this device's part of a tape, and the product of the whole tape.
+    """Scan a tape that is sharded along `axis`; return the local prefixes and the total product.
 
-    This is "chunked" with one device per chunk: scan each part from the identity, scan the totals,
-    and combine the product of the earlier parts with each prefix. Only the totals are communicated.
+    This corresponds to the method "chunked" with one chunk per device. Each device scans its part
+    starting from the identity, then the totals of all devices are gathered and scanned, and the
+    product of all earlier parts is combined with the local prefixes.
     """
     try:
         here = jax.lax.axis_index(axis)
     except NameError as error:
         raise ValueError(
-            f"`axis` must be the name of a mapped axis, along which `xs` is split; got {axis!r}. "
-            "Call this inside `jax.shard_map` over a mesh with it, or `jax.vmap(…, axis_name=…)`."
+            f"`axis` must be the name of a mapped axis over which `xs` is sharded; got {axis!r}. "
+            "Call this inside `jax.shard_map` over a mesh with this axis, or inside "
+            "`jax.vmap(…, axis_name=…)`."
         ) from error
     hs, total = scan_and_last(monoid, xs, reverse=reverse, **how)
-    # Use `tiled`: the gradient of the untiled form takes a wrong axis under `vmap` (JAX 0.10.2).
+    # Use `tiled`, because without it the gradient has a wrong axis under `vmap` (JAX 0.10.2).
     totals = jax.tree.map(lambda x: jax.lax.all_gather(x[None], axis, tiled=True), total)
     ends, last = scan_and_last(monoid, totals, start, reverse=reverse)
     past = jax.tree.map(lambda h: h[here], shift(ends, start, reverse=reverse))
@@ -201,9 +203,9 @@ def _across(
 def fold(
     monoid: Monoid, xs: PyTree[Shaped[Array, "time ..."]], init: PyTree | None = None
 ) -> PyTree:
-    """Return only the last prefix, init • x_0 • … • x_{T-1}: one element without a time axis.
+    """Return the product of all elements, init • x_0 • … • x_{T-1}.
 
-    It takes one pass on a CPU, and a halving tree of depth log₂T elsewhere.
+    On a CPU this is a single sequential pass, and elsewhere a tree reduction of depth log₂T.
     """
     xs = as_elements(monoid, xs)
     length, start = len(jax.tree.leaves(xs)[0]), first_of(monoid, xs, init)
@@ -216,7 +218,7 @@ def fold(
 
 
 def _halve(monoid: Monoid, xs: PyTree, length: int) -> PyTree:
-    """Return x_0 • x_1, x_2 • x_3, …, and the last element if the length is odd."""
+    """Return x_0 • x_1, x_2 • x_3, …, plus the last element if the length is odd."""
     even = length - length % 2
     left, right = (jax.tree.map(lambda x, i=i: x[i:even:2], xs) for i in (0, 1))
     pairs = jax.vmap(monoid)(left, right)

@@ -1,8 +1,8 @@
-"""Schedules of a scan: the pairs that each method combines at each level, as tables.
+"""Schedules of scans: the pairs of elements that each method combines at each level.
 
-`scan` runs the two teaching methods, those by Hillis and Steele and by Blelloch, from these tables;
-for the other methods the tables show what the compiled loop or tree computes. Work and depth are
-counted from the tables. `in_chunks` is the loop of the method "chunked".
+The teaching methods "hillis_steele" and "blelloch" are executed from these schedules. For the other
+methods, a schedule describes what the compiled loop or tree computes, and serves to count work and
+depth. `in_chunks` implements the method "chunked".
 """
 
 from collections.abc import Callable
@@ -19,20 +19,19 @@ METHODS = ("sequential", "hillis_steele", "blelloch", "associative", "chunked")
 
 
 class Level(NamedTuple):
-    """Combines that run in parallel: h[right] ← h[left] • h[right], index by index."""
+    """Index pairs that are combined in parallel: h[right] ← h[left] • h[right]."""
 
     left: Int[np.ndarray, " pairs"]
     right: Int[np.ndarray, " pairs"]
 
 
 def schedule(length: int, method: str, chunk: int = 256) -> list[Level]:
-    """Return the pairs that `method` combines at each level, in place on one array of `length`.
+    """Return the pairs that `method` combines at each level, for an array of this length.
 
-    Applying the levels in order turns the elements x_t into the prefixes h_t. The methods
-    "hillis_steele" and "blelloch" run from this table; the others compute the same tree.
+    Applying the levels in order, in place, turns the elements x_t into the prefixes h_t.
 
-    Raises `ValueError` for a method without a schedule ("auto" or an unknown one), or a chunk below
-    1.
+    Raises `ValueError` if `method` has no schedule, as is the case for "auto", or if `chunk` is
+    below 1.
     """
     whole("chunk", chunk)
     t = np.arange(length)
@@ -41,14 +40,14 @@ def schedule(length: int, method: str, chunk: int = 256) -> list[Level]:
         return [Level(t[i : i + 1], t[i + 1 : i + 2]) for i in range(length - 1)]
     if method == "hillis_steele":  # Hillis & Steele 1986
         return [Level(t[:-step], t[step:]) for step in steps]
-    if method in ("blelloch", "associative"):  # Blelloch 1990, in its inclusive form
+    if method in ("blelloch", "associative"):  # Blelloch 1990, as an inclusive scan
         up = [t[2 * step - 1 :: 2 * step] for step in steps]
         down = [t[3 * step - 1 :: 2 * step] for step in reversed(steps)]
         sweeps = zip(steps + steps[::-1], up + down, strict=True)
         return [Level(right - step, right) for step, right in sweeps if right.size]
     if method == "chunked":
         within = [t[i::chunk] for i in range(1, min(chunk, length))]
-        last = t[chunk - 1 :: chunk]  # the last step of every whole chunk
+        last = t[chunk - 1 :: chunk]  # last step of every full chunk
         across = [Level(last[i : i + 1], last[i + 1 : i + 2]) for i in range(last.size - 1)]
         rest = t[chunk:][~np.isin(t[chunk:], last)]
         spread = [Level(rest // chunk * chunk - 1, rest)] if rest.size else []
@@ -57,16 +56,13 @@ def schedule(length: int, method: str, chunk: int = 256) -> list[Level]:
 
 
 def count(length: int, method: str, chunk: int = 256) -> tuple[int, int]:
-    """Return (work, depth): the number of combines and of levels in `schedule`."""
+    """Return the work of a method, in products, and its depth, in levels."""
     levels = schedule(length, method, chunk)
     return sum(level.left.size for level in levels), len(levels)
 
 
 def execute(op: Callable, xs: PyTree, levels: list[Level]) -> PyTree:
-    """Combine `xs` in place, level by level, and return the prefixes.
-
-    `op` takes many pairs at once.
-    """
+    """Compute the prefixes of `xs` level by level; `op` must be vectorized over pairs."""
     for left, right in levels:
         new = op(*(jax.tree.map(lambda x, i=i: x[i], xs) for i in (left, right)))
         xs = jax.tree.map(lambda x, n, i=right: x.at[i].set(n), xs, new)
@@ -74,10 +70,10 @@ def execute(op: Callable, xs: PyTree, levels: list[Level]) -> PyTree:
 
 
 def in_chunks(op: Callable, xs: PyTree, identity: PyTree, chunk: int) -> PyTree:
-    """Return the prefixes by "chunked": scan all chunks in lockstep, then prepend the earlier
-    chunks.
+    """Compute the prefixes of `xs` with the method "chunked".
 
-    `op` takes many pairs at once.
+    All chunks are scanned in lockstep. The product of the preceding chunks is then combined with
+    each local prefix. `op` must be vectorized over pairs.
     """
     length = len(jax.tree.leaves(xs)[0])
     chunks = -(-length // chunk)

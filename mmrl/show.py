@@ -1,4 +1,4 @@
-"""Learning curves with intervals over seeds, and the common look of all figures."""
+"""Learning curves with confidence intervals over seeds, and a common style for figures."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from mmrl.runs import interval
 
-# Okabe & Ito's colors, which the color-blind can distinguish, each with a second cue.
+# Colorblind-safe palette of Okabe & Ito; line styles and markers also differ.
 STYLES = (
     {"color": "#0072B2", "linestyle": "-", "marker": "o"},
     {"color": "#D55E00", "linestyle": "--", "marker": "s"},
@@ -29,9 +29,10 @@ INK, GRID = "#333333", "#E6E6E6"
 def figure(
     panels: int = 1, *, width: float = 6.0, height: float = 4.2
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with `panels` axes that share the vertical axis; sizes are in inches.
+    """Create a figure with `panels` axes that share the vertical axis.
 
-    It belongs to no window and no global state: save it with `fig.savefig(path)`.
+    `width` and `height` are the size of each panel in inches. The figure is not registered with
+    pyplot; save it with `fig.savefig(path)`.
     """
     fig = _Shown(figsize=(width * panels, height), layout="constrained", dpi=150)
     axes = fig.subplots(1, panels, sharey=True, squeeze=False)[0]
@@ -39,7 +40,7 @@ def figure(
 
 
 class _Shown(Figure):
-    """A figure that a notebook shows as the value of a cell, without pyplot."""
+    """Figure that a notebook displays as the output of a cell, without pyplot."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         buffer = io.BytesIO()
@@ -57,14 +58,15 @@ def learning_curves(
     chance: float | None = None,
     best: float | None = None,
 ) -> Axes:
-    """Plot the interquartile mean over seeds of the return at each evaluation, with 95 % intervals.
+    """Plot the interquartile mean of the return over seeds, with 95 % confidence intervals.
 
-    `returns` maps a label to one curve per seed; thin lines are the seeds, the band is a percentile
-    bootstrap (Agarwal et al. 2021). `env_steps` is per seed. `chance` and `best` are marked by thin
-    lines. Raises `ValueError` for more than seven curves, or lengths that do not fit.
+    `returns` maps each label to curves of shape [seed, eval], and `env_steps` counts the steps of
+    one seed. Thin lines show the seeds, and the band shows the interval of a percentile bootstrap
+    (Agarwal et al. 2021). Horizontal lines mark `chance` and `best`. Raises `ValueError` if there
+    are more than seven labels, or if lengths differ.
     """
     if not 1 <= len(returns) <= len(STYLES):
-        raise ValueError(f"`returns` must hold 1 to {len(STYLES)} curves; got {len(returns)}.")
+        raise ValueError(f"`returns` must have 1 to {len(STYLES)} labels; got {len(returns)}.")
     for label, curves in returns.items():
         if curves.ndim != 2 or curves.shape[1] != len(env_steps):
             raise ValueError(
@@ -84,7 +86,7 @@ def learning_curves(
 
 
 def _curve(ax: Axes, env_steps, curves, style) -> float:
-    """Draw one group of seeds; return the height at which its line ends."""
+    """Plot the curves of one label; return the last value of their interquartile mean."""
     middle, low, high = np.array([interval(column) for column in curves.T]).T
     color = style["color"]
     ax.plot(env_steps, curves.T, color=color, linewidth=0.6, alpha=0.35)
@@ -127,9 +129,9 @@ def dress(
     grid: Literal["x", "y"] = "y",
     size: float | int | None = None,
 ) -> Axes:
-    """Apply the look of every figure: a title on the left, a quiet grid, one spine.
+    """Apply the common style to axes: a left-aligned title, a light grid, and one spine.
 
-    Empty strings change no label.
+    An empty title or label leaves the current one unchanged.
     """
     if title:
         text = ax.set_title(title, loc="left", color=INK, fontweight="bold")
@@ -147,7 +149,7 @@ def dress(
 
 
 def name_axes(ax: Axes, title: str, seeds: set[int]) -> None:
-    """Label the axes of learning curves, with the number of seeds of each curve."""
+    """Set the title and the axis labels of learning curves, including the number of seeds."""
     number = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
     many = "1 seed" if seeds == {1} else f"{number} seeds"
     what = f"{many}: interquartile mean, 95 % bootstrap interval"
@@ -162,7 +164,7 @@ def label_ends(
     heights: Mapping[str, float],
     styles: Sequence[Mapping[str, Any]] = STYLES,
 ) -> None:
-    """Write each label next to the end of its line, moved apart where labels would overlap."""
+    """Write each label next to the end of its curve, moving labels apart if they overlap."""
     low, high = ax.get_ylim()
     gap = 0.055 * (high - low)
     order = sorted(zip(heights.items(), styles, strict=False), key=lambda item: item[0][1])
@@ -181,14 +183,17 @@ def label_ends(
 
 
 def apart(heights: Sequence[float], gap: float, top: float) -> np.ndarray:
-    """Return ascending heights moved up until all are `gap` apart, then down below `top`."""
+    """Shift ascending heights so that they are at least `gap` apart and at most `top`.
+
+    Heights are first moved up, and then down where they exceed the limit.
+    """
     steps = gap * np.arange(len(heights))
     places = np.maximum.accumulate(np.asarray(heights) - steps) + steps
     return np.minimum(places, top - gap * np.arange(len(heights))[::-1])
 
 
 def provenance_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the provenance of measured rows in words: seeds, device, date and commands."""
+    """Describe how rows were measured: seeds, devices, dates and commands."""
     seeds = sorted({seed for row in rows for seed in row.get("seeds", ())})
     dates = sorted({row["date"][:10] for row in rows})
     lines = [

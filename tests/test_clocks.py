@@ -89,6 +89,7 @@ def limits(source: str) -> Iterator[float]:
                 yield number
 
 
+@pytest.mark.full
 def test_no_wait_ends_before_a_busy_machine_is_ready():
     python = [path for path in sources() if path.suffix == ".py"]
     short = {

@@ -41,7 +41,7 @@ def assert_close(ours, theirs, tolerance=1e-5):
 
 
 @pytest.mark.slow
-@pytest.mark.full_except("100-False-complex64", "9-True-float32", "1-False-float32")
+@pytest.mark.full_except("9-True-float32", "1-False-float32")
 # Blocks of 8 steps, and blocks of their 13 products; less than one block; a block and a step.
 @pytest.mark.parametrize(
     ("length", "reverse", "dtype"),
@@ -69,6 +69,7 @@ def test_prefixes_and_derivatives_are_those_of_the_sequential_scan(length, rever
     assert_close(differentiate(maps, start, "kernel"), differentiate(maps, start, "sequential"))
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_maps_without_flags_and_with_real_gains():
     (gains, _), _, _, _ = tape(37, jnp.float32)

@@ -39,6 +39,7 @@ LADDER["agents"] = set(LADDER)
 LADDER["pdg"] = {"monoid", "scan"}
 LADDER["runs"] = {*LADDER["agents"], "agents", "pdg"}
 LADDER["show"] = set(LADDER)
+LADDER["inspect"] = set(LADDER)
 LADDER["course"] = set(LADDER)
 
 # Programs stand on the top rung: they may import everything, nothing below may import them.
@@ -53,7 +54,7 @@ CONFINED = {
     "islpy": {"pdg"},
     "flax": {"envs"},
     "optax": {"agents"},
-    "matplotlib": {"show", "course"},
+    "matplotlib": {"show", "inspect", "course"},
     "ipywidgets": {"course"},
     "anywidget": {"course"},
 }

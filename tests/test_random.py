@@ -111,6 +111,7 @@ print([name for name in before if after[name] != before[name]])
 """
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_importing_all_of_mmrl_changes_no_setting_of_the_process():
     done = subprocess.run([sys.executable, "-c", _SNAPSHOTS], capture_output=True, text=True)

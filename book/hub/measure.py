@@ -78,7 +78,7 @@ def measure(path: Path, cache: str) -> dict[str, float]:
 
 
 def main(names: list[str]) -> None:
-    chapters = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    chapters = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
     for wanted in names or [path.name for path in chapters]:
         [path] = [path for path in chapters if path.name.startswith(wanted)]
         with tempfile.TemporaryDirectory() as cache:

@@ -1,9 +1,9 @@
-"""Write the repository's address wherever a file needs it; `make address` runs this.
+"""Copy the repository's address from pyproject.toml to the files that contain it.
 
-The source of the address is `Repository` in the `[project.urls]` of pyproject.toml. The site reads
-it from there. The cells that install the course on Colab, README.md and CITATION.cff hold copies,
-which this script writes. While there is no address, no page links to one, and the cells install a
-wheel that the reader has uploaded.
+`make address` runs this script. The address is `Repository` in the `[project.urls]` of
+pyproject.toml, where the site also reads it. The script updates the cells that install the course
+on Colab, README.md and CITATION.cff. If the address is missing, pages do not link to a repository,
+and the cells install a wheel that the reader has uploaded.
 """
 
 import json
@@ -19,29 +19,34 @@ PUBLISHED = """\
 import sys
 
 if "google.colab" in sys.modules:
-    %pip install -q "{name}[notebooks] @ git+{address}"
+    %pip install -q "{name}[colab] @ git+{address}"
 """
 UPLOADED = """\
 import sys
 from glob import glob
 
 if "google.colab" in sys.modules:
-    wheels = glob("{file}-*.whl")
+    wheels = sorted(glob("{file}-*-any.whl"))
     if not wheels:
-        sys.exit("Upload the wheel of the course: `pip wheel --no-deps .` in a clone makes it.")
-    %pip install -q "./{{wheels[0]}}[notebooks]"
+        sys.exit(
+            "This session must contain a file `{file}-*-any.whl`, got none.\\n"
+            "1. Take this file from your teacher, or run `pip wheel --no-deps .` in a clone.\\n"
+            "2. Click the folder at the left edge of this page, and upload the file.\\n"
+            "3. Run this cell again."
+        )
+    %pip install -q "./{{wheels[-1]}}[colab]"
 """
 HOSTS = "https://github.com/", "https://gitlab.com/"  # hosts that the theme supports
 COLAB = "https://colab.research.google.com"
 
 
 def address(root: Path = ROOT) -> str:
-    """Return the address where the sources are published, or "" if there is none yet."""
+    """Return the address of the repository, or "" if it is not published yet."""
     return _project(root).get("urls", {}).get("Repository", "")
 
 
 def site(root: Path = ROOT) -> str:
-    """Return the address where the site is published, or "" if there is none yet."""
+    """Return the address of the site, or "" if it is not published yet."""
     return _project(root).get("urls", {}).get("Documentation", "")
 
 
@@ -54,7 +59,7 @@ def cell(where: str, root: Path = ROOT) -> str:
 
 
 def theme_options(where: str) -> dict[str, Any]:
-    """Return the options from which the theme builds its repository and launch buttons."""
+    """Return the theme options that enable the repository and launch buttons."""
     if not where.startswith(HOSTS):
         return {}
     options = {"repository_url": where, "repository_branch": "main", "use_repository_button": True}
@@ -64,7 +69,7 @@ def theme_options(where: str) -> dict[str, Any]:
 
 
 def copies(root: Path = ROOT) -> dict[Path, str]:
-    """Return the text that each file with a copy of the address should have."""
+    """Return the up-to-date contents of each file that contains the address."""
     where = address(root)
     texts = {path: _notebook(path, cell(where, root)) for path in root.glob("notebooks/*.ipynb")}
     clone = f"git clone {where} mmrl && cd mmrl\n" if where else ""
@@ -95,7 +100,10 @@ def _notebook(path: Path, source: str) -> str:
 
 
 def _line(path: Path, beginning: str, line: str, *, before: str) -> str:
-    """Return the text of a file with `line` above the line that begins with `before`."""
+    """Return the contents of a file with `line` above the line that begins with `before`.
+
+    If the line in that place begins with `beginning`, it is replaced.
+    """
     place = rf"^({re.escape(beginning)}.*\n)?(?={re.escape(before)})"
     return re.sub(place, lambda _: line, path.read_text("utf-8"), count=1, flags=re.MULTILINE)
 

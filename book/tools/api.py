@@ -1,4 +1,4 @@
-"""Write book/api: one page for each module of the ladder in the README, from its docstrings."""
+"""Write book/api, the pages with the docstrings of the library."""
 
 import importlib
 import inspect
@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 API = ROOT / "book" / "api"
 OPEN = re.compile(
-    r"mmrl\.(agents\.(clear|ppo|r2d2)|course\.(ch\w+|capstone|continual|figures|widgets)"
+    r"mmrl\.(agents\.\w+|course\.(ch\w+|capstone|continual|figures|widgets)"
     r"|pdg\.(build|clean|plan|run|schedule))$"
 )
 HIDDEN = re.compile(
@@ -19,15 +19,16 @@ ROW = re.compile(r"^\| `mmrl\.(\w+)` \| (.+) \|$", flags=re.MULTILINE)
 
 
 def rungs() -> dict[str, str]:
-    """Return the modules of the README's ladder, in reading order, with a description of each."""
+    """Return the modules in the README's table, with their descriptions, in reading order."""
     return dict(ROW.findall((ROOT / "README.md").read_text("utf-8")))
 
 
 def modules(rung: str) -> list[str]:
     """Return the modules that the page of a rung documents.
 
-    A rung with `__all__` is documented as a whole, and so is a package that is not in `OPEN`. A
-    module is left out if a package above it exports at least half of its names.
+    The modules below a package with `__all__`, or below one that is not in `OPEN`, are documented
+    on the page of the package. A module is omitted if a parent package exports at least half of its
+    names.
     """
     base = ROOT / "mmrl" / rung
     paths = [path.relative_to(ROOT).with_suffix("") for path in base.rglob("*.py")]
@@ -53,7 +54,7 @@ def _adds(name: str) -> bool:
 
 
 def page(rung: str) -> str:
-    """Return the page of a rung: a heading and the documentation of its modules."""
+    """Return the page of a rung, with a heading and the documentation of its modules."""
     parts = [f"# mmrl.{rung}"]
     for name in modules(rung):
         parts += [] if name == f"mmrl.{rung}" else [f"## {name}"]
@@ -78,7 +79,7 @@ def index() -> str:
 
 
 def write() -> None:
-    """Write all pages, and remove the pages of modules that no longer exist."""
+    """Write all pages, and delete pages of modules that no longer exist."""
     API.mkdir(exist_ok=True)
     for path in API.glob("*.md"):
         path.unlink()

@@ -1,4 +1,4 @@
-"""A Sphinx extension: for each task, a table with the scores of every agent at its defaults."""
+"""Sphinx directive that shows the baseline scores of every agent."""
 
 import html
 import statistics
@@ -23,14 +23,14 @@ HEADS = (
     "CPU-s to level",
     "steps in all",
 )
-WIDE, HIGH = 150, 30  # size of a drawn curve, pixels
+WIDE, HIGH = 150, 30  # width and height of a curve, in pixels
 
 
 class Baselines(SphinxDirective):
-    """The rows of `mmrl experiment baselines`, grouped by task."""
+    """Directive that shows the rows of `mmrl experiment baselines`, grouped by task."""
 
     def run(self) -> list[nodes.Node]:
-        """Return a section per task, or a note if there are no rows."""
+        """Return a section per task, or a note if the results are missing."""
         self.env.note_reread()
         rows = read(FILE)
         if not rows:
@@ -47,7 +47,7 @@ class Baselines(SphinxDirective):
 
 
 def table(task: str, rows: Sequence[dict[str, Any]]) -> str:
-    """Return a table of scores and curves by agent and memory, with the changes that help."""
+    """Return a table of scores and curves by agent and memory."""
     span = [value for row in rows for curve in row["returns"] for value in curve]
     pairs = [(row["agent"], row["memory"]) for row in rows]
     ordered = sorted(rows, key=lambda row: pairs.index((row["agent"], row["memory"])))
@@ -72,7 +72,7 @@ def _row(row: dict[str, Any], low: float, high: float) -> list[str]:
 
 
 def level(row: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Return steps and CPU-seconds per agent until the median seed reached the task's level."""
+    """Return the steps and the CPU-seconds after which the median seed reached the level."""
     reached = sorted(row["steps_to_level"], key=lambda steps: steps or float("inf"))
     steps = reached[len(reached) // 2]
     if steps is None or row["cpu_seconds"] is None:
@@ -85,7 +85,7 @@ def _thousands(value: float | None) -> str:
 
 
 def _course(curves: Sequence[Sequence[float]], low: float, high: float) -> str:
-    """Draw the median over seeds as a line, in a band from the worst to the best seed."""
+    """Draw the median and the range of the returns over seeds."""
     times = [WIDE * i / max(len(curves[0]) - 1, 1) for i in range(len(curves[0]))]
     at = [sorted(values) for values in zip(*curves, strict=True)]
     heights = [[HIGH * (1 - (v - low) / max(high - low, 1e-9)) for v in values] for values in at]

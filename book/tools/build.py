@@ -1,10 +1,10 @@
-"""Build the site: fetch the files that pages load, run the notebooks that changed, then run Sphinx.
+"""Build the site by fetching browser files, running notebooks and running Sphinx.
 
-    python book/tools/build.py                         the whole site; `make book` runs this
-    python book/tools/build.py 02_monoids_and_scans    a preview of one chapter's page
+    python book/tools/build.py                         the complete site (`make book`)
+    python book/tools/build.py 02_monoids_and_scans    a preview of one chapter
 
-The tests call `build` and `page`. Unchanged parts are kept, so a second call returns at once, and a
-build after a change of text takes a few seconds.
+Only notebooks that have changed are run. If nothing has changed, a build returns immediately, and
+after a change of text it takes a few seconds.
 """
 
 import hashlib
@@ -22,22 +22,22 @@ from locks import lock
 BOOK = Path(__file__).parent.parent
 SITE = BOOK / "_build" / "html"
 STAMP = BOOK / "_build" / "stamp"
-# These settings shorten runs and make their numbers meaningless.
+# Variables that shorten runs, whose results are then meaningless.
 FAST = ("MMRL_FAST",)
 
 
 class NotBuilt(Exception):
-    """The site was not built; the message states the reason."""
+    """Exception for a failed build; its message states the reason."""
 
 
 def build() -> Path:
-    """Build the whole site and return its folder. Raises `NotBuilt` if it cannot be built."""
-    _prepare(execute.chapters())
+    """Build the complete site and return its folder. Raises `NotBuilt` if the build fails."""
+    _prepare(execute.notebooks())
     with lock(BOOK / "_build" / "lock"):
         key = _key()
         if not (STAMP.exists() and STAMP.read_text() == key):
             STAMP.unlink(missing_ok=True)
-            shutil.rmtree(SITE, ignore_errors=True)  # removes pages whose sources are gone
+            shutil.rmtree(SITE, ignore_errors=True)  # removes pages whose sources were deleted
             api.write()
             _sphinx("-W", "--keep-going")
             STAMP.write_text(key)
@@ -45,13 +45,14 @@ def build() -> Path:
 
 
 def page(chapter: str) -> Path:
-    """Build a site of one chapter and return its folder. Raises `NotBuilt` as `build` does.
+    """Build a site with only one chapter and return its folder.
 
-    Links to other pages are broken in this site, so Sphinx's warnings are not treated as errors.
+    Links to other pages are broken, so Sphinx's warnings are not treated as errors. Raises
+    `NotBuilt` for an unknown chapter, or if the build fails.
     """
     notebook = execute.NOTEBOOKS / f"{chapter}.ipynb"
     if not notebook.exists():
-        known = ", ".join(path.stem for path in execute.chapters())
+        known = ", ".join(path.stem for path in execute.notebooks())
         raise NotBuilt(f"`chapter` must be one of {known}; got {chapter!r}.")
     _prepare([notebook])
     folder = BOOK / "_build" / "page" / chapter
@@ -65,7 +66,7 @@ def page(chapter: str) -> Path:
 
 
 def _prepare(notebooks: list[Path]) -> None:
-    """Fetch the files that pages load, and run each of `notebooks` that changed."""
+    """Fetch the files that pages load, and run those of the `notebooks` that have changed."""
     if found := [name for name in FAST if os.environ.get(name)]:
         raise NotBuilt(f"The site shows full runs only: unset {', '.join(found)}.")
     try:
@@ -77,7 +78,7 @@ def _prepare(notebooks: list[Path]) -> None:
 
 
 def _key() -> str:
-    """Return a digest of everything that the pages depend on, except the library."""
+    """Return a digest of everything that the pages depend on."""
     parts = (execute.library_key(), execute.hurry(), vendor.stamp())
     digest = hashlib.sha256("\0".join(parts).encode())
     made = ("_build", "vendor", "api", "__pycache__")

@@ -1,15 +1,18 @@
-"""Write the tables and headers that repeat what the notebooks state; `make chapters` runs this.
+"""Update the files that repeat information from the headers of the notebooks.
 
-The first cell of a notebook is its header: the title, the minutes and, as `course` in its metadata,
-the part and the session in class. The headers determine the site's table of contents, the tables of
-chapters in README.md and book/intro.md, the sessions and minutes in book/teach.md, and the
-`__init__.py` of the chapter's folder in mmrl/course. The minutes are computed from the numbers of
-words, equations and lines in the notebook.
+`make chapters` runs this script. The first cell of a notebook is its header. It contains the title
+and the minutes, and its metadata `course` contains the part of the course and the session in class.
+The script updates the site's table of contents, the tables of chapters in README.md and
+book/intro.md, the sessions and minutes in book/teach.md, the untested pages in
+book/accessibility.md, and the `__init__.py` of each chapter's folder in mmrl/course. The minutes
+are computed from the numbers of words, equations and lines of code in a notebook.
 """
 
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,27 +24,29 @@ from reading import load
 
 ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"\d\db?")
+NUMBERED = re.compile(r"notebooks/\d")
+NEWER = re.compile(r"^- Pages that are newer than the last test: .*\n(?:  .*\n)*", re.M)
 PLAN = re.compile(
     r"^\| (week|part) \| chapters \| to read \| exercises \| to set \|\n.*\n((?:\|.*\n)+)", re.M
 )
 
 
 class Chapter(NamedTuple):
-    """The contents of a notebook's header."""
+    """The header of a notebook."""
 
     slug: str
     title: str
-    course: dict[str, Any]  # part, week, room (in class) and home; symbols are for a test
-    minutes: tuple[int, int]  # to read, for the exercises
+    course: dict[str, Any]  # part, week, room (in class), home, and symbols for a test
+    minutes: tuple[int, int]  # minutes for reading and for the exercises
 
     @property
     def number(self) -> str:
-        """The number in the file name, such as 03 or 03b."""
+        """The number of the chapter in its file name, such as 03 or 03b."""
         return self.slug.partition("_")[0]
 
     @property
     def part(self) -> str:
-        """The part of the course, as the header states it."""
+        """The part of the course that contains the chapter."""
         return self.course["part"]
 
 
@@ -54,14 +59,15 @@ def chapter(path: Path) -> Chapter:
 
 
 def copies(root: Path = ROOT) -> dict[Path, str]:
-    """Return the text that each file should have."""
-    paths = sorted(root.glob("notebooks/*.ipynb"))
+    """Return the up-to-date contents of each file."""
+    paths = sorted(root.glob("notebooks/[0-9]*.ipynb"))
     found = [chapter(path) for path in paths]
     writers: dict[str, Callable[[str, list[Chapter]], str]] = {
         "book/_toc.yml": contents,
         "README.md": readme,
         "book/intro.md": intro,
         "book/teach.md": teach,
+        "book/accessibility.md": partial(access, root),
     }
     texts = {root / name: make((root / name).read_text(), found) for name, make in writers.items()}
     texts |= {root / f"mmrl/course/ch{one.slug}/__init__.py": package(one) for one in found}
@@ -69,12 +75,12 @@ def copies(root: Path = ROOT) -> dict[Path, str]:
 
 
 def package(chapter: Chapter) -> str:
-    """Return the docstring of the package that holds a chapter's code."""
+    """Return the contents of the `__init__.py` in a chapter's folder."""
     return f'"""Chapter {re.sub("^0(?=.)", "", chapter.number)}: {chapter.title}."""\n'
 
 
 def timed(path: Path, chapter: Chapter) -> str:
-    """Return the notebook with the computed minutes in its header."""
+    """Return a notebook as JSON, with the computed minutes in its header."""
     notebook = load(path)
     words = "about {} minutes to read, and {} for the exercises"
     pattern, new = words.format(r"\d+", r"\d+"), words.format(*chapter.minutes)
@@ -84,11 +90,14 @@ def timed(path: Path, chapter: Chapter) -> str:
 
 
 def contents(text: str, chapters: list[Chapter]) -> str:
-    """Return the site's table of contents: the chapters of each part, then its other pages."""
+    """Return the site's table of contents, with the chapters of each part before its other pages.
+
+    A notebook whose name does not begin with a number counts as another page.
+    """
     toc = yaml.safe_load(text)
     for part in toc["parts"]:
         own = [f"notebooks/{one.slug}" for one in chapters if one.part == part["caption"]]
-        others = [page for page in part["chapters"] if not page["file"].startswith("notebooks/")]
+        others = [page for page in part["chapters"] if not NUMBERED.match(page["file"])]
         part["chapters"] = [{"file": name} for name in own] + others
         for page in others:
             if page["file"] == "api/index":
@@ -96,8 +105,25 @@ def contents(text: str, chapters: list[Chapter]) -> str:
     return yaml.safe_dump(toc, sort_keys=False, allow_unicode=True)
 
 
+def access(root: Path, text: str, chapters: list[Chapter]) -> str:
+    """Return book/accessibility.md with the list of pages that have not been tested."""
+    toc = yaml.safe_load(contents((root / "book" / "_toc.yml").read_text("utf-8"), chapters))
+    tested = json.loads((root / "book" / "accessibility.json").read_text("utf-8"))["pages"]["asked"]
+    pages = {page["file"] for part in toc["parts"] for page in part["chapters"]}
+    pages |= {
+        x["file"]
+        for part in toc["parts"]
+        for page in part["chapters"]
+        for x in page.get("sections", ())
+    }
+    left = [f"`{page}`" for page in sorted(pages - {row["page"] for row in tested})]
+    listed = f"- Pages that are newer than the last test: {', '.join(left) or 'none'}.\n"
+    lines = textwrap.wrap(listed, 110, subsequent_indent="  ", break_on_hyphens=False)
+    return NEWER.sub("\n".join(lines) + "\n", text)
+
+
 def readme(text: str, chapters: list[Chapter]) -> str:
-    """Return README.md with a row of chapters for each part."""
+    """Return README.md with a table of the chapters of each part."""
     rows = []
     for part, members in by_part(chapters).items():
         named = " · ".join(f"{one.number} {_lower(one.title)}" for one in members)
@@ -106,9 +132,9 @@ def readme(text: str, chapters: list[Chapter]) -> str:
 
 
 def _lower(title: str) -> str:
-    """Return a title up to its colon, in lower case, as it appears within a sentence."""
+    """Return the part of a title before its colon, with its first letter in lower case."""
     short = title.partition(":")[0]
-    name = short.split()[0]  # R2D2 and JAX keep their capitals
+    name = short.split()[0]  # names such as R2D2 and JAX are not changed
     return short[0].lower() + short[1:] if name[1:] == name[1:].lower() else short
 
 
@@ -118,7 +144,7 @@ def by_part(chapters: list[Chapter]) -> dict[str, list[Chapter]]:
 
 
 def intro(text: str, chapters: list[Chapter]) -> str:
-    """Return the introduction with the first and the last chapter of each part."""
+    """Return book/intro.md with the numbers of the first and the last chapter of each part."""
     for part, members in by_part(chapters).items():
         roman, _, name = part.partition(" · ")
         ends = dict.fromkeys(one.number.rstrip("b") for one in (members[0], members[-1]))
@@ -128,9 +154,9 @@ def intro(text: str, chapters: list[Chapter]) -> str:
 
 
 def teach(text: str, chapters: list[Chapter]) -> str:
-    """Return the lecturer's page with its sessions and the minutes of each plan.
+    """Return book/teach.md with a table of sessions and the minutes of each plan.
 
-    A chapter without a text for the room shares the session of the chapter before it.
+    If the header of a chapter has no `room`, the chapter is in the session of the one before it.
     """
     sessions: list[list[Chapter]] = []
     for one in chapters:
@@ -147,13 +173,13 @@ def teach(text: str, chapters: list[Chapter]) -> str:
         for number, shared in enumerate(sessions, 1)
     ]
     text = table(text, "| session | chapters | in the room | at home |", rows)
-    # The first plan is that for a term, and has weeks.
+    # The first plan is for a term. The other plans do not have weeks.
     whole = PLAN.sub(lambda match: _with_weeks(match[0], chapters), text, count=1)
     return PLAN.sub(lambda match: _planned(match, chapters), whole)
 
 
 def _with_weeks(plan: str, chapters: list[Chapter]) -> str:
-    """Return a plan whose weeks list the chapters that name them in their headers."""
+    """Return a plan with the chapters of each week, as the headers state them."""
     for week, members in groupby(chapters, lambda one: one.course["week"]):
         row = f"| {week} | {', '.join(one.number for one in members)} |"
         plan = re.sub(rf"^\| {week} \| [^|]+ \|", row, plan, flags=re.M)
@@ -161,7 +187,10 @@ def _with_weeks(plan: str, chapters: list[Chapter]) -> str:
 
 
 def _planned(match: re.Match[str], chapters: list[Chapter]) -> str:
-    """Return a plan with the minutes of its chapters; a day includes only their first exercises."""
+    """Return a plan with the minutes of its chapters.
+
+    A plan with parts of a day includes only a third of the time for exercises.
+    """
     minutes = {one.number: one.minutes for one in chapters}
 
     def total(numbers: list[str]) -> tuple[int, int]:
@@ -178,7 +207,7 @@ def _planned(match: re.Match[str], chapters: list[Chapter]) -> str:
 
 
 def table(text: str, head: str, rows: Iterable[list[str]]) -> str:
-    """Replace the rows of the table with this head."""
+    """Replace the rows of the table whose header line is `head`."""
     body = "".join(map(_row, rows))
     pattern = rf"^({re.escape(head)}\n\|[-|]+\|\n)(?:\|.*\n)*"
     return re.sub(pattern, lambda match: match[1] + body, text, count=1, flags=re.M)
@@ -189,7 +218,7 @@ def _row(cells: list[str]) -> str:
 
 
 def write(texts: dict[Path, str]) -> list[Path]:
-    """Write the files whose text differs, and return them."""
+    """Write the files whose contents are outdated, and return their paths."""
     renewed = outdated(texts)
     for path in renewed:
         path.parent.mkdir(exist_ok=True)
@@ -198,7 +227,7 @@ def write(texts: dict[Path, str]) -> list[Path]:
 
 
 def outdated(texts: dict[Path, str]) -> list[Path]:
-    """Return the files that lack their text."""
+    """Return the files whose contents differ from `texts`."""
     return sorted(
         path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text
     )

@@ -1,9 +1,9 @@
-"""Run each notebook once with nbmake, so that the book and the tests share its outputs.
+"""Run notebooks with nbmake and cache the outputs, which the book and the tests share.
 
-A run stays valid until the notebook's code cells, a module of mmrl that they import (directly or
-indirectly) or requirements.lock change; text may change freely. If several processes need the same
-notebook, one of them runs it and the others wait. MyST-NB's own cache is not used, because it
-notices neither a change in mmrl nor a change in a picture's alt text.
+A run is valid until the notebook's code cells, a module of mmrl that they import (directly or
+indirectly) or requirements.lock change. Editing only the text does not invalidate it. If several
+processes need the same notebook, one of them runs it and the others wait. The cache of MyST-NB is
+not used, because it ignores changes in mmrl and in the alt text of images.
 """
 
 import ast
@@ -28,24 +28,33 @@ NOTEBOOKS = ROOT / "notebooks"
 CACHE = ROOT / ".cache" / "notebooks"
 CELL_SECONDS = 600
 SUFFIXES = {".py", ".mjs", ".css", ".jsonl", ".npz"}
-# Modules that also read files other than Python, and the folders of these files.
+# Modules that read files other than Python files, and the folders of these files.
 DATA = {
     "mmrl.course.widgets": ROOT / "mmrl" / "course" / "widgets",
     "mmrl.course.results": ROOT / "book" / "results",
     "mmrl.runs.zoo": ROOT / "mmrl" / "zoo",
 }
 
+# Last cell of a run. Its output is moved to the metadata, for the status page.
+RECORD = """\
+import json, sys
+record = {}
+if "jax" in sys.modules:
+    from mmrl.runs.results import provenance
+    record = {k: v for k, v in provenance().items() if k in ("device", "python", "versions")}
+print(json.dumps(record))
+"""
+
 
 class Failed(Exception):
-    """A notebook stopped with an error; the message contains its cell and traceback."""
+    """Exception for a notebook that failed; its message contains the cell and the traceback."""
 
 
 @cache
 def library_key() -> str:
-    """Return a digest of everything outside the book that the site depends on.
+    """Return a digest of mmrl, the published results and the lock file.
 
-    This includes mmrl, the published results and the lock file. It is computed once per process, so
-    that an edit during a build does not change the key.
+    It is computed once per process, so that an edit during a build does not change the key.
     """
     paths = [*(ROOT / "mmrl").rglob("*"), *(ROOT / "book" / "results").rglob("*")]
     digest = hashlib.sha256((ROOT / "requirements.lock").read_bytes())
@@ -55,14 +64,19 @@ def library_key() -> str:
 
 
 def chapters() -> list[Path]:
-    """Return the notebooks of all chapters."""
+    """Return the notebooks whose names begin with a number."""
+    return sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
+
+
+def notebooks() -> list[Path]:
+    """Return the paths of all notebooks, chapters first."""
     return sorted(NOTEBOOKS.glob("*.ipynb"))
 
 
 def execute(path: Path) -> bool:
-    """Run one notebook unless a valid run exists; return True if it was run now.
+    """Run a notebook unless it has a valid run, and return True if it was run.
 
-    Raises `Failed` with the cell and its traceback if the notebook stops or exceeds its time limit.
+    Raises `Failed` with the cell and the traceback if a cell fails or exceeds the time limit.
     """
     with lock(CACHE / f"{path.stem}.lock"):
         try:
@@ -82,16 +96,16 @@ def execute(path: Path) -> bool:
 
 
 def execute_all(paths: list[Path] | None = None) -> None:
-    """Run every notebook of `paths` (default: all chapters) that has changed.
+    """Run the notebooks in `paths` (default: all) that have changed.
 
-    Raises `Failed` with all reports together. Runs of notebooks that were renamed or removed are
-    deleted.
+    Runs of notebooks that no longer exist are deleted. Raises `Failed` with the messages of all
+    notebooks that failed.
     """
-    reports, names = [], {path.stem for path in chapters()}
+    reports, names = [], {path.stem for path in notebooks()}
     for runs in CACHE.glob("[0-9]*/"):
         if runs.name not in names:
             shutil.rmtree(runs)
-    for path in chapters() if paths is None else paths:
+    for path in notebooks() if paths is None else paths:
         print(f"  {path.name:40}", end="", flush=True)
         try:
             print("run" if execute(path) else "unchanged", flush=True)
@@ -103,34 +117,39 @@ def execute_all(paths: list[Path] | None = None) -> None:
 
 
 def node(path: Path) -> "NotebookNode":
-    """Read the notebook in a file. Raises `NotRead`, which names the file."""
+    """Read a notebook from a file. Raises `NotRead` if it is not a notebook."""
     return _node(load(path))
 
 
 def _node(notebook: dict[str, Any]) -> "NotebookNode":
-    import nbformat  # importing it takes two seconds, so only the tests that need it wait
+    import nbformat  # imported here, because the import takes two seconds
 
     return nbformat.reads(json.dumps(notebook), 4)
 
 
 def read(text: str, name: str = "the notebook") -> "NotebookNode":
-    """Read a notebook for MyST-NB: the text of its file with the outputs of its run.
+    """Parse a notebook for MyST-NB, and add the outputs of its run.
 
-    `execute` has already deleted the runs of other versions of mmrl.
+    `execute` must be called before, because it deletes runs with other versions of mmrl.
     """
     notebook = _node(loads(text, name))
-    for path in CACHE.glob(f"*/*/{_code_key(notebook)}-*.ipynb"):
-        if path.parent.name != _flags_key(path.parents[1].name):
-            continue
-        run = node(path)
+    if run := run_of(notebook):
         for cell, ran in zip(_code(notebook), _code(run), strict=True):
             cell.outputs, cell.execution_count = ran.outputs, ran.execution_count
         notebook.metadata |= {k: v for k, v in run.metadata.items() if k == "widgets"}
     return notebook
 
 
+def run_of(notebook: "NotebookNode") -> "NotebookNode | None":
+    """Return the cached run of a notebook with the current XLA flags, or None."""
+    for path in CACHE.glob(f"*/*/{_code_key(notebook)}-*.ipynb"):
+        if path.parent.name == _flags_key(path.parents[1].name):
+            return node(path)
+    return None
+
+
 def _flags_key(stem: str) -> str:
-    """Return a folder name for the current flags, so that tests and readers do not share a run."""
+    """Return a folder name for the current XLA flags, which differ between tests and the book."""
     flags = environment(not _compiles(stem)).get("XLA_FLAGS", "").split()
     # mmrl sets the flag `concurrency_optimized` itself.
     own = [flag for flag in flags if "concurrency_optimized" not in flag]
@@ -139,9 +158,9 @@ def _flags_key(stem: str) -> str:
 
 @cache
 def _compiles(stem: str) -> bool:
-    """Return True if the header of a chapter states that it compiles for longer than it computes.
+    """Return True if the header of a chapter states that most of its time is compilation.
 
-    In tests, such a chapter runs with the same flags as all other tests.
+    In tests, such a chapter runs with the XLA flags of all other tests.
     """
     path = NOTEBOOKS / f"{stem}.ipynb"
     header = load(path)["cells"][0]["metadata"] if path.exists() else {}
@@ -149,13 +168,13 @@ def _compiles(stem: str) -> bool:
 
 
 def _code_key(notebook: "NotebookNode") -> str:
-    """Return a digest of only the code cells."""
+    """Return a digest of the code cells."""
     cells = "\0".join(cell.source for cell in _code(notebook))
     return hashlib.sha256(cells.encode()).hexdigest()[:20]
 
 
 def _key(notebook: "NotebookNode") -> str:
-    """Return a digest of everything that the outputs depend on."""
+    """Return a digest of the code cells, the modules that they import, and the lock file."""
     digest = hashlib.sha256((ROOT / "requirements.lock").read_bytes())
     for path in sources("\n".join(cell.source for cell in _code(notebook))):
         digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
@@ -163,7 +182,7 @@ def _key(notebook: "NotebookNode") -> str:
 
 
 def sources(code: str) -> list[Path]:
-    """Return the files that code depends on: modules of mmrl and the files that they read."""
+    """Return the modules of mmrl that code imports, and the files that these modules read."""
     from IPython.core.inputtransformer2 import TransformerManager
 
     names = set()
@@ -181,7 +200,7 @@ def sources(code: str) -> list[Path]:
 
 
 def _imported(names: set[str]) -> set[str]:
-    """Return the modules of mmrl among these names, with parent packages and all imports."""
+    """Return the modules of mmrl among `names`, with their parent packages and imports."""
     graph, found, new = _graph(), set(), names
     while new:
         found |= new
@@ -192,7 +211,7 @@ def _imported(names: set[str]) -> set[str]:
 
 @cache
 def _graph() -> grimp.ImportGraph:
-    """Return the import graph of mmrl; a package that scans its folder imports all of it."""
+    """Return the import graph of mmrl, including imports by pkgutil."""
     graph = grimp.build_graph("mmrl", cache_dir=None)
     for name in graph.modules:
         scans = (init := _path(name)).name == "__init__.py" and "pkgutil" in init.read_text("utf-8")
@@ -211,18 +230,21 @@ def _code(notebook: "NotebookNode") -> "list[NotebookNode]":
 
 
 def _nbmake(path: Path, target: Path) -> None:
-    """Run a copy of a notebook in a separate folder, and keep it if every cell succeeded."""
+    """Run a copy of a notebook in a temporary folder, and save it if every cell succeeds."""
     import nbformat
     from nbclient.exceptions import DeadKernelError
+    from nbformat.v4 import new_code_cell
     from nbmake.nb_run import NotebookRun
 
     work = CACHE / "running" / path.stem
     for attempt in (1, 2):
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
-        nbformat.write(node(path), copy := work / path.name)
+        notebook = node(path)
+        notebook.cells.append(new_code_cell(RECORD))
+        nbformat.write(notebook, copy := work / path.name)
         variables = environment(not _compiles(path.stem)) | {"IPYTHONDIR": str(work)}
-        # Ignore the user's profile. Log only errors, not the warning about unencrypted sockets.
+        # This profile replaces the user's profile and hides a warning about unencrypted sockets.
         profile = work / "profile_default"
         profile.mkdir()
         (profile / "ipython_kernel_config.py").write_text("c.IPKernelApp.log_level = 40\n")
@@ -230,24 +252,26 @@ def _nbmake(path: Path, target: Path) -> None:
             with mock.patch.dict(os.environ, variables, clear=True):
                 done = NotebookRun(copy, CELL_SECONDS).execute()
             break
-        except DeadKernelError:  # a kernel dies now and then, for reasons unrelated to the notebook
+        except DeadKernelError:  # retry, because kernels occasionally die for no apparent reason
             if attempt == 2:
-                raise Failed(f"{path.name}: its kernel died, twice") from None
+                raise Failed(f"{path.name}: the kernel died twice") from None
     if done.error is not None:
         at = f"{path.name} stops at its cell {done.error.failing_cell_index + 1}"
         raise Failed(f"{at}: {done.error.summary}\n{done.error.trace}")
+    record = (o.text for o in done.nb.cells.pop().outputs if o.get("name") == "stdout")
+    done.nb.metadata["provenance"] = json.loads("".join(record))
     nbformat.write(done.nb, copy)
     copy.replace(target)
 
 
 def environment(computing: bool = True) -> dict[str, str]:
-    """Return the environment of kernels, which keep compiled programs and run this Python."""
+    """Return the environment variables of kernels, which enable JAX's compilation cache."""
     kept = {
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
         "JUPYTER_PREFER_ENV_PATH": "1",
     }
-    # A notebook must not inherit the settings of a test that runs it.
+    # Variables of pytest and coverage must not influence a notebook.
     tests = ("PYTEST_", "COV_")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(tests)}
     flags = {"XLA_FLAGS": hurry()} if hurry() and computing else {}
@@ -255,5 +279,5 @@ def environment(computing: bool = True) -> dict[str, str]:
 
 
 def hurry() -> str:
-    """Return the flags of XLA that only the tests use for notebooks (see tests/conftest.py)."""
+    """Return the XLA flags with which tests run notebooks (see tests/conftest.py)."""
     return os.environ.get("NOTEBOOK_XLA_FLAGS", "")

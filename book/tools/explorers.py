@@ -1,9 +1,9 @@
-"""A Sphinx extension: show a widget of the course on a page of text, outside a notebook.
+"""Sphinx directive that shows a widget of the course on a page that is not a notebook.
 
     ```{explorer} LiveAgent
     ```
 
-inserts the widget in its initial state. `static/mount.js` draws it, and it computes in the browser.
+inserts the widget in its initial state. `static/mount.js` runs it in the browser.
 """
 
 import html
@@ -17,12 +17,12 @@ from sphinx.util.docutils import SphinxDirective
 from mmrl.course import widgets
 from mmrl.course.widgets import training
 
-# Traits that have no use outside ipywidgets.
+# Traits that only ipywidgets uses.
 FOREIGN = ("layout", "tabbable", "tooltip")
 
 
 def mounted(name: str) -> dict[str, Any]:
-    """Return the module, the style and the traits of a widget as JSON values."""
+    """Return the JavaScript module, the style sheet and the traits of a widget as JSON values."""
     widget = getattr(widgets, name, None) or getattr(training, name)
     made = widget()
     state = made.get_state()
@@ -31,12 +31,12 @@ def mounted(name: str) -> dict[str, Any]:
 
 
 class Explorer(SphinxDirective):
-    """A placeholder for a widget, with everything that the browser needs to draw it."""
+    """Directive that inserts a widget."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Return the placeholder of the widget."""
+        """Return a placeholder element, and a script element with the data of the widget."""
         self.env.note_reread()
         text = json.dumps(mounted(self.arguments[0]), allow_nan=False).replace("</", "<\\/")
         lacking = f"{html.escape(self.arguments[0])} needs JavaScript."

@@ -1,4 +1,4 @@
-"""A Sphinx extension: a table of every agent's settings, generated from the configs and presets."""
+"""Sphinx directive that shows the settings of every agent, from its config and its presets."""
 
 import html
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from sphinx.util.docutils import SphinxDirective
 
 
 class Hyperparameters(SphinxDirective):
-    """The settings of every agent: its defaults, the values of each preset, and their sources."""
+    """Directive that shows the defaults and the presets of every agent, with their sources."""
 
     def run(self) -> list[nodes.Node]:
         """Return a section with a table for each agent."""
-        from mmrl.agents.presets import PRESETS  # this import loads JAX
+        from mmrl.agents.presets import PRESETS  # imported here, because it loads JAX
 
         self.env.note_reread()
         return [self._section(agent, presets) for agent, presets in PRESETS.items()]
@@ -27,13 +27,13 @@ class Hyperparameters(SphinxDirective):
         for name, preset in presets.items():
             section += nodes.paragraph("", "", nodes.literal(text=name), nodes.Text(": "))
             section[-1] += nodes.Text(f"{preset.source}.")
-            items = [nodes.list_item("", _words(note)) for note in preset.notes]
+            items = [nodes.list_item("", words(note)) for note in preset.notes]
             section += nodes.bullet_list("", *items)
         return section
 
 
 def table(agent: str, presets: Mapping[str, Any]) -> str:
-    """Return a table with a row per setting; a cell is empty if the source has no value."""
+    """Return a table with the default and the presets of each setting."""
     usual = vars(type(next(iter(presets.values())).config)())
     heads = ("setting", "default", *presets, "source")
     rows = [_row(name, value, presets) for name, value in usual.items()]
@@ -54,8 +54,8 @@ def _value(value: Any) -> str:
     return f"{value:,}".replace(",", " ") if type(value) is int else show(value)
 
 
-def _words(text: str) -> nodes.paragraph:
-    """Return a paragraph in which words in backticks are code."""
+def words(text: str) -> nodes.paragraph:
+    """Convert a string to a paragraph in which backticks enclose code."""
     parts = [
         nodes.literal(text=part) if i % 2 else nodes.Text(part)
         for i, part in enumerate(text.split("`"))

@@ -1,4 +1,4 @@
-"""A Sphinx extension: the leaderboard of the capstone, generated from the current entries."""
+"""Sphinx directive that shows the leaderboard of the capstone."""
 
 import base64
 import html
@@ -14,7 +14,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from mmrl.course.capstone import entries
 
-FOLDER = "capstone"  # folder of the results, with a JSON file for each entry
+FOLDER = "capstone"  # folder in book/results with a JSON file per entry
 HEADS = (
     "place",
     "entry",
@@ -28,10 +28,10 @@ HEADS = (
 
 
 class Leaderboard(SphinxDirective):
-    """A figure, a table, and a line of provenance for each entry."""
+    """Directive that shows a figure, a table, and the provenance of each entry."""
 
     def run(self) -> list[nodes.Node]:
-        """Return the figure, the table and the provenance, or a note without entries."""
+        """Return the figure, the table and the provenance, or a note if entries are missing."""
         self.env.note_reread()
         found = ranked(Path(RESULTS) / FOLDER)
         if not found:
@@ -40,14 +40,14 @@ class Leaderboard(SphinxDirective):
 
 
 def ranked(folder: Path) -> list[dict[str, Any]]:
-    """Return the entries of a folder, best first, without quick runs."""
+    """Return the entries in a folder, best first, without quick runs."""
     found = [entries.read(path) for path in sorted(folder.glob("*.json"))]
     full = [entry for entry in found if entry["protocol"]["name"] == "full"]
     return sorted(full, key=lambda entry: -entry["score"])
 
 
 def drawn(found: Sequence[dict[str, Any]]) -> str:
-    """Return the figure as an image embedded in the page, with a description in words."""
+    """Return the figure as an embedded image with an alternative text."""
     from matplotlib import rc_context
 
     from mmrl.course.ch19_design_your_own_monoid.figures import leaderboard
@@ -56,7 +56,7 @@ def drawn(found: Sequence[dict[str, Any]]) -> str:
     fig, (ax,) = figure(width=7.0)
     leaderboard(found, ax=ax)
     buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "leaderboard"}):  # keeps the identifiers in the SVG stable
+    with rc_context({"svg.hashsalt": "leaderboard"}):  # makes the identifiers in the SVG stable
         fig.savefig(buffer, format="svg", metadata={"Date": None})
     words = "; ".join(f"{entry['name']} {score(entry)}, {seconds(entry)} CPU-s" for entry in found)
     picture = base64.b64encode(buffer.getvalue()).decode()
@@ -65,7 +65,7 @@ def drawn(found: Sequence[dict[str, Any]]) -> str:
 
 
 def table(found: Sequence[dict[str, Any]]) -> str:
-    """Return a table with a row for each entry, and a rank for each entry that is ranked."""
+    """Return a table with one row per entry. Controls are not ranked."""
     places, rows = iter(range(1, len(found) + 1)), []
     for entry in found:
         place = "control" if entries.control(entry) else f"{next(places)}"
@@ -77,7 +77,7 @@ def table(found: Sequence[dict[str, Any]]) -> str:
 
 
 def origins(found: Sequence[dict[str, Any]]) -> str:
-    """Return the provenance of each entry, and the tasks and seeds that it was tuned on."""
+    """Return a list with the provenance and the tuning of each entry."""
     items = []
     for entry in found:
         tuned = ", ".join([*entry["tuning"]["tasks"], *map(str, entry["tuning"]["seeds"])])
@@ -94,13 +94,13 @@ def origins(found: Sequence[dict[str, Any]]) -> str:
 
 
 def score(entry: dict[str, Any]) -> str:
-    """Return the return of an entry with its interval, as text."""
+    """Format the score of an entry with its interval."""
     low, high = entry["interval_95"]
     return f"{entry['score']:.2f} ({low:.2f} to {high:.2f})"
 
 
 def seconds(entry: dict[str, Any]) -> str:
-    """Return the CPU-seconds of an entry, rounded to whole seconds, as text."""
+    """Format the CPU-seconds of an entry, rounded to an integer."""
     return f"{entry['cpu_seconds']:.0f}"
 
 

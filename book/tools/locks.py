@@ -1,4 +1,4 @@
-"""Mutual exclusion among processes."""
+"""Mutual exclusion of processes."""
 
 import fcntl
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold a lock on the file `path`, which is created if needed; other processes wait."""
+    """Hold a lock on the file `path` and create the file if needed. Other processes block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
-"""A Sphinx extension: docstrings rendered as Markdown, and tables of results.
+"""Sphinx extension that renders docstrings as Markdown, and tables of results.
 
-Docstrings in mmrl are Markdown: Unicode equations, indented tables, words in backticks.
+Docstrings in mmrl are Markdown with Unicode equations, indented tables and backticks around code.
 """
 
 import ast
@@ -12,6 +12,7 @@ import textwrap
 import typing
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,26 +28,26 @@ from sphinx.config import Config
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.inspect import stringify_signature
 
-typing.GENERATING_DOCUMENTATION = "mmrl"  # makes jaxtyping print types as in the source
+typing.GENERATING_DOCUMENTATION = "mmrl"  # makes jaxtyping print types as in the source code
 RESULTS = Path(__file__).parent.parent / "results"
 MOST_ROWS = 60
-# Fields with the provenance of a row; they are shown once, above the table.
+# Fields with the provenance of a row, which are shown above the table.
 ORIGIN = ("command", "device", "date", "revision", "python", "versions")
 
 
 def markdown(lines: list[str]) -> list[str]:
-    """Wrap a docstring in a `markdown` directive, with a blank line before each indented block."""
+    """Wrap a docstring in a `markdown` directive, and add blank lines before indented blocks."""
     text = re.sub(r"^(?![-*] | ).+\n(?=    \S)", r"\g<0>\n", "\n".join(lines), flags=re.MULTILINE)
     return [".. markdown::", "", *(f"    {line}" for line in text.split("\n")), ""]
 
 
 class Markdown(SphinxDirective):
-    """A Markdown docstring inside the reStructuredText that autodoc generates."""
+    """Directive that renders Markdown within the reStructuredText that autodoc generates."""
 
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """Return the nodes of the docstring."""
+        """Parse the content of the directive as Markdown."""
         document = new_document(self.get_location(), self.state.document.settings)
         config = self.env.myst_config.copy(disable_syntax=["html_block", "html_inline"])
         parser = create_md_parser(config, SphinxRenderer)
@@ -58,7 +59,7 @@ class Markdown(SphinxDirective):
 def process_docstring(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Turn a docstring into Markdown, followed by the fields of a class."""
+    """Replace a docstring with a `markdown` directive, followed by the fields of a class."""
     lines[:] = markdown(lines)
     fields = _fields(obj) if what == "class" else ""
     if fields:
@@ -68,10 +69,10 @@ def process_docstring(
 def process_signature(
     app: Any, what: str, name: str, obj: Any, options: Any, signature: str, result: str
 ) -> tuple[str, str] | None:
-    """Remove types from a class's signature if its arguments are fields, which are shown below."""
+    """Remove types from the signature of a class whose fields are shown below it."""
     if what != "class" or not signature:
         return None
-    if "*args" in signature:  # the signature of a protocol or of a class with traits
+    if "*args" in signature:  # protocols and classes with traits have no useful signature
         return "", ""
     fields = getattr(obj, "__dataclass_fields__", getattr(obj, "_fields", ()))
     if not {*inspect.signature(obj).parameters} <= {*fields}:
@@ -81,13 +82,14 @@ def process_signature(
 
 
 def _fields(obj: type) -> str:
-    """Return the fields of a class as in its source, where comments document them."""
+    """Return the source code of a class's fields above its methods, with their comments."""
     try:
         source = textwrap.dedent(inspect.getsource(obj))
     except (OSError, TypeError):
         return ""
     body = getattr(ast.parse(source).body[0], "body", [])
-    fields = [part for part in body if isinstance(part, ast.AnnAssign)]
+    above = takewhile(lambda part: not isinstance(part, ast.FunctionDef), body)
+    fields = [part for part in above if isinstance(part, ast.AnnAssign)]
     if not fields:
         return ""
     rows, first = source.split("\n"), fields[0].lineno - 1
@@ -97,9 +99,9 @@ def _fields(obj: type) -> str:
 
 
 def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Skip fields and traits, which the page already shows with their comments and controls.
+    """Skip the fields and traits of a class, which the page shows elsewhere.
 
-    Names that a rung re-exports from another rung are shown on that rung's page.
+    Also skip names that a package re-exports, because another page shows them.
     """
     home = str(getattr(obj, "__module__", "")).split(".")
     if what == "module" and home[0] == "mmrl" and app.env.docname != f"api/{home[1]}":
@@ -108,14 +110,14 @@ def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: A
 
 
 def read(name: str) -> list[dict[str, Any]]:
-    """Read the rows of a file of results; return an empty list if there is no file."""
+    """Read the rows of a results file. Return an empty list if the file does not exist."""
     path = RESULTS / name
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
     return [json.loads(line) for line in lines if line.strip()]
 
 
 def table(name: str, rows: list[dict[str, Any]]) -> str:
-    """Return the rows of one file as HTML: provenance in words, then a table of numbers."""
+    """Return the provenance of rows and a table of their fields, as HTML."""
     columns = [c for c in dict.fromkeys(c for row in rows for c in row) if c not in ORIGIN]
     body = [[html.escape(show(row.get(c))) for c in columns] for row in rows[:MOST_ROWS]]
     more = len(rows) - MOST_ROWS
@@ -127,7 +129,7 @@ def table(name: str, rows: list[dict[str, Any]]) -> str:
 def scrolling(
     label: str, heads: Sequence[str], rows: Iterable[Sequence[str]], name: int | None = None
 ) -> str:
-    """Return a table of HTML cells that scrolls by itself; cell `name` of a row is its heading."""
+    """Return a scrollable table of HTML cells, with column `name` as row headings."""
     head = "".join(f'<th scope="col">{html.escape(x)}</th>' for x in heads)
     body = ""
     for row in rows:
@@ -143,7 +145,7 @@ def scrolling(
 
 
 def origin(name: str, rows: list[dict[str, Any]]) -> str:
-    """Return the file, the number of rows, and each command with device, dates and versions."""
+    """Return the provenance of rows as HTML, with one item per command and device."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         key = (row.get("command", "an unknown command"), row.get("device", "an unknown device"))
@@ -167,7 +169,7 @@ def origin(name: str, rows: list[dict[str, Any]]) -> str:
 
 
 def show(value: Any) -> str:
-    """Format a value for a cell: short numbers; lists by their first entry and their length."""
+    """Format a value for a cell of a table, with rounded numbers and shortened lists."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -181,7 +183,7 @@ def show(value: Any) -> str:
 
 
 def leave_equations(app: Any, doctree: nodes.document) -> None:
-    """Keep display equations as written, because the lines that Sphinx would add break \\tag."""
+    """Disable Sphinx's processing of display equations with \\tag, which would break them."""
     for node in doctree.findall(nodes.math_block):
         text = node.astext()
         if r"\tag" in text and not node.get("nowrap"):
@@ -193,52 +195,56 @@ def leave_equations(app: Any, doctree: nodes.document) -> None:
 def without_thebe(
     app: Any, page: str, template: str, context: dict[str, Any], doctree: Any
 ) -> None:
-    """Remove Thebe, which Jupyter Book always adds, with its settings twice."""
+    """Remove the scripts of Thebe, which Jupyter Book always adds."""
     scripts = context["script_files"]
     context["script_files"] = [
         script for script in scripts if "thebe" not in f"{script}{script.attributes}".lower()
     ]
 
 
-# HTML from the theme, MyST-NB and Sphinx that screen readers misread, and its correction.
+# HTML from the theme, MyST-NB and Sphinx that screen readers misinterpret, and its replacement.
 MENDED = (
-    # The text inside the element is its accessible name, which a label would hide.
+    # The text in the element is its accessible name, which an aria-label would override.
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
     (r'(<button class="btn search-button-field[^>]*) aria-label="Search"', r"\1"),
     (
         r'(<button class="[^"]*theme-switch-button[^>]*) aria-label="Color mode"([^>]*>)',
         r'\1\2<span class="visually-hidden">Color mode</span>',
     ),
-    # An arrow has no meaning when it is read aloud.
+    # Screen readers cannot read the arrow.
     (r'<summary>(<span class="toctree-toggle")', r'<summary aria-label="Pages below">\1'),
-    # Children of a list must be list items; the former role of bibliography entries is deprecated.
+    # The role doc-biblioentry is deprecated, and the children of a list must be list items.
     (r'(<div class="citation"[^>]*) role="doc-biblioentry"', r'\1 role="listitem"'),
-    # A parameter is not the definition of a term.
+    # Parameters are not definitions of terms.
     (r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>', r"<div>\n\1</div>"),
     (r'<dd>(<em class="sig-param">.*)</dd>', r'<div class="parameter">\1</div>'),
 )
+# The spans around the words of a signature prevent line breaks, which site.css allows anyway. They
+# are a sixth of the size of the longest pages.
+SIGNATURE = re.compile(r'<dt class="sig .*?</dt>', flags=re.DOTALL)
+WORD = re.compile(r'<span class="pre">([^<]*)</span>')
 
 
 def mend(app: Any, error: Exception | None) -> None:
-    """Fix the accessibility of the finished pages where no setting or template can."""
+    """Fix the accessibility and the size of the finished pages by replacing HTML."""
     for path in Path(app.outdir).rglob("*.html") if error is None else ():
         text = path.read_text("utf-8")
         for wrong, right in MENDED:
             text = re.sub(wrong, right, text)
+        text = SIGNATURE.sub(lambda match: WORD.sub(r"\1", match[0]), text)
         path.write_text(text, "utf-8")
 
 
 def buttons(app: Sphinx, config: Config) -> None:
-    """Add the buttons that need the repository's address; without an address there are none."""
+    """Add the buttons that link to the repository, if its address is known."""
     config.html_theme_options.update(address.theme_options(address.address()))
 
 
 def titles_alone(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
-    """Build the sidebar, which shows only titles of pages, from titles of pages.
+    """Build the sidebar from tables of contents that contain only the titles of pages.
 
-    By default, Sphinx copies all tables of contents, with thousands of objects, for each of
-    hundreds of pages, and then removes everything except the titles. This took a third of the time
-    of a build.
+    By default, Sphinx copies the complete tables of contents for each page and then removes
+    everything except the titles, which took a third of the build time.
     """
     whole, titles = context["toctree"], _titles(app)
 
@@ -253,7 +259,7 @@ def titles_alone(app: Sphinx, page: str, template: str, context: dict, doctree: 
 
 @cache
 def _titles(app: Sphinx) -> dict[str, nodes.bullet_list]:
-    """Return all tables of contents with only titles of pages and links to other pages."""
+    """Return all tables of contents, reduced to titles of pages and links to other pages."""
     found = {name: toc.deepcopy() for name, toc in app.env.tocs.items()}
     for item in (item for toc in found.values() for item in toc.children if len(item) > 1):
         item[1:] = [nodes.bullet_list("", *item.findall(addnodes.toctree))]

@@ -1,8 +1,8 @@
-"""Print the course as one PDF from the pages of the site: `make print` writes build/course.pdf.
+"""Print the pages of the site to build/course.pdf; `make print` runs this script.
 
 The pages are joined in the order of the table of contents, and Chromium prints them with tags, an
-outline and alternative texts. Each widget becomes a picture of its initial state, above a link to
-its page; solutions appear only on the site.
+outline and alternative texts. A widget is printed in its initial state, with a link to its page.
+Solutions are omitted.
 """
 
 import json
@@ -31,10 +31,10 @@ FLAGS = (
     *("--allow-file-access-from-files", "--virtual-time-budget=600000"),
     *("--export-tagged-pdf", "--generate-pdf-document-outline"),
 )
-# Pages for the screen only: tables that are wider than paper, and the docstrings.
+# Pages that are not printed, for example because their tables are too wide.
 LEFT = {"baselines", "popgym", "results", "settings", "runs", "scaling", "leaderboard"}
-LEFT |= {"teach", "grading", "explore"}
-# Equations are drawn as SVG because Chromium adds alternative texts to images, not to CSS text.
+LEFT |= {"claims", "teach", "grading", "explore"}
+# Equations are drawn as SVG, because Chromium adds alternative texts only to images.
 MATHJAX = "mathjax@3.2.2"
 DRAWING = {
     "es5/tex-svg.js": "tex-svg.js",
@@ -60,18 +60,18 @@ PAGE = """\
 
 
 class NotPrinted(Exception):
-    """The PDF could not be written; the message states the reason."""
+    """Exception for a failure to write the PDF; its message states the reason."""
 
 
 def pages() -> list[str]:
-    """Return the pages to print, in reading order."""
+    """Return the names of the pages to print, in reading order."""
     toc = yaml.safe_load((build.BOOK / "_toc.yml").read_text("utf-8"))
     names = [toc["root"], *(page["file"] for part in toc["parts"] for page in part["chapters"])]
     return [name for name in names if name not in LEFT and not name.startswith("api/")]
 
 
 def join(site: Path, names: list[str]) -> str:
-    """Join pages into one HTML page that loads its resources from the site."""
+    """Join pages into one HTML document that loads its resources from the site."""
     here, bodies, state, head = site.as_uri(), [], {}, ""
     for name in names:
         soup = BeautifulSoup((site / f"{name}.html").read_text("utf-8"), "html.parser")
@@ -108,7 +108,7 @@ def _id(page: str, inside: str = "") -> str:
 
 
 def _settle(article: Tag, name: str, names: set[str], here: str) -> None:
-    """Rewrite a page's links, identifiers and paths so that they are valid in the joined page."""
+    """Rewrite the links, identifiers and paths of a page for the joined document."""
     for node in article.select(GONE):
         node.decompose()
     for node in article.select("a.image-reference"):
@@ -133,12 +133,12 @@ def _settle(article: Tag, name: str, names: set[str], here: str) -> None:
 
 
 def live(page: str, here: str) -> str:
-    """Return the address of a page of the site, or a relative path if the site has none."""
+    """Return the URL of a page on the published or the local site."""
     return urljoin(address.site(), page) if address.site() else f"{here}/{page}"
 
 
 def chromium() -> str:
-    """Return the path of Chromium or Chrome. Raises `NotPrinted` if there is none."""
+    """Return the path of Chromium or Chrome. Raises `NotPrinted` if neither is installed."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         raise NotPrinted("Printing needs Chromium or Chrome (Debian: apt install chromium).")
@@ -146,7 +146,7 @@ def chromium() -> str:
 
 
 def write_pdf(html: str, target: Path) -> None:
-    """Print a page with tags and an outline; links to files become relative to the PDF."""
+    """Print an HTML document to a PDF in which links to files are relative."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "course.html")
         page.write_text(html, "utf-8")
@@ -159,9 +159,9 @@ def write_pdf(html: str, target: Path) -> None:
 
 
 def relative(pdf: bytes, folder: Path) -> bytes:
-    """Return a PDF whose links to local files are relative to `folder`, so that both can be moved.
+    """Make the links to local files in a PDF relative to `folder`.
 
-    The saved bytes are filled with spaces, because a PDF stores byte offsets. A link that would
+    A shorter link is padded with spaces, because a PDF stores byte offsets. A link that would
     become longer is not changed.
     """
 
@@ -175,7 +175,7 @@ def relative(pdf: bytes, folder: Path) -> bytes:
 
 
 def paper() -> Path:
-    """Write the PDF and return its path. Raises `NotPrinted`, or `NotBuilt` by the site."""
+    """Build the site, write the PDF and return its path. Raises `NotPrinted` or `NotBuilt`."""
     chromium()
     site = build.build()
     PAPER.parent.mkdir(exist_ok=True)

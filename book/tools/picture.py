@@ -1,4 +1,4 @@
-"""Draw the README's picture, learning curves from published rows, as book/static/curves.svg."""
+"""Plot the learning curves for the README from published rows, as book/static/curves.svg."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ CELLS = ("tape", "segments of 20", "segments of 10")
 
 
 def main() -> None:
-    """Draw DQN with an LRU on RepeatPrevious, by how its batches are made."""
+    """Plot the learning curves of DQN with an LRU on RepeatPrevious, with tapes and segments."""
     matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "mmrl"}
     lines = ROWS.read_text("utf-8").splitlines()
     rows = {row["cell"]: row for row in map(json.loads, lines)}

@@ -1,4 +1,4 @@
-"""A Sphinx extension: our scores on POPGym next to the scores in its paper, by level and task."""
+"""Sphinx directive that shows our POPGym scores next to those of the paper."""
 
 import itertools
 import re
@@ -20,14 +20,14 @@ Rows = Mapping[str, dict[str, Any]]
 
 
 class Score(NamedTuple):
-    """An MMER from the paper, and the model that reached it."""
+    """An MMER in the paper, and the model that achieved it."""
 
     value: float
     model: str
 
 
 GRU = {task: entry.gru for task, entry in popgym.LEVELS.items() if entry.gru}
-# Models of the paper (of thirteen) that beat the GRU, as far as we have transcribed them.
+# Best score of the paper's thirteen models, where it is better than the GRU's and transcribed.
 BETTER = {
     (task, level): Score(*score)
     for task, entry in popgym.LEVELS.items()
@@ -37,7 +37,7 @@ CHANGED = [task for task, entry in popgym.LEVELS.items() if entry.changed]
 
 
 def published(task: str, level: str) -> tuple[Score | None, Score | None]:
-    """Return the paper's scores of the GRU and of its best model; None if we lack one."""
+    """Return the paper's scores of the GRU and of the best model, or (None, None)."""
     if task not in GRU:
         return None, None
     gru = Score(GRU[task][LEVELS.index(level)], "GRU")
@@ -45,10 +45,10 @@ def published(task: str, level: str) -> tuple[Score | None, Score | None]:
 
 
 class Table(SphinxDirective):
-    """The rows of `mmrl experiment popgym`, grouped by level."""
+    """Directive that shows the rows of `mmrl experiment popgym`, grouped by level."""
 
     def run(self) -> list[nodes.Node]:
-        """Return a section per level, or a note if there are no rows."""
+        """Return a section per level, or a note if the results are missing."""
         self.env.note_reread()
         rows = {row["cell"]: row for row in read(FILE)}
         if not rows:
@@ -69,7 +69,7 @@ def _section(title: str, content: str) -> nodes.section:
 
 
 def table(steps: str, level: str, rows: Rows) -> str:
-    """Return a table with a row per task: the paper's scores, then ours for each memory."""
+    """Return a table with the paper's scores on each task, and ours for each memory."""
     tasks = list(dict.fromkeys(cell.task for cell in GRID.cells))
     heads = ["task", "their GRU", "their best", *(memory.upper() for memory in MEMORIES)]
     heads += [*BOUNDS, "gap"] if steps == "3M" else []
@@ -87,12 +87,12 @@ def _task(task: str, level: str, steps: str, rows: Rows) -> list[str]:
 
 
 def _gap(none: Mapping[str, Any] | None, state: Mapping[str, Any] | None) -> str:
-    """Return the score on the state minus the score without a memory, if both are known."""
+    """Format the observability gap, the score on the state minus that without a memory."""
     return number(state["mmer"] - none["mmer"]) if none and state else ""
 
 
 def _ours(row: Mapping[str, Any] | None) -> str:
-    """Return the mean of the trials with its mark, and the range of the trials."""
+    """Format the mean and the range of the trials."""
     if row is None:
         return ""
     value, trials = number(row["mmer"]), row["trials"]
@@ -111,14 +111,14 @@ def _theirs(score: Score | None, named: bool = False) -> str:
 
 
 def reaches(row: Mapping[str, Any]) -> bool | None:
-    """Return True if a score is at least the paper's best to two decimals; None without one."""
+    """Return True if a score reaches the paper's best, or None if unknown."""
     compares = row["task"] not in CHANGED and row["memory"] in MEMORIES
     best = published(row["task"], row["level"])[1] if compares else None
     return best and round(row["mmer"], 2) >= round(best.value, 2)
 
 
 def so_far(rows: Rows) -> str:
-    """Summarize how much was measured, and which scores are below the paper's best."""
+    """Summarize the number of measured cells, and the scores below the paper's best."""
     asked = [cell.name for cell in GRID.cells if cell.steps == "3M"]
     measured = sum(name in rows for name in asked)
     compared = [row for row in rows.values() if reaches(row) is not None]

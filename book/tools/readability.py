@@ -1,18 +1,18 @@
-"""Measures of a chapter's text: its words, the ends of its sentences, and its reading time."""
+"""Extraction of prose and sentences from notebooks, and estimates of the reading time."""
 
 import re
 from typing import Any
 
-# A full stop after these abbreviations does not end a sentence.
+# Abbreviations whose full stop does not end a sentence.
 SHORT = re.compile(r"\b(Eqs?|Figs?|al|e\.g|i\.e|vs|cf|ca|no|Dr|St)\.")
 END = re.compile(r"(?<=[.!?])[\"”’)*_]*\s+(?=[\"“‘(*_]*[A-Z\d])")
 
-# Words and lines of code per minute of study; then minutes per equation and per widget.
+# Words and lines of code per minute, and minutes per equation, widget and exercise.
 WORDS, LINES, EQUATION, WIDGET, EXERCISE = 100, 5, 1.5, 3, 15
 
 
 def prose(text: str) -> str:
-    """Return the prose of a text, without equations, pictures, code blocks, tags and addresses."""
+    """Remove equations, images, code blocks, tags and URLs from Markdown."""
     text = re.sub(r"```.*?```|\$\$.*?\$\$", " ", text, flags=re.DOTALL)
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)|</?\w+>", " ", text)
     text = re.sub(r"\$[^$]+\$|`[^`]+`", "x", text)
@@ -20,17 +20,18 @@ def prose(text: str) -> str:
 
 
 def first(text: str) -> str:
-    """Return the first sentence of a paragraph, with its markup and any title in front of it."""
+    """Return the first sentence of a paragraph, with its markup and a preceding title."""
     dots = SHORT.sub(lambda match: match.group().replace(".", "\N{ONE DOT LEADER}"), text)
     ends = (match.end() for match in END.finditer(dots))
     return text[: next((end for end in ends if len(text[:end].split()) > 6), None)].strip()
 
 
 def minutes(notebook: dict[str, Any]) -> tuple[int, int]:
-    """Estimate (minutes to read, minutes for the exercises), in multiples of five, rounded up.
+    """Estimate the minutes for reading a notebook and for its exercises.
 
-    A minute covers a hundred words or five lines of code. Each equation adds a minute and a half,
-    each widget three minutes, and each exercise a quarter of an hour. Hidden cells do not count.
+    The time for reading is rounded to a multiple of five. A reader needs a minute for 100 words or
+    five lines of code, 1.5 minutes for an equation, 3 minutes for a widget, and 15 minutes for an
+    exercise. Hidden cells are ignored.
     """
     time = 0.0
     for cell in notebook["cells"]:

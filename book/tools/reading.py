@@ -1,4 +1,4 @@
-"""Read notebooks saved by any program: JupyterLab, Colab, an editor, or a kernel that died."""
+"""Read and repair notebooks that were saved by different programs."""
 
 import json
 import re
@@ -6,48 +6,49 @@ from pathlib import Path
 from typing import Any
 
 WIDGETS = "application/vnd.jupyter.widget-state+json"
-# The fields that each type of output must have, and their values where one is null or missing.
+# Required fields of each type of output, with values for fields that are null or missing.
 OUTPUTS: dict[str, dict[str, Any]] = {
     "stream": {"name": "stdout", "text": ""},
     "error": {"ename": "", "evalue": "", "traceback": []},
     "display_data": {"data": {}, "metadata": {}},
     "execute_result": {"data": {}, "metadata": {}, "execution_count": None},
 }
-# The types of the metadata that tools read, and the keys that each description must have.
+# Types of the metadata fields that tools read, and required keys of these fields.
 KINDS = {"tags": list, "slideshow": dict, "kernelspec": dict, "language_info": dict}
 KEYS = {"kernelspec": ("name", "display_name"), "language_info": ("name",)}
 
 
 class NotRead(ValueError):
-    """A file is not a notebook; the message names the file and the fault in one sentence."""
+    """Exception for a file that is not a notebook; its message names the file and the reason."""
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Return the notebook in a file as `loads` does; raises `NotRead`."""
+    """Read a notebook from a file with `loads`. Raises `NotRead` if it is not a notebook."""
     return loads(path.read_bytes(), path.name)
 
 
 def loads(data: bytes | str, name: str = "the notebook") -> dict[str, Any]:
-    """Return a notebook of format 4.5 or later as JSON, with all fields that tools rely on.
+    """Parse a notebook, and convert it to format 4.5 or later with all required fields.
 
-    A byte order mark, CRLF, missing or null ids, metadata and outputs, and a widget state without
-    `state` are repaired. Raises `NotRead`, which begins with `name`.
+    The function removes a byte order mark, CRLF line endings and invalid widget states, and it adds
+    missing or null ids, metadata and outputs. Raises `NotRead`, whose message begins with `name`,
+    if the data are not a notebook.
     """
     notebook = _parsed(data, name)
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         old = isinstance(notebook, dict) and "worksheets" in notebook
-        why = "a notebook of format 3: save it in JupyterLab" if old else "JSON without `cells`"
-        raise NotRead(f"{name} must be a notebook of format 4; it is {why}.")
+        why = "in format 3: open and save it in JupyterLab" if old else "JSON without `cells`"
+        raise NotRead(f"{name} must be a notebook in format 4; it is {why}.")
     for number, cell in enumerate(notebook["cells"], 1):
         if not isinstance(cell, dict) or cell.get("cell_type") not in ("code", "markdown", "raw"):
             raise NotRead(
-                f"{name} must hold cells of code, Markdown or text; cell {number} is not."
+                f"{name} must contain only code, Markdown and raw cells; cell {number} is not."
             )
         try:
             _complete(cell, number)
         except TypeError as error:
             raise NotRead(
-                f"{name} must hold text in each cell; see cell {number}: {error}."
+                f"{name} must contain cells whose source is text; cell {number} does not: {error}."
             ) from None
     minor = notebook.get("nbformat_minor")
     notebook |= {"nbformat": 4, "nbformat_minor": max(minor if isinstance(minor, int) else 0, 5)}
@@ -57,18 +58,18 @@ def loads(data: bytes | str, name: str = "the notebook") -> dict[str, Any]:
 
 
 def forget_widgets(metadata: dict[str, Any]) -> None:
-    """Remove a widget state without `state`, because nbconvert stops at it."""
+    """Remove a widget state without the key `state`, with which nbconvert would fail."""
     if not isinstance(_mapping(_mapping(metadata.get("widgets")).get(WIDGETS)).get("state"), dict):
         metadata.pop("widgets", None)
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """Return `value` without its null fields if it is a dictionary, else an empty one."""
+    """Return `value` without null fields, or an empty dictionary if it is not a dictionary."""
     return {k: x for k, x in value.items() if x is not None} if isinstance(value, dict) else {}
 
 
 def _metadata(value: Any) -> dict[str, Any]:
-    """Return the metadata of a notebook or a cell, without fields that tools cannot read."""
+    """Remove invalid fields from the metadata of a notebook or a cell."""
     fields = {k: x for k, x in _mapping(value).items() if isinstance(x, KINDS.get(k, object))}
     return {k: x for k, x in fields.items() if {*KEYS.get(k, ())} <= {*_mapping(x)}}
 
@@ -81,14 +82,16 @@ def _parsed(data: bytes | str, name: str) -> Any:
             raise NotRead(f"{name} must be a notebook; it is empty.")
         return json.loads(text)
     except UnicodeDecodeError as error:
-        raise NotRead(f"{name} must be a notebook in UTF-8; byte {error.start} is not.") from None
+        raise NotRead(
+            f"{name} must be a notebook in UTF-8; byte {error.start} is not valid."
+        ) from None
     except (json.JSONDecodeError, RecursionError) as error:
         raise NotRead(f"{name} must be a notebook; it is not JSON: {error}.") from None
 
 
 def _complete(cell: dict[str, Any], number: int) -> None:
-    """Add the fields that a cell lacks, and normalize line endings to \\n."""
-    own = ("execution_count",) if cell["cell_type"] == "code" else ()  # null until the cell is run
+    """Add the missing fields of a cell, and convert line endings to \\n."""
+    own = ("execution_count",) if cell["cell_type"] == "code" else ()  # may be null
     for name in [name for name, x in cell.items() if x is None and name not in own]:
         del cell[name]
     source = cell.get("source") or ""

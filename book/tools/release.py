@@ -1,9 +1,10 @@
-"""Build the release and check that it works in a fresh environment: `make release`.
+"""Build a release and test it in fresh environments; `make release` runs this script.
 
-The sdist, and the wheel that is built from it, are each installed in a fresh environment, within
-the versions of requirements.lock and without access to this checkout. There, every public name is
-imported, the published rows and the zoo are read, and `mmrl doctor` trains. Files that pass are
-moved to dist/. Nothing is tagged or uploaded; the remaining steps are printed at the end.
+The script builds an sdist, and a wheel from the sdist. It installs each of them in a fresh
+environment with the versions in requirements.lock and without access to this checkout. There it
+imports every public name, reads the published rows and the zoo, and runs `mmrl doctor`. If all
+checks pass, the files are copied to dist/. The script does not tag or upload a release, but prints
+the remaining steps.
 """
 
 import os
@@ -17,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
-LIMIT = 600  # seconds for one command with an empty uv cache
+LIMIT = 600  # time limit of a command in seconds, sufficient with an empty uv cache
 UV = (sys.executable, "-m", "uv", "--no-config")
 TRIED = """
 import pydoc, sys
@@ -31,7 +32,7 @@ print(len(zoo.names()), *sorted(path.name for path in PUBLISHED.glob("*.jsonl"))
 
 
 def versions(root: Path = ROOT) -> dict[str, str]:
-    """Return the version stated in each file; from the changelog, the newest one."""
+    """Return the version in each file. In the changelog, it is the newest version."""
     texts = {
         "mmrl/__init__.py": r'^__version__ = "(.+)"$',
         "CITATION.cff": r"^version: (.+)$",
@@ -45,7 +46,7 @@ def versions(root: Path = ROOT) -> dict[str, str]:
 
 
 def lacking(root: Path = ROOT) -> list[str]:
-    """List what remains to be done before the version may be tagged, one sentence each."""
+    """Return instructions for everything that remains to be done before the version is tagged."""
     version, text = versions(root)["mmrl/__init__.py"], (root / "CHANGELOG.md").read_text("utf-8")
     new = re.search(r"^## \[Unreleased\]\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     left = []
@@ -61,7 +62,7 @@ def lacking(root: Path = ROOT) -> list[str]:
 
 
 def call(*command: str | Path, folder: Path, said: str = "", **variables: str) -> str:
-    """Return the standard output of a command that has no access to this checkout."""
+    """Run a command without access to this checkout, and return its standard output."""
     hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST")
     env = {k: v for k, v in os.environ.items() if k not in hidden} | variables
     streams = {"input": said, "capture_output": True, "text": True}
@@ -71,7 +72,7 @@ def call(*command: str | Path, folder: Path, said: str = "", **variables: str) -
 
 
 def build(root: Path, folder: Path) -> tuple[Path, Path]:
-    """Build the sdist of a checkout, and the wheel from only the sdist."""
+    """Build the sdist of a checkout, and the wheel from the sdist."""
     call(*UV, "build", "--out-dir", folder, root, folder=folder)
     (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     return sdist, wheel
@@ -83,9 +84,11 @@ def fresh(python: str | Path, folder: Path) -> Path:
     return folder / "fresh" / "bin" / "python"
 
 
-def install(python: Path, arguments: list[str], folder: Path) -> None:
-    """Install packages within the locked versions, by pip if uv cannot reach the index."""
-    constraint = ("--constraint", ROOT / "requirements.lock")
+def install(
+    python: Path, arguments: list[str], folder: Path, limits: Path = ROOT / "requirements.lock"
+) -> None:
+    """Install packages with the constraints in `limits`, and use pip if uv fails."""
+    constraint = ("--constraint", limits)
     try:
         call(*UV, "pip", *arguments, "--python", python, *constraint, folder=folder)
     except AssertionError:
@@ -95,14 +98,14 @@ def install(python: Path, arguments: list[str], folder: Path) -> None:
 
 
 def missing(wheel: Path) -> set[str]:
-    """Return the files of mmrl that the wheel lacks."""
+    """Return the files of mmrl that are missing in the wheel."""
     paths = {path for path in (ROOT / "mmrl").rglob("*") if path.is_file()}
     wanted = {p.relative_to(ROOT).as_posix() for p in paths if p.parent.name != "__pycache__"}
     return wanted - set(zipfile.ZipFile(wheel).namelist())
 
 
 def check(built: Path, folder: Path) -> None:
-    """Install a built file in a fresh environment, and use each part of the library there."""
+    """Install an sdist or a wheel in a fresh environment, and test the library there."""
     folder.mkdir()
     python = fresh(sys.executable, folder)
     install(python, ["install", "-q", str(built)], folder)
@@ -110,7 +113,8 @@ def check(built: Path, folder: Path) -> None:
     wanted = f"mmrl {versions()['mmrl/__init__.py']}"
     assert call(program, "--version", folder=folder) == wanted, f"{built.name} is not {wanted}"
     listed = re.findall(r"^mmrl[\w.]+", (ROOT / "tests" / "public.txt").read_text("utf-8"), re.M)
-    names = [name for name in listed if name.rpartition(".")[0] not in listed]  # not members
+    # Members of classes are not tested separately.
+    names = [name for name in listed if name.rpartition(".")[0] not in listed]
     tried = (python, "-W", "error::RuntimeWarning", "-c", TRIED)
     said = call(*tried, folder=folder, said=" ".join(names))
     rows = sorted(path.name for path in (ROOT / "book" / "results").glob("*.jsonl"))

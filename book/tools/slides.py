@@ -1,15 +1,19 @@
-"""Write slides for every chapter from its notebook; `make slides` puts them into build/slides.
+"""Convert every notebook to slides in build/slides; `make slides` runs this script.
 
-The metadata of a cell determine whether it is on a slide, as in nbconvert and JupyterLab: its
-`slideshow.slide_type` is "slide" to begin a slide, "-" to continue it, "fragment" to appear at the
-next key, and "notes" for the speaker only. A cell without a type is not shown. A slide shows only
-as much of a text as the last row can read (`brief`); the speaker's notes contain all of it.
+As in nbconvert and JupyterLab, the metadata `slideshow.slide_type` of a cell determine where it is
+shown: "slide" begins a slide, "-" continues it, "fragment" appears after a key press, and "notes"
+is only for the speaker. A cell without a type is not shown.
+
+Texts on slides are shortened, so that they can be read in the last row (`brief`). The speaker's
+notes contain the complete texts, and the texts of cells that are not on any slide.
 `python tests/browser/frames.py` checks that each slide fits its frame.
 """
 
 import re
 import shutil
 import sys
+from collections import defaultdict
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +26,21 @@ if TYPE_CHECKING:
 
 PARTS = Path(__file__).parents[1] / "static" / "slides"
 SLIDES = execute.ROOT / "build" / "slides"
-# Parts of a chapter that are meant for the reader of a page and are not shown on slides.
+# Paragraphs for readers of a page, which are not shown on slides.
 ASIDE = re.compile(r"\*\*(Before|Time|Source|Used next):\*\*")
-# Blocks of a text: an equation, a piece of code or an answer is one block of any length.
+# Blocks of a text. An equation, a code block or an answer is one block, even with blank lines.
 BLOCK = re.compile(
     r"(?:```.*?```|\$\$.*?\$\$|<details>.*?</details>|.+?)(?=\n\s*\n|\Z)", flags=re.DOTALL
 )
+STARTS = ("slide", "subslide")  # types of cells that begin a slide
+HIDDEN = ("", "skip", "notes")  # types of cells that are not shown on slides
+# Blocks that are never shortened; paragraphs that need all of their sentences, and those among them
+# whose first sentence is useless by itself; and paragraphs that refer to the one before them.
+FIXED = re.compile(r"#|!\[|>|\||\$\$|```|<details|\*\*One-minute")
+ENTIRE = re.compile(r"\*\*By hand\*\*|(?:There are )?(?:[Tt]wo|[Tt]hree|[Ff]our)\b")
+HOLLOW = re.compile(r"\*\*By hand\*\*|There are ")
+BACK = re.compile(r"(?:It|They|This|These|That|Those|Such|Both|Neither)\b")
+WHOLE = 80  # most words of a paragraph that is shown whole
 ITEM = re.compile(r"\n(?=(?:[-*]|\d+\.)\s)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 DRAWN = {"image/png", WIDGET}
@@ -43,7 +56,7 @@ PAGE = """\
 
 
 def build() -> Path:
-    """Write the slides of all chapters and a page that lists them, and return their folder."""
+    """Write the slides of all notebooks and an index page, and return their folder."""
     vendor.vendor()
     print("Running the notebooks", flush=True)
     execute.execute_all()
@@ -58,7 +71,7 @@ def build() -> Path:
     for path in (site / "site.js", site / "widgets.js", PARTS / "slides.js"):
         shutil.copy(path, static)
     rows = []
-    for path in execute.chapters():
+    for path in execute.notebooks():
         notebook = execute.read(path.read_text("utf-8"), path.name)
         title = notebook.cells[0].source.partition("\n")[0].removeprefix("# ")
         (SLIDES / f"{path.stem}.html").write_text(page(notebook, title), "utf-8")
@@ -68,7 +81,7 @@ def build() -> Path:
 
 
 def page(notebook: "NotebookNode", name: str) -> str:
-    """Return the slides of a notebook with its outputs, in HTML."""
+    """Convert a notebook with its outputs to slides in HTML."""
     from nbconvert.exporters import SlidesExporter
 
     exporter = SlidesExporter(
@@ -76,39 +89,63 @@ def page(notebook: "NotebookNode", name: str) -> str:
         extra_template_paths=[str(PARTS)],
         reveal_url_prefix="static",
         reveal_theme="slides",
+        exclude_anchor_links=True,  # the speaker view would show them
+        # Join the parts in which a kernel sends the output of a loop.
+        preprocessors=["nbconvert.preprocessors.CoalesceStreamsPreprocessor"],
     )
     about = {"metadata": {"name": name}}
     return exporter.from_notebook_node(chosen(notebook), about)[0]
 
 
 def chosen(notebook: "NotebookNode") -> "NotebookNode":
-    """Return a notebook with only the cells of its slides, and the rest of their text as notes."""
+    """Reduce a notebook to the cells on slides, and append the speaker's notes to each slide."""
     from nbformat.v4 import new_markdown_cell
 
-    cells = []
-    for cell in notebook.cells:
-        if (kind := slide_type(cell)) in ("", "skip"):
-            continue
-        cells.append(cell)
+    slides: dict[int, list[NotebookNode]] = defaultdict(list)
+    notes: dict[int, list[str]] = defaultdict(list)
+    for cell, slide in zip(notebook.cells, homes(notebook.cells), strict=True):
+        shown = slide_type(cell) not in HIDDEN
         if cell.cell_type == "markdown":
-            cell.source = re.sub(r"\((\w+)\.ipynb", r"(\1.html", cell.source)
-        if cell.cell_type == "code":
+            cell.source = text = re.sub(r"\((\w+)\.ipynb", r"(\1.html", cell.source)
+            if shown:
+                cell.source = brief(text)
+            if not shown or cell.source != text:
+                notes[slide].append(text)
+        elif shown:
             show(cell)
-        elif kind != "notes" and (short := brief(cell.source)) != cell.source:
-            notes = new_markdown_cell(cell.source, metadata={"slideshow": {"slide_type": "notes"}})
-            cell.source = short
-            cells.append(notes)
-    notebook.cells = cells
+        if shown:
+            slides[slide].append(cell)
+    kind = {"slideshow": {"slide_type": "notes"}}
+    for slide in slides.keys() & notes.keys():
+        slides[slide].append(new_markdown_cell("\n\n".join(notes[slide]), metadata=kind))
+    notebook.cells = [cell for slide in sorted(slides) for cell in slides[slide]]
     return notebook
 
 
+def homes(cells: list["NotebookNode"]) -> list[int]:
+    """Return the index of the slide to which each cell is assigned.
+
+    A cell that is not shown is assigned to the slide before it. If it precedes the first slide of
+    its section, it is assigned to that slide.
+    """
+    titled = (cell.cell_type == "markdown" and cell.source.startswith("#") for cell in cells)
+    sections = list(accumulate(titled, initial=0))[1:]
+    begun = list(accumulate((slide_type(cell) in STARTS for cell in cells), initial=-1))[1:]
+    first: dict[int, int] = {}
+    for cell, section, slide in zip(cells, sections, begun, strict=True):
+        if slide_type(cell) not in HIDDEN:
+            first.setdefault(section, slide)
+    pairs = zip(sections, begun, strict=True)
+    return [max(0, slide, first.get(section, 0)) for section, slide in pairs]
+
+
 def slide_type(cell: "NotebookNode") -> str:
-    """Return the type of slide in the metadata of a cell, or ""."""
+    """Return the `slide_type` of a cell, or "" if it has none."""
     return cell.metadata.get("slideshow", {}).get("slide_type", "")
 
 
 def show(cell: "NotebookNode") -> None:
-    """Reduce a cell with a picture or a widget to that and the provenance of its numbers."""
+    """Reduce a cell with an image or a widget to this output and its provenance."""
     kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
     if not kinds & DRAWN:
         return
@@ -121,16 +158,27 @@ def show(cell: "NotebookNode") -> None:
 
 
 def brief(text: str) -> str:
-    """Shorten a text for a slide: keep the first sentence of each paragraph and list item.
+    """Shorten each paragraph and list item of a text to its first sentence.
 
-    Headings, equations, pictures, tables, quotations and questions to the room are kept whole.
+    Headings, equations, code, images, tables, quotations and questions to the class are not
+    shortened. A calculation, a count ("Two laws ...") and a paragraph to which the next one refers
+    ("It ...") are shown whole if they have at most `WHOLE` words. Where only the first sentence of
+    such a paragraph would be left, a calculation and a reference are omitted.
     """
-    kept = []
-    for block in BLOCK.findall(text):
-        if re.match(r"\s*(?:#|!\[|>|\||\$\$|```|<details|\*\*One-minute)", block):
-            kept.append(block.strip())
-        elif not ASIDE.match(block.strip()):
-            kept.append("\n".join(map(readability.first, ITEM.split(block.strip()))))
+    blocks = [block.strip() for block in BLOCK.findall(text)]
+    blocks = [block for block in blocks if not ASIDE.match(block)]
+    kept, complete = [], True
+    for block, after in zip(blocks, [*blocks[1:], ""], strict=True):
+        short = "\n".join(map(readability.first, ITEM.split(block)))
+        if BACK.match(block) and not complete:
+            short = ""
+        elif FIXED.match(block):
+            short = block
+        elif ENTIRE.match(block) or BACK.match(after):
+            fits = len(block.split()) <= WHOLE
+            short = block if fits else "" if HOLLOW.match(block) else short
+        complete = short == block
+        kept += [short] if short else []
     return "\n\n".join(kept)
 
 

@@ -1,8 +1,8 @@
-"""Build the course for a class: notebooks without solutions, which nbgrader can grade.
+"""Build an nbgrader course from the notebooks, without their solutions.
 
-`python book/tools/student.py build/student` turns that folder into an nbgrader course with an
-assignment per chapter. Students receive the contents of `release`. A repeated call keeps the other
-contents of the folder: the settings, the gradebook and the submissions.
+`python book/tools/student.py build/student` writes a course with an assignment per chapter to that
+folder. The folder `release` contains the files for students. If the script is run again, it keeps
+the settings, the gradebook and the submissions in the folder.
 """
 
 import ast
@@ -30,10 +30,10 @@ Notebook = dict[str, Any]
 
 
 def for_students(notebook: Notebook, slug: str) -> Notebook:
-    """Return the notebook `slug`, such as "09_r2d2", as a source for nbgrader.
+    """Convert the notebook `slug`, for example "09_r2d2", to a source notebook of nbgrader.
 
-    Solutions are left out, and each exercise becomes an answer and a check. Links between chapters
-    are adjusted, because each chapter has a separate folder.
+    Solutions are removed, and each exercise is split into an answer cell and a check cell. Links
+    between chapters are adjusted, because each chapter has a separate folder.
     """
     made, exercises = copy.deepcopy(notebook), 0
     made["cells"] = []
@@ -54,7 +54,7 @@ def _linked(text: str) -> str:
 
 
 def _answer_and_check(cell: Cell, slug: str, exercise: int) -> tuple[Cell, Cell]:
-    """Return the student's cell, and the cell that nbgrader locks, restores and grades."""
+    """Return the cell for the student's answer, and the locked cell that nbgrader grades."""
     lines = "".join(cell["source"]).split("\n")
     begin = ast.parse("\n".join(lines)).body[-1].lineno - 1
     call = "\n".join(lines[begin:])  # check.name(answer)
@@ -75,7 +75,7 @@ from mmrl.course.ch{slug} import exercises as check
 
 
 def _mark(name: str, **fields: Any) -> dict[str, Any]:
-    """Return the metadata by which nbgrader recognizes a cell, in version 3 of its format."""
+    """Return the nbgrader metadata of a cell, in version 3 of the schema."""
     mark = {"grade": False, "locked": False, "solution": False, "task": False}
     return mark | {"grade_id": name, "schema_version": 3} | fields
 
@@ -85,7 +85,7 @@ def _lines(text: str) -> list[str]:
 
 
 def rubrics() -> list[dict[str, str]]:
-    """List the criteria of projects and capstone: what earns full, half and no points."""
+    """Return the grading criteria of the projects and the capstone, one row per criterion."""
     rows = []
     for page in ("projects", "capstone"):
         text = (ROOT / "book" / f"{page}.md").read_text("utf-8")
@@ -99,7 +99,7 @@ def rubrics() -> list[dict[str, str]]:
 
 
 def write(folder: Path) -> None:
-    """Write the sources of all assignments, a sheet of rubrics, and missing settings."""
+    """Write the sources of all assignments, rubrics.csv, and settings if there are none."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "nbgrader_config.py").exists():
         shutil.copy(SETTINGS, folder)
@@ -107,7 +107,7 @@ def write(folder: Path) -> None:
         sheet = csv.DictWriter(file, RUBRIC)
         sheet.writeheader()
         sheet.writerows(rubrics())
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+    for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
         number = path.stem.partition("_")[0]
         chapter = folder / "source" / path.stem
         shutil.rmtree(chapter, ignore_errors=True)
@@ -120,8 +120,8 @@ def write(folder: Path) -> None:
 
 
 def release(folder: Path) -> None:
-    """Write the files for students with nbgrader, which records the released assignments."""
-    # nbgrader calls a program in the same folder as Python.
+    """Run nbgrader to write the files for students and to record the assignments."""
+    # nbgrader calls another program, which is in the folder of the Python executable.
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     command = [sys.executable, "-m", "nbgrader", "generate_assignment", "*", "--force"]
     command += ["--log-level=WARN"]
@@ -129,10 +129,7 @@ def release(folder: Path) -> None:
 
 
 def install(folder: Path) -> str:
-    """Write what students install into a folder: the library as a wheel, and the lock file.
-
-    Returns the name of the wheel.
-    """
+    """Write a wheel and the lock file, and return the wheel's name."""
     shutil.rmtree(folder, ignore_errors=True)
     wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*wheel, str(folder), str(ROOT)], check=True)

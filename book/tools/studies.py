@@ -1,10 +1,11 @@
-"""A Sphinx extension: the figure and the rows of a file of results, for book/results.md.
+"""Sphinx directive for book/results.md that displays a results file.
 
     ```{study} forgetting
     :figure: notebooks/14_clear
     ```
 
-shows the picture of these rows from a chapter, links to the pages that use them, and the rows.
+shows the figure that a chapter draws from these rows, links to the pages that use them, and a table
+of the rows.
 """
 
 import base64
@@ -26,24 +27,24 @@ logger = logging.getLogger(__name__)
 
 
 class Picture(NamedTuple):
-    """A picture of a chapter and its alternative text."""
+    """A figure in a chapter, and its alternative text."""
 
     png: bytes
     alt: str
 
 
 class Study(SphinxDirective):
-    """The rows of one file of results, with their picture and the pages that use them.
+    """Directive that shows the rows of a results file, a figure, and links to related pages.
 
-    Options: `figure` is the chapter that draws the rows (default: the first that reads them) or
-    `none`, and `page` is a page that describes the rows without reading them.
+    The option `figure` is the chapter that draws the rows (default: the first one that reads them),
+    or `none`. The option `page` is a page that describes the rows without reading them.
     """
 
     required_arguments = 1
     option_spec = {"figure": directives.unchanged, "page": directives.unchanged}  # noqa: RUF012
 
     def run(self) -> list[nodes.Node]:
-        """Return the picture, the links and the rows."""
+        """Return the figure, the links and the table of rows."""
         self.env.note_reread()
         name = self.arguments[0]
         rows, places = pages.read(f"{name}.jsonl"), readers(name)
@@ -56,7 +57,7 @@ class Study(SphinxDirective):
         return [*self._figure(name, figure), self._links(name, places), folded]
 
     def _figure(self, name: str, chapter: str) -> list[nodes.Node]:
-        """Return the picture as a separate file, which Sphinx copies."""
+        """Write the figure to a file, and return an image node that refers to it."""
         drawn = None if chapter == "none" else picture(name, chapter)
         if drawn is None:
             if chapter != "none":
@@ -68,7 +69,7 @@ class Study(SphinxDirective):
         return [nodes.paragraph("", "", nodes.image(uri=self._source(path), alt=drawn.alt))]
 
     def _links(self, name: str, places: list[str]) -> nodes.paragraph:
-        """Return links to the pages that use the rows, and to their file."""
+        """Return links to the pages that use the rows, and to the results file."""
         path, links = pages.RESULTS / f"{name}.jsonl", nodes.paragraph()
         for place in places:
             links += nodes.Text(" and in " if len(links) else "Used in ")
@@ -81,19 +82,19 @@ class Study(SphinxDirective):
         return links
 
     def _link(self, page: str) -> addnodes.pending_xref:
-        """Return a link whose text is the page's title."""
+        """Return a link to a page, whose text will be the title of the page."""
         about = {"refdomain": "std", "reftype": "doc", "reftarget": f"/{page}", "refwarn": True}
         link = addnodes.pending_xref(refdoc=self.env.docname, refexplicit=False, **about)
         link += nodes.inline(text=page)
         return link
 
     def _source(self, path: Path) -> str:
-        """Return a path as Sphinx expects it: / is the folder of the sources."""
+        """Convert a path to Sphinx's format, in which / is the folder of the sources."""
         return f"/{os.path.relpath(path, self.env.srcdir)}"
 
 
 def readers(name: str) -> list[str]:
-    """Return the chapters whose code reads a file of results."""
+    """Return the chapters whose code reads a results file."""
     found = []
     for path in execute.chapters():
         cells = load(path)["cells"]
@@ -103,7 +104,7 @@ def readers(name: str) -> list[str]:
 
 
 def picture(name: str, chapter: str) -> Picture | None:
-    """Return the first picture that a chapter shows from the cell on that reads a file."""
+    """Return the first figure in a chapter after a cell has read the results, or None."""
     text = (execute.NOTEBOOKS.parent / f"{chapter}.ipynb").read_text("utf-8")
     reading = False
     for cell in execute.read(text).cells:

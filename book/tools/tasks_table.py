@@ -1,4 +1,4 @@
-"""A Sphinx extension: the families of tasks with their pictures, spaces, chance and baselines."""
+"""Sphinx directive that shows the POPGym tasks with drawings, sizes and scores."""
 
 import functools
 import html
@@ -27,7 +27,7 @@ FRAME = 12  # step of the episode that is drawn
 
 
 class Tasks(SphinxDirective):
-    """A table of all levels, and a picture of each family."""
+    """Directive that shows a table of all tasks and levels, and a drawing of each task."""
 
     def run(self) -> list[nodes.Node]:
         self.env.note_reread()
@@ -40,7 +40,7 @@ class Tasks(SphinxDirective):
 
 
 def table(chance: Mapping[str, Any], scores: Iterable[Mapping[str, Any]]) -> str:
-    """Return a table with a row for each level of each family."""
+    """Return a table with a row for each level of each task."""
     by_cell = {row["cell"]: row for row in scores}
     cells = [_level(task, x, chance, by_cell) for task in popgym.LEVELS for x in LEVELS]
     return scrolling("Tasks of POPGym", HEADS, cells, name=0)
@@ -64,7 +64,7 @@ def _level(
 
 
 def figure(task: str) -> str:
-    """Return the picture of a family: a step of an episode of random actions on its Easy level."""
+    """Return a figure of a task, with a drawing and the first line of its docstring."""
     build = popgym.LEVELS[task].build
     words = html.escape((build.__doc__ or "").split("\n")[0])
     return f"<figure>{picture(task)}<figcaption>{task}. {words}</figcaption></figure>"
@@ -72,7 +72,7 @@ def figure(task: str) -> str:
 
 @functools.cache
 def picture(task: str) -> str:
-    """Draw a family."""
+    """Draw a step of an episode with random actions on the Easy level of a task."""
     env_id = f"popgym-{task}Easy-v0"
     env = popgym.SPECS[env_id]()
 

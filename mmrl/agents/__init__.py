@@ -1,7 +1,9 @@
-"""Agents, one file or package each; `AGENTS` maps names to them.
+"""Reinforcement learning agents, one per module or package.
 
-from mmrl.agents import dqn        # loads only this agent
-find("ppg").train(...)             # an agent by its name
+Import the module of an agent, or look it up by name:
+
+    from mmrl.agents import dqn
+    find("ppg").train(...)
 """
 
 import difflib
@@ -17,29 +19,38 @@ from mmrl.agents.settings import resized as resized
 
 @runtime_checkable
 class Agent(Protocol):
-    """Interface of an agent: everything that a run uses of its module."""
+    """Interface of an agent's module, as used by runs, commands and tests."""
 
     @property
     def Config(self) -> Any:
-        """The settings class of an agent.
+        """Class of the agent's settings.
 
-        A config has `memory`, `width`, `gamma`, `learning_rate` and `anneal`, and the numbers that
-        count a run's steps: `environments`, `rollout`, `block`, `blocks` and `episodes`. A schedule
-        over the length of a run uses `horizon`, in blocks, because `blocks` is 1 in a run's
-        program.
+        A config has the fields `memory`, `width`, `gamma`, `learning_rate` and `anneal`, and the
+        sizes of a run: `environments`, `rollout`, `block`, `blocks` and `episodes`. Schedules over
+        the length of a run must use `horizon`, in blocks. They must not use `blocks`, because runs
+        compile a program with blocks=1.
         """
         ...
 
     @property
     def OBSERVES(self) -> tuple[str, ...]:
-        """Names in `mmrl.runs.SHOWN` of the network's additional inputs, by default."""
+        """Default inputs of the network in addition to o_t, from `mmrl.runs.SHOWN`."""
         ...
 
     @property
     def learn(self) -> Callable[..., Any]:
-        """Gradient step of an agent, or all gradient steps of an iteration.
+        """Function that takes one gradient step, or all gradient steps of an iteration.
 
-        It takes a `loss`, which may be yours, and calls it with the config among the arguments.
+        Its argument `loss` is a loss function, which can be custom. The config is one of the
+        arguments of `loss`.
+        """
+        ...
+
+    @property
+    def loss(self) -> Callable[..., Any]:
+        """Default loss function of `learn`.
+
+        A custom loss has the same arguments, and can call this function.
         """
         ...
 
@@ -50,48 +61,51 @@ class Agent(Protocol):
 
     @property
     def init(self) -> Callable[..., Any]:
-        """Function (config, env, params, key, make=…) that returns the state of a new run.
+        """Function (config, env, params, key, make=…) that returns the initial state of a run.
 
-        `make(config, env, params, key)` builds its `net`, which `greedy` plays.
+        `make(config, env, params, key)` builds the state's `net`, whose policy is `greedy(net)`.
         """
         ...
 
     @property
     def block(self) -> Callable[..., tuple[Any, Any]]:
-        """Function (config, env, params, state, learn=…) that trains for a block.
+        """Function (config, env, params, state, learn=…) that trains for one block.
 
-        It returns the state after the block, and its `mmrl.agents.common.Metrics`.
+        It returns the new state and the `mmrl.agents.common.Metrics` of the block.
         """
         ...
 
     @property
     def train(self) -> Callable[..., tuple[Any, Any]]:
-        """Function (config, env, params, key, make=…, learn=…) -> final state and all metrics."""
+        """Function (config, env, params, key, make=…, learn=…) that trains for a complete run.
+
+        It returns the final state and the metrics of all blocks.
+        """
         ...
 
     @property
     def greedy(self) -> Callable[[Any], Any]:
-        """Function from a net to the `mmrl.rollout.Policy` that is evaluated."""
+        """Function from a network to the `mmrl.rollout.Policy` that is evaluated."""
         ...
 
-    # Used by commands, the site and tests, which derive everything else about an agent from it.
+    # Commands, the documentation and tests use the members below.
 
     @property
     def PAPERS(self) -> Mapping[str, Paper]:
-        """Settings from papers by name, including "paper": see `mmrl.agents.presets`."""
+        """Published settings by name, including "paper": see `mmrl.agents.presets`."""
         ...
 
     @property
     def SMALL(self) -> Mapping[str, Any]:
-        """Settings that learn a task of one step in seconds, for `mmrl doctor` and tests.
+        """Settings that learn a one-step task within seconds, for `mmrl doctor` and tests.
 
-        Tests override `environments`, `rollout`, `block` and `blocks`.
+        Some tests override the sizes, or train for longer.
         """
         ...
 
     @property
     def label(self) -> Callable[[Any], tuple[str, str]]:
-        """Function from a config to the words and the folder name that distinguish its runs."""
+        """Function from a config to a description and a folder name for its runs."""
         ...
 
 
@@ -101,14 +115,21 @@ _MODULES = {
     "ppo": "mmrl.agents.ppo",
     "ppg": "mmrl.agents.ppo.ppg",
     "clear": "mmrl.agents.clear",
+    "pqn": "mmrl.agents.pqn",
 }
 
 AGENTS: Mapping[str, Any] = OnDemand(_MODULES, lambda name: importlib.import_module(_MODULES[name]))
-"""Agents by name: modules, each an `Agent`, which are imported when they are looked up."""
+"""Agents by name.
+
+Each agent is a module with the members of `Agent`. It is imported when it is first looked up.
+"""
 
 
 def find(agent: str) -> Agent:
-    """Return the agent of this name. Raise `ValueError` for an unknown one, with the nearest."""
+    """Return the agent with the given name.
+
+    Raises `ValueError` if there is no such agent.
+    """
     if agent not in AGENTS:
         near = difflib.get_close_matches(agent.lower(), AGENTS, 1)
         advice = f" Try {near[0]!r}." if near else ""

@@ -1,4 +1,4 @@
-"""Checks of agents' sizes, networks and spaces: errors that name the fault and the remedy."""
+"""Checks of settings, networks and spaces, with errors that suggest a fix."""
 
 import math
 from collections.abc import Callable
@@ -9,38 +9,42 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl._spaces import disorder, holds, is_picture, limits, misfit, offset, parts, pixel_unit
+from mmrl._spaces import disorder, is_picture, limits, misfit, offset, parts, pixel_unit
 from mmrl.agents.settings import resized
-from mmrl.rollout import collect, start
 
 
 def check_discrete(env: Any, params: Any) -> None:
-    """Raise `ValueError` unless the environment has a finite number of actions."""
-    from mmrl.envs.wrappers.base import action_count  # which imports gymnax
+    """Check that the action space is discrete, and the observations are supported."""
+    from mmrl.envs.wrappers.base import action_count  # imports gymnax, which is slow
 
     action_count(env, params)
     check_shown(env, params)
 
 
 def check_shown(env: Any, params: Any) -> None:
-    """Raise `ValueError` unless an observation is an array, or a picture and a vector beside it."""
+    """Check that observations are a single array, or an image and a vector.
+
+    Raises `ValueError` for any other observation space.
+    """
     from mmrl.envs.wrappers.observation import mask_place
 
     mask_place(env, params)
     space = _space(env, params, "observation")
-    pair = isinstance(getattr(space, "spaces", None), tuple) and _spaces(env, params)
+    pair = isinstance(getattr(space, "spaces", None), tuple) and observed_spaces(env, params)
     if not hasattr(space, "shape") and not (pair and is_picture(pair[0])):
         raise ValueError(
-            f"`env` must observe one array; got {space!r}. Use "
+            f"`env` must have observations that are a single array; got {space!r}. Wrap it in "
             "mmrl.envs.wrappers.FlattenObservation, as runs do."
         )
 
 
 def fit_storage(config: Any, params: Any) -> Any:
-    """Return the settings of DQN with the sizes that are left open, from the environment.
+    """Return the settings of DQN with default values for `batch` and `capacity`.
 
-    The defaults are a batch of 500 steps, or of the longest episode on each tape, and storage of 16
-    384 steps, or of two episodes and a rollout in each environment.
+    The default batch is the larger of 500 steps and the longest episode on every tape, rounded up
+    to complete segments and tapes. The default capacity is the larger of 16 384 steps, and two of
+    the longest episodes plus a rollout in every environment, rounded up to a multiple of
+    `environments`.
     """
     longest, piece = params.max_steps_in_episode * config.tapes, _piece(config)
     depth = max(-(-16_384 // config.environments), 2 * params.max_steps_in_episode + config.rollout)
@@ -52,61 +56,73 @@ def fit_storage(config: Any, params: Any) -> Any:
 
 
 def _piece(config: Any) -> int:
-    """Return the number that must divide a batch of DQN."""
+    """Return the number that must divide the batch size of DQN."""
     return config.tapes * (config.segment_length if config.batching == "segments" else 1)
 
 
 def check_storage(config: Any, params: Any) -> None:
-    """Raise `ValueError` unless a tape of `capacity` steps and a batch of DQN fit its sizes."""
+    """Check that the batch size and the capacity of DQN match its other sizes.
+
+    Raises `ValueError` if `batch` cannot be divided into equal tapes and segments, or if `capacity`
+    is too small for a rollout or the longest episode in every environment.
+    """
     if config.batch % (piece := _piece(config)):
         whole = max(config.batch // piece, 1) * piece
         parts = "`segment_length` times `tapes`" if config.batching == "segments" else "`tapes`"
         raise ValueError(
-            f"`batch` must be a multiple of {parts}, {piece}; got {config.batch}. Take "
+            f"`batch` must be a multiple of {parts}, {piece}; got {config.batch}. Set "
             f"batch={whole}."
         )
     one_rollout = config.rollout * config.environments
     if config.capacity < one_rollout:
         raise ValueError(
             f"`capacity` must hold one rollout of {config.rollout} steps in {config.environments} "
-            f"environments, {one_rollout} steps; got {config.capacity}."
+            f"environments, {one_rollout} steps; got {config.capacity}. Set capacity=None "
+            "to choose it automatically."
         )
     whole_episode = params.max_steps_in_episode * config.environments
     if config.capacity < whole_episode:
         raise ValueError(
             f"`capacity` must hold an episode of {params.max_steps_in_episode} steps in each of "
-            f"{config.environments} environments, {whole_episode} steps; got {config.capacity}: "
-            "longer episodes would never be learned from."
+            f"{config.environments} environments, {whole_episode} steps; got {config.capacity}, so "
+            "DQN would never learn from the longest episodes. Set capacity=None to choose it "
+            "automatically."
         )
 
 
 def check_whole_episodes(config: Any, params: Any) -> None:
-    """Raise `ValueError` if parts of long episodes would never be learned from by DQN."""
+    """Check that DQN can sample every step of the longest episode.
+
+    Raises `ValueError` if a batch is shorter than an episode, or if the tape may often have no
+    complete episode.
+    """
     longest = params.max_steps_in_episode
     if config.batching == "tape" and config.batch < (least := longest * config.tapes):
         on = f" on each of {config.tapes} tapes" if config.tapes > 1 else ""
         raise ValueError(
-            f"`batch` must hold an episode of {longest} steps{on}; got {config.batch}: later steps "
-            f"would never be learned from. Take batch={least}, or batching='segments'."
+            f"`batch` must be long enough for an episode of {longest} steps{on}; got "
+            f"{config.batch}, so DQN would never learn from later steps. Set batch={least}, or "
+            "batching='segments'."
         )
-    # The previous episode must stay until the rollout in which the next one ends.
+    # The tape must keep an episode until the rollout that completes the next one has been stored.
     needed = (2 * longest + config.rollout) * config.environments
     if config.capacity < needed:
         raise ValueError(
             f"`capacity` must hold two episodes of {longest} steps and a rollout of "
             f"{config.rollout} in each of {config.environments} environments, {needed} steps; got "
-            f"{config.capacity}: the tape would often hold no whole episode. Take "
-            f"capacity={needed}, or fewer environments."
+            f"{config.capacity}, so the tape would often contain no complete episode. Set "
+            f"capacity={needed}, or use fewer environments."
         )
 
 
 def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bool = True) -> Any:
-    """Return the network that a `make` has built: Q(s, ·), or one that `acts` by a policy.
+    """Check a network that `make` has built, and return it.
 
-    Raises `ValueError` unless its leaves are arrays, it reads the observations of `env`, by a step
-    and by a tape, and has an output for each action. With `lookahead`, which bootstraps need, that
-    call is tested too. In an environment with a mask of legal actions the network is returned as
-    `nets.Masked`.
+    Raises `ValueError` unless all leaves are arrays, the network accepts the observations of `env`
+    in calls for a step and for a tape, and its outputs match the number of actions. The outputs are
+    Q(s, ·), or a policy if `acts` is True. `lookahead`, which agents use to bootstrap, is checked
+    unless the argument `lookahead` is False. If the environment has a mask of legal actions, the
+    network is wrapped in `nets.Masked`.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(net):
         if not eqx.is_array(leaf):
@@ -132,47 +148,51 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bo
 
     for name in calls if lookahead else ("step", "__call__"):
         try:
-            _, *said = jax.eval_shape(calls[name])
-            said = [numbers(outputs) for outputs in said]
+            _, *results = jax.eval_shape(calls[name])
+            results = [numbers(outputs) for outputs in results]
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(
-                f"`make` must build {'an `ActorCritic`' if acts else 'a `Net`'}, or what is called "
-                f"as one, for observations of shape {shape}; its `{name}` got "
+                f"`make` must build {'an `ActorCritic`' if acts else 'a `Net`'}, or a network with "
+                f"the same methods, for observations of shape {shape}; `{name}` raised "
                 f"{type(error).__name__}: {error}"
             ) from error
         wanted = (actions,) if name == "step" else (2, actions)
-        if bad := [x for x in said if getattr(x, "shape", None) != wanted]:
+        if bad := [x for x in results if getattr(x, "shape", None) != wanted]:
             raise ValueError(
                 f"`make` must build a network with {actions} outputs, one for each action"
-                f"{', and one more of `policy`, an auxiliary value' if acts else ''}; its `{name}` "
-                f"got {getattr(bad[0], 'shape', bad[0])}, and not {wanted}."
+                f"{', besides the auxiliary value of `policy`' if acts else ''}; `{name}` returned "
+                f"shape {getattr(bad[0], 'shape', bad[0])} instead of {wanted}."
             )
     return _masked(net, env, params)
 
 
 def _masked(net: Any, env: Any, params: Any) -> Any:
-    """Return the network, with outputs limited to legal actions if the environment has a mask."""
+    """Wrap the network in `nets.Masked` if the environment has a mask of legal actions."""
     from mmrl.envs.wrappers.observation import mask_place
 
     if (place := mask_place(env, params)) is None:
         return net
-    from mmrl.nets.legal import Masked  # loaded only if it is used
+    from mmrl.nets.legal import Masked  # import it only if it is needed
 
     return Masked(net, *place)
 
 
 def _two_observations(env: Any, params: Any) -> Any:
-    """Return zeros, [2, *obs], for the parts of an observation; numbers of a vector as float32."""
-    spaces = _spaces(env, params)
+    """Return zeros with the shape of two consecutive observations, [2, *obs].
+
+    Images have their own dtype, and vectors are float32.
+    """
+    spaces = observed_spaces(env, params)
     types = [space.dtype if len(space.shape) == 3 else jnp.float32 for space in spaces]
     zeros = [jnp.zeros((2, *s.shape), t) for s, t in zip(spaces, types, strict=True)]
     return tuple(zeros) if len(zeros) > 1 else zeros[0]
 
 
 def action_size(env: Any, params: Any) -> tuple[int, bool]:
-    """Return the number of actions, or of real numbers in one; and True in the second case.
+    """Return the size of an action, and whether actions are continuous.
 
-    Raises `ValueError` for a space that is neither, and for a box without an interior.
+    The size is the number of discrete actions, or the dimension of a continuous action. Raises
+    `ValueError` for any other action space, and for a box without an interior.
     """
     space = _space(env, params, "action")
     if hasattr(space, "n"):
@@ -180,14 +200,14 @@ def action_size(env: Any, params: Any) -> tuple[int, bool]:
             raise ValueError(f"`action_space` of `env` {fault}.")
         return int(space.n), False
     if not hasattr(space, "low") or len(space.shape) != 1:
-        raise ValueError(f"`env` must have discrete actions or vectors of numbers; got {space}.")
+        raise ValueError(f"`env` must have discrete actions or action vectors; got {space}.")
     if fault := disorder(space, open_interval=True):
-        raise ValueError(f"`action_space` of `env` {fault}. Drop an action that cannot vary.")
+        raise ValueError(f"`action_space` of `env` {fault}. Remove actions that cannot vary.")
     return int(space.shape[0]), True
 
 
 def action_bounds(env: Any, params: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the bounds of continuous actions; None for discrete ones, and if they are traced."""
+    """Return the bounds of continuous actions, or None for discrete actions or traced bounds."""
     space = _space(env, params, "action")
     if hasattr(space, "n") or (ends := limits(space)) is None:
         return None
@@ -196,7 +216,7 @@ def action_bounds(env: Any, params: Any) -> tuple[tuple[float, ...], tuple[float
 
 
 def check_observations(env: Any, params: Any) -> None:
-    """Raise `ValueError` for observations in a type that cannot hold all of their space."""
+    """Check that the dtype of observations can represent every value in their space."""
     obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
     for place, space, part in parts(_space(env, params, "observation"), obs):
         if fault := misfit(space, part.dtype):
@@ -207,114 +227,72 @@ def check_observations(env: Any, params: Any) -> None:
             )
 
 
-def check_stored(stored: str, env: Any, params: Any, steps: int = 128) -> None:
-    """Raise `ValueError` if observations would change when they are stored as a type.
-
-    The bounds of their space must fit, and so must the numbers of `steps` random steps. A float may
-    be rounded, but must not become infinite.
-    """
-    spaces = _spaces(env, params)
-    if kept := all(holds(space, stored) for space in spaces):
-        with jax.ensure_compile_time_eval():
-            seen = jax.tree.leaves(_random_observations(env, params, steps))
-            cast = [np.asarray(x.astype(stored), np.float64) for x in seen]
-        pairs = [(x, np.asarray(y, np.float64)) for x, y in zip(cast, seen, strict=True)]
-        exact = "int" in stored
-        kept = all(
-            np.all((x == y) if exact else np.isfinite(x) | ~np.isfinite(y)) for x, y in pairs
-        )
-    if not kept:
-        raise ValueError(
-            f"`stored` must be a type that holds observations exactly; got {stored!r}, which "
-            "rounds observations of this environment, or is too narrow for them. Take 'float32'."
-        )
-
-
 LARGE = 10.0
-"""Features whose bounds exceed this are normalized by default."""
+"""Features whose bounds exceed this value are normalized by default."""
 MODERATE = ("CartPole-v1",)
-"""Environments that declare no bounds for features whose numbers stay below `LARGE`."""
+"""Environments whose features stay below `LARGE` although their declared bounds do not."""
 
 
 def seen_picture(config: Any, env: Any, params: Any) -> Any:
-    """Return the `nets.pictures.Picture` that a network reads by convolutions, or None.
+    """Return a description of the images that a network processes, or None for vectors.
 
-    Raises `ValueError` if `encoder` names a stack that cannot read the observations.
+    A dense encoder flattens an image to a vector, unless the observation also contains a vector.
+    Raises `ValueError` if `encoder` is a convolutional network that does not support the
+    observations.
     """
-    first, *more = _spaces(env, params)
+    first, *more = observed_spaces(env, params)
     encoder = getattr(config, "encoder", "dense")
-    if encoder == "dense" and more:
-        raise ValueError(
-            "`encoder` must not be 'dense' for a picture with numbers beside it. Take 'auto'."
-        )
-    if encoder == "dense" or (encoder == "auto" and not is_picture(first)):
+    if (encoder == "dense" and not more) or (encoder == "auto" and not is_picture(first)):
         return None
     from mmrl.nets import pictures
 
-    unit = pixel_unit(first) or 1.0
+    unit = 1.0 if encoder == "dense" else pixel_unit(first) or 1.0
     numbers = sum(math.prod(space.shape) for space in more)
     picture = pictures.Picture(tuple(first.shape), numbers, unit, encoder)
-    pictures.stack(picture)
+    if encoder != "dense":
+        pictures.stack(picture)
     return picture
 
 
 def normalized_features(config: Any, env: Any, params: Any) -> tuple[bool, ...]:
-    """Return which features of an observation a network normalizes; () if it normalizes none.
+    """Return a mask of the observation's features to normalize, or () if there are none.
 
-    These are features of the environment, not additional inputs such as `previous_action`. If
-    `config` leaves the choice open, they are those without bounds, or with bounds beyond ±10.
-    Raises `ValueError` if it names pictures that convolutions read.
+    Additional inputs such as `previous_action` are never normalized. If `normalize_observations` is
+    None, features are normalized only if they are unbounded or their bounds exceed ±10. Raises
+    `ValueError` if it is True and the encoder is convolutional.
     """
-    from mmrl.envs.wrappers import observation  # which imports gymnax
+    from mmrl.envs.wrappers import observation  # imports gymnax, which is slow
 
     if config.normalize_observations is False:
         return ()
-    if seen_picture(config, env, params):
+    picture = seen_picture(config, env, params)
+    if picture and picture.stack != "dense":
         if config.normalize_observations:
             raise ValueError(
-                "`normalize_observations` must be False or None for pictures, which are scaled by "
-                "their type; got True. Take encoder='dense' to flatten and normalize them."
+                "`normalize_observations` must be False or None for images, which are scaled by "
+                "dtype; got True. Set encoder='dense' to flatten and normalize them."
             )
         return ()
-    space, bare = _space(env, params, "observation"), observation.bare(env)
-    own = math.prod(_space(bare, params, "observation").shape)
-    shown = (False,) * (math.prod(space.shape) - own)
+    bare = observation.bare(env)
+    space, *_ = observed_spaces(bare, params)
+    own = math.prod(space.shape)
+    whole = sum(math.prod(each.shape) for each in observed_spaces(env, params))
+    added = (False,) * (whole - own)
     if config.normalize_observations:
-        return (*(True,) * own, *shown)
-    ends = None if hasattr(space, "n") or len(space.shape) != 1 else limits(space)
+        return (*(True,) * own, *added)
+    ends = None if hasattr(space, "n") else limits(space)
     if ends is None or getattr(getattr(bare, "unwrapped", bare), "name", None) in MODERATE:
         return ()
-    chosen = np.maximum(*np.abs(ends))[:own] > LARGE
-    return (*chosen.tolist(), *shown) if chosen.any() else ()
+    chosen = np.maximum(*np.abs(ends)).ravel() > LARGE
+    return (*chosen.tolist(), *added) if chosen.any() else ()
 
 
-def _random_observations(env: Any, params: Any, steps: int) -> tuple[Any, Any]:
-    """Return the observations of `steps` random discrete actions, and those that follow them."""
-    from mmrl.envs.wrappers.observation import legal_actions
-
-    space = env.action_space(params)
-
-    def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
-        if (legal := legal_actions(env, params, obs)) is not None:
-            return state, jax.random.categorical(key, jnp.where(legal, 0.0, -jnp.inf))
-        return state, jax.random.randint(key, (), 0, space.n)
-
-    @jax.jit
-    def play(key: Any) -> tuple[Any, Any]:
-        start_key, play_key = jax.random.split(key)
-        carry = start(env, params, (), start_key)
-        tape = collect(policy, env, params, carry, play_key, steps)[1]
-        return tape.obs, tape.next_obs
-
-    return play(jax.random.key(0))
-
-
-def _spaces(env: Any, params: Any) -> list[Any]:
-    """Return the spaces of a picture and the numbers beside it, or of the whole observation."""
+def observed_spaces(env: Any, params: Any) -> list[Any]:
+    """Return the leaves of the observation space: one array, or an image and a vector."""
     return [space for _, space, _ in parts(_space(env, params, "observation"))]
 
 
 def _space(env: Any, params: Any, kind: str) -> Any:
-    """Return a space whose bounds are numbers, also while an agent is traced."""
+    """Return a space of `env`, with concrete bounds even if the agent is being traced."""
     with jax.ensure_compile_time_eval():
         return getattr(env, f"{kind}_space")(params)

@@ -1,4 +1,4 @@
-"""Code shared by all agents: initialization, training, gradient steps, evaluation, Q-learning."""
+"""Functions shared by all agents: initialization, training, exploration and evaluation."""
 
 import math
 from collections.abc import Callable
@@ -19,28 +19,29 @@ from mmrl.nets import Net
 from mmrl.rollout import Carry, Evaluation, Policy, all_finite, evaluate, start
 
 Outcome = tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]
-"""(loss, share of real steps, all rewards and losses finite) of an iteration."""
+"""(loss, fraction of real steps, True if all rewards and losses are finite) per iteration."""
 Make = Callable[[Any, Any, Any, PRNGKeyArray], Any]
 """Function that builds a network: (config, env, params, key) -> net."""
 
 
 class Metrics(eqx.Module):
-    """Evaluation of the greedy policy after one block, and means over the block's updates."""
+    """Metrics of a block: an evaluation at its end, and means over its gradient steps."""
 
     returns: Float[Array, "*blocks episodes"]
     lengths: Int[Array, "*blocks episodes"]
     loss: Float[Array, "*blocks"]
-    fill: Float[Array, "*blocks"]  # share of real steps in a batch
-    finite: Bool[Array, "*blocks"]  # are all rewards and losses finite, also in the evaluation?
-    diagnostics: PyTree = None  # further numbers that an agent measures
-    # are the observations of the evaluation, and the current ones, finite?
+    fill: Float[Array, "*blocks"]  # fraction of real steps in a batch
+    # True if rewards and losses are finite, including those of the evaluation
+    finite: Bool[Array, "*blocks"]
+    diagnostics: PyTree = None  # additional metrics of an agent
+    # True if the current observations and those of the evaluation are finite
     observed: Bool[Array, "*blocks"] | bool = True
-    # the number of a step, from 1, in which no action was legal, 0: none; None without masks
+    # number, counted from 1, of a step without a legal action; 0 if none, None without masks
     stuck: Int[Array, "*blocks"] | None = None
 
 
 def q_net(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Net:
-    """Return Q(s, ·): the `Net` of a config's `memory`, `memory_sizes`, `width` and `dueling`."""
+    """Build a `Net` for Q(s, ·) from a config's memory, sizes, width and `dueling`."""
     actions, picture = env.action_space(params).n, seen_picture(config, env, params)
     size = 0 if picture else math.prod(env.observation_space(params).shape)
     kind = {"width": config.width, "dueling": config.dueling, **dict(config.memory_sizes)}
@@ -57,7 +58,10 @@ def fresh(
     keys: int = 1,
     **kind: bool,
 ) -> tuple[Any, ...]:
-    """Return the network of `make`, checked by `check_net`, new environments, and `keys` keys."""
+    """Return a new network, reset environments, and `keys` random keys.
+
+    The network is built by `make` and checked by `check_net` with the options `kind`.
+    """
     net_key, env_key, *rest = jax.random.split(_random.one_key(key), 2 + keys)
     net = check_net(make(config, env, params, net_key), env, params, **kind)
     begin = partial(start, env, params, net.init())
@@ -67,7 +71,7 @@ def fresh(
 
 
 def watch(state: Any, nets: Callable[[Any], Any], obs: PyTree) -> Any:
-    """Return the state after its `nets` have counted observations, if they normalize them."""
+    """Update the normalization statistics, if any, of the networks `nets(state)`."""
     from mmrl.nets import inputs
 
     counted = inputs.count(nets(state), obs)
@@ -81,7 +85,7 @@ def training(
     make: Make,
     learn: Callable[..., Any],
 ) -> Callable[..., tuple[Any, Metrics]]:
-    """Return an agent's `train`, which runs its `block` for all blocks of a run."""
+    """Return an agent's function `train`, which repeats `block` for all blocks of a run."""
     own_make, own_learn = make, learn
 
     def train(
@@ -92,30 +96,33 @@ def training(
         make: Make = own_make,
         learn: Callable = own_learn,
     ) -> tuple[Any, Metrics]:
-        """Train for `config.blocks` blocks: a pure function of the key, which you may jit and vmap.
+        """Train for `config.blocks` blocks; return the final state and all metrics.
+
+        This is a pure function of the key, so it can be transformed by `jax.jit` and `jax.vmap`:
 
             seeds = jax.random.split(jax.random.key(0), 5)
             run = jax.jit(jax.vmap(lambda key: train(config, env, params, key)))
             state, metrics = run(seeds)         # metrics.returns [seed, block, episode]
 
-        `mmrl.runs` adds progress, checkpoints, resume and the inputs in `OBSERVES`; here, wrap
-        `env`.
+        For progress, checkpoints and resuming, use `mmrl.runs` instead. It also adds the inputs in
+        `OBSERVES`; to use them here, wrap `env`.
         """
         check(config, env, params)
         state = init(config, env, params, key, make)
         return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)
 
-    train.__module__, train.__qualname__ = block.__module__, "train"  # as readers find it
+    # Set the name under which users import the function.
+    train.__module__, train.__qualname__ = block.__module__, "train"
     return train
 
 
 def trained(net: Any) -> PyTree:
-    """Return θ: the parameters that take gradients."""
+    """Return the trainable parameters θ."""
     return eqx.filter(net, eqx.is_inexact_array)
 
 
 def fixed(net: Any) -> Any:
-    """Return the network without gradients; its steps then store nothing for a backward pass."""
+    """Stop gradients through a network, so that no residuals are stored for them."""
     arrays, rest = eqx.partition(net, eqx.is_array)
     return eqx.combine(jax.lax.stop_gradient(arrays), rest)
 
@@ -124,22 +131,23 @@ def fixed(net: Any) -> Any:
 def descend(
     rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
 ) -> tuple[Any, PyTree]:
-    """Take a gradient step; return the network and the optimizer's state."""
+    """Apply one optimizer update; return the network and the optimizer's state."""
     update, state = rule.update(gradient, state, trained(net))
     return eqx.apply_updates(net, update), state
 
 
 def adam(config: Any, rate: Float[Array, ""] | float, eps: float | Float[Array, ""] = 1e-8):
-    """Return Adam at this learning rate, after a clip of the global gradient norm."""
+    """Return Adam, preceded by clipping of the global gradient norm."""
     clip = optax.clip_by_global_norm(config.max_grad_norm)
     return optax.chain(clip, optax.adam(rate, eps=eps))
 
 
 @promoting
 def annealed(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
-    """Return the learning rate of an iteration: η (1 - anneal min(1, i / (block horizon)))."""
+    """Return the learning rate of iteration i: η (1 - anneal min(1, i / (block horizon)))."""
     horizon = config.horizon
-    if horizon is None:  # XLA would multiply by a rounded inverse of a constant
+    if horizon is None:
+        # Hide the constant from XLA, which would otherwise multiply by its rounded inverse.
         horizon = jax.lax.optimization_barrier(jnp.asarray(float(config.blocks)))
     gone = jnp.minimum(iteration / (config.block * horizon), 1)
     return config.learning_rate * (1 - config.anneal * gone)
@@ -151,9 +159,10 @@ def scan_learning(
     changed: Callable[[Any], Any],
     keys: Any,
 ) -> tuple[Any, Any]:
-    """Apply `learn` once per key; return the last state and the stacked values.
+    """Apply `learn` once per key; return the final state and the stacked values.
 
-    `learn` changes only `changed(state)`: the rest stays out of the carry, where XLA might copy it.
+    `learn` may change only `changed(state)`. The rest of the state is closed over instead of
+    carried, because XLA might copy it in every iteration.
     """
     marks = jax.tree.map(lambda _: True, changed(state))
     marks = eqx.tree_at(changed, jax.tree.map(lambda _: False, state), marks)
@@ -169,7 +178,7 @@ def scan_learning(
 
 
 def repeat(step: Callable[[Any], tuple[Any, Any]], state: Any, times: int) -> tuple[Any, Any]:
-    """Apply `step` `times` times; return the last state and the stacked results."""
+    """Apply `step` `times` times; return the final state and the stacked results."""
     return jax.lax.scan(lambda s, _: step(s), state, None, times)
 
 
@@ -179,8 +188,8 @@ def explore(
     key: PRNGKeyArray,
     legal: Bool[Array, " action"] | None = None,
 ) -> Int[Array, ""]:
-    """Return a random action, one that is `legal`, with probability ε, otherwise argmax_a q_a."""
-    # One draw serves both purposes: given u < ε, u / ε is again uniform.
+    """Return a uniformly random legal action with probability ε, otherwise argmax_a q_a."""
+    # Reuse the same draw to select the action: given u < ε, u / ε is uniform.
     u = jax.random.uniform(key)
     actions = q.size if legal is None else jnp.sum(legal, dtype=jnp.int32)
     random = jnp.floor(u / jnp.maximum(epsilon, 1e-6) * actions).astype(jnp.int32)
@@ -191,12 +200,12 @@ def explore(
 
 
 def legal(net: Any, obs: PyTree) -> Bool[Array, " action"] | None:
-    """Return the legal actions, if the network is a `nets.Masked`, else None: all of them."""
+    """Return flags of the legal actions, or None if the network is not a `nets.Masked`."""
     return net.legal(obs) if hasattr(net, "legal") else None
 
 
 def greedy(net: Any) -> Policy:
-    """Return the policy argmax_a Q(s, a)."""
+    """Return the greedy policy: a = argmax_a Q(s, a)."""
 
     def act(memory_state, obs, begin, key):
         memory_state, q = net.step(memory_state, obs, begin)
@@ -213,7 +222,7 @@ def score(
     episodes: int,
     policy: Callable[[Any], Policy] = greedy,
 ) -> Evaluation:
-    """Play the first episode of the network's `policy` in each of several fresh environments."""
+    """Evaluate a network's `policy` on one episode in each of several new environments."""
     most = params.max_steps_in_episode
     return evaluate(policy(net), env, params, net.init(), key, episodes, most)
 
@@ -230,7 +239,10 @@ def end_block(
     fill: Float[Array, "..."] | float = 1.0,
     diagnostics: PyTree = None,
 ) -> tuple[Any, Metrics]:
-    """Evaluate the network's `policy` after a block; return the state, its key new, and metrics."""
+    """Evaluate the network's `policy` after a block; return the new state and the metrics.
+
+    The state has a new random key. `finite` and `diagnostics` are from the iterations of the block.
+    """
     key, eval_key = jax.random.split(state.key)
     played: Any = score(state.net, env, params, eval_key, config.episodes, policy)
     finite = jnp.all(finite) & jnp.all(jnp.isfinite(played.returns))

@@ -1,23 +1,24 @@
-"""Double DQN with a memory, on a tape or on segments.
+"""Double DQN with a memory, trained on tapes or on segments.
 
-Mnih et al. 2015 with the target of van Hasselt et al. 2016; the tape is Algorithm 1 of Morad et al.
-2024, the segments are Algorithm 2. Both use the same storage and the same loss.
+Mnih et al. 2015, with the target of van Hasselt et al. 2016. Training on tapes is Algorithm 1 of
+Morad et al. 2024, and training on segments is Algorithm 2. Both use the same storage and loss.
 
     iteration:  act ε-greedily for `rollout` steps in `environments` environments → the tape,
                 then `updates` times: sample `batch` steps, one gradient step, move the target.
 
 Implementation details
-- Target states come from `Net.lookahead`: s'_t has seen o_0, …, o_t and o'_t. The paper's code
-  scans the next observations instead, so that its targets never see the first observation.
-- The actors keep their memory state while the parameters change, as in R2D2. Learning reads
-  whole episodes, or segments from the initial state, and never a stored state.
-- `check` requires a batch that holds the longest episode, because steps beyond `batch` would never
-  be learned from, and room for two, because only episodes that are stored whole can be drawn.
-- Targets are λ-returns that include explored actions, as in Peng's Q(λ) (Peng and Williams 1996).
-  They have a bias that shrinks with ε; in return, a reward reaches many steps back at once.
-  λ = 0 gives the one-step target of the papers.
-- `discount = gamma (1 - terminated)`: a truncated episode bootstraps.
-- The tape stores raw rewards; `normalize_rewards` scales a batch's, `reward_scale` the loss's.
+- Target states are computed by `Net.lookahead`: s'_t has seen o_0, …, o_t and o'_t. The paper's
+  code scans the next observations instead, so its targets never see the first observation.
+- Actors keep their memory state when the parameters change, as in R2D2. Training starts every
+  episode or segment from the initial memory state; no states are stored.
+- `check` requires a batch at least as long as the longest episode, because later steps would never
+  be sampled, and a tape with room for two such episodes, because only complete ones are sampled.
+- Targets are λ-returns without corrections for exploration, as in Peng's Q(λ) (Peng and Williams
+  1996). They have a bias that decreases with ε, but a single update propagates rewards over many
+  steps. λ = 0 gives the one-step target of the papers.
+- The discount is gamma (1 - terminated), so truncated episodes bootstrap.
+- The tape stores unscaled rewards. `normalize_rewards` scales the rewards of a batch, and
+  `reward_scale` those in the loss.
 """
 
 import dataclasses
@@ -40,72 +41,74 @@ from mmrl.replay import tape
 from mmrl.replay.frames import shortest
 from mmrl.rollout import Carry, Policy, Transition, collect
 
-OBSERVES = ("begin_flag",)  # in addition to o_t, by default
+OBSERVES = ("begin_flag",)  # default inputs in addition to o_t
 
 
 class Config(Settings):
-    """Settings: static sizes and names, which shape the program, and numbers that are traced."""
+    """Settings of DQN. Sizes and names are static; all other fields are traced."""
 
-    memory: str = static(default="lru")  # name in `mmrl.memory`, or my_module:Mine
-    # pairs of a size of this memory and its value, e.g. state_size 32
+    memory: str = static(default="lru")  # name of a memory in `mmrl.memory`, or my_module:Mine
+    # sizes of the memory by name, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
-    width: int = count(64)  # features between encoder, memory and head
-    # auto: convolutions for pictures, else dense; small, impala: stacks of convolutions
+    width: int = count(64)  # number of features of the encoder, memory and head
+    # auto: convolutions for images, otherwise dense; small, impala: convolutional networks
     encoder: str = choice("auto", "dense", "small", "impala")
-    dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
-    batching: str = choice("tape", "segments")  # tape: whole episodes; segments: pieces of L steps
-    segment_length: int = count(10)  # L, steps; with segments, must divide `batch`
-    # B, steps per gradient step; None: 500, or the longest episode if that is longer
+    dueling: bool = static(default=True)  # dueling head Q = V + A - mean A, Wang et al. 2016
+    batching: str = choice("tape", "segments")  # tape: complete episodes; segments: L steps each
+    segment_length: int = count(10)  # L, steps per segment; must divide `batch`
+    # B, steps per gradient step; None: 500, or more if an episode can be longer
     batch: int | None = count(None)
-    tapes: int = count(1)  # equal parts of a batch, drawn in parallel, also on several devices
-    environments: int = count(16)  # environments that act in parallel
+    tapes: int = count(1)  # number of tapes per batch, which can be sharded over devices
+    environments: int = count(16)  # number of environments stepped in parallel
     rollout: int = count(16)  # steps per environment and iteration
     updates: int = count(4)  # gradient steps per iteration
-    # steps on the tape, over all environments; None: 16 384, or more if episodes need it
+    # size of the tape, in steps of all environments; None: 16 384, or more for long episodes
     capacity: int | None = count(None)
-    normalize_observations: bool | None = static(default=None)  # None: only features beyond ±10
-    normalize_rewards: bool = static(default=True)  # scale a batch's rewards; clip to ±10
-    block: int = count(10)  # iterations between two evaluations
-    blocks: int = count(64)  # evaluations in a whole run
+    # normalize features; None: only unbounded ones and those with bounds beyond ±10
+    normalize_observations: bool | None = static(default=None)
+    normalize_rewards: bool = static(default=True)  # scale the rewards of a batch; clip to ±10
+    block: int = count(10)  # iterations per block; every block ends with an evaluation
+    blocks: int = count(64)  # number of evaluations in a run
     episodes: int = count(32)  # episodes per evaluation
 
     learning_rate: float = positive(3e-3)  # learning rate of Adam
-    anneal: float = share(1.0)  # share of the learning rate lost by the horizon, linearly
-    # blocks to the horizon; None: the whole run. A prolonged run takes up its new, longer line
+    anneal: float = share(1.0)  # fraction by which the learning rate decays linearly
+    # blocks over which the learning rate decays; None: all blocks, even if the run is extended
     horizon: float | None = limit(None)
     gamma: float = share(0.98)  # γ, per step
     lam: float = share(0.95)  # λ of the targets; 0: one-step targets, as in the papers
-    epsilon_start: float = share(0.5)  # ε of the first iteration
-    epsilon_end: float = share(0.05)  # ε from iteration `epsilon_decay` on
-    epsilon_decay: float = positive(80.0)  # iterations until `epsilon_end`
+    epsilon_start: float = share(0.5)  # initial ε
+    epsilon_end: float = share(0.05)  # final ε
+    epsilon_decay: float = positive(80.0)  # iterations over which ε decays linearly
     # τ in θ⁻ ← θ⁻ + τ (θ - θ⁻), per gradient step (the paper's 1 - β)
     tau: float = share(0.02, off=0.0)
-    reward_scale: float = positive(1.0)  # factor of the rewards in the loss
-    max_grad_norm: float = limit(1.0)  # largest norm of a gradient; longer ones are scaled down
+    reward_scale: float = positive(1.0)  # factor applied to rewards in the loss
+    max_grad_norm: float = limit(1.0)  # maximum gradient norm; larger gradients are scaled down
 
 
 class State(eqx.Module):
-    """State of a run: pass it to `block` to continue."""
+    """State of a run; pass it to `block` to continue the run."""
 
-    net: Any  # a `Net`, or what is called as one
+    net: Any  # a `Net`, or another network with the same methods
     target: Any
     optimizer: PyTree
-    carries: Carry  # one per environment
+    carries: Carry  # one carry per environment
     tape: tape.Tape
-    rewards: normalize.RewardScale | None  # running scale of the rewards
+    rewards: normalize.RewardScale | None  # running statistics of the rewards
     key: PRNGKeyArray
     iteration: Int[Array, ""]
 
 
 def check(config: Config, env: Any, params: Any) -> None:
-    """Raise `ValueError` for a setting that cannot work; the message names it and the remedy."""
+    """Raise `ValueError` for invalid settings; the message suggests a fix."""
     checks.check_whole_episodes(sized(config, env, params), params)
 
 
 def sized(config: Config, env: Any, params: Any) -> Config:
-    """Return the settings with sizes for those that are None. Raise `ValueError` if `init` fails.
+    """Replace the sizes that are None by numbers, and check all settings.
 
-    Older runs may have a batch shorter than an episode, which only `check` refuses.
+    Raises `ValueError` if `init` would fail. Batches shorter than an episode are rejected only by
+    `check`, because runs of older versions may have them.
     """
     config.check_ranges()
     config = checks.fit_storage(config, params)
@@ -116,7 +119,7 @@ def sized(config: Config, env: Any, params: Any) -> Config:
 
 @promoting
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
-    """Return fresh networks and environments, and an empty tape. `make` builds Q."""
+    """Build the Q-network with `make`, and return the initial state of a run."""
     config = sized(config, env, params)
     net, carries, key = common.fresh(config, env, params, key, make)
     act = partial(collect, greedy(net), env, params, steps=1)
@@ -135,14 +138,14 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     )
 
 
-def epsilon(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
-    """Return ε of an iteration: linear from `epsilon_start` to `epsilon_end`, then constant."""
+def epsilon(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
+    """Return ε, which decays linearly over `epsilon_decay` iterations and is then constant."""
     progress = jnp.minimum(jnp.float32(iteration) / config.epsilon_decay, 1)
     return config.epsilon_start + progress * (config.epsilon_end - config.epsilon_start)
 
 
 def epsilon_greedy(net: Any, epsilon: Float[Array, ""]) -> Policy:
-    """Return a policy: a uniformly random action with probability ε, otherwise argmax_a Q(s, a)."""
+    """Return the ε-greedy policy: random with probability ε, otherwise argmax_a Q(s, a)."""
 
     def act(memory_state, obs, begin, key):
         memory_state, q = net.step(memory_state, obs, begin)
@@ -159,33 +162,33 @@ def act_and_store(
     act = partial(collect, behavior, env, params, steps=config.rollout)
     carries, rollout = jax.vmap(act)(state.carries, jax.random.split(key, config.environments))
     rewards = normalize.watch_rewards(state.rewards, rollout, config.gamma)
-    kept = tape.add(state.tape, rollout)
-    return dataclasses.replace(state, carries=carries, tape=kept, rewards=rewards), rollout
+    longer = tape.add(state.tape, rollout)
+    return dataclasses.replace(state, carries=carries, tape=longer, rewards=rewards), rollout
 
 
 def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
-    """Sample `batch` steps as episodes (TBB) or segments (SBB), from `tapes` draws if several."""
+    """Sample a batch of episodes (TBB) or segments (SBB), with an axis [tape] if `tapes` > 1."""
     steps = whole("batch", config.batch) // config.tapes
 
     def one(key):
         if config.batching == "tape":
             drawn = tape.sample(state.tape, key, steps)
         else:
-            from mmrl.replay import segments  # the other way of batching
+            from mmrl.replay import segments
 
             drawn = segments.sample(state.tape, key, steps, config.segment_length)
         return dataclasses.replace(drawn, steps=normalize.divided(state.rewards, drawn.steps))
 
     if config.tapes == 1:
         return one(key)
-    return split_rows(jax.vmap(one)(jax.random.split(key, config.tapes)))
+    return split_rows(jax.vmap(one)(jax.random.split(key, config.tapes)), "`tapes`")
 
 
 def loss(net: Any, target: Any, batch: tape.Sample, config: Config) -> Float[Array, ""]:
     """Return the mean of huber(y_t - Q(s_t, a_t)) over real steps, where y_t is the λ-return.
 
-    y_t = r_t + γ_t ((1-λ) v_t + λ y_{t+1}), v_t = Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)). Tapes and
-    segments differ only in `batch.begin` and `batch.mask`; `batch.steps` is a `Transition`.
+    y_t = r_t + γ_t ((1-λ) v_t + λ y_{t+1}) with v_t = Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)). Tapes
+    and segments differ only in the fields `begin` and `mask` of the batch.
     """
     steps = batch.steps
     _, q, next_q = net.lookahead(net.init(), steps.obs, batch.begin, steps.next_obs)
@@ -202,7 +205,7 @@ def loss(net: Any, target: Any, batch: tape.Sample, config: Config) -> Float[Arr
 
 
 def loss_of_tapes(loss: Callable, net: Any, target: Any, batch: Any, config: Config) -> Array:
-    """Return the mean of `loss`, which takes one tape, over the real steps of all tapes."""
+    """Return the mean loss of all tapes, weighted by their numbers of real steps."""
     if config.tapes == 1:
         return loss(net, target, batch, config)
     values = jax.vmap(lambda one: loss(net, target, one, config))(batch)
@@ -214,7 +217,10 @@ def loss_of_tapes(loss: Callable, net: Any, target: Any, batch: Any, config: Con
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., Float[Array, ""]] = loss
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
-    """Take one gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻). `loss` has the arguments of `dqn.loss`."""
+    """Take one gradient step, and update the target network: θ⁻ ← θ⁻ + τ (θ - θ⁻).
+
+    Returns the state, the loss and the fraction of real steps. `loss` must match `dqn.loss`.
+    """
     batch = sample(config, state, key)
     rule = common.adam(config, common.annealed(config, state.iteration))
     mean = partial(loss_of_tapes, loss)
@@ -230,14 +236,14 @@ def learn(
 
 
 def changed(state: State) -> tuple[Any, Any, PyTree]:
-    """Return what a gradient step changes in the state: the networks and the optimizer."""
+    """Return the fields of the state that a gradient step changes."""
     return state.net, state.target, state.optimizer
 
 
 def iterate(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Outcome]:
-    """Act, store, and learn, once."""
+    """Run one iteration of acting, storing and learning; return the state and the outcome."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act_and_store(config, env, params, state, act_key)
     state, (value, fill) = common.scan_learning(
@@ -253,9 +259,9 @@ def iterate(
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
-    """Run `config.block` iterations of `learn`, then evaluate the greedy policy.
+    """Run `config.block` iterations, then evaluate the greedy policy.
 
-    `learn` takes one gradient step: yours, or `partial(dqn.learn, loss=yours)`.
+    `learn` takes one gradient step. For a custom loss, pass `partial(dqn.learn, loss=custom)`.
     """
     config = sized(config, env, params)
     step = partial(iterate, config, env, params, learn=learn)
@@ -267,7 +273,7 @@ train = common.training(check, init, block, q_net, learn)
 
 
 def label(config: Config) -> tuple[str, str]:
-    """Return what distinguishes this run from others, in words and as the name of a folder."""
+    """Return a description and a folder name for runs with these settings."""
     words = "a tape" if config.batching == "tape" else f"segments of {config.segment_length} steps"
     return f"{config.memory} on {words}", f"{config.memory}-{config.batching}"
 
@@ -300,14 +306,14 @@ _TAPE = Paper(
         "modules.py": {"dueling": True},
     },
     (
-        "An epoch of the code is one episode, and RepeatFirstEasy's have 51 steps: on another "
-        "task set `--rollout` to its length. Its first 5000 epochs only fill the tape, without "
-        "learning; ours learns from the first whole episode on.",
-        "Its learning rate rises over the first 200 gradient steps.",
-        "On RepeatPreviousEasy the code has γ = 0.5 and ε_end = 0.1, and on tasks that it lists "
-        "as autoencode_easy four gradient steps to an episode.",
-        "Its target scans the next observations alone, and its network has a norm and a layer "
-        "more on either side: see the details in `mmrl.agents.dqn`.",
+        "An epoch of the published code is one episode, and episodes of RepeatFirstEasy have 51 "
+        "steps. On another task, set `--rollout` to its episode length. In the first 5000 epochs, "
+        "the code only fills the tape; our agent starts to learn after the first episode.",
+        "The code's learning rate rises over the first 200 gradient steps.",
+        "On RepeatPreviousEasy the code has γ = 0.5 and ε_end = 0.1, and on the tasks that it "
+        "lists as autoencode_easy it takes four gradient steps per episode.",
+        "The code's target scans only the next observations, and its network has an additional "
+        "norm and layer on either side of the memory: see the details in `mmrl.agents.dqn`.",
     ),
 )
 

@@ -1,8 +1,8 @@
-"""Running scales of rewards and advantages.
+"""Running statistics for the normalization of rewards and advantages.
 
-Both are folds of monoids: the discounted sum of past rewards is `Affine`; its variance, and the
-mean and variance of the advantages, are `Moments`. Hilton et al. 2022 (their code), Cobbe et al.
-2021.
+All statistics are folds of monoids. The discounted sum of past rewards is a fold of `Affine`. Its
+variance, and the mean and variance of advantages, are folds of `Moments`. Following the published
+code of Hilton et al. 2022, and Cobbe et al. 2021.
 """
 
 import dataclasses
@@ -19,32 +19,36 @@ from mmrl.scan import scan_and_last
 
 Scalar = float | Float[Array, ""]
 Averages = tuple[Float[Array, ""], ...]
-"""(n, μ, M₂): an element of `Moments`, or of `LongMoments`, which agents store."""
+"""(n, μ, M₂): an element of `Moments`, or of `LongMoments` in an agent's state."""
 
 
 class RewardScale(eqx.Module):
-    """Standard deviation of R_t = r_t + g R_{t-1}, by which rewards are divided."""
+    """Running moments of R_t = r_t + g R_{t-1}; rewards are divided by their deviation."""
 
-    sums: Float[Array, " env"]  # R at each environment's last step
+    sums: Float[Array, " env"]  # R after the last step of each environment
     moments: Averages
 
 
 def reward_scale(environments: int) -> RewardScale:
-    """Return the scale before any reward: a variance of 1, weighted as 1/10 000 of a reward."""
+    """Return the initial statistics, with a variance of 1.
+
+    This prior has the weight of 1/10 000 of a reward.
+    """
     prior = jnp.float32(1e-4), jnp.float32(0), jnp.float32(1e-4)
     return RewardScale(jnp.zeros(environments), (*prior, *Moments().identity()))
 
 
 def rewards_of(config: Any) -> RewardScale | None:
-    """Return the scale of a new agent, or None if its `Config` does not normalize rewards."""
+    """Return the initial reward statistics, or None if the config does not normalize rewards."""
     return reward_scale(config.environments) if config.normalize_rewards else None
 
 
 @promoting
 def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> RewardScale | None:
-    """Return the scale, if there is one, after the steps of a `Transition` [env, time].
+    """Update the statistics with the rewards of a `Transition` [env, time].
 
-    R_t = r_t + g (1 - b_t) R_{t-1} sums the past from the episode's `begin` on; `gamma` is g.
+    R_t = r_t + g (1 - b_t) R_{t-1}, where g is `gamma`. The sum restarts at each `begin` flag b_t.
+    If `scale` is None, return None.
     """
     if scale is None:
         return None
@@ -60,9 +64,9 @@ def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> Rewar
 
 @promoting
 def divided(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) -> Any:
-    """Return the steps with r / √(Var R + 1e-8), clipped to ±`most`, in place of r.
+    """Normalize the rewards of steps: r / √(Var R + 1e-8), clipped to ±`most`.
 
-    Without a scale the steps are unchanged. The mean of the rewards is not subtracted.
+    The mean is not subtracted. If `scale` is None, the steps are returned unchanged.
     """
     if scale is None:
         return steps
@@ -74,15 +78,17 @@ def divided(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) -> Any:
 def standardize(
     moments: Averages, x: Float[Array, "*shape"], decay: Scalar
 ) -> tuple[Averages, Float[Array, "*shape"]]:
-    """Return (x - μ) / (σ + 1e-8), and the moments of x and, faded by `decay`, of earlier x.
+    """Update moments with an array, and use them to standardize it: (x - μ) / (σ + 1e-8).
 
-    The fading is per call; with decay 0 only x counts. An average with decay d spans (1 + d) / (1 -
-    d) calls. Equal numbers give 0, and other numbers give the same as in 64 bits.
+    Each call multiplies the weight of the previous moments by `decay`; 0 uses only the moments of
+    x. A decay of d corresponds to an average over about (1 + d) / (1 - d) calls. If all values are
+    equal, the result is 0. In all other cases, it is as accurate as a computation in 64 bits.
     """
     means = slice(1, None, 3)
     faded = [jnp.where(decay > 0, decay * number, 0) for number in moments]
     faded[means] = moments[means]
-    # A center near μ keeps the digits of small differences; a unit keeps squares finite.
+    # Subtract a center close to μ, to preserve the precision of small differences, and divide by a
+    # scale, to prevent overflow of the squares.
     center = jnp.sum(x / x.size)
     count, mean, square = (sum(faded[i::3]) for i in range(3))
     step = jnp.where(count > 0, mean - center, 0)
@@ -100,20 +106,21 @@ def standardize(
 
 @converting("x")
 def sample(x: Float[Array, "*shape"]) -> Averages:
-    """Return the element of `Moments` for all numbers of an array."""
+    """Return the element of `Moments` for all values of an array."""
     rough = jnp.mean(x)
-    mean = rough + jnp.mean(x - rough)  # exact if all numbers are equal
+    # the second term makes the mean exact if all values are equal
+    mean = rough + jnp.mean(x - rough)
     return jnp.asarray(x.size, x.dtype), mean, jnp.sum((x - mean) ** 2)
 
 
 @promoting
 def variance(moments: Averages) -> Float[Array, ""]:
-    """Return M₂ / n."""
+    """Return the variance M₂ / n."""
     return moments[2] / moments[0]
 
 
 def _merged(moments: Any, new: Any) -> Averages:
-    """Return `moments` merged with those of a `sample`."""
+    """Merge `moments` with the moments of another `sample`."""
     if len(moments) == len(new):
         return like(Moments()(moments, new), moments)
     return like(LongMoments()(moments, (*new, *Moments().identity())), moments)

@@ -1,4 +1,4 @@
-"""Actor-critic networks for the agents that learn a policy."""
+"""Actor-critic networks and their greedy policies."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from mmrl.rollout import Policy
 
 
 def actor_critic(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> ActorCritic:
-    """Return π and V, built from a config's `memory`, `memory_sizes`, `width` and `shared`."""
+    """Build a network for π and V from a config's memory, sizes, width and `shared`."""
     picture, (actions, continuous) = seen_picture(config, env, params), action_size(env, params)
     size = 0 if picture else math.prod(env.observation_space(params).shape)
     kind = {"width": config.width, "shared": config.shared, **dict(config.memory_sizes)}
@@ -21,7 +21,7 @@ def actor_critic(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Actor
 
 
 def mode(net: Any) -> Policy:
-    """Return the policy that takes the mode of π: its most likely action."""
+    """Return the policy that selects the mode of π."""
 
     def act(memory_state, obs, begin, key):
         memory_state, outputs = net.step(memory_state, obs, begin)

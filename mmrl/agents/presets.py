@@ -1,8 +1,9 @@
-"""Settings from papers, each with its place in the paper, and the remaining differences.
+"""Presets with the settings of published papers.
 
 `PRESETS["r2d2"]["paper"].config` has the settings of `mmrl train ENVIRONMENT --agent r2d2 --preset
-paper`. Sizes are the papers', which are for clusters and other environments: the notes name those
-to lower on a smaller machine. Settings that a paper does not specify keep our defaults.
+paper`. A preset also records where the paper specifies each setting, and how our agent differs.
+Sizes are those of the papers, whose experiments used clusters and other environments; the notes
+suggest sizes for a smaller machine. Settings that a paper does not specify have our default values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,35 +19,38 @@ class Preset(NamedTuple):
 
     config: Any  # a `Config` of the agent
     source: str
-    places: Mapping[str, str]  # place of each setting in the source
-    notes: Sequence[str]  # differences from the source, and what to change
-    observes: tuple[str, ...] | None = None  # inputs of the network; None: the agent's default
+    places: Mapping[str, str]  # where the source specifies each setting
+    notes: Sequence[str]  # differences from the source, and advice
+    observes: tuple[str, ...] | None = None  # inputs of the network; None: default of the agent
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
-        """Return the settings that differ from the defaults: (default, the preset's)."""
+        """Map each setting that differs from the default to (default, value)."""
         usual, ours = vars(type(self.config)()), vars(self.config)
         return {name: (usual[name], ours[name]) for name in ours if usual[name] != ours[name]}
 
 
 def find_preset(agent: str, name: str) -> Preset:
-    """Return the preset of this name. Raise `ValueError` for an unknown one; it lists all."""
+    """Return the preset with the given name.
+
+    Raises `ValueError` if there is no such preset.
+    """
     known = PRESETS.get(agent, {})
     if name not in known:
-        has = f"one of {', '.join(known)}" if known else "left out: there is none"
+        has = f"one of {', '.join(known)}" if known else "omitted, because there are no presets"
         raise ValueError(f"`preset` of {agent} must be {has}; got {name!r}.")
     return known[name]
 
 
-# Features that our agents add to their sources, some of them on by default.
+# Values that disable features which only our agents have.
 _WITHOUT = {"anneal": 0.0, "lam": 0.0}
 _WITHOUT |= {"normalize_rewards": False, "normalize_observations": False}
 
 
 def _preset(kind: Any, paper: Paper) -> Preset:
-    """Return a `Config` with a paper's settings, and without features that it does not mention."""
+    """Build a preset from a paper's settings, without features that the paper does not use."""
     has = vars(kind())
     less = {name: value for name, value in _WITHOUT.items() if name in has}
-    settings = {"of which it says nothing": less, **paper.settings}
+    settings = {"not in the source": less, **paper.settings}
     values = {name: value for part in settings.values() for name, value in part.items()}
     places = {name: place for place, part in settings.items() for name in part}
     return Preset(kind(**values), paper.source, places, paper.notes, paper.observes)

@@ -1,11 +1,12 @@
-"""Settings of agents: fields that declare their range, and the base of configs, which checks it.
+"""Base class for the settings of agents, and fields with a valid range.
 
     class Config(Settings):
-        batching: str = choice("tape", "segments")  # static: a change compiles anew
+        batching: str = choice("tape", "segments")  # static: a new value triggers recompilation
         batch: int | None = count(None)  # None: a size that fits the environment
-        gamma: float = share(0.98)  # traced: a change never recompiles
+        gamma: float = share(0.98)  # traced: a new value never triggers recompilation
 
-Static fields (sizes, names) shape the program; traced numbers can differ between seeds.
+Static fields (sizes and names) determine the compiled program. Traced fields may differ between
+seeds that are trained in the same program.
 """
 
 import dataclasses
@@ -25,46 +26,55 @@ from mmrl._dtypes import whole
 static = partial(eqx.field, static=True)
 
 WORDS = ("normalize_observations",)
-"""Settings that are True, False or None: a word on the command line instead of a flag."""
+"""Settings that are True, False or None.
+
+On the command line they take a word, whereas other boolean settings are flags.
+"""
 
 
 class Range(NamedTuple):
-    """Values that a setting may have."""
+    """Range of valid values of a setting."""
 
-    words: str  # text after "must be"
-    holds: Callable[[Any], Any]  # True if a value, or an element of an array, is allowed
-    off: float = math.nan  # an end of the range that switches learning off
+    words: str  # phrase after "must be" in an error
+    holds: Callable[[Any], Any]  # True for a valid value, elementwise for an array
+    off: float = math.nan  # endpoint that would disable learning, and is therefore invalid
 
 
 def choice(default: str, *others: str) -> Any:
-    """Declare a static field with one of these names."""
+    """Declare a static field that is one of several names."""
     *first, last = names = (default, *others)
     words = f"{', '.join(map(repr, first))} or {last!r}"
     return _field(default, Range(words, lambda x: x in names), static=True)
 
 
 def count(default: int | None, least: int = 1) -> Any:
-    """Declare a static field with a whole number."""
+    """Declare a static field that is a whole number of at least `least`."""
     return _field(default, Range(f"at least {least}", lambda x: x >= least), static=True)
 
 
 def share(default: float, off: float = math.nan) -> Any:
-    """Declare a number between 0 and 1; `off` is an end that switches learning off."""
+    """Declare a field that is a number between 0 and 1.
+
+    `off` is an endpoint that would disable learning, and is therefore invalid.
+    """
     return _field(default, Range("between 0 and 1", lambda x: (x >= 0) & (x <= 1), off))
 
 
 def positive(default: float) -> Any:
-    """Declare a number above 0."""
+    """Declare a field that is a positive finite number."""
     return _field(default, Range("positive and finite", lambda x: (x > 0) & (x < math.inf)))
 
 
 def weight(default: float) -> Any:
-    """Declare a number of at least 0."""
+    """Declare a field that is a nonnegative finite number."""
     return _field(default, Range("at least 0 and finite", lambda x: (x >= 0) & (x < math.inf)))
 
 
 def limit(default: float | None, zero: bool = False) -> Any:
-    """Declare a number above 0, or with `zero` of at least 0, where ∞ means no limit."""
+    """Declare a field that is a positive number, or ∞ for no limit.
+
+    With `zero`, the number may also be 0.
+    """
     if zero:
         return _field(default, Range("at least 0", lambda x: x >= 0))
     return _field(default, Range("positive", lambda x: x > 0))
@@ -78,7 +88,10 @@ Own = TypeVar("Own", bound="Settings")
 
 
 class Settings(eqx.Module):
-    """Settings of an agent that trains for `blocks` blocks, each of `block` iterations."""
+    """Base class for the settings of an agent.
+
+    A run trains for `blocks` blocks of `block` iterations each.
+    """
 
     block: eqx.AbstractVar[int]
     blocks: eqx.AbstractVar[int]
@@ -88,28 +101,28 @@ class Settings(eqx.Module):
 
     @property
     def block_steps(self) -> int:
-        """Environment steps per seed and block."""
+        """Number of environment steps per block and seed."""
         return math.prod(map(int, (self.block, self.rollout, self.environments)))
 
     def for_steps(self: Own, steps: int) -> Own:
         """Return the settings of a run with at least `steps` environment steps per seed.
 
-        `blocks` becomes the smallest number that reaches them; everything else is unchanged.
+        Only `blocks` changes; it becomes the smallest sufficient number.
         """
         blocks = -(-whole("steps", steps) // self.block_steps)
         return dataclasses.replace(self, blocks=blocks)
 
     def check_ranges(self) -> None:
-        """Raise `ValueError` for a setting of the wrong type or outside the range of its field.
+        """Check the types and ranges of all settings.
 
-        Real numbers are compared as float32, and traced ones pass. `memory_sizes` must not contain
-        sizes that are set elsewhere.
+        Real numbers are compared in float32, and traced numbers are not checked. `memory_sizes` may
+        not contain sizes that other settings define. Raises `ValueError` for an invalid setting.
         """
         others = {"key", "continuous", "bounds", "normalized", "picture", *vars(self)}
-        if taken := others & dict(getattr(self, "memory_sizes", ())).keys():
+        if clash := others & dict(getattr(self, "memory_sizes", ())).keys():
             raise ValueError(
-                "`memory_sizes` must name only sizes of the memory; got "
-                f"{min(taken)}, which is set elsewhere."
+                "`memory_sizes` must name sizes of the memory; got "
+                f"{min(clash)}, which is a separate setting. Remove it."
             )
         for field in dataclasses.fields(self):
             value, kinds = getattr(self, field.name), kinds_of(field)
@@ -126,7 +139,7 @@ _KINDS = {
 
 
 def kinds_of(field: dataclasses.Field) -> tuple[Any, ...]:
-    """Return the type of a field, and None's type if it may be None."""
+    """Return the types of a field: a single type, possibly followed by that of None."""
     return typing.get_args(field.type) or (field.type,)
 
 
@@ -146,29 +159,35 @@ def _check_field(field: dataclasses.Field, kinds: tuple[Any, ...], value: Any) -
         raise ValueError(f"`{name}` must be {allowed.words}{fits}; got {value!r}.")
     if np.any(x == allowed.off):
         side = "above 0" if allowed.off == 0 else f"below {allowed.off:g}"
-        raise ValueError(f"`{name}` must be {side}; got {value}, which switches learning off.")
+        raise ValueError(f"`{name}` must be {side}; got {value}, which disables learning.")
 
 
 def resized(config: Own, **sizes: int) -> Own:
-    """Return the settings with other sizes; all numbers, including traced ones, are unchanged."""
+    """Return the settings with new `sizes`.
+
+    All other settings, including traced ones, are unchanged.
+    """
     numbers, _ = jax.tree.flatten(config)
     config = dataclasses.replace(jax.tree.map(lambda _: 0.0, config), **sizes)
     return jax.tree.unflatten(jax.tree.structure(config), numbers)
 
 
 def repeatable(config: Own) -> Own:
-    """Return the settings of one block, whose program serves runs of any length.
+    """Return the settings with a single block and an explicit `horizon`.
 
-    The number of blocks is then a traced number, `horizon`, for schedules that need it. Sweeps of
-    earlier versions may have 0 there, which meant None.
+    Runs of any length can then share a compiled program. If `horizon` is None, it becomes the
+    number of blocks. Sweeps of earlier versions may have 0 instead of None.
     """
     return dataclasses.replace(config, blocks=1, horizon=float(config.horizon or config.blocks))
 
 
 class Paper(NamedTuple):
-    """Settings of a source, each under its place in the source."""
+    """Settings of a published source.
+
+    `settings` groups them by where the source specifies them.
+    """
 
     source: str
     settings: Mapping[str, Mapping[str, Any]]
-    notes: Sequence[str]  # what the source has and the config has not, and what to change
-    observes: tuple[str, ...] | None = None  # what the network is shown; None: the agent's own
+    notes: Sequence[str]  # differences between the source and our agent, and advice
+    observes: tuple[str, ...] | None = None  # inputs of the network; None: default of the agent

@@ -1,11 +1,11 @@
-"""Checks of custom parts: is this an environment, and does this agent forget where it should?
+"""Checks for custom environments and recurrent agents.
 
-    checks.environment(MyEnv())                 # every rule that it breaks, a sentence each
-    checks.agent(net, env, params)              # replays a tape: same outputs as while acting?
+    checks.environment(MyEnv())                 # lists all rules that an environment breaks
+    checks.agent(net, env, params)              # verifies that the memory resets between episodes
     checks.functions(init, step, replay, env)   # the same check for an agent outside mmrl
 
-Each raises `ValueError` or returns None. The first is in `tracing` and `playing`, the others are in
-`replaying`.
+Each function raises `ValueError` if it finds an error, and otherwise returns None. The first one is
+implemented in `tracing` and `playing`, and the others in `replaying`.
 """
 
 from mmrl.checks.playing import environment

@@ -1,8 +1,8 @@
-"""Check whether a recurrent agent returns over a stored tape what it returned while acting.
+"""Check that a recurrent agent resets its memory at episode boundaries.
 
-Every episode must look to the agent as if it were the first, both played step by step and replayed
-among others. If an output differs, it is compared with the outputs that the usual mistakes would
-give, because each mistake has different numbers.
+In each episode, the outputs of an agent must be the same as if the episode were its first one, both
+during acting and when a tape of several episodes is replayed. If the outputs differ, they are
+compared with the outputs of common mistakes, to identify the cause.
 """
 
 import dataclasses
@@ -24,28 +24,30 @@ from mmrl.rollout import Transition, collect, start
 
 LATE = "the begin flag comes one step late, with the second observation of an episode"
 EARLY = (
-    "the flag of the step that ended an episode is used as the begin flag, which belongs to the "
-    "next observation: it comes one step early"
+    "the flag of the step that ended an episode is used as the begin flag, so it comes one step "
+    "early, with the last observation"
 )
-# The flags used by an agent with a mistake, as functions of the tape's: `begin[t]` with `obs[t]`.
+# Each function maps the correct flags to those that an agent with this mistake would use. Correct
+# flags are True for the first observation of an episode.
 FLAGS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("the state is never reset", lambda begin: jnp.zeros_like(begin)),
     (LATE, lambda begin: jnp.roll(begin, 1).at[0].set(False)),
+    # A variant of this mistake also omits the flag of the first episode.
     (
         LATE,
         lambda begin: jnp.roll(begin, 1).at[:2].set(False),
-    ),  # also the first one
+    ),
     (EARLY, lambda begin: jnp.roll(begin, -1).at[-1].set(False)),
 )
 ZEROS = "the state is reset to zeros instead of the initial state"
-OTHER = "the state is reset to `init`, but to another state while acting"
-NEXT = "the final observation is taken from the next episode, where the environment was reset"
+OTHER = "the state is reset to `init` during replay, but to a different state during acting"
+NEXT = "the final observation is replaced by the first observation of the next episode"
 VALUE = (
-    "the final observation is taken from the next episode: the outputs for its first observation "
-    "are used after the last step of this one"
+    "the outputs for the final observation are replaced by those for the first observation of the "
+    "next episode"
 )
-FRESH = "the memory is empty at the final observation, as if an episode began there"
-CUT = "the state is reset only after a termination, and not where time cut an episode off"
+FRESH = "the memory is empty at the final observation, as if an episode started there"
+CUT = "the state is reset only after a termination, and not after a truncation"
 RESETS = (*(name for name, _ in FLAGS), ZEROS, OTHER, CUT)
 AHEAD = (NEXT, VALUE, FRESH)
 
@@ -59,19 +61,21 @@ def agent(
     observes: Collection[str] | None = None,
     steps: int = 256,
 ) -> None:
-    """Run `functions` on a `Net`, an `ActorCritic`, or any network with their calls.
+    """Apply `functions` to a `Net`, an `ActorCritic`, or a network with the same methods.
 
-    The network sees the observation as in a run: one vector, one-hot if the observation is
-    discrete, followed by the inputs in `observes`, as in `mmrl.runs.Setup`. By default the check
-    tries what fits the network: the observation itself, the vector, or the vector with some of
-    these inputs. Raises `ValueError` as `functions` does, and for a network that lacks a call or
-    fits none of these.
+    Observations are converted as in a run: to vectors, with one-hot encoding of discrete
+    observations, to which the inputs in `observes` are appended (see `mmrl.runs.Setup`). By default
+    the check tries the original observation, the vector, and the vector with each combination of
+    these inputs, and uses the first one that fits the network.
+
+    Raises `ValueError` if `functions` does, if the network lacks a method, or if it accepts none of
+    these observations.
     """
     calls = ("init", "step", "__call__", "lookahead")
     if lacking := [name for name in calls if not callable(getattr(net, name, None))]:
         raise ValueError(
-            f"`net` must have the calls {', '.join(calls)}; got {type(net).__name__} without "
-            f"{', '.join(lacking)}. Give another agent to `mmrl.checks.functions`."
+            f"`net` must have the methods {', '.join(calls)}; got {type(net).__name__} without "
+            f"{', '.join(lacking)}. For other agents, use `mmrl.checks.functions`."
         )
 
     def replay(state: PyTree, tape: Transition) -> Any:
@@ -87,7 +91,7 @@ def agent(
 
 
 def _seen(net: Any, env: Any, params: Any, observes: Collection[str] | None) -> Any:
-    """Return the environment as the network sees it."""
+    """Wrap an environment so that its observations fit the network."""
     ways = [partial(shown, env, params, flat=flat) for flat in (True, False)]
     if observes is not None:
         vector, picture = (see(observes) for see in ways)
@@ -98,13 +102,14 @@ def _seen(net: Any, env: Any, params: Any, observes: Collection[str] | None) -> 
         if not _refusal(net, see, params):
             return see()
     raise ValueError(
-        "`net` must read the observation of `env`, unchanged or as a vector, with or without "
-        f"{', '.join(SHOWN)}; the unchanged observation raised: {_refusal(net, each[0], params)}"
+        "`net` must accept the observations of `env`, unchanged or as a vector, with or without "
+        f"{', '.join(SHOWN)}; got an error for the unchanged observation: "
+        f"{_refusal(net, each[0], params)}"
     )
 
 
 def _refusal(net: Any, see: Callable[[], Any], params: Any) -> str:
-    """Return why a network cannot read the observations of an environment, or ""."""
+    """Return the error that a network raises for an environment's observations, or ""."""
     try:
         obs = jax.eval_shape(see().reset_env, jax.random.key(0), params)[0]
         jax.eval_shape(lambda obs: net.step(net.init(), obs, jnp.array(True)), obs)
@@ -125,18 +130,22 @@ def functions(
     steps: int = 256,
     tolerance: float = 1e-5,
 ) -> None:
-    """Raise `ValueError` unless a recurrent agent replays its outputs, across episode ends.
+    """Check that a recurrent agent resets its memory between episodes.
 
-    - `init` is its state before the first observation;
-    - `step(state, obs, begin)` -> (state, outputs) is its computation while acting;
-    - `replay(state, tape)` -> outputs, [time], is its computation while learning, from the state
-      before the tape, a `mmrl.rollout.Transition` with leaves [time, ...];
-    - `ahead(state, tape)` -> outputs, [time], are its outputs for `tape.next_obs`, for bootstraps.
+    - `init` is the state before the first observation.
+    - `step(state, obs, begin)` -> (state, outputs) is used for acting.
+    - `replay(state, tape)` -> outputs, [time], is used for learning. `state` is the state before
+      the tape, and `tape` is a `mmrl.rollout.Transition` with leaves [time, ...].
+    - `ahead(state, tape)` -> outputs, [time], returns the outputs for `tape.next_obs`, which
+      bootstrapped targets require.
 
-    `outputs` are log-probabilities, values, or any arrays of them. The check plays `steps` steps
-    with random actions. Up to `tolerance` (times the largest output, if above 1), every output must
-    equal that of the same agent playing only this episode. The message names the first difference,
-    its place in the episode, and the mistake that gives exactly these numbers.
+    `outputs` may be log-probabilities, values, or a pytree of both. The check plays `steps` steps
+    with random actions, and compares the outputs in each episode with those of an agent that plays
+    only this episode. The tolerance is relative to the largest output, or absolute if that is below
+    1.
+
+    Raises `ValueError` at the first difference. The message contains the position in the episode,
+    and the mistake that would produce the same outputs.
     """
     params = env.default_params if params is None else params
     key = jax.random.key(0) if key is None else key
@@ -147,34 +156,37 @@ def functions(
             played = _played(init, step, env, _shorter(params, played[0]), again, steps)
         tape, acted, right, wrong, wanted, wrong_ahead = jax.device_get(played)
         replayed = eqx.filter_jit(replay)(init, played[0])
-        said = None if ahead is None else eqx.filter_jit(ahead)(init, played[0])
+        values = None if ahead is None else eqx.filter_jit(ahead)(init, played[0])
     mistakes = list(zip(RESETS, wrong, strict=True))
     ends = np.flatnonzero(tape.last[:-1])
     if len(ends) < 2 or np.diff(ends).max() < 2:
         raise ValueError(
-            f"`steps` must reach two episode ends, at least 2 steps apart; got {steps}, "
-            f"with {len(ends)}. Take more, or `params` with a smaller `max_steps_in_episode`."
+            "`steps` must include the ends of two episodes, at least 2 steps apart; got "
+            f"{steps}, with {len(ends)} episode ends. Use more steps, or `params` with a smaller "
+            "`max_steps_in_episode`."
         )
     _compare("acting", acted, right, mistakes, tape, tolerance)
     _compare("replay", replayed, right, mistakes, tape, tolerance)
     if ahead is not None:
-        _compare("ahead", said, wanted, list(zip(AHEAD, wrong_ahead, strict=True)), tape, tolerance)
+        _compare(
+            "ahead", values, wanted, list(zip(AHEAD, wrong_ahead, strict=True)), tape, tolerance
+        )
 
 
 def _cut_off(tape: Any) -> bool:
-    """Return True if an episode ended only by the clock: some mistakes are made only there."""
+    """Return True if an episode was truncated. Some mistakes occur only there."""
     return bool(np.any(tape.truncated & ~tape.terminated))
 
 
 def _shorter(params: Any, tape: Any) -> Any:
-    """Return parameters by which the clock ends about half of the episodes."""
+    """Return parameters with a time limit that truncates about half of the episodes."""
     ends = np.flatnonzero(tape.last)
     lengths = np.diff(ends, prepend=-1)
     limit = max(2, int(np.median(lengths)) - 1) if len(ends) else params.max_steps_in_episode
     kind = jnp.asarray(params.max_steps_in_episode).dtype
-    given = isinstance(params.max_steps_in_episode, int)
+    static = isinstance(params.max_steps_in_episode, int)
     return dataclasses.replace(
-        params, max_steps_in_episode=limit if given else jnp.asarray(limit, kind)
+        params, max_steps_in_episode=limit if static else jnp.asarray(limit, kind)
     )
 
 
@@ -182,14 +194,18 @@ def _shorter(params: Any, tape: Any) -> Any:
 def _played(
     init: PyTree, step: Callable[..., Any], env: Any, params: Any, key: PRNGKeyArray, steps: int
 ) -> tuple[Any, ...]:
-    """Return a tape, and the acting, correct and mistaken outputs; then the last two, ahead."""
+    """Play, and compute the agent's, the correct and the mistaken outputs.
+
+    Return (tape, outputs while acting, correct outputs, mistaken outputs, correct outputs for the
+    next observations, mistaken outputs for the next observations).
+    """
     tape, states, acted = _act(init, step, env, params, key, steps)
-    # If the flag changes the outputs for a first observation, it is also an input.
+    # If the flag changes the outputs for a first observation, it is an input of the agent.
     first = [jax.tree.leaves(step(init, tape.obs[0], jnp.array(x))[1]) for x in (False, True)]
     seen = jnp.array([jnp.any(x != y) for x, y in zip(*first, strict=True)]).any()
 
     def by_hand(flags: Any, to: PyTree, seen: Any) -> Any:
-        """Return the outputs if the state becomes `to` at these flags."""
+        """Return the outputs of an agent whose state is reset to `to` where `flags` is True."""
 
         def one(state: PyTree, now: Any) -> tuple[PyTree, Any]:
             obs, flag = now
@@ -201,7 +217,8 @@ def _played(
     def after(state: PyTree, obs: Any) -> Any:
         return step(state, obs, jnp.array(False))[1]
 
-    def follow(xs: Any) -> Any:  # the step after the last is not on the tape
+    def follow(xs: Any) -> Any:
+        # The last step has no successor on the tape, so repeat it.
         return jax.tree.map(lambda x: jnp.concatenate([x[1:], x[-1:]]), xs)
 
     zeros = jax.tree.map(jnp.zeros_like, init)
@@ -222,7 +239,7 @@ def _played(
 def _act(
     init: PyTree, step: Callable[..., Any], env: Any, params: Any, key: PRNGKeyArray, steps: int
 ) -> tuple[Any, PyTree, Any]:
-    """Return a tape without extras, the state after each of its steps, and the outputs."""
+    """Play with random actions; return the tape, and the state and outputs of each step."""
     space, (start_key, key) = env.action_space(params), jax.random.split(key)
 
     def policy(state: PyTree, obs: Any, begin: Any, key: PRNGKeyArray) -> tuple[Any, ...]:
@@ -244,29 +261,30 @@ def _compare(
     tape: Any,
     tolerance: float,
 ) -> None:
-    """Raise `ValueError` at the first difference, with the mistake that gives the same outputs."""
+    """Raise `ValueError` if outputs differ, and name the mistake that explains them."""
     shapes = [jax.tree.map(jnp.shape, x) for x in (got, wanted)]
     if jax.tree.structure(got) != jax.tree.structure(wanted) or shapes[0] != shapes[1]:
         raise ValueError(
-            f"`{what}` must return outputs as `step` does, [time]: arrays of the shapes "
-            f"{jax.tree.leaves(shapes[1])}; got {jax.tree.leaves(shapes[0])}."
+            f"`{what}` must return the outputs of `step`, stacked along a leading time axis, with "
+            f"shapes {jax.tree.leaves(shapes[1])}; got {jax.tree.leaves(shapes[0])}."
         )
     wrong = _differs(got, wanted, tolerance)
     if not wrong.any():
         return
     at = int(np.flatnonzero(wrong.any(0))[0])
-    fits = ~wrong[:, :-1].any(1)  # a mistake may be in only one of two networks
+    # Ignore outputs that are correct: if an agent has two networks, only one may have the mistake.
+    fits = ~wrong[:, :-1].any(1)
     apart = [(name, _differs(got, other, tolerance)[:, :-1].any(1)) for name, other in mistakes]
     like = [name for name, differs in apart if np.all(fits | ~differs)]
-    looks = f"It looks as if {like[0]}." if like else "No usual mistake at a reset explains it."
+    looks = f"It looks as if {like[0]}." if like else "No common mistake explains the difference."
     raise ValueError(
-        f"`{what}` must give the agent's outputs on each episode by itself; they differ "
-        f"first at step {at}, {_place(tape, at)}: {_numbers(got, wanted, at)}. {looks}"
+        f"`{what}` must return, for each episode of the tape, the outputs on that episode alone; "
+        f"got a difference at step {at}, {_place(tape, at)}: {_numbers(got, wanted, at)}. {looks}"
     )
 
 
 def _differs(got: Any, wanted: Any, tolerance: float) -> np.ndarray:
-    """Return True where the outputs differ, [output, time]; NaN differs from everything."""
+    """Return True where outputs differ, [output, time]; NaN differs from everything."""
 
     def leaf(x: Any, y: Any) -> np.ndarray:
         x, y = (np.asarray(z, np.float64).reshape(len(z), -1) for z in (x, y))
@@ -277,7 +295,7 @@ def _differs(got: Any, wanted: Any, tolerance: float) -> np.ndarray:
 
 
 def _place(tape: Any, at: int) -> str:
-    """Return where in its episode a step is."""
+    """Describe the position of a step in its episode."""
     begins, last = np.flatnonzero(tape.begin), np.asarray(tape.last)
     episode = int(np.searchsorted(begins, at, side="right"))
     since = at - begins[episode - 1]
@@ -286,10 +304,10 @@ def _place(tape: Any, at: int) -> str:
 
 
 def _numbers(got: Any, wanted: Any, at: int) -> str:
-    """Return the pair of numbers that differ most at a step."""
+    """Return the two values that differ most at a step, as a string."""
     x, y = (
         np.concatenate([np.ravel(np.asarray(z)[at]) for z in jax.tree.leaves(tree)])
         for tree in (got, wanted)
     )
     i = int(np.nanargmax(np.abs(x - y))) if np.isfinite(x - y).any() else 0
-    return f"{x[i]:.6g} in place of {y[i]:.6g}"
+    return f"{x[i]:.6g} instead of {y[i]:.6g}"

@@ -1,4 +1,4 @@
-"""Static checks of an environment's interface: traced, without computing anything."""
+"""Static checks of an environment's interface, by tracing its methods."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from mmrl._dtypes import promoting
-from mmrl._own import told
+from mmrl._own import one_line
 from mmrl._spaces import disorder, misfit, offset, parts
 from mmrl.envs._gymnax import environment as gymnax_environment
 from mmrl.envs._gymnax import spaces
@@ -21,20 +21,21 @@ from mmrl.rollout import legal
 METHODS = ("reset", "step", "reset_env", "step_env", "is_truncated")
 METHODS += ("observation_space", "action_space")
 NUMBERS = (
-    "JAX traces it with `state`, `action` and `params` as unknown numbers: branch with `jnp.where`"
+    "JAX traces it with unknown values of `state`, `action` and `params`, so use `jnp.where` "
+    "instead of `if`"
 )
 
 
 def traced(env: Any, params: Any) -> Iterator[str]:
-    """Yield the rules of the interface that an environment breaks, a sentence each."""
+    """Yield a sentence for each rule of the interface that an environment breaks."""
     if isinstance(env, type):
-        yield f"it must be an instance; this is a class, so call it, {env.__name__}()"
+        yield f"it must be an instance; got a class. Pass {env.__name__}()"
         return
     if lacking := [name for name in METHODS if not callable(getattr(env, name, None))]:
         yield (
             f"it must have the methods {', '.join(METHODS)}; it lacks {', '.join(lacking)}. "
-            "A subclass of gymnax.environments.environment.Environment inherits all of them except "
-            "the spaces, reset_env and step_env"
+            "Subclasses of gymnax.environments.environment.Environment only have to define the "
+            "spaces, reset_env and step_env"
         )
         return
     params = getattr(env, "default_params", None) if params is None else params
@@ -52,58 +53,58 @@ def traced(env: Any, params: Any) -> Iterator[str]:
 
 def _parameters(env: Any, params: Any) -> str | None:
     if callable(params):
-        return "`default_params` must be a property, not a method: write @property above it"
+        return "`default_params` must be a property; got a method. Write @property above it"
     base = gymnax_environment
     inherited = getattr(type(env), "default_params", None) is base.Environment.default_params
     if inherited and params == base.EnvParams():
         return (
-            "`default_params` must return parameters whose `max_steps_in_episode` is the longest "
-            "episode; those inherited from gymnax end every episode after one step"
+            "`default_params` must return parameters with the time limit of the environment, "
+            "`max_steps_in_episode`; the defaults of gymnax end every episode after one step"
         )
     steps = getattr(params, "max_steps_in_episode", None)
     if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 1:
         return (
-            "`max_steps_in_episode` must be a field of its parameters, a whole number of at least "
-            f"1; got {steps!r}. Inherit them from gymnax's EnvParams, and return them from "
+            "`max_steps_in_episode` must be a field of its parameters, an integer of at least 1; "
+            f"got {steps!r}. Derive the parameters from gymnax's EnvParams, and return them from "
             "`default_params`"
         )
     numbers = (bool, int, float, np.number, np.ndarray, jax.Array)
     if bad := [x for x in jax.tree.leaves(params) if not isinstance(x, numbers)]:
         return (
             f"its parameters must be numbers and arrays in a flax.struct.dataclass; got {bad[0]!r}."
-            " Anything else belongs in `__init__`"
+            " Pass everything else to `__init__`"
         )
     return None
 
 
 def _space(env: Any, params: Any, kind: str) -> Iterator[str]:
-    """Yield the rule that one of the spaces breaks."""
+    """Yield a sentence for each rule that a space breaks."""
     name = f"{kind}_space"
     try:
         with jax.ensure_compile_time_eval():
             space = getattr(env, name)(params)
     except Exception as error:
-        yield f"`{name}(params)` must return a space; it raised {told(error)}"
+        yield f"`{name}(params)` must return a space; it raised {one_line(error)}"
         return
     for place, part, _ in parts(space) if kind == "observation" else [("", space, None)]:
         yield from _part(f"{name}{place}", kind, part)
 
 
 def _part(name: str, kind: str, space: Any) -> Iterator[str]:
-    """The rule of a space, or of a part of a dictionary."""
+    """Yield the rule that a space, or an entry of a dictionary space, breaks."""
     shape = getattr(space, "shape", None)
     if isinstance(space, spaces.Discrete) and space.n > 0:
         if fault := offset(space):
             yield f"`{name}` {fault}"
         return
     if not isinstance(space, spaces.Box) or not isinstance(shape, tuple):
-        kinds = "a Box whose `shape` is a tuple, or a Discrete of at least one"
-        more = ": combine the parts in one vector" if isinstance(space, _COMPOSED) else ""
-        yield f"`{name}` must be {kinds}, of gymnax.environments.spaces; got {space!r}{more}"
+        kinds = "a Box whose `shape` is a tuple, or a Discrete space of at least one value"
+        more = ". Concatenate its entries into one vector" if isinstance(space, _COMPOSED) else ""
+        yield f"`{name}` must be {kinds}, from gymnax.environments.spaces; got {space!r}{more}"
     elif kind == "action" and len(shape) != 1:
-        yield f"`{name}` must be a Box of vectors, or Discrete; got the shape {shape}"
+        yield f"`{name}` must be a Box of vectors, or Discrete; got shape {shape}"
     elif not all(np.shape(x) in ((), (1,), shape) for x in (space.low, space.high)):
-        yield f"`{name}` must have bounds of its shape {shape}, or one number; got {space!r}"
+        yield f"`{name}` must have scalar bounds, or bounds of shape {shape}; got {space!r}"
     elif fault := disorder(space, kind == "action") or misfit(space, space.dtype):
         yield f"`{name}` {fault}"
 
@@ -111,12 +112,12 @@ def _part(name: str, kind: str, space: Any) -> Iterator[str]:
 _COMPOSED = (spaces.Dict, spaces.Tuple)
 
 
-def _shapes(env: Any, name: str, *given: Any) -> tuple[Any, str]:
-    """Return the shapes that a method returns, or the reason that it cannot be traced."""
+def _shapes(env: Any, name: str, *arguments: Any) -> tuple[Any, str]:
+    """Trace a method; return the shapes of its results or None, and an error message or ""."""
     try:
-        return jax.eval_shape(lambda *x: getattr(env, name)(*x), *given), ""
+        return jax.eval_shape(lambda *x: getattr(env, name)(*x), *arguments), ""
     except Exception as error:
-        return None, f"`{name}` cannot be traced: {told(error)}. {NUMBERS}"
+        return None, f"`{name}` cannot be traced: {one_line(error)}. {NUMBERS}"
 
 
 def _reset(env: Any, params: Any, reset: Any) -> Iterator[str]:
@@ -128,8 +129,8 @@ def _reset(env: Any, params: Any, reset: Any) -> Iterator[str]:
     time = getattr(state, "time", None)
     if getattr(time, "shape", None) != ():
         yield (
-            "the state must have a number `time`, 0 after a reset and one more after each step, "
-            "for `is_truncated` to end an episode; inherit it from gymnax's EnvState"
+            "the state must have a scalar `time`, which counts the steps of the episode and is "
+            "used by `is_truncated`. Derive the state from gymnax's EnvState"
         )
 
 
@@ -140,7 +141,7 @@ def _observation(name: str, env: Any, params: Any, obs: Any) -> Iterator[str]:
         if getattr(part, "shape", None) != space.shape:
             at = f" at {place}" if place else ""
             yield (
-                f"`{name}` must return an observation of the shape that `observation_space` has"
+                f"`{name}` must return an observation with the shape of `observation_space`"
                 f"{at}, {space.shape}; got {getattr(part, 'shape', _counted(part))}"
             )
 
@@ -152,7 +153,7 @@ def _step(env: Any, params: Any, reset: Any) -> Iterator[str]:
         yield complaint
         return
     if not isinstance(step, tuple) or len(step) != 5:
-        more = ": only `is_truncated` reports truncation" if _counted(step) == "6" else ""
+        more = ". Only `is_truncated` reports truncation" if _counted(step) == "6" else ""
         yield (
             "`step_env` must return 5 values, (obs, state, reward, terminated, info); got "
             f"{_counted(step)}{more}"
@@ -168,17 +169,17 @@ def _step(env: Any, params: Any, reset: Any) -> Iterator[str]:
     for name, value in named.items():
         if getattr(value, "shape", None) != () and not (name == "is_truncated" and complaint):
             got = getattr(value, "shape", _counted(value))
-            yield f"`{name}` must be one number, of shape (); got {got}"
+            yield f"`{name}` must be a scalar, with shape (); got {got}"
     if jnp.issubdtype(getattr(reward, "dtype", bool), jnp.complexfloating):
-        yield f"`reward` must be a real number; got {reward.dtype}: write reward.real"
+        yield f"`reward` must be real; got {reward.dtype}. Write reward.real"
     if not isinstance(info, dict):
-        yield f"`info` must be a dictionary, {{}} if it is empty; got {_counted(info)}"
+        yield f"`info` must be a dictionary; got {_counted(info)}. It may be empty, {{}}"
     if own_step(env):
         yield from _whole_step(env, params, reset, action)
 
 
 def _alike(reset: Any, step: Any) -> Iterator[str]:
-    """Yield the parts of a step whose types differ from a reset's, since either may follow."""
+    """Yield a sentence for each array whose shape or dtype differs between reset and step."""
     before, after = (jax.tree_util.tree_leaves_with_path(x) for x in (reset[1], step[1]))
     seen = [jax.tree_util.tree_leaves_with_path(x[0]) for x in (reset, step)]
     if jax.tree.structure(reset[1]) != jax.tree.structure(step[1]):
@@ -195,13 +196,13 @@ def _alike(reset: Any, step: Any) -> Iterator[str]:
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             yield (
                 f"`step_env` must return arrays of the shapes and dtypes of `reset_env`; {name} is "
-                f"{_kind(old)} after a reset and {_kind(new)} after a step: write jnp.int32(0) "
+                f"{_kind(old)} after a reset and {_kind(new)} after a step. Write jnp.int32(0) "
                 "instead of 0 or 0.0"
             )
 
 
 def own_step(env: Any) -> bool:
-    """Return True if `step` is neither gymnax's nor the step of mmrl's wrappers and tasks."""
+    """Return True if the environment overrides the `step` of gymnax and of mmrl."""
     ours = (gymnax_environment.Environment.step, Resetting.step)
     return getattr(type(env), "step", None) not in ours
 
@@ -217,8 +218,8 @@ def _whole_step(env: Any, params: Any, reset: Any, action: Any) -> Iterator[str]
         )
     elif _shapes_of(whole[5].get("final_observation")) != _shapes_of(whole[0]):
         yield (
-            "`step` must put the observation that the action led to into info's "
-            "`final_observation`. Inherit gymnax's `step`, which calls `step_env`"
+            "`step` must store the observation before a reset in `info`, as `final_observation`. "
+            "Inherit gymnax's `step`, which calls `step_env`"
         )
 
 
@@ -255,9 +256,10 @@ def action_shape(env: Any, params: Any) -> Any:
 
 @promoting
 def random_action(space: Any, key: PRNGKeyArray, mask: Any = None) -> Any:
-    """Draw a random action, one of the legal actions if a `mask` states which are.
+    """Sample a random action that is legal according to `mask`.
 
-    A number without two bounds is a normal one around the number nearest to 0.
+    Entries with two bounds are sampled uniformly. Other entries are normally distributed, centered
+    on the allowed value nearest to 0.
     """
     if mask is not None:
         return jax.random.categorical(key, jnp.where(mask, 0.0, -jnp.inf)).astype(space.dtype)

@@ -1,1 +1,1 @@
-"""The commands of `mmrl`: one module each, with `main(arguments) -> exit code`."""
+"""Commands of `mmrl`. Each is a module with `main(arguments) -> exit code`."""

@@ -1,4 +1,4 @@
-"""`mmrl capstone`: gates, budget and leaderboard of a custom memory."""
+"""`mmrl capstone`: check, train and rank a custom memory, as in chapter 19."""
 
 import dataclasses
 import functools
@@ -20,55 +20,61 @@ Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODULE:CLASS
 
 @dataclasses.dataclass(frozen=True)
 class Gates:
-    """Test whether a memory keeps the laws and interfaces of a memory; this takes seconds."""
+    """Check the interface and the monoid laws of a memory. This takes a few seconds."""
 
     memory: Place
-    """my_module:MyMemory, called with (input_size, output_size, key=…)."""
+    """my_module:MyMemory, a class or function with the arguments (input_size, output_size,
+    key=…)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Test a memory, train it within the budget on the held-out tasks, and write its entry."""
+    """Check a memory, train it on the held-out tasks within the budget, and write its entry."""
 
     memory: Place
-    """my_module:MyMemory, called with (input_size, output_size, key=…)."""
+    """my_module:MyMemory, a class or function with the arguments (input_size, output_size,
+    key=…)."""
     out: Path | None = None
-    """The entry; the source of the memory is saved next to it. Default: results/capstone/NAME.json,
-    or quick.json for --quick, the only file that is overwritten."""
+    """File of the entry. The source code of the memory is saved in the same folder. Default:
+    results/capstone/NAME.json, or quick.json with --quick, which may be overwritten."""
     name: str = ""
-    """Name on the leaderboard. Default: the name after the colon."""
+    """Name on the leaderboard. Default: MyMemory."""
     tuned_on: tuple[str, ...] = ()
-    """Ids of the tasks on which you tuned."""
+    """Ids of the tasks that you used for tuning."""
     tuning_seeds: tuple[int, ...] = ()
-    """Seeds with which you tuned, from 100 on."""
+    """Seeds that you used for tuning; they must be 100 or higher."""
     oracle: bool = False
-    """Show the network the state of the task, for the oracle baseline only."""
+    """Let the network observe the state of the task. Only for the oracle baseline."""
     quick: bool = False
-    """Try everything on one tuning task with few steps. The result is never ranked."""
+    """Run everything with few steps on a single tuning task, as a test. The result is not
+    ranked."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Check an entry: its gates, budgets and seeds, and its score, measured again twice."""
+    """Verify an entry: check its gates, budgets and seeds, and measure its score again, twice."""
 
     entry: Annotated[Path, tyro.conf.Positional]
-    """The JSON file, with the source of its memory next to it; or a folder of such files."""
+    """JSON file, in the same folder as the source code of its memory, or a folder of entries."""
     fresh: tuple[int, ...] = ()
-    """Seeds of the second measurement, to repeat a check. Default: drawn now."""
+    """Seeds of the second measurement, to repeat an earlier check. Default: random seeds."""
     no_rerun: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Skip the measurements. This takes seconds, and does not check the score."""
+    """Skip the measurements. The check then takes seconds, but does not verify the score."""
 
 
 COMMANDS = {"gates": Gates, "run": Run, "check": Check}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a subcommand; return 0, or 1 if an entry is refused. Raise `ValueError` or `RunError`."""
+    """Run a subcommand; return 0, or 1 if a memory or an entry is rejected.
+
+    Raises `ValueError` for invalid options, and `RunError` for files that cannot be read.
+    """
     options = tyro.extras.subcommand_cli_from_dict(
         COMMANDS,
         args=arguments or ["--help"],
         prog="mmrl capstone",
-        description="A custom memory: through gates, within a budget, onto the leaderboard.",
+        description="Check a custom memory, train it within a budget, and enter the leaderboard.",
     )
     say = functools.partial(open_console().print, highlight=False, soft_wrap=True)
     if isinstance(options, Gates):
@@ -82,8 +88,8 @@ def _gates(options: Gates, say: Callable[[str], None]) -> int:
         say(f"{'✗' if refusal else '✓'} {gate:10s} {refusal}".rstrip())
     if judged.state or judged.parameters:
         say(
-            f"{judged.state} numbers in its state, {judged.parameters} trainable ones; it tells "
-            f"the first observation {judged.remembers} steps later."
+            f"The memory has {judged.state} state values and {judged.parameters} trainable "
+            f"parameters. It can recall the first observation for {judged.remembers} steps."
         )
     return 0 if judged.passed else REFUSED
 
@@ -108,7 +114,7 @@ def _check(options: Check, say: Callable[[str], None]) -> int:
     folder = options.entry.is_dir()
     paths = sorted(options.entry.glob("*.json")) if folder else [options.entry]
     if not paths:
-        raise RunError(f"{options.entry} holds no entry. Pass a folder of JSON files.")
+        raise RunError(f"{options.entry} does not contain entries. Pass a folder of JSON files.")
     code = 0
     for path in paths:
         try:
@@ -116,7 +122,7 @@ def _check(options: Check, say: Callable[[str], None]) -> int:
         except (RunError, ValueError) as error:
             if not folder:
                 raise
-            refused = [str(error)]  # the others are still checked
+            refused = [str(error)]  # so that the other entries are still checked
         for sentence in refused:
             say(f"✗ {path}: {sentence}")
         if not refused:

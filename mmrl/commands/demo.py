@@ -1,4 +1,4 @@
-"""`mmrl demo`: train the agents of `mmrl.course.demo`, and show their progress."""
+"""`mmrl demo`: train agents with and without memory, and compare their results."""
 
 import dataclasses
 import functools
@@ -37,21 +37,21 @@ RESULTS, CURVES = "results.jsonl", "curves.png"
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Train agents that remember, and one that cannot, on two tasks of POPGym.
+    """Train agents with and without memory on two POPGym tasks.
 
-    Every demo gets a separate folder; an interrupted demo continues.
+    Each demo creates a new folder, but an interrupted demo is resumed.
     """
 
     out: Path = pathlib.Path("results/demo")
-    """Folder of the demos, and of their results."""
+    """Folder with the results of all demos."""
     seeds: int = 5
-    """Independent agents of each kind."""
+    """Number of independent seeds for each agent and task."""
     threads: int = 2
-    """Number of agents trained at a time."""
+    """Number of parallel runs. Each run trains all seeds of one agent on one task."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train, print the table, save curves, results and checkpoints."""
+    """Train the agents, print a table, and save curves, results and checkpoints."""
     options = tyro.cli(Options, args=arguments, prog="mmrl demo")
     for name in ("seeds", "threads"):
         if getattr(options, name) < 1:
@@ -61,14 +61,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
-    """Train all of `plan`; return the folder with the curves and the runs."""
+    """Train all runs of `plan`; return the folder with the learning curves and the runs."""
     console, began = open_console(), time.perf_counter()
     folder, _claim = _folder(out, plan)
     try:
         runs = _train(plan, folder, threads, console)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"Stopped. Complete blocks are saved in {folder}; continue with the same command."
+            f"Stopped. The completed blocks are in {folder}; run the same command to continue."
         ) from None
     rows = [outcome(*names, run) for names, run in runs.items()]
     with writing(out):
@@ -83,7 +83,7 @@ def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
 
 
 def _folder(out: pathlib.Path, plan: Plan) -> tuple[pathlib.Path, Claim]:
-    """Return the claimed folder of an interrupted last demo, or a new one with the next number."""
+    """Claim a folder: the last one if its demo was interrupted, otherwise a new one."""
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         last = max((int(path.name) for path in out.iterdir() if path.name.isdecimal()), default=1)
@@ -92,14 +92,14 @@ def _folder(out: pathlib.Path, plan: Plan) -> tuple[pathlib.Path, Claim]:
             new = made(folder)
             try:
                 own = claim(folder)
-            except RunError:  # another process uses it
+            except RunError:  # another process is using this folder
                 continue
             if new or (not (folder / "complete").exists() and _fits(folder, plan)):
                 return folder, own
 
 
 def _fits(folder: pathlib.Path, plan: Plan) -> bool:
-    """Return True if all runs in a folder belong to the plan."""
+    """Return True if all runs in a folder have the setups of the plan."""
     return all(saved(folder / _name(*names)) in (None, setup) for names, setup in plan.items())
 
 
@@ -108,7 +108,7 @@ def _name(task: str, arm: str) -> str:
 
 
 def _train(plan: Plan, folder: pathlib.Path, threads: int, console: Console) -> dict[Names, Run]:
-    """Train all runs with live progress; complete runs are only read."""
+    """Train all runs and show their progress. Complete runs are only opened."""
     runs: dict[Names, Run] = {}
 
     def job(names: Names, setup: Setup) -> Iterator[Any]:
@@ -119,7 +119,7 @@ def _train(plan: Plan, folder: pathlib.Path, threads: int, console: Console) -> 
         yield "done"
 
     console.print(
-        f"{len(plan)} kinds of agents are trained in {folder}. Ctrl-C keeps all complete blocks."
+        f"Training {len(plan)} runs in {folder}. Ctrl-C stops; all complete blocks are saved."
     )
     keys, status = list(plan), dict.fromkeys(plan, "waiting")
     jobs = [functools.partial(job, names, setup) for names, setup in plan.items()]
@@ -133,7 +133,7 @@ def _train(plan: Plan, folder: pathlib.Path, threads: int, console: Console) -> 
 
 
 def _progress(plan: Plan, runs: dict[Names, Run], status: dict[Names, str]) -> Table:
-    """Return a table with the progress of every kind of agent."""
+    """Return a table with the progress of all runs."""
     table = Table("", "blocks", "return", "IQM", "", box=None)
     for names, setup in plan.items():
         curve = learning_curve(runs[names]) if names in runs else np.array([])
@@ -149,7 +149,7 @@ def _progress(plan: Plan, runs: dict[Names, Run], status: dict[Names, str]) -> T
 
 
 def _heading(table: Table, plan: Iterable[Names], names: Names) -> None:
-    """Add a row with the task's name above its first agent."""
+    """Add a row with the name of the task above its first agent."""
     if names == next(other for other in plan if other[0] == names[0]):
         table.add_row(Text(names[0], "bold"))
 
@@ -177,17 +177,17 @@ def _table(runs: dict[Names, Run], rows: list[dict[str, Any]]) -> Table:
 def _next_steps(
     console: Console, rows: list[dict[str, Any]], out: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """Print the outcome in a sentence, and the commands to try next."""
+    """Print a summary of the results and commands to try next."""
     first = rows[0]["agent"]
     if all(row["min_over_seeds"] >= LEARNED for row in rows if row["agent"] == first):
         console.print(f"{first}: every seed solved every task, which requires memory.")
     else:
-        console.print(f"{first}: not every seed reached {LEARNED}; see the lowest.", style="yellow")
+        console.print(f"{first}: the lowest return of a seed is below {LEARNED}.", style="yellow")
     console.print(
-        f"  the curves        {folder / CURVES}",
-        f"  every number      {out / RESULTS}",
-        f"  watch one play    {called('evaluate', folder / _name(rows[0]['task'], first))}",
-        f"  train your own    {called('train', '--help')}",
+        f"  learning curves   {folder / CURVES}",
+        f"  all results       {out / RESULTS}",
+        f"  evaluate agents   {called('evaluate', folder / _name(rows[0]['task'], first))}",
+        f"  train an agent    {called('train', '--help')}",
         sep="\n",
         soft_wrap=True,
     )

@@ -1,4 +1,4 @@
-"""`mmrl doctor`: report what mmrl runs on, and whether it works."""
+"""`mmrl doctor`: check packages and devices, and test whether agents learn."""
 
 import dataclasses
 import importlib.metadata
@@ -24,36 +24,36 @@ from mmrl.commands.terminal import in_background, open_console
 from mmrl.runs import Run, Setup
 from mmrl.runs.results import PACKAGES
 
-SICK = 1  # exit code
+SICK = 1  # exit code if something is wrong
 MARKS = {"good": Text("✓", "green"), "note": Text("!", "yellow"), "bad": Text("✗", "red")}
-TRIED = "0.10."  # versions of jax with which mmrl is tested
-OPTIONAL = {"popgym": "`mmrl evaluate --original`"}  # optional packages, and their users
+TRIED = "0.10."  # prefix of the versions of jax with which mmrl is tested
+OPTIONAL = {"popgym": "`mmrl evaluate --original`"}  # optional packages, and what requires them
 OPTIONAL["islpy"] = "the compiler of `mmrl.pdg`"
 SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
-# These flags compile the tiny programs here in a third of the time; XLA aborts at unknown names.
+# These flags reduce the compilation time of tiny programs to a third. Unknown flags abort XLA.
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
-# A task of one step with the answer in view: few updates suffice, and networks compile quickly.
+# Settings for a one-step task without memory, which small networks learn in a few updates.
 _SIZES: dict[str, Any] = dict(memory="none", width=16, environments=32, rollout=8, block=16)
 _SIZES |= {"blocks": 2, "learning_rate": 1e-2}
 SMOKE = {name: agent.Config(**{**_SIZES, **agent.SMALL}) for name, agent in AGENTS.items()}
 
 
 class Finding(NamedTuple):
-    """A result: its subject, its state ("good", "note", "bad"), and advice."""
+    """Result of a check, with advice if there is a problem."""
 
     subject: str
-    state: str
+    state: str  # "good", "note" or "bad"
     words: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Report what mmrl runs on, and train a tiny agent to test that it works."""
+    """Check the packages and devices that mmrl uses, and train every agent on a tiny task."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print all findings; the exit code is 1 if one is bad."""
+    """Print all findings; return 1 if any of them is bad, otherwise 0."""
     tyro.cli(Options, args=arguments, prog="mmrl doctor")
     console, sick = open_console(), False
     for finding in findings():
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def findings() -> Iterator[Finding]:
-    """Yield each finding as soon as it is known; the agents train in parallel, one on each core."""
+    """Run all checks, and yield each finding. Agents are trained in parallel, one per core."""
     yield from software()
     yield from machine()
     jobs = [lambda agent=agent: iter([smoke_run(agent)]) for agent in SMOKE]
@@ -76,47 +76,47 @@ def findings() -> Iterator[Finding]:
 
 
 def software() -> Iterator[Finding]:
-    """Yield the versions that decide whether runs can be compared, and the optional packages."""
+    """Yield findings about the versions of required and optional packages."""
     names = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     words = f"mmrl {mmrl.__version__}, Python {platform.python_version()}, {names}"
     known = jax.__version__.startswith(TRIED)
     more = "" if known else f". mmrl is tested with jax {TRIED}*"
     yield Finding("versions", "good" if known else "note", words + more)
     for name, user in OPTIONAL.items():
-        words = f"not installed; only {user} needs it"
+        words = f"not installed; only {user} requires it"
         if importlib.util.find_spec(name):
             words = f"{importlib.metadata.version(name)}, for {user}"
         yield Finding(name, "good", words)
 
 
 def machine() -> Iterator[Finding]:
-    """Yield the device and the compiler settings of JAX, and whether results can be written."""
+    """Yield findings about devices, compiler settings and the current folder."""
     device, *others = jax.devices()
     words = f"{1 + len(others)} x {device.device_kind}, {os.cpu_count()} CPU cores"
     if unused := device.platform == "cpu" and bool(shutil.which("nvidia-smi")):
         install = f"{sys.executable} -m pip install 'jax[cuda12]=={jax.__version__}'"
         words += f". This machine has an NVIDIA GPU that jax does not use: {install}"
     yield Finding("device", "note" if unused else "good", words)
-    words, safe = "not on a CPU: no flag needed", device.platform != "cpu"
+    words, safe = "no flag required, because the device is not a CPU", device.platform != "cpu"
     if not safe:
-        words = "XLA_FLAGS keeps training from hanging on a CPU"
+        words = "XLA_FLAGS prevents training from hanging on a CPU"
         if not (safe := SCHEDULER in os.environ.get("XLA_FLAGS", "")):
             words = "Training may hang on a CPU with few cores. If it does: export "
             words += f"XLA_FLAGS={SCHEDULER}"
     yield Finding("scheduler", "good" if safe else "note", words)
-    advice = "export JAX_COMPILATION_CACHE_DIR=~/.cache/mmrl for a faster second start"
+    advice = "export JAX_COMPILATION_CACHE_DIR=~/.cache/mmrl for faster starts"
     where = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    kept = f"compiled programs are {f'kept in {where}' if where else f'not kept ({advice})'}"
+    kept = f"compiled programs are {f'cached in {where}' if where else f'not cached ({advice})'}"
     yield Finding("cache", "good", kept)
     here = pathlib.Path.cwd()
     words = f"{here}, {shutil.disk_usage(here).free / 2**30:.1f} GiB free"
     if not (writable := os.access(here, os.W_OK)):
-        words = f"{here} is not writable: use another folder, or pass `--out` to train and demo"
+        words = f"{here} is not writable. Change to another folder, or pass `--out`"
     yield Finding("folder", "good" if writable else "note", words)
 
 
 def quickly(run: Run) -> Run:
-    """Return the run with programs that compile in a third of the time, if XLA supports it."""
+    """Compile the run with `QUICK`, if this version of XLA supports the flags."""
 
     def compiled(function: Any) -> Callable[..., Any]:
         programs = []
@@ -129,13 +129,13 @@ def quickly(run: Run) -> Run:
         return call
 
     if jax.devices()[0].platform == "cpu" and jax.__version__.startswith(TRIED):
-        made = run.program
-        run.program = made._replace(init=compiled(made.init), block=compiled(made.block))
+        plain = run.program
+        run.program = plain._replace(init=compiled(plain.init), block=compiled(plain.block))
     return run
 
 
 def smoke_run(agent: str) -> Finding:
-    """Train a tiny agent and return whether it learns."""
+    """Train a tiny agent, and report whether it learns."""
     setup = Setup(env="probe-Match-v0", agent=agent, config=SMOKE[agent], seeds=(0, 1, 2))
     began = time.perf_counter()
     try:

@@ -24,25 +24,29 @@ SPREAD = ("mean return", "lowest", "highest")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Evaluate every seed's network of a run with greedy actions, without learning.
+    """Evaluate the networks of a run with greedy actions.
 
-    `mmrl evaluate zoo` lists the trained agents that come with mmrl; zoo/NAME is one of them.
+    `mmrl evaluate zoo` lists the trained agents that are included in mmrl, and `mmrl evaluate
+    zoo/NAME` evaluates one of them.
     """
 
     path: Annotated[Path, tyro.conf.Positional]
-    """Folder of a run, file from `mmrl export`, zoo/NAME, or zoo."""
+    """Folder of a run, a file from `mmrl export`, zoo/NAME, or zoo."""
     episodes: int = 100
-    """Episodes per network."""
+    """Number of episodes per network."""
     best: bool = False
-    """Use the network after each seed's best block in training, instead of the last one."""
+    """Use the network from each seed's best block in training, instead of the last block."""
     original: bool = False
-    """Play the original popgym 1.0.7 (numpy) instead of our port."""
+    """Evaluate in the original popgym 1.0.7 (NumPy) instead of our port."""
     seed: int = 1_000_000
-    """Seed of the episodes."""
+    """Random seed of the episodes."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the mean return of every network. Raise `RunError` or `ValueError`."""
+    """Print the mean return of every network.
+
+    Raises `RunError` if the run cannot be opened, and `ValueError` if an option is out of range.
+    """
     options = tyro.cli(Options, args=arguments, prog="mmrl evaluate")
     if options.episodes < 1:
         raise ValueError(f"`episodes` must be at least 1; got {options.episodes}.")
@@ -88,9 +92,9 @@ def _spread(returns: Float[np.ndarray, " episodes"]) -> list[str]:
 def greedy_returns(
     run: Run, net: PyTree, episodes: int, seed: int
 ) -> Float[np.ndarray, "seed episodes"]:
-    """Return undiscounted returns of the greedy policy of every seed's network, `net` [seed].
+    """Return the undiscounted greedy returns of all networks.
 
-    Raises `RunError` if no action was legal in a step.
+    Leaves of `net` have shape [seed, ...]. Raises `RunError` if no action is legal at some step.
     """
     env, params, *_ = run.program
     agent = find(run.setup.agent)
@@ -110,7 +114,7 @@ def greedy_returns(
 
 
 def _list_zoo() -> None:
-    """Print the agents of the zoo, named after task, agent and memory, with their returns."""
+    """Print a table of the zoo's agents."""
     console, table = open_console(), Table("name", "seed", "after block", "return", "kB")
     damaged = []
     for name in zoo.names():
@@ -123,7 +127,7 @@ def _list_zoo() -> None:
         table.add_row(f"zoo/{name}", *map(str, row))
     console.print(table)
     console.print(
-        "Returns are means over the few episodes of an evaluation in training. To evaluate one: "
+        "Returns are means over a few episodes during training. To evaluate an agent: "
         f"{called('evaluate', 'zoo/NAME')}",
         *damaged,
         sep="\n",
@@ -132,10 +136,13 @@ def _list_zoo() -> None:
 
 
 def _evaluate_file(options: Options) -> None:
-    """Evaluate the policy in a file, and print its origin."""
+    """Evaluate an exported policy, and print its provenance."""
     for name in ("best", "original"):
         if getattr(options, name):
-            raise ValueError(f"`--{name}` is for a run's folder; {options.path} is one policy.")
+            raise ValueError(
+                f"`--{name}` must be omitted unless `path` is a run folder; got "
+                f"{options.path}, which is a single policy."
+            )
     policy, console = zoo.load(options.path), open_console()
     about, returns = policy.about, file_returns(policy, options.episodes, options.seed)
     words = f" in mmrl, {options.episodes} greedy episodes"
@@ -154,5 +161,5 @@ def _evaluate_file(options: Options) -> None:
 
 
 def file_returns(policy: Policy, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
-    """Return undiscounted returns of an exported policy, played by NumPy."""
+    """Return the undiscounted returns of an exported policy, computed with NumPy."""
     return np.sum([step.reward for step in zoo.play(policy, episodes, seed)], axis=0)

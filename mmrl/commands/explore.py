@@ -1,4 +1,4 @@
-"""`mmrl explore`: the training explorer and the widgets as a separate page."""
+"""`mmrl explore`: open the training explorer and the widgets in a browser."""
 
 import dataclasses
 import os
@@ -12,21 +12,20 @@ HOME = pathlib.Path(__file__).parents[1] / "course" / "app"
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Open the course's app in a browser: train an agent, watch it play, compare, share a link.
+    """Open the course's app in a browser, to train agents, watch them play, and compare runs.
 
-    The app runs on this machine until Ctrl-C, loads only local files, and saves in the current
-    folder. A link of the app contains its settings, and opens on any machine that runs this
-    command.
+    The app runs locally until you press Ctrl-C, and saves its files in the current folder. A link
+    from the app contains all settings. It opens on any machine that runs this command.
     """
 
     port: int = 8866
-    """Port of the page, http://localhost:PORT/; if it is taken, the next free one."""
+    """Port of the page, http://localhost:PORT/. If it is in use, the next free one is chosen."""
     browser: bool = True
-    """Open the page in a browser at once."""
+    """Open the page in a browser."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve the app until Ctrl-C. Raise `ValueError` if Voilà is not installed."""
+    """Serve the app until Ctrl-C. Raises `ValueError` if Voilà is not installed."""
     options = tyro.cli(Options, args=arguments, prog="mmrl explore")
     if not 1 <= options.port < 2**16:
         raise ValueError(f"`port` must be from 1 to 65535; got {options.port}.")
@@ -37,8 +36,8 @@ def main(arguments: Sequence[str]) -> int:
         if error.name != "voila":
             raise
         raise ValueError(
-            "The app needs Voilà. Run `pip install -c requirements.lock -e '.[app]'` in a clone, "
-            "or `make explore` there."
+            "The app requires Voilà. In a clone of the repository, run `pip install -c "
+            "requirements.lock -e '.[app]'`, or `make explore`."
         ) from None
     browser = [] if options.browser else ["--no-browser"]
     Voila.launch_instance(argv=[*words(), f"--port={options.port}", *browser])
@@ -46,21 +45,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def surroundings() -> dict[str, str]:
-    """Return the environment of the server and of its kernels."""
+    """Return the environment variables of the server and its kernels."""
     paths = [str(HOME / "jupyter"), *filter(None, [os.environ.get("JUPYTER_PATH")])]
     return {
         "JUPYTER_PATH": os.pathsep.join(paths),
-        "JUPYTER_PREFER_ENV_PATH": "1",  # this Python's kernel, before all others
+        "JUPYTER_PREFER_ENV_PATH": "1",  # prefer the kernel of this Python
         "MMRL_EXPLORE_FOLDER": os.getcwd(),
     }
 
 
 def words() -> list[str]:
-    """Return the notebook and the options for Voilà.
+    """Return the command-line arguments of Voilà.
 
-    Two minutes after a page is closed, its kernel ends, with any training in it. Voilà's own option
-    for this does not work with its server (voila-dashboards/voila#1458).
+    They shut down a kernel two minutes after its page is closed, which also stops its training.
+    Voilà's own option for this does not work with its server (voila-dashboards/voila#1458).
     """
-    kept = {"cull_idle_timeout": 120, "cull_interval": 20}  # in seconds, for closed pages
-    culling = [f"--MappingKernelManager.{name}={value}" for name, value in kept.items()]
+    times = {"cull_idle_timeout": 120, "cull_interval": 20}  # seconds, for closed pages
+    culling = [f"--MappingKernelManager.{name}={value}" for name, value in times.items()]
     return [str(HOME / "explore.ipynb"), "--template=mmrl", "--theme=light", *culling]

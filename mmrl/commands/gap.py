@@ -1,4 +1,4 @@
-"""`mmrl gap`: the cost of hiding the state of a task, and the share that a memory recovers."""
+"""`mmrl gap`: measure the cost of partial observability, and how much a memory recovers."""
 
 import dataclasses
 import pathlib
@@ -16,9 +16,9 @@ from mmrl.runs import Run, Setup, append, interval, saved
 from mmrl.runs.shell import called
 
 ABOUT = """Train an agent three times: on the state of a task, with a memory, and without either.
-The state is everything about a task that is already decided, so an agent that observes it needs no
-memory. A table compares the returns of the last evaluation. Stop with Ctrl-C; with the same --out
-the command continues. It accepts the options of `mmrl train` below, except {refused}.
+An agent that observes the state does not need a memory. A table compares the returns of the last
+evaluation. You can stop with Ctrl-C and continue with the same --out. The command accepts the
+options of `mmrl train` below, except {refused}.
 """
 REFUSED = ("--over", "--resume", "--observe", "--log", "--list", "--presets")
 REFUSED += ("--distributed", "--coordinator", "--processes", "--process")
@@ -28,13 +28,16 @@ Returns = Mapping[str, Float[np.ndarray, " seed"]]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train three agents and print their returns. Raise `RunError` or `ValueError`."""
+    """Train three agents and compare their returns.
+
+    Raises `ValueError` for invalid options, and `RunError` if a folder contains another run.
+    """
     words = [word.partition("=")[0] for word in arguments]
     if {"-h", "--help"} & {*words}:
         print(ABOUT.format(refused=", ".join(REFUSED)))
     for name in REFUSED:
         if name in words:
-            raise ValueError(f"`mmrl gap` does not accept {name}. Omit it.")
+            raise ValueError(f"`mmrl gap` does not support {name}. Omit this option.")
     options, setup, path = parse(arguments, "gap")
     again = called("gap", *arguments, *([] if "--out" in words else ["--out", path]))
     try:
@@ -59,18 +62,21 @@ def main(arguments: Sequence[str]) -> int:
     console.print(*verdict(returns), sep="\n", soft_wrap=True, highlight=False)
     each = {name: x.tolist() for name, x in returns.items()}
     if sum(len(run.history) for run in runs.values()) == before:
-        return 0  # these rows are there already
+        return 0  # no block was trained, so the file already contains this row
     append(path / FILE, {"env": setup.env, "seeds": list(setup.seeds), "returns": each})
     return 0
 
 
 def setups(setup: Setup) -> dict[str, Setup]:
-    """Return the three runs of a setup: on the state, with its memory, and without either.
+    """Return the setups of three runs: on the state, with a memory, and without either.
 
     Raises `ValueError` if the setup has no memory.
     """
     if setup.config.memory == "none":
-        raise ValueError("`memory` must differ from none, with which it is compared; got none.")
+        raise ValueError(
+            "`memory` must differ from none, because the command compares a memory with none; got "
+            "none."
+        )
     bare = dataclasses.replace(setup.config, memory="none", memory_sizes=())
     return {
         "state": dataclasses.replace(setup, config=bare, observe="state"),
@@ -80,21 +86,21 @@ def setups(setup: Setup) -> dict[str, Setup]:
 
 
 def verdict(returns: Returns) -> Iterator[str]:
-    """Yield the observability gap and the share of it that the memory closes, with intervals.
+    """Yield sentences about the observability gap and how much of it the memory closes.
 
-    Each interval is over differences between seeds in the same place.
+    Intervals are computed from the differences between agents with the same seed.
     """
     gap, low, high = interval(returns["state"] - returns["none"])
-    yield f"Observability gap, state less none: {gap:.3f} [{low:.3f}, {high:.3f}]."
+    yield f"Observability gap, state minus none: {gap:.3f} [{low:.3f}, {high:.3f}]."
     gain, *ends = interval(returns["memory"] - returns["none"])
     share = f", {gain / gap:.0%} of the gap" if low > 0 else ""
     yield f"The memory gains {gain:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]{share}."
     if low <= 0:
-        yield "These seeds show no disadvantage of an agent without memory."
+        yield "With these seeds, agents without a memory are not significantly worse."
 
 
 def _run(setup: Setup, path: pathlib.Path, options: Options) -> Run:
-    """Return a new run, or the one in the folder."""
+    """Resume the run in a folder, or start a new one."""
     return Run(setup, path, resume=saved(path) is not None, devices=options.devices)
 
 

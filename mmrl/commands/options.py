@@ -1,4 +1,4 @@
-"""The options of `mmrl train` and `mmrl sweep`, and the setup and the folder that they define."""
+"""Command-line options of `mmrl train` and `mmrl sweep`."""
 
 import argparse
 import contextlib
@@ -24,7 +24,7 @@ from mmrl.runs.files import writing
 from mmrl.runs.shell import called
 
 RESULTS = pathlib.Path("results")
-AGENT = f"""One of {", ".join(AGENTS)}, each with its own options: --agent r2d2 --help.
+AGENT = f"""One of {", ".join(AGENTS)}. For the options of an agent, see --agent r2d2 --help.
 
 For plain V-trace, use clear with --replay-fraction 0."""
 OF_A_SETUP = ("env", "agent", "seeds", "observe", "observes", "precision", "config")
@@ -33,76 +33,76 @@ NAMELESS = "`over` must name a setting and its values, such as learning_rate; go
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Train an agent on several seeds at once, or a sweep over settings.
+    """Train an agent with several seeds in parallel, or sweep over settings.
 
-    Every block ends with an evaluation and a checkpoint. Stop with Ctrl-C whenever you like and
-    continue with --resume: the result is bit for bit that of an uninterrupted run.
+    Every block ends with an evaluation and a checkpoint. You can stop with Ctrl-C at any time and
+    continue with --resume. The result is bitwise identical to that of an uninterrupted run.
 
-    The command prints a line per block: environment steps per seed; each seed's return, a mean over
-    the episodes of the evaluation; IQM, the mean of the middle half of the seeds; the loss; fill,
-    the share of real steps in a batch, the rest of which is padding; and seconds.
+    For each block, the command prints the environment steps per seed, the mean return of each seed
+    in the evaluation, the interquartile mean over seeds (IQM), the loss, the fill (the fraction of
+    a batch that is not padding), and the duration in seconds.
 
-    With --over, every combination of values is trained with each seed in one program, so only
-    real-valued settings can be swept. At the end a table shows which setting is best, how certain
-    that is, and whether the best value is the first or last one tried.
+    With --over, all combinations of values and seeds are trained in a single program, so only
+    real-valued settings can be swept. A table at the end shows the best setting, how certain it is,
+    and whether a value is at the edge of its range.
     """
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")] = ""
-    """Its id, e.g. popgym-RepeatFirstEasy-v0; my_module:MyEnv for your own; or LIBRARY:NAME, e.g.
-    navix:Navix-DoorKey-5x5-v0. With --resume: the run's."""
+    """Id of the environment, e.g. popgym-RepeatFirstEasy-v0, my_module:MyEnv for a custom one, or
+    LIBRARY:NAME, e.g. navix:Navix-DoorKey-5x5-v0. May be omitted with --resume."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Print the names of all environments, memories and agents, without training."""
+    """List the names of all environments, memories and agents, and exit."""
     presets: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Print the presets of all agents, without training."""
+    """List the presets of all agents, and exit."""
     agent: Annotated[str, tyro.conf.arg(help=AGENT)] = Setup.agent
     preset: str = ""
-    """Name of published settings, such as paper; other options override it. --presets lists all."""
+    """Name of published settings, such as paper (see --presets). Other options override them."""
     over: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
-    """A setting and its values, `--over learning-rate 1e-4 3e-4 1e-3`; repeat for each setting."""
+    """Setting to sweep and its values, e.g. `--over learning-rate 1e-4 3e-4`. May be repeated."""
     steps: int | None = None
-    """Environment steps per seed: sets --blocks to the least number that reaches them."""
+    """Minimum number of environment steps per seed, which determines --blocks."""
     out: Path | None = None
-    """Folder of the run. Default: a new one under results/; with --resume the latest one there."""
+    """Folder of the run. Default: a new folder under results/, or with --resume the latest one."""
     resume: bool = False
-    """Continue the run in --out, with its settings; more --blocks or --steps prolong it."""
+    """Continue the run in --out with its settings. To extend it, set --blocks or --steps."""
     seeds: tuple[int, ...] = Setup.seeds
-    """One independent agent per seed: `--seeds 0 1 2` trains three. With --over the default is 100
-    101 102: report other seeds, because a setting looks better on the seeds that chose it."""
+    """Random seeds, e.g. `--seeds 0 1 2`, one per agent. The default with --over is 100 101 102.
+    Report results on other seeds than those that you used to select a setting."""
     observe: Literal["observation", "state", "pixels"] = "observation"
-    """What the agent observes. `state`: the Markov state, which needs no memory (POPGym's tasks and
-    the probes). `pixels`: a picture (RepeatPrevious and Concentration)."""
+    """What the agent observes. `state`: the Markov state, with which no memory is needed (POPGym
+    and probe tasks only). `pixels`: an image (RepeatPrevious and Concentration only)."""
     observes: tuple[Literal["previous_action", "previous_reward", "begin_flag"], ...] = ()
-    """Inputs of the network in addition to the observation. `--observes` without names: none."""
+    """Additional inputs of the network. Pass `--observes` without names for none."""
     precision: Literal["default", "float32", "tf32", "bfloat16"] = "default"
-    """Precision of the factors in float32 matrix products of training on a GPU, including the
-    environment's. Default: JAX's setting. `mmrl evaluate` does not use it."""
+    """Precision of float32 matrix products during training on a GPU, including those in the
+    environment. Default: the setting of JAX. It has no effect on `mmrl evaluate`."""
     devices: int | None = None
-    """Number of devices that share the seeds, and each agent's environments if seeds cannot occupy
-    all; numbers change only by rounding. Default: one, or all devices of several processes."""
+    """Number of devices, across which seeds (or environments, if seeds are too few) are sharded.
+    Results change only by rounding. Default: one, or all with several processes."""
     log: tuple[Literal["csv", "tensorboard"], ...] = ()
-    """Also write every block to history.csv, or for TensorBoard, in the run's folder, also if the
-    run is resumed."""
+    """Also log every block to history.csv or to TensorBoard files in the folder of the run. A
+    resumed run appends to these files."""
     hosts: tyro.conf.OmitArgPrefixes[Hosts] = dataclasses.field(default_factory=Hosts)
-    """Several processes of one run."""
+    """Runs with several processes."""
     config: tyro.conf.OmitArgPrefixes[Any] = None
     """Settings of the agent."""
 
     @property
     def setup(self) -> Setup:
-        """Setup with all options that determine the numbers."""
+        """Setup with all options that affect the results of training."""
         if not all(self.over):
             raise ValueError(NAMELESS)
         over = {each[0].lstrip("-").replace("-", "_"): each[1:] for each in self.over}
         if len(over) < len(self.over):
             names = [each[0] for each in self.over]
-            raise ValueError(f"`over` must name a setting once, with all its values; got {names}.")
+            raise ValueError(f"`over` must name each setting once, with all values; got {names}.")
         return Setup(**{name: getattr(self, name) for name in OF_A_SETUP}, over=over)
 
 
 def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Setup, pathlib.Path]:
-    """Return the options, the setup and its folder: a new one, or that of the run to resume.
+    """Parse the command line; return the options, the setup and the folder of the run.
 
-    Raises `ValueError` and `RunError` for options that do not fit each other, or the run.
+    Raises `ValueError` for invalid options, and `RunError` if they conflict with a run to resume.
     """
     words, names = _first_words(arguments)
     sweeps = command == "sweep"
@@ -124,7 +124,7 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
         setup = dataclasses.replace(setup, over=setup.over or there.over)
     if setup.over and options.log:
         raise ValueError(
-            "`log` must be left out with `over`, because results.json has the returns of a sweep; "
+            "`log` must be omitted with `over`, because sweeps are only logged to results.json; "
             f"got {' '.join(options.log)}."
         )
     if there:
@@ -133,14 +133,14 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
         raise ValueError(NAMELESS)
     name = described(agent, options.config)[1] + "-sweep" * bool(setup.over)
     name += f"-{setup.observe}" * (setup.observe != Setup.observe) + "-gap" * (command == "gap")
-    options = dataclasses.replace(options, resume=False)  # killed before its first file
+    options = dataclasses.replace(options, resume=False)  # the folder has no run to resume
     return options, setup, path or new_folder(options.env, name)
 
 
 def _first_words(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options on which the others depend, with `env`, and the names of the others."""
+    """Parse the options that affect how the others are parsed; also return the others' names."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("--agent", "--preset", "--memory"):  # here my_module:Mine is a memory
+    for name in ("--agent", "--preset", "--memory"):  # a --memory value may look like ENVIRONMENT
         parser.add_argument(name, nargs="?")
     parser.add_argument("--out", nargs="?", type=path_of)
     parser.add_argument("--resume", action="store_true")
@@ -150,7 +150,7 @@ def _first_words(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str
 
 
 def _to_resume(words: argparse.Namespace, sweeps: bool) -> tuple[pathlib.Path, Setup | None]:
-    """Return the folder to resume and the setup in it, or None before its first file."""
+    """Return the folder to resume and its setup, or None if it does not contain a run."""
     path = words.out or latest(words.env, words.agent, sweeps)
     there = saved(path)
     if there and sweeps and not there.over:
@@ -159,9 +159,9 @@ def _to_resume(words: argparse.Namespace, sweeps: bool) -> tuple[pathlib.Path, S
 
 
 def latest(env: str = "", agent: str | None = None, sweeps: bool = False) -> pathlib.Path:
-    """Return the folder under results/ that was written last, for this environment and agent.
+    """Return the most recent run under results/ for this environment and agent.
 
-    Raises `RunError` without one. Runs that cannot be opened here are skipped.
+    Runs that cannot be opened are skipped. Raises `RunError` if there is none.
     """
     path = None
     for file in sorted(RESULTS.glob("*/results.json"), key=lambda x: -x.stat().st_mtime):
@@ -173,24 +173,24 @@ def latest(env: str = "", agent: str | None = None, sweeps: bool = False) -> pat
                 return path
     of = (f" of {agent}" if path and agent else "") + (f" in {env}" if env else "")
     raise RunError(
-        f"There is no {'sweep' if sweeps else 'run'}{of} under {RESULTS}/ to resume. Name one with "
-        "--out, or omit --resume to begin one."
+        f"There is no {'sweep' if sweeps else 'run'}{of} under {RESULTS}/ to resume. Pass its "
+        "folder with --out, or omit --resume to start a new one."
     )
 
 
 def _check_options(names: Sequence[str], agent: str) -> None:
-    """Raise `ValueError` for an unknown agent, and for an option of another agent."""
+    """Raise `ValueError` for an unknown agent and for options of other agents."""
     find(agent)
     known = {name: {f.name for f in dataclasses.fields(a.Config)} for name, a in AGENTS.items()}
     for option in names:
         field = option.removeprefix("--").removeprefix("no-").replace("-", "_")
         of = [name for name in AGENTS if field in known[name]]
         if of and agent not in of:
-            raise ValueError(f"{option} is an option of {of[0]}, not of {agent}: --agent {of[0]}.")
+            raise ValueError(f"{option} is an option of {of[0]}, not {agent}. Add --agent {of[0]}.")
 
 
 def _usual(agent: str, preset: str | None, sweeps: bool) -> Setup:
-    """Return the setup that other options change: the agent's defaults, or a preset's."""
+    """Return the default setup of an agent or of a preset."""
     seeds = SEEDS if sweeps else Setup.seeds
     if not preset:
         return Setup(env="", agent=agent, seeds=seeds)
@@ -209,12 +209,12 @@ def _parsed(arguments: Sequence[str], default: Setup, command: str) -> Options:
 
 
 def _with_steps(options: Options, names: Sequence[str]) -> Options:
-    """Return the options with the blocks that `--steps` needs."""
+    """Convert `--steps` to a number of blocks."""
     if options.steps is None:
         return options
     if "--blocks" in names:
         raise ValueError(
-            f"`steps` must be left out with `blocks`, because each sets the length of a run; got "
+            f"`steps` must be omitted with `blocks`, because both set the length of a run; got "
             f"{options.steps} and {options.config.blocks}."
         )
     if options.steps < 1:
@@ -227,19 +227,19 @@ def _no_environment(resumed: pathlib.Path | None, command: str) -> Exception:
     if command == "sweep":
         what, swept = "sweep", ["--over", "learning-rate", "1e-3", "3e-3", "1e-2"]
     if resumed:
-        begin = "Name ENVIRONMENT to begin one."
+        begin = "Pass ENVIRONMENT to start one."
         return RunError(f"There is no {what} to resume in {resumed}. {begin}")
     example = called(command, "popgym-RepeatFirstEasy-v0", *swept)
     every = called("train", "--list")
-    return ValueError(f"ENVIRONMENT is missing, as in `{example}`; `{every}` lists all.")
+    return ValueError(f"ENVIRONMENT is missing. Example: `{example}`. List all with `{every}`.")
 
 
 # Folders of new runs
 
 
 def new_folder(env: str, name: str) -> pathlib.Path:
-    """Create results/<task>-<name>-<number> with the first free number."""
-    task = env.rpartition(":")[2]  # the name in my_module:MyEnv
+    """Create the folder results/<task>-<name>-<number>, with the first free number."""
+    task = env.rpartition(":")[2]  # drop the module of my_module:MyEnv
     task = task.removeprefix("popgym-").removesuffix("-v0")
     with writing(RESULTS):
         RESULTS.mkdir(exist_ok=True)
@@ -247,14 +247,14 @@ def new_folder(env: str, name: str) -> pathlib.Path:
 
 
 def numbered(stem: str, suffix: str = "") -> Iterator[pathlib.Path]:
-    """Yield results/<stem>-<number><suffix> from 1 on."""
+    """Yield the paths results/<stem>-1<suffix>, results/<stem>-2<suffix>, and so on."""
     return (RESULTS / f"{stem}-{n}{suffix}" for n in itertools.count(1))
 
 
 def made(path: pathlib.Path) -> bool:
-    """Create a folder; return False if it exists, for example because another run created it."""
+    """Create a folder; return False if it already exists."""
     try:
-        path.mkdir(parents=True)  # another run that could not begin may have removed results/
+        path.mkdir(parents=True)  # another run may have removed results/
     except FileExistsError:
         return False
     return True
@@ -262,12 +262,12 @@ def made(path: pathlib.Path) -> bool:
 
 @contextlib.contextmanager
 def unless_empty(path: pathlib.Path) -> Iterator[None]:
-    """Remove the new folder of a run that cannot begin."""
+    """Remove the new folder of a run if the run fails to start and the folder is empty."""
     try:
         yield
     except BaseException:
         for folder in (path, RESULTS) if path.parent == RESULTS else ():
-            with contextlib.suppress(OSError):  # it is not empty
+            with contextlib.suppress(OSError):  # the folder is not empty
                 folder.rmdir()
         raise
 
@@ -276,19 +276,19 @@ def unless_empty(path: pathlib.Path) -> Iterator[None]:
 
 
 def described(agent: str, config: Any) -> tuple[str, str]:
-    """Return an agent's most distinctive settings in words, and as the name of a folder."""
+    """Return a description of an agent's main settings, and a folder name for them."""
     words, folder = find(agent).label(config)
-    return words, folder.replace(config.memory, config.memory.rpartition(":")[2])  # my_module:Mine
+    return words, folder.replace(config.memory, config.memory.rpartition(":")[2])  # drop the module
 
 
 def assignments(setting: Mapping[str, float]) -> str:
-    """Return a setting of a sweep as option names with their values."""
+    """Format a setting of a sweep as option names with their values."""
     return ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in setting.items())
 
 
 def in_words_of_help(message: str, config: Any) -> str:
-    """Translate an error of an inner function into the names of `mmrl train --help`."""
-    for field in dataclasses.fields(config):  # for a remedy such as batch=831
+    """Replace the names of Python arguments in an error message by command-line options."""
+    for field in dataclasses.fields(config):  # in remedies such as "Set batch=831"
         option = f"--{field.name.replace('_', '-')}"
         message = re.sub(rf"\b{field.name}='?([\w.]+\b)'?", rf"{option} \1", message)
     words = {"env": "ENVIRONMENT", "env_id": "ENVIRONMENT"}
@@ -297,7 +297,7 @@ def in_words_of_help(message: str, config: Any) -> str:
 
 
 def options_of(setup: Setup) -> list[str]:
-    """Return the arguments that set all differences from the agent's defaults, except the seeds."""
+    """Return command-line arguments for all settings except seeds that are not the defaults."""
     agent = find(setup.agent)
     words = ["--agent", setup.agent] * (setup.agent != Setup.agent)
     words += ["--observe", setup.observe] * (setup.observe != Setup.observe)
@@ -311,7 +311,7 @@ def options_of(setup: Setup) -> list[str]:
 
 
 def option(name: str, value: Any) -> list[str]:
-    """Return the command-line arguments that set a setting of an agent."""
+    """Return command-line arguments for one setting of an agent."""
     flag = isinstance(value, bool) and name not in WORDS
     name = name.replace("_", "-")
     if flag:

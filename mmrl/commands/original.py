@@ -1,7 +1,7 @@
-"""Play the original popgym with a trained network, to prove that our tasks are the same.
+"""Evaluation of trained networks in the original popgym, to validate our port of its tasks.
 
-The original's observations are flattened to one-hot vectors, as in `mmrl.envs`, with the same
-additions as in `mmrl.runs`: [o_t, one_hot(a_{t-1}) or zeros, r_{t-1}, b_t].
+Observations are converted as in `mmrl.envs` and `mmrl.runs`: flattened to vectors, with the same
+additional inputs, [o_t, one_hot(a_{t-1}) or zeros, r_{t-1}, b_t].
 """
 
 import importlib.util
@@ -23,17 +23,17 @@ VERSION = "1.0.7"
 
 
 def original(env_id: str) -> Callable[[], Any]:
-    """Return the function that builds popgym's environment for our id.
+    """Return a constructor of popgym's original environment.
 
-    Raises `ValueError` if the environment is not one of popgym's, or popgym is not installed.
+    Raises `ValueError` if `env_id` is not a task of popgym, or if popgym is not installed.
     """
     refused = ValueError(f"`--original` needs a task of popgym; got {env_id!r}.")
     if not env_id.startswith("popgym-"):
         raise refused
     if importlib.util.find_spec("popgym") is None:
         raise ValueError(
-            f"The original environments need popgym: `pip install popgym=={VERSION}`, or in a "
-            "checkout `pip install -e '.[dev]'`; or omit `--original`."
+            f"`--original` requires popgym, which is not installed. Run `pip install "
+            f"popgym=={VERSION}`, or `pip install -e '.[dev]'` in a checkout."
         )
     import popgym.envs
 
@@ -47,15 +47,15 @@ def original(env_id: str) -> Callable[[], Any]:
 
 
 def play(run: Run, net: PyTree, episodes: int, seed: int = 0) -> Float[np.ndarray, "seed episodes"]:
-    """Return returns of the greedy policy of every seed's network over original episodes.
+    """Return the greedy returns of all networks in the original popgym.
 
-    Leaves of `net` are [seed, ...]. Every network plays the same decks, boards or starts. Raises
-    `ValueError` for a run that observes something else, and as `original` does.
+    Leaves of `net` have shape [seed, ...]. All networks play with the same random seeds, for
+    example with the same decks. Raises `ValueError` if `observe` of the run is not "observation",
+    and if `original` does.
     """
     if run.setup.observe != "observation":
         raise ValueError(
-            f"`--original` needs a run that observes what popgym shows; this one has `observe` "
-            f"{run.setup.observe!r}."
+            f"`observe` must be 'observation' for `--original`, got {run.setup.observe!r}."
         )
     envs = [original(run.setup.env)() for _ in range(episodes)]
     nets = [jax.tree.map(lambda x, i=i: x[i], net) for i in range(len(run.setup.seeds))]
@@ -63,12 +63,12 @@ def play(run: Run, net: PyTree, episodes: int, seed: int = 0) -> Float[np.ndarra
 
 
 def _play(net: Any, run: Run, envs: list[Any], seed: int) -> Float[np.ndarray, " episodes"]:
-    """Play one episode of every environment in parallel, with one network."""
+    """Return the returns of one network, with one episode in each environment."""
     count, greedy = len(envs), find(run.setup.agent).greedy
     obs = np.stack([_flat(env, env.reset(seed=seed + i)[0]) for i, env in enumerate(envs)])
     memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), net.init())
     space = run.program.env.action_space(run.program.params)
-    vector = not hasattr(space, "n")  # a vector of numbers
+    vector = not hasattr(space, "n")  # True if actions are continuous
     actions = np.zeros((count, *space.shape)) if vector else np.full(count, -1)
     begin = np.ones(count, bool)
     rewards, returns, running = np.zeros(count), np.zeros(count), np.ones(count, bool)
@@ -92,10 +92,9 @@ def features(
     rewards: Float[np.ndarray, " episodes"],
     begin: np.ndarray,
 ) -> Float[np.ndarray, "episodes features"]:
-    """Return [o_t, one_hot(a_{t-1}), r_{t-1}, b_t], as the run's wrappers build it; action -1 is
-    none.
+    """Return the network's inputs [o_t, one_hot(a_{t-1}), r_{t-1}, b_t], as in the run.
 
-    Actions that are vectors of numbers are not encoded.
+    An action of -1 means that there is no previous action. Continuous actions are not encoded.
     """
     if actions.ndim == 1:
         size = run.program.env.action_space(run.program.params).n
@@ -115,7 +114,7 @@ def features(
 def _act(
     greedy: Callable[[Any], Policy], net: Any, memory: PyTree, obs: Any, begin: Any
 ) -> tuple[PyTree, Any]:
-    policy, key = greedy(net), jax.random.key(0)  # not read
+    policy, key = greedy(net), jax.random.key(0)  # greedy policies do not use the key
     return jax.vmap(lambda memory, obs, begin: policy(memory, obs, begin, key))(memory, obs, begin)
 
 
@@ -126,6 +125,6 @@ def _flat(env: Any, obs: Any) -> Float[np.ndarray, " obs"]:
 
 
 def _action(env: Any, action: Any) -> Any:
-    """Return our action, one number, as popgym's, which may have several, row by row."""
+    """Convert an action index to popgym's action, which may be multi-discrete."""
     sizes = getattr(env.action_space, "nvec", None)
     return action if sizes is None else np.array(np.unravel_index(action, sizes))

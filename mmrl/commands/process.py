@@ -1,4 +1,4 @@
-"""The end of a command at Ctrl-C, and output where the encoding lacks our characters."""
+"""Handling of Ctrl-C, and of characters that the terminal cannot encode."""
 
 import _thread
 import contextlib
@@ -16,12 +16,13 @@ INTERRUPTED = 130  # exit code after Ctrl-C
 
 
 class Interrupts:
-    """Handler of Ctrl-C while a command starts, runs and ends; `pressed` is True after the first.
+    """Handler of Ctrl-C for the process of a command.
 
-    While the command runs, Ctrl-C raises KeyboardInterrupt. Python ignores an exception in a
-    callback of the garbage collector or of a weak reference; a KeyboardInterrupt that is lost there
-    is raised again. Before and after, Ctrl-C ends the process, because extension modules do not
-    pass it on. Handlers other than Python's default are kept.
+    Inside `raised`, Ctrl-C raises KeyboardInterrupt. Python discards exceptions in callbacks of
+    weak references and of the garbage collector, so a KeyboardInterrupt that is lost there is
+    raised again. Outside `raised`, while a command starts or ends, Ctrl-C ends the process, because
+    extension modules may not propagate the exception. `pressed` is True after the first Ctrl-C. The
+    handler is only installed if the current one is Python's default.
     """
 
     def __init__(self):
@@ -43,7 +44,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def raised(self) -> Iterator[None]:
-        """Let Ctrl-C raise KeyboardInterrupt."""
+        """Make Ctrl-C raise KeyboardInterrupt inside this context."""
         self._runs = True
         try:
             yield
@@ -55,25 +56,25 @@ class Interrupts:
         if self._runs:
             raise KeyboardInterrupt
         if first:
-            os.write(2, b"mmrl: Stopped.\n")  # `print` may be interrupted here
+            os.write(2, b"mmrl: Stopped.\n")  # `print` is not reentrant in signal handlers
         os._exit(INTERRUPTED)
 
     def _repeat(self, ignored: Any) -> None:
-        """Raise an ignored KeyboardInterrupt again, once its callback has ended."""
+        """Raise a discarded KeyboardInterrupt again, after the callback has returned."""
         if not issubclass(ignored.exc_type, KeyboardInterrupt):
             return self._ignored(ignored)
-        _thread.start_new_thread(self._press_later, ())  # avoids the locks of `threading`
+        _thread.start_new_thread(self._press_later, ())  # `threading` might wait for a lock
 
     def _press_later(self) -> None:
         time.sleep(0.05)
-        if self._runs and hasattr(signal, "pthread_kill"):  # also interrupts a wait of the thread
+        if self._runs and hasattr(signal, "pthread_kill"):  # also interrupts blocking system calls
             signal.pthread_kill(self._thread, signal.SIGINT)
         elif self._runs:
             _thread.interrupt_main()
 
 
 def replace_unknown() -> None:
-    """Replace characters that stdout and stderr cannot encode, instead of raising an error."""
+    """Make stdout and stderr replace characters that they cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

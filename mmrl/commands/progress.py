@@ -1,4 +1,4 @@
-"""Progress in a terminal: a line per block of a run, and the table of a sweep."""
+"""Progress display: one line per block of a run, or a table for a sweep."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,14 +12,14 @@ from mmrl.commands.options import assignments
 from mmrl.commands.terminal import duration, in_background, sparkline
 from mmrl.runs import Report, Run, Scored, interquartile_mean
 
-OTHERS = 45  # characters of a line without the seeds
+OTHERS = 45  # width of all columns that do not show seeds, in characters
 
 
 def watch(run: Run, console: Console, reports: Iterable[Report]) -> None:
-    """Train, with one line per block and a bar with the remaining time."""
+    """Train a run; print one line per block, and a progress bar with the remaining time."""
     room = (console.width - OTHERS) // 7
     console.print(_headings(run.setup.seeds, room), style="bold", highlight=False)
-    if not console.is_terminal:  # instead of a bar
+    if not console.is_terminal:  # there is no progress bar
         console.print("compiling, which takes half a minute or so")
     progress = Progress(
         SpinnerColumn(),
@@ -48,7 +48,11 @@ def _headings(seeds: Sequence[int], room: int) -> str:
 
 
 def _line(report: Report, room: int) -> str:
-    """Return every seed's return, or the extremes of many, their IQM, and the learning metrics."""
+    """Return the progress line of a block.
+
+    It contains the return of each seed (or the lowest and the highest), their IQM, the loss, the
+    fill and the duration.
+    """
     returns = report.returns
     each = "".join(f"{value:7.2f}" for value in returns)
     if len(returns) > room:
@@ -60,13 +64,13 @@ def _line(report: Report, room: int) -> str:
 
 
 def _left(report: Report, seconds: list[float]) -> str:
-    # The first block also compiles, so it is not typical.
+    # Exclude the first block, which includes compilation.
     typical = float(np.mean(seconds[1:] or seconds))
     return duration(typical * (report.blocks - report.block))
 
 
 def watch_sweep(run: Run, console: Console, reports: Iterable[Report]) -> None:
-    """Train, with a table that is redrawn after each block, or a line per block if it cannot be."""
+    """Train a sweep; update a table after each block, or print a line outside a terminal."""
     with Live(table(run), console=console, transient=True) as live:
         for _, report in in_background([lambda: reports]):
             live.update(table(run))
@@ -82,7 +86,7 @@ def watch_sweep(run: Run, console: Console, reports: Iterable[Report]) -> None:
 
 
 def table(run: Run) -> Table:
-    """Return a row for every setting: its values, and its returns so far."""
+    """Return a table with one row per setting: its values and its returns so far."""
     setup, done, blocks = run.setup, len(run.history), run.setup.config.blocks
     title = f"Greedy return of {len(setup.seeds)} seeds after {done} of {blocks} blocks"
     rows = Table(title=title if done else "compiling, for half a minute or so", box=None)

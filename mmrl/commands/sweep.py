@@ -1,4 +1,4 @@
-"""`mmrl sweep`: `mmrl train` with `--over`, under its earlier name."""
+"""`mmrl sweep`, a former name of `mmrl train --over`."""
 
 import functools
 

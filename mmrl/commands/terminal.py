@@ -1,4 +1,4 @@
-"""Shared parts of commands: a console, paths, work that Ctrl-C can leave, and small curves."""
+"""Console, paths, background jobs and sparklines, shared by the commands."""
 
 import pathlib
 import queue
@@ -19,20 +19,20 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class Console(rich.console.Console):
-    """A console that lets the command end normally when no program reads its output any more."""
+    """Console that raises `BrokenPipeError` when its output pipe is closed."""
 
     def on_broken_pipe(self) -> None:
-        """Raise `BrokenPipeError`, which ends the command."""
+        """Raise `BrokenPipeError`, which ends the command normally."""
         raise BrokenPipeError
 
 
 def open_console(**options: Any) -> Console:
-    """Return a console that prints every string unchanged: brackets and colons have no meaning."""
+    """Return a console that prints strings verbatim, without markup and emoji codes."""
     return Console(markup=False, emoji=False, **options)
 
 
 def path_of(word: str) -> pathlib.Path:
-    """Return the path that a word names. Raise `RunError` without one, which parsers pass on."""
+    """Parse a path. Raises `RunError` if it is empty, because parsers would catch `ValueError`."""
     try:
         return expanded(word)
     except ValueError as error:
@@ -52,11 +52,11 @@ Path = Annotated[
 
 
 def open_run(path: pathlib.Path, best: bool) -> Run:
-    """Return the run in a folder. Print a note if only its best networks are left."""
+    """Open the run in a folder. Print a note if only its best networks can be read."""
     run = reopen(path, best)
     if run.state is None:
         open_console().print(
-            f"{path / CHECKPOINT} is lost or damaged. Only the best networks are left, and "
+            f"{path / CHECKPOINT} is lost or damaged. Only the best networks are available, and "
             "the run cannot be resumed.",
             soft_wrap=True,
         )
@@ -66,11 +66,12 @@ def open_run(path: pathlib.Path, best: bool) -> Run:
 def in_background(
     jobs: Sequence[Callable[[], Iterable[Any]]], threads: int = 1
 ) -> Iterator[tuple[int, Any]]:
-    """Yield (job, item) for every item of every job as it arrives, with `threads` jobs at a time.
+    """Run jobs in `threads` background threads; yield (job index, item) for each item.
 
-    XLA does not respond to Ctrl-C while it compiles or computes. Here the main thread only waits,
-    so it can leave at once. An exception in a job is raised here. Once this iterator is closed, a
-    job ends with its next item, and no other starts.
+    XLA does not respond to Ctrl-C while it compiles or computes. With background threads, the main
+    thread only waits, so that Ctrl-C stops it immediately. If a job raises an exception, the
+    iterator raises it. After the iterator is closed, running jobs stop after their next item, and
+    no other job is started.
     """
     items: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
     waiting, left = iter(enumerate(jobs)), threading.Event()
@@ -102,11 +103,11 @@ def in_background(
 
 
 def sparkline(values: Float[np.ndarray, " eval"], low: float, high: float) -> str:
-    """Return one bar per value: the lowest for `low`, the highest for `high`."""
+    """Return a string with one bar per value, scaled from `low` to `high`."""
     share = (np.asarray(values) - low) / max(high - low, 1e-9)
     return "".join(BARS[i] for i in np.clip(share * len(BARS), 0, len(BARS) - 1).astype(int))
 
 
 def duration(seconds: float) -> str:
-    """Return minutes and seconds."""
+    """Format a duration as minutes:seconds."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -21,11 +21,15 @@ from mmrl.runs.processes import broadcast, until_preempted
 from mmrl.runs.shell import called
 from mmrl.runs.writers import begun, check_writers, logged
 
-PREEMPTED = 143  # exit code of a shell after SIGTERM: the run is saved, and --resume continues it
+PREEMPTED = 143  # exit code after SIGTERM; the run is saved and can be resumed
 
 
 def main(arguments: Sequence[str], command: str = "train") -> int:
-    """Train as the command line specifies. Raise `RunError`, `ValueError` or KeyboardInterrupt."""
+    """Train a run or a sweep, and print its progress and a summary.
+
+    Raises `ValueError` for invalid options, `RunError` if the folder cannot be used, and
+    KeyboardInterrupt, with a command that continues, after Ctrl-C.
+    """
     for flag, text in (("--list", _names), ("--presets", _sources)):
         if flag in arguments:
             print(text())
@@ -69,9 +73,9 @@ def main(arguments: Sequence[str], command: str = "train") -> int:
 
 
 def _writers(options: Options, path: pathlib.Path, setup: Setup) -> tuple[list[str], list[str]]:
-    """Return the writers of `--log` and, for a resumed run, those that have written before.
+    """Return the names of the writers, and messages about unavailable ones.
 
-    The second list has a sentence for each writer that cannot continue here.
+    A resumed run also uses the writers of earlier blocks, unless a package is missing.
     """
     names: list[str] = [*options.log]
     ended = []
@@ -81,12 +85,12 @@ def _writers(options: Options, path: pathlib.Path, setup: Setup) -> tuple[list[s
             check_writers([name])
             names.append(name)
         except ValueError as error:
-            ended.append(f"What {path} has for {name} ends here: {error}")
+            ended.append(f"New blocks are not logged by {name} in {path}: {error}")
     return names, ended
 
 
 def _preset(options: Options, setup: Setup) -> Iterator[str]:
-    """Yield a preset's source, its differences from the source, and the options that change it."""
+    """Yield lines about a preset: its source, its deviations, and options that override it."""
     if not options.preset or options.resume:
         return
     preset = find_preset(setup.agent, options.preset)
@@ -100,7 +104,7 @@ def _preset(options: Options, setup: Setup) -> Iterator[str]:
 
 
 def _plan(run: Run) -> Iterator[str]:
-    """Yield what will be trained: settings of a sweep, and blocks that exist or are planned."""
+    """Yield lines about the settings of a sweep, and existing and planned blocks."""
     setup, config, done = run.setup, run.setup.config, len(run.history)
     if setup.over:
         seeds = f"{len(setup.seeds)} seeds each, {min(setup.seeds)} to {max(setup.seeds)}"
@@ -111,25 +115,25 @@ def _plan(run: Run) -> Iterator[str]:
         yield f"--blocks {config.blocks} is fewer than the {done} that exist: no block is trained."
     elif config.blocks < run.planned:
         falls = config.anneal > 0 and config.horizon is None and done < config.blocks
-        rate = ", and so does the fall of its learning rate" if falls else ""
+        rate = ", and so does the decrease of its learning rate" if falls else ""
         yield f"Planned for {run.planned} blocks, it now ends after block {config.blocks}{rate}."
     if 0 < done < config.blocks:
         yield f"resumed after block {done} of {config.blocks}"
     if done < config.blocks:
-        yield f"The state takes {run.memory}, twice while a block is trained."
+        yield f"The training state needs {run.memory} of memory, and twice as much during a block."
     if done < config.blocks and not setup.over:
-        yield f"Returns are means over {config.episodes} episodes, played greedily."
+        yield f"Returns are means over {config.episodes} greedy episodes."
 
 
 def _names() -> str:
-    """Return the names of environments, libraries, memories and agents, under headings."""
+    """List the names of all environments, libraries, memories and agents."""
     kinds = {"environments": registered(), "libraries of environments, as LIBRARY:NAME": LIBRARIES}
     kinds |= {"memories": memory.NAMES, "agents": AGENTS}
     return "\n".join("\n  ".join([f"{kind}:", *names]) for kind, names in kinds.items())
 
 
 def _sources() -> str:
-    """Return every preset: its source, its settings, and their differences from the source."""
+    """List all presets with their sources, settings, and deviations from the sources."""
     lines = []
     for agent, presets in PRESETS.items():
         for name, preset in presets.items():

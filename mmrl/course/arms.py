@@ -1,4 +1,4 @@
-"""Arms of a comparison as numbers, so that one compiled program trains several of them."""
+"""Arms of a comparison that are trained in one compiled program."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,13 +13,17 @@ from mmrl.agents import ppo, r2d2
 from mmrl.agents.ppo import learner
 
 PROXIMAL = {"decoupled": (1, 0), "recent": (1, 1), "behavior": (0, 0)}
-"""For π_p and for μ: 1 is the policy at the start of the iteration, 0 the policy that acted."""
+"""Policies (π_p, μ) of each arm.
+
+0 is the behavior policy, and 1 is the policy at the start of the iteration.
+"""
 
 
 def stored_or_zero(stored: Any) -> Callable:
-    """Return `r2d2.learn` with `start="stored"`, whose stored states are multiplied by `stored`.
+    """Return an `r2d2.learn` function that multiplies the stored recurrent states by `stored`.
 
-    With 0, sequences start from zero, as with `start="zero"` if the memory's first state is zero.
+    The config must have `start="stored"`. If `stored` is 0, sequences start from a zero state,
+    which equals `start="zero"` for a memory whose initial state is zero.
     """
 
     def loss(net, target, batch, config):
@@ -30,17 +34,20 @@ def stored_or_zero(stored: Any) -> Callable:
 
 
 class Given(NamedTuple):
-    """The part of a policy that the clipped loss needs: log π of the actions."""
+    """A policy that returns stored log-probabilities, which is all that the clipped loss needs."""
 
     values: Float[Array, "*steps"]
 
     def log_prob(self, action: Any) -> Float[Array, "*steps"]:
-        """Return the stored log π, for any action."""
+        """Return the stored log-probabilities; the action is ignored."""
         return self.values
 
 
 def proximal(arm: Any) -> Callable:
-    """Return `ppo.learn` of `proximal="decoupled"`, with π_p and μ from a row of `PROXIMAL`."""
+    """Return a `ppo.learn` function whose π_p and μ are selected by an entry of `PROXIMAL`.
+
+    The config must have `proximal="decoupled"`.
+    """
 
     def loss(net, average, batch, config, terms):
         recent = batch.proximal.log_prob(batch.action)

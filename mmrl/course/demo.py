@@ -1,12 +1,13 @@
-"""The demo: what memory and whole episodes contribute, in a few minutes on a laptop.
+"""The demo, which shows the effect of memory and of complete episodes in a few minutes.
 
-It has two tasks that need memory and three agents: one network with a memory trained on tapes
-(whole episodes), the same network trained on segments of 10 steps, and a network without memory.
-All three see the same number of steps in each update and have the same loss.
+It trains three agents on two tasks that require memory. The agents are a recurrent network trained
+on tapes (complete episodes), the same network trained on segments of 10 steps, and a network
+without memory. All three have the same loss and the same number of steps in each update.
 
-In RepeatPreviousPaper the agent must name the card that was shown 9 steps ago. In a segment of 10
-steps, that card precedes only the last step, so the agent learns from a tenth of its steps, slowly
-and not to the end. From a segment of 9 steps it could not learn the task at all.
+In RepeatPreviousPaper the agent must name the card that was shown 9 steps ago. A segment of 10
+steps contains that card only for its last step. The agent therefore learns from a tenth of its
+steps, and it learns slowly and incompletely. With segments of 9 steps it could not learn the task
+at all.
 """
 
 import dataclasses
@@ -32,12 +33,15 @@ CHANCE, BEST = -0.5, 1.0  # returns of both tasks: four suits, total reward ±1
 LEARNED = 0.95
 
 Names = tuple[str, str]
-"""A task and an agent."""
+"""The name of a task and the name of an agent."""
 Plan = dict[Names, Setup]
 
 
 def setups(seeds: tuple[int, ...], config: Config | None = None) -> Plan:
-    """Return the runs of the demo by task and arm; the batch is a whole number of segments."""
+    """Return the setups of the demo, keyed by task and agent.
+
+    The batch size is rounded down to a multiple of the segment length.
+    """
     config = plain.DQN if config is None else config
     config = dataclasses.replace(config, batch=config.batch and config.batch // LENGTH * LENGTH)
     return {
@@ -50,12 +54,12 @@ def setups(seeds: tuple[int, ...], config: Config | None = None) -> Plan:
 
 
 def learning_curve(run: Run) -> Float[np.ndarray, " block"]:
-    """Return the interquartile mean over seeds after each block so far."""
+    """Return the interquartile mean of the returns over seeds after each block."""
     return np.array([interquartile_mean(np.array(row["returns"])) for row in run.history])
 
 
 def outcome(task: str, arm: str, run: Run) -> dict[str, Any]:
-    """Return one row of the results: the scores of the agents of one kind."""
+    """Return the row of the results for one task and one agent."""
     final = np.array(run.history[-1]["returns"])
     middle, low, high = interval(final)
     return {
@@ -73,7 +77,7 @@ def outcome(task: str, arm: str, run: Run) -> dict[str, Any]:
 
 
 def draw(runs: dict[Names, Run], path: pathlib.Path) -> None:
-    """Save the learning curves, with a panel for each task."""
+    """Plot the learning curves, with a panel per task, and save the figure."""
     tasks = list(dict.fromkeys(task for task, _ in runs))
     fig, axes = figure(len(tasks))
     for task, ax in zip(tasks, axes, strict=True):

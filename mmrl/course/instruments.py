@@ -1,10 +1,11 @@
-"""Instruments: the age of an agent's recurrent states, and the effect of each observation.
+"""Measures of the staleness of recurrent states and of the effect of each observation.
 
     ΔQ_t = ‖Q(ĥ_t; θ) - Q(h_t; θ)‖₂ / |max_a Q(h_t; θ)|          Kapturowski et al. 2019, Section 3
 
-is the distance between Q from a replayed recurrent state and Q from the state that the current
-parameters give: h_t comes from unrolling θ over the complete prefix of the episode, ĥ_t from one of
-four starts of the sequence. A tape replays whole episodes, so ĥ = h and ΔQ = 0 with any memory.
+compares the Q-values of a replayed recurrent state ĥ_t and of the correct state h_t. The
+correct state is computed by running the current parameters over the episode from its beginning. The
+replayed state is computed from one of four initial states of the sequence, see `STARTS`. A tape
+replays complete episodes, so ĥ = h and ΔQ = 0 for every memory.
 """
 
 from typing import Any, NamedTuple
@@ -19,14 +20,14 @@ from mmrl.nets import Net
 from mmrl.replay import sequences
 
 STARTS = ("zero", "burn_in", "stored", "stored_burn_in")
-"""From zero, without and with burn-in; from the actor's states, without and with burn-in."""
+"""Initial states of a sequence: zero or the actor's stored state, without and with burn-in."""
 
 
 class DeltaQ(NamedTuple):
     """ΔQ of each sequence at its first and last trained step, for the four `STARTS`.
 
-    `valid` is False where ΔQ has no meaning: the sequence begins with its episode, or the start of
-    the episode has been overwritten.
+    `valid` is False where ΔQ cannot be computed, because the sequence begins with its episode or
+    the beginning of the episode is not in the stored prefix.
     """
 
     first: Float[Array, "start sequence"]
@@ -35,12 +36,13 @@ class DeltaQ(NamedTuple):
 
 
 def replay_delta_q(state: State, key: PRNGKeyArray, count: int, prefix: int) -> DeltaQ:
-    """Measure ΔQ on `count` sequences sampled as for learning, with prefixes of ≤ `prefix` steps.
+    """Measure ΔQ on `count` sequences that are sampled from the replay buffer.
 
-    All four starts are compared with one network on the same sequences, independent of the start
-    with which the agent learns. Raises `ValueError` for a count or prefix below 1, and unless the
-    storage's `burn_in` is a positive multiple of its period, because only then are both stored
-    states available.
+    At most `prefix` steps before each sequence are used to compute the correct state. All four
+    starts are evaluated on the same sequences with the agent's current network, whichever start the
+    agent learns with. Raises `ValueError` for a `count` or `prefix` below 1. Also raises
+    `ValueError` unless the `burn_in` of the buffer is a positive multiple of its period, because
+    otherwise a state is not stored at both ends of the burn-in.
     """
     for name, value in (("count", count), ("prefix", prefix)):
         if value < 1:
@@ -74,12 +76,12 @@ def replay_delta_q(state: State, key: PRNGKeyArray, count: int, prefix: int) -> 
 def delta_q(
     replayed: Float[Array, "*time action"], truth: Float[Array, "*time action"]
 ) -> Float[Array, "*time"]:
-    """Compute ‖Q̂ - Q‖₂ / |max_a Q|."""
+    """Compute ΔQ = ‖Q̂ - Q‖₂ / |max_a Q|, where Q̂ is `replayed` and Q is `truth`."""
     return jnp.linalg.norm(replayed - truth, axis=-1) / jnp.abs(jnp.max(truth, axis=-1))
 
 
 def _q(net: Net, state: PyTree, window: Any, before: int) -> Float[Array, "sequence time action"]:
-    """Compute Q at the steps of the sequences, from a state `before` steps earlier."""
+    """Compute Q at the steps of the sequences, from a state that is `before` steps earlier."""
     _, q = jax.vmap(net)(state, window.steps.obs, window.begin)
     return q[:, before:]
 
@@ -93,10 +95,10 @@ def sensitivity(
 ) -> Float[Array, "n time *obs"]:
     """Compute ∂Q(s_n, a_n)/∂o_i for the steps n in `at` (default: all) and every i.
 
-    Eq. 36, without |·|. The result is exactly zero if o_i comes after step n or before the `begin`
-    of its episode; with flags at the starts of segments, it shows which steps a gradient on
-    segments can reach. The cost is one backward pass per n. If `net` is a memory by itself,
-    `actions` select features of its output.
+    This is Eq. 36 without the absolute value. The result is exactly zero if o_i comes after step n
+    or belongs to an earlier episode. If `begin` is also set at the start of each segment, the
+    result shows which steps the gradient of a segment can reach. The cost is one backward pass per
+    entry of `at`. If `net` is only a memory, `actions` select features of its output.
     """
 
     def taken(obs):

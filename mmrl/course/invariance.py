@@ -1,9 +1,9 @@
-"""Batch-size invariance: settings that change with the batch size.  Hilton et al. 2022, Section 4.
+"""Batch-size invariance: hyperparameters that depend on the batch size.
 
-The optimization batch (of a gradient step) and the iteration batch are both divided by c, by using
-c times fewer parallel environments. The adjustments then keep everything as it was per environment
-step: the weight of a gradient step, the age of the proximal policy, the sample that normalizes
-advantages, and, in PPG, the phase batch.
+Hilton et al. 2022, Section 4. With c times fewer parallel environments, both the optimization batch
+(the samples of a gradient step) and the iteration batch are divided by c. The adjustments preserve
+the following quantities per environment step: the size of a gradient step, the age of the proximal
+policy, the sample that normalizes advantages, and, in PPG, the phase batch.
 """
 
 import dataclasses
@@ -26,21 +26,23 @@ def rescale(
     phases: bool = True,
     betas: bool = False,
 ) -> AnyConfig:
-    """Return the config with batches c times smaller; each adjustment can be switched off.
+    """Divide the batch sizes of a config by c, and adjust its hyperparameters.
 
-        adam        learning rate / √c, and / c for plain descent
-        prox        center of mass of the proximal policy's average · c, in gradient steps
-        advantages  span of the advantages' moments · c, in iterations
-        phases      iterations per policy phase N_π · c: the phase batch stays
-        betas       β₁ and β₂ of Adam to the power 1/c, which the paper mostly leaves out
+    Each adjustment can be switched off.
 
-    A block has c times the iterations, so that it plays the same number of steps. The auxiliary
-    phase keeps the size of its minibatches and its learning rate. Fractions enlarge batches. The
-    adjustments assume one policy epoch: with more epochs, the same few steps would be learned many
-    times in a row.
+        adam        divide the learning rate by √c, or by c if the optimizer is not Adam
+        prox        multiply the center of mass of the proximal policy's average by c
+        advantages  multiply the span of the advantages' moving moments by c
+        phases      multiply the iterations per policy phase N_π by c (PPG)
+        betas       raise β₁ and β₂ of Adam to the power 1/c, which the paper mostly omits
 
-    Raises `ValueError` if c is not positive, or if environments, iterations or auxiliary
-    minibatches would not be whole numbers.
+    A block has c times as many iterations, so it has the same number of steps. The minibatch size
+    and the learning rate of the auxiliary phase do not change. A fraction c < 1 enlarges the
+    batches. The adjustments assume one policy epoch, because with more epochs the agent would reuse
+    the same few steps many times in a row.
+
+    Raises `ValueError` if c is not positive, or if the number of environments, iterations or
+    auxiliary minibatches would not be an integer.
     """
     if c <= 0:
         raise ValueError(f"`c` must be positive; got {c}.")
@@ -66,7 +68,7 @@ def rescale(
 
 
 def _stretch(decay: float, factor: float) -> float:
-    """Return the decay of an average whose span (1 + d) / (1 - d) is `factor` times as long."""
+    """Return the decay d for which the span (1 + d) / (1 - d) is multiplied by `factor`."""
     if decay == 1:
         return decay
     span = factor * (1 + decay) / (1 - decay)
@@ -77,6 +79,6 @@ def _whole(name: str, value: Fraction) -> int:
     if value.denominator != 1:
         below, above = math.floor(value), math.ceil(value)
         raise ValueError(
-            f"`c` must leave `{name}` whole; it would be {value}, between {below} and {above}."
+            f"`c` must result in an integer `{name}`, got {value}, between {below} and {above}."
         )
     return int(value)

@@ -1,10 +1,11 @@
-"""A setup as a link, as text in a box, and as a command: the settings that differ from defaults.
+"""Conversion of a setup to a link or a command, and back from a link.
 
     query(Setup(env="probe-Memory-v0", seeds=(0, 1)))   # "env=probe-Memory-v0&agent=dqn&seeds=0+1"
     read("?env=probe-Memory-v0&gamma=0.9")              # the setup, checked
     command(setup)                                      # "mmrl train probe-Memory-v0 …"
 
-All three use the names and values of `mmrl train`.
+Links and commands contain only the settings that differ from the defaults, with the names and
+values of `mmrl train`.
 """
 
 import dataclasses
@@ -25,23 +26,23 @@ from mmrl.memory import NAMES
 from mmrl.runs import Run, Setup
 
 START = Setup(env="popgym-RepeatFirstEasy-v0", seeds=(0, 1, 2))
-REMEDY = "Mend the link, or leave that out of it."
-# Limits for a laptop: each setting is at most the number next to its name, or else `LARGEST`.
+REMEDY = "Fix the link, or remove this setting from it."
+# Upper limits, chosen for laptops. `LARGEST` is the limit of settings without an entry in `MOST`.
 MOST = {"seeds": 20, "blocks": 500, "capacity": 10**6, "layers": 16}
-LARGEST, LARGEST_SIZE = 10_000, 1024  # the second limits sizes of memories
-STEPS = 10**6  # steps in a block, summed over a seed's environments
-NUMBERS = 5 * 10**8  # numbers in the state of a run, over all seeds
+LARGEST, LARGEST_SIZE = 10_000, 1024  # `LARGEST_SIZE` is the limit of memory sizes
+STEPS = 10**6  # environment steps in a block of one seed
+NUMBERS = 5 * 10**8  # entries of all arrays in the state of a run
 _WANTED = {bool: "yes or no", int: "a whole number", float: "a number", str: "a name"}
 
 
 def changed(config: Any) -> dict[str, Any]:
-    """Return the settings of a config that differ from the agent's defaults, by name."""
+    """Return the settings of a config that differ from the agent's defaults, keyed by name."""
     usual = vars(type(config)())
     return {name: value for name, value in vars(config).items() if value != usual[name]}
 
 
 def worded(value: Any) -> str:
-    """Format a setting's value in words: yes, 0.003, segments, state_size 32."""
+    """Format the value of a setting, for example as yes or 0.003."""
     if isinstance(value, tuple):
         return " ".join(worded(each) for each in value)
     if isinstance(value, bool):
@@ -50,7 +51,10 @@ def worded(value: Any) -> str:
 
 
 def understood(name: str, words: str, kind: Any) -> Any:
-    """Parse the words of `worded` as a value of a field's type. Raises `ValueError`."""
+    """Parse a string from `worded` as a value of type `kind`.
+
+    Raises `ValueError` for a string that does not fit the type.
+    """
     words, (kind, *others) = words.strip(), typing.get_args(kind) or (kind,)
     if type(None) in others and words.lower() == "none":
         return None
@@ -63,31 +67,33 @@ def understood(name: str, words: str, kind: Any) -> Any:
             return tuple(sizes)
         return kind(words)
     except (ValueError, KeyError):
-        wanted = _WANTED.get(kind, "names and whole numbers in turn, such as state_size 32")
+        wanted = _WANTED.get(kind, "alternating names and whole numbers, such as state_size 32")
         raise ValueError(f"`{name}` must be {wanted}; got {words!r}.") from None
 
 
 def query(setup: Setup) -> str:
-    """Return the part of a link behind the question mark."""
+    """Return the query of a link, which is the part after the question mark."""
     told = {"env": setup.env, "agent": setup.agent, "seeds": worded(setup.seeds)}
     return urlencode(told | {name: worded(value) for name, value in changed(setup.config).items()})
 
 
 def pairs(query: str) -> dict[str, str]:
-    """Split a link into words by name. Raises `ValueError` if a name occurs twice."""
+    """Parse a query into strings keyed by name. Raises `ValueError` if a name occurs twice."""
     found: dict[str, str] = {}
     for name, words in parse_qsl(query.lstrip("?"), keep_blank_values=True):
         if name in found:
-            raise ValueError(f"`{name}` must stand in a link once; got it twice. {REMEDY}")
+            raise ValueError(f"`{name}` must not occur twice in a link. {REMEDY}")
         found[name] = words
     return found
 
 
 def read(query: str | Mapping[str, str], start: Setup = START) -> Setup:
-    """Return the setup in a link or its `pairs`; other settings come from `start` or the defaults.
+    """Return the setup that a link describes, given as a query or as its `pairs`.
 
-    A link can only train registered environments and agents; no other module is imported. Raises
-    `ValueError`, with one sentence and a remedy, for invalid names and values.
+    Settings that are not in the link have the values in `start`, or the defaults if the agent is
+    a different one. A link can only name registered environments and agents, so no other module is
+    imported. Raises `ValueError` for invalid names and values, and for a run that is too large for
+    a laptop.
     """
     given = dict(pairs(query) if isinstance(query, str) else query)
     try:
@@ -115,10 +121,10 @@ def read(query: str | Mapping[str, str], start: Setup = START) -> Setup:
 
 
 def check_sizes(setup: Setup) -> None:
-    """Raise `ValueError` for whole numbers that are too large for a laptop.
+    """Raise `ValueError` for an integer setting that is too large for a laptop.
 
-    Each number is checked by itself, and so is the number of steps in a block. The run is not
-    built.
+    The check covers each integer by itself and the number of steps in a block. It does not build
+    the run.
     """
     config = setup.config
     own = {name: value for name, value in vars(config).items() if type(value) is int}
@@ -134,15 +140,15 @@ def check_sizes(setup: Setup) -> None:
 
 
 def check_room(run: Run) -> None:
-    """Raise `ValueError` for a run whose state has too many numbers for a laptop.
+    """Raise `ValueError` for a run whose state needs too much memory for a laptop.
 
-    The numbers are counted from shapes, without computing.
+    The size is computed from shapes, and no array is allocated.
     """
     kept = sum(x.size for x in jax.tree.leaves(jax.eval_shape(run.begin)))
     if kept > NUMBERS:
         raise ValueError(
-            f"A run must keep at most {NUMBERS:,} numbers here; got {kept:,}. Make `capacity`, "
-            "`environments`, `width` or the memory smaller."
+            f"The state of a run must have at most {NUMBERS:,} entries here; got {kept:,}. Reduce "
+            "`capacity`, `environments`, `width` or the size of the memory."
         )
 
 
@@ -165,7 +171,7 @@ def _seeds(words: str) -> tuple[int, ...]:
 
 
 def command(setup: Setup) -> str:
-    """Return the command that trains the same setup in a terminal, with all checkpoints."""
+    """Return the `mmrl train` command for a setup."""
     parts = ["mmrl", "train", setup.env, "--agent", setup.agent, "--seeds", *map(str, setup.seeds)]
     for name, value in changed(setup.config).items():
         option = name.replace("_", "-")

@@ -1,7 +1,8 @@
-"""Modules of the course that have moved, and can still be imported under their earlier names.
+"""Former names of modules of the course, which can still be imported.
 
-Notebooks of students contain such names: `from mmrl.course.exercises import chapter_09 as check` is
-`mmrl.course.ch09_r2d2.exercises`, the same module. `mmrl.course` installs a finder for them.
+Notebooks of students contain former names. For example, `mmrl.course.exercises.chapter_09` is now
+`mmrl.course.ch09_r2d2.exercises`, and both names refer to the same module. `mmrl.course` calls
+`install` when it is imported.
 """
 
 from mmrl import _moved
@@ -65,7 +66,7 @@ MOVED = {
     "scaling": "ch18_many_devices.scaling",
     "collectives": "ch18_many_devices.collectives",
 }
-"""Earlier and current names, both below `mmrl.course`."""
+"""Current name of each module that moved, keyed by former name, relative to `mmrl.course`."""
 
 SPLIT = {
     "figures.r2d2": ("ch09_r2d2.figures", "ch09b_stale_states.figures", "figures.errors"),
@@ -81,11 +82,14 @@ SPLIT = {
     ),
     "figures.forgetting": ("ch13_forgetting.figures", "figures.scores"),
 }
-"""Modules that were split, and the modules that now contain their names; the first match counts."""
+"""Modules among which a former module was split, keyed by former name.
+
+A name is looked up in these modules in order.
+"""
 
 
 def install() -> None:
-    """Make the earlier names importable in this process."""
+    """Make the former names importable in this process."""
     full = "mmrl.course.{}".format
     moved = {name: full(heir) for name, heir in MOVED.items()}
     split = {name: tuple(map(full, heirs)) for name, heirs in SPLIT.items()}

@@ -1,8 +1,8 @@
-"""Settings of the course: its exercises, figures and experiments change these.
+"""Base configs of the course, from which its exercises, figures and experiments start.
 
-They are simpler than the agents' defaults, which must work on any task: one-step targets, a short
-horizon, a constant learning rate, unscaled rewards, and no convolutions. They show the effects in
-the chapters most clearly, and published rows were measured with them.
+They are simpler than the agents' defaults, which must work on any task. For example, they use
+a constant learning rate, rewards that are not normalized, and no convolutions. The published rows
+were measured with these configs.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Published measurements of the course: rows that experiments wrote, and how they were tuned."""
+"""Access to the published rows of the course's experiments."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ PUBLISHED = pathlib.Path(__file__).parent / "published"  # a symbolic link to th
 
 
 def published(name: str) -> list[dict[str, Any]]:
-    """Read the published rows of one experiment, with their provenance, oldest first.
+    """Read the published rows of one experiment, oldest first.
 
     Raises `ValueError` for a name without published rows.
     """
@@ -28,16 +28,17 @@ def published(name: str) -> list[dict[str, Any]]:
 
 
 def tuning_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Describe how the learning rates of rows were chosen, and how many lie at an end."""
+    """Describe how the learning rates of the rows were chosen."""
     tuned = [row for row in rows if row.get("tuning")]
     older = [row for row in tuned if outdated(row)]
     newer = [row for row in tuned if not outdated(row)]
     lines = []
     if newer:
         ended = sum(row["tuning_at_bound"] for row in newer)
+        but = f", except for {ended} at the end of the grid" * (ended > 0)
         lines.append(
             f"{len(newer)} of {len(tuned)} learning rates were chosen by score, then by area, with "
-            f"neighbors on both sides{f' but for {ended} at the end of the grid' * (ended > 0)}."
+            f"neighbors on both sides{but}."
         )
     if older:
         tried = [[float(rate) for rate in row["tuning"]] for row in older]
@@ -56,16 +57,17 @@ def revise(
     row: dict[str, Any],
     cell_of: Callable[[dict[str, Any]], str] = lambda row: row["cell"],
 ) -> None:
-    """Replace the row of the same `cell` in a file; other lines do not change.
+    """Replace the last row of the same cell in a file.
 
-    A row with a date keeps its provenance. Raises `RunError` if the file cannot be written, and
-    `ValueError` if it has no such line.
+    If the row already has a date, its provenance is kept; otherwise the current provenance is
+    added. Raises `RunError` if the file cannot be written, and `ValueError` if the file has no row
+    of this cell.
     """
     path = expanded(path)
     with writing(path.parent), alone(path):
         lines = whole_lines(path.read_bytes()).splitlines()
         places = [i for i, line in enumerate(lines) if cell_of(loads(line)) == cell_of(row)]
         if not places:
-            raise ValueError(f"`row` must be of a cell that {path} has; got {cell_of(row)!r}.")
+            raise ValueError(f"`row` must belong to a cell in {path}; got {cell_of(row)!r}.")
         lines[places[-1]] = dumps(row if "date" in row else {**row, **provenance()}).encode()
         replace(path, b"\n".join(lines) + b"\n")

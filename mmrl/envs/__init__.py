@@ -1,7 +1,7 @@
-"""Environments: POPGym's tasks, probes, and gymnax's own, under one `make`.
+"""Environments from POPGym and gymnax, and probes. `make` builds any of them.
 
-Importing this package is cheap. gymnax takes some seconds to load, so it is imported with the first
-environment, or by `register`, for code that calls `gymnax.make`.
+gymnax takes several seconds to import, so it is imported only when the first environment is made.
+`register` makes the environments of this package available through `gymnax.make`.
 """
 
 import difflib
@@ -9,24 +9,25 @@ from typing import Any
 
 
 def make(env_id: str, *, observe: str = "observation", **kwargs: Any) -> tuple[Any, Any]:
-    """Return the environment called `env_id`, built with `kwargs`, and its default parameters.
+    """Return the environment with id `env_id` and its default parameters.
 
-    As `gymnax.make`, for gymnax's environments, "popgym-<Task><Level>-v0" and "probe-<Name>-v0".
+    The id can be any id of gymnax, "popgym-<Task><Level>-v0" or "probe-<Name>-v0".
 
-    A custom one is called "my_module:MyEnv": MyEnv in my_module.py, in the current folder or on
-    PYTHONPATH, which is an environment, or a class or a function that returns one when it is called
-    with `kwargs`, or a tuple of an environment and its parameters. The module is imported, so its
-    code runs. One of another library is called by the library: "navix:Navix-DoorKey-5x5-v0", and
-    in this way all of `mmrl.envs.adapters.LIBRARIES`; `kwargs` are the library's.
+    The id of a custom environment names a module and an attribute, as in "my_module:MyEnv". The
+    module must be in the current folder or on PYTHONPATH, and it is imported, so its code runs.
+    MyEnv must be an environment, a tuple (environment, parameters), or a class or function that
+    returns one of these when it is called with `kwargs`.
 
-    With `observe="state"` the environment shows its Markov state in place of its observation, so
-    that memory is of no use: see `mmrl.envs.wrappers.StateObservation`. With `observe="pixels"` it
-    shows its observation as a picture; RepeatPrevious and Concentration of POPGym can.
+    The id of another library's environment starts with the name of the library, as in
+    "navix:Navix-DoorKey-5x5-v0". `mmrl.envs.adapters.LIBRARIES` lists the supported libraries.
+    `kwargs` are passed to the library.
 
-    Raises `ValueError` for a name that is not registered or not in the module, with the nearest
-    ones, for arguments that the environment does not take, with those that it takes, for a module
-    that cannot be imported, for an object that is not an environment, and for an environment
-    without what `observe` names.
+    With `observe="state"`, observations are replaced by the Markov state, so that no memory is
+    needed; see `mmrl.envs.wrappers.StateObservation`. With `observe="pixels"`, observations are
+    images. POPGym's RepeatPrevious and Concentration support this.
+
+    Raises `ValueError` if the id is unknown, the module cannot be imported, the object is not an
+    environment, or the environment does not accept `kwargs` or does not support `observe`.
     """
     from mmrl.envs.wrappers.observation import observed
 
@@ -35,7 +36,7 @@ def make(env_id: str, *, observe: str = "observation", **kwargs: Any) -> tuple[A
 
 
 def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Return an environment with its own observation, and its default parameters."""
+    """Return an environment, without the wrapper for `observe`, and its default parameters."""
     from mmrl.envs import adapters, own
     from mmrl.envs._gymnax import gymnax
 
@@ -48,8 +49,8 @@ def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         nearest = difflib.get_close_matches(str(env_id), names, n=3, cutoff=0.0)
         raise ValueError(
             f"`env_id` must name a registered environment, got {env_id!r}. Nearest: "
-            f"{', '.join(nearest)}. `mmrl train --list` lists all {len(names)}; a custom one is "
-            "called my_module:MyEnv."
+            f"{', '.join(nearest)}. `mmrl train --list` lists all {len(names)} of them. For a "
+            "custom environment, use an id like my_module:MyEnv."
         )
     own.check_arguments(env_id, gymnax.registration._registry[env_id], kwargs)
     return _of_gymnax(env_id, kwargs)
@@ -61,15 +62,16 @@ def _of_gymnax(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
     try:
         return repaired.make(env_id, kwargs)
-    except OSError as error:  # MNIST is downloaded
+    except OSError as error:  # the download of MNIST failed
         raise ValueError(
-            f"`env_id` must name an environment that can be built here; {env_id} downloads a file: "
-            f"{error}. Connect to the network once, or choose another environment."
+            f"`env_id` must be an environment whose files are available, got {env_id!r}; a "
+            f"download failed: {error}. Connect to the network for the first use, or choose "
+            "another environment."
         ) from error
 
 
 def registered() -> list[str]:
-    """Return the ids that `make` accepts: gymnax's, then ours."""
+    """Return all registered ids, first gymnax's and then mmrl's."""
     from mmrl.envs._gymnax import gymnax
 
     register()
@@ -77,7 +79,10 @@ def registered() -> list[str]:
 
 
 def register() -> None:
-    """Register our environments with `gymnax.make` too. A second call has no effect."""
+    """Register the environments of this package with gymnax.
+
+    Ids that are already registered are skipped, so this can be called repeatedly.
+    """
     from mmrl.envs import masked, popgym, probes
     from mmrl.envs._gymnax import gymnax
 

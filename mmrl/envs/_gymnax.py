@@ -1,8 +1,8 @@
-"""gymnax, imported without the packages that only its drawings need.
+"""Fast import of gymnax, without matplotlib, seaborn and flax.linen.
 
-gymnax imports matplotlib's pyplot and seaborn, with pandas and scipy.stats, to draw some
-environments, and flax, with its neural networks, for its states. These imports take longer than all
-of mmrl's work before training, so each waits until it is first used.
+gymnax imports matplotlib and seaborn to render some environments, and flax.linen. These imports
+take longer than everything else that mmrl does before training. Here each of these modules is
+replaced by a stub, which imports the real module on first use.
 """
 
 import sys
@@ -15,7 +15,7 @@ _LATER = ("matplotlib.pyplot", "matplotlib.colors", "seaborn", "flax.linen")
 
 
 def _stand_in(name: str) -> ModuleType:
-    """Return a module that imports another one when an attribute is first used."""
+    """Return a stub that imports the module `name` when an attribute is accessed."""
     module = ModuleType(name)
     vars(module)["__getattr__"] = lambda wanted: getattr(import_module(name), wanted)
     return module
@@ -25,7 +25,7 @@ _absent = {name: _stand_in(name) for name in _LATER} | {"matplotlib": ModuleType
 _absent = {name: module for name, module in _absent.items() if name not in sys.modules}
 sys.modules.update(_absent)
 try:
-    with standard():  # gymnax creates arrays on import
+    with standard():  # gymnax creates arrays when it is imported
         import gymnax
         from gymnax.environments import environment, spaces
         from gymnax.environments.classic_control import cartpole

@@ -1,4 +1,4 @@
-"""The base of our tasks and wrappers: a step and a reset, merged where an episode ends."""
+"""Base class of this package's environments and wrappers."""
 
 import abc
 from functools import partial
@@ -12,34 +12,34 @@ from mmrl.envs._gymnax import environment
 
 Obs = PyTree[Shaped[Array, "..."]]
 Reset = tuple[Obs, Any]
-"""Result of `reset_env`: obs, state."""
+"""Result of `reset_env`: (obs, state)."""
 Step = tuple[Obs, Any, Any, Any, dict[Any, Any]]
-"""Result of `step_env`: obs, state, reward, terminated, info."""
+"""Result of `step_env`: (obs, state, reward, terminated, info)."""
 
 
 class Resetting(environment.Environment, abc.ABC):
-    """An environment that computes a step and a reset together, and merges them only in `step`.
+    """Environment whose `step` resets automatically.
 
-    Two with equal arguments are equal and share compilations; gymnax compiles anew for every
-    instance.
+    Subclasses implement `step_and_reset`, which returns the step and the reset separately; `step`
+    selects between the two. Instances with equal attributes are equal and have the same hash, so
+    they share one compiled program. gymnax compiles a program for every instance.
     """
 
     @abc.abstractmethod
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:
-        """Return one step, and the first observation and state of the next episode, if this one
-        ends.
-        """
+        """Return the results of a step and of the reset that follows if the episode ends."""
 
     @partial(jax.jit, static_argnames="self")
     def step(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any = None
     ) -> tuple[Obs, Any, Any, Any, Any, dict[Any, Any]]:
-        """Step with automatic reset; return obs, state, reward, terminated, truncated, info.
+        """Take a step, and reset the environment if the episode ends.
 
-        After an end, obs and state begin the next episode, and info's `final_observation` is the
-        last observation of the old one.
+        Returns (obs, state, reward, terminated, truncated, info). After the end of an episode, obs
+        and state are the first ones of the next episode. `info["final_observation"]` is always the
+        observation before the reset.
         """
         params = self.default_params if params is None else params
         step, reset = self.step_and_reset(key, state, action, params)
@@ -60,7 +60,7 @@ class Resetting(environment.Environment, abc.ABC):
 def step_and_reset(
     env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any
 ) -> tuple[Step, Reset]:
-    """Return a step and a reset with the same random numbers as in `env.step`."""
+    """Return the results of a step and of a reset, with the random numbers of `env.step`."""
     if isinstance(env, Resetting):
         return env.step_and_reset(key, state, action, params)
     key_step, key_reset = jax.random.split(key)

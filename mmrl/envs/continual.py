@@ -1,15 +1,14 @@
-"""Sequences of tasks: families of environments that share their spaces.
+"""Tasks for continual learning, with the same observation and action spaces.
 
-Continual learning needs several tasks that one network can play, with one shape of observations and
-one number of actions. There are two kinds:
+There are two ways to build such tasks:
 
-- A *family* is one environment whose parameters include the task: `Permuted`. The task is an
-  array, so one compiled program serves all tasks, and environments that are stepped together may
-  play different ones. `permuted_catch` is small enough to train in minutes on a CPU.
-- *Different* environments, padded to shared spaces: `share`, `minatar`, `popgym`. Each needs a
-  separate program.
+- `Permuted` turns one environment into a *family* of tasks. The task is a parameter of the
+  environment and may be traced, so a single compiled program handles all tasks, and the
+  environments of a batch may play different tasks. `permuted_catch` trains in minutes on a CPU.
+- `share`, `minatar` and `popgym` pad different environments to common spaces. Each environment is
+  compiled separately.
 
-The agent is never told the task.
+The task is not part of the observation.
 """
 
 import dataclasses
@@ -31,24 +30,26 @@ MINATAR = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 
 @struct.dataclass
 class FamilyParams(environment.EnvParams):
-    """Parameters of the inner environment, and the task: an array, to trace and to batch."""
+    """Parameters of a family of tasks. The task may be traced or batched."""
 
-    # Redeclared because tests check types and jax fills leaves with tracers.
+    # The type is Any, because JAX replaces leaves by tracers and tests check types at run time.
     max_steps_in_episode: Any = 1
     inner: Any = None
     task: Any = 0
 
 
 class Permuted(ObservationWrapper):
-    """One game as several tasks: task k shows o[σ_k] and reads action a as a + k mod n.
+    """Family of tasks that differ in the order of pixels and of actions.
 
-    Each task is as hard as the inner one for a network without convolutions, and none helps with
-    another, because pixels and actions have other meanings; only the pixels themselves reveal the
-    task. Task 0 is the inner environment. The pixel orders σ_k of the others are drawn at random
-    from `seed`.
+    In task k, the observation is o[σ_k], and action a acts as (a + k) mod n in the inner
+    environment. Task 0 is the inner environment itself; for the other tasks, the permutations σ_k
+    are sampled with `seed`. The parameter `task` selects the task, from 0 to `tasks` - 1.
 
-    The task is `task` in the parameters, from 0 to `tasks` - 1. Raises `ValueError` if the
-    observation is not a vector or actions are not discrete.
+    To a network without convolutions, all tasks are equally difficult. Pixels and actions have a
+    different meaning in each task, so training on one task does not help with another. Agents can
+    recognize the task only by the pixels.
+
+    Raises `ValueError` if the observation is not a vector or the actions are not discrete.
     """
 
     def __init__(self, env: Any, tasks: int = 3, seed: int = 0):
@@ -59,14 +60,14 @@ class Permuted(ObservationWrapper):
         self.tasks, self.seed = int(tasks), int(seed)
 
     def orders(self) -> Int[np.ndarray, "task obs"]:
-        """Return σ, the pixel shown at each place: task k shows o[σ[k]]."""
+        """Return the permutations σ: the observation in task k is o[σ[k]]."""
         draw = np.random.default_rng(self.seed)
         others = [draw.permutation(self.size) for _ in range(1, self.tasks)]
         return np.stack([np.arange(self.size), *others])
 
     @property
     def default_params(self) -> FamilyParams:
-        """Parameters of the inner environment, with task 0."""
+        """Default parameters of the inner environment, and task 0."""
         inner = self.env.default_params
         return FamilyParams(max_steps_in_episode=inner.max_steps_in_episode, inner=inner, task=0)
 
@@ -79,11 +80,11 @@ class Permuted(ObservationWrapper):
         return (action + params.task) % self.actions
 
     def outer_mask(self, mask: Any, params: Any) -> Any:
-        """Return the mask of legal actions, shifted as the actions are."""
+        """Return the mask of legal actions, shifted like the actions."""
         return jnp.roll(mask, -params.task)
 
     def observation_space(self, params: Any) -> spaces.Box:
-        """Return the space of permuted observations."""
+        """Return the observation space, with the same bounds for all elements."""
         space = self.env.observation_space(self.inner_params(params))
         low, high = bounds(space)
         return box(jnp.full_like(low, low.min()), jnp.full_like(high, high.max()), space.dtype)
@@ -96,9 +97,10 @@ class Permuted(ObservationWrapper):
 def permuted_catch(
     tasks: int = 3, *, rows: int = 10, columns: int = 5, seed: int = 0
 ) -> tuple[Permuted, FamilyParams]:
-    """Return bsuite's Catch as several tasks: catch a falling ball, for +1 or otherwise -1.
+    """Return a family of `tasks` permuted versions of bsuite's Catch, and its parameters.
 
-    The ball falls `rows` - 1 steps. Always catching earns 1, and never looking earns 2/columns - 1.
+    An episode takes `rows` - 1 steps. Its return is +1 if the ball is caught, and -1 otherwise. The
+    optimal return is 1. A policy that ignores observations earns 2/columns - 1 on average.
     """
     env, _ = make("Catch-bsuite", rows=rows, columns=columns)
     family = Permuted(FlattenObservation(env), tasks, seed)
@@ -106,10 +108,10 @@ def permuted_catch(
 
 
 class Padded(ObservationWrapper):
-    """Observations padded with zeros along every axis up to `shape`, and `actions` to choose from.
+    """Wrapper that pads observations with zeros to `shape`, and adds actions.
 
-    An action that the inner environment lacks acts like its action 0. Raises `ValueError` if the
-    inner observation or number of actions is larger.
+    The additional actions have the same effect as action 0. Raises `ValueError` if the inner
+    observation is larger than `shape`, or if there are already more than `actions` actions.
     """
 
     def __init__(self, env: Any, shape: Sequence[int], actions: int):
@@ -118,7 +120,7 @@ class Padded(ObservationWrapper):
         own = tuple(int(n) for n in getattr(inner, "shape", ()) or ())
         if len(own) != len(shape) or any(n > m for n, m in zip(own, shape, strict=True)):
             raise ValueError(
-                f"`shape` must be at least that of the observation, {own}, got {tuple(shape)}."
+                f"`shape` must be at least the observation's shape, {own}, got {tuple(shape)}."
             )
         if actions < action_count(env):
             raise ValueError(f"`actions` must be at least {action_count(env)}, got {actions}.")
@@ -130,15 +132,15 @@ class Padded(ObservationWrapper):
         return self.actions
 
     def inner_action(self, action: Any, params: Any) -> Any:
-        """Return the inner environment's action, or 0 if it lacks this one."""
+        """Return the inner environment's action; additional actions become 0."""
         return jnp.where(action < action_count(self.env), action, 0)
 
     def outer_mask(self, mask: Any, params: Any) -> Any:
-        """Return the mask of legal actions, padded."""
+        """Return the mask of legal actions, in which the additional actions are illegal."""
         return jnp.pad(mask, (0, self.actions - mask.size))
 
     def action_space(self, params: Any = None) -> spaces.Discrete:
-        """Return the space of all actions."""
+        """Return the action space, including the additional actions."""
         return spaces.Discrete(self.actions)
 
     def observation_space(self, params: Any) -> spaces.Box:
@@ -156,15 +158,15 @@ class Padded(ObservationWrapper):
 
 
 def share(envs: Sequence[Any]) -> list[Padded]:
-    """Return the environments, padded to one observation shape and one number of actions.
+    """Return the environments, padded to the same observation shape and number of actions.
 
     Raises `ValueError` if their observations have different numbers of axes.
     """
     shapes = [tuple(env.observation_space(env.default_params).shape) for env in envs]
     if len({len(shape) for shape in shapes}) != 1:
         raise ValueError(
-            f"`envs` must have observations with equal numbers of axes, got {shapes}. Wrap "
-            "them in FlattenObservation."
+            f"`envs` must have observations with the same number of axes, got shapes {shapes}. "
+            "Wrap the environments in FlattenObservation."
         )
     shape = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
     actions = max(action_count(env) for env in envs)
@@ -172,9 +174,9 @@ def share(envs: Sequence[Any]) -> list[Padded]:
 
 
 def minatar(game: str) -> tuple[Padded, Any]:
-    """Return a MinAtar game with the 10 channels and 6 actions that all of them fit in.
+    """Return a MinAtar game, padded to 10 channels and 6 actions, and its parameters.
 
-    Names are in `MINATAR`. There are no sticky actions. Seaquest is slow on a CPU.
+    `MINATAR` lists the names of the games. There are no sticky actions. Seaquest is slow on a CPU.
     """
     if game not in MINATAR:
         raise ValueError(f"`game` must be one of {MINATAR}, got {game!r}.")
@@ -183,16 +185,18 @@ def minatar(game: str) -> tuple[Padded, Any]:
 
 
 def popgym(names: Sequence[str], seed: int = 0) -> list[tuple[Permuted, FamilyParams]]:
-    """Return POPGym tasks with shared spaces, such as "RepeatFirstEasy", as separate tasks.
+    """Return POPGym tasks, such as "RepeatFirstEasy", with common spaces, and their parameters.
 
-    Some of them look similar but require different answers: RepeatFirst and RepeatPrevious each
-    show a suit. So an observation has room for those of all tasks; task k writes its own to places
-    that are drawn from `seed`, with zeros elsewhere, and its actions are shifted by k, as by
-    `Permuted`. The number of actions is the largest of all tasks. Raises `ValueError` for a name
-    that is not registered, or without any.
+    The tasks are disguised, because some of them look alike but require different answers: both
+    RepeatFirst and RepeatPrevious show a suit, for example. The size of an observation is the sum
+    over all tasks. Task k places its observation at random indices, sampled with `seed`, and sets
+    the other elements to zero. Its actions are shifted by k, as in `Permuted`. The number of
+    actions is the maximum over all tasks.
+
+    Raises `ValueError` if `names` is empty or contains a name that is not registered.
     """
     if not names:
-        raise ValueError("`names` must have at least one task, such as 'RepeatFirstEasy'.")
+        raise ValueError("`names` must contain at least one task, such as 'RepeatFirstEasy'.")
     envs = [make(f"popgym-{name}-v0")[0] for name in names]
     size = sum(vector_size(env, "popgym") for env in envs)
     actions = max(action_count(env) for env in envs)

@@ -1,11 +1,11 @@
-"""Tasks in which some actions are illegal at times, which a method `action_mask` states.
+"""Environments with illegal actions, given by the method `action_mask`.
 
-| id | what is illegal | best return |
+| id | illegal actions | optimal return |
 |---|---|---|
-| `probe-MaskedBandit-v0` | some arms, others in each step | 34/15 |
-| `probe-MaskedHigherLower-v0` | a guess that cannot be right: above a king, below an ace | |
+| `probe-MaskedBandit-v0` | a random set of arms, sampled at each step | 34/15 |
+| `probe-MaskedHigherLower-v0` | "higher" on a king and "lower" on an ace | |
 
-An agent must never take an illegal action, so what happens then is not part of the task.
+Agents must never take an illegal action, so its reward does not matter.
 """
 
 from collections.abc import Callable
@@ -29,16 +29,17 @@ from mmrl.envs.probes import (
 )
 
 ARMS = 4
-SUBSETS = 2**ARMS - 1  # sets with at least one arm
+SUBSETS = 2**ARMS - 1  # number of nonempty sets of arms
 BEST = sum(arm * 2**arm for arm in range(ARMS)) / SUBSETS / (ARMS - 1)
-"""Expected reward of the best legal arm."""
+"""Expected reward of the best legal arm, over all nonempty sets of legal arms."""
 
 
 class MaskedBandit(Probe):
-    """Three steps; arm a of 4 pays a/3 if it is legal, and -1 if not.
+    """Bandit with four arms and three steps. A random subset of the arms is legal at each step.
 
-    Each of the 15 sets of at least one legal arm is equally likely in each step, so the best arm is
-    illegal in 7 of 15. Q* = a/3 + γ (1 - γ^k) / (1 - γ) · 34/45 for legal arms, with k steps left.
+    Arm a pays a/3 if it is legal, and -1 otherwise. At each step, the set of legal arms is sampled
+    uniformly from the 15 nonempty sets, so the best arm is illegal with probability 7/15. If k
+    steps remain after the current one, Q* = a/3 + γ (1 - γ^k) / (1 - γ) · 34/45 for legal arms.
     """
 
     num_steps, obs_size, actions, step_numbers = 3, 1, ARMS, 1
@@ -46,7 +47,7 @@ class MaskedBandit(Probe):
     optimal_return = num_steps * BEST
 
     def start(self, u: Numbers, params: Params) -> ProbeState:
-        """Return the first state of an episode."""
+        """Return the initial state of an episode."""
         return ProbeState(time=jnp.int32(0), cue=_subset(u[0]))
 
     def advance(
@@ -56,28 +57,31 @@ class MaskedBandit(Probe):
         return ProbeState(state.time + 1, _subset(u[0])), self.reward(state, action)
 
     def action_mask(self, state: ProbeState, params: Params) -> Bool[Array, " action"]:
-        """Return True for each legal arm: bit a of the cue."""
+        """Return the mask of legal arms. Arm a is legal if bit a of the cue is 1."""
         return (state.cue >> jnp.arange(ARMS)) % 2 == 1
 
     def look(self, state: ProbeState, params: Params) -> Obs:
-        """Return the observation."""
+        """Return the observation, which is constant."""
         return jnp.ones(1)
 
     @promoting
     def reward(self, state: ProbeState, action: Action) -> Reward:
-        """Return the reward of the action."""
+        """Return the reward for taking `action` in `state`."""
         legal = (state.cue >> action) % 2 == 1
         return jnp.where(legal, action / (ARMS - 1), -1.0).astype(jnp.float32)
 
     @promoting
     def state_obs(self, state: ProbeState, params: Params) -> Float[Array, " state"]:
-        """Return the mask, and the share of the episode that has passed."""
+        """Return the mask of legal actions and t / num_steps."""
         mask = self.action_mask(state, params).astype(jnp.float32)
         return jnp.append(mask, state.time / self.num_steps)
 
     @promoting
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
-        """Return Q* of a tape whose observations end in the mask; -∞ for illegal arms."""
+        """Return Q* for each step of a tape, with -∞ for illegal arms.
+
+        The last four elements of an observation must be the mask of legal actions.
+        """
         left = self.num_steps - 1 - steps_since(begin)
         future = BEST * sum(jnp.where(k <= left, gamma**k, 0) for k in range(1, self.num_steps))
         q = jnp.arange(ARMS)[None] / (ARMS - 1) + jnp.expand_dims(future, 1)
@@ -85,13 +89,13 @@ class MaskedBandit(Probe):
 
 
 class MaskedHigherLower(HigherLower):
-    """`HigherLower` without the guesses that cannot be right.
+    """Variant of `HigherLower` in which impossible guesses are illegal.
 
-    The next card is never higher than a king, nor lower than an ace.
+    No card is higher than a king or lower than an ace.
     """
 
     def action_mask(self, state: State, params: Params) -> Bool[Array, " action"]:
-        """Return True for "higher" below a king, and for "lower" above an ace."""
+        """Return the mask: "higher" is legal unless on a king, "lower" unless on an ace."""
         return jnp.stack([state.card < RANKS - 1, state.card > 0])
 
 
@@ -102,5 +106,5 @@ SPECS: dict[str, Callable[..., Task]] = {
 
 
 def _subset(u: Float[Array, ""]) -> Int[Array, ""]:
-    """Return one of the sets of at least one arm, as bits."""
+    """Return a random nonempty set of arms, encoded as bits. All sets are equally likely."""
     return 1 + jnp.minimum(jnp.floor(u * SUBSETS), SUBSETS - 1).astype(jnp.int32)

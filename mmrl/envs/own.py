@@ -1,34 +1,37 @@
-"""Custom environments, found by module and name: "my_module:MyEnv"."""
+"""Custom environments, given by an import path such as "my_module:MyEnv"."""
 
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from mmrl._own import find, told
+from mmrl._own import find, one_line
 
 
 def make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Return a custom environment and its parameters; raise errors as `mmrl.envs.make` does."""
-    found = find(env_id, "env_id")
-    if isinstance(found, type) or (callable(found) and not hasattr(found, "step_env")):
-        check_arguments(env_id, found, kwargs)
+    """Return a custom environment and its parameters.
+
+    Raises `ValueError` in the cases that `mmrl.envs.make` lists.
+    """
+    part = find(env_id, "env_id")
+    if isinstance(part, type) or (callable(part) and not hasattr(part, "step_env")):
+        check_arguments(env_id, part, kwargs)
         try:
-            found = found(**kwargs)
+            part = part(**kwargs)
         except Exception as error:
             raise ValueError(
-                f"`env_id` must name a factory of an environment, got {env_id!r}, which raised "
-                f"{told(error)}."
+                f"`env_id` must be a class or function that returns an environment, got "
+                f"{env_id!r}, which raised {one_line(error)}."
             ) from error
     elif kwargs:
         raise ValueError(
-            f"`kwargs` are for a class or a function, got {kwargs} for {env_id}, an object."
+            f"`kwargs` must be empty unless `env_id` is a class or a function, got {kwargs} for "
+            f"the object {env_id}. Remove them."
         )
-    env, *params = found if isinstance(found, tuple) and len(found) == 2 else (found,)
+    env, *params = part if isinstance(part, tuple) and len(part) == 2 else (part,)
     if not hasattr(env, "step_env"):
         raise ValueError(
-            "`env_id` must name an environment like gymnax's, with `reset_env` and "
-            f"`step_env`, or a class or a function that builds one; got {env_id!r}, which is "
-            f"{_article(env)}."
+            "`env_id` must be an environment with gymnax's methods `reset_env` and `step_env`, or "
+            f"a class or function that returns one; got {env_id!r}, which is {_article(env)}."
         )
     return env, params[0] if params else getattr(env, "default_params", None)
 
@@ -37,16 +40,17 @@ def check_arguments(env_id: str, factory: Callable[..., Any], kwargs: dict[str, 
     """Raise `ValueError` unless `factory` can be called with `kwargs`."""
     try:
         signature = inspect.signature(factory)
-    except ValueError:  # its signature is unknown
+    except ValueError:  # some callables have no signature that Python can inspect
         return
     try:
         signature.bind(**kwargs)
     except TypeError as error:
         takes = ", ".join(str(p) for p in signature.parameters.values()) or "none"
         raise ValueError(
-            f"`kwargs` of {env_id} do not fit, got {kwargs}: {error}. It takes: {takes}."
+            f"`kwargs` must be arguments of {env_id}, got {kwargs}: {error}. Its arguments: "
+            f"{takes}."
         ) from None
 
 
-def _article(found: Any) -> str:
-    return "None" if found is None else f"of type {type(found).__name__}"
+def _article(part: Any) -> str:
+    return "None" if part is None else f"of type {type(part).__name__}"

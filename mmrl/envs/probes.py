@@ -1,21 +1,22 @@
-"""Tiny environments whose optimal values are known in closed form.
+"""Probes: tiny environments whose optimal Q-values are known in closed form.
 
-An agent that fails on a game gives no hint of its bug; an agent that fails on a probe does. Each
-probe adds one thing that an agent must get right to the previous probe (after A. Jones's probe
-environments, "Debugging RL, without the agonizing pain", 2021):
+When an agent fails on a game, the cause is hard to find. A probe tests one component at a time, and
+each probe requires one component more than the previous one. The idea is from A. Jones, "Debugging
+RL, without the agonizing pain", 2021.
 
-| id | what must work | Q* |
+| id | component | Q* |
 |---|---|---|
-| `probe-Constant-v0` | the value loss | 1 |
-| `probe-Observation-v0` | the network sees the observation | ±1 |
-| `probe-Delay-v0` | discount and bootstrapping | γ^(steps left - 1) |
-| `probe-Truncation-v0` | a time limit is no end; `next_obs` is not the reset's | 1/(1-γ), γ/(1-γ) |
-| `probe-Choice-v0` | the policy | -1, +1 |
-| `probe-Match-v0` | a policy that depends on the observation | ±1 |
-| `probe-Memory-v0` | memory: the cue is gone when the question comes | γ^(steps left - 1), ±1 |
+| `probe-Constant-v0` | value loss | 1 |
+| `probe-Observation-v0` | observation as input of the network | ±1 |
+| `probe-Delay-v0` | discounting and bootstrapping | γ^(steps left - 1) |
+| `probe-Truncation-v0` | bootstrapping from `next_obs` at a time limit | 1/(1-γ), γ/(1-γ) |
+| `probe-Choice-v0` | policy | -1, +1 |
+| `probe-Match-v0` | policy that depends on the observation | ±1 |
+| `probe-Memory-v0` | memory: the cue is hidden at the question | γ^(steps left - 1), ±1 |
 
-All have two actions and see one-hot vectors. `probe-Bandit-v0` is a trial of several episodes: see
-`bandit`. Compare an agent's values with `optimal_q` along the tape that it collected.
+All probes have two actions and small observation vectors. `probe-Bandit-v0` is a trial of several
+episodes; see `bandit`. To debug an agent, compare its Q-values on a collected tape with
+`optimal_q`.
 """
 
 import abc
@@ -41,16 +42,17 @@ Gamma = Float[Array, ""] | float
 
 @struct.dataclass
 class ProbeState(environment.EnvState):
-    """State with a `cue` of 0 or 1, drawn at the reset; some probes do not use it."""
+    """State of a probe, with a `cue` of 0 or 1 that is sampled at reset."""
 
     time: Leaf
     cue: Leaf
 
 
 class Probe(Task):
-    """An episode of `num_steps` steps that terminates; subclasses define observations and rewards.
+    """Base class of probes.
 
-    `optimal_return` is the expected undiscounted return of the best policy.
+    `optimal_return` is the expected undiscounted return of the optimal policy. Episodes have
+    `num_steps` steps.
     """
 
     optimal_return: float
@@ -61,14 +63,14 @@ class Probe(Task):
 
     @abc.abstractmethod
     def reward(self, state: ProbeState, action: Action) -> Reward:
-        """Return the reward of this action in this state."""
+        """Return the reward for taking `action` in `state`."""
 
     @abc.abstractmethod
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
-        """Return Q*(o_{≤t}, ·) at each step of a tape that starts with an episode."""
+        """Return Q*(o_{≤t}, ·) for each step of a tape whose first step begins an episode."""
 
     def start(self, u: Numbers, params: Params) -> ProbeState:
-        """Return the first state."""
+        """Return the initial state of an episode."""
         return ProbeState(time=jnp.int32(0), cue=(u[0] < 0.5).astype(jnp.int32))
 
     def advance(
@@ -83,12 +85,12 @@ class Probe(Task):
 
     @promoting
     def state_obs(self, state: ProbeState, params: Params) -> Float[Array, " state"]:
-        """Return (cue, share of the episode that has passed)."""
+        """Return the cue and t / num_steps."""
         return jnp.stack([state.cue, state.time / self.num_steps]).astype(jnp.float32)
 
 
 class Constant(Probe):
-    """One step with r = 1, Q* = 1: can the value learn a constant?"""
+    """Probe of the value loss: the only reward is 1, after one step."""
 
     num_steps, obs_size = 1, 1
     optimal_return = 1.0
@@ -105,7 +107,7 @@ class Constant(Probe):
 
 
 class Observation(Probe):
-    """One step with r = ±1 by the cue in view, Q* = ±1: does the value use the observation?"""
+    """Probe of the network's input: a single reward of ±1, which the observation predicts."""
 
     num_steps, obs_size = 1, 2
     optimal_return = 0.0
@@ -122,7 +124,7 @@ class Observation(Probe):
 
 
 class Delay(Probe):
-    """`num_steps` steps, r = 1 at the last, Q* = γ^(num_steps-1-t): does value propagate back?"""
+    """Probe of bootstrapping: r = 1 only at the last step, so Q* = γ^(num_steps-1-t)."""
 
     optimal_return = 1.0
 
@@ -143,11 +145,12 @@ class Delay(Probe):
 
 
 class Truncation(Probe):
-    """A → B → B …, r = 1 in B, cut after two steps. Q*(B) = 1/(1-γ), Q*(A) = γ/(1-γ).
+    """Probe of truncation: A → B → B …, with r = 1 in B and a time limit of two steps.
 
-    An episode starts in A or B at random and would continue forever without the time limit. If an
-    agent learns from random episodes and takes the limit for an end, it finds Q(B) = 3/(3-γ); if it
-    bootstraps from the observation after the reset, it finds Q(B) = 3/((1-γ)(3+γ)).
+    An episode starts in A or B at random, and only the time limit ends it. The optimal values are
+    Q*(B) = 1/(1-γ) and Q*(A) = γ/(1-γ). Two common mistakes lead to other values: treating the
+    time limit as a termination gives Q(B) = 3/(3-γ), and bootstrapping from the observation after
+    the reset gives Q(B) = 3/((1-γ)(3+γ)).
     """
 
     num_steps, obs_size = 2, 2
@@ -171,7 +174,7 @@ class Truncation(Probe):
 
 
 class Choice(Probe):
-    """One step, r = -1 for action 0 and +1 for action 1: does the policy prefer the reward?"""
+    """Probe of the policy: a single reward, -1 for action 0 and +1 for action 1."""
 
     num_steps, obs_size = 1, 1
     optimal_return = 1.0
@@ -188,7 +191,7 @@ class Choice(Probe):
 
 
 class Match(Probe):
-    """One step, r = 1 if the action equals the cue in view, otherwise -1: does the policy look?"""
+    """Probe of the policy's input: r = 1 if the action equals the cue, and -1 otherwise."""
 
     num_steps, obs_size = 1, 2
     optimal_return = 1.0
@@ -205,10 +208,12 @@ class Match(Probe):
 
 
 class Memory(Probe):
-    """The cue is shown at t = 0, the question asked at t = num_steps - 1; r = ±1 there, 0 before.
+    """Probe of memory: the cue is shown at t = 0 and needed at t = num_steps - 1.
 
-    Observes (cue one-hot or zeros, question). Q* = γ^(num_steps-1-t) before the question, ±1 at it.
-    Without memory no policy earns more than 0 on average.
+    At the last step, r = 1 if the action equals the cue, and -1 otherwise; r = 0 at all other
+    steps. The observation consists of the one-hot cue, replaced by zeros after t = 0, and a flag
+    that is 1 at the last step. Q* = γ^(num_steps-1-t) before the last step, where Q* = ±1. Without
+    memory, the expected return of every policy is 0.
     """
 
     optimal_return = 1.0
@@ -216,7 +221,7 @@ class Memory(Probe):
 
     def __init__(self, num_steps: int = 5):
         if num_steps < 2:
-            raise ValueError(f"`num_steps` must be at least 2 to forget anything, got {num_steps}.")
+            raise ValueError(f"`num_steps` must be at least 2, got {num_steps}.")
         self.num_steps, self.obs_size = num_steps, 3
 
     def look(self, state: ProbeState, params: Params) -> Obs:
@@ -237,10 +242,11 @@ class Memory(Probe):
 
 
 class Arm(Probe):
-    """One step, r = 1 for one of `arms` actions and 0 for the others; no observation reveals which.
+    """One-step bandit with a single winning arm, which pays 1. The other arms pay 0.
 
-    Inside a `Trial` the right arm stays for all episodes: an agent that remembers its pulls can
-    find it, and an agent that forgets them with each episode earns 1/arms per pull.
+    The observation does not reveal the paying arm. Inside a `Trial`, this arm stays the same in all
+    episodes, so an agent that remembers its pulls can find it. An agent without memory of previous
+    episodes earns 1/arms per pull on average.
     """
 
     num_steps, obs_size = 1, 1
@@ -257,7 +263,7 @@ class Arm(Probe):
     def next_episode(
         self, key: PRNGKeyArray, state: ProbeState, params: Params
     ) -> tuple[Obs, ProbeState]:
-        """Return the first observation and state of another episode with the same arm."""
+        """Return the first observation and state of the next episode, with the same paying arm."""
         state = ProbeState(time=jnp.zeros_like(state.time), cue=state.cue)
         return self.look(state, params), state
 
@@ -275,20 +281,23 @@ class Arm(Probe):
 def bandit(arms: int = 4, pulls: int = 8) -> Trial:
     """Return a trial of `pulls` episodes of `Arm`.
 
-    The best policy tries one arm after the other until one pays. With n arms it earns
-    Σ_{j ≤ min(n, pulls)} (pulls - j + 1) / n on average: see `bandit_return`. Observe the previous
-    action and reward.
+    The optimal policy tries the arms one by one until one pays, and then keeps pulling it. Its
+    expected return with n arms is Σ_{j ≤ min(n, pulls)} (pulls - j + 1) / n; see `bandit_return`.
+    Agents need the previous action and reward as inputs.
     """
     return Trial(Arm(arms), pulls)
 
 
 def bandit_return(arms: int = 4, pulls: int = 8) -> float:
-    """Return the expected return of the best policy for `bandit`; without memory: pulls / arms."""
+    """Return the expected return of the optimal policy on `bandit(arms, pulls)`.
+
+    Without memory, the expected return is pulls / arms.
+    """
     return sum(pulls - j for j in range(min(arms, pulls))) / arms
 
 
 TRIALS: dict[str, Callable[..., Trial]] = {"probe-Bandit-v0": bandit}
-"""Probes whose memory must be kept over several episodes."""
+"""Trials: probes in which an agent must keep its memory across episodes."""
 
 SPECS: dict[str, Callable[..., Probe]] = {
     f"probe-{probe.__name__}-v0": probe
@@ -301,11 +310,11 @@ def _sign(yes: Bool[Array, "*time"]) -> Float[Array, "*time"]:
 
 
 def _both(value: Float[Array, " time"]) -> QTape:
-    """Return a value for both actions."""
+    """Return Q-values that are equal for both actions."""
     return jnp.stack([value, value], axis=1)
 
 
 def steps_since(begin: BeginTape) -> Int[Array, " time"]:
-    """Return the number of steps since the episode began."""
+    """Return the number of steps since the start of the episode, for each step of a tape."""
     time = jnp.arange(len(begin))
     return time - jax.lax.cummax(jnp.where(begin, time, 0))

@@ -1,4 +1,4 @@
-"""Environments of gymnax that cannot be trained in gymnax's form."""
+"""Fixes for gymnax environments on which agents cannot be trained without changes."""
 
 import functools
 from collections.abc import Callable
@@ -8,13 +8,16 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from mmrl._dtypes import in_32_bits, standard
-from mmrl.envs._gymnax import environment, gymnax
+from mmrl.envs._gymnax import environment, gymnax, spaces
 from mmrl.envs.base import Obs, Step
 from mmrl.envs.wrappers.base import ObservationWrapper, Wrapper
 
+MINATAR = "gymnax.environments.minatar."
+"""Prefix of the modules that define MinAtar's games."""
+
 
 def narrow(env: Any) -> Any:
-    """Return an environment of gymnax that steps and resets in 32 bits under any setting of JAX."""
+    """Return a version of a gymnax environment that always computes in 32 bits."""
     return _with_class(env, _narrow_class(type(env)))
 
 
@@ -22,12 +25,29 @@ def narrow(env: Any) -> Any:
 def _narrow_class(kind: type) -> type:
     """Return a subclass that computes in 32 bits.
 
-    gymnax leaves many numbers untyped, so that in 64 bits a step and a reset have different types.
+    gymnax leaves many dtypes unspecified. In JAX's 64-bit mode, the results of a step and of a
+    reset would have different dtypes.
     """
     names = "reset_env", "step_env", "is_terminated"
     own: dict[str, Any] = {name: in_32_bits(getattr(kind, name)) for name in names}
+    own |= _in_bytes(kind) if kind.__module__.startswith(MINATAR) else {}
     own |= {"__module__": kind.__module__, "__reduce__": _reduce}
     return type(kind.__name__, (kind,), own)
+
+
+def _in_bytes(kind: Any) -> dict[str, Any]:
+    """Return methods of a MinAtar game whose observations are uint8.
+
+    gymnax stores these binary observations as float32, which takes four times as much memory.
+    """
+
+    def get_obs(self: Any, *args: Any, **kwargs: Any) -> Obs:
+        return kind.get_obs(self, *args, **kwargs).astype(jnp.uint8)
+
+    def observation_space(self: Any, params: Any = None) -> spaces.Box:
+        return spaces.Box(0, 1, kind.observation_space(self, params).shape, jnp.uint8)
+
+    return {"get_obs": get_obs, "observation_space": observation_space}
 
 
 def _reduce(env: Any) -> Any:
@@ -41,17 +61,20 @@ def _with_class(env: Any, kind: type) -> Any:
 
 
 class DeepSea(gymnax.environments.bsuite.DeepSea):
-    """A grid to cross by one action per row: the hard exploration task of bsuite.
+    """bsuite's DeepSea, a hard exploration task, with the default `step`.
 
-    gymnax's `step` carries two counters across episodes, `total_bad_episodes` and
-    `denoised_return`; here they count one episode. Observations, rewards and ends are equal.
+    gymnax's `step` carries the counters `total_bad_episodes` and `denoised_return` across episodes.
+    Here they restart with each episode. Observations, rewards and terminations are unchanged.
     """
 
     step = environment.Environment.step
 
 
 class WholeSteps(Wrapper):
-    """Wrapper that restores a whole number of steps and a real reward where gymnax swaps them."""
+    """Wrapper that makes the time limit an integer and rewards float32.
+
+    In gymnax, these two dtypes are swapped.
+    """
 
     @property
     def default_params(self) -> Any:
@@ -66,16 +89,16 @@ class WholeSteps(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        """Return the inner step with this wrapper's changes."""
+        """Convert the reward to float32."""
         obs, state, reward, terminated, info = step
         return obs, state, jnp.float32(reward), terminated, info
 
 
 class Typed(ObservationWrapper):
-    """Wrapper whose observations have the dtype of their space."""
+    """Wrapper that converts observations to the dtype of their space."""
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
-        """Return the new observation."""
+        """Return the observation in the dtype of its space."""
         return jnp.asarray(obs, self.env.observation_space(params).dtype)
 
 
@@ -87,13 +110,13 @@ REPAIRED: dict[str, Callable[..., Any]] = {
 
 
 def check_repaired(env: Any) -> None:
-    """Raise `ValueError` for gymnax's own form of an environment that is repaired here."""
+    """Raise `ValueError` if `env` is gymnax's version of an environment that is fixed here."""
     name = str(getattr(env, "name", None))
     if type(env).__module__.startswith("gymnax.") and name in REPAIRED:
         raise ValueError(
-            f"`env` must be {name!r} as `mmrl.envs.make` returns it; got gymnax's own "
-            f"{type(env).__name__}, which cannot be trained. Pass the id, {name!r}, or the "
-            "environment and parameters of `mmrl.envs.make`."
+            f"`env` must be the version of {name!r} that `mmrl.envs.make` returns, got gymnax's "
+            f"{type(env).__name__}, on which agents cannot be trained. Pass the id {name!r}, or "
+            "the environment and parameters that `mmrl.envs.make` returns."
         )
 
 

@@ -1,9 +1,9 @@
-"""Memory models by name: maps from observations to Markov states.
+"""Memory models, which map sequences of observations to Markov states.
 
     model = memory.make("lru", input_size=8, output_size=32, state_size=16, key=key)
     state, ys = model(model.init(), xs, begin)
 
-`base.py` specifies their calls. Each model is a file next to it, which has the name of the model.
+All models implement the interface in `base.py`. Each one is in the module of the same name.
 """
 
 import difflib
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__, __getattr__, __dir__ = on_demand(__name__, "NAMES", "make")
 
-_PARTS = ("base", "nothing", "recurrent", "residual")  # modules of models that have no name here
+_PARTS = ("base", "nothing", "recurrent", "residual")  # modules whose classes have no model name
 _FILES = {home.rpartition(".")[2]: name for name, home in homes(__name__).items()}
 NAMES = tuple(file for file in _FILES if file not in _PARTS)
 
@@ -59,21 +59,24 @@ def make(
     layers: int = 1,
     **sizes: Any,
 ) -> "SequenceModel":
-    """Return the model called `name`, one of `NAMES`; with several `layers`, a `Residual` stack.
+    """Create a memory model by name.
 
-    `sizes` are the keyword arguments of the model's constructor, such as `state_size`. The layers
-    of a stack are `output_size` wide; a constructor that takes `layers` stacks them itself. A
-    custom memory is called "my_module:MyMemory": a class or function in my_module.py, in the
-    current folder or on PYTHONPATH, that is called with (input_size, output_size, key=key,
-    **sizes). The module is imported, so its code runs.
+    `name` is one of `NAMES`, or "my_module:MyMemory" for a custom memory. The module my_module.py
+    is imported from the current folder or from PYTHONPATH. MyMemory must be a class or function
+    with the arguments (input_size, output_size, key=key, **sizes). `sizes` are keyword arguments of
+    the model's constructor, such as `state_size`.
 
-    Raises `ValueError` for an unknown name, an unknown keyword, a size below 1, and for a custom
-    module or memory that fails, or that lacks a call of a `SequenceModel`.
+    If `layers` is above 1, the result is a `Residual` stack of models that are `output_size` wide.
+    If the constructor has an argument `layers`, it builds the stack itself.
+
+    Raises `ValueError` for an unknown name, an unknown keyword, or a size below 1. For a custom
+    memory, it is also raised if the import or the constructor fails, or if the model lacks a method
+    of `SequenceModel`.
     """
     model = _constructor(name)
     parameters = check_keywords(name, model, sizes)
     check_sizes(key, layers=layers)
-    if "layers" in parameters:  # it is a stack itself
+    if "layers" in parameters:  # the model builds its own stack
         return model(input_size, output_size, key=key, layers=layers, **sizes)
     if layers == 1:
         return model(input_size, output_size, key=key, **sizes)
@@ -85,7 +88,7 @@ def make(
 
 
 def _constructor(name: str) -> Callable[..., Any]:
-    """Return the class of a name, or the user's class or function."""
+    """Return the class of a built-in memory, or the constructor of a custom one."""
     if name in NAMES:
         return getattr(importlib.import_module(f"{__name__}.{name}"), _FILES[name])
     if ":" in str(name):
@@ -93,7 +96,8 @@ def _constructor(name: str) -> Callable[..., Any]:
 
         return own.constructor(name)
     near = difflib.get_close_matches(str(name).lower(), NAMES, n=3, cutoff=0.5)
-    advice = f"Did you mean {listed(near)}?" if near else f"They are {listed(NAMES)}."
+    advice = f"Did you mean {listed(near)}?" if near else f"Use one of {listed(NAMES)}."
     raise ValueError(
-        f"`name` must be a memory; got {name!r}. {advice} Name a custom memory my_module:MyMemory."
+        f"`name` must be the name of a memory; got {name!r}. {advice} For a custom memory, use "
+        "my_module:MyMemory."
     )

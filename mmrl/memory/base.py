@@ -1,18 +1,19 @@
-"""Sequence models: maps from a tape of observations to latent Markov states.
+"""Sequence models, which map a tape of observations to latent Markov states.
 
-All have the same calls, with a monoid (`Memory`) or without (`Recurrent`, in `recurrent.py`):
+All models implement the same interface. Models whose recurrence is a monoid are subclasses of
+`Memory`, and the others are subclasses of `Recurrent` (see `recurrent.py`).
 
     state = model.init()
-    state, ys = model(state, xs, begin)             # a whole tape, for learning
+    state, ys = model(state, xs, begin)             # a complete tape, for learning
     state, y = model.step(state, x, begin)          # one observation, for acting
     state, ys, next_ys = model.lookahead(state, xs, begin, next_xs)    # for targets
 
-`begin[t]` belongs to `xs[t]`: where it is True, everything before `xs[t]` is forgotten first. The
-state is the one *after* the last observation, so calls can be chained at any point of a tape.
+If `begin[t]` is True, the memory is reset before it receives `xs[t]`. The returned state is the
+state *after* the last observation, so a tape can be split at any step and processed in pieces.
 
-Nothing crosses a `begin`, not even a NaN: it changes no later output and no gradient with respect
-to a later observation. (Gradients with respect to *parameters* sum over all steps, so one NaN
-spoils them, as in any network.)
+After a reset, the outputs and their gradients with respect to observations do not depend on earlier
+observations, even if those are NaN. Gradients with respect to *parameters* are sums over all steps,
+so a single NaN still makes them NaN.
 """
 
 import abc
@@ -21,7 +22,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
 from mmrl._dtypes import like, like_result, promoting
 from mmrl.memory.checks import check_call
@@ -30,9 +31,11 @@ from mmrl.scan import scan_and_last
 
 
 class SequenceModel(eqx.Module):
-    """Interface of every memory. Sizes are features per step; there is no batch axis.
+    """Interface of all memories.
 
-    Every call raises `ValueError` for wrong shapes, flags that are not boolean, or a foreign state.
+    `input_size` and `output_size` are the numbers of features per step. Methods operate on a single
+    tape; use `jax.vmap` for batches. They raise `ValueError` for wrong shapes, for flags that are
+    not boolean, and for the state of a different model.
     """
 
     input_size: eqx.AbstractVar[int]
@@ -52,18 +55,19 @@ class SequenceModel(eqx.Module):
         method: str = "auto",
         axis: str | None = None,
     ) -> tuple[PyTree, Float[Array, "time {self.output_size}"]]:
-        """Read a tape; return the state after it and one output per step.
+        """Process a tape; return the last state and the output of each step.
 
-        `method` and `axis` are passed to `mmrl.scan.scan`; models that are not monoids accept only
-        "sequential" and None. With an `axis`, `xs`, `begin` and the outputs are this device's part
-        of the tape; `state`, before and after the whole tape, is equal on all devices.
+        `method` and `axis` are passed to `mmrl.scan.scan`. Models that are not monoids accept only
+        the methods "auto" and "sequential", and no `axis`. With an `axis`, the tape is sharded:
+        `xs`, `begin` and the outputs contain this device's steps, while the initial and the last
+        state refer to the complete tape and are replicated on all devices.
         """
 
     @abc.abstractmethod
     def step(
         self, state: PyTree, x: Float[Array, " {self.input_size}"], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Float[Array, " {self.output_size}"]]:
-        """Read one observation, as a tape of length one; return the new state and the output."""
+        """Process one observation, like a tape of length 1; return the new state and the output."""
 
     @abc.abstractmethod
     def lookahead(
@@ -78,34 +82,37 @@ class SequenceModel(eqx.Module):
     ) -> tuple[
         PyTree, Float[Array, "time {self.output_size}"], Float[Array, "time {self.output_size}"]
     ]:
-        """Read a tape; return also the output at t + 1 if `next_xs[t]` had followed `xs[t]`.
+        """Process a tape; return the last state, and the outputs for `xs` and for `next_xs`.
 
-        One more step from each state, no second scan: s'_t has seen o_0, …, o_t and o'_t. (The
-        paper's code reads the tape of next observations instead, so its memory never sees o_0.)
+        The output for `next_xs[t]` is the output at t + 1 if `next_xs[t]` follows `xs[t]`. It is
+        computed by one step from the state after `xs[t]`, so s'_t depends on o_0, …, o_t and o'_t.
+        The paper's code instead scans the next observations by themselves, so its memory never
+        receives o_0.
         """
 
 
 class Memory(SequenceModel):
-    """Memory monoids ((H, •, e), f, g): `encode` is f, `decode` is g.  Definition 3.2, Eqs. 5-8.
+    """Memory monoid ((H, •, e), f, g).  Definition 3.2, Eqs. 5-8.
 
-    The state is one element of H. Subclasses define the monoid, and f and g for a single step.
+    Subclasses define the monoid, f (`encode`) and g (`decode`), both for a single step. The state
+    is an element of H.
     """
 
     monoid: eqx.AbstractVar[Monoid]
 
     @abc.abstractmethod
     def encode(self, x: Float[Array, " {self.input_size}"]) -> PyTree:
-        """Return f(x): one observation as an element of H."""
+        """Return f(x), the element of H for one observation."""
 
     @abc.abstractmethod
     def decode(
         self, h: PyTree, x: Float[Array, " {self.input_size}"]
     ) -> Float[Array, " {self.output_size}"]:
-        """Return g(h, x): the Markov state, from the element and the latest observation."""
+        """Return the Markov state g(h, x), given the element h and the latest observation x."""
 
     @promoting
     def init(self) -> PyTree:
-        """Return the identity of H."""
+        """Return the identity e of H."""
         return like_result(self.monoid.identity(), self.encode, jnp.zeros(self.input_size))
 
     def states(
@@ -117,7 +124,10 @@ class Memory(SequenceModel):
         method: str = "auto",
         axis: str | None = None,
     ) -> tuple[PyTree, PyTree]:
-        """Return h_t = state • f(x_0) • … • f(x_t) with resets, and the last.  Eqs. 7, 20-22."""
+        """Return the states h_t of all steps, and the last state.  Eqs. 7, 20-22.
+
+        h_t = state • f(x_0) • … • f(x_t), with resets where `begin` is True.
+        """
         elements = like(jax.vmap(self.encode)(xs), state), begin
         start = state, jnp.zeros((), bool)
         hs, last = scan_and_last(Resettable(self.monoid), elements, start, method=method, axis=axis)
@@ -131,7 +141,7 @@ class Memory(SequenceModel):
 
     @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
-        """Read one observation; return the new state and the output."""
+        """Process one observation; return the new state and the output."""
         begin, x = check_call(self, state, begin, tape=False, x=x)
         element = like(self.encode(x), state), jnp.asarray(begin)
         h, _ = Resettable(self.monoid)((state, jnp.zeros((), bool)), element)
@@ -141,7 +151,7 @@ class Memory(SequenceModel):
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
-        """Read a tape; return also the output after `next_xs[t]` at each step."""
+        """Process a tape; return the last state, and the outputs for `xs` and for `next_xs`."""
         begin, xs, next_xs = check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
         next_hs = jax.vmap(self.monoid)(hs, like(jax.vmap(self.encode)(next_xs), hs))
@@ -149,8 +159,8 @@ class Memory(SequenceModel):
 
 
 @promoting
-def dense(layer: eqx.nn.Linear, x: Float[Array, " in"]) -> Float[Array, " out"]:
-    """Return W x + b, as x Wᵀ + b; `layer(x)` under `vmap` copies its product, slower on a CPU."""
+def dense(layer: eqx.nn.Linear, x: Shaped[Array, " in"]) -> Float[Array, " out"]:
+    """Return x Wᵀ + b; on a CPU this is faster than `layer(x)`, which `vmap` transposes."""
     y = x @ layer.weight.T
     return y if layer.bias is None else y + layer.bias
 
@@ -158,13 +168,13 @@ def dense(layer: eqx.nn.Linear, x: Float[Array, " in"]) -> Float[Array, " out"]:
 def bounded_exp(
     x: Float[Array | np.ndarray, "*shape"], most: float = 40.0
 ) -> Float[Array, "*shape"]:
-    """Return exp(x), with x bounded below by -40 and above by `most`.
+    """Return exp(x), with x clipped to [-40, `most`].
 
-    The result is never 0 or ∞, whose gradients would be NaN. Beyond the bounds the gradient is 0.
+    The result is never 0 or ∞, so gradients are not NaN. Where x is clipped, the gradient is 0.
     """
     return jnp.exp(jnp.clip(x, -40.0, most))
 
 
 def normalized(norm: eqx.nn.LayerNorm, x: Float[Array, " size"]) -> Float[Array, " size"]:
-    """Return norm(x), or x itself if it has one entry, which every norm maps to a constant."""
+    """Apply a layer norm, unless x has a single entry, which the norm would make constant."""
     return norm(x) if x.size > 1 else x

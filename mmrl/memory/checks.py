@@ -1,4 +1,4 @@
-"""Checks of the arguments of a memory, with errors that name the argument."""
+"""Checks of the arguments of memories."""
 
 import inspect
 import numbers
@@ -13,7 +13,10 @@ from mmrl._random import one_key
 
 
 def check_sizes(key: Any, /, **sizes: Any) -> None:
-    """Raise `ValueError` unless `key` is a key and every size a whole number of at least 1."""
+    """Check that `key` is a random key and that all sizes are positive integers.
+
+    Raises `ValueError` otherwise.
+    """
     one_key(key)
     for name, size in sizes.items():
         if not isinstance(size, numbers.Integral) or isinstance(size, bool) or size < 1:
@@ -21,22 +24,26 @@ def check_sizes(key: Any, /, **sizes: Any) -> None:
 
 
 def check_keywords(name: str, model: Any, sizes: Iterable[str]) -> set[str]:
-    """Return the parameters of a constructor. Raises `ValueError` if it lacks one of `sizes`."""
+    """Return the parameter names of a memory's constructor.
+
+    Raises `ValueError` if the constructor does not accept all of `sizes` as keywords.
+    """
     parameters = inspect.signature(model).parameters
     allowed = set(parameters) - {"input_size", "output_size", "key", "layers"}
     unknown = sorted(set(sizes) - allowed)
     if unknown and not any(x.kind is x.VAR_KEYWORD for x in parameters.values()):
-        wanted = f"among {listed(sorted(allowed))}" if allowed else "empty, since it takes none"
+        wanted = f"among {listed(sorted(allowed))}" if allowed else "empty, because it has no sizes"
         raise ValueError(f"`sizes` of {name!r} must be {wanted}; got {listed(unknown)}.")
     return set(parameters)
 
 
 def check_call(model: Any, state: PyTree, begin: Any, *, tape: bool, **inputs: Any) -> list[Array]:
-    """Return `begin` and the inputs as arrays. The checks are free once jitted.
+    """Check the arguments of a call, and return `begin` and the inputs as arrays.
 
-    Raises `ValueError` for arguments that would otherwise fail deep inside a scan.
+    Raises `ValueError` for arguments that would otherwise fail inside a scan. The checks depend
+    only on shapes and dtypes, so they cost nothing in jitted code.
     """
-    whole = not hasattr(begin, "dtype")  # Python's 0 and 1 count as flags
+    whole = not hasattr(begin, "dtype")  # Python integers, 0 and 1, are accepted as flags
     begin, *arrays = (_array(name, x) for name, x in {"begin": begin, **inputs}.items())
     begin = begin.astype(bool) if whole and jnp.issubdtype(begin.dtype, jnp.integer) else begin
     shapes = [x.shape for x in arrays]
@@ -46,24 +53,24 @@ def check_call(model: Any, state: PyTree, begin: Any, *, tape: bool, **inputs: A
             axes = f"(time, {model.input_size})" if tape else f"({model.input_size},)"
             length = f" with time = {steps[0]}" if steps and shape is not shapes[0] else ""
             raise ValueError(
-                f"`{name}` must have shape {axes}{length}; got {shape}. Make each observation one "
-                "vector, without a batch axis; batch with `jax.vmap`."
+                f"`{name}` must have shape {axes}{length}; got {shape}. Flatten observations to "
+                "vectors, and use `jax.vmap` for batches."
             )
     if begin.dtype != jnp.bool_:
         raise ValueError(
-            f"`begin` must be boolean, true where an episode starts; got {begin.dtype}. "
-            "Use `begin.astype(bool)`, and not the flags of the steps that ended an episode."
+            f"`begin` must be boolean; got {begin.dtype}. Use `begin.astype(bool)`. The flags "
+            "mark the first step of each episode, not the last one."
         )
     if begin.shape != steps:
         raise ValueError(
             f"`begin` must have shape {steps}, one flag per observation; got {begin.shape}. "
-            "`begin[t]` belongs to `xs[t]`."
+            "`begin[t]` is True if `xs[t]` is the first observation of an episode."
         )
     wanted, got = shapes_of(jax.eval_shape(model.init)), shapes_of(state)
     if wanted != got:
         raise ValueError(
-            f"`state` must have the shapes {wanted}; got {got}. Start from `model.init()` and "
-            "pass on the state that the last call returned."
+            f"`state` must have the shapes {wanted}; got {got}. Start from `model.init()`, and "
+            "pass the state that the previous call returned."
         )
     return [begin, *arrays]
 
@@ -74,16 +81,16 @@ def _array(name: str, values: Any) -> Array:
     except (TypeError, ValueError) as error:
         reason = f"{error}".split("\n")[0]
         raise ValueError(
-            f"`{name}` must be an array, or lists of numbers of equal lengths; got an object of "
+            f"`{name}` must be an array, or a list that can be converted to one; got an object of "
             f"type {type(values).__name__}: {reason}"
         ) from error
 
 
 def shapes_of(tree: PyTree) -> PyTree:
-    """Return a pytree of the shapes of the arrays in `tree`."""
+    """Return the shape of each array in `tree`."""
     return jax.tree.map(jnp.shape, tree)
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names in backticks, separated by commas."""
+    """Join names in backticks with commas."""
     return ", ".join(f"`{name}`" for name in names)

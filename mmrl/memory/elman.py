@@ -1,7 +1,7 @@
-"""The Elman network, Elman 1990: a recurrence that is not a monoid.
+"""Elman network (Elman 1990), a recurrence that is not a monoid.
 
-Its step mixes h_{t-1} nonlinearly, so the product of two steps is no simpler than the two steps in
-sequence: it cannot run in parallel over time.
+Each step is a nonlinear function of h_{t-1}, and the composition of two such functions has no
+simpler form. The steps therefore have to be computed one after the other.
 """
 
 import equinox as eqx
@@ -35,15 +35,15 @@ class Elman(Recurrent):
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
 
     def init(self) -> PyTree:
-        """Return zeros."""
+        """Return the initial state, a vector of zeros."""
         return jnp.zeros(self.recur.weight.shape[0])
 
     @promoting
     def cell(self, h, x) -> PyTree:
-        """Return h_t."""
+        """Return the new state h_t."""
         return jnp.tanh(self.read_in(x) + self.recur(h))
 
     @promoting
     def read(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         return dense(self.read_out, h)

@@ -1,4 +1,4 @@
-"""Fast and forgetful memory, Morad et al. 2023: gated traces that decay and oscillate."""
+"""Fast and forgetful memory (Morad et al. 2023)."""
 
 import math
 
@@ -14,24 +14,25 @@ from mmrl.monoid import Decay
 
 
 class FFM(Memory):
-    """Fast and forgetful memory: decaying, oscillating traces behind a gate.  Eqs. 72-75.
+    """Fast and forgetful memory: gated traces that decay and oscillate.  Eqs. 72-75.
 
     z_t = W₃ [Re X_t ‖ Im X_t],  y_t = LN(z_t ⊙ g) + s ⊙ (1 - g),  g = σ(W₄ x_t), with X_t = Σ_s
     γ^{t-s} ⊙ (u_s 1ᵀ), u = (W₁ x) ⊙ σ(W₂ x) and γ = exp(-α ⊕ iω). X has one row per trace and one
-    column per context. All columns of f(x) are equal; they differ only in ω, the frequency of their
-    oscillation. The skip s = W x is needed where sizes differ.
+    column per context. The columns receive the same inputs and differ only in the frequency ω. The
+    skip connection is s = W x, because the input and output sizes may differ.
 
-    y_t is computed as in the paper's code and in memax. `printed` selects Eq. 76 instead, with the
-    plus sign that is missing in print: y_t = MLP(LN(z_t)) ⊙ g + s ⊙ (1 - g). That is a different
-    model. A norm after the gate cancels the gate, except for differences between features: as the
-    gate closes, the memory's part keeps nearly its full size, whereas a gate after the norm takes
-    it to 0. The MLP, which the paper does not describe, is W₆ GELU(W₅ x), as wide as y. On three
-    tasks both forms end equal; on RepeatFirst the areas under their curves are 0.69 and 0.51, with
-    intervals that overlap (six seeds; `mmrl experiment ffm`). The code's form is the default.
+    The default y_t follows the paper's code and memax. `printed` selects Eq. 76 instead, with its
+    missing plus sign: y_t = MLP(LN(z_t)) ⊙ g + s ⊙ (1 - g). The paper does not specify the MLP; it
+    is W₆ GELU(W₅ x) here, with the width of y. The two models differ when the gate closes. The
+    default normalizes after the gate, which cancels most of its effect, so the memory's
+    contribution keeps nearly its full size. In Eq. 76 the contribution goes to 0. On three tasks
+    both reach the same final return. On RepeatFirst the areas under their curves are 0.69 and 0.51,
+    with overlapping intervals (six seeds; `mmrl experiment ffm`).
 
     α > 0 (per step) and ω > 0 (radians per step) are stored as logarithms, so that no update can
-    make a trace grow. At the start α is evenly spaced over `decay`, and the periods 2π/ω over
-    `period` steps. The paper's periods start at 1, which is a constant phase.
+    make a trace grow. Initially α is evenly spaced over `decay`, and the period 2π/ω is evenly
+    spaced over `period`, in steps. In the paper the shortest period is 1, at which a trace does not
+    oscillate at all.
     """
 
     input_size: int = eqx.field(static=True)
@@ -81,19 +82,19 @@ class FFM(Memory):
 
     @property
     def monoid(self) -> Decay:
-        """`Decay` with the current α and ω."""
+        """The monoid `Decay`, with the current α and ω."""
         return Decay(bounded_exp(self.log_alpha), bounded_exp(self.log_omega, 16.0))
 
     @promoting
     def encode(self, x) -> PyTree:
-        """Return the trace of one observation, f(x) = (u 1ᵀ, 1)."""
+        """Return f(x) = (u 1ᵀ, 1), the trace of one observation."""
         u = dense(self.write, x) * jax.nn.sigmoid(dense(self.write_gate, x))
         columns = jnp.broadcast_to(u[:, None], (self.log_alpha.size, self.log_omega.size))
         return jax.lax.complex(columns, jnp.zeros_like(columns)), jnp.ones(())
 
     @promoting
     def decode(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         trace, _ = h
         z = dense(self.mix, jnp.concatenate([trace.real.ravel(), trace.imag.ravel()]))
         gate = jax.nn.sigmoid(dense(self.gate, x))

@@ -1,4 +1,4 @@
-"""Frame stacking, Mnih et al. 2015: store the last few observations unchanged."""
+"""Frame stacking (Mnih et al. 2015), which keeps the last few observations unchanged."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,10 +11,10 @@ from mmrl.monoid import Window
 
 
 class FrameStack(Memory):
-    """The last k observations: y_t = W [x_{t-k+1} ‖ … ‖ x_t], with zeros before the episode.
+    """Stack of the last k observations, y_t = W [x_{t-k+1} ‖ … ‖ x_t].
 
-    A delay line, which every other memory has to beat: exact for k steps, blind beyond. `frames` is
-    k.
+    `frames` is k. At the beginning of an episode the stack is padded with zeros. Frame stacking is
+    a baseline for the other memories: it recalls the last k steps exactly and nothing before them.
     """
 
     input_size: int = eqx.field(static=True)
@@ -30,11 +30,11 @@ class FrameStack(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
-        """Return a window of one observation."""
+        """Return a window that contains one observation."""
         items, _ = self.monoid.identity()
         return items.at[-1].set(x), jnp.ones(())
 
     @promoting
     def decode(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         return dense(self.read_out, h[0].ravel())

@@ -1,4 +1,7 @@
-"""The gated recurrent unit, Cho et al. 2014: a recurrence that is not a monoid, see `elman.py`."""
+"""Gated recurrent unit (Cho et al. 2014).
+
+The recurrence is not a monoid; `elman.py` explains why.
+"""
 
 import equinox as eqx
 import jax
@@ -14,8 +17,8 @@ from mmrl.memory.recurrent import Recurrent
 class GRU(Recurrent):
     """Gated recurrent unit.  Cho et al. 2014.
 
-    h_t = (1 - z) ⊙ n + z ⊙ h_{t-1},  n = tanh(W x + r ⊙ (U h_{t-1} + b)). The cell is Equinox's:
-    the reset gate r acts after the matrix product, as in cuDNN.
+    h_t = (1 - z) ⊙ n + z ⊙ h_{t-1},  n = tanh(W x + r ⊙ (U h_{t-1} + b)). This is
+    `eqx.nn.GRUCell`, which applies the reset gate r after the matrix product, like cuDNN.
     """
 
     input_size: int = eqx.field(static=True)
@@ -33,15 +36,15 @@ class GRU(Recurrent):
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[1])
 
     def init(self) -> PyTree:
-        """Return zeros."""
+        """Return the initial state, a vector of zeros."""
         return jnp.zeros(self.gru.hidden_size)
 
     @promoting
     def cell(self, h, x) -> PyTree:
-        """Return h_t."""
+        """Return the new state h_t."""
         return self.gru(x, h)
 
     @promoting
     def read(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         return dense(self.read_out, h)

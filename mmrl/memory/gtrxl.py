@@ -1,4 +1,4 @@
-"""GTrXL, Parisotto et al. 2020: transformer blocks whose gates begin close to the identity."""
+"""GTrXL (Parisotto et al. 2020), a transformer with gates instead of residual connections."""
 
 import equinox as eqx
 import jax
@@ -13,11 +13,12 @@ from mmrl.memory.window import WindowAttention
 
 
 class Gate(eqx.Module):
-    """Gate in place of a residual sum: (1 - z) ⊙ x + z ⊙ n.  Parisotto et al. 2020, §3.2.
+    """GRU gate that replaces a residual connection.  Parisotto et al. 2020, §3.2.
 
-    It is a GRU cell: r = σ(W_r y + U_r x), z = σ(W_z y + U_z x - b), n = tanh(W_n y + U_n (r ⊙ x)).
-    With b = 2 at the start, z is about 0.12: the block passes on its input, so that a policy can be
-    learned before the memory is.
+    It combines the input x of a layer with the layer's output y: (1 - z) ⊙ x + z ⊙ n, with r =
+    σ(W_r y + U_r x), z = σ(W_z y + U_z x - b) and n = tanh(W_n y + U_n (r ⊙ x)). Initially b = 2
+    and z ≈ 0.12, so the gate is close to the identity. A memoryless policy can then be learned
+    first.
     """
 
     from_y: eqx.nn.Linear  # W_r, W_z and W_n
@@ -36,7 +37,7 @@ class Gate(eqx.Module):
     def __call__(
         self, x: Float[Array, " width"], y: Float[Array, " width"]
     ) -> Float[Array, " width"]:
-        """Return the gated sum of the input x of a layer and its output y."""
+        """Return the gated combination of a layer's input x and its output y."""
         y_r, y_z, y_n = jnp.split(dense(self.from_y, y), 3)
         x_r, x_z = jnp.split(dense(self.from_x, x), 2)
         z = jax.nn.sigmoid(y_z + x_z - self.bias)
@@ -45,9 +46,10 @@ class Gate(eqx.Module):
 
 
 class GatedBlock(eqx.Module):
-    """Gated block: x ↦ gate(m, relu(MLP(LN(m)))), m = gate(x, relu(memory(LN(x)))).
+    """Gated transformer block around a memory.  Parisotto et al. 2020, Fig. 1.
 
-    Parisotto et al., Fig. 1. `before` and `after` act on one step, on either side of the memory.
+    It maps x to gate(m, relu(MLP(LN(m)))) with m = gate(x, relu(memory(LN(x)))). `before` and
+    `after` compute the parts before and after the memory, for a single step.
     """
 
     norm: eqx.nn.LayerNorm
@@ -68,24 +70,24 @@ class GatedBlock(eqx.Module):
 
     @promoting
     def before(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
-        """Return LN(x), which the memory reads; x itself if its width is 1."""
+        """Return the memory's input: LN(x), or x itself if its width is 1."""
         return normalized(self.norm, x)
 
     @promoting
     def after(self, x: Float[Array, " width"], y: Float[Array, " width"]) -> Float[Array, " width"]:
-        """Return the block's output, from its input x and the memory's output y."""
+        """Return the block's output, given its input x and the memory's output y."""
         x = self.gate(x, jax.nn.relu(y))
         hidden = jax.nn.relu(dense(self.up, normalized(self.mlp_norm, x)))
         return self.mlp_gate(x, jax.nn.relu(dense(self.down, hidden)))
 
 
 class GTrXL(Residual):
-    """Stack of `layers` gated transformer blocks over windows of keys and values.
+    """Stack of `layers` gated transformer blocks with sliding-window attention.
 
-    Each block attends over the last `window` outputs of the block below it, so L blocks see L
-    (window - 1) steps back. Gradients reach through all of them; the paper's memory holds the
-    hidden states of the previous segment instead, without a gradient. Blocks are `output_size`
-    wide.
+    Each block attends to the last `window` outputs of the previous block, so L blocks reach
+    L (window - 1) steps back. Gradients flow through all of these steps. The paper instead caches
+    the hidden states of the previous segment and stops their gradients. The width of all blocks is
+    `output_size`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Linear attention, Katharopoulos et al. 2020: a transformer whose memory has a fixed size."""
+"""Linear attention (Katharopoulos et al. 2020): attention with a state of constant size."""
 
 from collections.abc import Callable
 
@@ -19,14 +19,15 @@ def elu_plus_one(x: Float[Array, " key"]) -> Float[Array, " key"]:
 
 
 class LinearAttention(Memory):
-    """Linear attention: a weighted mean of all past values, in a state of fixed size.  Eqs. 9-13.
+    """Linear attention, a weighted mean of all past values.  Eqs. 9-13.
 
-    y_t = W (Σ_s φ(q_t)ᵀφ(k_s) v_s) / (Σ_s φ(q_t)ᵀφ(k_s)) over s ≤ t. The state (A, a) = (Σ φ(k) vᵀ,
-    Σ φ(k)) grows by one outer product per step, and the weights of the values in y_t sum to 1. Eqs.
-    12-13 leave out φ, which keeps the weights positive, and print A φ(q) for Aᵀφ(q). The output is
-    linear: MLPs and residual connections belong to `Residual`. `feature_map` is φ: a function of
-    one vector whose result has the same size and no negative entry. `key_size` × `value_size` is
-    the shape of A.
+    y_t = W (Σ_s φ(q_t)ᵀφ(k_s) v_s) / (Σ_s φ(q_t)ᵀφ(k_s)) over s ≤ t. The state is (A, a) =
+    (Σ φ(k) vᵀ, Σ φ(k)), where A has shape [`key_size`, `value_size`]; each step adds one outer
+    product to A. `feature_map` is φ. It maps a vector to a vector of the same size without negative
+    entries, so that the weights are not negative.
+
+    Eqs. 12-13 omit φ and print A φ(q) where Aᵀφ(q) is meant. The paper's MLP and residual
+    connection are in `Residual`.
     """
 
     input_size: int = eqx.field(static=True)
@@ -61,23 +62,23 @@ class LinearAttention(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
-        """Return φ(k) vᵀ and φ(k) of one observation."""
+        """Return φ(k) vᵀ and φ(k) for one observation."""
         k, v = self.feature_map(dense(self.key, x)), dense(self.value, x)
         return outer(k, v), k
 
     @promoting
     def decode(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         values, weights = h
         q = self.feature_map(dense(self.query, x))
-        # The 1e-6 matters only for features that underflow to zero.
+        # Adding 1e-6 avoids 0 / 0 if the features underflow.
         return dense(self.read_out, q @ values / (q @ weights + 1e-6))
 
 
 def outer(a: Float[Array, " row"], b: Float[Array, " column"]) -> Float[Array, "row column"]:
-    """Return a bᵀ as a matrix product.
+    """Return the outer product a bᵀ.
 
-    Its derivatives are then matrix products too, rather than sums over rows and columns, which take
-    ten times as long on a CPU.
+    It is computed as a matrix product because the gradients are then matrix products as well. With
+    a broadcast multiplication they would be sums, which take ten times as long on a CPU.
     """
     return a[:, None] @ b[None]

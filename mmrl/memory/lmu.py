@@ -1,4 +1,4 @@
-"""The Legendre memory unit, Voelker et al. 2019: a sliding window as a sum of polynomials."""
+"""Legendre memory unit (Voelker et al. 2019), a polynomial approximation of a sliding window."""
 
 import functools
 import math
@@ -17,14 +17,16 @@ from mmrl.monoid import MatrixAffine
 
 
 class LMU(Memory):
-    """Legendre memory unit: a sliding window as a sum of polynomials.  Voelker et al. 2019.
+    """Legendre memory unit, which approximates a sliding window of inputs.  Voelker et al. 2019.
 
-    m_t = Ā m_{t-1} + B̄ u_t,  y_t = W m_t + D x_t,  u_t = W_u x_t. Each of `channels` inputs u has
-    `order` coefficients m, in Legendre polynomials, of its values over the last `delay` steps (Eqs.
-    1-3), sampled with a zero-order hold. Ā and B̄ are fixed; only the maps in and out are trained.
-    The paper's hidden state h_t, which is not linear, belongs to `Residual`; without it, and
-    without a path back from it to u, the LMU is a monoid (Chilkuri & Eliasmith 2021). A product of
-    two elements costs order³: keep the order small.
+    m_t = Ā m_{t-1} + B̄ u_t,  y_t = W m_t + D x_t,  u_t = W_u x_t. Each of the `channels` inputs u
+    is approximated over the last `delay` steps by `order` Legendre polynomials with coefficients m
+    (Eqs. 1-3). Ā and B̄ discretize the continuous system with a zero-order hold. They are constant;
+    only the input and output maps are trained.
+
+    The paper's nonlinear hidden state h_t, which feeds back into u, is omitted. Without this
+    feedback the LMU is a monoid (Chilkuri & Eliasmith 2021); `Residual` adds nonlinear layers. A
+    product of two elements costs order³, so keep the order small.
     """
 
     input_size: int = eqx.field(static=True)
@@ -58,13 +60,13 @@ class LMU(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
-        """Return the map (Ā, B̄ u) of one observation."""
+        """Return the affine map (Ā, B̄ u) for one observation."""
         held, drive = map(jnp.float32, legendre(self.monoid.keys, self.delay))
         return held.T, outer(dense(self.read_in, x), drive)
 
     @promoting
     def decode(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         return dense(self.read_out, h[1].ravel()) + dense(self.skip, x)
 
 
@@ -72,9 +74,10 @@ class LMU(Memory):
 def legendre(
     order: int, delay: float
 ) -> tuple[Float64[np.ndarray, "order order"], Float64[np.ndarray, " order"]]:
-    """Return Ā and B̄ of θ ṁ = A m + B u, held over one step; θ is `delay`.  Voelker et al., Eq. 2.
+    """Return Ā and B̄, the discretization of θ ṁ = A m + B u.  Voelker et al. 2019, Eq. 2.
 
-    u(t - r θ) ≈ Σ_i P_i(2 r - 1) m_i for 0 ≤ r ≤ 1, with the Legendre polynomials P_i (Eq. 3).
+    θ is `delay`, and u is constant during each step. With the Legendre polynomials P_i,
+    u(t - r θ) ≈ Σ_i P_i(2 r - 1) m_i for 0 ≤ r ≤ 1 (Eq. 3).
     """
     from scipy.linalg import expm
 

@@ -1,4 +1,4 @@
-"""The linear recurrent unit, Orvieto et al. 2023: complex leaky integrators."""
+"""Linear recurrent unit (Orvieto et al. 2023), a diagonal linear system with complex states."""
 
 import math
 
@@ -16,12 +16,14 @@ from mmrl.monoid import Affine
 class LRU(Memory):
     """Linear recurrent unit: h_t = λ ⊙ h_{t-1} + γ ⊙ B x_t,  y_t = Re(C h_t) + D x_t.
 
-    Eqs. 67-71; Orvieto et al., Eq. 7. λ = exp(-exp(ν) + i exp(θ)) has |λ| ≤ 1 for all parameters. γ
-    = √(1 - |λ|²), missing from Eq. 70, gives h the scale of x. Orvieto et al. then train γ by
-    itself, which is redundant with a trained B, so γ stays tied to λ here. Eq. 71 leaves out D, a
-    full matrix here, since sizes may differ; `Residual` replaces its MLP. `state_size` counts
-    complex units. At the start |λ|² is uniform over `decay`², and the argument of λ over (0,
-    `phase`) radians per step.
+    Eqs. 67-71; Orvieto et al., Eq. 7. λ = exp(-exp(ν) + i exp(θ)) satisfies |λ| ≤ 1 for all
+    parameters. The factor γ = √(1 - |λ|²), which is missing from Eq. 70, gives h the scale of x.
+    Orvieto et al. initialize γ this way and then train it; here it is always computed from λ,
+    because B is trained already. Eq. 71 omits D. It is a full matrix here, because the input and
+    output sizes may differ. The MLP of Eq. 71 is replaced by `Residual`.
+
+    `state_size` is the number of complex units. Initially |λ| lies within `decay`, with |λ|²
+    uniformly distributed, and the argument of λ is uniform over (0, `phase`) radians per step.
     """
 
     input_size: int = eqx.field(static=True)
@@ -46,15 +48,15 @@ class LRU(Memory):
         check_sizes(key, input_size=input_size, output_size=output_size, state_size=state_size)
         low, high = decay
         if not 0 <= low < high < 1:
-            raise ValueError(f"`decay` must be 0 ≤ low < high < 1, a range of |λ|; got {decay}.")
+            raise ValueError(f"`decay` must be (low, high) with 0 ≤ low < high < 1; got {decay}.")
         if not 1e-4 < phase < math.inf:
-            raise ValueError(f"`phase` must be positive, in radians per step; got {phase}.")
+            raise ValueError(f"`phase` must be between 1e-4 and ∞ radians per step; got {phase}.")
         keys = jax.random.split(key, 5)
         self.input_size, self.output_size = input_size, output_size
         self.monoid = Affine((state_size,), jnp.complex64)
         modulus_squared = jax.random.uniform(keys[0], (state_size,), minval=low**2, maxval=high**2)
         fade = -0.5 * jnp.log(jnp.maximum(modulus_squared, 1e-6))
-        # A |λ|² that float32 rounds to 1 would never fade: take the slowest of `decay` instead.
+        # If |λ|² rounds to 1, the unit never decays, so use the slowest decay instead.
         self.nu = jnp.log(jnp.where(fade > 0, fade, -math.log(high)))
         self.theta = jnp.log(jax.random.uniform(keys[1], (state_size,), minval=1e-4, maxval=phase))
         normal = jax.random.normal
@@ -65,19 +67,19 @@ class LRU(Memory):
     @property
     @promoting
     def eigenvalues(self) -> Complex[Array, " h"]:
-        """Eigenvalues λ, one per unit; |λ|^t is the share of an input left after t steps."""
-        # Beyond exp(16), a float32 has no digits left for the phase.
+        """Eigenvalues λ of all units; after t steps, an input is scaled by |λ|^t."""
+        # Above exp(16), float32 is too coarse to represent the phase.
         return jnp.exp(-bounded_exp(self.nu) + 1j * bounded_exp(self.theta, 16.0))
 
     @promoting
     def encode(self, x) -> PyTree:
-        """Return the map (λ, γ ⊙ B x) of one observation."""
-        gain = jnp.sqrt(-jnp.expm1(-2 * bounded_exp(self.nu)))  # exact where 1 - |λ|² cancels
+        """Return the affine map (λ, γ ⊙ B x) for one observation."""
+        gain = jnp.sqrt(-jnp.expm1(-2 * bounded_exp(self.nu)))  # √(1 - |λ|²) without cancellation
         real, imag = gain[None, :, None] * self.read_in
         return self.eigenvalues, jax.lax.complex(x @ real.T, x @ imag.T)
 
     @promoting
     def decode(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         real, imag = self.read_out
         return h[1].real @ real.T - h[1].imag @ imag.T + dense(self.skip, x)

@@ -1,4 +1,7 @@
-"""Long short-term memory, Hochreiter and Schmidhuber 1997: not a monoid, see `elman.py`."""
+"""Long short-term memory (Hochreiter & Schmidhuber 1997).
+
+The recurrence is not a monoid; `elman.py` explains why.
+"""
 
 import equinox as eqx
 import jax
@@ -14,9 +17,9 @@ from mmrl.memory.recurrent import Recurrent
 class LSTM(Recurrent):
     """Long short-term memory.  Hochreiter & Schmidhuber 1997.
 
-    c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t). The state is (h, c). The cell is Equinox's, but
-    the bias of the forget gate starts at 1, so that a new network remembers (Jozefowicz et al.
-    2015), and the other biases at 0.
+    c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t). The state is (h, c). This is
+    `eqx.nn.LSTMCell` with different initial biases: 1 for the forget gate, so that a new network
+    remembers (Jozefowicz et al. 2015), and 0 for the others.
     """
 
     input_size: int = eqx.field(static=True)
@@ -36,7 +39,7 @@ class LSTM(Recurrent):
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[1])
 
     def init(self) -> PyTree:
-        """Return zeros (h, c)."""
+        """Return the initial state (h, c), two vectors of zeros."""
         zero = jnp.zeros(self.lstm.hidden_size)
         return zero, zero
 
@@ -47,5 +50,5 @@ class LSTM(Recurrent):
 
     @promoting
     def read(self, h, x) -> Array:
-        """Return h_t, mapped to the output size."""
+        """Return the output y_t."""
         return dense(self.read_out, h[0])

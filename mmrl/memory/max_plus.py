@@ -1,4 +1,4 @@
-"""Max-plus memory: the best match so far, which fades."""
+"""Max-plus memory: a running maximum that fades over time."""
 
 import equinox as eqx
 import jax
@@ -14,9 +14,10 @@ from mmrl.monoid import Max
 class MaxPlus(Memory):
     """Max-plus memory: m_t = max(m_{t-1} - softplus(W_w x_t), W x_t),  y_t = C m_t.
 
-    This is the max operator that Morad et al. 2024 leave as future work. It notices an event once,
-    and later events do not dilute it. The fade is a subtraction because a factor would not be
-    associative. At the start a unit fades by 0.001 to 0.1 per step.
+    Morad et al. 2024 leave a max operator as future work. A maximum remembers a single event, and
+    weaker events do not dilute it later. To fade, it is decreased by an amount instead of being
+    multiplied by a factor, which would not be associative. Initially, the units fade by 0.001 to
+    0.1 per step.
     """
 
     input_size: int = eqx.field(static=True)
@@ -41,10 +42,10 @@ class MaxPlus(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
-        """Return the fade and the match of one observation."""
+        """Return -softplus(W_w x) and W x for one observation."""
         return -jax.nn.softplus(dense(self.fade, x)), dense(self.write, x)
 
     @promoting
     def decode(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         return dense(self.read_out, h[1])

@@ -1,4 +1,7 @@
-"""minGRU, Feng et al. 2024: a GRU whose gate does not depend on the state, hence a monoid."""
+"""minGRU (Feng et al. 2024).
+
+Its gate does not depend on the state, so unlike the GRU it is a monoid.
+"""
 
 import equinox as eqx
 import jax
@@ -13,9 +16,9 @@ from mmrl.monoid import Affine
 class MinGRU(Memory):
     """Minimal gated recurrent unit.  Feng et al. 2024, §3.1.
 
-    h_t = (1 - z) ⊙ h_{t-1} + z ⊙ W x_t,  z = σ(W_z x_t),  y_t = C h_t. This is affine with a gain
-    that depends on the observation, unlike the gain of the LRU, so an uninteresting step can leave
-    the memory unchanged. h is a weighted mean of the inputs so far.
+    h_t = (1 - z) ⊙ h_{t-1} + z ⊙ W x_t,  z = σ(W_z x_t),  y_t = C h_t. Each step is an affine map
+    of h. Its gain depends on the observation, whereas the gain of the LRU is constant, so the
+    memory can ignore unimportant steps. h is a weighted mean of all inputs so far.
     """
 
     input_size: int = eqx.field(static=True)
@@ -44,5 +47,5 @@ class MinGRU(Memory):
 
     @promoting
     def decode(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         return dense(self.read_out, h[1])

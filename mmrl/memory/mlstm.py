@@ -1,4 +1,4 @@
-"""The mLSTM, Beck et al. 2024 (xLSTM): a matrix of values by key with exponential gates."""
+"""mLSTM, the matrix memory of xLSTM (Beck et al. 2024)."""
 
 import math
 
@@ -15,12 +15,14 @@ from mmrl.monoid import LogAffine
 
 
 class MLSTM(Memory):
-    """Matrix memory from keys to values with exponential gates.  Beck et al. 2024, Eqs. 19-27.
+    """Matrix memory with an exponential input gate.  Beck et al. 2024, Eqs. 19-27.
 
-    C_t = f C_{t-1} + i v kᵀ,  n_t = f n_{t-1} + i k,  y_t = W (o ⊙ C_t q / max(|nᵀ q|, 1)), with
-    one head. f = σ(·) forgets, and i = exp(·) lets one observation outweigh all earlier ones. The
-    state stores exp(-m_t) (C_t, n_t) and the running maximum m_t of the logarithmic gates, as in
-    their Appendix A, so that no exponential overflows. C has `value_size` × `key_size` numbers.
+    C_t = f C_{t-1} + i v kᵀ,  n_t = f n_{t-1} + i k,  y_t = W (o ⊙ C_t q / max(|nᵀ q|, 1)), with a
+    single head. The forget gate is f = σ(·). The input gate is i = exp(·), so one observation can
+    outweigh all earlier ones.
+
+    C has shape [`value_size`, `key_size`]. To avoid overflow, the state contains exp(-m_t) (C_t,
+    n_t) together with m_t, the running maximum of the logarithmic gates (their Appendix A).
     """
 
     input_size: int = eqx.field(static=True)
@@ -46,30 +48,31 @@ class MLSTM(Memory):
         check_sizes(key, key_size=key_size, value_size=value_size)
         keys = jax.random.split(key, 6)
         self.input_size, self.output_size = input_size, output_size
-        self.monoid = LogAffine((value_size + 1, key_size))  # n is one more row of C
+        self.monoid = LogAffine((value_size + 1, key_size))  # the last row is n
         self.key = eqx.nn.Linear(input_size, key_size, key=keys[0])
         self.query = eqx.nn.Linear(input_size, key_size, key=keys[1])
         self.value = eqx.nn.Linear(input_size, value_size, key=keys[2])
         gates = eqx.nn.Linear(input_size, 2, key=keys[3])
-        # Start as a slowly fading table: f ≈ 0.98 and i ≈ 1.
+        # Initially the memory fades slowly: f ≈ 0.98 and i ≈ 1.
         self.gates = eqx.tree_at(lambda g: g.bias, gates, jnp.array([0.0, 4.0]))
         self.output_gate = eqx.nn.Linear(input_size, value_size, key=keys[4])
         self.read_out = eqx.nn.Linear(value_size, output_size, key=keys[5])
 
     @promoting
     def encode(self, x) -> PyTree:
-        """Return the element of one observation."""
+        """Return the monoid element (log f, log i, v kᵀ) of one observation."""
         log_i, f = dense(self.gates, x)
         k = dense(self.key, x) / math.sqrt(self.monoid.shape[1])
         v = jnp.append(dense(self.value, x), 1.0)
-        m = jax.lax.stop_gradient(log_i)  # exp(log i - m) is 1, but has the gradient of i
+        m = jax.lax.stop_gradient(log_i)  # exp(log_i - m) is 1, but its gradient is not 0
         return jax.nn.log_sigmoid(f), m, jnp.exp(log_i - m) * outer(v, k)
 
     @promoting
     def decode(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         _, m, table = h
         sums = table @ dense(self.query, x)
-        # The 1 of the equation is divided by exp(m), like all sums, and must not overflow.
+        # The sums are scaled by exp(-m), so the 1 in max(|nᵀ q|, 1) is too. The bound on m
+        # prevents overflow.
         y = sums[:-1] / jnp.maximum(jnp.abs(sums[-1]), jnp.exp(-jnp.maximum(m, -80.0)))
         return dense(self.read_out, jax.nn.sigmoid(dense(self.output_gate, x)) * y)

@@ -1,4 +1,4 @@
-"""A model without memory: the control that every other model has to beat."""
+"""Baseline model without a memory."""
 
 import equinox as eqx
 import jax
@@ -8,14 +8,14 @@ from mmrl._dtypes import promoting
 from mmrl.memory.base import SequenceModel, dense
 from mmrl.memory.checks import check_call, check_sizes
 
-_along = jax.vmap(dense, in_axes=(None, 0))  # one layer, every step of a tape
+_along = jax.vmap(dense, in_axes=(None, 0))  # applies a layer to every step of a tape
 
 
 class Memoryless(SequenceModel):
-    """No memory, y_t = W x_t + b. The state is the empty tuple: the monoid with one element.
+    """Model without memory, y_t = W x_t + b, whose state is the empty tuple.
 
-    It has the same calls as the other models, so a `Net` with it, as in DQN and R2D2, differs only
-    in the memory. For the name "none", actor-critics use an `mmrl.nets.mlp`, which is another
+    It replaces the memory in a `Net` and leaves the rest of the network unchanged. DQN and R2D2 use
+    it when their memory is "none". Actor-critics use `mmrl.nets.mlp` instead, which is a different
     network.
     """
 

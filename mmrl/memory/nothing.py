@@ -1,4 +1,4 @@
-"""The memory of a network without one, such as `mmrl.nets.mlp`."""
+"""Placeholder memory for networks without a memory, such as `mmrl.nets.mlp`."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,7 +9,10 @@ from mmrl.memory.base import SequenceModel
 
 
 class Nothing(SequenceModel):
-    """Outputs without features: for a `Net` whose head sees only the encoded observation."""
+    """Model with outputs of size 0.
+
+    Use it in a `Net` whose head depends only on the encoded observation.
+    """
 
     input_size: int = eqx.field(static=True)
     output_size: int = eqx.field(static=True, default=0)
@@ -32,5 +35,5 @@ class Nothing(SequenceModel):
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
         """Return the state, and empty outputs for `xs` and for `next_xs`."""
-        nothing = jnp.zeros((len(xs), 0), xs.dtype)
-        return (), nothing, nothing
+        empty = jnp.zeros((len(xs), 0), xs.dtype)
+        return (), empty, empty

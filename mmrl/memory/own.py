@@ -1,4 +1,4 @@
-"""Custom memories, found by module and name: "my_module:MyMemory"."""
+"""Custom memories, specified by module and name, such as "my_module:MyMemory"."""
 
 import functools
 from collections.abc import Callable
@@ -7,14 +7,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl._own import find, told
+from mmrl._own import find, one_line
 from mmrl.memory.checks import listed, shapes_of
 
 _CALLS = ("init", "__call__", "step", "lookahead")
 
 
 def constructor(name: str) -> Callable[..., Any]:
-    """Return the constructor of a custom memory; its errors name the memory."""
+    """Return the constructor of a custom memory, which checks the models it builds.
+
+    The constructor raises `ValueError` if it fails, or if the model lacks a method or returns
+    outputs of the wrong shape. The message contains `name`.
+    """
     own = find(name, "name")
     if not callable(own):
         raise ValueError(f"`name` must name a class or a function; got {name!r}, which is {own!r}.")
@@ -25,20 +29,23 @@ def constructor(name: str) -> Callable[..., Any]:
             model = own(*args, **kwargs)
         except Exception as error:
             raise ValueError(
-                "`name` must name what builds a memory when called with (input_size, output_size, "
-                f"key=key); got {name!r}, which raised {told(error)}."
+                "`name` must refer to a class or function that builds a memory when called "
+                f"with (input_size, output_size, key=key); got {name!r}, which raised "
+                f"{one_line(error)}."
             ) from error
         if lacking := [call for call in _CALLS if not callable(getattr(model, call, None))]:
             raise ValueError(
-                f"`name` must name what builds a memory, which has {listed(_CALLS)}; got {name!r}, "
-                f"which built an object of type {type(model).__name__} without {listed(lacking)}."
+                "`name` must refer to a class or function that builds a memory with the "
+                f"methods {listed(_CALLS)}; got {name!r}, which built an object of type "
+                f"{type(model).__name__} without {listed(lacking)}."
             )
         try:
             check_outputs(model, *args[:2])
         except Exception as error:
             raise ValueError(
-                f"`name` must name what builds a memory from {args[0]} numbers to {args[1]}; got "
-                f"{name!r}, whose model raised {told(error)}."
+                "`name` must refer to a class or function that builds a memory with "
+                f"{args[0]} inputs and {args[1]} outputs; got {name!r}, whose model raised "
+                f"{one_line(error)}."
             ) from error
         return model
 
@@ -46,7 +53,7 @@ def constructor(name: str) -> Callable[..., Any]:
 
 
 def check_outputs(model: Any, input_size: int, output_size: int) -> None:
-    """Raise `ValueError` unless the calls of a memory return `output_size` numbers per step."""
+    """Check the shapes of a memory's outputs and states. Raises `ValueError` if one is wrong."""
     x, begin = jnp.zeros((2, input_size)), jnp.array([True, False])
     calls: dict[str, Callable[[], Any]] = {
         "step": lambda: model.step(model.init(), x[0], begin[0]),
@@ -59,11 +66,12 @@ def check_outputs(model: Any, input_size: int, output_size: int) -> None:
         for y in outputs:
             if getattr(y, "shape", None) != wanted:
                 raise ValueError(
-                    f"its `{name}` must give an output of shape {wanted}, the last number being "
-                    f"`output_size`; got {getattr(y, 'shape', y)}"
+                    f"its `{name}` must return an output of shape {wanted}, whose last axis has "
+                    f"size `output_size`; got {getattr(y, 'shape', y)}"
                 )
         before, after = shapes_of(jax.eval_shape(model.init)), shapes_of(state)
         if before != after:
             raise ValueError(
-                f"its `{name}` must return a state of the shapes of `init`, {before}; got {after}"
+                f"its `{name}` must return a state shaped like that of `init`, {before}; "
+                f"got {after}"
             )

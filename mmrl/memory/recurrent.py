@@ -1,4 +1,4 @@
-"""Recurrences that are not monoids, with the calls of all memories."""
+"""Base class of recurrences that are not monoids."""
 
 import abc
 
@@ -12,17 +12,20 @@ from mmrl.memory.checks import check_call
 
 
 class Recurrent(SequenceModel):
-    """A recurrence h_t = cell(h_{t-1}, x_t) that is not a monoid: steps have no compact product."""
+    """Sequence model with a recurrence h_t = cell(h_{t-1}, x_t) that is not a monoid.
+
+    Subclasses define `init`, `cell` and `read`. Tapes are processed one step at a time.
+    """
 
     @abc.abstractmethod
     def cell(self, h: PyTree, x: Float[Array, " {self.input_size}"]) -> PyTree:
-        """Return the state after one more observation."""
+        """Return the next state h_t."""
 
     @abc.abstractmethod
     def read(
         self, h: PyTree, x: Float[Array, " {self.input_size}"]
     ) -> Float[Array, " {self.output_size}"]:
-        """Return the output, from the state and the latest observation."""
+        """Return the output, given the state h_t and the observation x_t."""
 
     @promoting
     def states(
@@ -34,17 +37,21 @@ class Recurrent(SequenceModel):
         method: str = "auto",
         axis: str | None = None,
     ) -> tuple[PyTree, PyTree]:
-        """Return h_t for every t, and the last, in one sequential pass."""
+        """Return the states h_t of all steps, and the last state.
+
+        Raises `ValueError` for a parallel `method` or an `axis`, which require a monoid.
+        """
         if method not in ("auto", "sequential"):
             raise ValueError(
                 f"`method` must be 'auto' or 'sequential' for {type(self).__name__}, whose "
-                f"recurrence is not associative; got {method!r}. Only a `Memory` runs in parallel."
+                f"recurrence is not associative; got {method!r}. To run in parallel, use a "
+                "`Memory`."
             )
         if axis is not None:
             raise ValueError(
-                f"`axis` must be None for {type(self).__name__}: its steps have no product, so a "
-                f"device with a later part has to wait for the earlier ones; got {axis!r}. Split "
-                "a tape over devices with a `Memory`, or give each device whole tapes."
+                f"`axis` must be None for {type(self).__name__}, whose recurrence is not "
+                f"associative and cannot be split across devices; got {axis!r}. Use a `Memory`, "
+                "or place complete tapes on each device."
             )
 
         def step(h, inputs):
@@ -62,7 +69,7 @@ class Recurrent(SequenceModel):
 
     @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
-        """Read one observation; return the new state and the output."""
+        """Process one observation; return the new state and the output."""
         begin, x = check_call(self, state, begin, tape=False, x=x)
         h = self._reset_then_absorb(state, x, begin)
         return h, self.read(h, x)
@@ -71,7 +78,7 @@ class Recurrent(SequenceModel):
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
-        """Read a tape; return also the output after `next_xs[t]` at each step."""
+        """Process a tape; return the last state, and the outputs for `xs` and for `next_xs`."""
         begin, xs, next_xs = check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
         next_hs = jax.vmap(self.cell)(hs, next_xs)

@@ -1,4 +1,4 @@
-"""Deep memories: a stack of sequence models, each in a residual block."""
+"""Deep memories: stacks of sequence models, each wrapped in a residual block."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,13 +11,14 @@ from mmrl._dtypes import promoting
 from mmrl.memory.base import SequenceModel, dense, normalized
 from mmrl.memory.checks import check_call, check_sizes
 
-_along = jax.vmap(dense, in_axes=(None, 0))  # one layer, every step of a tape
+_along = jax.vmap(dense, in_axes=(None, 0))  # applies a layer to every step of a tape
 
 
 class Block(eqx.Module):
-    """Residual block: x ↦ x + (W₁ u + b₁) ⊙ σ(W₂ u + b₂).  Eq. 66, with the residual.
+    """Residual block around a memory, x ↦ x + (W₁ u + b₁) ⊙ σ(W₂ u + b₂).
 
-    u = GELU(memory(LN(x))). `before` and `after` act on one step, on either side of the memory.
+    u = GELU(memory(LN(x))). This is Eq. 66 with a residual connection. `before` and `after` compute
+    the parts before and after the memory, for a single step.
     """
 
     norm: eqx.nn.LayerNorm
@@ -35,12 +36,12 @@ class Block(eqx.Module):
 
     @promoting
     def before(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
-        """Return LN(x), the memory's input; x itself if its width is 1."""
+        """Return the memory's input: LN(x), or x itself if its width is 1."""
         return normalized(self.norm, x)
 
     @promoting
     def after(self, x: Float[Array, " width"], y: Float[Array, " width"]) -> Float[Array, " width"]:
-        """Return the block's output, from its input x and the memory's output y."""
+        """Return the block's output, given its input x and the memory's output y."""
         u = jax.nn.gelu(y)
         return x + dense(self.value, u) * jax.nn.sigmoid(dense(self.gate, u))
 
@@ -48,14 +49,14 @@ class Block(eqx.Module):
 class Residual(SequenceModel):
     """Stack of memories: W_out ∘ block_L ∘ … ∘ block_1 ∘ W_in.
 
-    The state is the tuple of the memories' states. All `memories` read and write vectors of the
-    same width. Layers of different kinds may be mixed.
+    The state is a tuple with the state of each memory. The input and output sizes of all `memories`
+    must be equal, but their classes may differ.
     """
 
     input_size: int = eqx.field(static=True)
     output_size: int = eqx.field(static=True)
     read_in: eqx.nn.Linear
-    blocks: tuple[Any, ...]  # `Block`s, or others with `memory`, `before` and `after`
+    blocks: tuple[Any, ...]  # `Block`s, or modules with `memory`, `before` and `after`
     read_out: eqx.nn.Linear
 
     def __init__(
@@ -71,8 +72,8 @@ class Residual(SequenceModel):
         widths = {size for m in memories for size in (m.input_size, m.output_size)}
         if len(widths) != 1:
             raise ValueError(
-                "`memories` must be one or more models whose input and output sizes are all the "
-                f"same; got the sizes {sorted(widths)}."
+                "`memories` must contain at least one model, and all input and output sizes must "
+                f"be equal; got the sizes {sorted(widths)}."
             )
         (width,) = widths
         keys = jax.random.split(key, len(memories) + 2)
@@ -82,7 +83,7 @@ class Residual(SequenceModel):
         self.read_out = eqx.nn.Linear(width, output_size, key=keys[1])
 
     def init(self) -> PyTree:
-        """Return the initial states of all memories."""
+        """Return a tuple with the initial state of each memory."""
         return tuple(block.memory.init() for block in self.blocks)
 
     @promoting
@@ -97,7 +98,7 @@ class Residual(SequenceModel):
 
     @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
-        """Read one observation; return the new state and the output."""
+        """Process one observation; return the new state and the output."""
         begin, x = check_call(self, state, begin, tape=False, x=x)
         x, after = dense(self.read_in, x), []
         for block, h in zip(self.blocks, state, strict=True):
@@ -110,9 +111,9 @@ class Residual(SequenceModel):
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
-        """Read a tape; return also the output after `next_xs[t]` at each step."""
-        # In each layer, the hypothetical input is the previous layer's hypothetical output, while
-        # the state comes from the steps that did happen.
+        """Process a tape; return the last state, and the outputs for `xs` and for `next_xs`."""
+        # Each layer computes its states from `xs` only. Its outputs for `next_xs` are the next
+        # layer's `next_xs`.
         begin, xs, next_xs = check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         xs, next_xs, after = _along(self.read_in, xs), _along(self.read_in, next_xs), []
         for block, h in zip(self.blocks, state, strict=True):

@@ -1,4 +1,4 @@
-"""S5, Smith et al. 2023: a linear system in continuous time that compresses its past (HiPPO)."""
+"""S5 (Smith et al. 2023), a diagonal linear system in continuous time."""
 
 import equinox as eqx
 import jax
@@ -13,18 +13,19 @@ from mmrl.monoid import Affine
 
 
 class S5(Memory):
-    """A sampled linear system ḣ = Λ h + B u, read as y_t = 2 Re(C h_t) + D u_t.  Eqs. 62-66.
+    """Discretized linear system ḣ = Λ h + B u, with y_t = 2 Re(C h_t) + D u_t.  Eqs. 62-66.
 
-    h_t = Λ̄ h_{t-1} + B̄ u_t with Λ̄ = exp(ΛΔ), B̄ = Λ⁻¹ (Λ̄ - I) B: zero-order hold, exact for an
-    input that is constant within a step (Smith et al. 2023). Λ starts as the eigenvalues of the
-    normal HiPPO matrix, whose state holds the coefficients of the past in Legendre polynomials.
-    They come in conjugate pairs, so one of each pair is kept and the output doubled: `state_size`
-    complex units stand for twice as many real ones, in `blocks` copies of a smaller HiPPO matrix. B
-    and C start as real matrices, transformed to the basis of the eigenvectors. Eq. 66 leaves out 2
-    Re(·) and D; its GELU and gate are in `Residual`.
+    h_t = Λ̄ h_{t-1} + B̄ u_t with Λ̄ = exp(ΛΔ) and B̄ = Λ⁻¹ (Λ̄ - I) B. This is a zero-order hold,
+    which is exact if the input is constant during a step (Smith et al. 2023). Re Λ =
+    -exp(`log_decay`) < 0 ensures |Λ̄| ≤ 1 for all parameters. Eq. 66 omits 2 Re(·) and D; its GELU
+    and gate are in `Residual`.
 
-    Re Λ = -exp(`log_decay`) < 0 keeps |Λ̄| ≤ 1 for all parameters. Δ is one number per unit, at the
-    start log-uniform over `step_size`, in units of the time between observations.
+    Λ is initialized to the eigenvalues of the normal part of the HiPPO matrix (see `hippo`). They
+    come in conjugate pairs. Only one of each pair is stored and the output is doubled, so
+    `state_size` complex units represent twice as many real ones. With several `blocks`, Λ consists
+    of copies of the eigenvalues of a smaller HiPPO matrix. B and C are initialized as real matrices
+    and then transformed to the eigenbasis. There is one step size Δ per unit, initially log-uniform
+    over `step_size`; the time between observations is 1.
     """
 
     input_size: int = eqx.field(static=True)
@@ -53,7 +54,9 @@ class S5(Memory):
         if state_size % blocks:
             raise ValueError(f"`blocks` must divide `state_size` = {state_size}; got {blocks}.")
         if not 0 < step_size[0] <= step_size[1] < np.inf:
-            raise ValueError(f"`step_size` must be 0 < low ≤ high < ∞; got {step_size}.")
+            raise ValueError(
+                f"`step_size` must be (low, high) with 0 < low ≤ high < ∞; got {step_size}."
+            )
         keys = jax.random.split(key, 4)
         self.input_size, self.output_size = input_size, output_size
         self.monoid = Affine((state_size,), jnp.complex64)
@@ -75,25 +78,25 @@ class S5(Memory):
     @property
     @promoting
     def eigenvalues(self) -> Complex[Array, " h"]:
-        """Eigenvalues Λ̄ = exp(ΛΔ), one per unit: |Λ̄|^t of an input is left after t steps."""
+        """Eigenvalues Λ̄ = exp(ΛΔ) of all units; after t steps, an input is scaled by |Λ̄|^t."""
         return jnp.exp(self._rate())
 
     @promoting
     def encode(self, x) -> PyTree:
-        """Return the map (Λ̄, B̄ u) of one observation."""
+        """Return the affine map (Λ̄, B̄ u) for one observation."""
         rate, step = self._rate(), self._step()
-        hold = step * jnp.expm1(rate) / rate  # Λ⁻¹ (Λ̄ - I), exact for short steps
+        hold = step * jnp.expm1(rate) / rate  # Λ⁻¹ (Λ̄ - I), accurate even for small step sizes
         held = hold[:, None] * jax.lax.complex(*self.read_in)
         return jnp.exp(rate), jax.lax.complex(x @ held.real.T, x @ held.imag.T)
 
     @promoting
     def decode(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         real, imag = 2 * self.read_out
         return h[1].real @ real.T - h[1].imag @ imag.T + dense(self.skip, x)
 
     def _rate(self):
-        # The bounds keep ΛΔ and the square of its inverse away from 0 and ∞.
+        # Clip so that neither ΛΔ nor 1 / (ΛΔ)² is 0 or infinite.
         decay, frequency = jnp.clip(self.log_decay, -20, 20), jnp.clip(self.frequency, -1e8, 1e8)
         return (-jnp.exp(decay) + 1j * frequency) * self._step()
 
@@ -102,10 +105,11 @@ class S5(Memory):
 
 
 def hippo(size: int) -> Float64[np.ndarray, "size size"]:
-    """Return the normal part of HiPPO-LegS: -½ I plus a skew-symmetric matrix.  Gu, Goel & Ré 2022.
+    """Return the normal part of the HiPPO-LegS matrix.  Gu, Goel & Ré 2022.
 
-    HiPPO-LegS itself is this matrix minus p pᵀ, p_n = √(n + ½); it is not normal, and its
-    eigenvectors are too ill-conditioned to be of use.
+    It is -½ I plus a skew-symmetric matrix. HiPPO-LegS is this matrix minus p pᵀ with p_n =
+    √(n + ½). That matrix is not normal, and its eigenvectors are too ill-conditioned to
+    diagonalize it.
     """
     root = np.sqrt(2 * np.arange(size) + 1.0)
     lower = np.tril(np.outer(root, root), -1) / 2
@@ -115,9 +119,10 @@ def hippo(size: int) -> Float64[np.ndarray, "size size"]:
 def diagonalise(
     matrix: Float64[np.ndarray, "size size"],
 ) -> tuple[Complex128[np.ndarray, " half"], Complex128[np.ndarray, "size half"]]:
-    """Return the eigenvalues in the upper half plane, and orthonormal eigenvectors as columns.
+    """Return the eigenvalues in the upper half-plane and their orthonormal eigenvectors.
 
-    `matrix` is a real normal matrix of even size whose eigenvalues share one real part.
+    `matrix` must be real, normal, and of even size, and all its eigenvalues must have the same real
+    part. The eigenvectors are the columns of the second result.
     """
     half = len(matrix) // 2
     real = np.mean(np.diag(matrix))

@@ -1,4 +1,4 @@
-"""S6, Gu & Dao 2023 (Mamba): a linear system whose step size depends on the observation."""
+"""S6, the selective state space model of Mamba (Gu & Dao 2023)."""
 
 import math
 
@@ -15,17 +15,18 @@ from mmrl.monoid import Affine
 
 
 class S6(Memory):
-    """Linear system whose step size depends on the observation.  Gu & Dao 2023, Eq. 4, Algorithm 2.
+    """Selective state space model.  Gu & Dao 2023, Eq. 4 and Algorithm 2.
 
-    h_t = exp(Δ_t A) ⊙ h_{t-1} + A⁻¹ (exp(Δ_t A) - I) B_t u_t,  y_t = W (C_t h_t + D ⊙ u_t). u_t =
-    W_u x_t has `channels` numbers, and each of them has a state of `state_size` numbers. B_t, C_t
-    and Δ_t = softplus(b + s·u_t) > 0 are functions of u_t: a long step replaces the state by the
-    current input, and a short one ignores the input. A is real, negative and diagonal; it starts at
-    -1, …, -`state_size` (S4D-Real). At the start softplus(b) is log-uniform over `step_size`.
+    h_t = exp(Δ_t A) ⊙ h_{t-1} + A⁻¹ (exp(Δ_t A) - I) B_t u_t,  y_t = W (C_t h_t + D ⊙ u_t). The
+    input u_t = W_u x_t has `channels` entries, each with a state vector of size `state_size`. B_t,
+    C_t and the step size Δ_t = softplus(b + s·u_t) depend on u_t. A large step size replaces the
+    state by the current input, and a small one ignores the input. A is real, negative and diagonal,
+    with initial entries -1, …, -`state_size` (S4D-Real). Initially softplus(b) is log-uniform over
+    `step_size`.
 
-    The paper's convolution, SiLU and output gate are left out, and its released code computes Δ_t
-    B_t in place of A⁻¹ (exp(Δ_t A) - I) B_t. Its steps start within (0.001, 0.1), in which a single
-    observation adds little to the state; the default here is ten times longer.
+    The paper's convolution, SiLU and output gate are omitted. The authors' code replaces
+    A⁻¹ (exp(Δ_t A) - I) B_t by Δ_t B_t. Its initial step sizes are between 0.001 and 0.1, so a
+    single observation changes the state only slightly; the default here is ten times larger.
     """
 
     input_size: int = eqx.field(static=True)
@@ -53,7 +54,9 @@ class S6(Memory):
         check_sizes(key, channels=channels, state_size=state_size)
         low, high = step_size
         if not 0 < low <= high < math.inf:
-            raise ValueError(f"`step_size` must be 0 < low ≤ high < ∞; got {step_size}.")
+            raise ValueError(
+                f"`step_size` must be (low, high) with 0 < low ≤ high < ∞; got {step_size}."
+            )
         keys = jax.random.split(key, 5)
         self.input_size, self.output_size = input_size, output_size
         self.monoid = Affine((channels, state_size))
@@ -69,20 +72,20 @@ class S6(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
-        """Return the map of one observation."""
+        """Return the affine map (exp(ΔA), A⁻¹ (exp(ΔA) - I) B u) for one observation."""
         u = dense(self.read_in, x)
         step = jax.nn.softplus(self.step_bias + self.step_gain @ u)
-        rate = -jnp.exp(jnp.clip(self.log_decay, -20, 20))  # its squared inverse is finite
+        rate = -jnp.exp(jnp.clip(self.log_decay, -20, 20))  # clipped so that 1 / rate² is finite
         turn = step[:, None] * rate
         held = jnp.expm1(turn) / rate
         return jnp.exp(turn), held * outer(u, self._selected(u)[0])
 
     @promoting
     def decode(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         u = dense(self.read_in, x)
         return dense(self.read_out, h[1] @ self._selected(u)[1] + self.skip * u)
 
     def _selected(self, u: Float[Array, " channels"]) -> list[Float[Array, " state"]]:
-        """Return B_t and C_t."""
+        """Return B_t and C_t, which depend on u_t."""
         return jnp.split(dense(self.select, u), 2)

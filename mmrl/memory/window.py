@@ -1,4 +1,4 @@
-"""Attention over the last steps of an episode: a window of keys and values, Dai et al. 2019."""
+"""Attention over a sliding window, with the relative positions of Transformer-XL."""
 
 import equinox as eqx
 import jax
@@ -12,15 +12,15 @@ from mmrl.monoid import Window
 
 
 class WindowAttention(Memory):
-    """Softmax attention with relative positions over the last `window` steps of an episode.
+    """Multi-head attention over the last `window` steps of an episode.  Dai et al. 2019, §3.3.
 
-    Step t attends to step s = t - i with the logit ((q_t + u)ᵀ k_s + (q_t + v)ᵀ r_i) / √d in each
-    of its heads (Dai et al. 2019, Transformer-XL, Section 3.3). Here r_i is a trained vector per
-    head and distance, where the paper projects a sinusoid. y_t = W [head_1 ‖ … ‖ head_n].
+    In each head, step t attends to step s = t - i with the logit ((q_t + u)ᵀ k_s + (q_t + v)ᵀ r_i)
+    / √d, and y_t = W [head_1 ‖ … ‖ head_n]. Here r_i is trained, with one vector per head and
+    distance; Transformer-XL computes it from sinusoids instead.
 
-    The state holds `window` keys and values of `heads` × `head_size` numbers each, and how many of
-    them are in use. A step costs `window` × `heads` × `head_size`. Steps before the episode are
-    masked out, and the window forgets everything older exactly.
+    The state contains the keys and values of the window, each of size `heads` × `head_size`, and
+    the number of steps in the window. Positions before the start of the episode are masked. A step
+    costs `window` × `heads` × `head_size`.
     """
 
     input_size: int = eqx.field(static=True)
@@ -30,7 +30,7 @@ class WindowAttention(Memory):
     key: eqx.nn.Linear
     query: eqx.nn.Linear
     value: eqx.nn.Linear
-    relative: Float[Array, "window heads size"]  # r, the present step last
+    relative: Float[Array, "window heads size"]  # r, with the current step last
     content_bias: Float[Array, "heads size"]  # u
     position_bias: Float[Array, "heads size"]  # v
     read_out: eqx.nn.Linear
@@ -51,7 +51,7 @@ class WindowAttention(Memory):
         width = heads * head_size
         self.input_size, self.output_size, self.heads = input_size, output_size, heads
         self.monoid = Window(window, (2 * width,))
-        # Keys need no bias, which would add the same number to all logits of a step.
+        # A bias of the keys would shift all logits of a step by the same amount, so omit it.
         self.key = eqx.nn.Linear(input_size, width, use_bias=False, key=keys[0])
         self.query = eqx.nn.Linear(input_size, width, use_bias=False, key=keys[1])
         self.value = eqx.nn.Linear(input_size, width, key=keys[2])
@@ -62,24 +62,24 @@ class WindowAttention(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
-        """Return a window with the key and the value of one observation."""
+        """Return a window that contains the key and the value of one observation."""
         items, _ = self.monoid.identity()
         item = jnp.concatenate([dense(self.key, x), dense(self.value, x)])
         return items.at[-1].set(item), jnp.ones(())
 
     @promoting
     def decode(self, h, x) -> Array:
-        """Return y_t."""
+        """Return the output y_t."""
         weights, values = self.attention(h, x), self._split(h[0])[1]
         heads = jnp.einsum("ih,ihd->hd", weights, values)
         return dense(self.read_out, heads.ravel())
 
     @promoting
     def attention(self, h: PyTree, x: Float[Array, " in"]) -> Float[Array, "window heads"]:
-        """Return the attention weights of the steps in the window, the present step last.
+        """Return the attention weights over the window, with the current step last.
 
-        They sum to 1 in each head, and unused slots have weight 0. `h` must hold at least one
-        step.
+        The weights of each head sum to 1, and those of empty slots are 0. `h` must contain at least
+        one step.
         """
         (items, count), (window, heads, size) = h, self.relative.shape
         keys, _ = self._split(items)
@@ -90,5 +90,5 @@ class WindowAttention(Memory):
         return jax.nn.softmax(jnp.where(used[:, None], logits * size**-0.5, -jnp.inf), axis=0)
 
     def _split(self, items: Float[Array, "window both"]) -> list[Float[Array, "window heads size"]]:
-        """Return the keys and the values in a window."""
+        """Return the keys and the values of a window."""
         return [x.reshape(len(items), self.heads, -1) for x in jnp.split(items, 2, axis=1)]

@@ -1,8 +1,8 @@
-"""Monoids: a set with an associative operator and an identity.
+"""Monoids: sets with an associative operator and an identity.
 
-Read `core` first: what a monoid is, sums, affine maps, and how to build a monoid from others.
-`more` holds the monoids that later chapters need; `testing` checks whether your operator is a
-monoid.
+Start with `core`, which defines the interface, sums and affine maps, and combinators that build one
+monoid from others. `more` contains the monoids of later chapters. `testing` checks whether an
+operator is a monoid.
 """
 
 from typing import TYPE_CHECKING

@@ -1,13 +1,13 @@
-"""Monoids: a set with an associative operator and an identity.
+"""Monoids: sets with an associative operator and an identity.
 
-Start here: two monoids, and two ways to build one from others. `scan.py` shows what associativity
-buys; `memory/` builds sequence models and `returns.py` builds learning targets from the monoids
-here and in `more.py`. Equation numbers without a name are from Morad et al. 2024
-(arXiv:2402.09900v1).
+Associativity allows `scan.py` to compute in parallel. The sequence models in `memory/` and the
+learning targets in `returns.py` are scans of the monoids in this module and in `more.py`. Equation
+numbers without a source refer to Morad et al. 2024 (arXiv:2402.09900v1).
 
-In `monoid(a, b)`, `a` is *read before* `b`: the earlier step, or the later one if a scan reads the
-tape from its end. Elements are pytrees of arrays without a time axis; use `jax.vmap(monoid)` for
-many pairs at once. A monoid whose `shape` is left at `()` combines any shape elementwise.
+In `monoid(a, b)`, `a` is *read before* `b`. It is the earlier step, or the later one if a scan
+reads the tape from its end. Elements are pytrees of arrays without a time axis; use
+`jax.vmap(monoid)` to combine many pairs at once. Monoids with the default `shape`, `()`, combine
+arrays of any shape elementwise.
 """
 
 import abc
@@ -22,20 +22,20 @@ from mmrl._dtypes import promoting
 
 Arrays = PyTree[Shaped[Array, "..."]]
 Map = tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]]
-"""(a, x): the map h ↦ a h + x, an element of `Affine`."""
+"""Element (a, x) of `Affine`, which is the map h ↦ a h + x."""
 Flagged = tuple[PyTree, Bool[Array, ""]]
-"""(h, begin): an element of `Resettable`, which forgets everything before it if `begin` is set."""
+"""Element (h, begin) of `Resettable`; if `begin` is True, everything before it is forgotten."""
 
 
 class Monoid(eqx.Module):
-    """A set with an associative operator • and an identity e.  Eqs. 3-4.
+    """Set with an associative operator • and an identity e.  Eqs. 3-4.
 
     (a • b) • c = a • (b • c) and e • a = a = a • e.
     """
 
     @abc.abstractmethod
     def identity(self) -> PyTree:
-        """Return the identity e: one element, without a time axis."""
+        """Return the identity e, an element without a time axis."""
 
     @abc.abstractmethod
     def __call__(self, a: PyTree, b: PyTree) -> PyTree:
@@ -43,9 +43,10 @@ class Monoid(eqx.Module):
 
 
 class Sum(Monoid):
-    """Sums of pytrees, a • b = a + b: the state of linear attention.  Eqs. 9-11.
+    """Sums of pytrees, a • b = a + b.  Eqs. 9-11.
 
-    `example` is any pytree of arrays (or `jax.ShapeDtypeStruct`) shaped like one element.
+    `example` is a pytree of arrays or `jax.ShapeDtypeStruct`s with the shapes and dtypes of an
+    element. Linear attention is a scan of this monoid.
     """
 
     example: PyTree[jax.ShapeDtypeStruct] = eqx.field(static=True)
@@ -54,7 +55,7 @@ class Sum(Monoid):
         self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
 
     def identity(self) -> Arrays:
-        """Return zeros, in the shapes and types of `example`."""
+        """Return zeros with the shapes and dtypes of `example`."""
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.example)
 
     def __call__(self, a: Arrays, b: Arrays) -> Arrays:
@@ -64,16 +65,17 @@ class Sum(Monoid):
 class Affine(Monoid):
     """Maps h ↦ a h + x under composition: (a, x) • (b, y) = (b a, b x + y).  Eqs. 62-64, 67-69.
 
-    Elementwise, so a diagonal matrix is its vector; real or complex. The LRU, S5, minGRU and every
-    return are scans of this monoid. Eqs. 15-17 and 53-55 have the arguments swapped, because a
-    return is read from the end. a = 0 forgets everything before it: a reset needs no flag here.
+    The maps are real or complex and act elementwise, so a is the diagonal of a matrix. An element
+    with a = 0 forgets everything before it, so resets do not require a flag. The LRU, S5, minGRU
+    and all returns are scans of this monoid. Eqs. 15-17 and 53-55 swap the arguments, because
+    returns are computed from the end of the tape.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
     dtype: Any = eqx.field(static=True, default=jnp.float32)
 
     def identity(self) -> Map:
-        """Return the map h ↦ h: gain 1, sum 0."""
+        """Return the identity map h ↦ h, which is (1, 0)."""
         return jnp.ones(self.shape, self.dtype), jnp.zeros(self.shape, self.dtype)
 
     @promoting
@@ -83,7 +85,7 @@ class Affine(Monoid):
 
 
 class Product(Monoid):
-    """Several monoids in one scan: (a₁, a₂, …) • (b₁, b₂, …) = (a₁ • b₁, a₂ • b₂, …)."""
+    """Direct product of monoids: (a₁, a₂, …) • (b₁, b₂, …) = (a₁ • b₁, a₂ • b₂, …)."""
 
     factors: tuple[Monoid, ...]
 
@@ -96,22 +98,23 @@ class Product(Monoid):
 
 
 class Resettable(Monoid):
-    """Any monoid with begin flags: (a, i) • (b, j) = (e • b if j else a • b, i or j).
+    """Monoid extended by begin flags: (a, i) • (b, j) = (e • b if j else a • b, i or j).
 
-    Theorem 3.4, Eqs. 20-22. The paper multiplies the past by (1 - j); we select instead, so that a
-    NaN or an infinity before the boundary cannot cross it, and -∞ may serve as an identity.
+    Theorem 3.4, Eqs. 20-22. The paper multiplies the past by (1 - j). Here the past is replaced by
+    the identity with `where`, so that NaNs and infinities from an earlier episode do not propagate,
+    and so that the identity may contain -∞.
     """
 
     inner: Monoid
 
     def identity(self) -> Flagged:
-        """Return the inner identity, without a begin flag."""
+        """Return the inner identity and the flag False."""
         return self.inner.identity(), jnp.zeros((), bool)
 
     def __call__(self, a: Flagged, b: Flagged) -> Flagged:
         (a_inner, a_begin), (b_inner, b_begin) = a, b
-        # Reset the past rather than the result, to keep a NaN out of the gradient of `where` as
-        # well.
+        # Reset the past before combining. Selecting between the results would give NaN gradients
+        # if the past is NaN.
         pairs = self.inner.identity(), a_inner
         past = jax.tree.map(lambda e, h: jnp.where(b_begin, jnp.asarray(e, h.dtype), h), *pairs)
         return self.inner(past, b_inner), a_begin | b_begin

@@ -1,16 +1,16 @@
-"""More monoids, each for a memory, a target, a statistic or a buffer of a later chapter.
+"""Monoids for the memories, targets, statistics and buffers of later chapters.
 
 | monoid | use |
 |---|---|
-| `MatrixAffine` | Gated DeltaNet, the LMU, the belief of a hidden Markov model |
+| `MatrixAffine` | Gated DeltaNet, the LMU, beliefs in a hidden Markov model |
 | `Decay` | fast and forgetful memory |
-| `Max`, `LogSumExp` | a maximum that fades, and its soft form |
-| `LogAffine` | the mLSTM, whose gates are exponentials |
+| `Max`, `LogSumExp` | running maxima that fade over time, and their smooth version |
+| `LogAffine` | the mLSTM, which has exponential gates |
 | `Moments`, `EWMA` | the mean and variance of advantages, the average of parameters |
 | `LongMoments` | the mean and variance of all rewards of a run |
-| `TopK`, `Window` | a reservoir, a stack of frames or of keys and values |
+| `TopK`, `Window` | reservoirs; frame stacks, and windows of keys and values |
 
-Read `core.py` first.
+See `core.py` for the interface.
 """
 
 import equinox as eqx
@@ -21,7 +21,7 @@ from jaxtyping import Array, Complex, Float, PyTree, Shaped
 from mmrl._dtypes import promoting
 from mmrl.monoid.core import Monoid
 
-# Types of the elements, named after the terms of each monoid's equation.
+# Types of elements.
 Pair = tuple[Float[Array, "*h"], Float[Array, "*h"]]
 Triple = tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]
 Scaled = tuple[Float[Array, ""], Float[Array, ""], Float[Array, "*h"]]
@@ -33,11 +33,11 @@ Items = tuple[Float[Array, "k ..."], Float[Array, ""]]
 
 
 class MatrixAffine(Monoid):
-    """Affine maps with a matrix that acts from the right: (M, X) • (M', X') = (M M', X M' + X').
+    """Affine maps with a matrix on the right: (M, X) • (M', X') = (M M', X M' + X').
 
-    The state X maps keys to values, so a transition multiplies on the key side. `values` × `keys`
-    is the shape of X. Gated DeltaNet is M = α (I - β k kᵀ), X = β v kᵀ (Yang et al. 2025, Eq. 10).
-    With M the transition matrix of a hidden Markov model and X empty, the product is the exact
+    The state X has shape [`values`, `keys`] and maps keys to values, so transitions multiply its
+    key axis. In Gated DeltaNet, M = α (I - β k kᵀ) and X = β v kᵀ (Yang et al. 2025, Eq. 10). With
+    the transition matrices of a hidden Markov model as M and an empty X, products compute the exact
     belief.
     """
 
@@ -45,7 +45,7 @@ class MatrixAffine(Monoid):
     keys: int = eqx.field(static=True)
 
     def identity(self) -> Matrices:
-        """Return the identity matrix and a zero sum."""
+        """Return the identity matrix and X = 0."""
         return jnp.eye(self.keys), jnp.zeros((self.values, self.keys))
 
     @promoting
@@ -55,17 +55,17 @@ class MatrixAffine(Monoid):
 
 
 class Decay(Monoid):
-    """A sum that fades: (X, t) • (X', t') = (X exp(t' (-α + iω)) + X', t + t').  Eqs. 72-74.
+    """Decaying sums: (X, t) • (X', t') = (X exp(t' (-α + iω)) + X', t + t').  Eqs. 72-74.
 
-    This is the trace of fast and forgetful memory. `t` counts steps since the start, so the length
-    of a block determines its decay. α > 0 is in 1/steps, ω in radians per step.
+    This is the recurrence of fast and forgetful memory. t is the number of steps that an element
+    spans. The unit of α > 0 is 1/step, and the unit of ω is radians per step.
     """
 
     alpha: Float[Array, " trace"]
     omega: Float[Array, " context"]
 
     def identity(self) -> Trace:
-        """Return an empty trace of 0 steps."""
+        """Return a zero trace that spans 0 steps."""
         return jnp.zeros((self.alpha.size, self.omega.size), jnp.complex64), jnp.zeros(())
 
     @promoting
@@ -75,26 +75,26 @@ class Decay(Monoid):
 
     @promoting
     def gain(self, time: Float[Array, ""]) -> Complex[Array, "trace context"]:
-        """Return exp(t (-α + iω)), the factor by which t steps fade a trace.
+        """Return exp(t (-α + iω)), the factor that t steps apply to a trace.
 
-        The element (X, t) is short for the affine map (gain(t), X).
+        The element (X, t) is the affine map (gain(t), X).
         """
         fade, turn = jnp.exp(-time * self.alpha), jnp.exp(1j * (time * self.omega))
         return fade[:, None] * turn[None, :]
 
 
 class Max(Monoid):
-    """The largest value, faded by w ≤ 0 per step: (w, m) • (w', m') = (w + w', max(m + w', m')).
+    """Maxima that fade over time: (w, m) • (w', m') = (w + w', max(m + w', m')), with w ≤ 0.
 
-    These are max-plus affine maps, the "max operator" that the paper leaves as future work. To fade
-    the past at each combine, max(γ m, m'), is not associative; the element must carry the amount w.
-    With w = 0 the past does not fade.
+    These are affine maps of the max-plus algebra; the paper leaves a "max operator" as future work.
+    An operator that fades the past in every product, such as max(γ m, m'), is not associative, so
+    elements include the total fade w. With w = 0 there is no fading.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
     def identity(self) -> Pair:
-        """Return fade 0 and maximum -∞."""
+        """Return w = 0 and m = -∞."""
         return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
 
     @promoting
@@ -104,31 +104,30 @@ class Max(Monoid):
 
 
 class LogSumExp(Monoid):
-    """`Affine` in the log domain: (w, m) • (w', m') = (w + w', log(exp(m + w') + exp(m')))."""
+    """Maps of `Affine` in the log domain: (w, m) • (w', m') = (w + w', log(e^(m + w') + e^m'))."""
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
     def identity(self) -> Pair:
-        """Return fade 0 and log-sum -∞."""
+        """Return w = 0 and m = -∞."""
         return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
 
     @promoting
     def __call__(self, a: Pair, b: Pair) -> Pair:
         (a_fade, a_log), (b_fade, b_log) = a, b
         faded = a_log + b_fade
-        # JAX's derivative of log(0 + 0) is NaN; the result is the constant -∞, so the derivative is
-        # 0.
+        # If both sums are empty, the result is -∞ and its gradient 0. JAX would return NaN.
         empty = jnp.maximum(faded, b_log) == -jnp.inf
         both = jnp.logaddexp(jnp.where(empty, 0, faded), jnp.where(empty, 0, b_log))
         return a_fade + b_fade, jnp.where(empty, -jnp.inf, both)
 
 
 class LogAffine(Monoid):
-    """Maps h ↦ e^w h + e^m X under composition, with logarithmic factors that cannot overflow.
+    """Maps h ↦ e^w h + e^m X under composition, stored so that they do not overflow.
 
     (w, m, X) • (w', m', X') = (w + w', M, e^{m + w' - M} X + e^{m' - M} X'), M = max(m + w', m').
-    This is `Affine` with a scalar gain. M has no gradient, because it only divides the sum between
-    e^m and X. Beck et al. 2024, Eqs. 15-17.
+    Beck et al. 2024, Eqs. 15-17. The monoid is equivalent to `Affine` with a scalar gain. M has no
+    gradient, because it only determines how the sum e^m X is split into its factors.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
@@ -142,24 +141,24 @@ class LogAffine(Monoid):
         (a_log, a_scale, a_sum), (b_log, b_scale, b_sum) = a, b
         faded = a_scale + b_log
         scale = jax.lax.stop_gradient(jnp.maximum(faded, b_scale))
-        largest = jnp.where(scale == -jnp.inf, 0.0, scale)  # both are empty
+        largest = jnp.where(scale == -jnp.inf, 0.0, scale)  # -∞ if both elements are empty
         parts = jnp.exp(faded - largest) * a_sum, jnp.exp(b_scale - largest) * b_sum
         return a_log + b_log, scale, parts[0] + parts[1]
 
 
 class Moments(Monoid):
-    """Count, mean and squared deviation (n, μ, M₂) of a sample, which merge.
+    """Count, mean and sum of squared deviations of a sample, (n, μ, M₂).
 
-    Chan, Golub & LeVeque 1979, Eq. 2.1. f(x) = (1, x, 0); variance = M₂ / n. n may be any
-    non-negative weight. A float32 n counts up to 2²⁴ samples of weight 1. Any weight that rounding
-    drops from n is left out of μ and M₂ too, so the variance stays correct. `LongMoments` counts
-    further.
+    Chan, Golub & LeVeque 1979, Eq. 2.1. f(x) = (1, x, 0), and the variance is M₂ / n. Instead of
+    1, an observation may have any non-negative weight. In float32, n cannot exceed 2²⁴ observations
+    of weight 1; use `LongMoments` for larger samples. A weight that is lost when n is rounded is
+    also omitted from μ and M₂, so the variance remains correct.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
     def identity(self) -> Triple:
-        """Return the moments of an empty sample: zeros."""
+        """Return zeros, the moments of an empty sample."""
         zero = jnp.zeros(self.shape)
         return zero, zero, zero
 
@@ -168,27 +167,26 @@ class Moments(Monoid):
         (a_count, a_mean, a_square), (b_count, b_mean, b_square) = a, b
         count = a_count + b_count
         later = b_count > a_count
-        added = jnp.where(later, b_count, count - a_count)  # the weight of b that n has room for
+        added = jnp.where(later, b_count, count - a_count)  # weight of b, as rounded in n
         part = added / jnp.where(b_count > 0, b_count, 1)
         share = added / jnp.where(count > 0, count, 1)
         step = b_mean - a_mean
-        # Start from the mean of the larger sample: it stays exact if the other sample has no
-        # weight.
+        # Start from the mean of the larger sample, which is then exact if the other is empty.
         mean = jnp.where(later, b_mean - (1 - share) * step, a_mean + share * step)
         return count, mean, a_square + part * b_square + a_count * share * step * step
 
 
 class LongMoments(Monoid):
-    """`Moments` of up to 2⁴⁸ samples: (n, μ, M₂, n', μ', M₂').
+    """Moments of up to 2⁴⁸ observations in double-single precision, (n, μ, M₂, n', μ', M₂').
 
-    n', μ' and M₂' hold the digits that do not fit into n, μ and M₂: the count is n + n'. f(x) = (1,
-    x, 0, 0, 0, 0); variance = M₂ / n.
+    n', μ' and M₂' contain the rounding errors of n, μ and M₂; for example, the count is n + n'.
+    f(x) = (1, x, 0, 0, 0, 0), and the variance is M₂ / n.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
     def identity(self) -> Pairs:
-        """Return the moments of an empty sample: zeros."""
+        """Return zeros, the moments of an empty sample."""
         return (jnp.zeros(self.shape),) * 6
 
     @promoting
@@ -196,7 +194,7 @@ class LongMoments(Monoid):
         a_count, a_mean, a_square = zip(a[:3], a[3:], strict=True)
         b_count, b_mean, b_square = zip(b[:3], b[3:], strict=True)
         count = _add(a_count, b_count)
-        # The sum of a pair rounds to its first number, but passes a gradient to both.
+        # Each sum rounds to the first entry of its pair, but its gradient reaches both entries.
         a_weight, b_weight, weight = (sum(pair) for pair in (a_count, b_count, count))
         later = b_weight > a_weight
         share = b_weight / jnp.where(weight > 0, weight, 1)
@@ -208,7 +206,7 @@ class LongMoments(Monoid):
 
 
 def _add(a, b):
-    """Return (x, x') + (y, y') as a pair of the same kind.  TwoSum, Knuth 1969."""
+    """Add two pairs of a value and its rounding error.  TwoSum, Knuth 1969."""
     total = a[0] + b[0]
     back = total - a[0]
     lost = (a[0] - (total - back)) + (b[0] - back) + (a[1] + b[1])
@@ -217,17 +215,17 @@ def _add(a, b):
 
 
 class EWMA(Monoid):
-    """A bias-corrected moving average.  Hilton et al. 2022, Appendix A.
+    """Bias-corrected exponentially weighted moving averages.  Hilton et al. 2022, Appendix A.
 
     (β, w, m) • (β', w', m') = (β β', w̃ + w', (w̃ m + w' m') / (w̃ + w')), where w̃ = β' w and f(x)
-    = (β, 1, x). The element stores a mean instead of a sum, so the average of a constant stays
-    constant for any number of steps. β = 0 starts anew: it leaves no trace of the past.
+    = (β, 1, x). Elements contain a mean rather than a sum, so the average of a constant is exactly
+    that constant. β = 0 restarts the average.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
     def identity(self) -> Triple:
-        """Return decay 1 and weight 0."""
+        """Return β = 1, w = 0 and m = 0."""
         return jnp.ones(self.shape), jnp.zeros(self.shape), jnp.zeros(self.shape)
 
     @promoting
@@ -241,11 +239,12 @@ class EWMA(Monoid):
 
 
 class TopK(Monoid):
-    """The k largest keys, with the data that they carry: a mergeable reservoir.
+    """Items with the k largest keys.
 
-    Elements are (keys [k] in descending order, payload with leaves [k, ...]); an unused slot has
-    key -∞ and payload zero. With keys drawn uniformly at random this is reservoir sampling (Vitter
-    1985), which many actors may run separately and merge. Ties go to the earlier item. k ≥ 1.
+    An element is a pair: keys [k] in descending order, and items whose leaves have shape [k, ...].
+    Empty slots have the key -∞ and zero items. Among equal keys, earlier items take precedence.
+    With random keys this is reservoir sampling (Vitter 1985), and the reservoirs of several actors
+    can be merged. `k` must be at least 1.
     """
 
     k: int = eqx.field(static=True)
@@ -269,9 +268,10 @@ class TopK(Monoid):
 
 
 class Window(Monoid):
-    """The last k items of a sequence: frame stacking as a monoid.
+    """Windows of the last k items of a sequence, as in frame stacking.
 
-    Elements are (items [k, ...] with the newest last, count ≤ k); unused items are zero. k ≥ 1.
+    An element is a pair: items of shape [k, ...] with the newest one last, and their count, which
+    is at most k. Empty slots are zero. `k` must be at least 1.
     """
 
     k: int = eqx.field(static=True)
@@ -298,4 +298,4 @@ class Window(Monoid):
 
 def _check_k(k: int) -> None:
     if k < 1:
-        raise ValueError(f"`k` must be at least 1 item; got {k}.")
+        raise ValueError(f"`k` must be at least 1; got {k}.")

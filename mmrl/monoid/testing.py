@@ -1,7 +1,7 @@
-"""Tests of the monoid laws: `laws` measures the errors on elements that `products` draws.
+"""Numerical tests of the monoid laws.
 
-A scan relies on these laws and does not check them: with an operator that breaks one, it returns
-wrong results without an error.
+A scan relies on these laws but does not check them. With an operator that violates a law, its
+results are silently wrong.
 """
 
 import functools
@@ -20,16 +20,17 @@ def laws(
     b: PyTree[Shaped[Array, "..."]],
     c: PyTree[Shaped[Array, "..."]],
 ) -> dict[str, float]:
-    """Return the largest error of each monoid law over many triples.
+    """Return the largest error of each monoid law over a batch of triples.
 
-    (a • b) • c = a • (b • c), e • a = a and a • e = a.  Eqs. 3-4. Leaves of `a`, `b` and `c` carry
-    a leading axis of cases. An error is |x - y| / (1 + |x|), so absolute for small numbers and
-    relative for large ones; equal infinities differ by 0, a NaN by ∞, a wrong flag by 1. Rounding
-    by itself leaves about 1e-6 in float32 and 1e-15 in float64.
+    The laws are (a • b) • c = a • (b • c), e • a = a and a • e = a (Eqs. 3-4). The leaves of `a`,
+    `b` and `c` have a leading batch axis. Errors are |x - y| / (1 + |x|), which is absolute for
+    small values and relative for large ones. The error is 0 for equal infinities, ∞ for NaN, and 1
+    for booleans that differ. Rounding causes errors of about 1e-6 in float32 and 1e-15 in float64.
 
-    Pass elements that f can produce (see `products`): the laws need to hold only for those. All
-    three laws are necessary but not sufficient. For example, linear attention that returns the
-    later normalizer instead of the sum is associative and still wrong, so compare with a loop too.
+    The laws only need to hold for elements that occur in a scan; `products` samples such elements.
+    They do not guarantee that the operator computes what you want. For example, linear attention
+    that keeps the later normalizer instead of the sum is associative but wrong. Compare the results
+    of a scan with a loop as well.
     """
     return {name: float(jnp.max(error)) for name, error in errors(monoid, a, b, c).items()}
 
@@ -37,9 +38,10 @@ def laws(
 def products(
     monoid: Monoid, elements: PyTree[Shaped[Array, "..."]], key: PRNGKeyArray
 ) -> PyTree[Shaped[Array, "..."]]:
-    """Draw random elements as a scan meets them: f(x_1) • … • f(x_n), with n drawn from 1 … N.
+    """Sample elements as they occur in a scan, f(x_1) • … • f(x_n).
 
-    Leaves of `elements` are [cases, N, ...], those in the result [cases, ...].
+    n is random, from 1 to N. Leaves of `elements` have shape [cases, N, ...], and leaves of the
+    result have shape [cases, ...].
     """
     cases, most = jax.tree.leaves(elements)[0].shape[:2]
     return _products(monoid, elements, jax.random.randint(key, (cases,), 1, most + 1))
@@ -52,7 +54,7 @@ def errors(
     b: PyTree[Shaped[Array, "..."]],
     c: PyTree[Shaped[Array, "..."]],
 ) -> dict[str, Float[Array, " cases"]]:
-    """Return the error of each law on each triple, as `laws` measures it."""
+    """Return the error of each monoid law for each triple; `laws` defines the errors."""
     op = jax.vmap(monoid)
     e = jax.tree.map(
         lambda e, x: jnp.broadcast_to(e, x.shape).astype(x.dtype), monoid.identity(), a

@@ -1,8 +1,8 @@
-"""Networks: an encoder, a memory and a head, and the actor-critics that combine two of them.
+"""Neural networks with memory.
 
-`base` has the network that all agents use, `pictures` the convolutions for those that see
-pictures, `policy` the distributions over actions and the actor-critic of policy optimization, and
-`legal` the limit of either to legal actions.
+`base` defines `Net`, which consists of an encoder, a memory and a head, and `policy` defines
+actor-critics and distributions over actions. `pictures` has convolutional encoders for images,
+`inputs` normalizes observations, and `legal` masks illegal actions.
 """
 
 from typing import TYPE_CHECKING

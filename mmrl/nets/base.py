@@ -1,12 +1,13 @@
-"""Encoder, memory, head: one network for value functions and policies.
+"""Networks for value functions and policies: an encoder, a memory and a head.
 
     obs ──encoder──► x ──memory──► s ──┐
                      └─────────────────┴──head──► outputs
 
-The head receives the encoded observation along with the Markov state, so the memory needs to hold
-only the past. The calls are those in `mmrl.memory`. Each part may be your own:
+The head receives both the encoded observation and the Markov state, so the memory only has to store
+the past. A network has the same methods as the memories in `mmrl.memory`. You can replace each
+component:
 
-    memory = MyMemory(64, 64, key=key)                   # with the calls of a `SequenceModel`
+    memory = MyMemory(64, 64, key=key)                   # with the methods of a `SequenceModel`
     net = Net(Dense(obs_size, 64, key=key), memory, LinearHead(128, actions, key=key))
 """
 
@@ -24,9 +25,9 @@ from mmrl.memory.base import dense, normalized
 
 
 class Dense(eqx.Module):
-    """Linear layer, layer norm without parameters, nonlinearity: leaky_relu(norm(W x + b)).
+    """Linear layer with layer norm and nonlinearity, leaky_relu(norm(W x + b)).
 
-    An x of any shape is flattened. A layer of width 1 has no norm.
+    The norm has no parameters, and is omitted if the width is 1. Inputs are flattened.
     """
 
     linear: eqx.nn.Linear
@@ -36,12 +37,12 @@ class Dense(eqx.Module):
         self.linear = eqx.nn.Linear(input_size, output_size, key=key)
         self.norm = eqx.nn.LayerNorm(output_size, use_weight=False, use_bias=False)
 
-    def __call__(self, x: Float[Array, "*in"]) -> Float[Array, " out"]:
+    def __call__(self, x: Shaped[Array, "*in"]) -> Float[Array, " out"]:
         return jax.nn.leaky_relu(normalized(self.norm, dense(self.linear, jnp.ravel(x))))
 
 
 class Stack(eqx.Module):
-    """Layers in sequence: `layers[-1](… layers[0](x))`."""
+    """Sequence of layers, `layers[-1](… layers[0](x))`."""
 
     layers: tuple[Callable, ...]
 
@@ -52,7 +53,7 @@ class Stack(eqx.Module):
 
 
 class LinearHead(eqx.Module):
-    """Linear output layer, W x + b: logits, values or action values."""
+    """Linear output layer, W x + b."""
 
     linear: eqx.nn.Linear
 
@@ -80,18 +81,19 @@ class DuelingHead(eqx.Module):
 
 
 class Net(eqx.Module):
-    """Network from an observation through an encoder and a memory to a head.
+    """Network that consists of an encoder, a memory and a head.
 
-    `encoder` maps an observation to a vector, `memory` a tape of vectors to Markov states, `head` a
-    Markov state and a vector to outputs. `Net.make` builds the usual network.
+    `encoder` maps an observation to a vector x, `memory` maps a tape of these vectors to Markov
+    states s, and `head` maps the concatenation [s ‖ x] to outputs. `Net.make` builds the default
+    network.
 
-    The `begin` flags only reset the memory. A network that should *see* where an episode starts
-    needs the flag in its observation (`mmrl.envs.wrappers.BeginFlag`); segments, which reset the
-    memory in mid-episode, show the difference.
+    `begin` resets the memory, but is not an input of the network. To make the start of an episode
+    observable, use `mmrl.envs.wrappers.BeginFlag`. With segments, which also reset the memory in
+    the middle of an episode, the two differ.
     """
 
     encoder: Callable[[PyTree], Float[Array, " in"]]
-    memory: Any  # anything with the calls of a `SequenceModel`
+    memory: Any  # a `SequenceModel`, or a module with the same methods
     head: Callable[[Float[Array, " both"]], Float[Array, " out"]]
 
     @staticmethod
@@ -107,11 +109,13 @@ class Net(eqx.Module):
         key: PRNGKeyArray,
         **memory_sizes: Any,
     ) -> "Net":
-        """Return `Dense`, the memory called `name` in `mmrl.memory`, and a head after two `Dense`.
+        """Build the default network with the memory `name` of `mmrl.memory`.
 
-        An observation of any shape is flattened to `obs_size` numbers; all other layers are `width`
-        wide. Features that are `normalized` are centered and scaled first, by `nets.inputs`. A
-        `picture`, a `nets.pictures.Picture`, is read by convolutions instead.
+        The encoder is a `Dense` layer. The head consists of two `Dense` layers and the output
+        layer, which is a `DuelingHead` if `dueling` is True. Observations are flattened to size
+        `obs_size`, and all layers are `width` wide. `normalized` selects the features that
+        `nets.inputs.Normalized` normalizes first. If observations are images, pass their
+        description, a `nets.pictures.Picture`, to add convolutions to the encoder.
         """
         keys = jax.random.split(key, 5)
         sees: Callable[..., Callable] = Dense
@@ -139,7 +143,7 @@ class Net(eqx.Module):
     def __call__(
         self, state: PyTree, obs: PyTree[Shaped[Array, "..."]], begin: Bool[Array, " time"]
     ) -> tuple[PyTree, Float[Array, "time out"]]:
-        """Read a tape; return the state after it, and the head's outputs at every step."""
+        """Process a tape; return the last state and the outputs of each step."""
         xs = jax.vmap(self.encoder)(obs)
         state, ys = self.memory(state, xs, begin)
         return state, jax.vmap(self._decode)(ys, xs)
@@ -147,7 +151,7 @@ class Net(eqx.Module):
     def step(
         self, state: PyTree, obs: PyTree[Shaped[Array, "..."]], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Float[Array, " out"]]:
-        """Read one observation, for acting; return the new state and the outputs."""
+        """Process one observation; return the new state and the outputs."""
         x = self.encoder(obs)
         state, y = self.memory.step(state, x, begin)
         return state, self._decode(y, x)
@@ -159,7 +163,7 @@ class Net(eqx.Module):
         begin: Bool[Array, " time"],
         next_obs: PyTree[Shaped[Array, "..."]],
     ) -> tuple[PyTree, Float[Array, "time out"], Float[Array, "time out"]]:
-        """Read a tape, for targets; return also the outputs after `next_obs[t]` at each step."""
+        """Process a tape; return the last state, and the outputs for `obs` and for `next_obs`."""
         xs, next_xs = jax.vmap(self.encoder)(obs), jax.vmap(self.encoder)(next_obs)
         state, ys, next_ys = self.memory.lookahead(state, xs, begin, next_xs)
         return state, jax.vmap(self._decode)(ys, xs), jax.vmap(self._decode)(next_ys, next_xs)

@@ -1,9 +1,9 @@
-"""Running normalization of each feature of an observation.
+"""Normalization of observations by running statistics.
 
-Without it, a network sees 30 + cue as 30 and learns little from the cue. `Normalized` centers and
-scales each feature by its mean and its deviation over all observations so far. These statistics are
-part of a network, so a checkpoint, an exported policy and an evaluation include them. Only `count`
-changes them.
+Networks learn slowly from features with a large mean and a small variance, such as 30 + cue.
+`Normalized` centers and scales each feature by its mean and standard deviation over all
+observations so far. The statistics are part of the network, so they are included in checkpoints,
+exported policies and evaluations. Only `count` updates them.
 """
 
 from collections.abc import Sequence
@@ -18,22 +18,23 @@ from mmrl._dtypes import promoting
 from mmrl.monoid import LongMoments
 
 MOST = 10.0
-"""Normalized features are clipped to ±MOST."""
+"""Largest absolute value of a normalized feature; larger ones are clipped."""
 
 
 LARGEST = 1e15
-"""Larger observations count as this, and NaN as 0."""
+"""Largest absolute value in the statistics; larger ones are clipped, and NaN is replaced by 0."""
 
 
 class Normalized(eqx.Module):
-    """Normalization of chosen features: x ↦ clip((x - μ) / σ, ±10); others are unchanged.
+    """Layer that normalizes the selected features, x ↦ clip((x - μ) / σ, ±10).
 
-    μ and σ are over all observations counted so far. They are pairs of numbers (`LongMoments`),
-    which no count overflows. A feature that never changed becomes 0.
+    μ and σ are the mean and the standard deviation over all observations that `count` has received.
+    They are stored in double-single precision (`LongMoments`), so that the count does not overflow.
+    A feature that has been constant so far becomes 0.
     """
 
-    moments: tuple[Float[Array, " features"], ...]  # an element of `LongMoments`
-    chosen: tuple[bool, ...] = eqx.field(static=True)
+    moments: tuple[Float[Array, " features"], ...]  # element of `LongMoments`
+    chosen: tuple[bool, ...] = eqx.field(static=True)  # True for each feature to normalize
 
     def __init__(self, chosen: Sequence[bool]):
         self.chosen = tuple(map(bool, chosen))
@@ -41,7 +42,7 @@ class Normalized(eqx.Module):
 
     @property
     def units(self) -> tuple[Float[Array, " features"], Float[Array, " features"]]:
-        """μ and 1/σ of the chosen features, 0 and 1 for the others."""
+        """Centers μ and factors 1/σ of the selected features; 0 and 1 for the others."""
         count, mean, square = jax.lax.stop_gradient(self.moments[:3])
         seen = jnp.array(self.chosen) & (count > 0)
         variance = jnp.where(seen, square / jnp.where(seen, count, 1), 0)
@@ -49,32 +50,42 @@ class Normalized(eqx.Module):
         return jnp.where(seen, mean, 0), scale
 
     @promoting
-    def __call__(self, x: Shaped[Array, "*obs"]) -> Float[Array, " features"]:
-        x = jnp.ravel(x).astype(jnp.float32)
+    def __call__(self, obs: PyTree[Shaped[Array, "..."]]) -> Float[Array, " features"]:
+        x = self._rows(obs)[0]
         center, scale = self.units
         most = jnp.where(jnp.array(self.chosen), MOST, jnp.inf)
         return jnp.clip((x - center) * scale, -most, most)
 
     @promoting
-    def count(self, obs: Shaped[Array, "..."]) -> "Normalized":
-        """Return the module with further observations counted, [..., *obs]."""
-        rows = obs.reshape(-1, len(self.chosen)).astype(jnp.float32)
-        # Squares of larger numbers would overflow and spoil the statistics for good.
+    def count(self, obs: PyTree[Shaped[Array, "..."]]) -> "Normalized":
+        """Return a copy of the layer whose statistics include more observations, [..., *obs].
+
+        An observation may be a pair of an image and a vector.
+        """
+        rows = self._rows(obs)
+        # Clip, because a single overflow would make the statistics infinite forever.
         rows = jnp.clip(jnp.nan_to_num(rows), -LARGEST, LARGEST)
         rough = jnp.mean(rows, axis=0, keepdims=True)
-        mean = rough + jnp.mean(rows - rough, axis=0, keepdims=True)  # exact if all are equal
+        # With a second pass, the mean is exact if all rows are equal.
+        mean = rough + jnp.mean(rows - rough, axis=0, keepdims=True)
         square = jnp.sum((rows - mean) ** 2, axis=0)
         zero = jnp.zeros_like(square)
         new = jnp.full_like(square, len(rows)), mean[0], square, zero, zero, zero
         moments = LongMoments((len(self.chosen),))(self.moments, new)
         return eqx.tree_at(lambda m: m.moments, self, moments)
 
+    def _rows(self, obs: PyTree[Shaped[Array, "..."]]) -> Float[Array, "rows features"]:
+        parts = jax.tree.leaves(obs)
+        count = sum(x.size for x in parts) // len(self.chosen)
+        rows = [x.reshape(count, -1).astype(jnp.float32) for x in parts]
+        return jnp.concatenate(rows, axis=1)
+
 
 def count(nets: PyTree, obs: PyTree[Shaped[Array, "..."]]) -> PyTree:
-    """Return the networks with observations counted, [..., *obs].
+    """Return copies of networks whose statistics include more observations, [..., *obs].
 
-    All of them get the statistics of the first, so a target, an average or a critic sees the same
-    observation as the network that acts.
+    All of them share the statistics of the first one, so that target networks, averaged networks
+    and critics receive the same inputs as the acting network.
     """
     modules = jax.tree.leaves(nets, is_leaf=_is_normalized)
     first = next(filter(_is_normalized, modules), None)

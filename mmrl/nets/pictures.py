@@ -1,9 +1,9 @@
-"""Networks that see pictures: convolutions in place of the first dense layer.
+"""Convolutional encoders for images.
 
-    picture [height, width, channel] ──Conv──► features ──┐
-    numbers that are shown beside the picture ────────────┴──layer──► x
+    image [height, width, channel] ──Conv──► features ──┐
+    additional features ────────────────────────────────┴──layer──► x
 
-`Conv` is one of two stacks: that of MinAtar for small pictures, and that of IMPALA.
+`Conv` has the architecture of MinAtar for small images, and that of IMPALA for larger ones.
 """
 
 import math
@@ -16,27 +16,29 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
+from mmrl._spaces import channels_first
 from mmrl.memory.base import dense
 
 LARGE = 32
-"""Pictures of at least this height and width, in pixels, are read by the stack of IMPALA."""
-SIDE = 3  # of a filter, in pixels
+"""Smallest height and width, in pixels, for which the default architecture is IMPALA's."""
+SIDE = 3  # height and width of a filter, in pixels
 
 
 class Picture(NamedTuple):
-    """The kind of an observation: a picture, alone or with numbers beside it."""
+    """Description of an image observation, which may include additional features."""
 
     shape: tuple[int, int, int]  # height, width, channels
-    more: int = 0  # numbers beside the picture; with 0 the observation is the picture alone
-    unit: float = 1.0  # value of a pixel that counts as 1: 255 for bytes
-    stack: str = "auto"  # small, impala, or auto: by the size of the picture
+    more: int = 0  # number of additional features besides the image
+    unit: float = 1.0  # divisor of the pixels, such as 255 for uint8
+    stack: str = "auto"  # small, impala, dense (no convolutions), or auto (depends on the size)
 
 
 class Filters(eqx.Module):
-    """3 × 3 filters of stride 1, y = b + Σ_ij W_ij x_{· + (i, j)}; `same` pads x with zeros.
+    """3 × 3 convolution with stride 1.
 
-    The patches of a picture are multiplied by one matrix: under `vmap` over seeds, whose filters
-    differ, XLA's convolution is three to six times slower on a CPU.
+    `same` pads the image with zeros. The convolution is computed as a product of image patches and
+    a matrix. On a CPU, XLA's convolution is three to six times slower under `vmap` over seeds,
+    because each seed has different filters.
     """
 
     linear: eqx.nn.Linear
@@ -57,7 +59,7 @@ class Filters(eqx.Module):
 
 
 class Block(eqx.Module):
-    """A block of IMPALA: filters, the maximum of 3 × 3 at stride 2, and two residual units."""
+    """IMPALA block: a convolution, 3 × 3 max pooling with stride 2, and two residual units."""
 
     first: Filters
     units: tuple[tuple[Filters, Filters], ...]
@@ -76,7 +78,7 @@ class Block(eqx.Module):
 
 
 def pooled(x: Float[Array, "height width channel"]) -> Float[Array, "rows columns channel"]:
-    """Return the maximum of each 3 × 3 pixels at stride 2; beyond the edges there is nothing."""
+    """Apply 3 × 3 max pooling with stride 2 and same padding."""
     rows, columns = (-(-size // 2) for size in x.shape[:2])
     edges = [max(2 * n + 1 - size, 0) for n, size in ((rows, x.shape[0]), (columns, x.shape[1]))]
     pads = [(edge // 2, edge - edge // 2) for edge in edges]
@@ -88,10 +90,10 @@ def pooled(x: Float[Array, "height width channel"]) -> Float[Array, "rows column
 
 
 class Conv(eqx.Module):
-    """Features of a picture, [height, width, channel] of any type; of bytes, pixel / 255.
+    """Convolutional network that maps an image, [height, width, channel], to features.
 
-    small   16 filters, and 128 dense features, with relu.  Young & Tian 2019, MinAtar.
-    impala  three `Block`s of 16, 32 and 32 filters, and 256.  Espeholt et al. 2018, Fig. 3.
+    small   16 filters and a dense layer of 128 units.  Young & Tian 2019, MinAtar.
+    impala  `Block`s of 16, 32 and 32 filters, and 256 units.  Espeholt et al. 2018, Fig. 3.
 
         conv = Conv(Picture((84, 84, 4), unit=255), key=key)
         conv(screen)                                      # [conv.output_size]
@@ -116,7 +118,7 @@ class Conv(eqx.Module):
 
     @property
     def output_size(self) -> int:
-        """The number of features."""
+        """Number of output features."""
         return int(self.linear.out_features)
 
     def __call__(self, picture: Shaped[Array, "height width channel"]) -> Float[Array, " out"]:
@@ -128,27 +130,44 @@ class Conv(eqx.Module):
 
 
 def stack(picture: Picture) -> str:
-    """Return the name of the stack that reads a picture. Raises `ValueError` if none can."""
+    """Return "small", "impala" or "dense", the architecture for an image.
+
+    Raises `ValueError` if the shape does not fit the architecture.
+    """
+    if picture.stack == "auto" and len(picture.shape) == 3 and channels_first(picture.shape):
+        raise ValueError(
+            "`env` must have images of shape [height, width, channel]; got shape "
+            f"{tuple(picture.shape)}, which looks like [channel, height, width]. Transpose the "
+            "images in the environment. If the last axis does contain the channels, set "
+            "encoder='small' or 'impala'. With 'dense', images of any shape are flattened."
+        )
     if len(picture.shape) != 3 or min(picture.shape[:2]) < SIDE:
         raise ValueError(
-            "`encoder` must be 'auto' or 'dense' unless observations are pictures, [height, width, "
-            f"channel] of at least {SIDE} × {SIDE} pixels; got {picture.stack!r} for observations "
+            "`encoder` must be 'auto' or 'dense' unless observations are images, [height, width, "
+            f"channel], of at least {SIDE} × {SIDE} pixels; got {picture.stack!r} for observations "
             f"of shape {tuple(picture.shape)}."
-        )
-    if picture.shape[0] <= 4 and picture.shape[1] == picture.shape[2] >= LARGE:
-        raise ValueError(
-            "`env` must observe pictures as [height, width, channel]; got the shape "
-            f"{tuple(picture.shape)}, whose channels are first. Transpose them in the environment."
         )
     if picture.stack != "auto":
         return picture.stack
     return "impala" if min(picture.shape[:2]) >= LARGE else "small"
 
 
-class PictureEncoder(eqx.Module):
-    """layer([Conv(picture), numbers]): an encoder of a picture, or of (picture, numbers)."""
+class Pixels(eqx.Module):
+    """Layer that flattens an image; replaces `Conv` in a dense encoder."""
 
-    conv: Conv
+    output_size: int = eqx.field(static=True)
+
+    def __call__(self, picture: Shaped[Array, "*shape"]) -> Float[Array, " out"]:
+        return jnp.ravel(picture).astype(jnp.float32)
+
+
+class PictureEncoder(eqx.Module):
+    """Encoder for an image, or a pair of an image and additional features.
+
+    It computes layer([conv(image) ‖ features]).
+    """
+
+    conv: Conv | Pixels
     layer: Callable
 
     def __call__(self, obs: PyTree[Shaped[Array, "..."]]) -> Float[Array, " out"]:
@@ -160,10 +179,15 @@ class PictureEncoder(eqx.Module):
 def encoder(
     picture: Picture, layer: Callable[..., Callable], _: int, width: int, *, key: PRNGKeyArray
 ) -> PictureEncoder:
-    """Return a `PictureEncoder` to `width` features, by a `layer` such as `Dense`.
+    """Build an encoder for images with `width` output features.
 
-    It is called as the layer is, with a size of the observation that the picture has already.
+    `layer` is the class of the last layer, such as `Dense`, and the arguments after it are those of
+    this class. The size of the observation is ignored, because it follows from `picture`. If
+    `picture.stack` is "dense", the image is flattened instead of convolved.
     """
+    if picture.stack == "dense":
+        flat = Pixels(math.prod(picture.shape))
+        return PictureEncoder(flat, layer(flat.output_size + picture.more, width, key=key))
     conv_key, layer_key = jax.random.split(key)
     conv = Conv(picture, key=conv_key)
     return PictureEncoder(conv, layer(conv.output_size + picture.more, width, key=layer_key))

@@ -1,9 +1,9 @@
-"""Stochastic policies: distributions over actions, and the actor-critic that returns them.
+"""Distributions over actions, and actor-critics.
 
-    obs ──policy net──► numbers of π(· | s), auxiliary value
-    obs ──critic────► value                     (or none: then the auxiliary value is the value)
+    obs ──policy net──► parameters of π(· | s), auxiliary value
+    obs ──critic────► value              (without a critic, the auxiliary value is the value)
 
-An actor-critic has the calls of `Net`: tape, step and lookahead, with one `Outputs` per step.
+An actor-critic has the same methods as `Net`, but returns `Outputs`.
 """
 
 import math
@@ -25,16 +25,16 @@ from mmrl.nets.inputs import Normalized
 from mmrl.nets.pictures import Picture, encoder
 
 Bounds = tuple[tuple[float, ...], tuple[float, ...]]
-"""Lowest and highest value of each number of an action; ±∞ without a bound."""
+"""Lowest and highest value of each element of an action; ±∞ if there is no bound."""
 COVERED = 1.0, 4.0
-"""Bounds at 1 to 4 standard deviations: N(0, 1) covers such a box without scaling."""
+"""Range of |bound|, in standard deviations, for which N(0, 1) covers a box without scaling."""
 
 
 class Categorical(eqx.Module):
-    """Distribution over finitely many actions, π(a) = exp(z_a) / Σ_b exp(z_b).
+    """Categorical distribution over actions, π(a) = exp(z_a) / Σ_b exp(z_b).
 
-    The logits are of one step, or of every step of a tape: all methods read the last axis. A logit
-    of -∞ forbids its action.
+    The last axis of the logits z indexes actions; the others are batch axes, such as time. A logit
+    of -∞ excludes an action.
     """
 
     logits: Float[Array, "*time action"]
@@ -44,38 +44,38 @@ class Categorical(eqx.Module):
         return jax.random.categorical(key, self.logits).astype(jnp.int32)
 
     def mode(self) -> Int[Array, "*time"]:
-        """Return argmax_a π(a)."""
+        """Return the most probable action."""
         return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
 
     @promoting
     def log_prob(self, action: Int[Array, "*time"]) -> Float[Array, "*time"]:
         """Return log π(a)."""
-        # No indexing: on a CPU the backward pass of a gather is a slow loop.
+        # Use a mask, because the gradient of a gather is a slow loop on a CPU.
         chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=bool)
         return jnp.sum(jnp.where(chosen, jax.nn.log_softmax(self.logits), 0), axis=-1)
 
     @promoting
     def entropy(self) -> Float[Array, "*time"]:
-        """Return -Σ π log π, in nats."""
+        """Return the entropy, -Σ π log π, in nats."""
         return -self._mean(jax.nn.log_softmax(self.logits))
 
     @promoting
     def kl(self, other: "Categorical") -> Float[Array, "*time"]:
-        """Return KL[self ‖ other] = Σ π log(π / π'), in nats, accurate to about 1e-7 in 32 bits."""
+        """Return KL[self ‖ other] = Σ π log(π / π') in nats, with an error of about 1e-7."""
         return self._mean(jax.nn.log_softmax(self.logits) - jax.nn.log_softmax(other.logits))
 
     def _mean(self, x: Float[Array, "*time action"]) -> Float[Array, "*time"]:
-        """Return Σ_a π(a) x_a; entries with probability 0 contribute 0, also infinite ones."""
+        """Return Σ_a π(a) x_a, ignoring actions with probability 0, whose x_a may be infinite."""
         p = jax.nn.softmax(self.logits)
         return jnp.sum(p * jnp.where(p > 0, x, 0), axis=-1)
 
 
 class Gaussian(eqx.Module):
-    """Distribution over vectors of independent real actions, π(a) = N(a; μ, diag σ²).
+    """Gaussian distribution with a diagonal covariance, π(a) = N(a; μ, diag σ²).
 
-    The numbers are of one step, or of every step of a tape: all methods read the last axis. A
-    sample may lie outside of `bounds`, and all densities refer to samples: environments receive
-    the nearest action inside (`mmrl.rollout`).
+    The last axis of μ and σ indexes elements of an action; the others are batch axes, such as time.
+    Samples are not restricted to `bounds`. Environments receive the nearest action within the
+    bounds (see `mmrl.rollout`), but `log_prob` is evaluated at the sample itself.
     """
 
     mean: Float[Array, "*time action"]
@@ -88,7 +88,7 @@ class Gaussian(eqx.Module):
         return self.mean + jnp.exp(self.log_std) * noise
 
     def mode(self) -> Float[Array, "*time action"]:
-        """Return μ, or the nearest action within the bounds."""
+        """Return μ, clipped to the bounds."""
         if self.bounds is None:
             return self.mean
         ends = (jnp.asarray(x, self.mean.dtype) for x in self.bounds)
@@ -96,13 +96,13 @@ class Gaussian(eqx.Module):
 
     @promoting
     def log_prob(self, action: Float[Array, "*time action"]) -> Float[Array, "*time"]:
-        """Return the log of the density at a."""
+        """Return log π(a), the log density at a."""
         z = (action - self.mean) * jnp.exp(-self.log_std)
         return -jnp.sum(0.5 * z**2 + self.log_std + 0.5 * math.log(2 * math.pi), axis=-1)
 
     @promoting
     def entropy(self) -> Float[Array, "*time"]:
-        """Return Σ (log σ + log(2πe) / 2), in nats; negative for narrow policies."""
+        """Return the entropy, Σ (log σ + log(2πe) / 2), in nats; it may be negative."""
         return jnp.sum(self.log_std + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
 
     @promoting
@@ -110,7 +110,7 @@ class Gaussian(eqx.Module):
         """Return KL[self ‖ other] = Σ (log(σ'/σ) + (σ² + (μ - μ')²) / (2σ'²) - 1/2), in nats."""
         wider = 2 * (self.log_std - other.log_std)  # log(σ²/σ'²)
         apart = (self.mean - other.mean) * jnp.exp(-other.log_std)
-        # expm1 avoids a difference of large numbers if the two policies are nearly equal.
+        # expm1 avoids cancellation if the policies are almost equal.
         return 0.5 * jnp.sum(jnp.expm1(wider) - wider + apart**2, axis=-1)
 
 
@@ -118,11 +118,11 @@ Distribution = Categorical | Gaussian
 
 
 def unit(bounds: Bounds) -> tuple[Float[np.ndarray, " action"], Float[np.ndarray, " action"]]:
-    """Return (c, s): a network's output x stands for the action c + s x.
+    """Return (c, s), such that the network's output x corresponds to the action c + s x.
 
-    x = ±1 are the ends of a finite box, so that a fresh policy reaches all of it. If N(0, 1)
-    already covers the box (`COVERED`), x is the action. Without a bound on one side s is 1, and c
-    is the number nearest to 0.
+    If both bounds are finite, x = ±1 corresponds to the bounds, so that a new policy explores the
+    complete range. If N(0, 1) already covers the range (see `COVERED`), c is 0 and s is 1. If a
+    bound is infinite, s is 1 and c is the allowed value that is nearest to 0.
     """
     low, high = (np.asarray(x, np.float64) for x in bounds)
     nearest, farthest = np.minimum(-low, high), np.maximum(-low, high)
@@ -134,14 +134,14 @@ def unit(bounds: Bounds) -> tuple[Float[np.ndarray, " action"], Float[np.ndarray
 
 
 class Tanh(eqx.Module):
-    """Layer tanh(W x + b) of a flattened x; W starts orthogonal with gain √2, b at zero."""
+    """Linear layer with tanh; W is initialized orthogonally with gain √2, and b to 0."""
 
     linear: eqx.nn.Linear
 
     def __init__(self, input_size: int, output_size: int, *, key: PRNGKeyArray):
         self.linear = _orthogonal(input_size, output_size, math.sqrt(2), key)
 
-    def __call__(self, x: Float[Array, "*in"]) -> Float[Array, " out"]:
+    def __call__(self, x: Shaped[Array, "*in"]) -> Float[Array, " out"]:
         return jnp.tanh(dense(self.linear, jnp.ravel(x)))
 
 
@@ -154,10 +154,10 @@ def mlp(
     picture: Picture | None = None,
     key: PRNGKeyArray,
 ) -> Net:
-    """Return the usual network of PPO without memory: obs → tanh → tanh → outputs.
+    """Build the usual PPO network without a memory: obs → tanh → tanh → outputs.
 
-    It treats a tape as single steps, in any order. The head starts orthogonal with gain 1. A
-    `picture` is read by convolutions below the first layer.
+    The steps of a tape are processed independently. The output layer is initialized to an
+    orthogonal matrix with gain 1. If `picture` is given, convolutions precede the first layer.
     """
     first_key, second_key, last = jax.random.split(key, 3)
     sees = Tanh if picture is None else partial(encoder, picture, Tanh)
@@ -179,7 +179,7 @@ def body(
     key: PRNGKeyArray,
     **memory_sizes: Any,
 ) -> Net:
-    """Return `Net.make`, or an `mlp` for the name "none"."""
+    """Build an `mlp` if `name` is "none" and there are no sizes, otherwise a `Net`."""
     kind: Any = {"width": width, "normalized": normalized, "picture": picture, "key": key}
     if name == "none" and not memory_sizes:
         return mlp(obs_size, outputs, **kind)
@@ -187,21 +187,22 @@ def body(
 
 
 class Outputs(NamedTuple):
-    """Policy and values of an actor-critic, given an observation and all earlier ones."""
+    """Outputs of an actor-critic."""
 
     policy: Distribution
     value: Float[Array, "*time"]
-    aux_value: Float[Array, "*time"]  # of the policy net; the value itself without a critic
+    aux_value: Float[Array, "*time"]  # value predicted by the policy network
 
 
 class ActorCritic(eqx.Module):
-    """Actor-critic with π(· | s) and V(s), from two networks or a shared one.
+    """Actor-critic with separate or shared networks for π(· | s) and V(s).
 
-    `policy` has an output for each action, or each number of a continuous one, followed by an
-    auxiliary value: the "dual" architecture of Cobbe et al. 2021 (PPG). `critic` has one output,
-    the value; without it the auxiliary value is the value. `log_std` is set if actions are
-    continuous, in the units of `unit` if they have `bounds`. `ActorCritic.make` builds the usual
-    networks.
+    `policy` has one output for each action, or for each element of a continuous action, and as the
+    last output an auxiliary value. This is the "dual" architecture of PPG (Cobbe et al. 2021).
+    `critic` has one output, the value. Without a critic, the auxiliary value is the value.
+
+    `log_std` is None for discrete actions. With `bounds`, it refers to the output x of the network,
+    before `unit` maps x to the action c + s x. `ActorCritic.make` builds the default networks.
     """
 
     policy: Net
@@ -224,14 +225,15 @@ class ActorCritic(eqx.Module):
         key: PRNGKeyArray,
         **memory_sizes: Any,
     ) -> "ActorCritic":
-        """Return networks with the memory called `name`, or an `mlp` each for "none".
+        """Build an actor-critic with the memory `name` of `mmrl.memory`, or an `mlp` for "none".
 
-        An `mlp` is smaller than a `Net`, without norms and with another initialization. To compare
-        with a `Net` without its memory, use a "frame_stack" with `frames` = 1.
+        An `mlp` is smaller than a `Net`. It has no norms, and it is initialized differently. To
+        compare with a `Net` that has no memory, use "frame_stack" with `frames` = 1.
 
-        The policy starts almost uniform (or at mean 0), because the head's rows for it start a
-        hundred times smaller; the standard deviation of a `continuous` action starts at 1. With
-        `bounds`, which hold for all steps, both are in the units of `unit`.
+        The weights of the policy's outputs are scaled by 0.01, so the initial policy is almost
+        uniform, or has a mean close to 0. The initial standard deviation of `continuous` actions is
+        1. With `bounds`, which must be the same at all steps, mean and standard deviation refer to
+        the output x of the network (see `unit`).
         """
         policy_key, critic_key = jax.random.split(key)
         kind: Any = {"width": width, "normalized": normalized, "picture": picture, **memory_sizes}
@@ -250,20 +252,20 @@ class ActorCritic(eqx.Module):
         )
 
     def init(self) -> tuple[PyTree, PyTree]:
-        """Return both memories' states before the first observation."""
+        """Return the initial memory states of both networks."""
         return self.policy.init(), () if self.critic is None else self.critic.init()
 
     def __call__(
         self, state: PyTree, obs: PyTree[Shaped[Array, "..."]], begin: Bool[Array, " time"]
     ) -> tuple[PyTree, Outputs]:
-        """Read a tape; return the state after it, and the outputs at every step."""
+        """Process a tape; return the last state and the outputs of each step."""
         state, (now,) = self._both(state, lambda net, state: net(state, obs, begin))
         return state, now
 
     def step(
         self, state: PyTree, obs: PyTree[Shaped[Array, "..."]], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Outputs]:
-        """Read one observation, for acting; return the new state and the outputs."""
+        """Process one observation; return the new state and the outputs."""
         state, (now,) = self._both(state, lambda net, state: net.step(state, obs, begin))
         return state, now
 
@@ -274,14 +276,14 @@ class ActorCritic(eqx.Module):
         begin: Bool[Array, " time"],
         next_obs: PyTree[Shaped[Array, "..."]],
     ) -> tuple[PyTree, Outputs, Outputs]:
-        """Read a tape, for targets; return also the outputs after `next_obs[t]` at each step."""
+        """Process a tape; return the last state, and the outputs for `obs` and for `next_obs`."""
         state, (now, ahead) = self._both(
             state, lambda net, state: net.lookahead(state, obs, begin, next_obs)
         )
         return state, now, ahead
 
     def _both(self, state: PyTree, call: Callable) -> tuple[PyTree, list[Outputs]]:
-        """Run both networks by `call`: (net, state) -> (state, *numbers)."""
+        """Apply `call`, (net, state) -> (state, *arrays), to both networks; return outputs."""
         first, second = state
         first, *numbers = call(self.policy, first)
         values: list[Any] = [None] * len(numbers)
@@ -307,10 +309,10 @@ class ActorCritic(eqx.Module):
 
 
 def _orthogonal(inputs: int, outputs: int, gain: float, key: PRNGKeyArray) -> eqx.nn.Linear:
-    # Only the layer's shapes: its random weights would draw from the same key.
+    # Build only the shapes of the layer, because its weights would use the same random key.
     layer = eqx.filter_eval_shape(eqx.nn.Linear, inputs, outputs, key=key)
-    # One by one under `vmap`: LAPACK distributes the matrices of a batch over the threads on which
-    # it runs, and if several devices of a CPU do so at once, jaxlib 0.10.2 can wait forever.
+    # Under `vmap`, compute one matrix at a time. LAPACK distributes a batch over its threads, and
+    # in jaxlib 0.10.2 this can deadlock if several CPU devices do so at the same time.
     matrix = jax.custom_batching.sequential_vmap(
         lambda key: jax.nn.initializers.orthogonal(gain)(key, layer.weight.shape)
     )

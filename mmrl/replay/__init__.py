@@ -1,1 +1,1 @@
-"""Replay: pure init / add / sample on pytrees of static shapes; no memory, environment or loss."""
+"""Replay buffers: fixed-size pytrees with pure functions `init`, `add` and `sample`."""

@@ -1,6 +1,7 @@
-"""Arithmetic of sequences: where they begin in an episode, when they are whole, their priority.
+"""Boundaries and initial priorities of the sequences that an episode is split into.
 
-Every function takes only a step's `offset` in its episode; `sequences.py` stores the results.
+Both are computed from `offset`, the index of a step within its episode. `sequences.py` stores the
+results.
 """
 
 import equinox as eqx
@@ -16,10 +17,11 @@ _FOLD = Resettable(Product((Max(), Sum(jax.ShapeDtypeStruct((), jnp.float32)))))
 
 
 class Cut(eqx.Module):
-    """Sequences of `length` steps, each beginning `length - overlap` steps after the previous one.
+    """Sizes that determine how an episode is split into sequences.
 
-    The window of a sequence adds the `burn_in` steps before it and the `tail` steps after it, as
-    far as the episode reaches. Raises `ValueError` for a size that cannot work.
+    A sequence has `length` steps, and shares `overlap` of them with the next sequence. Its window
+    also includes up to `burn_in` steps before it and up to `tail` steps after it, within the same
+    episode. Raises `ValueError` if a size is invalid.
     """
 
     length: int = eqx.field(static=True, default=80)
@@ -31,7 +33,7 @@ class Cut(eqx.Module):
         for name, least in (("length", 1), ("burn_in", 0), ("tail", 0)):
             if getattr(self, name) < least:
                 got = getattr(self, name)
-                raise ValueError(f"`{name}` must be at least {least} steps, got {got}.")
+                raise ValueError(f"`{name}` must be at least {least}, got {got}.")
         if not 0 <= self.overlap < self.length:
             raise ValueError(
                 f"`overlap` must be at least 0 and less than `length` = {self.length}, got "
@@ -40,35 +42,39 @@ class Cut(eqx.Module):
 
     @property
     def period(self) -> int:
-        """Steps between the beginnings of two sequences."""
+        """Number of steps between the starts of two consecutive sequences."""
         return self.length - self.overlap
 
     @property
     def full(self) -> int:
-        """Steps of a sequence with its tail."""
+        """Length of a sequence and its tail, in steps."""
         return self.length + self.tail
 
     @property
     def guard(self) -> int:
-        """Distance ahead of the cursor at which sequences are removed, before a prefix is lost."""
+        """Number of steps by which sequences are removed ahead of the cursor.
+
+        A sequence is thus removed before its burn-in prefix is overwritten.
+        """
         return self.burn_in + self.period - 1
 
     @property
     def within(self) -> int:
-        """Number of sequences that may have begun without being whole."""
+        """Maximum number of sequences that are in progress at the same time."""
         return -(-self.full // self.period)
 
     def starts(self, steps: int) -> list[int]:
-        """Return the offsets at which the sequences of an episode of `steps` steps begin."""
+        """Return the start of each sequence in an episode of `steps` steps."""
         return [0, *range(self.period, max(steps - self.overlap, 0), self.period)]
 
     @promoting
     def bounded(self, steps: Int[Array, "*n"]) -> Int[Array, "*n"]:
-        """Return the steps of an episode so far, or an equivalent smaller number beyond 2³⁰.
+        """Wrap a step counter so that it never overflows.
 
-        Equivalent numbers have the same places of sequences, states and folds.
+        Once it reaches 2³⁰, the counter is reduced by multiples of the cycle after which the
+        positions of sequences, states and folds repeat. The positions therefore stay the same.
         """
-        cycle = self.period * self.within  # in steps, after which all places repeat
+        cycle = self.period * self.within  # number of steps after which all positions repeat
         least = 2**30 // cycle * cycle
         return jnp.where(steps < 2**30, steps, least + steps % cycle)
 
@@ -76,10 +82,11 @@ class Cut(eqx.Module):
     def completed(
         self, offset: Int[Array, "*time"], last: Bool[Array, "*time"]
     ) -> tuple[Int[Array, "*time n"], Int[Array, "*time n"]]:
-        """Return the sequences that are whole once a step is written: offsets and steps.
+        """Return the start and length of each sequence that a step completes.
 
-        The steps include the tail; 0 marks an empty entry. At most one sequence with a full tail
-        ends at a step; the end of an episode may complete several shorter ones.
+        The start is an offset in the episode. The length includes the tail, and is 0 for unused
+        entries. A step completes at most one sequence of full length, but the last step of an
+        episode may also complete several shorter ones.
         """
         newest = jnp.maximum((offset - self.overlap) // self.period, 0)
         pending = 1 + -(-self.tail // self.period)
@@ -91,18 +98,18 @@ class Cut(eqx.Module):
 
     @promoting
     def opened(self, offset: Int[Array, "*time"]) -> Bool[Array, "*time"]:
-        """Return True where a window begins in this step, except at the start of its episode."""
+        """Return True where a window starts, except at the first step of an episode."""
         return ((offset + self.burn_in) % self.period == 0) & (offset > 0)
 
     def slots(
         self, rows: Int[Array, "worker time"], offset: Int[Array, "worker time"], count: int
     ) -> Int[Array, "worker time"]:
-        """Return where the state before each step is stored, one for each `period` rows.
+        """Return the slot in which the state before each step is stored, or `count` for none.
 
-        `count`, beyond the last slot, stands for nowhere. Two states that are needed never share a
-        slot, because the windows of one episode begin a period apart and the first needs no state.
-        If a second state comes to a slot, the sequence of the first was never completed, and the
-        second replaces it.
+        There is one slot per `period` rows. Two states that are in use never share a slot, because
+        consecutive windows of an episode start one period apart, and the first window needs no
+        stored state. If two states of a rollout are assigned to the same slot, only the second one
+        is stored, because the first one belongs to a sequence that was never completed.
         """
         time, wanted = rows.shape[1], self.opened(offset)
         slot = jnp.where(wanted, rows // self.period, count)
@@ -112,7 +119,7 @@ class Cut(eqx.Module):
         return jnp.where(jnp.take_along_axis(padded, coming, axis=1) == slot, count, slot)
 
     def no_folds(self) -> PyTree[Float[Array, " open"]]:
-        """Return empty folds, Max|δ| and Σ|δ| of no steps, for every sequence that may be open."""
+        """Return the initial values of max|δ| and Σ|δ| for all sequences in progress."""
         return jax.tree.map(lambda e: jnp.full(self.within, e, jnp.float32), _FOLD.inner.identity())
 
     @promoting
@@ -122,10 +129,11 @@ class Cut(eqx.Module):
         offset: Int[Array, " time"],
         errors: Float[Array, " time"],
     ) -> tuple[PyTree[Float[Array, "time open"]], PyTree[Float[Array, " open"]]]:
-        """Return Max|δ| and Σ|δ| of the open sequences, after every step and after the last.
+        """Return running values of max|δ| and Σ|δ| for the sequences in progress.
 
-        Sequence k of an episode uses fold k mod `within`, which is free again when a later one
-        needs it.
+        The first result has the values after every step, and the second result only those after the
+        last step, to continue from. Sequence k of an episode uses entry k mod `within`, which is
+        free again because sequence k - `within` has already been completed.
         """
         age = (offset // self.period)[:, None] - jnp.arange(self.within, dtype=jnp.int32)[None]
         place = (offset % self.period)[:, None] + age % self.within * self.period
@@ -146,7 +154,10 @@ class Cut(eqx.Module):
         available: Int[Array, "time n"],
         eta: float | Float[Array, ""],
     ) -> Float[Array, "time n"]:
-        """Return p = η max|δ| + (1 - η) mean|δ| of the sequences that `completed` returned."""
+        """Return the priorities η max|δ| + (1 - η) mean|δ| of completed sequences.
+
+        `start` and `available` are the results of `completed`.
+        """
         fold = start // self.period % self.within
         (_, most), total = jax.tree.map(lambda x: jnp.take_along_axis(x, fold, axis=1), after)
         return eta * most + (1 - eta) * total / jnp.clip(available, 1, self.length)

@@ -1,13 +1,15 @@
-"""Pictures of steps, each stored once.
+"""Deduplicated storage of image observations.
 
-The picture that follows a step is that of the next step, except at the end of an episode, behind
-which another one begins. So the pictures of a worker are stored in a ring in which the next picture
-of a step is the one behind its own:
+The next observation of a step is usually the observation of the following step, except at the end
+of an episode. The images of each worker are therefore stored in a ring, where the image after a
+step directly follows the image before it:
 
-    o_0  o_1  …  o_T  o'_T  o_0  o_1  …       o'_T only behind a truncation, which bootstraps
+    o_0  o_1  …  o_T  o'_T  o_0  o_1  …       o'_T only after a truncation, where targets bootstrap
 
-A step stores the places of its two pictures instead of the pictures. Where an episode terminated,
-the next picture is any: no target depends on it.
+A step stores the indices of its two images. After a termination, the second image is arbitrary,
+because no target depends on it. The ring has no room for the final images of short truncated
+episodes. Such an episode is stored without its last step, as if it had been truncated one step
+earlier, so that the image of the omitted step becomes its final image.
 """
 
 from collections.abc import Sequence
@@ -22,49 +24,50 @@ from jaxtyping import Array, Bool, Int, PyTree, Shaped
 from mmrl._dtypes import promoting
 
 SHORTEST = 16
-"""Truncated episodes of at least this many steps are stored, if a storage names no fewer."""
+"""Default length, in steps, below which a truncated episode loses its last step."""
 
 
 def shortest(params: Any) -> int:
-    """Return the least number of steps that a storage must have for episodes with a time limit."""
+    """Return the length below which truncated episodes of a task lose their last step."""
     return min(SHORTEST, params.max_steps_in_episode)
 
 
 class Frames(eqx.Module):
-    """The pictures of all workers, in one ring for each.
+    """Images of all workers, with one ring per worker.
 
-    A picture is an array with 3 axes in `obs` of a step. A ring has room for those of `depth`
-    steps, and behind them for that of a truncation in every `shortest` steps.
+    Leaves of `obs` with three axes are images. A ring has room for the images of `depth` steps, and
+    for the final image of one truncated episode per `shortest` steps.
     """
 
-    # Worker w's ring is the rows w · size to (w + 1) · size - 1; one array for each picture.
+    # One array per image in `obs`. Rows w · size to (w + 1) · size - 1 are the ring of worker w.
     pictures: tuple[Shaped[Array, "frame height width channel"], ...]
-    cursor: Int[Array, " worker"]  # the place in each ring that is written next
+    cursor: Int[Array, " worker"]  # next index to write in each ring
     size: int = eqx.field(static=True)
     shortest: int = eqx.field(static=True)
 
 
 def init(example: PyTree, workers: int, depth: int, shortest: int) -> tuple[Frames | None, PyTree]:
-    """Return empty rings for `depth` steps, and a step that stores places.
+    """Return empty rings for `depth` steps, and `example` with indices instead of images.
 
-    Without pictures in `example.obs`, or if it is not like a `Transition`, these are None and
-    `example` itself.
+    Return None and `example` unchanged if `example.obs` has no images, or if `example` does not
+    have the fields of a `Transition`.
     """
-    size, found = depth + depth // shortest + 2, _pictures(getattr(example, "obs", None), 0)
+    size, pictures = depth + depth // shortest + 2, _pictures(getattr(example, "obs", None), 0)
     wanted = ("next_obs", "terminated", "truncated")
-    if not found or not is_dataclass(example) or not all(hasattr(example, x) for x in wanted):
+    if not pictures or not is_dataclass(example) or not all(hasattr(example, x) for x in wanted):
         return None, example
-    rings = tuple(jnp.zeros((workers * size, *x.shape), x.dtype) for x in found)
-    example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)  # of types, or arrays
+    rings = tuple(jnp.zeros((workers * size, *x.shape), x.dtype) for x in pictures)
+    # The leaves of `example` may also be `jax.ShapeDtypeStruct`s.
+    example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
     place = jnp.zeros((), jnp.int32)
     empty = Frames(rings, jnp.zeros(workers, jnp.int32), size, shortest)
     return empty, _placed(example, 0, place, place)
 
 
 def outline(frames: Frames | None, rollout: Any) -> Any:
-    """Return a rollout, [worker, time, ...], with places that are all 0, to check its leaves.
+    """Return a rollout with an index of 0 for each image, to compare it with the storage.
 
-    Raises `ValueError` for pictures that are not like those of `init`.
+    Raises `ValueError` if the shapes or dtypes of the images differ from those in `init`.
     """
     if frames is None:
         return rollout
@@ -75,7 +78,8 @@ def outline(frames: Frames | None, rollout: Any) -> Any:
         )
         if ours != theirs:
             raise ValueError(
-                f"`rollout` must have pictures like those of `init`, {ours}, got {theirs}."
+                f"`rollout` must have images with the shapes and dtypes of `init`, {ours}, got "
+                f"{theirs}. Pass a step of the same environment to `init`."
             )
     zeros = jnp.zeros(rollout.last.shape, jnp.int32)
     return _placed(rollout, 2, zeros, zeros)
@@ -85,9 +89,12 @@ def outline(frames: Frames | None, rollout: Any) -> Any:
 def add(
     frames: Frames | None, rollout: Any, began: Int[Array, "worker time"]
 ) -> tuple[Frames | None, Any, Bool[Array, "worker time"]]:
-    """Return `write` for the truncations that there is room for, and where there is none.
+    """Write the images of a rollout to the rings.
 
-    There is room if an episode, which began at index `began`, has at least `shortest` steps.
+    Returns the rings, the rollout with indices instead of images, and flags of the steps to omit.
+    The image after a truncation is stored if its episode, which began at time index `began`, has at
+    least `shortest` steps. Otherwise the last step is omitted, and `cut` truncates the episode one
+    step earlier.
     """
     if frames is None:
         return None, rollout, jnp.zeros(rollout.last.shape, bool)
@@ -97,10 +104,32 @@ def add(
 
 
 @promoting
-def write(frames: Frames, rollout: Any, stored: Bool[Array, "worker time"]) -> tuple[Frames, Any]:
-    """Return the rings with the pictures of a rollout, [worker, time, ...], and it with places.
+def cut(
+    frames: Frames | None,
+    steps: Any,
+    place: Int[Array, "#worker time"],
+    lost: Bool[Array, "worker time"],
+) -> Any:
+    """Set `truncated` on the step before each omitted step, where `lost` is True.
 
-    `stored` is True where the picture behind a step, the last of its episode, must be stored too.
+    Step t of the rollout is in row `place[t]` of its worker's ring. The step before the first one
+    is the last step of the previous rollout.
+    """
+    if frames is None:
+        return steps
+    truncated = steps.truncated
+    depth = len(truncated) // len(lost)
+    base = jnp.arange(len(lost), dtype=jnp.int32)[:, None] * depth
+    before = jnp.where(lost, base + (place - 1) % depth, len(truncated)).reshape(-1)
+    return replace(steps, truncated=truncated.at[before].set(True, mode="drop"))
+
+
+@promoting
+def write(frames: Frames, rollout: Any, stored: Bool[Array, "worker time"]) -> tuple[Frames, Any]:
+    """Write the images of a rollout to the rings; return them, and the rollout with indices.
+
+    The rollout has axes [worker, time, ...]. `stored` is True at the last step of an episode if the
+    image after that step is stored as well.
     """
     time = stored.shape[1]
     index = jnp.arange(time, dtype=jnp.int32)[None]
@@ -109,7 +138,8 @@ def write(frames: Frames, rollout: Any, stored: Bool[Array, "worker time"]) -> t
     behind = (place + 1) % frames.size
     base = jnp.arange(len(frames.cursor), dtype=jnp.int32)[:, None] * frames.size
     rows = (base + place).reshape(-1)
-    # The last step's may be written again, as that of the next rollout's first step.
+    # Also write the image after the last step of the rollout. If the episode continues, the next
+    # rollout writes it again, as the image of its first step.
     following = jnp.where(stored | (index == time - 1), base + behind, len(frames.pictures[0]))
 
     def one(ring, now, ahead):
@@ -117,8 +147,8 @@ def write(frames: Frames, rollout: Any, stored: Bool[Array, "worker time"]) -> t
         ahead = ahead.reshape(-1, *ring.shape[1:])
         return ring.at[following.reshape(-1)].set(ahead, mode="drop")
 
-    given = _pictures(rollout.obs, 2), _pictures(rollout.next_obs, 2)
-    pictures = [one(*each) for each in zip(frames.pictures, *given, strict=True)]
+    both = _pictures(rollout.obs, 2), _pictures(rollout.next_obs, 2)
+    pictures = [one(*each) for each in zip(frames.pictures, *both, strict=True)]
     cursor = (frames.cursor + time + ends[:, -1]) % frames.size
     frames = replace(frames, pictures=tuple(pictures), cursor=cursor)
     return frames, _placed(rollout, 2, place, behind)
@@ -128,9 +158,9 @@ def write(frames: Frames, rollout: Any, stored: Bool[Array, "worker time"]) -> t
 def read(
     frames: Frames | None, steps: Any, worker: Int[Array, "..."], mask: Bool[Array, "*n"]
 ) -> PyTree[Shaped[Array, "..."]]:
-    """Return steps of these workers, [*n, ...], with pictures; zeros where `mask` is False.
+    """Return steps [*n, ...] with images instead of indices, and zeros where `mask` is False.
 
-    `worker` may have axes of length 1, along which steps share it.
+    `worker` is the worker of each step; axes of length 1 are broadcast.
     """
     if frames is None:
         return steps
@@ -152,7 +182,7 @@ def read(
 
 
 def like(frames: Frames, workers: int) -> Frames:
-    """Return empty rings of the same size."""
+    """Return empty rings of the same size for a different number of workers."""
     rings = (jnp.zeros((workers * frames.size, *x.shape[1:]), x.dtype) for x in frames.pictures)
     return Frames(tuple(rings), jnp.zeros(workers, jnp.int32), frames.size, frames.shortest)
 
@@ -161,9 +191,9 @@ def like(frames: Frames, workers: int) -> Frames:
 def move(
     frames: Frames, workers: Int[Array, " n"], others: Frames, source: Int[Array, " n"]
 ) -> Frames:
-    """Return rings of which those of `workers` are replaced by the rings `source` of `others`.
+    """Copy the rings `source` of `others` to the rings of `workers`.
 
-    Workers beyond the last are left out.
+    Worker indices past the end are ignored.
     """
 
     pairs = zip(by_worker(frames), by_worker(others), strict=True)
@@ -171,29 +201,32 @@ def move(
 
 
 def by_worker(frames: Frames | None) -> list[Shaped[Array, "worker size height width channel"]]:
-    """Return the rings apart; an empty list without pictures."""
+    """Return the images with a separate worker axis, or an empty list without images."""
     rings = frames.pictures if frames else ()
     return [x.reshape(-1, frames.size, *x.shape[1:]) for x in rings if frames]
 
 
 def joined(frames: Frames, rings: Sequence[Shaped[Array, "worker size ..."]]) -> Frames:
-    """Return the frames with these rings, as `by_worker` returns them."""
+    """Return `frames` with new rings, which have a separate worker axis as in `by_worker`."""
     return replace(frames, pictures=tuple(x.reshape(-1, *x.shape[2:]) for x in rings))
 
 
 class Place(eqx.Module):
-    """Where a picture lies in the ring of its worker."""
+    """Index of an image in the ring of its worker."""
 
     at: Int[Array, "*n"]
 
 
 def bootstraps(rollout: Any) -> Bool[Array, "worker time"]:
-    """True where an episode was truncated, and did not terminate: its next picture is needed."""
+    """Return True where an episode was truncated without terminating."""
     return rollout.truncated & ~rollout.terminated
 
 
 def _placed(steps: Any, axes: int, now: Array, behind: Array) -> Any:
-    """Return steps with places for pictures; `axes` come before those of a picture."""
+    """Replace the images in a pytree of steps by indices.
+
+    Images are the leaves of the observations with `axes` + 3 axes.
+    """
 
     def places(obs: PyTree, at: Array) -> PyTree:
         return jax.tree.map(lambda x: Place(at) if x.ndim == axes + 3 else x, obs)

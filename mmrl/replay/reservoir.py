@@ -1,18 +1,19 @@
-"""Reservoirs: a uniform sample of all experience so far, in bounded memory (CLEAR).
+"""Reservoirs: a uniform sample of all past experience, in bounded memory (CLEAR).
 
-Rolnick et al. 2019, Appendix A.3. A reservoir stores whole *unrolls*: `length` consecutive steps of
-one environment, and the memory's state before the first. Every unroll draws a lot u ~ U(0, 1) when
-it arrives, and the reservoir keeps the k unrolls with the largest lots so far. So each of n unrolls
-is kept with probability k/n, regardless of when it arrived, and the reservoirs of many actors merge
-into the one that a single actor would have: they are elements of the monoid `TopK`.
+Rolnick et al. 2019, Appendix A.3. A reservoir stores *unrolls*, each of which consists of `length`
+consecutive steps of one environment and the memory's state before the first step. When an unroll
+arrives, it is assigned a random number u ~ U(0, 1), its lot. The reservoir keeps the k unrolls with
+the largest lots, so each of the n unrolls so far is kept with probability k/n, regardless of its
+time of arrival. Reservoirs are elements of the monoid `TopK`, so the reservoirs of several actors
+can be merged into the reservoir that a single actor would have.
 
-    stored lots   .91 .12 .57 .34        new lots  .08 .40
-    smallest two      .12     .34        falling       .40 .08
-    the larger        .40     .34        one of each pair stays, so only one unroll is written
+    stored lots   .91 .12 .57 .34        new lots    .08 .40
+    two smallest      .12     .34        descending      .40 .08
+    larger            .40     .34        .40 replaces .12, so only one unroll is written
 
-The two smallest stored lots, in ascending order, are compared with the two new lots, in descending
-order: the larger of each pair is exactly what belongs to the k largest (Batcher 1968). So `add`
-compares only lots, and writes no more data than it keeps.
+In this example, the two smallest stored lots, in ascending order, are paired with the two new lots,
+in descending order. The larger lot of each pair is among the k largest lots (Batcher 1968). `add`
+therefore compares only lots, and writes only the unrolls that it keeps.
 """
 
 from dataclasses import replace
@@ -30,47 +31,53 @@ from mmrl.replay.frames import SHORTEST, Frames
 
 
 class Unrolls(NamedTuple):
-    """Consecutive steps, each row from one environment; episodes may end anywhere inside."""
+    """Batch of unrolls, each with consecutive steps of one environment.
 
-    state: PyTree[Shaped[Array, "unroll ..."]]  # state of the memory before the first step
+    An episode may end in the middle of an unroll.
+    """
+
+    state: PyTree[Shaped[Array, "unroll ..."]]  # memory state before the first step
     steps: PyTree[Shaped[Array, "unroll time ..."]]
 
 
 class Reservoir(eqx.Module):
-    """Unrolls of all workers, each in a separate part, with the lots that decide which stay."""
+    """Unrolls of all workers, in one part per worker, and the lots that rank them."""
 
-    # The part of worker w is rows w · slots to (w + 1) · slots - 1, filled from the first on.
+    # Rows w · slots to (w + 1) · slots - 1 are the part of worker w, filled in this order.
     unrolls: Unrolls
-    # The lot of each row, or an increasing function of it; -∞ in an empty slot.
+    # Lot of each row, or an increasing function of the lot; -∞ in empty slots.
     lots: Float[Array, "*seed worker slot"]
-    # Unrolls offered to each worker so far, at most 2³¹ - 1.
+    # Number of unrolls that each worker has received, at most 2³¹ - 1.
     seen: Int[Array, "*seed"]
-    # The pictures of `unrolls.steps`, if these have any, in a ring for each row.
+    # Images of `unrolls.steps`, if any, with one ring per row.
     frames: Frames | None = None
 
     @property
     def workers(self) -> int:
-        """Number of parts."""
+        """Number of workers, each with its own part."""
         return self.lots.shape[-2]
 
     @property
     def slots(self) -> int:
-        """Number of unrolls that a part can hold."""
+        """Number of unrolls that fit in each part."""
         return self.lots.shape[-1]
 
     @property
     def length(self) -> int:
-        """Steps of an unroll."""
+        """Number of steps in an unroll."""
         return jax.tree.leaves(self.unrolls.steps)[0].shape[self.lots.ndim - 1]
 
     @property
     def stored(self) -> Int[Array, "*seed worker"]:
-        """Unrolls in each part."""
+        """Number of unrolls stored in each part."""
         return jnp.sum(jnp.isfinite(self.lots), axis=-1, dtype=jnp.int32)
 
     @property
     def threshold(self) -> Float[Array, "*seed worker"]:
-        """Lot that a new unroll must exceed to be kept: 0 until the part is full, then rising."""
+        """Lot that a new unroll must exceed to be stored.
+
+        It is 0 until the part is full, and never decreases.
+        """
         return jnp.maximum(jnp.min(self.lots, axis=-1), 0)
 
 
@@ -83,24 +90,24 @@ def init(
     length: int = 20,
     shortest: int = SHORTEST,
 ) -> Reservoir:
-    """Return an empty reservoir for `capacity` steps in whole unrolls, shared among `workers`.
+    """Return an empty reservoir for `capacity` steps, shared evenly among `workers`.
 
-    `example` is one step, any pytree of arrays, and `state` one recurrent state, which may be
-    empty. Each worker has capacity // (workers · length) slots; a remainder is not used. If the
-    observation of a step is a picture, [height, width, channel], an unroll has room for the last
-    picture of 1 + length // `shortest` truncated episodes; one with more of them is not kept.
-    Raises `ValueError` for a size that cannot work.
+    `example` is a single step, which can be any pytree of arrays. `state` is a single recurrent
+    state, and may be empty. Each worker has capacity // (workers · length) slots; a remainder is
+    unused. Observations with three axes are treated as images, [height, width, channel]. An unroll
+    can then store the final images of up to 1 + length // `shortest` truncated episodes, and is
+    discarded if it has more. Raises `ValueError` if a size is invalid.
     """
     for name, value in (("workers", workers), ("length", length)):
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1, got {value}.")
     if not jax.tree.leaves(example):
-        raise ValueError("`example` must hold an array. Pass one step, as `add` will store it.")
+        raise ValueError("`example` must contain an array. Pass a single step, as stored by `add`.")
     slots = capacity // (workers * length)
     if slots < 1:
         raise ValueError(
-            f"`capacity` must hold an unroll of {length} steps for each of {workers} workers, at "
-            f"least {workers * length} steps, got {capacity}."
+            f"`capacity` must be at least {workers * length}, one unroll of {length} steps for "
+            f"each of {workers} workers; got {capacity}."
         )
     rows = workers * slots
     pictures, example = frames.init(example, rows, length, shortest)
@@ -117,11 +124,12 @@ def init(
 
 @promoting
 def add(reservoir: Reservoir, unrolls: Unrolls, key: PRNGKeyArray) -> Reservoir:
-    """Offer unrolls of [unroll, time, ...], the same number from each worker, grouped by worker.
+    """Add new unrolls [unroll, time, ...] to the reservoir.
 
-    Each unroll is kept or discarded as a whole. O(slots) on the lots, and O(unrolls) on the data if
-    the storage is donated or carried by a loop. Raises `ValueError` if the leaves of `unrolls`
-    differ from the leaves in `init`, or if the number of unrolls is not a multiple of the workers.
+    `unrolls` is grouped by worker, with the same number from each worker. The cost is O(slots) for
+    the lots, and O(unrolls) for the data if the storage is donated or is the carry of a loop.
+    Raises `ValueError` if the leaves of `unrolls` do not match `init`, or if the number of unrolls
+    is not a multiple of the number of workers.
     """
     count = _count(reservoir, unrolls)
     fine = jax.random.uniform(jax.random.fold_in(key, 0), (count,), jnp.float32)
@@ -130,10 +138,11 @@ def add(reservoir: Reservoir, unrolls: Unrolls, key: PRNGKeyArray) -> Reservoir:
 
 
 def _apart(lots: Float[Array, "*n"], fine: Float[Array, "*n"] | float = 0.0) -> Float[Array, "*n"]:
-    """Return lots u in steps of 2⁻²³, beyond 1 - 2⁻¹⁰ as -log₂(1 - u - 2⁻²³ `fine`).
+    """Return lots on a finer scale near 1: -log₂(1 - u - 2⁻²³ `fine`) if u ≥ 1 - 2⁻¹⁰.
 
-    This keeps their order. Among very many unrolls only the largest lots matter, and these then
-    rarely tie.
+    Float32 lots are multiples of 2⁻²³. Among very many unrolls, the largest lots, which determine
+    the sample, would often be equal. On the finer scale they rarely are, and their order is the
+    same.
     """
     near = (lots >= 1 - 2**-10) & (lots < 1)
     rest = jnp.where(near, 1 - lots - 2**-23 * fine, 1)
@@ -142,7 +151,7 @@ def _apart(lots: Float[Array, "*n"], fine: Float[Array, "*n"] | float = 0.0) -> 
 
 @converting("lots")
 def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]) -> Reservoir:
-    """Add unrolls like `add`, with lots that the caller has drawn. Ties keep the earlier unroll."""
+    """Add unrolls with the given lots; if two lots are equal, the earlier unroll is kept."""
     here = reservoir
     each = _count(here, unrolls) // here.workers
     new, unrolls, whole = _placed(here, unrolls)
@@ -168,7 +177,11 @@ def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]
 def _placed(
     here: Reservoir, unrolls: Unrolls
 ) -> tuple[Frames | None, Unrolls, Bool[Array, "*unroll"]]:
-    """Return the pictures of unrolls, a ring for each, the unrolls with places, and which fit."""
+    """Move the images of new unrolls to rings, one per unroll.
+
+    Returns the rings, the unrolls with indices instead of images, and True for each unroll whose
+    images fit.
+    """
     if here.frames is None:
         return None, unrolls, jnp.ones((), bool)
     steps: Any = unrolls.steps
@@ -182,23 +195,24 @@ def _placed(
 
 @promoting
 def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
-    """Draw `batch` unrolls with replacement, the same number from each worker's part.
+    """Sample `batch` unrolls with replacement, the same number from each worker.
 
-    They are grouped by worker, as in `add`, so row i of a rollout and row i of a sample of the same
-    size come from the same worker. Zeros where a part is empty. O(batch). Raises `ValueError` if
-    `batch` is not a multiple of `workers`.
+    The result is grouped by worker, as in `add`, so that row i of a rollout and row i of a sample
+    of the same size come from the same worker. Empty parts return zeros. The cost is O(batch).
+    Raises `ValueError` if `batch` is not a multiple of `workers`.
     """
     here = reservoir
     if batch < 1 or batch % here.workers:
         raise ValueError(
-            f"`batch` must be a positive multiple of `workers` = {here.workers}, because each "
-            f"worker has a separate part, got {batch}."
+            f"`batch` must be a positive multiple of `workers` = {here.workers}, because the same "
+            f"number of unrolls is sampled from each worker; got {batch}."
         )
     shape, stored = (here.workers, batch // here.workers), jnp.maximum(here.stored[:, None], 1)
-    if here.slots < 2**20:  # share · stored may round up to `stored`
+    if here.slots < 2**20:
         share = jax.random.uniform(key, shape, jnp.float32)
+        # The product may round up to `stored`, which is past the last slot.
         slot = jnp.minimum((share * stored).astype(jnp.int32), stored - 1)
-    else:  # the 2²³ values of a share would not be uniform
+    else:  # 2²³ float32 values are too few for a uniform choice among so many slots
         slot = jax.random.randint(key, shape, 0, stored, jnp.int32)
     rows = (jnp.arange(here.workers)[:, None] * here.slots + slot).reshape(-1)
     drawn = jax.tree.map(lambda d: d[rows], here.unrolls)
@@ -211,17 +225,17 @@ def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
 
 @promoting
 def merge(first: Reservoir, second: Reservoir) -> Reservoir:
-    """Return the reservoir of all unrolls that both have received, part by part: `TopK`.
+    """Merge two reservoirs into a reservoir of all unrolls that either has received.
 
-    The merge is exact, associative, and commutative up to the order of rows. Raises `ValueError` if
-    the two differ in shape.
+    Each worker's parts are merged with `TopK`, which is exact, associative, and commutative up to
+    the order of rows. Raises `ValueError` if the shapes of the two reservoirs differ.
     """
     if jax.tree.structure(first) != jax.tree.structure(second) or [
         (x.shape, x.dtype) for x in jax.tree.leaves(first)
     ] != [(x.shape, x.dtype) for x in jax.tree.leaves(second)]:
         raise ValueError(
-            "`second` must be a reservoir like `first`, with the same example, state, capacity, "
-            "workers and length."
+            "`second` must have the same shapes as `first`. Pass the same example, state, "
+            "capacity, workers and length to `init` for both."
         )
 
     def rows(reservoir: Reservoir) -> Any:
@@ -240,14 +254,18 @@ def merge(first: Reservoir, second: Reservoir) -> Reservoir:
 
 
 def _count(reservoir: Reservoir, unrolls: Unrolls) -> int:
-    """Return the number of unrolls. Raise `ValueError` unless their leaves match `init`."""
+    """Check the leaves of new unrolls and return the number of unrolls.
+
+    Raises `ValueError` if the leaves do not match `init`, or if the number is not a multiple of
+    `workers`.
+    """
     here = reservoir
     leaves = jax.tree.leaves(unrolls.steps)
     count = jnp.shape(leaves[0])[0] if leaves and jnp.ndim(leaves[0]) else 0
     if count < 1 or count % here.workers:
         raise ValueError(
-            f"`unrolls` must be a positive multiple of `workers` = {here.workers}, the same "
-            f"number from each, got {count}."
+            f"`unrolls` must have a positive multiple of `workers` = {here.workers} rows, with the "
+            f"same number from each worker; got {count}."
         )
     steps = frames.outline(here.frames, unrolls.steps)
     ring.check_leaves("unrolls.steps", here.unrolls.steps, steps, (count,))

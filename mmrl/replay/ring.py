@@ -1,7 +1,7 @@
-"""Rings of steps, one per worker: the storage of `tape` and `sequences`.
+"""Ring buffers of steps, one per worker, which `tape` and `sequences` are built on.
 
-The ring of worker w is rows w · depth to (w + 1) · depth - 1. All rings are written at the same
-place, `cursor`, one rollout after another, and wrap around.
+Rows w · depth to (w + 1) · depth - 1 are the ring of worker w. A rollout is written to all rings at
+the same index, `cursor`, which wraps around at the end.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -15,16 +15,16 @@ from mmrl._dtypes import promoting
 
 @runtime_checkable
 class Rollout(Protocol):
-    """Input of `add`: a pytree of [worker, time, ...] with `last`, True where an episode ends."""
+    """Pytree of arrays [worker, time, ...] that can be passed to `add`."""
 
     @property
     def last(self) -> Any:
-        """True where an episode ends, [worker, time]."""
+        """Flags [worker, time] that are True at the last step of each episode."""
         ...
 
 
 def empty(example: PyTree, capacity: int) -> PyTree[Shaped[Array, "capacity ..."]]:
-    """Return zeros for `capacity` copies of `example`, which has no such axis."""
+    """Return zeros with the shapes of `example` and a new leading axis of size `capacity`."""
 
     def zeros(leaf: Any) -> Array:
         leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
@@ -36,20 +36,21 @@ def empty(example: PyTree, capacity: int) -> PyTree[Shaped[Array, "capacity ..."
 def check_sizes(
     example: PyTree, capacity: int, workers: int, unit: int = 1, least: int = 1
 ) -> None:
-    """Raise `ValueError` unless `workers` rings of whole `unit`s hold `capacity` steps.
+    """Check that `capacity` is a positive multiple of `workers` · `unit`.
 
-    The message suggests a capacity of at least `least`.
+    Raises `ValueError` if it is not. The message suggests the nearest valid capacity that is at
+    least `least`.
     """
     if workers < 1:
         raise ValueError(f"`workers` must be at least 1, got {workers}.")
     if not jax.tree.leaves(example):
-        raise ValueError("`example` must hold an array. Pass one step, as `add` will store it.")
+        raise ValueError("`example` must contain an array. Pass a single step, as stored by `add`.")
     whole = workers * unit
     if capacity < 1 or capacity % whole:
-        each = "has its own ring" + (f" of whole periods of {unit} steps" if unit > 1 else "")
+        each = "has its own ring" + (f" of complete periods of {unit} steps" if unit > 1 else "")
         raise ValueError(
             f"`capacity` must be a positive multiple of {f'`workers` = {workers}'}"
-            f"{f' times {unit}' if unit > 1 else ''}, because each worker {each}, got {capacity}. "
+            f"{f' times {unit}' if unit > 1 else ''}, because each worker {each}; got {capacity}. "
             f"Try {max(least, whole * max(1, round(capacity / whole)))}."
         )
 
@@ -57,33 +58,41 @@ def check_sizes(
 def check_rollout(
     steps: PyTree[Shaped[Array, "capacity ..."]], workers: int, most: int, rollout: Rollout
 ) -> int:
-    """Return the time steps of a rollout, at most `most`; raise `ValueError` if it is not valid."""
+    """Check a rollout against the storage and return its number of time steps.
+
+    Raises `ValueError` if the number exceeds `most`, or if the leaves do not match `steps`.
+    """
     last = rollout.last
     if last.ndim != 2 or last.shape[0] != workers or last.dtype != bool:
         raise ValueError(
-            f"`rollout.last` must be a bool [worker, time] of {workers} workers, got "
-            f"{last.dtype}{list(last.shape)}. Set `workers` of `init`, or stack the rollouts."
+            f"`rollout.last` must be a boolean array [worker, time] for {workers} workers, got "
+            f"{last.dtype}{list(last.shape)}. Pass `workers` to `init`, or stack the rollouts."
         )
     time = last.shape[1]
     if not 1 <= time <= most:
         raise ValueError(
-            f"`rollout` must have 1 to {most} steps per worker (the room in a ring), got "
-            f"{time}. Raise `capacity` or shorten the rollout."
+            f"`rollout` must have 1 to {most} steps per worker, so that it fits in a ring; got "
+            f"{time}. Increase `capacity` or shorten the rollout."
         )
     check_leaves("rollout", steps, rollout, last.shape)
     return time
 
 
 def check_leaves(name: str, stored: PyTree, given: PyTree, axes: tuple[int, ...]) -> None:
-    """Raise `ValueError` unless `given` is a pytree like `stored`, with `axes` in front."""
+    """Check that the leaves of `given` match `stored`, with leading axes `axes`.
+
+    Raises `ValueError` if the tree structures, shapes or dtypes differ.
+    """
     ours, theirs = jax.tree.structure(stored), jax.tree.structure(given)
     if ours != theirs:
-        raise ValueError(f"`{name}` must be a pytree like the one in `init`, {ours}, got {theirs}.")
+        raise ValueError(
+            f"`{name}` must have the tree structure of the example in `init`, {ours}, got {theirs}."
+        )
     for d, x in zip(jax.tree.leaves(stored), jax.tree.leaves(given), strict=True):
         wanted = (*axes, *d.shape[1:])
         if x.shape != wanted or x.dtype != d.dtype:
             raise ValueError(
-                f"`{name}` must have leaves as in `init`, here {d.dtype}{list(wanted)}, "
+                f"`{name}` must match the example passed to `init`, here {d.dtype}{list(wanted)}, "
                 f"got {x.dtype}{list(x.shape)}."
             )
 
@@ -92,7 +101,10 @@ def check_leaves(name: str, stored: PyTree, given: PyTree, axes: tuple[int, ...]
 def write(
     steps: PyTree[Shaped[Array, "capacity ..."]], rows: Int[Array, " n"], rollout: Rollout
 ) -> PyTree[Shaped[Array, "capacity ..."]]:
-    """Write the rollout's steps at `rows`, which are distinct and in [worker, time] order."""
+    """Write a rollout to the rows `rows` and return the updated steps.
+
+    The rows must be distinct, and in [worker, time] order.
+    """
     return jax.tree.map(
         lambda d, x: d.at[rows].set(x.reshape(-1, *d.shape[1:]), unique_indices=True),
         steps,
@@ -104,9 +116,11 @@ def write(
 def began(
     unfinished: Int[Array, " worker"], last: Bool[Array, "worker time"]
 ) -> tuple[Int[Array, "worker time"], Int[Array, " worker"]]:
-    """Return the index at which each step's episode began, and that index after the rollout.
+    """Return the time index at which the episode of each step began.
 
-    An index is negative if the episode began in an earlier rollout, `unfinished` steps before.
+    Also return this index for the step after the rollout; it equals the number of steps if the
+    last step ends an episode. For an episode that began in an earlier rollout, the index is
+    -`unfinished`, which is negative.
     """
     opened = -unfinished[:, None]
     index = jnp.arange(last.shape[1], dtype=jnp.int32)[None]
@@ -118,7 +132,7 @@ def began(
 def read(
     steps: PyTree[Shaped[Array, "capacity ..."]], rows: Int[Array, "*n"], mask: Bool[Array, "*n"]
 ) -> PyTree[Shaped[Array, "..."]]:
-    """Return the steps at `rows`; zeros where `mask` is False."""
+    """Return the steps at `rows`, with zeros where `mask` is False."""
     rows = jnp.where(mask, rows, 0)
 
     def take(leaf: Array) -> Array:
@@ -129,9 +143,11 @@ def read(
 
 
 def check_numbers(name: str, value: Array, shape: tuple[int, ...], each: str) -> None:
-    """Raise `ValueError` unless there is one number for each `each`."""
+    """Check that `value` has one entry per item, with the given shape.
+
+    `each` names the items. Raises `ValueError` if the shape differs.
+    """
     if jnp.shape(value) != shape:
         raise ValueError(
-            f"`{name}` must have one number for each {each}, {list(shape)}; got "
-            f"{list(jnp.shape(value))}."
+            f"`{name}` must have one entry per {each}, {list(shape)}; got {list(jnp.shape(value))}."
         )

@@ -1,8 +1,9 @@
-"""Segment-based batching: episodes split into fragments of L steps and padded (Morad et al. 2024).
+"""Segment-based batching: episodes are split into segments of L steps (Morad et al. 2024).
 
-`sample` draws rows of the dataset of Eq. 27 directly from a tape, so both ways of batching share
-one storage and one loss. A memory starts every row from its initial state, so an event L or more
-steps ago cannot reach it: this is the objection to segments in Section 4.2.
+Segments are sampled directly from a tape, as rows of the dataset in Eq. 27, so that both kinds of
+batching use the same storage and loss. Every segment starts from the memory's initial state, so an
+observation L or more steps ago cannot affect the output. This is the limitation of segments
+described in Section 4.2.
 """
 
 import jax
@@ -16,17 +17,18 @@ from mmrl.replay.tape import Sample, Tape, gather
 
 @promoting
 def sample(tape: Tape, key: PRNGKeyArray, batch: int, length: int) -> Sample:
-    """Sample `batch / length` random rows of the dataset of Eq. 27, in sequence on one tape.
+    """Sample `batch / length` random segments, concatenated to a single tape.
 
-    Rows are drawn independently (with replacement) and uniformly among all segments of the stored
-    episodes. `begin` is True at the first step of each row. `mask` is False on the padding, and
-    everywhere if the tape holds no whole episode. `Sample.rows` names the episode of each row,
-    perhaps more than once. O(batch + log capacity).
+    The segments are rows of the dataset in Eq. 27, sampled independently and uniformly, with
+    replacement, from all complete episodes on the tape. `begin` is True at the first step of each
+    segment. `mask` is False at padding, and False everywhere if there are no complete episodes.
+    `Sample.rows` identifies the episode of each segment, so the same row may appear more than once.
+    The cost is O(batch + log capacity).
 
     Raises `ValueError` if `length` is not positive or does not divide `batch`.
     """
     if length < 1:
-        raise ValueError(f"`length` must be at least 1 step per segment, got {length}.")
+        raise ValueError(f"`length` must be at least 1 step, got {length}.")
     if batch < 1 or batch % length:
         raise ValueError(
             f"`batch` must be a positive multiple of `length` = {length}, got {batch}. "
@@ -44,12 +46,15 @@ def sample(tape: Tape, key: PRNGKeyArray, batch: int, length: int) -> Sample:
 def _draw(
     tape: Tape, key: PRNGKeyArray, count: int, length: int
 ) -> tuple[Int[Array, " count"], Int[Array, " count"]]:
-    """Draw `count` episodes with P ∝ ⌈n / L⌉, n their steps, and one segment of each, uniformly.
+    """Sample `count` segments uniformly; return the episode of each, and the segment's index in it.
 
-    The number of segments depends on L, and the tape stores only the sums of 1 and of n - 1. But ⌈n
-    / L⌉ is at most 1 + (n - 1) / L and more than half of it. So we draw with probability ∝ 1 + (n -
-    1) / L, accept with the ratio of the two, and repeat until `count` rows are accepted: twice on
-    average in the worst case. Without any episode, all rows are `capacity`.
+    An episode of n steps has ⌈n / L⌉ segments. The tape does not depend on L, and stores only the
+    sums of 1 and n - 1. Episodes are therefore sampled by rejection: an episode is proposed with
+    probability ∝ 1 + (n - 1) / L, which is at least ⌈n / L⌉ and less than twice as large, and is
+    accepted with probability ⌈n / L⌉ / (1 + (n - 1) / L). The loop continues until `count`
+    proposals have been accepted. On average, at most half of the proposals are rejected.
+
+    If the tape has no complete episodes, all rows are `capacity`.
     """
     capacity, levels = tape.length.shape[0], len(tape.sums)
 
@@ -59,18 +64,18 @@ def _draw(
         key, first, segment, done = state
         key, now = jax.random.split(key)
         uniform = jax.random.uniform(now, (levels + 2, count), jnp.float32)
-        found, _ = tree.draw(tape.sums, scales, uniform[:levels])
-        n = tape.length.at[found].get(mode="fill", fill_value=0)
+        rows, _ = tree.draw(tape.sums, scales, uniform[:levels])
+        n = tape.length.at[rows].get(mode="fill", fill_value=0)
         segments = -(-n // length)
         accepted = uniform[levels] * (1 + (n - 1) / length) < segments
         which = jnp.minimum((uniform[levels + 1] * segments).astype(jnp.int32), segments - 1)
         place = jnp.where(accepted, done + jnp.cumsum(accepted, dtype=jnp.int32) - 1, count)
-        first = first.at[place].set(found, mode="drop")
+        first = first.at[place].set(rows, mode="drop")
         segment = segment.at[place].set(which, mode="drop")
         return key, first, segment, done + accepted.sum(dtype=jnp.int32)
 
     empty = tape.sums[0][0].sum() == 0
-    nobody = jnp.full(count, capacity, jnp.int32)
-    start = (key, nobody, jnp.zeros(count, jnp.int32), jnp.where(empty, count, 0).astype(jnp.int32))
+    none = jnp.full(count, capacity, jnp.int32)
+    start = (key, none, jnp.zeros(count, jnp.int32), jnp.where(empty, count, 0).astype(jnp.int32))
     _, first, segment, _ = jax.lax.while_loop(lambda state: state[3] < count, attempt, start)
     return first, segment

@@ -1,18 +1,18 @@
-"""Prioritized replay of fixed-length sequences, with the recurrent state at their start (R2D2).
+"""Prioritized replay of fixed-length sequences with stored recurrent states (R2D2).
 
-Kapturowski et al. (2019). An episode of N steps becomes sequences that begin every `period = length
-- overlap` steps, at s = 0, period, 2 period, …, as long as each adds a step that the previous one
-lacks: s = 0 or s + overlap < N. No sequence crosses an episode boundary, and the last one may be
-short: every step, including the terminal one, is trained on.
+Kapturowski et al. (2019). An episode of N steps is split into sequences that start every `period =
+length - overlap` steps, at s = 0, period, 2 period, … while s + overlap < N; there is always a
+sequence at s = 0. Sequences never cross episode boundaries. The last sequence may be short, so that
+every step of the episode is trained.
 
     s - burn_in           s                           s + length        s + length + tail
     ├── burn-in prefix ───┼── trained ──────────────────┼── tail ─────────┤
     └ recurrent state stored here                          for n-step targets: tail = n - 1
 
-A sequence is one row of a table over rings of steps (`ring.py`), so steps that several sequences
-share are stored once, and one recurrent state is stored for every `period` steps. Its priority p =
-η max|δ| + (1 - η) mean|δ| is a fold of the Max and the Sum monoid along the trained steps, and the
-sampling weights p^α are stored in a tree of sums (`tree.py`).
+Steps are stored in rings (`ring.py`), and each sequence is a row of a table over these rings. A
+step that is part of several sequences is thus stored only once, and a recurrent state is stored
+once per `period` steps. The priority of a sequence, p = η max|δ| + (1 - η) mean|δ|, is a fold of
+the monoids Max and Sum over its trained steps. A sum tree (`tree.py`) stores the weights p^α.
 """
 
 from dataclasses import replace
@@ -31,72 +31,70 @@ from mmrl.replay.ring import Rollout
 
 
 class Sequences(eqx.Module):
-    """The steps of all workers, and the table of the sequences that are stored whole."""
+    """Steps of all workers, and a table of the complete sequences."""
 
-    # The ring of worker w is rows w · depth to (w + 1) · depth - 1.
+    # Rows w · depth to (w + 1) · depth - 1 are the ring of worker w.
     steps: PyTree[Shaped[Array, "capacity ..."]]
-    # One recurrent state for each `period` rows.
-    states: PyTree[Shaped[Array, "slot ..."]]
-    # Steps, tail included, of the sequence that begins in this row, and steps of its episode before
-    # it. Zeros if no sequence begins here.
+    states: PyTree[Shaped[Array, "slot ..."]]  # one recurrent state per `period` rows
+    # Length, including the tail, of the sequence that begins in this row, and its start in the
+    # episode. Both are 0 if no sequence begins in this row.
     table: Int[Array, "capacity 2"]
-    sums: tree.Tree  # sums of p^α over the sequences
-    stored: Int[Array, ""]  # number of sequences
-    # Max|δ| and Σ|δ| of each sequence that may be in progress.
+    sums: tree.Tree  # sum tree of p^α over the sequences
+    stored: Int[Array, ""]  # number of complete sequences
+    # max|δ| and Σ|δ| of the sequences in progress
     folds: PyTree[Float[Array, "worker open"]]
-    cursor: Int[Array, ""]  # the place in every ring that is written next
-    unfinished: Int[Array, " worker"]  # steps so far of the episode in progress
-    alpha: Float[Array, ""]  # α: 0 draws uniformly, 1 in proportion to the priority
-    # η: 1 takes the largest |δ| of a sequence as its priority, 0 their mean.
-    eta: Float[Array, ""]
-    cut: Cut  # how episodes are cut into sequences
-    frames: Frames | None = None  # the pictures of `steps`, if these have any
+    cursor: Int[Array, ""]  # next index to write in every ring
+    unfinished: Int[Array, " worker"]  # current length of the unfinished episode
+    alpha: Float[Array, ""]  # exponent of the priorities; 0 samples uniformly
+    eta: Float[Array, ""]  # weight of max |δ| in the priorities
+    cut: Cut  # sizes of the sequences
+    frames: Frames | None = None  # images of `steps`, if any
 
     @property
     def workers(self) -> int:
-        """Number of rings."""
+        """Number of workers, each with its own ring."""
         return self.unfinished.shape[-1]
 
     @property
     def capacity(self) -> int:
-        """Steps in all rings."""
+        """Number of steps in all rings."""
         return self.table.shape[-2]
 
     @property
     def depth(self) -> int:
-        """Steps in each ring."""
+        """Number of steps in each ring."""
         return self.capacity // self.workers
 
     @property
     def available(self) -> Int[Array | np.ndarray, "*seed capacity"]:
-        """Steps of the sequence that begins in a row, its tail included; 0 if none does."""
+        """Length, including the tail, of the sequence that begins in each row, or 0."""
         return self.table[..., 0]
 
     @property
     def past(self) -> Int[Array | np.ndarray, "*seed capacity"]:
-        """Steps of its episode before the sequence that begins in a row."""
+        """Number of steps in the episode before the sequence that begins in each row."""
         return self.table[..., 1]
 
     @property
     def longest(self) -> int:
-        """Steps of the longest rollout that overwrites none of the sequences that it completes."""
+        """Maximum length of a rollout; a longer one could overwrite its own sequences."""
         return self.depth - self.cut.guard - self.cut.full
 
 
 class Window(eqx.Module):
-    """Sequences and the steps before them: `before` + length + tail steps each, zeros where none.
+    """Sequences with the steps around them: rows of `before` + length + tail steps.
 
-    `begin` is True at the first step of an episode. If the prefix would begin before the episode,
-    the steps before `begin` are padding, which the memory then forgets; all other padding is at the
-    end. `state` is the actor's recurrent state before the first step of the window.
+    `begin` is True at the first step of an episode. If an episode begins in the middle of a row,
+    the steps before it are padding, which the memory forgets at `begin`. All other padding is at
+    the end of a row. Padding is zero. `state` is the recurrent state before the first step.
     """
 
     steps: PyTree[Shaped[Array, "sequence window ..."]]
     state: PyTree[Shaped[Array, "sequence ..."]]
     begin: Bool[Array, "sequence window"]
-    mask: Bool[Array, "sequence window"]  # real steps
-    trained: Bool[Array, "sequence window"]  # real, and neither prefix nor tail
-    rows: Int[Array, " sequence"]  # where they begin; `capacity` without a sequence
+    mask: Bool[Array, "sequence window"]  # True at real steps, False at padding
+    trained: Bool[Array, "sequence window"]  # True at real steps outside the prefix and the tail
+    rows: Int[Array, " sequence"]  # row in which each sequence begins, or `capacity`
 
 
 class Sample(Window):
@@ -121,13 +119,12 @@ def init(
 ) -> Sequences:
     """Return empty storage for `capacity` steps, shared evenly among `workers`.
 
-    `example` is one step, a pytree with `last`, and `state` one recurrent state. `shortest` is that
-    of `tape.init`: the last sequences of a shorter truncated episode are not stored. A ring loses
-    up to 2 · length + burn_in + tail of its steps to sequences that are partly written or
-    overwritten.
-
-    Raises `ValueError` for a size that cannot work, and if `capacity` is not a multiple of workers
-    · (length - overlap) or leaves a ring no room for a whole window.
+    `example` is a single step, a pytree with the attribute `last`, and `state` is a single
+    recurrent state. As in `tape.init`, truncated episodes of images lose their last step if they
+    have fewer than `shortest` steps. Up to 2 · length + burn_in + tail steps of each ring cannot be
+    sampled, because their sequences are incomplete or partly overwritten. Raises `ValueError` if a
+    size is invalid, if `capacity` is not a multiple of workers · (length - overlap), or if a ring
+    is too small for a window.
     """
     cut = Cut(length, overlap, burn_in, tail)
     least = workers * cut.period * -(-(cut.guard + cut.full + 1) // cut.period)
@@ -149,8 +146,8 @@ def init(
     )
     if rings.longest < 1:
         raise ValueError(
-            f"`capacity` must leave each of {workers} workers room for a whole sequence, at least "
-            f"{least} steps, got {capacity}."
+            f"`capacity` must be at least {least}, so that each of {workers} workers can store a "
+            f"complete sequence; got {capacity}."
         )
     return rings
 
@@ -162,29 +159,29 @@ def add(
     states: PyTree[Shaped[Array, "worker time ..."]],
     errors: Float[Array, "worker time"],
 ) -> Sequences:
-    """Append a rollout of [worker, time, ...]; a sequence enters when its last step is written.
+    """Append a rollout of [worker, time, ...] to the storage.
 
-    `states` are the actors' recurrent states *before* each step, and `errors` the |δ| from which
-    the first priorities are computed. Each worker continues where its last rollout stopped. A
-    sequence with an error that is not finite gets the least priority. O(worker · time) for any
-    capacity, if the storage is donated or carried by a loop. Raises `ValueError` if the leaves of
-    `rollout` or `states` are not those of `init`, if `errors` have another shape than
-    `rollout.last`, and if the rollout is too long for a ring.
+    A sequence can be sampled once its last step has been written. `states` are the recurrent states
+    *before* each step. Initial priorities are computed from the TD errors `errors`; a sequence with
+    a non-finite error gets the lowest priority. Each worker continues after its previous rollout.
+    The cost is O(worker · time), independent of the capacity, if the storage is donated or is the
+    carry of a loop. Raises `ValueError` if the leaves of `rollout` or `states` do not match `init`,
+    if `errors` and `rollout.last` differ in shape, or if the rollout is too long.
     """
     here, capacity, depth = sequences, sequences.capacity, sequences.depth
     like = frames.outline(here.frames, rollout)
     time = ring.check_rollout(here.steps, here.workers, here.longest, like)
     ring.check_leaves("states", here.states, states, (here.workers, time))
     ring.check_numbers("errors", errors, (here.workers, time), "step")
-    errors = jnp.asarray(errors, jnp.float32)
     base = jnp.arange(here.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
     began, after = ring.began(here.unfinished, rollout.last)
-    pictures, rollout, lost = frames.add(here.frames, rollout, began)
+    pictures, rollout, short = frames.add(here.frames, rollout, began)
+    errors = jnp.where(short, 0, jnp.asarray(errors, jnp.float32))  # omitted steps have no error
     offset = index - began  # index of a step in its episode
     rows = base + (here.cursor + index) % depth
     start, available = here.cut.completed(offset, rollout.last)
-    available = jnp.where(lost[..., None], 0, available)
+    available = jnp.maximum(available - short[..., None], 0)
     first = rows[..., None] - (offset[..., None] - start)
     first = jnp.where(first < base[..., None], first + depth, first)
     first = jnp.where(available > 0, first, capacity).reshape(-1)
@@ -192,21 +189,21 @@ def add(
     priority = jax.vmap(here.cut.initial_priority, (0, 0, 0, None))(
         after_each, start, available, here.eta
     )
+    steps = ring.write(here.steps, rows.reshape(-1), rollout)
     gone = (base + (here.cursor + here.cut.guard + index) % depth).reshape(-1)
     weights = jnp.where(available > 0, _law(priority, here.alpha), 0).reshape(-1)
     weights = jnp.concatenate([jnp.zeros(gone.size, jnp.float32), weights])[:, None]
     changed = jnp.concatenate([gone, first])
-    # Subtract the entries instead of writing 0: XLA then reads before it writes, without a copy of
-    # the table.
+    # Subtract the old entries instead of writing 0, so that XLA reads the table before it writes,
+    # and does not have to copy it.
     lost = here.table[gone]
-    emptied = here.table.at[gone].add(-lost)
     more = jnp.sum(available > 0, dtype=jnp.int32) - jnp.sum(lost[:, 0] > 0, dtype=jnp.int32)
     entries = jnp.stack([available, start], axis=-1).reshape(-1, 2)
     return replace(
         here,
-        steps=ring.write(here.steps, rows.reshape(-1), rollout),
+        steps=frames.cut(pictures, steps, rows - base, short & (offset > 0)),
         states=_write_states(here, rows, offset, states),
-        table=emptied.at[first].set(entries, mode="drop"),
+        table=here.table.at[gone].add(-lost).at[first].set(entries, mode="drop"),
         sums=tree.update(here.sums, changed, weights, _touched(here, time)),
         stored=here.stored + more,
         folds=folds,
@@ -217,12 +214,12 @@ def add(
 
 
 def _law(priority: Float[Array, "*n"], alpha: Float[Array, ""]) -> Float[Array, "*n"]:
-    """Return the sampling weight p^α; the least one if the priority is not a number."""
+    """Return the sampling weight p^α, or the smallest possible weight if p is not finite."""
     return jnp.clip(jnp.where(jnp.isfinite(priority), priority, 0), *tree.PRIORITIES) ** alpha
 
 
 def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
-    """Return the rows that an `add` may change: two runs of rows in every ring, and its ends."""
+    """Return rows for `tree.update` that cover all rows whose weight `add` may change."""
     begun = tree.cover(here.cursor - here.cut.full, here.cut.full + time)
     gone = tree.cover(here.cursor + here.cut.guard, time)
     ends = [] if here.depth % tree.BRANCH == 0 else [0, here.depth - 1]
@@ -231,7 +228,7 @@ def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
 
 
 def _write_states(here: Sequences, rows, offset, states) -> PyTree:
-    """Store the states before the steps at which a window begins: see `Cut.slots`."""
+    """Store the state before the first step of every window; see `Cut.slots`."""
     slot = here.cut.slots(rows, offset, here.capacity // here.cut.period).reshape(-1)
     return jax.tree.map(
         lambda d, x: d.at[slot].set(x.reshape(-1, *d.shape[1:]), mode="drop"), here.states, states
@@ -242,10 +239,11 @@ def _write_states(here: Sequences, rows, offset, states) -> PyTree:
 def sample(
     sequences: Sequences, key: PRNGKeyArray, batch: int, beta: float | Float[Array, ""] = 1.0
 ) -> Sample:
-    """Sample `batch` windows independently (with replacement), with P_i = p_i^α / Σ p^α.
+    """Sample `batch` windows with replacement, with probabilities P_i = p_i^α / Σ p^α.
 
-    If the storage is empty, `rows` is the capacity, `mask` is False and the weights are 1.
-    O(batch · window + log capacity). Raises `ValueError` if `batch` is not positive.
+    If there are no complete sequences, all `rows` are `capacity`, the mask is False, and the
+    weights are 1. The cost is O(batch · window + log capacity). Raises `ValueError` if `batch` is
+    not positive.
     """
     if batch < 1:
         raise ValueError(f"`batch` must be at least 1 sequence, got {batch}.")
@@ -255,7 +253,8 @@ def sample(
     stored = sequences.stored.astype(jnp.float32)
     share = jnp.where(weight > 0, stored * weight / sums[0].sum(), jnp.inf)  # N P
     rows = jnp.where(weight > 0, rows, sequences.capacity)
-    # Without a barrier, XLA fuses the draw into every gather and repeats it for each number read.
+    # Without the barrier, XLA fuses the draw into every gather, and repeats it for each value that
+    # is read.
     rows, share = jax.lax.optimization_barrier((rows, share))
     weights = jnp.where(jnp.isfinite(share), (share / share.min()) ** -beta, 1)
     return Sample(**vars(window(sequences, rows, sequences.cut.burn_in)), weights=weights)
@@ -263,10 +262,10 @@ def sample(
 
 @promoting
 def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> Window:
-    """Return the sequences that begin in `rows`, with the `before` steps before each.
+    """Return the sequences that begin at `rows`, each with the `before` steps that precede it.
 
-    `state` is correct if `before` and `burn_in` differ by whole periods. Overwritten steps are
-    padding.
+    `state` is valid only if `before` and `burn_in` differ by a multiple of the period. Overwritten
+    steps are returned as padding.
     """
     here, depth = sequences, sequences.depth
     at = jnp.arange(-before, here.cut.full, dtype=jnp.int32)[None]
@@ -274,7 +273,7 @@ def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> 
     available, past = entries[:, :1], entries[:, 1:]
     base = jnp.minimum(rows // depth, here.workers - 1)[:, None] * depth
     place = rows[:, None] - base
-    left = (place - here.cursor) % depth  # earlier steps that the ring still holds
+    left = (place - here.cursor) % depth  # number of earlier steps that are still in the ring
     mask = (at >= -jnp.minimum(past, left)) & (at < available)
     slot = (base + (place - before) % depth)[:, 0] // here.cut.period
     steps = ring.read(here.steps, base + (place + at) % depth, mask)
@@ -304,16 +303,17 @@ def priority(
 def set_priority(
     sequences: Sequences, rows: Int[Array, " n"], values: Float[Array, " n"]
 ) -> Sequences:
-    """Set p[rows] ← values, clipped to `tree.PRIORITIES`, for the sequences that begin in `rows`.
+    """Set the priorities of the sequences that begin at `rows`.
 
-    Rows without a sequence and values that are not finite have no effect; of duplicate rows the
-    larger value counts. Set priorities before the next `add`, which may put another sequence in the
-    row.
+    p[rows] ← values, clipped to `tree.PRIORITIES`. Rows without a sequence and non-finite values
+    are ignored. Duplicate rows get the largest of their values. Call this before the next `add`,
+    which may write a different sequence to these rows.
     """
-    ring.check_numbers("values", values, jnp.shape(rows), "of `rows`")
+    ring.check_numbers("values", values, jnp.shape(rows), "row")
     stored = sequences.table.at[rows, 0].get(mode="fill", fill_value=0) > 0
     rows = jnp.where(stored & jnp.isfinite(values), rows, sequences.capacity)
-    # Two draws of a sequence may differ in rounding, but the tree needs one weight per row.
+    # If a sequence was sampled twice, its two errors may differ by rounding, but the tree needs a
+    # single weight per row.
     same = rows[:, None] == rows[None]
     values = jnp.max(jnp.where(same, values[None], -jnp.inf), axis=1).astype(jnp.float32)
     weights = jnp.where(rows < sequences.capacity, _law(values, sequences.alpha), 0)

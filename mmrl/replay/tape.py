@@ -1,13 +1,14 @@
-"""Tape-based batching: the list D of transitions and I of episode starts, in rings of static shape.
+"""Tape-based batching, with a fixed-size tape per worker (Morad et al. 2024, Eqs. 30-35).
 
-Morad et al. (2024), Eqs. 30-35. Every worker writes its own ring of capacity / workers steps, so
-that two workers never interleave inside an episode. I is a table with one row for each step of D:
-row i holds the length of the episode that begins in step i, or 0. A ring overwrites the first step
-of an episode first, so clearing the overwritten rows discards whole episodes (Eqs. 33-34), without
-a loop, a limit to their number, or a counter that overflows.
+A tape consists of a list D of transitions and a list I of episode starts. Every worker writes to
+its own ring of capacity / workers steps, so that episodes of different workers never interleave. I
+is a table with one row per step of D: row i contains the length of the episode that begins at step
+i, or 0. A ring always overwrites the first step of an episode first, so clearing the overwritten
+rows of I discards the episode (Eqs. 33-34). This requires no loop, no limit on the number of
+episodes, and no counter that could overflow.
 
-In addition to the steps, a tape takes 12 bytes per step: the length, and a sum tree for sampling.
-Pictures are stored once, by `frames`.
+In addition to the transitions, a tape stores 12 bytes per step for the lengths and for a sum tree
+to sample from. `frames` stores each image only once.
 """
 
 from dataclasses import replace
@@ -23,40 +24,40 @@ from mmrl.replay import frames, ring, tree
 from mmrl.replay.frames import SHORTEST, Frames
 from mmrl.replay.ring import Rollout
 
-# A batch is drawn as a race of batch / SHORT episodes, and only if these are too short to fill it,
-# as a longer race. Episodes of at least SHORT steps on average thus take the fast path.
+# `sample` first runs a race for batch / SHORT episodes (`tree.race`). A longer race follows only if
+# these episodes do not fill the batch, which is rare if their mean length is at least SHORT steps.
 SHORT = 16
 
 
 class Tape(eqx.Module):
-    """The steps of all workers, and the table of the episodes that are stored whole."""
+    """Transitions of all workers, and a table of the complete episodes."""
 
-    # D. The ring of worker w is rows w · depth to (w + 1) · depth - 1.
+    # D. Rows w · depth to (w + 1) · depth - 1 are the ring of worker w.
     steps: PyTree[Shaped[Array, "capacity ..."]]
-    length: Int[Array, " capacity"]  # I: steps of the whole episode that begins in this row, or 0
-    sums: tree.Tree  # sums of 1 and of length - 1 over the episodes of I: two columns
-    cursor: Int[Array, ""]  # the place in every ring that is written next
-    unfinished: Int[Array, " worker"]  # steps so far of the episode in progress, at most depth
-    frames: Frames | None = None  # the pictures of `steps`, if these have any
+    # I: length of the complete episode that begins in this row, or 0.
+    length: Int[Array, " capacity"]
+    sums: tree.Tree  # sums over the complete episodes of two values: 1, and length - 1
+    cursor: Int[Array, ""]  # next index to write in every ring
+    unfinished: Int[Array, " worker"]  # current length of the unfinished episode, at most depth
+    frames: Frames | None = None  # images of `steps`, if any
 
     @property
     def workers(self) -> int:
-        """Number of rings."""
+        """Number of workers, each with its own ring."""
         return self.unfinished.shape[-1]
 
     @property
     def depth(self) -> int:
-        """Steps in each ring."""
+        """Number of steps in each ring."""
         return self.length.shape[-1] // self.workers
 
 
 class Sample(eqx.Module):
-    """A batch as one tape: episodes (or segments) one after another, then zeros as padding.
+    """Batch of episodes or segments, concatenated to a single tape and padded with zeros.
 
-    `begin` is True at the first step of each, and at every step past the last episode. `mask` is
-    True at real steps. `rows` are the places on the tape where the sampled episodes begin
-    (`capacity` for none), and `episode` is the index into `rows` of the episode that a step belongs
-    to.
+    `begin` is True at the first step of each episode, and at all padding. `mask` is True at real
+    steps. `rows` lists the row of the tape in which each sampled episode begins; unused entries are
+    `capacity`. `episode` maps each step to an index into `rows`.
     """
 
     steps: PyTree[Shaped[Array, "batch ..."]]
@@ -69,10 +70,10 @@ class Sample(eqx.Module):
 def init(example: PyTree, capacity: int, *, workers: int = 1, shortest: int = SHORTEST) -> Tape:
     """Return an empty tape, D = I = (), for `capacity` steps, shared evenly among `workers`.
 
-    `example` is one step, without axes. If its observation is a picture, [height, width, channel],
-    truncated episodes of less than `shortest` steps are not stored, and there is room for the last
-    picture of the others. Raises `ValueError` if `capacity` is not a positive multiple of
-    `workers`, or `workers` < 1.
+    `example` is a single step without worker and time axes. Observations with three axes are
+    treated as images, [height, width, channel]. The image after a truncated episode is stored only
+    if the episode has at least `shortest` steps; shorter truncated episodes lose their last step.
+    Raises `ValueError` if `capacity` is not a positive multiple of `workers`, or if `workers` < 1.
     """
     ring.check_sizes(example, capacity, workers)
     pictures, example = frames.init(example, workers, capacity // workers, shortest)
@@ -88,14 +89,16 @@ def init(example: PyTree, capacity: int, *, workers: int = 1, shortest: int = SH
 
 @promoting
 def add(tape: Tape, rollout: Rollout) -> Tape:
-    """Append a rollout ρ of [worker, time, ...]: D ← concat(D, ρ), I ← the whole episodes of D.
+    """Append a rollout ρ of [worker, time, ...] to the tape.  Eqs. 30-34.
 
-    Eqs. 30-34. Each worker continues where its last rollout stopped. An episode enters I with its
-    last step and leaves it, whole, when its first step is overwritten. One that is longer than a
-    ring is never sampled. O(worker · time) for any capacity, if the tape is donated or carried by a
-    loop. `lax.cond` under `vmap` copies it, as does sampling from the tape before an `add` in the
-    same step. Raises `ValueError` if the rollout's leaves do not match the tape, or are longer than
-    a ring.
+    D ← concat(D, ρ), I ← the complete episodes of D. Each worker continues after its previous
+    rollout. An episode enters I when its last step is written, and leaves I when its first step is
+    overwritten. Episodes longer than a ring are never sampled.
+
+    The cost is O(worker · time), independent of the capacity, if the tape is donated or is the
+    carry of a loop. The tape is copied by `lax.cond` under `vmap`, and by sampling from it before
+    `add` in the same step. Raises `ValueError` if the leaves of the rollout do not match the tape,
+    or if the rollout does not fit in a ring.
     """
     outline = frames.outline(tape.frames, rollout)
     time = ring.check_rollout(tape.steps, tape.workers, tape.depth, outline)
@@ -105,21 +108,26 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     base = jnp.arange(tape.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
     rows = (base + (tape.cursor + index) % depth).reshape(-1)
-    # The first step of an episode may be overwritten later in this rollout.
-    whole = rollout.last & (time - began <= depth) & ~lost
+    # Omit episodes whose first step is overwritten later in the same rollout.
+    whole = rollout.last & (time - began <= depth)
     first = jnp.where(whole, base + (tape.cursor + began) % depth, capacity)
     continued = (base + (tape.cursor - tape.unfinished[:, None]) % depth).reshape(-1)
     changed = jnp.concatenate([rows, continued])
-    # The same rows of every ring are written; they may wrap around its end.
+    # All rings are written at the same indices, which may wrap around.
     ends = [] if depth % tree.BRANCH == 0 else [0, depth - 1]
     here = jnp.append(tree.cover(tape.cursor, time) % depth, jnp.array(ends, jnp.int32))
     touched = jnp.concatenate([(base + here[None]).reshape(-1), continued])
     length = tape.length.at[rows].set(0, unique_indices=True)
-    length = length.at[first].set(index + 1 - began, mode="drop")
+    length = length.at[first].set(index + 1 - began - lost, mode="drop")
     now = weights(length.at[changed].get(mode="fill", fill_value=0))
+    steps = ring.write(tape.steps, rows, rollout)
+    place = (tape.cursor + index) % depth
+    # If a rollout fills its ring, the row before its first step contains its last step.
+    cut = lost & (index > began) & ((index > 0) | (time < depth))
+    steps = frames.cut(pictures, steps, place, cut)
     return replace(
         tape,
-        steps=ring.write(tape.steps, rows, rollout),
+        steps=steps,
         length=length,
         sums=tree.update(tape.sums, changed, now.T, touched),
         cursor=(tape.cursor + time) % depth,
@@ -129,27 +137,29 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
 
 
 def weights(length: Int[Array, " n"]) -> Float[Array, "2 n"]:
-    """Return 1 and length - 1, the two columns of `Tape.sums`; 0 in a row without an episode."""
+    """Return the columns of `Tape.sums`: 1 and length - 1, or 0 where no episode begins."""
     columns = length > 0, jnp.maximum(length - 1, 0)
     return jnp.stack([column.astype(jnp.float32) for column in columns])
 
 
 def valid(tape: Tape) -> Bool[Array, " capacity"]:
-    """Return I as flags: True where a whole episode begins, of `tape.length[row]` steps."""
+    """Return True for each row in which a complete episode begins."""
     return tape.length > 0
 
 
 @promoting
 def sample(tape: Tape, key: PRNGKeyArray, batch: int) -> Sample:
-    """Sample a batch of whole episodes: B = concat(D[I[j] : I[j+1]], …)[:B].  Eq. 35.
+    """Sample a batch of `batch` steps that consists of complete episodes.  Eq. 35.
 
-    The episodes j are drawn without replacement, each time uniformly among those not drawn yet
-    (Algorithm 5, as printed, may draw one twice). The batch is full whenever the tape holds `batch`
-    steps in whole episodes; otherwise it holds all of them. At most the last episode is cut, at its
-    end: steps near the end of an episode are sampled less often, and steps beyond `batch` are never
-    sampled. Use a batch that holds the longest episode.
+    B = concat(D[I[j] : I[j+1]], …)[:batch]. The episodes j are sampled uniformly without
+    replacement (Algorithm 5, as printed, may sample an episode twice). If all complete episodes
+    together have fewer than `batch` steps, the batch contains all of them, followed by padding.
 
-    O(batch + log capacity). Raises `ValueError` if `batch` is not positive.
+    The last episode of a batch may be cut off. Steps near the end of an episode are therefore
+    sampled less often, and steps beyond the first `batch` steps of an episode are never sampled.
+    Use a batch at least as long as the longest episode.
+
+    The cost is O(batch + log capacity). Raises `ValueError` if `batch` is not positive.
     """
     if batch < 1:
         raise ValueError(f"`batch` must be at least 1 step, got {batch}.")
@@ -166,11 +176,13 @@ def sample(tape: Tape, key: PRNGKeyArray, batch: int) -> Sample:
 
 
 def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode"]:
-    """Return enough episodes to fill the batch, in the order drawn; `capacity` if no more exist.
+    """Return the rows of enough episodes to fill the batch, in random order.
 
-    A race of `batch` rows always suffices, a race of `batch / SHORT` usually. The longer race,
-    which begins like the short one, is the body of a loop that runs at most once: under `vmap`,
-    `lax.cond` would always run it.
+    Unused entries are `capacity`. Episodes are sampled without replacement, in the order in which
+    they arrive in an exponential race (`tree.race`). First, `batch / SHORT` episodes are drawn,
+    which usually suffice. If they do not, the race continues to `batch` episodes, which always
+    suffice; the episodes drawn so far stay the same. The continuation is a loop with at most one
+    iteration, because `lax.cond` would always run both branches under `vmap`.
     """
     capacity = tape.length.shape[0]
     most = min(batch, capacity)
@@ -187,7 +199,8 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
         return jnp.pad(rows, (0, most - count), constant_values=capacity), enough
 
     def longer(state: tuple) -> tuple:
-        # The key is part of the state and changes: XLA would run a constant body before the loop.
+        # Carry a key that changes. Otherwise the body would be constant, and XLA would hoist it out
+        # of the loop and always run it.
         more = tree.noise(tape.sums, key_of(state[2]), most - short)
         return drawn(tree.extend(noise, more), most)[0], jnp.array(True), ~state[2]
 
@@ -199,7 +212,7 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
 def gather(
     tape: Tape, first: Int[Array, " n"], offset: Int[Array, " n"], mask: Bool[Array, " n"]
 ) -> PyTree[Shaped[Array, "n ..."]]:
-    """Return D[first + offset], wrapped around the worker's ring; zeros where `mask` is False."""
+    """Return the steps D[first + offset] of a worker's ring, with zeros where `mask` is False."""
     base = first // tape.depth * tape.depth
     steps = ring.read(tape.steps, base + (first - base + offset) % tape.depth, mask)
     return frames.read(tape.frames, steps, first // tape.depth, mask)

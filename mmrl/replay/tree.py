@@ -1,11 +1,12 @@
-"""Sums of a table in a wide tree: change weights, draw by weight, with or without replacement.
+"""Sum tree over a table of weights, for weighted sampling with or without replacement.
 
-The rows of the table hold one or more weights each: a "column" is one weight of all rows. A tree is
-a tuple `(top, level, …, leaves)` of arrays. `top` [column, node] holds at most `TOP` sums per
-column. The next level [node, column, branch] holds the `BRANCH` numbers that each of them sums, and
-so on; the last level is the table itself, padded with zeros. It is the segment tree of the Sum
-monoid. A node is always recomputed as the sum of its children, never updated by a difference, so
-that rounding errors do not accumulate.
+The table has one row per item, and each row has one weight per column. A tree is a tuple of arrays
+`(top, level, …, leaves)`. `top` [column, node] has at most `TOP` nodes. Each node is the sum of
+`BRANCH` values in the next level [node, column, branch], and so on. The last level is the table
+itself, padded with zeros. The tree is the segment tree of the monoid Sum.
+
+Nodes are always recomputed as sums of their children. Incremental updates would accumulate rounding
+errors.
 """
 
 import itertools
@@ -16,10 +17,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from mmrl._dtypes import promoting
 
-# 32 floats are two cache lines, and tables of 33k to 1M rows get the same two lower levels.
+# The 32 children of a node fill two cache lines. A table of 33k to 1M rows has two levels below the
+# top.
 BRANCH = 32
 TOP = 1024
-# Priorities are clipped to this range: positive, so that every row can be drawn, and finite.
+# Range to which priorities are clipped: all are finite, and every row can be sampled.
 PRIORITIES = (1e-6, 1e6)
 
 Tree = tuple[Float[Array, "..."], ...]
@@ -28,7 +30,10 @@ Noise = tuple[Float[Array, "..."], ...]
 
 @promoting
 def build(weights: Float[Array, "column row"]) -> Tree:
-    """Return the tree over `weights` (≥ 0), in O(row). Up to `TOP` rows are their own top."""
+    """Build the tree of nonnegative weights in O(row).
+
+    A table with at most `TOP` rows needs only the top level.
+    """
     levels = []
     while weights.shape[1] > TOP:
         padded = jnp.pad(weights, [(0, 0), (0, -weights.shape[1] % BRANCH)])
@@ -45,18 +50,18 @@ def update(
     weights: Float[Array, "n column"],
     touched: Int[Array, " m"] | None = None,
 ) -> Tree:
-    """Return the tree with `weights` at `rows` of its table, in O(n · levels).
+    """Set the weights at `rows` and return the updated tree, in O(n · levels).
 
-    A row past the end must have weight 0, because it may fall into the padding. Equal rows must
-    have equal weights. If `rows` lie close together, `touched` may name fewer rows, at least one
-    below every node that has one of `rows` below it: O(n + m · levels).
+    Rows past the end of the table must have weight 0, because they may fall into the padding.
+    Duplicate rows must have equal weights. If the rows are close together, `touched` can list fewer
+    rows, with at least one below every node to recompute (see `cover`). The cost is then O(n + m ·
+    levels).
     """
     levels = list(tree)
     for i in range(len(levels) - 1, 0, -1):
         _, columns, branch = levels[i].shape
         parent, child = jnp.divmod(rows, branch)
-        # The level is flattened because XLA would copy it to scatter along its outer and inner
-        # axes.
+        # XLA would copy the level for a scatter along its outer and inner axes, so flatten it.
         place = (parent * columns * branch + child)[:, None] + branch * jnp.arange(columns)[None]
         flat = levels[i].reshape(-1).at[place].set(weights, mode="drop")
         levels[i] = flat.reshape(levels[i].shape)
@@ -67,13 +72,13 @@ def update(
 
 @promoting
 def cover(first: Int[Array, "*n"], count: int) -> Int[Array, "*n m"]:
-    """Return rows that cover first, …, first + count - 1: one below each node above any of them."""
+    """Return a few of `count` consecutive rows, at least one below each of their parent nodes."""
     return first[..., None] + jnp.minimum(jnp.arange(-(-count // BRANCH) + 1) * BRANCH, count - 1)
 
 
 @promoting
 def weights(tree: Tree, rows: Int[Array, " n"]) -> Float[Array, "n column"]:
-    """Return the weights at `rows` of the table; 0 for a row past the end."""
+    """Return the weights at `rows`, and 0 for rows past the end of the table."""
     *_, leaves = tree
     if len(tree) == 1:
         return leaves.at[:, rows].get(mode="fill", fill_value=0).T
@@ -82,10 +87,10 @@ def weights(tree: Tree, rows: Int[Array, " n"]) -> Float[Array, "n column"]:
 
 
 def noise(tree: Tree, key: PRNGKeyArray, count: int) -> Noise:
-    """Draw Exp(1) numbers for a race of `count` rows: [top], then [count, branch] per level.
+    """Sample the Exp(1) variables for a race: [top], then [count, branch] per level.
 
-    One call draws all of them, because a random call takes longer to compile than the rest of a
-    race.
+    A single random call provides all of them, because each such call takes longer to compile than
+    the rest of the race.
     """
     top, *levels = tree
     sizes = [top.shape[1], *(count * level.shape[2] for level in levels)]
@@ -95,7 +100,10 @@ def noise(tree: Tree, key: PRNGKeyArray, count: int) -> Noise:
 
 
 def extend(first: Noise, more: Noise) -> Noise:
-    """Return the noise of a longer race, which begins with the results of the race with `first`."""
+    """Return noise for a longer race.
+
+    The first results of the longer race equal those of a race with the noise `first`.
+    """
     rows = (jnp.concatenate(pair) for pair in zip(first[1:], more[1:], strict=True))
     return (first[0], *rows)
 
@@ -104,17 +112,20 @@ def extend(first: Noise, more: Noise) -> Noise:
 def race(
     tree: Tree, noise: Noise, count: int
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
-    """Draw `count` rows by weight without replacement; return them in order, with their times.
+    """Sample `count` rows by weight, without replacement; return the rows and their arrival times.
 
-    Row i arrives at tᵢ ~ Exp(wᵢ), where w is the first column; the result is argsort(t)[:count].
-    The first is row i with probability wᵢ / Σw, the next is drawn by weight among the others, and
-    so on: the same law as the top of log wᵢ + Gumbel noise. A node of the tree arrives with the
-    first of its leaves, at Exp(Σw), so the `count` earliest leaves lie under the `count` earliest
-    nodes of each level. Given that a node arrives at t, its children arrive at t + eᵢ - min(e) with
-    eᵢ ~ Exp(wᵢ), because the exponential law has no memory. This is the stochastic beam search of
-    Kool et al. (2019).
+    Row i arrives at time tᵢ ~ Exp(wᵢ), where w is the first column, and the rows are returned in
+    order of arrival. Row i is the first with probability wᵢ / Σw, the second row is sampled by
+    weight from the others, and so on. Sorting by log wᵢ + Gumbel noise would give the same
+    distribution.
 
-    A row of weight 0 arrives at infinity. A table of fewer than `count` rows returns all of them.
+    A node of the tree arrives with the earliest of its leaves, at a time ~ Exp(Σw). The `count`
+    earliest leaves are therefore below the `count` earliest nodes of each level. Because the
+    exponential distribution is memoryless, the children of a node that arrives at t arrive at t +
+    eᵢ - min(e), with eᵢ ~ Exp(wᵢ). This is the stochastic beam search of Kool et al. (2019).
+
+    Rows of weight 0 arrive at infinity. If the table has fewer than `count` rows, all rows are
+    returned.
     """
     top, *levels = tree
     times = jnp.where(top[0] > 0, noise[0] / top[0], jnp.inf)
@@ -133,7 +144,10 @@ def race(
 def _earliest(
     times: Float[Array, " n"], nodes: Int[Array, " n"], count: int
 ) -> tuple[Float[Array, " count"], Int[Array, " count"]]:
-    """Return the `count` smallest times in order, with their nodes, or all if there are fewer."""
+    """Return the `count` smallest times in ascending order, and their nodes.
+
+    If there are fewer times, all of them are returned.
+    """
     late, at = jax.lax.top_k(-times, min(count, times.shape[0]))
     return -late, nodes[at]
 
@@ -142,11 +156,11 @@ def _earliest(
 def draw(
     tree: Tree, scales: Float[Array, " column"], uniform: Float[Array, "level count"]
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
-    """Draw independent rows with probability ∝ Σ_columns scale · weight; return them and that sum.
+    """Sample rows with replacement, with probability ∝ Σ_columns scale · weight.
 
-    This is sampling *with* replacement. From the top down, each node passes the draw on to a child
-    by weight, with new uniform numbers on every level: a single one, with 24 bits, would not
-    suffice beyond 16M rows. If all weights are 0, an arbitrary row is drawn.
+    Returns the rows and their scaled sums. Each draw descends the tree, and picks a child by weight
+    at every level. Each level uses a separate uniform variable, because the 24 bits of a single one
+    are not enough for more than 16M rows. If all weights are 0, the rows are arbitrary.
     """
     top, *levels = tree
     nodes, weights = _pick((top * scales[:, None]).sum(axis=0)[None], uniform[0])
@@ -159,9 +173,9 @@ def draw(
 def _pick(
     weights: Float[Array, "rows n"], uniform: Float[Array, " count"]
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
-    """Draw a column by weight for each draw, from its row of weights or the only one.
+    """Sample one column by weight for each row; return the columns and their weights.
 
-    Return the columns and their weights.
+    If there is only one row of weights, all draws use it.
     """
     sums = jnp.cumsum(weights, axis=1)
     picked = (sums <= uniform[:, None] * sums[:, -1:]).sum(axis=1, dtype=jnp.int32)

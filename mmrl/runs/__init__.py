@@ -1,24 +1,25 @@
-"""Train many seeds block by block: progress, checkpoints, exact resume, results with provenance.
-
-This package is the only one that touches the disk.
+"""Runs: training of several seeds in parallel, with checkpoints and results on disk.
 
     run = Run(Setup(env="popgym-RepeatFirstEasy-v0", seeds=(0, 1, 2)), path="runs/first")
-    for report in run:                  # one report per block; break to stop, iterate to continue
+    for report in run:                  # one report per block; you can break and iterate again
         print(report.block, report.returns.mean())
-    run.state                           # every seed's networks, tape and environments
-    run.best                            # each seed's best network so far, and its block
-    logged(run, "csv", "tensorboard")   # the same reports, each after it was written
+    run.state                           # networks, tapes and environments of all seeds
+    run.best                            # best network of each seed so far, and its block
+    logged(run, "csv", "tensorboard")   # the same reports, each written to disk first
 
-    Setup(env="popgym-RepeatFirstEasy-v0", agent="r2d2")  # its settings: `r2d2.Config`
+    Setup(env="popgym-RepeatFirstEasy-v0", agent="r2d2")  # default settings: `r2d2.Config()`
 
     sweep = Run(Setup("popgym-RepeatFirstEasy-v0", seeds=SEEDS, over={"gamma": (0.5, 0.9)}))
     list(sweep)
     sweep.verdict().winner.setting      # {"gamma": 0.5}
 
-In a run's folder, `checkpoint` holds everything after the last complete block, `best` the best
-networks, and `results.json` the setup, the provenance and one row per block for people to read.
-Each file is replaced as a whole, so a kill at any moment loses at most the block in progress. A
-resumed run computes bit for bit the same as an uninterrupted one, on the same machine and versions.
+The folder of a run contains the files `checkpoint`, with the complete state after the last block,
+`best`, with the best networks, and `results.json`, a readable file with the setup, the provenance
+and one row per block. Files are replaced atomically, so if the process is killed, only the current
+block is lost. On the same machine and with the same versions, a resumed run is bitwise identical to
+an uninterrupted one.
+
+Other files are written only by `mmrl.commands` and `mmrl.course`.
 """
 
 from mmrl.runs.checkpoint import load, read, save

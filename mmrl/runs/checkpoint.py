@@ -1,7 +1,7 @@
-"""Checkpoints: a whole state on disk, replaced as a whole, and verified before use.
+"""Checkpoints, with atomic updates and a checksum.
 
-A file is a magic line, a checksum of everything after it, one line of JSON (the header) and the
-leaves as an npz. No pickles are written or read.
+A file consists of a magic line, a checksum of the remaining content, a header in one line of JSON,
+and the leaves of the state in npz format. Pickle is not used.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ from mmrl.runs.processes import broadcast
 from mmrl.runs.shell import called
 
 _MAGIC = b"mmrl checkpoint 1\n"
-_GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")  # generators of random numbers
+_GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")  # JAX's implementations of random keys
 
 
 def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
-    """Write a checkpoint of `header` (JSON data) and `state` (arrays and keys) to `path`."""
+    """Write a checkpoint with a `header` of JSON data, and a `state` of arrays and keys."""
     buffer = io.BytesIO()
     np.savez(buffer, *(np.asarray(leaf) for leaf in jax.tree.leaves(unwrap_keys(state))))
     content = dumps(header).encode() + b"\n" + buffer.getvalue()
@@ -36,33 +36,35 @@ def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
 
 
 def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
-    """Return a checkpoint's header and payload. Raise `RunError` unless it is whole and valid."""
+    """Return the header and the payload of a checkpoint. Raises `RunError` if it cannot be read."""
     try:
         content = broadcast(path.read_bytes)
     except FileNotFoundError:
         raise RunError(
-            f"There is no checkpoint in {path.parent}. Pass the folder of a run; `mmrl train` "
-            "prints it in its first line."
+            f"There is no checkpoint in {path.parent}. Pass the folder of a run, which "
+            "`mmrl train` prints in its first line."
         ) from None
     except OSError as error:
         raise RunError(f"Cannot read {path}: {error.strerror}.") from None
     if content and not content.startswith(_MAGIC):
-        raise RunError(f"{path} is not a checkpoint of this version of mmrl.")
+        raise RunError(
+            f"{path} is not a checkpoint of this version of mmrl. Use the version that wrote it."
+        )
     checksum, _, content = content[len(_MAGIC) :].partition(b"\n")
     if checksum + b"\n" != _checksum(content):
         play = called("evaluate", path.parent, "--best")
         raise RunError(
             f"{path} is damaged or cut short. Start again in another folder. If the file `best` "
-            f"next to it is intact, `{play}` still plays that."
+            f"in the same folder is intact, you can still play the best networks with `{play}`."
         )
     header, _, payload = content.partition(b"\n")
     return loads(header), payload
 
 
 def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
-    """Return a checkpoint's header, and its state in the structure of `like`.
+    """Return the header of a checkpoint, and its state with the structure of `like`.
 
-    Raises `RunError` if the file is damaged or foreign.
+    Raises `RunError` if the file is damaged or was not written by this version of mmrl.
     """
     header, payload = read(path)
     named, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(unwrap_keys, like))
@@ -73,26 +75,29 @@ def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
         if [(x.shape, x.dtype) for x in leaves] != shapes:
             raise ValueError
     except (ValueError, EOFError, zipfile.BadZipFile):
-        raise RunError(f"{path} holds other arrays than this version of mmrl expects.") from None
+        raise RunError(
+            f"{path} does not contain the arrays that this version of mmrl expects. Use the "
+            "version that wrote it."
+        ) from None
     return header, wrap_keys(jax.tree.unflatten(structure, map(jnp.asarray, leaves)), like)
 
 
 def dumps(data: Any, indent: int | None = None) -> str:
-    """Return JSON that every reader accepts, with "Infinity" and "NaN" as strings.
+    """Return standard JSON, in which infinity and NaN are the strings "Infinity" and "NaN".
 
-    `float` parses these strings, in other languages too. `loads` is the inverse.
+    Python's `float` and most other languages parse these strings. `loads` is the inverse.
     """
     quoted = json.loads(json.dumps(data), parse_constant=str)
     return json.dumps(quoted, indent=indent, allow_nan=False)
 
 
 def loads(text: str | bytes) -> Any:
-    """Return the data that `dumps` wrote; also accepts the bare numbers of earlier versions."""
+    """Parse the output of `dumps`. Unquoted Infinity and NaN of earlier versions are accepted."""
     return unquote(json.loads(text))
 
 
 def unquote(data: Any) -> Any:
-    """Return JSON data with the quoted numbers of `dumps` as floats."""
+    """Replace the strings "Infinity", "-Infinity" and "NaN" in JSON data by floats."""
     if isinstance(data, dict):
         return {key: unquote(value) for key, value in data.items()}
     if isinstance(data, list):
@@ -101,12 +106,12 @@ def unquote(data: Any) -> Any:
 
 
 def unwrap_keys(tree: PyTree) -> PyTree:
-    """Return the tree with the words of each key in place of the key."""
+    """Replace every random key in a tree by its key data."""
     return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
 
 
 def wrap_keys(tree: PyTree, like: PyTree) -> PyTree:
-    """Invert `unwrap_keys`: return keys of the same generators where `like` has keys."""
+    """Convert key data to random keys where `like` has keys. This inverts `unwrap_keys`."""
     kinds = {name: jax.eval_shape(partial(jax.random.key, impl=name), 0) for name in _GENERATORS}
     names = {key.dtype: name for name, key in kinds.items()}
 

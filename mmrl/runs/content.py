@@ -1,4 +1,4 @@
-"""The content of a user's objects, which decides whether a compiled program still fits them."""
+"""Content of user-defined objects, used to detect when a compiled program is outdated."""
 
 import collections
 import contextlib
@@ -23,20 +23,21 @@ from mmrl.envs import adapters
 from mmrl.runs.setup import Setup
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.CodeType, types.ModuleType)
-_PLAIN += (logging.Logger,)  # their attributes lead to all loggers of the process
+# Loggers are leaves, because their attributes reference all other loggers of the process.
+_PLAIN += (logging.Logger,)
 _MANY = (tuple, list, dict, set, frozenset, collections.deque, np.ndarray)
 _HOLDERS = (*_MANY, types.SimpleNamespace)
 
 
 class Read(NamedTuple):
-    """A user's module, and the names of the attributes that a function may read."""
+    """A user's module, and the names of the attributes that a function may read from it."""
 
     module: types.ModuleType
     names: tuple[str, ...]
 
 
 class Same:
-    """An object that cannot change, compared by identity."""
+    """Wrapper that compares an object by identity."""
 
     def __init__(self, part: Any):
         self.part = part
@@ -56,43 +57,44 @@ def own_parts(setup: Setup) -> tuple[Hashable, ...]:
 
 
 def content(part: Any, argument: str = "env") -> Hashable:
-    """Return a value that changes with an object's attributes and the code of its class.
+    """Return a hashable value that changes if an object or its code changes.
 
-    For a function: its code, its closure and the globals that it reads. Only the user's modules are
-    followed, because installed packages do not change. "my_module:MyEnv" has the content of the
-    object that it names.
+    The content of an object includes its attributes and the code of its class. The content of a
+    function includes its code, its closure and the globals that it reads. Only the user's modules
+    are searched, because installed packages do not change. For a string such as "my_module:MyEnv",
+    this is the content of the object that it refers to.
     """
     named = isinstance(part, str) and ":" in part and not adapters.known(part)
     return _content(_own.find(part, argument) if named else part)
 
 
 def _content(root: Any) -> Hashable:
-    """Return the types and values of all parts in one tuple, each part before its own parts.
+    """Return the types and values of an object and of everything that it references.
 
-    The search has no recursion, because objects may be nested to any depth.
+    This is a depth-first search with an explicit stack, because objects may be nested deeply.
     """
-    found: list[Hashable] = []
+    values: list[Hashable] = []
     seen: dict[Hashable, tuple[int, Any]] = {}
     waiting = [root]
     while waiting:
         part = waiting.pop()
         key = part if isinstance(part, Read) else id(part)
         if (value := _value(part)) is not None:
-            found += value
+            values += value
         elif key in seen:
-            found += "seen", seen[key][0]
+            values += "seen", seen[key][0]
         else:
-            seen[key] = len(seen), part  # a reference, so that its id is not reused
+            seen[key] = len(seen), part  # keep a reference, so that the id is not reused
             parts = list(_parts(part))
-            found += type(part).__qualname__, len(parts)
+            values += type(part).__qualname__, len(parts)
             waiting += reversed(parts)
-    return tuple(found)
+    return tuple(values)
 
 
 def _value(part: Any) -> tuple[Hashable, ...] | None:
-    """Return a value for a part without parts of its own, or None."""
+    """Return the value of a leaf, or None if the object has parts."""
     if isinstance(part, float | complex):
-        return type(part), repr(part)  # so that NaN equals itself, and 0 differs from -0
+        return type(part), repr(part)  # unlike floats, strings compare NaN equal, and 0 unequal -0
     if isinstance(part, _PLAIN):
         return type(part), part
     if isinstance(part, np.ndarray) and not part.dtype.hasobject:
@@ -101,7 +103,7 @@ def _value(part: Any) -> tuple[Hashable, ...] | None:
 
 
 def _parts(part: Any) -> Iterator[Any]:
-    """Yield the parts of an object."""
+    """Yield the parts of an object: attributes, items, or the objects that a function reads."""
     if isinstance(part, Read):
         yield from _of_module(part)
     elif isinstance(part, _MANY):
@@ -127,7 +129,7 @@ def _parts(part: Any) -> Iterator[Any]:
 
 
 def _of_many(part: Any) -> Iterator[Any]:
-    """Yield the items of a container and, if its class is not built in, its attributes."""
+    """Yield the items of a container, and the attributes of a user-defined container."""
     if isinstance(part, np.ndarray):
         yield from (part.shape, part.ravel().tolist())
     elif isinstance(part, dict):
@@ -147,12 +149,13 @@ def _of_attributes(part: Any) -> Iterator[Any]:
 
 
 def _of_function(function: types.FunctionType) -> Iterator[Any]:
-    if not _is_own(function.__globals__.get("__name__")):  # because `wraps` changes `__module__`
+    # Use the name in the globals, because `functools.wraps` changes `__module__`.
+    if not _is_own(function.__globals__.get("__name__")):
         yield f"{function.__module__}.{function.__qualname__}"
         yield getattr(function, "__wrapped__", None)
         return
     yield from (function.__code__, function.__defaults__, function.__kwdefaults__, vars(function))
-    with contextlib.suppress(ValueError):  # an empty cell
+    with contextlib.suppress(ValueError):  # reading an empty cell raises ValueError
         yield from (cell.cell_contents for cell in function.__closure__ or ())
     names, modules, attributes = _names(function.__code__)
     values = [function.__globals__.get(name) for name in names]
@@ -168,7 +171,7 @@ def _of_module(read: Read) -> Iterator[Any]:
 
 
 def _read(value: Any, names: tuple[str, ...]) -> Any:
-    """Return the content of a global that is read, or its identity if it is not followed."""
+    """Return a value to search: a `Read` for a user's module, or an id to skip the object."""
     if isinstance(value, types.ModuleType):
         return Read(value, names) if _is_own(value.__name__) else value
     function = isinstance(inspect.unwrap(value), types.FunctionType)
@@ -181,7 +184,8 @@ def _of_class(kind: type) -> Iterator[Any]:
         yield f"{kind.__module__}.{kind.__qualname__}"
         return
     yield from kind.__bases__
-    for name, value in vars(kind).items():  # Python adds special attributes on access
+    for name, value in vars(kind).items():
+        # Skip special attributes other than functions, because Python adds some on access.
         special = name.startswith("__") and not isinstance(value, types.FunctionType)
         yield from () if special or name == "_abc_impl" else (name, value)
 
@@ -190,7 +194,7 @@ def _of_class(kind: type) -> Iterator[Any]:
 def _names(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
     """Return the names of the globals, modules and attributes that a function reads.
 
-    Names in nested functions are included.
+    Nested functions are included.
     """
     steps = list(dis.get_instructions(code))
     names = {x.argval for x in steps if x.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
@@ -201,7 +205,7 @@ def _names(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
 
 
 def _is_own(module: str | None) -> bool:
-    """Return True for a user's module, which may be edited while this process runs."""
+    """Return True for a user's module, which may change while this process runs."""
     file = getattr(sys.modules.get(module or ""), "__file__", None)
     if module in sys.builtin_module_names or "site-packages" in (file or ""):
         return False

@@ -1,4 +1,4 @@
-"""The devices on which agents are trained: one, or several, in one process or in many."""
+"""Assignment of agents to devices, in one process or in several."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -17,20 +17,20 @@ SEEDS = "seeds"
 
 
 class Devices(NamedTuple):
-    """A mesh of devices, [seeds, environments]; without one, all arrays are on a single device.
+    """Mesh of devices with the axes [seeds, environments], or None for a single device.
 
-    Seeds are divided along the first axis, and the environments of each agent along the second.
+    Seeds are sharded along the first axis, and the environments of an agent along the second.
     """
 
     mesh: Mesh | None = None
 
     @property
     def words(self) -> str:
-        """Number of devices in words, if there are several."""
+        """Number of devices as a phrase such as ", on 4 devices"; empty for a single device."""
         return f", on {self.mesh.size} devices" if self.mesh else ""
 
     def put(self, tree: PyTree, specs: PyTree) -> PyTree:
-        """Return the arrays on the devices, each divided by its entry of `specs`."""
+        """Place arrays on the devices, sharded according to `specs`."""
         mesh = self.mesh
         if mesh is None:
             return tree
@@ -45,29 +45,32 @@ class Devices(NamedTuple):
         return jax.tree.map(one, tree, specs)
 
     def whole(self, tree: PyTree) -> PyTree:
-        """Return the arrays, gathered from several processes, all of which must call this."""
+        """Gather the complete arrays from all processes. All processes must call this method."""
         if jax.process_count() == 1 or self.mesh is None:
             return tree
         return wrap_keys(multihost_utils.process_allgather(unwrap_keys(tree), tiled=True), tree)
 
 
 ONE = Devices()
-"""All agents on one device."""
+"""A single device."""
 
 
 def share(number: int | None, seeds: int, environments: int) -> Devices:
-    """Return the division of agents among `number` devices; warn if fewer of them can be used.
+    """Return a mesh of at most `number` devices that divides seeds and environments evenly.
 
-    The default is all devices of several processes, or one device of a single process. Groups have
-    equal numbers of seeds, and devices of a group equal numbers of environments. As many devices as
-    possible are used, in as many groups as possible. Raises `ValueError` for more devices than
-    there are, and if a process would be idle.
+    The default is all devices if there are several processes, and one device otherwise. Each group
+    of devices trains the same number of seeds, and each device of a group has the same number of
+    environments. The mesh uses as many devices as possible, in as many groups as possible. A
+    warning reports devices that cannot be used.
+
+    Raises `ValueError` if JAX has fewer devices, or if devices would be idle in a run of several
+    processes.
     """
     many = jax.process_count() > 1
     number = (jax.device_count() if many else 1) if number is None else number
     if not 1 <= number <= jax.device_count():
         more = (
-            f" A CPU counts as {number} if XLA_FLAGS has "
+            f" A CPU counts as {number} devices if XLA_FLAGS contains "
             f"--xla_force_host_platform_device_count={number} when Python starts."
         )
         most = jax.device_count()
@@ -81,11 +84,16 @@ def share(number: int | None, seeds: int, environments: int) -> Devices:
         if seeds % groups == 0
     )
     each = used // groups
-    fits = f"{seeds} seeds are divided among {groups}, and {environments} environments among {each}"
+    fits = (
+        f"{seeds} seeds allow {groups} groups of devices, and {environments} environments allow "
+        f"{each} per group"
+    )
     if many and used < jax.device_count():
+        every = jax.device_count()
+        remedy = f"Choose a number of seeds or environments that is a multiple of {every}."
         raise ValueError(
-            f"`devices` must be all {jax.device_count()} devices of the processes; got {number}, "
-            f"and {fits}. Choose numbers of seeds or environments that are multiples of it."
+            f"`devices` must be {every} with several processes, and none may be idle; got "
+            f"{number}, but {fits}. {remedy if number == every else 'Omit `devices`.'}"
         )
     if used < number:
         warnings.warn(f"{used} of {number} devices are used: {fits}.", stacklevel=3)

@@ -1,4 +1,4 @@
-"""Translate the files of earlier versions: settings and arrays that they lack, and old names."""
+"""Conversion of files from earlier versions of mmrl."""
 
 import itertools
 import re
@@ -10,7 +10,7 @@ import numpy as np
 
 from mmrl.runs.processes import RunError
 
-# Settings that files of earlier versions lack, with the behavior of those versions.
+# Settings that are missing in files from earlier versions, with the values that reproduce them.
 EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": None, "precision": "default"}
 EARLIER |= {"observe": "observation"}
 EARLIER |= {
@@ -21,17 +21,18 @@ EARLIER |= {
     "anneal": 0.0,
     "lam": 0.0,
 }
-# Arrays of a state that files of earlier versions lack; they start as zeros.
+# Arrays of a state that are missing in files from earlier versions; they are filled with zeros.
 LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
-# Number of arrays that earlier versions stored before these: a tape's priorities, then α and their
-# peak.
+# Number of obsolete arrays that precede these fields in checkpoints from earlier versions: the
+# priorities precede `sums`, and α and the maximum priority precede `cursor`.
 FORMER = {".tape.sums[0]": 1, ".tape.cursor": 2}
 
 
 def complete(leaves: list[np.ndarray], named: list[tuple[Any, Any]]) -> list[np.ndarray]:
-    """Return the leaves of a checkpoint without those in `FORMER`, and with zeros for `LATER`.
+    """Convert the leaves of a checkpoint to the format of this version.
 
-    Leaves that fit neither the current version nor an earlier one are returned unchanged.
+    Arrays in `FORMER` are removed, and missing arrays in `LATER` become zeros. Leaves that match
+    neither this version nor an earlier one are returned unchanged.
     """
     names = [jax.tree_util.keystr(path) for path, _ in named]
     like = [x for _, x in named]
@@ -41,36 +42,38 @@ def complete(leaves: list[np.ndarray], named: list[tuple[Any, Any]]) -> list[np.
         gone = before if has_former else [0] * len(names)
         new = later if lacks_later else [False] * len(names)
         if len(leaves) == len(names) + sum(gone) - sum(new) and (
-            found := _aligned(iter(leaves), gone, new, like)
+            current := _aligned(iter(leaves), gone, new, like)
         ):
-            return found
+            return current
     return leaves
 
 
 def _aligned(
     stored: Iterator[np.ndarray], gone: list[int], new: list[bool], like: list[Any]
 ) -> list[np.ndarray]:
-    """Return one array per current leaf; an empty list if a shape or a type differs."""
-    found = []
+    """Return one array per current leaf, or an empty list if a shape or dtype does not match."""
+    arrays = []
     for skipped, added, x in zip(gone, new, like, strict=True):
         for _ in range(skipped):
             next(stored)
-        found.append(np.zeros(x.shape, x.dtype) if added else next(stored))
-    pairs = zip(found, like, strict=True)
-    return found if all((a.shape, a.dtype) == (b.shape, b.dtype) for a, b in pairs) else []
+        arrays.append(np.zeros(x.shape, x.dtype) if added else next(stored))
+    pairs = zip(arrays, like, strict=True)
+    return arrays if all((a.shape, a.dtype) == (b.shape, b.dtype) for a, b in pairs) else []
 
 
 def earlier(setup: dict[str, Any]) -> dict[str, Any]:
-    """Translate a described setup of an earlier version.
+    """Convert the description of a setup from an earlier version to this version.
 
-    `observes` was a separate setting for each of its names, and 0 stood for sizes that are chosen
-    automatically; CLEAR's `capacity` of 0 still means no reservoir. Raises `RunError` for an agent
-    in several shards, whose state had an axis for them.
+    In earlier versions, each name in `observes` was a boolean setting, and sizes that are chosen
+    automatically were 0 instead of None. CLEAR's `capacity` is not converted, because 0 still
+    disables the reservoir.
+
+    Raises `RunError` for a run with several shards, whose state had an additional axis.
     """
     if (shards := setup.get("shards", 1)) > 1:
         raise RunError(
             f"This run has {shards} shards, which only versions up to commit f6dd5f2 (2026-11-28) "
-            f"open. Use that one, or train again on {shards} devices with --devices {shards}."
+            f"can open. Use that version, or train again with --devices {shards}."
         )
     setup = {name: value for name, value in setup.items() if name != "shards"}
     if "observes" not in setup:

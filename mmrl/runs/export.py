@@ -1,4 +1,4 @@
-"""Export a trained policy to a small file of arrays, which `mmrl.runs.player` plays with NumPy."""
+"""Export of trained policies to files that `mmrl.runs.player` can play with NumPy."""
 
 import io
 import os
@@ -22,21 +22,24 @@ from mmrl.runs.run import Run
 
 Arrays = dict[str, Any]
 Reading = tuple[Any, Any, Any]
-"""Matrices and bias of y = of_h h + of_x x + bias."""
+"""Parameters (`of_h`, `of_x`, `bias`) of a memory's output y = of_h h + of_x x + bias."""
 
 
 def export(
     run: Run, path: str | os.PathLike, seed: int | None = None, best: bool = False
 ) -> dict[str, Any]:
-    """Write the greedy policy of one seed to a new file; return the description in the file.
+    """Export the greedy policy of a seed to a new file, and return its description.
 
-    The default `seed` is the one with the highest return. With `best` the network is that of the
-    seed's best block, from `reopen(path, best=True)`. Raises `ValueError` for an unknown seed, and
-    `RunError` for a file that exists or cannot be written, and for parts that the player lacks.
+    The default `seed` is the one with the highest return. If `best` is True, the best network of
+    the seed is exported instead of the last one; open the run with `reopen(path, best=True)`.
+
+    Raises `ValueError` if `seed` is not a seed of the run, or if the run has not trained a block.
+    Raises `RunError` if the file exists or cannot be written, or if the player does not support the
+    network.
     """
     path, seeds = expanded(path), run.setup.seeds
     if run.best is None if best else not run.history:
-        raise ValueError("`run` must have networks to export, after at least one block; got none.")
+        raise ValueError("`run` must have networks to export; got none. Train at least one block.")
     if path.suffix != ".npz":
         raise ValueError(f"`path` must end in .npz; got {path}.")
     if best and run.best is not None:
@@ -45,7 +48,7 @@ def export(
         net, returns = run.state.net, np.asarray(run.history[-1]["returns"])
         blocks = [len(run.history)] * len(seeds)
     if seed is not None and seed not in seeds:
-        raise ValueError(f"`seed` must be one of the run's, {list(seeds)}; got {seed}.")
+        raise ValueError(f"`seed` must be one of the run's seeds, {list(seeds)}; got {seed}.")
     at = int(np.argmax(returns)) if seed is None else seeds.index(seed)
     network, arrays = _network(jax.tree.map(lambda x: x[at], net))
     about = {**_setting(run), "seed": seeds[at], "block": int(blocks[at])}
@@ -62,13 +65,13 @@ def export(
         try:
             create(path, buffer.getvalue())
         except FileExistsError:
-            message = f"{path} exists already: choose another file, or move it away."
+            message = f"{path} already exists. Choose another name, or move the file."
             raise RunError(message) from None
     return about
 
 
 def _setting(run: Run) -> dict[str, Any]:
-    """Return the environment of a policy, its observations and its actions."""
+    """Describe the environment, the agent, the observations and the actions."""
     env, params, *_ = run.program
     space, observes = env.action_space(params), run.setup.observes
     actions = int(space.n) if hasattr(space, "n") else int(space.shape[0])
@@ -84,7 +87,7 @@ def _setting(run: Run) -> dict[str, Any]:
 
 
 def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
-    """Return a network in the player's terms, and its arrays."""
+    """Return a description of a network, and its arrays."""
     masked = isinstance(net, Masked)
     net = net.net if masked else net
     policy = net.policy if isinstance(net, ActorCritic) else net
@@ -96,7 +99,7 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
     arrays, read_out = convert(policy.memory)
     about = {part: _layers(part, getattr(policy, part), arrays) for part in ("encoder", "head")}
     _read_at_once(arrays, *read_out)
-    if isinstance(net, ActorCritic):  # the last output is an auxiliary value
+    if isinstance(net, ActorCritic):  # the last output is an auxiliary value, which is not exported
         last = f"head.{len(about['head']) - 1}"
         arrays |= {name: arrays[name][:-1] for name in (f"{last}.weight", f"{last}.bias")}
         arrays |= _bounded(net, arrays, last)
@@ -107,7 +110,7 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
 
 
 def _bounded(net: ActorCritic, arrays: Arrays, last: str) -> Arrays:
-    """Return the last layer in the units of the actions, and their bounds."""
+    """Rescale the last layer to the units of the environment, and return it with the bounds."""
     if net.bounds is None:
         return {}
     center, scale = unit(net.bounds)
@@ -118,7 +121,7 @@ def _bounded(net: ActorCritic, arrays: Arrays, last: str) -> Arrays:
 
 
 def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
-    """Return the kinds of a part's layers, and add their arrays to `arrays`."""
+    """Add the arrays of all layers in `module` to `arrays`, and return the kinds of the layers."""
     layers = module.layers if isinstance(module, Stack) else (module,)
     for i, layer in enumerate(layers):
         if type(layer) not in _LAYERS:
@@ -139,7 +142,7 @@ def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
 
 
 def _folded(head: DuelingHead) -> tuple[Any, Any]:
-    """Return V + A - mean A as one linear map of the features: its matrix and its bias."""
+    """Return the weight and bias of the linear layer that computes V + A - mean A."""
     v: Any = head.value
     a: Any = head.advantage
     weight = v.weight + a.weight - jnp.mean(a.weight, axis=0, keepdims=True)
@@ -147,17 +150,18 @@ def _folded(head: DuelingHead) -> tuple[Any, Any]:
 
 
 def _read_at_once(arrays: Arrays, of_h: Any, of_x: Any, bias: Any) -> None:
-    """Let the head read (h, x) in place of (of_h h + of_x x + bias, x), to save one matrix."""
+    """Merge the memory's output y = of_h h + of_x x + bias into the first layer of the head.
+
+    The input of this layer becomes (h, x) instead of (y, x), which saves a matrix product.
+    """
     weight = arrays["head.0.weight"]
     of_y, rest = weight[:, : len(bias)], weight[:, len(bias) :]
     arrays["head.0.weight"] = jnp.concatenate([of_y @ of_h, of_y @ of_x + rest], axis=1)
     arrays["head.0.bias"] = arrays["head.0.bias"] + of_y @ bias
 
 
-# For each memory: its arrays, and the map from h to y; real and imaginary parts of h alternate.
-
-
 def _lru(memory: LRU) -> tuple[Arrays, Reading]:
+    # The player views h as float32, so its real and imaginary parts are interleaved.
     gain = jnp.sqrt(-jnp.expm1(-2 * jnp.exp(memory.nu)))
     real, imag = gain[None, :, None] * memory.read_in
     states = {"state": jnp.zeros_like(memory.eigenvalues), "eigenvalues": memory.eigenvalues}
@@ -174,7 +178,8 @@ def _gru(memory: GRU) -> tuple[Arrays, Reading]:
         "state": state,
         **{"input.weight": gru.weight_ih, "input.bias": gru.bias},
         **{"recur.weight": gru.weight_hh},
-        "recur.bias": jnp.concatenate([state, state, gru.bias_n]),  # only the candidate's bias
+        # Only the candidate n has a bias in the recurrent product.
+        "recur.bias": jnp.concatenate([state, state, gru.bias_n]),
     }
     out: Any = memory.read_out
     return arrays, (out.weight, jnp.zeros((len(out.bias), gru.weight_ih.shape[1])), out.bias)
@@ -208,6 +213,6 @@ _MEMORIES: dict[type, tuple[str, Callable[[Any], tuple[Arrays, Reading]]]] = {
 
 def _unknown(part: str, found: Any) -> RunError:
     return RunError(
-        f"A {part} of the kind {type(found).__name__} cannot be exported. The player knows the "
-        "memories gru, lru and none, one layer deep, between the layers of `mmrl.nets`."
+        f"A {part} of type {type(found).__name__} cannot be exported. The player supports the "
+        "memories gru, lru and none, with a single layer, between the layers of `mmrl.nets`."
     )

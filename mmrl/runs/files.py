@@ -1,7 +1,7 @@
-"""Files that are replaced as a whole, and folders that one process writes at a time.
+"""Atomic file updates, and exclusive write access to folders.
 
-The operating system holds a claim for as long as the process lives, so a kill releases it, and a
-leftover file does not block later runs.
+A claim on a folder is an `flock`, which the operating system releases when the process exits, even
+if it is killed. No stale lock file can block later runs.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from mmrl.runs.processes import RunError
 
 
 def replace(path: pathlib.Path, content: bytes) -> None:
-    """Replace a file as a whole: after a crash it is either the old or the new one."""
+    """Replace a file atomically. After a crash, it has either the old or the new content."""
     partial = path.with_name(path.name + ".partial")
     with alone(partial) as file:
         try:
@@ -27,20 +27,20 @@ def replace(path: pathlib.Path, content: bytes) -> None:
                 left = left[file.write(left) :]
             os.fsync(file.fileno())
         except OSError:
-            partial.unlink(missing_ok=True)  # a partial file would only fill the disk
+            partial.unlink(missing_ok=True)  # free the disk space
             raise
         os.replace(partial, path)
 
 
 def create(path: pathlib.Path, content: bytes) -> None:
-    """Write a new file as a whole. Raise `FileExistsError` if it exists, and leave it unchanged."""
+    """Create a file atomically. Raises `FileExistsError` if it already exists."""
     whole = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         replace(whole, content)
         os.link(whole, path)
     except FileExistsError:
         raise
-    except OSError:  # on a disk without links
+    except OSError:  # the file system does not support hard links
         if not whole.exists():
             raise
         path.open("xb").close()
@@ -50,26 +50,26 @@ def create(path: pathlib.Path, content: bytes) -> None:
 
 
 def expanded(path: str | os.PathLike) -> pathlib.Path:
-    """Return a path with the user's home for `~`. Raise `ValueError` for an empty string."""
+    """Expand `~` in a path. Raises `ValueError` if the path is empty."""
     if not os.fspath(path):
-        raise ValueError("`path` must name a file or a folder; got ''. Use '.' for this folder.")
+        raise ValueError("`path` must name a file or folder; got ''. Use '.' for the current one.")
     return pathlib.Path(os.path.expanduser(path))
 
 
 @contextlib.contextmanager
 def writing(path: pathlib.Path) -> Iterator[None]:
-    """Turn a failure to write under `path` into a `RunError` with the reason."""
+    """Convert an `OSError` raised while writing to `path` to a `RunError`."""
     try:
         yield
     except OSError as error:
         raise RunError(
-            f"Cannot write to {path}: {error.strerror or error}. Choose a folder that you may "
-            "write to, not below a file, on a disk with room. Files saved earlier are intact."
+            f"Cannot write to {path}: {error.strerror or error}. Choose a writable folder on a "
+            "disk with free space. Existing files are intact."
         ) from None
 
 
 class Claim:
-    """Right to write to a folder, exclusive to this process while the object exists."""
+    """Exclusive write access to a folder, held by this process while the object exists."""
 
     def __init__(self, locked: tuple[int, pathlib.Path] | None = None):
         self._locked = locked
@@ -77,7 +77,7 @@ class Claim:
             weakref.finalize(self, os.close, locked[0])
 
     def check(self) -> None:
-        """Raise `RunError` if the folder was removed or replaced, so that the claim is void."""
+        """Raise `RunError` if the folder was moved, removed or replaced since it was claimed."""
         if self._locked is None:
             return
         file, path = self._locked
@@ -86,7 +86,7 @@ class Claim:
                 return
         raise RunError(
             "The folder of this run was moved, removed or replaced during training, so no more "
-            "files are written there. Start again, in a folder that stays in place."
+            "files are written to it. Start again, and leave the folder in place."
         )
 
 
@@ -94,9 +94,9 @@ _CLAIMS: weakref.WeakValueDictionary[tuple[int, int], Claim] = weakref.WeakValue
 
 
 def claim(folder: pathlib.Path) -> Claim:
-    """Claim an existing folder; the callers of one process share a claim.
+    """Claim an existing folder. All callers in this process share the claim.
 
-    Raises `RunError` if another process has claimed it.
+    Raises `RunError` if another process has claimed the folder.
     """
     place = folder.stat()
     identity = place.st_dev, place.st_ino
@@ -107,9 +107,10 @@ def claim(folder: pathlib.Path) -> Claim:
 
 
 def _locked(folder: pathlib.Path) -> tuple[int, pathlib.Path] | None:
-    """Return a locked descriptor and its path, or None on a disk without locks.
+    """Return a locked file descriptor and its path, or None if the disk does not support locks.
 
-    NFS locks only files that are open for writing, so the folder itself cannot be locked.
+    The folder itself is locked if possible. On NFS, which can lock only files that are open for
+    writing, a file in the folder is locked instead.
     """
     for path, flags in ((folder, os.O_RDONLY), (folder / ".lock", os.O_RDWR | os.O_CREAT)):
         file = os.open(path, flags, 0o666)
@@ -119,8 +120,8 @@ def _locked(folder: pathlib.Path) -> tuple[int, pathlib.Path] | None:
         except BlockingIOError:
             os.close(file)
             raise RunError(
-                f"Another process is writing to {folder}. Wait until it ends, or choose another "
-                "folder."
+                f"Another process is writing to {folder}. Wait until it has finished, or choose "
+                "another folder."
             ) from None
         except OSError:
             os.close(file)
@@ -129,14 +130,14 @@ def _locked(folder: pathlib.Path) -> tuple[int, pathlib.Path] | None:
 
 @contextlib.contextmanager
 def alone(path: pathlib.Path) -> Iterator[io.FileIO]:
-    """Open a file, new or existing, that no other process writes in this block; wait for it."""
+    """Open or create a file with an exclusive lock, and wait until the lock is available."""
     while True:
         file = io.FileIO(path, "a+")
-        with contextlib.suppress(OSError):  # on a disk without locks
+        with contextlib.suppress(OSError):  # the disk may not support locks
             fcntl.flock(file, fcntl.LOCK_EX)
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 break
-        file.close()  # another process has replaced the file
+        file.close()  # the file was replaced by another process, so open the new one
     with file:
         yield file

@@ -1,11 +1,12 @@
-"""The folder of a run: files that are replaced whole, and one process that writes them.
+"""Folder of a run, with atomic updates and a single writer.
 
-    checkpoint      the state after the last complete block, and the history
-    best            each seed's best network so far
-    results.json    setup, provenance, and a row per block (or per agent of a sweep), for people
+    checkpoint      complete state after the last block, and the history
+    best            best network of each seed so far
+    results.json    setup, provenance, and one row per block (per setting and seed in a sweep)
 
-The checkpoint is written first, so that a kill between two files loses no data. In a run of several
-processes, process 0 reads and writes.
+The checkpoint is written first. If the process is killed before the other files are written, they
+are updated when the run is resumed. In a run of several processes, only process 0 reads and writes
+files.
 """
 
 import contextlib
@@ -26,24 +27,24 @@ from mmrl.runs.setup import grid
 from mmrl.runs.snapshot import Best, Rows, Snapshot, better
 
 CHECKPOINT, BEST, RESULTS = "checkpoint", "best", "results.json"
-OPENING = threading.Lock()  # threads share a claim, but only one may start the run
+OPENING = threading.Lock()  # threads share a claim, but only one of them may start a run
 T = TypeVar("T")
 
 
 class Folder:
-    """A folder that holds a run, or may hold one; `open` is the first call that writes to it."""
+    """Folder of a run, which may not exist yet. Only `open`, `write` and `keep` write to it."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = expanded(path)
-        self.planned: int | None = None  # blocks planned by the run in it
-        self._waiting: Claim | None = None  # held from `open` until training
-        self._stamp: tuple[int, int] | None = None  # of the checkpoint that this object wrote
-        self._best: Best | None = None  # the networks in its file
+        self.planned: int | None = None  # total number of blocks of the run in the folder
+        self._waiting: Claim | None = None  # claim on the folder between `open` and training
+        self._stamp: tuple[int, int] | None = None  # identifies the last known checkpoint
+        self._best: Best | None = None  # contents of the file `best`
 
     def description(self) -> dict[str, Any] | None:
-        """Return the setup in the folder, as `describe` returns it; None without one.
+        """Return the description of the setup, or None if the folder contains no run.
 
-        Raises `RunError` if its files were not written by mmrl.
+        Raises `RunError` if the files cannot be read or were not written by mmrl.
         """
         results = self.path / RESULTS
         try:
@@ -56,30 +57,34 @@ class Folder:
             place = error.filename or self.path
             raise RunError(f"Cannot read {place}: {error.strerror}.") from None
         except (ValueError, KeyError, TypeError):
-            raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
+            raise RunError(
+                f"{results} cannot be read, because it was not written by mmrl. Choose another "
+                "folder."
+            ) from None
 
     def has(self, name: str) -> bool:
-        """Return True if the folder has this file."""
+        """Return True if the folder contains the file `name`."""
         return broadcast((self.path / name).exists)
 
     def open(self, new: Snapshot, like: PyTree, resume: bool) -> Snapshot:
-        """Claim the folder for a run, and return the snapshot in it, or `new` if it has none.
+        """Claim the folder, and return the snapshot in it, or `new` if there is none.
 
-        `like` has the structure of its state. Raises `RunError` if the folder holds a run and
-        `resume` is False, if it holds no run or another one and `resume` is True, and if it cannot
-        be written.
+        `like` has the structure of the run's state. Raises `RunError` if the folder cannot be
+        written, if it contains a run although `resume` is False, or if `resume` is True and it does
+        not contain this run.
         """
         with OPENING:
-            self._check(new.description, resume)  # before anything is written
+            self._check(new.description, resume)  # raise errors before any file is written
             own = self._claimed()
-            there = self._check(new.description, resume)  # no other process can change it now
+            # Check again, because another process may have changed the folder before the claim.
+            there = self._check(new.description, resume)
             blocks = new.description["config"]["blocks"]
             self.planned = there["config"]["blocks"] if there else blocks
             snapshot = new
             if resume and self.has(CHECKPOINT):
                 snapshot = self.read(like)._replace(description=new.description)
                 if len(snapshot.history) > blocks:
-                    return snapshot  # the files already have more blocks
+                    return snapshot  # the files already contain more blocks
                 snapshot = self._catch_up(snapshot, prolonged=there != new.description)
             self.do(lambda: self._put_results(snapshot, new=there is None))
             self._stamp = self._stamped()
@@ -87,12 +92,12 @@ class Folder:
         return snapshot
 
     def _check(self, description: dict[str, Any], resume: bool) -> dict[str, Any] | None:
-        """Return the setup in the folder, or raise `RunError` if this run cannot use the folder."""
+        """Return the setup in the folder. Raises `RunError` if the run cannot use the folder."""
         there, path = self.description(), self.path
         if not resume and there is not None:
             raise RunError(
-                f"{path} already holds a {kind(there)}. Resume it (`resume=True`, or `--resume`) "
-                "or choose another folder."
+                f"{path} already contains a {kind(there)}. Resume it (`resume=True`, or "
+                "`--resume`) or choose another folder."
             )
         if resume and there is None:
             raise RunError(
@@ -104,7 +109,11 @@ class Folder:
         return there
 
     def _catch_up(self, snapshot: Snapshot, prolonged: bool) -> Snapshot:
-        """Rewrite files that are older than the checkpoint; write a longer setup into it."""
+        """Update the files that are older than the checkpoint, and return the updated snapshot.
+
+        If `prolonged` is True, the number of blocks has changed, and the new setup is written to
+        the checkpoint.
+        """
         best = better(snapshot.best, snapshot.state.net, snapshot.history[-1])
         if best is not snapshot.best:
             self.do(lambda: self._put_best(snapshot.header, best))
@@ -114,9 +123,10 @@ class Folder:
         return snapshot
 
     def header(self, best: bool) -> dict[str, Any]:
-        """Return the checkpoint's header; if that is lost and `best` suffices, that of `best`.
+        """Return the header of the checkpoint.
 
-        Raises `RunError` if no file can be read.
+        If `best` is True and the checkpoint cannot be read, return the header of the file `best`
+        instead. Raises `RunError` if neither file can be read.
         """
         try:
             return read(self.path / CHECKPOINT)[0]
@@ -127,9 +137,9 @@ class Folder:
             raise
 
     def read(self, like: PyTree, best: bool = True) -> Snapshot:
-        """Return the snapshot in the folder; with `best`, with its best networks if they exist.
+        """Return the snapshot in the folder, including the best networks if `best` is True.
 
-        Raises `RunError` if a file is damaged or belongs to another run.
+        Raises `RunError` if a file is damaged or was written by another run.
         """
         header, state = load(self.path / CHECKPOINT, like)
         history = header["history"]
@@ -137,9 +147,10 @@ class Folder:
         return Snapshot(header["setup"], state, history, nets, origin(header))
 
     def read_only(self, like: PyTree, best: bool) -> Snapshot:
-        """Return a snapshot for inspection; with `best`, the best networks up to the last block.
+        """Return a snapshot for inspection, including the best networks if `best` is True.
 
-        If the checkpoint is lost, `best` suffices; the snapshot then has no state and no history.
+        If `best` is True and the checkpoint cannot be read, the snapshot contains only the best
+        networks, without a state or history.
         """
         header = self.header(best)
         if BEST in header:
@@ -148,9 +159,9 @@ class Folder:
         snapshot = self.read(like, best)
         if best and snapshot.best is None and len(snapshot.history) > 1:
             raise RunError(
-                f"{self.path} has no best networks, because an earlier version trained it. Omit "
-                "`best`, or `--best`, to use the last networks. If you resume the run, it saves "
-                "its best networks from then on."
+                f"{self.path} has no best networks, because it was trained by an earlier version "
+                "of mmrl. Omit `best`, or `--best`, to use the last networks. If you resume the "
+                "run, its best networks will be saved."
             )
         nets = better(snapshot.best, snapshot.state.net, snapshot.history[-1]) if best else None
         return snapshot._replace(best=nets)
@@ -158,8 +169,7 @@ class Folder:
     def read_best(self, like: PyTree, history: Rows | None = None) -> Best | None:
         """Return the best networks, or None if their file does not exist.
 
-        Raises `RunError` if the file is damaged, or does not belong to this `history`, if that is
-        known.
+        Raises `RunError` if the file is damaged or does not match `history`.
         """
         if not self.has(BEST):
             return None
@@ -173,15 +183,16 @@ class Folder:
                 raise ValueError("rows of another history")
         except (RunError, KeyError, IndexError, TypeError, ValueError) as error:
             raise RunError(
-                f"{self.path / BEST} is damaged, or belongs to another run. Move it away: the "
-                "run itself is intact, and saves its best networks again once it is resumed."
+                f"{self.path / BEST} is damaged, or belongs to another run. Move or delete this "
+                "file. The run itself is intact, and its best networks are saved again when it is "
+                "resumed."
             ) from error
         self._best = Best(net, np.asarray(block), np.asarray(returns, float))
         return self._best
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Claim]:
-        """Hold the folder during training; it must be as this object left it."""
+        """Hold the claim during training. Raises `RunError` if another run changed the folder."""
         own, self._waiting = self._waiting or self._claimed(), None
         if broadcast(lambda: self._stamped() not in (None, self._stamp)):
             raise RunError(
@@ -191,7 +202,7 @@ class Folder:
         yield own
 
     def write(self, snapshot: Snapshot, own: Claim) -> None:
-        """Replace the files with a snapshot; raise `RunError` if that fails."""
+        """Write a snapshot. Raises `RunError` if the files cannot be written."""
 
         def put() -> None:
             own.check()
@@ -206,14 +217,14 @@ class Folder:
             self._stamp = self._stamped()
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Write a snapshot into a folder without a run. Raise `RunError` if it holds one."""
+        """Write a snapshot to a new folder. Raises `RunError` if the folder contains a run."""
         own = self._claimed()
         if self.description() is not None:
-            raise RunError(f"{self.path} already holds a run. Choose another folder.")
+            raise RunError(f"{self.path} already contains a run. Choose another folder.")
         self.write(snapshot, own)
 
     def do(self, work: Callable[[], T]) -> T:
-        """Run `work`, which writes below the folder, on process 0; raise errors with the cause."""
+        """Run `work` on process 0 and return its result. Raises `RunError` if a write fails."""
         with writing(self.path):
             return broadcast(work)
 
@@ -227,7 +238,11 @@ class Folder:
         self._best = best
 
     def _put_results(self, snapshot: Snapshot, new: bool = False) -> None:
-        """Write the results. On a disk without locks, only one new run can create their file."""
+        """Write `results.json`.
+
+        If the run is `new`, the file must not exist. This prevents two runs from starting in the
+        same folder on a disk without locks.
+        """
         description, history = snapshot.description, snapshot.history
         data = snapshot.header | {"history": history}
         if "over" in description:
@@ -237,11 +252,11 @@ class Folder:
             (create if new else replace)(self.path / RESULTS, dumps(data, indent=1).encode())
         except FileExistsError:
             raise RunError(
-                f"Another run began in {self.path} at the same moment. Choose another folder."
+                f"Another run was started in {self.path} at the same time. Choose another folder."
             ) from None
 
     def _claimed(self) -> Claim:
-        """Create and claim the folder for all processes; process 0 holds the lock."""
+        """Create and claim the folder. Only process 0 holds the lock."""
         own: list[Claim] = []
 
         def on_disk() -> None:
@@ -250,10 +265,10 @@ class Folder:
 
         with writing(self.path):
             broadcast(on_disk)
-        return next(iter(own), Claim())  # in each process, so that all agree
+        return next(iter(own), Claim())  # other processes get an empty claim
 
     def _stamped(self) -> tuple[int, int] | None:
-        """Return a mark that changes with every replacement of the checkpoint; None without one."""
+        """Return a value that changes when the checkpoint is replaced, or None without one."""
         try:
             file = (self.path / CHECKPOINT).stat()
         except OSError:
@@ -262,10 +277,10 @@ class Folder:
 
 
 def origin(header: dict[str, Any]) -> dict[str, Any]:
-    """Return the provenance in the header of a file."""
+    """Extract the provenance from the header of a file."""
     return {k: v for k, v in header.items() if k not in ("setup", "history", BEST)}
 
 
 def kind(description: dict[str, Any]) -> str:
-    """Return the word for a folder's contents: "run" or "sweep"."""
+    """Return "run" or "sweep", depending on the description of a setup."""
     return "sweep" if "over" in description else "run"

@@ -1,4 +1,4 @@
-"""A setup as JSON data, by which a folder recognizes its run, including custom parts."""
+"""Conversion of setups to JSON data, which identifies the run in a folder."""
 
 import dataclasses
 import functools
@@ -22,9 +22,9 @@ from mmrl.runs.setup import Setup
 
 
 def describe(setup: Setup) -> dict[str, Any]:
-    """Return a setup as JSON data; `restore` is its inverse, except for custom parts."""
+    """Convert a setup to JSON data. `restore` is the inverse, except for custom parts."""
     data = {field.name: getattr(setup, field.name) for field in dataclasses.fields(setup)}
-    for name in ("over", "observe"):  # missing in earlier versions
+    for name in ("over", "observe"):  # fields that earlier versions do not have, omitted if default
         if getattr(setup, name) == getattr(Setup, name):
             del data[name]
     data["config"] = dataclasses.asdict(setup.config)
@@ -37,24 +37,25 @@ def describe(setup: Setup) -> dict[str, Any]:
 
 
 def check_same(path: Any, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Raise `RunError` if a run was started with another setup, except for its number of blocks."""
+    """Raise `RunError` if two setups differ, except in the number of blocks."""
     if differing := _differences(old, new):
         raise RunError(
-            f"{path} belongs to another setup: {'; '.join(differing)}. Repeat the settings it was "
-            "started with, or choose another folder. (Custom parts are identified by their module.)"
+            f"{path} contains a run of another setup: {'; '.join(differing)}. Use the settings "
+            "with which it was started, or choose another folder. (Custom parts are compared by "
+            "name and arguments.)"
         )
 
 
 def restore(data: dict[str, Any]) -> Setup:
-    """Return the setup that `describe` described.
+    """Return the setup for JSON data from `describe`.
 
-    Raises `RunError` for a setup from another version, and for one with custom parts.
+    Raises `RunError` if the setup has custom parts, or if this version cannot read it.
     """
     if data.get("own"):
         parts = ", ".join(f"{name}={text}" for name, text in data["own"].items())
         raise RunError(
-            f"This run was trained with custom parts: {parts}. Open it in Python, by "
-            "`Run(Setup(…), path, resume=True)` with the same parts."
+            f"This run was trained with custom parts: {parts}. Open it in Python with "
+            "`Run(Setup(…), path, resume=True)` and the same parts."
         )
     try:
         data = {**earlier(data), "seeds": tuple(data["seeds"])}
@@ -65,11 +66,13 @@ def restore(data: dict[str, Any]) -> Setup:
         observes = tuple(data["observes"])
         return Setup(**{**data, "config": config, "observes": observes})
     except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"This run is from another version of mmrl: {error}.") from None
+        raise RunError(
+            f"This run is from another version of mmrl: {error}. Open it with that version."
+        ) from None
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    if old.get("agent") != new.get("agent"):  # their settings cannot be compared
+    if old.get("agent") != new.get("agent"):  # settings of different agents cannot be compared
         return [f"agent was {old.get('agent')!r}, is {new.get('agent')!r}"]
     old, new = (
         {**EARLIER, **x, **x.get("config", {}), **x.get("own", {})}
@@ -82,7 +85,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _of_main(text: Any) -> Any:
-    """Name the parts of a script as earlier versions did."""
+    """Replace the name of the running script by `__main__`, as earlier versions recorded it."""
     name = script()
     if name is None or not isinstance(text, str):
         return text
@@ -90,7 +93,7 @@ def _of_main(text: Any) -> Any:
 
 
 def _name(part: Any) -> str | None:
-    """Return the place of a custom part, and its arguments; a string stands for itself."""
+    """Describe a custom part by its module, name and arguments. Strings are unchanged."""
     if part is None or isinstance(part, str):
         return part
     if isinstance(part, tuple):
@@ -98,29 +101,30 @@ def _name(part: Any) -> str | None:
     if isinstance(part, functools.partial):
         given = [*map(_name, part.args), *(f"{k}={_name(v)}" for k, v in part.keywords.items())]
         return f"{_name(part.func)}({', '.join(map(str, given))})"
-    if isinstance(part, set | frozenset):  # its order differs between processes
+    if isinstance(part, set | frozenset):  # sort, because the order differs between processes
         return f"{{{', '.join(sorted(str(_name(x)) for x in part))}}}"
     if hasattr(part, "__qualname__"):
         return f"{_module(part)}.{part.__qualname__}"
     if isinstance(part, np.ndarray | jax.Array):
-        numbers = np.asarray(unwrap_keys(part))  # NumPy would abbreviate many
+        numbers = np.asarray(unwrap_keys(part))  # hash arrays whose `repr` NumPy abbreviates
         many = f"{numbers.dtype}{numbers.shape} {hashlib.sha256(numbers.tobytes()).hexdigest()}"
         return repr(numbers) if numbers.size <= 1000 else many
     if not hasattr(part, "__dict__"):
-        return re.sub(" at 0x[0-9a-f]+", "", repr(part))  # the address differs between processes
+        # Remove the memory address, which differs between processes.
+        return re.sub(" at 0x[0-9a-f]+", "", repr(part))
     parts = sorted(vars(part).items())
     given = [f"{k}={v!r}" if isinstance(v, str) else f"{k}={_name(v)}" for k, v in parts]
     return f"{_module(type(part))}.{type(part).__qualname__}({', '.join(given)})"
 
 
 def _module(part: Any) -> str:
-    """Return the module of a part as other programs import it, also if it runs as a script."""
+    """Return the name under which other programs can import the module of `part`."""
     main = part.__module__ in ("__main__", "__mp_main__")
     return (main and script()) or str(part.__module__)
 
 
 def script() -> str | None:
-    """Return the name by which `__main__` can be imported; None in a notebook and at a prompt."""
+    """Return the name under which `__main__` can be imported, or None in an interactive session."""
     main = sys.modules["__main__"]
     if (spec := getattr(main, "__spec__", None)) is not None:
         return spec.name
@@ -132,17 +136,17 @@ def script() -> str | None:
 
 
 def warn_of_main(path: Any, data: dict[str, Any]) -> None:
-    """Warn, before a run begins, about parts that no other program can import."""
+    """Warn about custom parts that are defined in `__main__`."""
     parts = [name for name, text in data.get("own", {}).items() if "__main__." in text]
     if parts and path is not None:
         warnings.warn(
-            f"Of this run, {' and '.join(f'`{x}`' for x in parts)} can be found only here, in "
-            "`__main__`, so that no other program can resume it. To avoid that, define "
-            f"{'it' if len(parts) == 1 else 'them'} in a module, and import that.",
+            f"No other program can resume this run, because its "
+            f"{' and '.join(f'`{x}`' for x in parts)} can be found only here, in `__main__`. "
+            f"Define {'it' if len(parts) == 1 else 'them'} in a module that you import.",
             stacklevel=4,
         )
 
 
 def _tuples(data: Any) -> Any:
-    """Return JSON data with tuples in place of lists, because JSON has no tuples."""
+    """Convert lists in JSON data to tuples."""
     return tuple(map(_tuples, data)) if isinstance(data, list) else data

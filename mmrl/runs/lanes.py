@@ -1,6 +1,7 @@
-"""Train several agents in one vmapped program, with different keys and numbers.
+"""Training of several agents in one vmapped program, with different keys and settings.
 
-On several devices, each group of devices has some of the agents and divides their environments.
+On several devices, agents are sharded over groups of devices, and the environments of an agent are
+sharded over the devices of its group.
 """
 
 import contextlib
@@ -32,13 +33,16 @@ def side_by_side(
     devices: Devices = ONE,
     precision: str | None = None,
 ) -> tuple[Compiled, Compiled]:
-    """Compile `init(config, keys [lane])` -> state and `block(config, state)` -> (state, metrics).
+    """Return compiled functions `init` and `block` that train several agents, called lanes.
 
-    A lane is one agent of the program. `agent` is a module like those in `mmrl.agents.AGENTS`. A
-    number in `config` is shared by all lanes, or an array with one entry per lane: see
-    `with_numbers`. `precision` is JAX's name for the precision of matrix products; the default is
-    JAX's setting. From this call on, the process compiles random numbers with
-    `mmrl._random.compile_quickly`.
+    `init(config, keys [lane])` returns the initial state, and `block(config, state)` returns
+    (state, metrics). `agent` is a module like those in `mmrl.agents.AGENTS`. A setting in `config`
+    is either a scalar, which all lanes share, or an array with one entry per lane; see
+    `with_numbers`. `precision` is JAX's name for the precision of matrix products. By default,
+    JAX's global setting is used.
+
+    As a side effect, this calls `mmrl._random.compile_quickly`, which affects the compilation of
+    random numbers in the entire process.
     """
     _random.compile_quickly()
     own_net = {} if make is None else {"make": make}
@@ -59,7 +63,7 @@ def side_by_side(
         state, metrics = jax.vmap(go_on, (_axes(config), 0))(config, state)
         return _settled(state), metrics
 
-    # The old state is not donated: it must survive an interrupted block.
+    # The old state is not donated, because it is needed again if the block is interrupted.
     if devices.mesh is None:
         return jax.jit(init), jax.jit(block)
     sized = getattr(agent, "sized", lambda config, *_: config)
@@ -71,17 +75,18 @@ def _matmul_precision(name: str | None) -> contextlib.AbstractContextManager[Non
 
 
 def _settled(state: PyTree) -> PyTree:
-    """Drop weak types, which would make the next block compile again."""
+    """Remove weak types from a state, because they would cause the next block to recompile."""
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)
 
 
 def _over(
     devices: Devices, init: Compiled, block: Compiled, sized: Callable[[Any], Any]
 ) -> tuple[Compiled, Compiled]:
-    """Return `init` and `block` on several devices. `sized` fills in sizes that are None.
+    """Return `init` and `block` for several devices. `sized` replaces sizes that are None.
 
-    Seeds are divided by `shard_map`, because they are independent. Within a group of devices, the
-    compiler divides the work along the arrays of the state that grow with the environments.
+    Seeds are independent, so they are sharded with `shard_map`. Within a group of devices, arrays
+    whose size depends on the number of environments are sharded, and the compiler partitions the
+    computation accordingly.
     """
     mesh: Any = devices.mesh
     each = PartitionSpec(SEEDS)
@@ -117,7 +122,7 @@ def _over(
         return placed(config, state), metrics
 
     def there(config, state):
-        """Return the state on these devices; the state from a file is on one device."""
+        """Place the state on the mesh, unless it is already there."""
         first = jax.tree.leaves(state)[0]
         where = None if isinstance(first, Tracer) else getattr(first, "sharding", None)
         if isinstance(first, Tracer) or getattr(where, "mesh", None) == mesh:
@@ -131,10 +136,11 @@ def _over(
 
 
 def growth(init: Compiled, config: Any, seeds: int) -> PyTree:
-    """Return, for each array of a state, the axis that grows with the environments, or 0.
+    """Return the axis of each array whose size depends on the number of environments, or 0.
 
-    A state with twice as many environments is traced, not computed. Its sums may have one more
-    level, which shifts the axis of nodes in each level that both states have.
+    This traces a second state, with twice as many environments, and compares the shapes. If a sum
+    tree gains a level, arrays of different levels are compared, but their sizes differ as well, so
+    the axis is still found.
     """
     drawn = jax.eval_shape(lambda: keys(range(seeds)))
     sizes = {name: getattr(config, name, None) for name in ("environments", "capacity")}
@@ -149,7 +155,7 @@ def growth(init: Compiled, config: Any, seeds: int) -> PyTree:
 
 
 def _spec(x: Any, axis: int, devices: int) -> PartitionSpec:
-    """Return the division of an array [seed, ...]: by seed, and along `axis` if possible."""
+    """Return the sharding of an array [seed, ...]: by seed, and along `axis` if possible."""
     if axis == 0 or x.shape[axis] % devices:
         return PartitionSpec(SEEDS)
     return PartitionSpec(SEEDS, *[None] * (axis - 1), ENVIRONMENTS)
@@ -160,21 +166,21 @@ def _axes(config: Any) -> Any:
 
 
 def with_numbers(config: Any, numbers: Mapping[str, Any]) -> Any:
-    """Return the settings of lanes that differ in `numbers`, arrays with one entry per lane."""
+    """Return `config` with settings replaced by `numbers`, arrays with one entry per lane."""
     values = [jnp.asarray(each, jnp.float32) for each in numbers.values()]
     return eqx.tree_at(lambda c: [getattr(c, name) for name in numbers], config, values)
 
 
 def keys(seeds: Sequence[int]) -> Key[Array, " lane"]:
-    """Return a key for each seed, [lane]."""
+    """Return an array of keys, one per seed."""
     return jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
 
 
 def check_products(precision: str, block: Any, config: Any, state: PyTree) -> None:
-    """Raise `ValueError` if bfloat16 would round products in a block that are not in float32.
+    """Raise `ValueError` if bfloat16 would affect matrix products in dtypes other than float32.
 
-    It would drop the imaginary part of complex numbers. `state` may have shapes in place of arrays.
-    Products over several devices are not checked.
+    For example, imaginary parts of complex numbers would be lost. `state` may consist of
+    `ShapeDtypeStruct`s. Programs for several devices are not checked.
     """
     if precision != "bfloat16" or not hasattr(block, "trace"):
         return
@@ -182,14 +188,14 @@ def check_products(precision: str, block: Any, config: Any, state: PyTree) -> No
     others = {str(x.aval.dtype) for product in products for x in product.invars} - {"float32"}
     if others:
         raise ValueError(
-            "`precision` must not be 'bfloat16' here, because it would round matrix products in "
-            f"{', '.join(sorted(others))}; it is meant for float32 only. Use 'tf32', or "
-            "compute these products elementwise."
+            "`precision` must not be 'bfloat16' for a program with matrix products in dtypes other "
+            f"than float32, got {', '.join(sorted(others))}. Use 'tf32', or compute these products "
+            "elementwise."
         )
 
 
 def _products(jaxpr: Any) -> Iterator[Any]:
-    """Yield the matrix products of a traced program, including those in its loops and calls."""
+    """Yield all matrix products of a program, including those in loops and nested calls."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
             yield equation

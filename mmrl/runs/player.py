@@ -1,4 +1,4 @@
-"""Play a policy from `mmrl export` with only NumPy: this file can be copied anywhere.
+"""Player for policies from `mmrl export`. It only needs NumPy, so this file can be copied.
 
 policy = load("policy.npz")
 state, begin, reward = policy.init(), True, 0.0
@@ -10,43 +10,46 @@ import json
 import numpy as np
 
 FORMAT = "mmrl policy 2"
-LATER = "mmrl policy 3"  # format with normalized observations or vectors of previous actions
-MASKED = "mmrl policy 4"  # format with a mask of legal actions
+LATER = "mmrl policy 3"  # adds normalized observations, and vectors as previous actions
+MASKED = "mmrl policy 4"  # adds masks of legal actions
 ENDS = {"low": -np.inf, "high": np.inf}  # default bounds of a continuous action
 
 
 class Policy:
-    """A greedy policy; `about` describes its task, its training and its returns."""
+    """Greedy policy. `about` describes its task, its training and its returns."""
 
     def __init__(self, about: dict, arrays: dict):
         self.about, self.arrays = about, arrays
         self.low, self.high = (arrays.get(name, end) for name, end in ENDS.items())
 
     def init(self) -> tuple:
-        """Return the state before the first observation: an empty memory and no action."""
+        """Return the initial state, with an empty memory and no previous action."""
         return self.arrays["state"], None
 
     def step(self, state: tuple, obs: np.ndarray, begin: bool, reward: float = 0.0) -> tuple:
-        """Return (state, action): the action is a number, or a vector if actions are continuous.
+        """Return the next state and the greedy action.
 
-        `obs` is the environment's observation, a whole number if it is discrete; `begin` is True at
-        the first observation of an episode; `reward` is the reward of the previous step. If
-        `about["masked"]`, `obs` is a vector that ends in a number for each action, 1 if the action
-        is legal, as from `mmrl.envs.wrappers.ActionMask`. Raises `ValueError` for another size of
-        `obs`, and if no action is legal.
+        `obs` is the observation of the environment, an integer if it is discrete. If
+        `about["masked"]` is True, it must end with the mask of legal actions, which
+        `mmrl.envs.wrappers.ActionMask` appends. `begin` is True at the first step of an episode,
+        and `reward` is the reward of the previous step.
+
+        The action is an integer, or a vector if actions are continuous. Raises `ValueError` if
+        `obs` has the wrong size, or if no action is legal.
         """
         (h, _), outputs = self.outputs(state, obs, begin, reward)
         action = self.greedy(outputs)
         return (h, action), action
 
     def greedy(self, outputs: np.ndarray) -> int | np.ndarray:
-        """Return the greedy action for these outputs."""
+        """Return the greedy action for `outputs`."""
         return outputs if self.about["continuous"] else int(np.argmax(outputs))
 
     def outputs(self, state: tuple, obs: np.ndarray, begin: bool, reward: float = 0.0) -> tuple:
-        """Return (state, outputs of the network): Q(s, ·), logits, or a continuous action.
+        """Return the next state, and the outputs: Q(s, ·), logits, or the mean action.
 
-        A continuous action is the mean, clipped to the bounds. Illegal actions have -∞.
+        The mean action is clipped to the bounds of the action space. The outputs of illegal actions
+        are -∞.
         """
         h, action = self.init() if begin else state
         x = self._layers("encoder", self._shown(obs, action, 0.0 if begin else reward, begin))
@@ -58,14 +61,14 @@ class Policy:
     def _legal(self, outputs, obs) -> np.ndarray:
         legal = np.ravel(obs)[-len(outputs) :] > 0.5
         if not legal.any():
-            raise ValueError("`obs` must end in a 1 for at least one legal action; got zeros.")
+            raise ValueError("`obs` must end in a mask with a legal action; got zeros.")
         return np.where(legal, outputs, -np.inf)
 
     def _shown(self, obs, action, reward, begin) -> np.ndarray:
         size = self.about["observation"]
         obs = np.eye(size)[obs] if np.ndim(obs) == 0 and size > 1 else np.ravel(obs)
         if obs.shape != (size,):
-            raise ValueError(f"`obs` must have {size} numbers; got {obs.size}.")
+            raise ValueError(f"`obs` must have {size} elements; got {obs.size}.")
         one_hot = np.ndim(action) == 0
         before = np.arange(self.about["actions"]) == action if one_hot else action
         parts = {"previous_action": before}
@@ -93,9 +96,9 @@ class Policy:
         return x
 
     def _remember(self, h, x) -> np.ndarray:
-        if "eigenvalues" in self.arrays:  # an LRU, or no units without a memory
+        if "eigenvalues" in self.arrays:  # an LRU, which has no units if the policy has no memory
             return self.arrays["eigenvalues"] * h + self.arrays["read_in"] @ x
-        r, z, n = np.split(self._linear("input", x), 3)  # the gates of a GRU
+        r, z, n = np.split(self._linear("input", x), 3)  # gates and candidate of a GRU
         of_r, of_z, of_n = np.split(self._linear("recur", h), 3)
         r, z = 0.5 + 0.5 * np.tanh((r + of_r) / 2), 0.5 + 0.5 * np.tanh((z + of_z) / 2)
         n = np.tanh(n + r * of_n)
@@ -103,7 +106,7 @@ class Policy:
 
 
 def load(path) -> Policy:
-    """Return the policy in a file. Raise `ValueError` if it is damaged, or holds no policy."""
+    """Load the policy in a file. Raises `ValueError` if the file is damaged or has no policy."""
     try:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -114,6 +117,6 @@ def load(path) -> Policy:
         policy.step(policy.init(), np.ones(about["observation"]), True)
     except OSError:
         raise
-    except Exception as error:  # a zip file fails in many ways
-        raise ValueError(f"{path} is damaged, or not written by `mmrl export`.") from error
+    except Exception as error:  # a damaged zip file can raise almost any exception
+        raise ValueError(f"{path} is damaged or was not written by `mmrl export`.") from error
     return policy

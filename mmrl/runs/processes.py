@@ -1,6 +1,6 @@
-"""Several processes that train one run: work of process 0, and a common end.
+"""Coordination of the processes of a run.
 
-Without `jax.distributed` there is one process, and no data is sent.
+Without `jax.distributed`, there is a single process, and these functions do not communicate.
 """
 
 import builtins
@@ -18,21 +18,19 @@ _PART = 2**26  # bytes per message
 
 
 class RunError(Exception):
-    """A run cannot start or continue; the message has the reason and the remedy.
-
-    The files on disk stay intact.
-    """
+    """Raised if a run cannot start or continue. Files on disk remain intact."""
 
 
 class Lost(Exception):
-    """Another process is gone, so this one cannot continue or end as usual."""
+    """Raised if another process has failed, so that this one can neither continue nor exit."""
 
 
 def broadcast(work: Callable[[], T]) -> T:
-    """Run `work` on process 0 and return its result, bytes or JSON data, in all processes.
+    """Run `work` on process 0, and broadcast its result to all processes.
 
-    All processes must call it. An exception of `work` is raised in all of them, so that none waits
-    for one that has failed. Raises `Lost` if a process is gone.
+    The result must be bytes or JSON data. All processes must call this function. An exception in
+    `work` is raised in all processes, so that none of them waits forever. Raises `Lost` if a
+    process has failed.
     """
     if jax.process_count() == 1:
         return work()
@@ -60,7 +58,7 @@ def _encoded(result: Any) -> bytes:
 
 
 def _received(kind: bytes, data: bytes) -> Any:
-    """Return the result of process 0, or raise its error."""
+    """Decode the result of process 0, or raise its error."""
     if kind == b"b":
         return data
     result = json.loads(data)
@@ -75,7 +73,7 @@ def _received(kind: bytes, data: bytes) -> Any:
 
 
 def agree(settings: dict[str, Any]) -> None:
-    """Raise `ValueError` in all processes unless these settings are equal in all of them."""
+    """Raise `ValueError` in all processes if their settings differ."""
     if jax.process_count() == 1:
         return
     first, own = broadcast(lambda: settings), json.loads(json.dumps(settings))
@@ -83,15 +81,15 @@ def agree(settings: dict[str, Any]) -> None:
     with together():
         others = np.flatnonzero(multihost_utils.process_allgather(np.array(len(names))))
     if others.size:
-        apart = [f"{x} is {first.get(x)!r} in process 0, and {own.get(x)!r} here" for x in names]
+        pairs = [f"{x} is {first.get(x)!r} in process 0, and {own.get(x)!r} here" for x in names]
         raise ValueError(
-            "All processes must have the same settings; those of process "
-            f"{', '.join(map(str, others))} differ{': ' * bool(apart)}{'; '.join(apart)}."
+            "All processes must have the same settings; the settings of process "
+            f"{', '.join(map(str, others))} differ{': ' * bool(pairs)}{'; '.join(pairs)}."
         )
 
 
 def until_preempted(blocks: Iterable[T]) -> Iterator[T]:
-    """Yield blocks until SIGTERM reaches any process; all processes stop after the same one."""
+    """Yield blocks until any process receives SIGTERM. All processes stop after the same block."""
     for step, block in enumerate(blocks):
         yield block
         if multihost_utils.reached_preemption_sync_point(step):
@@ -100,21 +98,21 @@ def until_preempted(blocks: Iterable[T]) -> Iterator[T]:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Raise `Lost` where JAX cannot reach the other processes; errors of one process pass."""
+    """Convert `ValueError` and errors of JAX to `Lost`, if there are several processes."""
     try:
         yield
     except (ValueError, jax.errors.JaxRuntimeError) as error:
         if jax.process_count() == 1:
             raise
         raise Lost(
-            "A process of this run is gone, or this one failed; all end here. The saved files are "
-            "intact. Start all processes again with --resume. JAX reports: "
+            "A process of this run has failed, so all processes stop. The saved files are intact. "
+            "Start all processes again with --resume. JAX reports: "
             f"{str(error).splitlines()[0]}"
         ) from error
 
 
 def _sent(content: bytes) -> bytes:
-    """Return the bytes of process 0, in all processes."""
+    """Return the bytes of process 0 in all processes."""
     size = int.from_bytes(_same(len(content).to_bytes(8)))
     content = content[:size].ljust(size, b"\0")
     return b"".join(_same(content[i : i + _PART]) for i in range(0, size, _PART))

@@ -1,4 +1,4 @@
-"""The two compiled functions that train a setup, kept for later runs of equal content."""
+"""Cache of compiled training programs, which runs with equal content share."""
 
 import collections
 import contextlib
@@ -17,17 +17,17 @@ from mmrl.runs.devices import ONE, Devices
 from mmrl.runs.lanes import side_by_side
 from mmrl.runs.setup import SHOWN, Setup, jax_name
 
-MOST = 16  # programs; each takes about 50 MB
+MOST = 16  # maximum number of cached programs; each takes about 50 MB
 
 
 class Program(NamedTuple):
-    """An environment and the two compiled functions that train in it."""
+    """Environment, and compiled functions that train agents in it."""
 
     env: Any
     params: Any
     init: Callable[[Any, Any], Any]  # (config, keys [seed]) -> state
     block: Callable[[Any, Any], Any]  # (config, state) -> (state, metrics)
-    devices: Devices = ONE  # devices on which they run
+    devices: Devices = ONE  # devices on which the functions are executed
 
 
 def program(
@@ -41,14 +41,15 @@ def program(
     observe: str = "observation",
     flat: bool = False,
 ) -> Program:
-    """Return the compiled program of an agent in an environment.
+    """Return the compiled program that trains an agent in an environment.
 
-    It is built once for arguments of equal content, so that a second run, or a slider, finds it
-    compiled. The `MOST` programs used last are kept, each while its environment exists. The
-    arguments are as in `Setup`: the network receives the observation selected by `observe`, as
-    one vector, and the inputs in `observes`, in the order of `SHOWN`. Pictures are vectors only if
-    they are `flat`, for a config whose `encoder` is dense. Only `config`'s static fields trigger
-    another compilation.
+    Arguments have the same meaning as in `Setup`. If `flat` is True, images are flattened to
+    vectors, as a dense encoder requires.
+
+    Programs are cached by the content of their arguments, so a second run does not compile again.
+    The cache holds the `MOST` most recently used programs, and removes a program when its
+    environment no longer exists. A new `config` triggers a compilation only if its static fields
+    differ.
     """
     observes = find(agent).OBSERVES if observes is None else observes
     observes = tuple(x for x in SHOWN if x in observes)
@@ -57,24 +58,24 @@ def program(
 
 
 def built(setup: Setup, devices: Devices = ONE) -> Program:
-    """Return the program of a setup, by default on one device."""
+    """Return the compiled program of a setup."""
     parts = setup.agent, setup.env, setup.observes, setup.make, setup.learn
     flat = getattr(setup.config, "encoder", "dense") == "dense"
     return _kept(own_parts(setup), *parts, devices, setup.precision, setup.observe, flat)
 
 
 class Kept(NamedTuple):
-    """A program, and the existing environments with its content, by their identity."""
+    """Entry of the cache."""
 
     program: Program
-    users: dict[int, weakref.finalize]
+    users: dict[int, weakref.finalize]  # finalizers of the environments that use it, by `id`
 
 
 def _kept(own: Hashable, agent: str, env: Any, *rest: Any) -> Program:
-    """Return the program for parts whose content is `own`, built on first use."""
+    """Return the cached program for parts with content `own`, or build it."""
     key = (own, agent, *rest)
-    # Remove the entry, because another thread, or the end of an environment, may drop it at any
-    # time.
+    # Pop and re-insert the entry, so that it becomes the newest. Another thread, or the finalizer
+    # of an environment, may remove it at any time.
     kept = _PROGRAMS.pop(key, None) or Kept(_program(agent, env, *rest), {})
     _PROGRAMS[key] = kept
     while len(_PROGRAMS) > MOST:
@@ -87,7 +88,7 @@ _PROGRAMS: collections.OrderedDict[Hashable, Kept] = collections.OrderedDict()
 
 
 def _keep_while_used(key: Hashable, users: dict[int, weakref.finalize], env: Any) -> None:
-    """Drop a program when the last environment with its content no longer exists."""
+    """Remove a program from the cache when all environments that use it have been deleted."""
     game = env[0] if isinstance(env, tuple) else env
     if isinstance(game, str) or id(game) in users:
         return
@@ -98,7 +99,8 @@ def _keep_while_used(key: Hashable, users: dict[int, weakref.finalize], env: Any
         if not users and kept is not None and kept.users is users:
             _PROGRAMS.pop(key, None)
 
-    with contextlib.suppress(TypeError):  # without weak references, only `MOST` limits it
+    # Some objects do not support weak references. Their programs stay until `MOST` is exceeded.
+    with contextlib.suppress(TypeError):
         users[id(game)] = weakref.finalize(game, drop, id(game))
 
 
@@ -115,24 +117,25 @@ def _program(
 ) -> Program:
     module = find(agent)
     env, params = _environment(env_or_id)
-    with contextlib.suppress(TypeError):  # not every environment can be copied
-        env = copy.copy(env)  # a copy, so that the program does not keep the original alive
+    # Copy the environment if possible, so that the program does not keep the original alive.
+    with contextlib.suppress(TypeError):
+        env = copy.copy(env)
     env = shown(env, params, observes, observe, flat)
     both = side_by_side(module, env, params, make, learn, devices, jax_name(precision))
     return Program(env, params, *both, devices)
 
 
 def _environment(env: Any) -> tuple[Any, Any]:
-    """Return an environment and its parameters, from an id, an environment, or a pair of both.
+    """Return an environment and its parameters, given an id, an environment, or such a pair.
 
-    Raises `ValueError` for an environment that is not registered and cannot be played.
+    Environments that are not registered are checked. Raises `ValueError` if a check fails.
     """
     if isinstance(env, str):
-        found = envs.make(env)
+        pair = envs.make(env)
     else:
-        found = env if isinstance(env, tuple) else (env, getattr(env, "default_params", None))
+        pair = env if isinstance(env, tuple) else (env, getattr(env, "default_params", None))
     if env not in envs.registered():
-        check_repaired(found[0])
-        checks.environment(*found, steps=0)
-        check_observations(*found)
-    return found
+        check_repaired(pair[0])
+        checks.environment(*pair, steps=0)
+        check_observations(*pair)
+    return pair

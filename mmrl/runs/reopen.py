@@ -1,4 +1,4 @@
-"""Runs and sweeps in a folder: their setups, and the progress they have made."""
+"""Functions that open saved runs and sweeps."""
 
 import dataclasses
 import os
@@ -12,11 +12,13 @@ from mmrl.runs.setup import Setup
 
 
 def reopen(path: str | os.PathLike, best: bool = False) -> Run:
-    """Return the run saved in a folder, to inspect, evaluate or plot; the folder is not changed.
+    """Return the run saved in a folder, for example to evaluate or plot it.
 
-    With `best`, also each seed's best network: `run.best`. These have a separate file, so they can
-    be loaded if the checkpoint is lost; then `state` is None and `history` empty. Raises `RunError`
-    if the checkpoint, or the file of `best`, is missing or damaged.
+    The folder is not changed. If `best` is True, `run.best` contains the best network of each seed.
+    These networks are stored in a separate file, so they can be loaded even if the checkpoint is
+    lost. In this case, `state` is None and `history` is empty.
+
+    Raises `RunError` if the checkpoint, or the file with the best networks, is missing or damaged.
     """
     folder = Folder(path)
     if (file := folder.path).is_file():
@@ -24,28 +26,31 @@ def reopen(path: str | os.PathLike, best: bool = False) -> Run:
     setup = restore(folder.header(best)["setup"])
     if setup.over:
         swept = " and ".join(f"`{name}`" for name, _ in setup.over)
-        raise RunError(f"This is a sweep over {swept}. See its results.json, or use `mmrl sweep`.")
+        raise RunError(
+            f"This is a sweep over {swept}, not a run. See its results.json, or use `mmrl sweep`."
+        )
     return Run(setup, lambda like: folder.read_only(like, best))
 
 
 def saved(path: str | os.PathLike) -> Setup | None:
-    """Return the setup of the run or sweep in a folder, or None; also before its first checkpoint.
+    """Return the setup of the run or sweep in a folder, or None if the folder contains neither.
 
-    Raises `RunError` if it cannot be read, or if it has custom parts.
+    No checkpoint is required. Raises `RunError` if the setup cannot be read or has custom parts.
     """
     there = Folder(path).description()
     return None if there is None else restore(there)
 
 
 def saved_sweep(path: str | os.PathLike) -> tuple[Setup, dict[str, Any]] | None:
-    """Return the setup of the sweep in a folder, without `over`, and `over` by itself, or None.
+    """Return the setup of a sweep without `over`, and `over` as a dictionary.
 
-    Raises `RunError` as `saved` does, and for a run.
+    Returns None if the folder contains no run. Raises `RunError` if the setup cannot be read, if it
+    has custom parts, or if the run is not a sweep.
     """
     setup = saved(path)
     if setup is None:
         return None
     if not setup.over:
-        raise RunError(f"{path} holds a run, not a sweep. Continue it with `mmrl train --resume`.")
+        raise RunError(f"{path} contains a run, not a sweep. Resume it with `mmrl train --resume`.")
     over = {name: list(values) for name, values in setup.over}
     return dataclasses.replace(setup, over=()), over

@@ -1,4 +1,4 @@
-"""Results that can be trusted later: intervals over seeds, and rows with their provenance."""
+"""Statistics over seeds, and result files with provenance."""
 
 import datetime
 import errno
@@ -25,7 +25,7 @@ RESAMPLES = 10_000
 
 
 def provenance() -> dict[str, Any]:
-    """Return where a number comes from: device, versions, date and command."""
+    """Return the provenance of this process: date, command, device and versions."""
     program = "mmrl" if "mmrl" in sys.argv[0] else sys.argv[0]
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -39,13 +39,13 @@ def provenance() -> dict[str, Any]:
 
 
 def _cores() -> int | None:
-    """Return the number of cores that this process may use, which may be fewer than all."""
+    """Return the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 @functools.cache
 def revision() -> str | None:
-    """Return the commit of mmrl's checkout, with "+" if files differ from it; None without one."""
+    """Return the git commit of mmrl, with "+" if there are changes, or None outside a checkout."""
     root = pathlib.Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
@@ -58,32 +58,32 @@ def revision() -> str | None:
 
 
 def interquartile_mean(values: Float[np.ndarray, "*any seed"]) -> Float[np.ndarray, "*any"]:
-    """Return the mean of the values without the ⌊n/4⌋ lowest and highest.  Agarwal et al. 2021."""
-    from scipy import stats  # takes half a second
+    """Return the mean without the ⌊n/4⌋ lowest and ⌊n/4⌋ highest values (Agarwal et al. 2021)."""
+    from scipy import stats  # this import takes half a second
 
     return np.asarray(stats.trim_mean(values, 0.25, axis=-1))
 
 
 def interval(values: Float[np.ndarray, " seed"]) -> tuple[float, float, float]:
-    """Return (interquartile mean, low, high), a 95 % percentile bootstrap interval over seeds.
+    """Return the interquartile mean over seeds, and the bounds of its 95 % bootstrap interval.
 
-    Agarwal et al. 2021. 10 000 resamples from a fixed seed, so the same values give the same
-    interval. Raises `ValueError` without values.
+    The percentile bootstrap (Agarwal et al. 2021) uses 10 000 resamples with a fixed random seed,
+    so the result is deterministic. Raises `ValueError` if `values` is empty.
     """
     values = np.asarray(values, float)
     if values.size == 0:
-        raise ValueError("`values` must hold at least one seed's result; got none.")
+        raise ValueError("`values` must contain the result of at least one seed; got none.")
     drawn = np.random.default_rng(0).integers(values.size, size=(RESAMPLES, values.size))
     low, high = np.percentile(interquartile_mean(values[drawn]), (2.5, 97.5))
     return float(interquartile_mean(values)), float(low), float(high)
 
 
 def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
-    """Append one result with its provenance to a file of JSON lines.
+    """Append a row with its provenance to a JSON Lines file.
 
-    A row that has a date keeps its provenance, because another process measured it then. A partial
-    line left by a kill is dropped. Raises `RunError` if the file cannot be written, and leaves it
-    unchanged.
+    If the row already has a date, it was measured by another process and keeps its provenance. An
+    incomplete last line, left by a killed process, is removed. Raises `RunError` if the file cannot
+    be written; it is unchanged in this case.
     """
     path = expanded(path)
     with writing(path.parent):
@@ -104,5 +104,5 @@ def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
 
 
 def whole_lines(content: bytes) -> bytes:
-    """Return a file of JSON lines without a partial last line, as a kill leaves it."""
+    """Remove an incomplete last line, which a killed process may have left."""
     return content[: content.rfind(b"\n") + 1]

@@ -1,4 +1,4 @@
-"""Check that a run fits into memory, and report in one sentence if it does not."""
+"""Checks that a run fits into memory."""
 
 import contextlib
 import pathlib
@@ -12,16 +12,18 @@ from jaxtyping import PyTree
 from mmrl.runs.processes import RunError
 from mmrl.runs.setup import Setup
 
+# Settings that affect the size of temporary arrays in a block.
 INSIDE = ("environments", "rollout", "batch", "segment_length", "length", "burn_in", "width")
-INSIDE += ("episodes",)  # sizes of the arrays inside a block
-STATES = 2  # states in memory during a block: the previous one is kept
+INSIDE += ("episodes",)
+STATES = 2  # number of states in memory during a block: the previous and the current one
 
 
 def check_room(setup: Setup, state: PyTree) -> None:
-    """Raise `ValueError` if training cannot fit into the memory that is free now.
+    """Raise `ValueError` if the state does not fit into the free memory.
 
-    `state` has the shapes of all lanes. Accelerators are not checked, because they raise their own
-    errors, nor are several processes, because one of them must not stop before the others.
+    `state` contains the shapes of the state of all agents. Accelerators are not checked, because a
+    failed allocation raises an error there. Runs of several processes are not checked either,
+    because a process must not stop before the others.
     """
     free = _free()
     if free is not None and STATES * _bytes(state) > free:
@@ -29,15 +31,16 @@ def check_room(setup: Setup, state: PyTree) -> None:
 
 
 def size(state: PyTree) -> str:
-    """Return how much memory a state takes, in words."""
+    """Return the size of a state as a string, such as "1.5 GB"."""
     return _said(_bytes(state))
 
 
 def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
-    """Raise `RunError` if the arrays inside a block cannot fit into the memory that is free now.
+    """Raise `RunError` if the temporary arrays of a block do not fit in free memory.
 
-    These arrays are for rollouts, gradients and evaluations. The check compiles the block, so later
-    calls need not. It runs where `check_room` does, on a single device.
+    Rollouts, gradients and evaluations need temporary arrays. This compiles the block; later calls
+    reuse the compiled program. Accelerators and runs on several processes or devices are not
+    checked.
     """
     free, debugged = _free(), getattr(jax.config, "jax_disable_jit", False)
     if free is None or debugged or not hasattr(block, "lower"):
@@ -50,9 +53,10 @@ def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
 
 @contextlib.contextmanager
 def naming_storage(setup: Setup, state: PyTree, *, inside: bool = False) -> Iterator[None]:
-    """Turn an allocation error into a `RunError` that names the largest storage.
+    """Convert an allocation error to a `RunError` that names the largest array of the state.
 
-    During a block, `inside`, it names the arrays of the block.
+    If `inside` is True, the error occurred inside a block, and the message describes the temporary
+    arrays instead.
     """
     try:
         yield
@@ -70,7 +74,7 @@ def _free() -> int | None:
 
 
 def free_bytes() -> int | None:
-    """Return the bytes that this process may still allocate, or None if that is unknown."""
+    """Return the number of bytes that this process can still allocate, or None if unknown."""
     known = []
     with contextlib.suppress(OSError, ValueError):
         kilobytes = _counters(pathlib.Path("/proc/meminfo"))
@@ -80,7 +84,7 @@ def free_bytes() -> int | None:
         pages = int(pathlib.Path("/proc/self/statm").read_text("utf-8").split()[0])
         if limit != resource.RLIM_INFINITY:
             known.append(max(limit - pages * resource.getpagesize(), 0))
-    with contextlib.suppress(OSError, ValueError):  # a container's limit; "max" means none
+    with contextlib.suppress(OSError, ValueError):  # limit of a container; "max" means unlimited
         group = pathlib.Path("/sys/fs/cgroup")
         most, used = (int((group / f"memory.{x}").read_text("utf-8")) for x in ("max", "current"))
         known.append(max(most - used + _counters(group / "memory.stat")["file"], 0))
@@ -88,7 +92,7 @@ def free_bytes() -> int | None:
 
 
 def _counters(path: pathlib.Path) -> dict[str, int]:
-    """Return the numbers in a kernel file, by name."""
+    """Parse the named numbers in a file such as /proc/meminfo."""
     lines = map(str.split, path.read_text("utf-8").splitlines())
     return {name.rstrip(":"): int(number) for name, number, *_ in lines}
 
@@ -98,7 +102,7 @@ def _sentence(setup: Setup, state: PyTree, free: str = "") -> str:
     name = jax.tree_util.keystr(path, simple=True, separator=".")
     return (
         f"There is not enough memory: `{name}`, the largest array of this run, takes "
-        f"{_said(_bytes(array))}, and the whole state takes {_said(_bytes(state))}, "
+        f"{_said(_bytes(array))}. The complete state takes {_said(_bytes(state))} and is stored "
         f"{STATES} times while a block is trained{free}. Lower "
         f"{_names(setup, 'capacity', 'environments', 'rollout')} or the number of seeds."
     )
@@ -108,9 +112,9 @@ def _inside(setup: Setup, state: PyTree, takes: str, free: str) -> str:
     higher = _names(setup, "minibatches", "auxiliary_minibatches")
     raised = f", or raise {higher}" if higher else ""
     return (
-        f"There is not enough memory: a block takes {takes} temporary arrays, of its rollouts, "
-        f"gradients and evaluation, next to the state of {_said(_bytes(state))}{free}. Lower "
-        f"{_names(setup, *INSIDE)} or the number of seeds{raised}."
+        f"There is not enough memory: a block takes {takes} temporary arrays of its rollouts, "
+        f"gradients and evaluation, in addition to the state of {_said(_bytes(state))}{free}. "
+        f"Lower {_names(setup, *INSIDE)} or the number of seeds{raised}."
     )
 
 

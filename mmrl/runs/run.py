@@ -1,4 +1,4 @@
-"""A run: iterate over it to train, block by block, with a snapshot on disk after each."""
+"""Training of a `Setup`, one block per iteration, with a checkpoint after each block."""
 
 import contextlib
 import dataclasses
@@ -28,46 +28,51 @@ from mmrl.runs.setup import Setup
 from mmrl.runs.snapshot import Best, Rows, Snapshot, better, credit
 
 CHANGED = (
-    "The environment, or another part of your own, was changed, but this run trains with it as it "
-    "was when the run was set up. Make a new `Run` to train with what it is now."
+    "The environment or another custom part has changed, but this run still uses the version from "
+    "when it was created. Create a new `Run` to train with the current version."
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The outcome of one block, for any agent.
+    """Results of a block, with one value per seed.
 
-    Arrays hold one value per seed. In a sweep they hold one per setting and seed, with the seeds of
-    a setting together.
+    In a sweep, arrays have one value per setting and seed, where the seeds of a setting are
+    adjacent.
     """
 
-    block: int  # counts from 1
-    blocks: int
-    env_steps: int  # per seed so far
-    returns: Float[np.ndarray, " seed"]  # mean over the evaluation's episodes, played greedily
+    block: int  # number of the block, counted from 1
+    blocks: int  # total number of blocks
+    env_steps: int  # number of environment steps per seed so far
+    returns: Float[np.ndarray, " seed"]  # mean return of the evaluation, with greedy actions
     loss: Float[np.ndarray, " seed"]
-    fill: Float[np.ndarray, " seed"]  # share of real steps in a batch
-    seconds: float  # of this block; the first one compiles
+    fill: Float[np.ndarray, " seed"]  # fraction of a batch that is not padding
+    seconds: float  # duration of the block, including compilation in the first one
 
 
 class Run:
-    """Training of an agent for each seed of a setup, and for each setting of a sweep.
+    """Training run of all seeds of a setup, and of all settings of a sweep.
 
         for report in Run(Setup("CartPole-v1"), "runs/first"): ...
 
-    `state`, `history` and `best` are those after the last complete block; `best` has the best
-    network of each agent so far. An interrupted block has no effect: iterate again to repeat it.
+    The attributes `state`, `history` and `best` refer to the last complete block. An interrupted
+    block has no effect; to repeat it, iterate again.
 
-    With `path`, every block ends with a checkpoint in that folder, and `resume` continues from it,
-    or from the start if the run was killed before its first checkpoint. Without `path`, no file is
-    written. Raises `ValueError` for settings that cannot work. Raises `RunError` if the folder
-    already holds a run, or none to resume, if it cannot be written, if its checkpoint is damaged or
-    from another setup, if a step has no legal action, and if a reward or loss is no longer finite.
-    In a sweep an agent whose loss is not finite returns NaN from then on, and the others continue.
+    If `path` is given, a checkpoint is written to this folder after each block. `resume` continues
+    from the checkpoint, or from the start if none has been written yet. Without `path`, no files
+    are written.
+
+    If the loss of an agent becomes non-finite in a sweep, its returns are NaN starting at that
+    block, and the other agents continue. In a run without `over`, this is an error.
+
+    Raises `ValueError` for invalid settings. Raises `RunError` if the folder contains a run and
+    `resume` is False, if it contains no run and `resume` is True, if it cannot be written, if the
+    checkpoint is damaged or was written for another setup, if a step has no legal action, or if a
+    reward or loss is not finite.
     """
 
     setup: Setup
-    description: dict[str, Any]  # the setup, as JSON data
+    description: dict[str, Any]  # setup as JSON data
     program: Program
 
     def __init__(
@@ -78,7 +83,7 @@ class Run:
         devices: int | None = None,
     ):
         if resume and path is None:
-            raise ValueError("`path` must name the folder of the run to `resume`; got None.")
+            raise ValueError("`path` must be the folder of the run if `resume` is True; got None.")
         reads = callable(path)  # `reopen` passes a function that returns the snapshot
         self.folder = None if path is None or reads else Folder(path)
         began = reads or (resume and self.folder and self.folder.has(CHECKPOINT))
@@ -87,17 +92,17 @@ class Run:
         agree(self.description | config | {"config": 0, "path": str(path), "devices": devices})
         self._seeds = setup.seeds * len(setup.settings)
         self.program = built(setup, share(devices, len(self._seeds), setup.config.environments))
-        if not began:  # a run that began has valid settings
+        if not began:  # the settings of an existing run have already been checked
             for each in setup.configs:
                 find(setup.agent).check(each, *self.program[:2])
         self._config = _configs(setup)
-        self._shapes = jax.eval_shape(self.begin)  # fails before anything is written
+        self._shapes = jax.eval_shape(self.begin)  # raises errors before any file is written
         self._trained = own_parts(setup)
         self.snapshot = path(self._shapes) if callable(path) else self._started(resume)
-        self._before = len(self.history)  # blocks that another process trained
+        self._before = len(self.history)  # number of blocks trained before this process started
 
     def _started(self, resume: bool) -> Snapshot:
-        """Open the folder, if there is one, of a run that fits into memory."""
+        """Check that the run fits into memory, open the folder, and return its snapshot."""
         check_room(self.setup, self._shapes)
         check_products(self.setup.precision, self.program.block, self._config, self._shapes)
         warn_of_main(self.path, self.description)
@@ -110,32 +115,32 @@ class Run:
 
     @property
     def path(self) -> pathlib.Path | None:
-        """Folder of the run; None if no file is written."""
+        """Folder of the run, or None if no files are written."""
         return None if self.folder is None else self.folder.path
 
     @property
     def state(self) -> PyTree:
-        """State of the agents after the last complete block, [seed, ...]; None before the first."""
+        """State of the agents, [seed, ...], after the last complete block, or None before one."""
         return self.snapshot.state
 
     @property
     def history(self) -> Rows:
-        """The reports of all complete blocks, as JSON data."""
+        """Reports of all complete blocks, as JSON data."""
         return self.snapshot.history
 
     @property
     def best(self) -> Best | None:
-        """The best network of each agent so far, and its block."""
+        """Best network of each agent so far, and the block after which it was saved."""
         return self.snapshot.best
 
     @property
     def memory(self) -> str:
-        """How much memory the state of all seeds takes, storage included."""
+        """Size of the state of all seeds, including replay, such as "1.5 GB"."""
         return size(self._shapes)
 
     @property
     def planned(self) -> int:
-        """Number of blocks, or that of the run in the folder before this one opened it."""
+        """Number of blocks planned by the run in the folder, or by this setup if it is new."""
         blocks = self.setup.config.blocks
         return blocks if self.folder is None else self.folder.planned or blocks
 
@@ -153,7 +158,7 @@ class Run:
                 yield report
 
     def _advance(self, own: Claim | None) -> Report:
-        """Train one block and store it, on disk first: memory is never ahead of the disk."""
+        """Train a block and store its results, first on disk and then in memory."""
         if own_parts(self.setup) != self._trained:
             warnings.warn(CHANGED, stacklevel=2)
         began, devices = time.perf_counter(), self.program.devices
@@ -180,12 +185,12 @@ class Run:
         if self.folder is not None and own is not None:
             self.folder.write(snapshot, own)
         self.snapshot = snapshot._replace(state=state)
-        self._trained = own_parts(self.setup)  # tracing may have changed it
+        self._trained = own_parts(self.setup)  # tracing may change custom parts
         return report
 
     def _trained_block(self) -> tuple[PyTree, Any]:
-        # Wait here, so that a failed allocation raises an error; the block would wait for it
-        # forever.
+        # Block until the state is ready, so that a failed allocation raises an error here.
+        # Otherwise, the block would wait for the state forever.
         state = jax.block_until_ready(self.begin()) if self.state is None else self.state
         with naming_storage(self.setup, self._shapes, inside=True):
             if len(self.history) == self._before:
@@ -194,7 +199,7 @@ class Run:
             return state, jax.device_get(self.program.devices.whole(metrics))
 
     def _returns(self, metrics: Any) -> Float[np.ndarray, " seed"]:
-        """Return the returns of a block. Raise `RunError` if the block is not valid."""
+        """Return the mean return of each agent. Raises `RunError` if the block is invalid."""
         if metrics.stuck is not None and metrics.stuck.any():
             raise self._no_legal_action(metrics.stuck)
         returns = metrics.returns.mean(-1)
@@ -209,11 +214,11 @@ class Run:
         bad = [seed for seed, good in zip(self.setup.seeds, finite, strict=True) if not good]
         parts = self.description | self.description.get("own", {})
         what, advice = "An observation", f"Check that {parts['env']} returns"
-        ended = "finite observations: only the last one of a terminated episode may be NaN"
+        ended = "finite observations (except after the last step of a terminated episode)"
         if observed:
-            own = f" and {parts['learn']} a finite loss" if self.setup.learn else ""
-            what, advice = "A reward or loss", f"{advice} finite rewards{own}, and"
-            ended += f"; or lower `learning_rate` (now {self.setup.config.learning_rate})"
+            own = f" (and {parts['learn']} finite losses)" if self.setup.learn else ""
+            what, advice = "A reward or loss", f"{advice} finite rewards{own} and"
+            ended += f", or lower `learning_rate` (now {self.setup.config.learning_rate})"
         block = len(self.history)
         kept = f" The checkpoint of block {block} is kept." if block and self.path else ""
         return RunError(
@@ -225,36 +230,36 @@ class Run:
         parts = self.description | self.description.get("own", {})
         return RunError(
             f"No action was legal in step {stuck[stuck > 0].min()} of an episode of "
-            f"{parts['env']}, in block {len(self.history) + 1}. Its `action_mask` must allow one "
-            "in each state, except in the last of an episode that terminated."
+            f"{parts['env']}, in block {len(self.history) + 1}. Its `action_mask` must allow an "
+            "action in every state, except in the last state of an episode that terminates."
         )
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write the run so far into a new folder, as if it had been trained there, ready to resume.
+        """Save the run to a new folder, from which it can be resumed.
 
-        Raises `RunError` if the folder already holds a run, if it cannot be written, and before the
-        first block.
+        Raises `RunError` before the first block, if the folder already contains a run, or if it
+        cannot be written.
         """
         folder = Folder(path)
         if not self.history:
             raise RunError(
-                f"The run cannot be saved in {folder.path} before the first block is done."
+                f"The run cannot be saved in {folder.path} before the first block has been trained."
             )
         folder.keep(self.snapshot._replace(state=self.program.devices.whole(self.state)))
 
     @property
     def settings(self) -> list[dict[str, float]]:
-        """Settings of a sweep, in the order of its agents."""
+        """Settings of a sweep, in the order in which they are trained."""
         return self.setup.settings
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Rows with a setting, a seed, and the return at every evaluation."""
+        """Rows with the returns of all evaluations, one per setting and seed."""
         return sweep.rows(self.settings, self.setup.seeds, self.history)
 
     @property
     def curves(self) -> Float[np.ndarray, "setting seed eval"]:
-        """Returns of all evaluations so far; NaN from the first loss that was not finite."""
+        """Returns of all evaluations so far, which are NaN after a non-finite loss."""
         returns = np.array([row["returns"] for row in self.rows], float)
         return returns.reshape(len(self.settings), len(self.setup.seeds), -1)
 
@@ -263,7 +268,10 @@ class Run:
         return sweep.scores(self.settings, self.curves)
 
     def verdict(self) -> sweep.Verdict:
-        """Return the best setting, by the rule of `mmrl.runs.sweep`. Raises as `scores` does."""
+        """Return the best setting, by the rule in `mmrl.runs.sweep`.
+
+        Raises `ValueError` before the first block.
+        """
         return sweep.verdict(self.settings, self.curves)
 
 
@@ -274,16 +282,19 @@ def Sweep(
     resume: bool = False,
     devices: int | None = None,
 ) -> Run:
-    """Return the `Run` of a setup with `over`. In earlier versions this was a class."""
+    """Return a `Run` that trains every combination of the values in `over`.
+
+    This was a class in earlier versions. Raises `ValueError` if `over` is empty.
+    """
     if not over:
         raise ValueError(
-            "`over` must name a setting and its values, such as learning_rate; got none."
+            "`over` must map a setting, such as learning_rate, to its values; got none."
         )
     return Run(dataclasses.replace(setup, over=over), path, resume, devices)
 
 
 def _configs(setup: Setup) -> Any:
-    """Return the settings of all agents: those of a sweep have an axis [setting and seed]."""
+    """Return a config for all agents, in which swept settings are arrays [agent]."""
     if not setup.over:
         return repeatable(setup.config)
     each = [repeatable(config) for config in setup.configs for _ in setup.seeds]

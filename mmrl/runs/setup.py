@@ -1,4 +1,4 @@
-"""The setup of a run: an agent, its settings, an environment, seeds, and the values of a sweep."""
+"""Setup of a run: agent, config, environment and seeds, and the values of a sweep."""
 
 import dataclasses
 import difflib
@@ -14,7 +14,7 @@ from mmrl.agents import AGENTS, find
 from mmrl.agents.settings import kinds_of
 
 SHOWN: tuple[str, ...] = ("previous_action", "previous_reward", "begin_flag")
-"""Inputs that a network may receive in addition to o_t, in this order: a_{t-1}, r_{t-1}, b_t."""
+"""Names of optional network inputs, in the order in which they are appended to o_t."""
 
 PRECISIONS = {
     "default": None,
@@ -22,11 +22,11 @@ PRECISIONS = {
     "tf32": "tensorfloat32",
     "bfloat16": "BF16_BF16_F32",
 }
-"""Precisions of the factors in float32 matrix products, and their names in JAX."""
+"""Precisions of float32 matrix products, and their names in JAX."""
 
 
 def jax_name(precision: Any) -> str | None:
-    """Return JAX's name of a precision. Raise `ValueError` for an unknown one."""
+    """Return JAX's name for a precision. Raises `ValueError` if the precision is unknown."""
     if not isinstance(precision, str) or precision not in PRECISIONS:
         raise ValueError(f"`precision` must be one of {', '.join(PRECISIONS)}; got {precision!r}.")
     return PRECISIONS[precision]
@@ -34,31 +34,32 @@ def jax_name(precision: Any) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """Everything that determines a run's numbers, except versions and device.
-
-    Defaults are the agent's: its `Config()`, `OBSERVES`, network and `learn`. Raises `ValueError`
-    for an unknown agent, for settings of another agent, for unknown names in `observes`, and for
-    parts, seeds and values that cannot be used.
+    """Complete specification of a run. Only versions and the device also affect its results.
 
         Setup(env=MyEnv(), make=my_network, learn=partial(dqn.learn, loss=my_loss))
         Setup("CartPole-v1", seeds=SEEDS, over={"learning_rate": (1e-3, 3e-3), "gamma": (0.5, 0.9)})
 
-    The first trains with custom parts. A checkpoint names them, and only `Run` with an equal setup
-    and `resume` opens it. On several devices `make` is also traced with a config that has twice the
-    environments and twice the `capacity`, to find which arrays grow with them. The second is a
-    sweep: each combination of the values, with each of the seeds, in one program.
+    The first example has custom parts. Checkpoints store only the names of such parts, so a run can
+    be resumed only with an equal setup. On several devices, `make` is traced a second time, with
+    twice the environments and twice the `capacity`, to find the arrays that depend on these sizes.
+    The second example is a sweep, which trains every combination of the values with every seed in a
+    single program.
+
+    Fields that are None take the default of the agent. Raises `ValueError` for an unknown agent,
+    for a config of another agent, for unknown names in `observes`, and for invalid custom parts,
+    seeds or values.
     """
 
-    env: Any  # an id for `mmrl.envs.make`, a gymnax environment, or (environment, params)
-    config: Any = None  # a `Config` of the agent
+    env: Any  # id for `mmrl.envs.make`, gymnax environment, or tuple (environment, params)
+    config: Any = None  # instance of the agent's `Config`
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    agent: str = "dqn"  # a name in `mmrl.agents.AGENTS`
-    observes: Any = None  # a tuple of names in `SHOWN`
-    make: Callable | None = None  # (config, env, params, key) -> net, in place of the agent's
-    learn: Callable | None = None  # the same, in place of the agent's
-    precision: str = "default"  # of matrix products, from `PRECISIONS`; default: JAX's setting
-    over: Any = ()  # real-valued settings and their values: a mapping, stored as pairs
-    observe: str = "observation"  # or "state", "pixels": what is shown, as in `mmrl.envs.make`
+    agent: str = "dqn"  # key of `mmrl.agents.AGENTS`
+    observes: Any = None  # tuple of names in `SHOWN`
+    make: Callable | None = None  # function (config, env, params, key) -> net
+    learn: Callable | None = None  # function with the arguments of the agent's `learn`
+    precision: str = "default"  # key of `PRECISIONS`; "default" keeps JAX's setting
+    over: Any = ()  # mapping from real-valued settings to values, stored as a tuple of pairs
+    observe: str = "observation"  # "observation", "state" or "pixels"; see `mmrl.envs.make`
 
     def __post_init__(self):
         agent = find(self.agent)
@@ -79,7 +80,7 @@ class Setup:
             raise ValueError(f"`observes` must be a tuple of names; got {self.observes!r}.")
         unknown = sorted(set(self.observes) - set(SHOWN))
         if unknown:
-            raise ValueError(f"`observes` must name some of {SHOWN}; got {unknown}.")
+            raise ValueError(f"`observes` must contain only names from {SHOWN}; got {unknown}.")
         shown = tuple(name for name in SHOWN if name in self.observes)
         object.__setattr__(self, "observes", shown)
         if type(self.config) is not agent.Config:
@@ -92,28 +93,31 @@ class Setup:
 
     @property
     def settings(self) -> list[dict[str, float]]:
-        """Combinations of the values in `over`; a run without it has one, which is empty."""
+        """Combinations of the values in `over`, or a single empty dict if `over` is empty."""
         return grid(self.over)
 
     @property
     def configs(self) -> list[Any]:
-        """Config for each of the `settings`."""
+        """Configs of all `settings`."""
         return [dataclasses.replace(self.config, **setting) for setting in self.settings]
 
 
 def grid(over: Iterable[Sequence[Any]]) -> list[dict[str, float]]:
-    """Return every combination of the values in pairs (name, values); the last changes fastest."""
+    """Return all combinations of the values in pairs (name, values). The last varies fastest."""
     names = [name for name, _ in over]
     combined = itertools.product(*(values for _, values in over))
     return [dict(zip(names, each, strict=True)) for each in combined]
 
 
 SEEDS = (100, 101, 102)
-"""Seeds for tuning, distinct from those of `Setup`, because tuning favors the seeds it uses."""
+"""Seeds for tuning. They differ from `Setup`'s, because results on tuning seeds are biased."""
 
 
 def _values(agent: str, over: Any) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    """Return the values of a sweep. Raise `ValueError` unless one program can run all of them."""
+    """Return the values of a sweep as pairs.
+
+    Raises `ValueError` unless a single program can train all values.
+    """
     try:
         over = dict(over)
     except (TypeError, ValueError):
@@ -123,12 +127,12 @@ def _values(agent: str, over: Any) -> tuple[tuple[str, tuple[float, ...]], ...]:
         if name not in fields:
             near = difflib.get_close_matches(name, fields, 1)
             advice = f" Try {near[0]}." if near else ""
-            raise ValueError(f"`over` must name settings of {agent}; got {name!r}.{advice}")
+            raise ValueError(f"`over` must contain settings of {agent}; got {name!r}.{advice}")
         if kinds_of(fields[name])[0] is not float:
             raise ValueError(
-                f"`over` must name real-valued settings; got {name}, which shapes the program, so "
-                "each of its values needs a separate program. Run one sweep per value, each in its "
-                "own folder."
+                f"`over` must contain real-valued settings; got {name}, which is static, so "
+                "each value needs a separately compiled program. Run one sweep per value, in "
+                "separate folders."
             )
     return tuple((name, _numbers(name, values)) for name, values in over.items())
 
@@ -151,26 +155,26 @@ def _check_seeds(seeds: Any) -> None:
     good = isinstance(seeds, Sequence) and len(seeds) == len({*map(str, seeds)}) > 0
     if not good or not all(isinstance(seed, int) and 0 <= seed < 2**32 for seed in seeds):
         raise ValueError(
-            "`seeds` must be a tuple of different whole numbers from 0 to 2³² - 1, at least one; "
-            f"got {seeds!r}."
+            "`seeds` must be a non-empty tuple of different integers from 0 to 2³² - 1; got "
+            f"{seeds!r}."
         )
 
 
 def _check_call(name: str, function: Any, arguments: tuple[str, ...]) -> None:
-    """Raise `ValueError` unless a custom part can be called with the arguments that it will get."""
+    """Raise `ValueError` unless `function` can be called with `arguments` and is hashable."""
     if function is None:
         return
     try:
         if isinstance(function, functools.partial):
             inspect.signature(function.func).bind_partial(*function.args, **function.keywords)
         inspect.signature(function).bind(*arguments)
-        hash(function)  # hashable, so that its program is compiled once
+        hash(function)  # functions are keys of the cache of compiled programs
     except TypeError as error:
         called = f"{name}({', '.join(arguments)})"
         raise ValueError(
-            f"`{name}` must be called as {called}; got {function!r}: {error}."
+            f"`{name}` must be callable as {called}; got {function!r}: {error}."
         ) from None
-    except ValueError:  # its signature is unknown
+    except ValueError:  # some callables have no signature that Python can inspect
         pass
 
 
@@ -178,18 +182,18 @@ def _check_env(env: Any) -> None:
     game = env[0] if isinstance(env, tuple) and len(env) == 2 else env
     if isinstance(game, type):
         raise ValueError(
-            f"`env` must be an environment; got its class. Call it: {game.__name__}()."
+            f"`env` must be an environment; got its class. Pass an instance, {game.__name__}()."
         )
     if not isinstance(env, str) and not hasattr(game, "step_env"):
         raise ValueError(
-            "`env` must be an id, an environment of gymnax, or a tuple of an environment "
-            f"and its parameters; got {env!r}."
+            "`env` must be an id, an environment with gymnax's interface, or a tuple of an "
+            f"environment and its parameters; got {env!r}."
         )
     try:
-        hash(game)  # a static argument of gymnax's compiled `step`; parameters may be arrays
+        hash(game)  # environments are static arguments of compiled functions
     except TypeError as error:
         raise ValueError(
-            "`env` must be hashable, because gymnax compiles its methods for each object; got "
-            f"{game!r}: {error}. Define `__hash__`, or decorate its class with "
+            "`env` must be hashable, because it is a static argument of compiled functions; got "
+            f"{game!r}: {error}. Define `__hash__`, or decorate the class with "
             "`@dataclasses.dataclass(eq=False)`."
         ) from None

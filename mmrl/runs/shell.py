@@ -1,4 +1,4 @@
-"""Commands to copy into a shell."""
+"""Formatting of shell commands that users can copy."""
 
 import os
 import pathlib
@@ -8,27 +8,28 @@ import sys
 
 
 def called(*words: object) -> str:
-    """Return the command `mmrl WORDS`, quoted for a shell in this folder.
+    """Return the command `mmrl WORDS`, quoted for a shell in the current folder.
 
-    Outside an activated environment it starts with a path such as `.venv/bin/mmrl`.
+    If the virtual environment is not active, the command begins with a path to the program, such as
+    `.venv/bin/mmrl`.
     """
     ours = pathlib.Path(sys.executable).with_name("mmrl")
-    found = shutil.which("mmrl")
+    on_path = shutil.which("mmrl")
     program = "mmrl"
-    if ours.exists() and not (found and pathlib.Path(found).samefile(ours)):
+    if ours.exists() and not (on_path and pathlib.Path(on_path).samefile(ours)):
         near = pathlib.Path(os.path.relpath(ours))
         program = str(ours if near.parts[:2] == ("..", "..") else near)
     return " ".join(map(_quoted, [program, *map(_word, words)]))
 
 
 def _word(word: object) -> str:
-    """Return a word of a command, so that a path is not read as an option or as a home."""
+    """Return an argument as a string, with "./" before a path that starts with "-" or "~"."""
     text = str(word)
     return f"./{text}" if isinstance(word, pathlib.Path) and text[0] in "-~" else text
 
 
 def _quoted(word: str) -> str:
-    """Return a quoted word, with bytes as in `$'\x1b'` if a terminal cannot print it."""
+    """Quote a word. Bytes that a terminal cannot print are escaped, as in `$'\x1b'`."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     if word.isprintable() and word.encode(encoding, "ignore").decode(encoding) == word:
         return shlex.quote(word)

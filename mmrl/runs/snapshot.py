@@ -1,4 +1,4 @@
-"""A run after a block, in memory: the contents of its folder."""
+"""In-memory contents of a run's folder."""
 
 from typing import Any, NamedTuple
 
@@ -9,37 +9,38 @@ from jaxtyping import Float, Int, PyTree
 from mmrl.runs.checkpoint import unwrap_keys, wrap_keys
 from mmrl.runs.results import provenance
 
-Rows = list[dict[str, Any]]  # the history, one row per block
+Rows = list[dict[str, Any]]  # history, with one row per block
 
 
 class Best(NamedTuple):
-    """Each seed's network after the block with the highest evaluation, the first in a tie."""
+    """Best network of each seed. If several blocks have the same return, the first one counts."""
 
     net: PyTree  # leaves [seed, ...]
-    block: Int[np.ndarray, " seed"]  # counts from 1
-    returns: Float[np.ndarray, " seed"]  # mean over the episodes of that block's evaluation
+    block: Int[np.ndarray, " seed"]  # index of the best block, starting at 1
+    returns: Float[np.ndarray, " seed"]  # mean return of the evaluation after this block
 
 
 class Snapshot(NamedTuple):
-    """A run after its last complete block."""
+    """State and results of a run after its last complete block."""
 
-    description: dict[str, Any]  # description of its setup: see `mmrl.runs.identity`
-    state: PyTree  # None before the first block, and if only the best networks are left
+    description: dict[str, Any]  # setup as JSON data; see `mmrl.runs.identity`
+    state: PyTree  # None before the first block, or if only the best networks could be read
     history: Rows
     best: Best | None
-    origin: dict[str, Any]  # provenance; `commands` covers all blocks
+    origin: dict[str, Any]  # provenance of all blocks; see `credit`
 
     @property
     def header(self) -> dict[str, Any]:
-        """Data at the beginning of each of its files."""
+        """Data that is stored in every file of the run."""
         return {"setup": self.description, **self.origin}
 
 
 def credit(origin: dict[str, Any], block: int, words: str = "") -> dict[str, Any]:
-    """Return the provenance of this process, which trains from `block` on, after earlier processes.
+    """Return the provenance of a run that this process continues after `block`.
 
-    `commands` lists all that trained, in order. Files of earlier versions have only the last one,
-    without its block. `words` are added to the device.
+    `commands` lists the provenance of all processes that trained the run, in order. Files from
+    earlier versions record only the most recent process, without its block. `words` is appended to
+    the description of the device.
     """
     now, former = provenance(), origin.get("commands")
     now["device"] += words
@@ -50,9 +51,9 @@ def credit(origin: dict[str, Any], block: int, words: str = "") -> dict[str, Any
 
 
 def better(best: Best | None, net: PyTree, row: dict[str, Any]) -> Best:
-    """Return `best` after one more block, with these networks and this row of the history.
+    """Update `best` with the networks `net` after a block, given its row of the history.
 
-    A block that is already counted has no effect, so it may be passed again.
+    A block that is already included has no effect.
     """
     returns = np.asarray(row["returns"], float)
     if best is None:

@@ -1,10 +1,10 @@
-"""The outcome of a sweep: a score for every setting, and the best one.
+"""Scores of the settings of a sweep, and selection of the best setting.
 
-A score is the mean of the last quarter of the evaluations, over seeds. Settings whose scores are
-within `CLOSE` of the best, as a share of the span from the worst to the best return, count as
-equal. Among these, the area under the curve decides, which is the mean of all evaluations. It
-averages four times as many numbers, and it separates fast from slow settings that reach the same
-score.
+The score of a setting is the mean return over all seeds and the last quarter of the evaluations.
+Scores within `CLOSE` of the best one, as a fraction of the range of all returns, count as ties.
+Ties are broken by the area under the learning curve, which is the mean over all evaluations. The
+area is less noisy, because it averages four times as many values, and it favors settings that learn
+faster.
 """
 
 import itertools
@@ -16,44 +16,44 @@ from jaxtyping import Float
 
 from mmrl.runs.results import interval
 
-CLOSE = 0.005  # below the differences between agents: their 95 % intervals are wider
+CLOSE = 0.005  # small compared to the 95 % intervals of scores
 
 Setting = dict[str, float]
 Curves = Float[np.ndarray, "setting seed eval"]
 
 
 class Tried(NamedTuple):
-    """A setting and the results of its agents; -∞ if a loss was no longer finite."""
+    """A setting and its results, which are -∞ after a non-finite loss."""
 
     setting: Setting
     score: float
-    area: float | None  # None in rows from before it was recorded
+    area: float | None  # area under the learning curve; None in rows of earlier versions
 
 
 class Scored(NamedTuple):
-    """The returns of a setting; a loss that was no longer finite counts as -∞."""
+    """Statistics of a setting. Returns after a non-finite loss count as -∞."""
 
     setting: Setting
-    finals: Float[np.ndarray, " seed"]  # each seed's mean of the last quarter of the evaluations
+    finals: Float[np.ndarray, " seed"]  # mean of the last quarter of the evaluations, per seed
     final: float  # mean of `finals`
-    interval: tuple[float, float]  # 95 % interval of their interquartile mean
-    best: float  # largest mean over seeds of an evaluation
-    area: float  # mean of all evaluations
+    interval: tuple[float, float]  # 95 % interval of the interquartile mean of `finals`
+    best: float  # maximum over evaluations of the mean over seeds
+    area: float  # mean over seeds and all evaluations
 
 
 class Verdict(NamedTuple):
-    """The winner of a sweep, and how certain that is."""
+    """Winner of a sweep, and information on how certain the result is."""
 
     winner: Scored
-    edges: list[str]  # names of its numbers at an end of their grid: better values may lie beyond
-    equals: list[Scored]  # other settings that these seeds cannot separate from it
-    tied: list[Scored]  # other settings with an equal score, decided by the area
+    edges: list[str]  # settings whose best value is at an end of the grid, which may be too narrow
+    equals: list[Scored]  # settings that are not significantly worse than the winner
+    tied: list[Scored]  # settings whose score equals the winner's, but whose area is lower
 
 
 def rows(
     settings: Sequence[Setting], seeds: Sequence[int], history: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return a row per setting and seed, with its return at every evaluation."""
+    """Return rows with the returns of all evaluations, one per setting and seed."""
     both = itertools.product(settings, seeds)
     return [
         {**setting, "seed": seed, "returns": [row["returns"][i] for row in history]}
@@ -62,10 +62,10 @@ def rows(
 
 
 def verdict(settings: Sequence[Setting], curves: Curves) -> Verdict:
-    """Return the best setting so far. Raise `ValueError` before the first evaluation.
+    """Return the best setting so far. Raises `ValueError` before the first evaluation.
 
-    The span runs from the worst to the best of all measured returns. Seeds are shared, so another
-    setting counts as worse if the differences to it, seed by seed, have a 95 % interval above zero.
+    All settings are trained with the same seeds. A setting is significantly worse than the winner
+    if the 95 % interval of the paired differences between the two is above zero.
     """
     scored = scores(settings, curves)
     seen = curves[np.isfinite(curves)]
@@ -82,7 +82,7 @@ def verdict(settings: Sequence[Setting], curves: Curves) -> Verdict:
 
 
 def scores(settings: Sequence[Setting], curves: Curves) -> list[Scored]:
-    """Return the score of every setting. Raise `ValueError` before the first evaluation."""
+    """Return the scores of all settings. Raises `ValueError` before the first evaluation."""
     if not curves.size:
         raise ValueError("There is no score before the first block. Iterate over the run first.")
     finals = np.nan_to_num(last_quarter(curves).mean(-1), nan=-np.inf)
@@ -102,38 +102,38 @@ def _interval(finals: Float[np.ndarray, " seed"]) -> tuple[float, float]:
 
 
 def _apart(winner: Scored, other: Scored) -> bool:
-    """Return True if the winner is better than the other one by more than seeds explain."""
+    """Return True if `other` is significantly worse than the winner."""
     if not np.isfinite(other.final):
         return bool(np.isfinite(winner.final))
     return interval(winner.finals - other.finals)[1] > 0
 
 
 def final(curves: Curves) -> Float[np.ndarray, " setting"]:
-    """Return the mean of the last quarter of the evaluations, over seeds."""
+    """Return the mean over seeds and the last quarter of the evaluations."""
     return area(last_quarter(curves))
 
 
 def area(curves: Curves) -> Float[np.ndarray, " setting"]:
-    """Return the mean of all evaluations, over seeds."""
+    """Return the mean over seeds and all evaluations."""
     return np.nan_to_num(curves.mean((1, 2)), nan=-np.inf)
 
 
 def last_quarter(curves: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*any last"]:
-    """Return the evaluations whose mean is a score: at least one."""
+    """Return the last quarter of the evaluations, at least one."""
     return curves[..., -max(curves.shape[-1] // 4, 1) :]
 
 
 def equal(tried: Sequence[Tried], close: float) -> list[Tried]:
-    """Return the settings whose score equals the best; all of them, if every loss diverged."""
+    """Return the settings with scores within `close` of the best, or all if all have diverged."""
     most = max(one.score for one in tried)
     return [one for one in tried if one.score >= most - close]
 
 
 def best(equals: Sequence[Tried]) -> Setting:
-    """Return the setting with the largest area, among those with equal scores."""
+    """Return the setting with the largest area."""
     return max(equals, key=lambda one: one.area or 0.0).setting
 
 
 def ends(setting: Setting, grid: Mapping[str, Sequence[float]]) -> list[str]:
-    """Return the names of its numbers that lie at an end of their grid, which ascends."""
+    """Return the names of the values at an end of their grid. Grids must be sorted."""
     return [name for name in grid if setting[name] in (grid[name][0], grid[name][-1])]

@@ -1,10 +1,10 @@
-"""Writers: a run's blocks as a table for spreadsheets, and as curves in TensorBoard.
+"""Loggers for runs: a CSV table and TensorBoard event files.
 
     for report in logged(run, "csv", "tensorboard"):    # the same reports, each written first
         ...
 
-For anything else, write your code in such a loop. A resumed run continues in the same files,
-without a gap or a duplicate block, because each writer starts from the run's whole history.
+To use another logger, call it in the body of this loop. A resumed run appends to the same files.
+Each writer starts with the complete history of the run, so no block is missing or duplicated.
 """
 
 import csv
@@ -22,23 +22,25 @@ import numpy as np
 from mmrl.runs.files import replace
 from mmrl.runs.run import Report, Run
 
-TABLE, EVENTS = "history.csv", "tensorboard"  # in a run's folder
+TABLE, EVENTS = "history.csv", "tensorboard"  # names of a file and of a folder
 COLUMNS = ("block", "env_steps", "seed", "return", "loss", "fill", "seconds")
 
 
 def logged(run: Run, *names: str) -> Iterator[Report]:
-    """Yield the reports of `run`, each after the writers called `names` have written it.
+    """Return an iterator over the reports of `run` that logs each report before yielding it.
 
-    Existing blocks are written at once. Raises `ValueError` for a name that is not in `WRITERS`, a
-    run without a path, or a missing package, and `RunError` if a file cannot be written.
+    `names` are keys of `WRITERS`. Blocks that have already been trained are logged immediately.
+
+    Raises `ValueError` for an unknown name, for a run without a path, for a sweep, and if a
+    required package is not installed. Raises `RunError` if a file cannot be written.
     """
     check_writers(names)
     if not names:
         return iter(run)
     if (folder := run.folder) is None:
-        raise ValueError("`run` must have a `path`, the folder to write to; got None.")
+        raise ValueError("`run` must have a `path`, because the log is written there; got None.")
     if run.setup.over:
-        raise ValueError("`run` must not have `over`, because a sweep has no log; got a sweep.")
+        raise ValueError("`run` must not be a sweep, because sweeps cannot be logged; got `over`.")
     writers = [WRITERS[name](run, folder.path) for name in names]
 
     def write() -> None:
@@ -55,23 +57,23 @@ def logged(run: Run, *names: str) -> Iterator[Report]:
 
 
 def check_writers(names: Sequence[str]) -> None:
-    """Raise `ValueError` for a name that is not in `WRITERS`, or if its package is missing."""
+    """Raise `ValueError` for an unknown name, or if a required package is not installed."""
     if unknown := [name for name in names if name not in WRITERS]:
-        raise ValueError(f"`log` must name some of {list(WRITERS)}; got {unknown}.")
+        raise ValueError(f"`log` must contain only names from {list(WRITERS)}; got {unknown}.")
     if "tensorboard" in names:
         _tensorboard("summary")
 
 
 def begun(folder: pathlib.Path) -> list[str]:
-    """Return the writers that have written to a run's folder."""
+    """Return the names of the writers that have already written to a folder."""
     files = {"csv": TABLE, "tensorboard": EVENTS}
     return [name for name, file in files.items() if (folder / file).exists()]
 
 
 def write_table(run: Run, path: pathlib.Path) -> None:
-    """Replace `history.csv` with a row for each block and seed.
+    """Write `history.csv`, with a row for each block and seed.
 
-    `return` is the mean over the evaluation's episodes; `seconds` is the time of the whole block.
+    `return` is the mean over the episodes of an evaluation. `seconds` is the time of the block.
     """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
@@ -83,18 +85,18 @@ def write_table(run: Run, path: pathlib.Path) -> None:
 
 
 class TensorBoard:
-    """Event files in `tensorboard/seed-<n>`, one run each, so that their curves overlap.
+    """Writer of TensorBoard event files, one in `tensorboard/seed-<n>` for each seed.
 
-    A step is a step of the environment. A new process writes all blocks again, after an event that
-    makes TensorBoard discard the earlier ones. So a partial file is completed, and no block appears
-    twice.
+    The step of an event is the number of environment steps. The first event that a process writes
+    makes TensorBoard discard all earlier events, and the process then writes all blocks again. So
+    no block is missing after an interrupted write, and none is shown twice.
     """
 
     def __init__(self, run: Run, folder: pathlib.Path):
         self.run, self.folder = run, folder / EVENTS
         self.name, self.written = f"events.out.tfevents.{time.time_ns()}", 0
-        # Count only the time spent in blocks, so that the curves have no pause between two
-        # processes.
+        # Use only the time spent in blocks, so that curves over time have no gap between the end
+        # of a process and the start of the next one.
         self.began = time.time() - sum(row["seconds"] for row in run.history)
 
     def __call__(self) -> None:
@@ -116,10 +118,11 @@ class TensorBoard:
 
 
 def _append(path: pathlib.Path, events: Sequence[Any]) -> None:
-    """Write events at the end of a file, each between its length and checksums, and close it.
+    """Append events to a file in TensorBoard's record format.
 
-    The package's `SummaryWriter` writes in a thread that hangs without an error if the disk is
-    full. Its `RecordWriter` cannot append, so the file of every seed would have to stay open.
+    tensorboardX's `SummaryWriter` is not used, because its thread hangs without an error if the
+    disk is full. Its `RecordWriter` cannot append to a file, so the files of all seeds would have
+    to stay open.
     """
     check = _tensorboard("record_writer").masked_crc32c
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +138,7 @@ WRITERS: dict[str, Make] = {
     "csv": lambda run, folder: functools.partial(write_table, run, folder / TABLE),
     "tensorboard": TensorBoard,
 }
-"""Functions (run, folder) -> writer of the new blocks, by name."""
+"""Factories of writers. Each takes (run, folder) and returns a function that logs new blocks."""
 
 
 def _tensorboard(module: str) -> Any:
@@ -143,6 +146,6 @@ def _tensorboard(module: str) -> Any:
         return importlib.import_module(f"tensorboardX.{module}")
     except ModuleNotFoundError:
         raise ValueError(
-            "`log` = 'tensorboard' needs tensorboardX, of the extra mmrl-jax[tensorboard]: "
-            "`pip install tensorboardX`, or in a checkout `pip install -e '.[tensorboard]'`."
+            "`log` = 'tensorboard' requires tensorboardX, from the extra mmrl-jax[tensorboard]. "
+            "Run `pip install tensorboardX`, or in a checkout `pip install -e '.[tensorboard]'`."
         ) from None

@@ -1,8 +1,8 @@
-"""Play exported policies, and the zoo: small trained agents that come with mmrl.
+"""Exported policies, and the zoo of small trained agents that is part of the package.
 
 policy = load("zoo/RepeatFirstEasy-dqn-lru")        # or "policy.npz", from `mmrl export`
-policy.about                                        # how it was trained, and where
-for step in play(policy, episodes=100, seed=0):     # in parallel, until all have ended
+policy.about                                        # task, training and returns
+for step in play(policy, episodes=100, seed=0):     # in parallel, until all episodes have ended
     step.reward
 """
 
@@ -25,19 +25,19 @@ from mmrl.runs.player import Policy
 from mmrl.runs.processes import RunError
 
 ZOO = pathlib.Path(__file__).parents[1] / "zoo"
-NAMES = pathlib.Path("zoo")  # zoo/NAME is not a file
+NAMES = pathlib.Path("zoo")  # prefix of the zoo's agents, as in zoo/NAME; not a folder on disk
 
 
 class Step(NamedTuple):
-    """One step of every episode, with the policy's outputs."""
+    """One time step of all episodes, with the outputs of the policy."""
 
     obs: Shaped[np.ndarray, "episode *obs"]
     action: Shaped[np.ndarray, "episode *action"]
-    reward: Float[np.ndarray, " episode"]  # 0 after the end
+    reward: Float[np.ndarray, " episode"]  # 0 after the end of an episode
     next_obs: Shaped[np.ndarray, "episode *obs"]
-    running: Bool[np.ndarray, " episode"]  # True if the episode had not ended before
+    running: Bool[np.ndarray, " episode"]  # False after the end of an episode
     outputs: Float[np.ndarray, "episode out"]  # Q(s, ·), logits, or the mean action
-    memory: Shaped[np.ndarray, "episode h"]  # h, after this step's observation
+    memory: Shaped[np.ndarray, "episode h"]  # memory state h after this observation
 
 
 def names() -> list[str]:
@@ -46,31 +46,31 @@ def names() -> list[str]:
 
 
 def named(path: str | os.PathLike) -> bool:
-    """Return True if the path means zoo/NAME, and not a user's file."""
+    """Return True if `path` is the name of a zoo agent, as in zoo/NAME, and not a file."""
     path = pathlib.Path(path)
     return path.parent == NAMES and not path.is_file()
 
 
 def load(path: str | os.PathLike) -> Policy:
-    """Return the policy in a file from `mmrl export`, or the agent called zoo/NAME.
+    """Load the policy in a file written by `mmrl export`, or the zoo agent zoo/NAME.
 
-    Raises `ValueError` for a name that is not in the zoo, and `RunError` for a damaged file.
+    Raises `ValueError` for a name that is not in the zoo, and `RunError` if the file is damaged.
     """
     file, of_zoo = expanded(path), named(expanded(path))
     if of_zoo and file.name not in names():
-        raise ValueError(f"The zoo has no {file.name!r}. It has {', '.join(names())}.")
+        raise ValueError(f"The zoo has no agent {file.name!r}. Choose one of {', '.join(names())}.")
     try:
         return player.load(ZOO / f"{file.name}.npz" if of_zoo else file)
     except ValueError as error:
         remedy = "install mmrl" if of_zoo else "export it"
-        raise RunError(f"{error} To get it back, {remedy} again.") from None
+        raise RunError(f"{error} To restore it, {remedy} again.") from None
 
 
 def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
-    """Play `episodes` in parallel, and yield one `Step` of all of them at a time.
+    """Play episodes in parallel, and yield a `Step` for each time step.
 
-    The environment is compiled; the policy is played by NumPy. Raises `ValueError` if `episodes` is
-    below 1, or the environment is unknown here.
+    The environment is compiled, but the policy runs in NumPy. Raises `ValueError` if `episodes` is
+    not positive, or if the environment cannot be built.
     """
     if episodes < 1:
         raise ValueError(f"`episodes` must be at least 1; got {episodes}.")
@@ -91,12 +91,12 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
             actions[i] = policy.greedy(outputs[i])
             states[i] = h, actions[i]
         action = np.array(actions)
-        carries, told = answer(carries, action, jax.random.fold_in(key, t))
-        told = jax.device_get(told)
-        reward = np.where(running, told.reward, 0.0)
+        carries, result = answer(carries, action, jax.random.fold_in(key, t))
+        result = jax.device_get(result)
+        reward = np.where(running, result.reward, 0.0)
         memory = np.array([h for h, _ in states])
-        yield Step(obs, action, reward, told.next_obs, running, np.array(outputs), memory)
-        running = running & ~told.last
+        yield Step(obs, action, reward, result.next_obs, running, np.array(outputs), memory)
+        running = running & ~result.last
         if not running.any():
             return
 
@@ -105,14 +105,16 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
 def _environment(
     env_id: str, observe: str, masked: bool, _: Hashable
 ) -> tuple[Callable, Callable, int]:
-    """Return (keys -> carries, (carries, actions, key) -> (carries, transitions), longest episode).
+    """Return compiled functions that start and step episodes, and the time limit.
 
-    The last argument is the content of the environment.
+    The first function maps keys to carries. The second maps (carries, actions, key) to (carries,
+    transitions). The last argument is the content of the environment. It is a part of the cache
+    key, so that an environment is compiled again after a change.
     """
-    from mmrl.envs.wrappers.observation import shown  # which imports gymnax
+    from mmrl.envs.wrappers.observation import shown  # this imports gymnax, which is slow
 
     env, params = envs.make(env_id, observe=observe)
-    parts = hasattr(env.observation_space(params), "spaces")  # of a dictionary
+    parts = hasattr(env.observation_space(params), "spaces")  # True for a dictionary or tuple
     env = shown(env, params, ()) if masked or parts else env
 
     @jax.jit

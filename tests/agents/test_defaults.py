@@ -11,7 +11,7 @@ from mmrl import runs
 from mmrl.agents import AGENTS, find
 from tests.helpers.compiling import jit_long
 
-BLOCKS = {"r2d2": 10, "ppo": 2}  # others take three
+BLOCKS = {"r2d2": 10, "ppo": 2, "clear": 3, "dqn": 3, "ppg": 3}  # others take five
 LEVEL, STAYED = 0.9, 0.95
 
 
@@ -20,7 +20,7 @@ LEVEL, STAYED = 0.9, 0.95
 def test_defaults_learn_and_stay(agent: str):
     """Catch, of which chance is about -0.6, in some blocks of a whole run."""
     program, module = runs.program(agent, "Catch-bsuite"), find(agent)
-    config = dataclasses.replace(module.Config(), memory="gru", blocks=BLOCKS.get(agent, 3))
+    config = dataclasses.replace(module.Config(), memory="gru", blocks=BLOCKS.get(agent, 5))
     train = partial(module.train, config, program.env, program.params)
     # CLEAR compiles for longer than it computes.
     _, metrics = (jax.jit if agent == "clear" else jit_long)(train)(jax.random.key(200))

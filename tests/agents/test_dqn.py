@@ -205,6 +205,7 @@ def test_a_batch_of_two_tapes_counts_each_real_step_once():
     assert abs(first[0] - second[0]) > 1e-3
 
 
+@pytest.mark.full
 def test_tapes_of_a_batch_are_drawn_apart():
     rollout = steps([5, 3, 4, 6, 2, 4])
     memory = tape.init(jax.tree.map(lambda x: x[0], rollout), 64)
@@ -265,9 +266,9 @@ TINY = dataclasses.replace(
     [
         ({"batching": "tapes"}, "`batching` must be 'tape' or 'segments'; got 'tapes'"),
         ({"batching": "segments", "segment_length": 0}, "`segment_length` must be at least 1"),
-        ({"batching": "segments", "segment_length": 5}, "Take batch=15"),
-        ({"batching": "segments", "segment_length": 4, "tapes": 3}, "Take batch=12"),
-        ({"tapes": 3}, "`batch` must be a multiple of `tapes`, 3; got 16. Take batch=15"),
+        ({"batching": "segments", "segment_length": 5}, "Set batch=15"),
+        ({"batching": "segments", "segment_length": 4, "tapes": 3}, "Set batch=12"),
+        ({"tapes": 3}, "`batch` must be a multiple of `tapes`, 3; got 16. Set batch=15"),
         ({"capacity": 12}, "`capacity` must hold one rollout of 4 steps in 4 environments"),
         ({"capacity": 66}, "`capacity` must be a positive multiple of `workers`"),
         ({"memory": "lrv"}, "Did you mean `lru`"),
@@ -290,7 +291,7 @@ def test_a_tape_that_holds_no_episode_is_refused():
         dqn.check(TINY, env, params)
     sizes = dataclasses.replace(TINY, batch=51, capacity=4 * (51 + 51 + 4))
     dqn.check(sizes, env, params)
-    with pytest.raises(ValueError, match=r"on each of 2 tapes; got 100.* Take batch=102"):
+    with pytest.raises(ValueError, match=r"on each of 2 tapes; got 100.* Set batch=102"):
         dqn.check(dataclasses.replace(sizes, batch=100, tapes=2), env, params)
     with pytest.raises(ValueError, match="must hold two episodes of 51 steps and a rollout of 4"):
         dqn.check(dataclasses.replace(sizes, capacity=4 * (51 + 51)), env, params)

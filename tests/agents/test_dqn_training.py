@@ -86,6 +86,7 @@ def test_the_target_follows(program: runs.Program):
         assert np.abs(state.net.encoder.linear.weight - first.net.encoder.linear.weight).max() > 0
 
 
+@pytest.mark.full
 def test_a_gradient_step_moves_the_target_by_its_share(program: runs.Program):
     state = alone(train(program, TINY, 0, 1)[0], 0)
     config = dataclasses.replace(TINY, tau=0.3)

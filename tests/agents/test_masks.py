@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.agents import AGENTS, clear, dqn, r2d2
+from mmrl.agents import AGENTS, clear, dqn, pqn, r2d2
 from mmrl.agents.common import explore
+from mmrl.agents.minibatches import Rollout
 from mmrl.course import plain
 from mmrl.envs import masked
 from mmrl.envs.wrappers.observation import shown
@@ -116,6 +117,13 @@ def test_r2d2_looks_ahead_to_legal_actions_only():
     assert np.isfinite(value) and np.isfinite(gradient.net.scale)
 
 
+def test_pqn_looks_ahead_to_legal_actions_only():
+    config, data = pqn.Config(gamma=0.9, lam=0.0), steps()
+    y = jax.jit(partial(pqn.targets, config, TARGET))(Rollout((), data))
+    wanted = data.reward + 0.9 * (1 - data.terminated) * best_legal(data)
+    np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_explorers_draw_each_legal_action_as_often():
     mask = jnp.array([False, True, False, True, True, False])
     q = jnp.where(mask, jnp.arange(6.0), -jnp.inf)
@@ -150,9 +158,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "ppo": {"rollout": 32, "block": 4},
     "ppg": {"rollout": 32, "block": 4},
     "clear": {"rollout": 12, "capacity": 480, "block": 30, "stored": "uint8"},
+    "pqn": {"rollout": 32, "block": 8, "minibatches": 8, "epochs": 4},
 }
-
-
 CARDS: dict[str, dict[str, Any]] = {
     "dqn": {"block": 16, "rollout": 16, "lam": 0.0},
     "r2d2": {"length": 8, "overlap": 0, "burn_in": 0, "n_step": 1, "capacity": 3968, "updates": 4}
@@ -160,7 +167,17 @@ CARDS: dict[str, dict[str, Any]] = {
     "ppo": {"rollout": 64, "block": 4},
     "ppg": {"rollout": 64, "block": 12},
     "clear": {"rollout": 16, "capacity": 1280, "block": 60},
+    "pqn": {"rollout": 64, "block": 12, "minibatches": 8, "epochs": 4},
 }
+STEPS = 25_000  # of an agent without an entry, which has the sizes of its `SMALL`
+
+
+def settings(name: str, sizes: dict[str, dict[str, Any]], **more: Any) -> Any:
+    """Return the settings of an agent with a small network, and with its entry in `sizes`."""
+    agent, kind = AGENTS[name], {"memory": "none", "width": 16, "environments": 8, **more}
+    if name not in sizes:
+        return agent.Config(**{**kind, **agent.SMALL, "episodes": 128}).for_steps(STEPS)
+    return agent.Config(**{**agent.SMALL, **kind, "episodes": 128, **sizes[name]})
 
 
 @pytest.mark.full
@@ -168,8 +185,7 @@ CARDS: dict[str, dict[str, Any]] = {
 def test_agents_solve_a_masked_card_game(name: str):
     """As well as the best player who does not count cards: an episode pays 0.497 on average."""
     agent, env = AGENTS[name], strict(masked.MaskedHigherLower())
-    kind = {**agent.SMALL, "memory": "none", "width": 16, "environments": 8, "blocks": 4}
-    config = agent.Config(**{**kind, "episodes": 128, "gamma": 0.5, **CARDS[name]})
+    config = settings(name, CARDS, blocks=4, gamma=0.5)
     env, params = shown(env, env.default_params, agent.OBSERVES), env.default_params
     train = jax.jit(jax.vmap(lambda key: agent.train(config, env, params, key)))
     _, metrics = train(jax.random.split(jax.random.key(0), 3))
@@ -184,8 +200,7 @@ def test_agents_solve_a_masked_card_game(name: str):
 @pytest.mark.parametrize("name", AGENTS)
 def test_agents_solve_the_masked_bandit_and_never_take_an_illegal_arm(name: str):
     agent, env = AGENTS[name], strict(masked.MaskedBandit())
-    kind = {**agent.SMALL, "memory": "none", "width": 16, "environments": 8, "blocks": 6}
-    config = agent.Config(**{**kind, "episodes": 128, **SIZES[name]})
+    config = settings(name, SIZES, blocks=6)
     env, params = shown(env, env.default_params, agent.OBSERVES), env.default_params
     train = jax.jit(jax.vmap(lambda key: agent.train(config, env, params, key)))
     state, metrics = train(jax.random.split(jax.random.key(0), 3))

@@ -151,7 +151,7 @@ def test_the_usual_loss_is_public(agent: str):
     """So that one of the user's can call it, with the same arguments."""
     module: Any = AGENTS[agent]
     assert module.loss is default(module.learn, "loss")
-    assert len(inspect.signature(module.loss).parameters) >= 4
+    assert len(inspect.signature(module.loss).parameters) >= 3
     assert module.loss.__doc__
 
 
@@ -212,7 +212,7 @@ def test_a_block_takes_what_it_gives_whatever_the_types_of_the_user_s():
     ]
 
 
-@pytest.mark.full_except("dqn", "ppo")
+@pytest.mark.full_except("dqn")
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_loss_of_the_user_s_is_the_one_that_is_learned_from(agent: str):
@@ -273,12 +273,10 @@ def test_what_cannot_be_trained_is_refused():
     def judged(config: Any, env: Any, params: Any, key: Any) -> ActorCritic:
         return ActorCritic(*(outputs(count, config, env, params, key) for count in (2, 1)))
 
-    with pytest.raises(
-        ValueError, match=r"2 outputs, .* more of `policy`.*; its `step` got \(1,\)"
-    ):
+    with pytest.raises(ValueError, match=r"2 outputs, .*`policy`.*`step` .*\(1,\)"):
         Run(dataclasses.replace(setup("ppo"), make=judged))
     refused = {
-        "dqn": r"with 2 outputs, one for each action; its `step` got \(7,\)",
+        "dqn": r"2 outputs, one for each action; `step` .*\(7,\)",
         "clear": "an `ActorCritic`",  # and not a `Net` of as many outputs
     }
     for agent, message in refused.items():

@@ -44,6 +44,7 @@ def training(agent: str, **settings: Any) -> partial[Any]:
     return partial(find(agent).train, kind(**{**small, **sizes, **settings}), env, params)
 
 
+@pytest.mark.full_except("dqn-{}", "pqn-{}")
 @pytest.mark.slow
 @pytest.mark.parametrize(("agent", "settings"), OTHERS, ids=str)
 def test_no_key_is_used_twice(agent: str, settings: dict[str, Any]):
@@ -126,7 +127,7 @@ def test_parts_of_r2d2_run_on_their_own(x64: bool, promotion: str):
 @pytest.mark.full_except("dqn-True-strict", "ppo-True-strict")
 @pytest.mark.slow
 @pytest.mark.parametrize(("x64", "promotion"), SETTINGS)
-@pytest.mark.parametrize("agent", ["dqn", "ppo", "clear"])
+@pytest.mark.parametrize("agent", ["dqn", "ppo", "clear", "pqn"])
 def test_an_iteration_runs_on_its_own(agent: str, x64: bool, promotion: str):
     """Outside of `block`, and with the loss by itself."""
     settings = {"batch": 40} if agent == "dqn" else {}

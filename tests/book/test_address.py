@@ -28,6 +28,12 @@ from release import build, call, fresh, install  # noqa: E402
 GITHUB = "https://github.com/somebody/course"
 ELSEWHERE = "https://codeberg.org/somebody/course"
 NAME = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["name"]
+# What the cell prints without a wheel, as the first page shows it.
+SCREEN = re.findall(
+    r"^```text\n(An exception.*?)\n```$",
+    (ROOT / "book" / "intro.md").read_text("utf-8"),
+    re.S | re.M,
+)[0]
 # Everything of which a student or a developer reads the text.
 SOURCES = ("*.md", "*.toml", "*.cff", "Makefile", "book/*.*", "book/tools/*")
 SOURCES += ("notebooks/*.ipynb", "mmrl/**/*.py", "mmrl/**/*.mjs")
@@ -132,11 +138,15 @@ def on_colab(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list
 def test_without_an_address_the_cell_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    with pytest.raises(SystemExit, match="Upload the wheel"):
+    # Colab and browsers rename a file that is there already, and pip cannot read the new name.
+    (tmp_path / "mmrl_jax-0.2.0-py3-none-any (1).whl").touch()
+    with pytest.raises(SystemExit, match=r"`mmrl_jax-\*-any\.whl`") as stopped:
         on_colab(address.cell(""), tmp_path, monkeypatch)
-    (tmp_path / "mmrl_jax-0.1.0-py3-none-any.whl").touch()
+    assert SCREEN.endswith(f"SystemExit: {stopped.value.code}")
+    for version in ("0.1.0", "0.2.0"):
+        (tmp_path / f"mmrl_jax-{version}-py3-none-any.whl").touch()
     asked = on_colab(address.cell(""), tmp_path, monkeypatch)
-    assert asked == ["install", "-q", "./mmrl_jax-0.1.0-py3-none-any.whl[notebooks]"]
+    assert asked == ["install", "-q", "./mmrl_jax-0.2.0-py3-none-any.whl[colab]"]
 
 
 @pytest.mark.parametrize("where", ["", GITHUB])

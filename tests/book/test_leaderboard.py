@@ -70,7 +70,7 @@ def test_marks_stand_at_return_and_time_and_controls_are_hollow():
     assert [text.get_ha() for text in ax.texts] == ["left"] * 4
     near = capstone.leaderboard([entry("a", 0.4), entry("b", 0.42, 110.0)])
     assert [text.get_ha() for text in near.texts] == ["right", "left"]
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="`entries` must"):
         capstone.leaderboard([])
 
 

@@ -26,7 +26,7 @@ import readability  # noqa: E402
 from tests.helpers import prose  # noqa: E402
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-PATHS = sorted(FOLDER.glob("*.ipynb"))
+PATHS = sorted(FOLDER.glob("[0-9]*.ipynb"))
 SLUGS = [path.stem for path in PATHS]
 SECTIONS = (
     "Predict",
@@ -548,6 +548,33 @@ def test_a_chapter_has_the_form_of_all_chapters(path: Path):
     assert not found, f"{path.name}:\n- " + "\n- ".join(found)
 
 
+def test_the_scroll_is_short_complete_and_linked_to_the_chapters():
+    path = FOLDER / "memory_in_one_scroll.ipynb"
+    scroll = Chapter(path.stem, json.loads(path.read_text("utf-8")))
+    codes = [cell for cell in scroll.codes if "setup" not in cell.tags]
+    assert sum(cell.words for cell in scroll.text) <= 3000
+    assert sum(len(cell.source.strip().split("\n")) for cell in codes) <= 200
+    shown = [cell for cell in codes if "remove-input" in cell.tags]
+    assert len(shown) == 3 and all(cell.hidden for cell in shown)
+    nodes = [node for cell in codes for node in ast.walk(cell.tree)]
+    modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    widgets = {"mmrl.course.widgets", "mmrl.course.widgets.training"}
+    assert modules == {"mmrl.envs", "mmrl.show"} | widgets
+    assert scroll.codes[0].source.strip() == SETUP
+    rules = (form, language, figures, links)
+    assert [text for rule in rules for text in rule(scroll)] == []
+    for heading in (cell for cell in scroll.text if re.match(r"## \d", cell.source)):
+        name = title(heading.source[3:].split("\n")[0])
+        section = "".join(cell.source for cell in scroll.section(name) if not cell.code)
+        assert ".ipynb)" in section, f"{heading} needs a link to a chapter"
+    measured = prose.measure(scroll.data)
+    assert measured.median <= MEDIAN[1] and measured.p90 <= P90
+    kinds = [c.metadata.get("slideshow", {}).get("slide_type", "skip") for c in scroll.cells]
+    assert set(kinds) <= SLIDES and FEWEST_SLIDES <= kinds.count("slide") <= MOST_SLIDES
+    pairs = zip(scroll.cells, kinds, strict=True)
+    assert {kind for cell, kind in pairs if not cell.code and cell.source[0] == "#"} == {"slide"}
+
+
 def test_every_copy_of_a_header_is_current():
     outdated = chapters.outdated(chapters.copies())
     assert not outdated, f"`make chapters` renews {outdated}"
@@ -555,7 +582,9 @@ def test_every_copy_of_a_header_is_current():
 
 def test_chapters_are_numbered_in_the_order_of_the_site_and_links_lead_to_them():
     site = (FOLDER.parent / "book" / "_toc.yml").read_text("utf-8")
-    assert re.findall(r"file: notebooks/(\w+)", site) == SLUGS, "no part of book/_toc.yml has them"
+    assert re.findall(r"file: notebooks/(\d\w+)", site) == SLUGS, (
+        "no part of book/_toc.yml has them"
+    )
     numbers = [slug.partition("_")[0] for slug in SLUGS]
     whole = [number for number in numbers if number.isdigit()]
     assert whole == [f"{n:02d}" for n in range(len(whole))]

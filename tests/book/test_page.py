@@ -35,6 +35,8 @@ def test_a_chapter_becomes_a_page_with_its_outputs(page: Path):
 def test_a_chapter_works_in_a_browser(tab: Tab, page: Path, tmp_path: Path):
     rules = reader.axe(tmp_path)
     reader.visit(tab, page, 320, "dark")
+    checks = page.read_text("utf-8").count("One-minute check.")
+    assert tab.run('document.querySelectorAll("form.check").length') == checks >= 2
     found = reader.flaws(tab, page, 1280, "dark", rules, contrast=True)
     assert {kind: flaw for kind, flaw in found.items() if flaw} == {}
     tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')

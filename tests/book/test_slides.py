@@ -6,6 +6,7 @@ How all of them look is seen by `make slides` and `make print`, which take minut
 import sys
 from pathlib import Path
 
+import nbformat
 import nbformat.v4 as v4
 
 ROOT = Path(__file__).parents[2]
@@ -43,9 +44,23 @@ def test_a_slide_has_equations_whole_and_of_paragraphs_and_items_the_first_sente
         "A **monoid** obeys two laws (Morad et al. 2024, Eqs. 3-4).",
         "$$ a = b.",
         "C = d. \\tag{2.1} $$",
-        "**By hand** (Eq. 2.1). Take 8, 3 and 2.",
+        "**By hand** (Eq. 2.1). Take 8, 3 and 2. The larger obeys.",
         "- **One.** This is the first of all items.\n- Two is short.",
     ]
+
+
+def test_no_sentence_on_a_slide_needs_one_that_is_left_out():
+    # Reported: "It does not have to" stood after a statement instead of its question.
+    asked = "Actors compute one step after another. They must. Must learning wait too?"
+    reply = "It does not have to, because brackets may be moved. Then it is fast."
+    first = "It does not have to, because brackets may be moved."
+    assert slides.brief(f"{asked}\n\n{reply}") == f"{asked}\n\n{first}"
+    long = "Actors compute one step after another. They must." + " More." * slides.WHOLE
+    assert slides.brief(f"{long}\n\n{reply}") == "Actors compute one step after another. They must."
+    count = "Two things can go wrong with a network. Interference and forgetting."
+    assert slides.brief(count) == count
+    # What does not fit is in the notes.
+    assert slides.brief("**By hand** (Eq. 1). Take 1." + " More." * slides.WHOLE) == ""
 
 
 def test_of_a_notebook_the_chosen_cells_become_slides_with_notes_and_widgets():
@@ -75,6 +90,73 @@ def test_of_a_notebook_the_chosen_cells_become_slides_with_notes_and_widgets():
         node.get("src") or node.get("href") for node in soup.select("script[src], link[href]")
     ]
     assert loaded and all(path.startswith("static/") for path in loaded)
+
+
+def test_parts_of_one_stream_are_one_output():
+    parts = [v4.new_output("stream", text=f"score {n}\n") for n in (1, 2)]
+    metadata = {"slideshow": {"slide_type": "slide"}}
+    cell = v4.new_code_cell("train()", metadata=metadata, outputs=parts)
+    soup = BeautifulSoup(slides.page(v4.new_notebook(cells=[cell]), "A"), "html.parser")
+    (output,) = soup.select(".jp-OutputArea-output")
+    assert output.text.split() == ["score", "1", "score", "2"]
+
+
+def speech(cells: list[tuple[str, str]]) -> list[str]:
+    """Return the notes of each slide of (type of slide, text) cells; a text "=" is code."""
+    of = lambda kind: {"slideshow": {"slide_type": kind}} if kind else {}  # noqa: E731
+    notebook = v4.new_notebook(
+        cells=[
+            v4.new_code_cell(text, metadata=of(kind))
+            if text == "="
+            else v4.new_markdown_cell(text, metadata=of(kind))
+            for kind, text in cells
+        ]
+    )
+    rows: list[str] = []
+    for cell in slides.chosen(notebook).cells:
+        if slides.slide_type(cell) == "slide":
+            rows.append("")
+        elif slides.slide_type(cell) == "notes":
+            rows[-1] += cell.source
+    return rows
+
+
+def test_a_text_that_is_not_shown_is_in_the_notes_of_its_section():
+    a, b, c, d = (f"## {name}" for name in "ABCD")
+    assert speech([("slide", a), ("", "=")]) == [""]
+    assert speech([("slide", a), ("", "one"), ("", "="), ("slide", "="), ("", "two")]) == [
+        "one",
+        "two",
+    ]
+    # Before the first slide of a section, and in a section without slides.
+    assert speech([("slide", a), ("", b), ("", "one"), ("slide", "="), ("", "two")]) == [
+        "",
+        f"{b}\n\none\n\ntwo",
+    ]
+    assert speech([("slide", a), ("", c), ("", "one"), ("slide", d), ("notes", "two")]) == [
+        f"{c}\n\none",
+        "two",
+    ]
+    # A continued slide, and a text before all slides.
+    assert speech([("", "zero"), ("slide", a), ("", b), ("-", "="), ("", "one")]) == [
+        f"zero\n\n{b}\n\none"
+    ]
+
+
+def test_each_slide_of_a_chapter_has_the_text_of_its_section_once():
+    path = slides.execute.NOTEBOOKS / "02_monoids_and_scans.ipynb"
+    cells = nbformat.read(path, as_version=4).cells
+    whole = [c.source.replace(".ipynb", ".html") for c in cells if c.cell_type == "markdown"]
+    chosen = slides.chosen(nbformat.read(path, as_version=4)).cells
+    notes = [cell.source for cell in chosen if slides.slide_type(cell) == "notes"]
+    shown = [c.source for c in chosen if c.cell_type == "markdown" and c.source not in notes]
+    # Notes follow the order of the chapter, so each text is in one place, and none is lost.
+    rest = [text for text in whole if text not in shown]
+    assert "\n\n".join(notes) == "\n\n".join(rest) and len(notes) > 10
+    place = {text: n for n, text in enumerate(whole)}
+    title = next(text for text in whole if text.startswith("## Explore"))
+    (row,) = (text for text in notes if text.startswith(title))
+    assert whole[place[title] + 1] in row  # a widget's slide has the text on both of its sides
 
 
 def test_a_slide_that_does_not_fit_is_named():

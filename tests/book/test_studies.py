@@ -78,6 +78,7 @@ def build(folder: Path, outputs: bool, monkeypatch: pytest.MonkeyPatch) -> str:
         "popgym",
         "tasks",
         "scaling",
+        "inspect",
         *(f"notebooks/{x.stem}" for x in execute.chapters()),
     ):
         (folder / f"{page}.rst").write_text(f"Title of {page}\n{'=' * 60}\n")

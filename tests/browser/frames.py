@@ -1,6 +1,6 @@
 """Measure every slide in a browser: is all of it on its frame, in letters for the last row?
 
-`make access` runs this where `make slides` has written slides, a second or two for each chapter's.
+`make access` runs this where `make slides` has written slides; each deck takes a second or two.
 A slide makes its content smaller until it fits (`book/static/slides/slides.js`). What would have to
 be smaller than `SMALLEST` has too much on it: divide it, by the metadata of its cells.
 """
@@ -50,7 +50,7 @@ MEASURE = """
 
 
 def measure(tab: Tab, path: Path) -> list[str]:
-    """What is wrong with the slides of one chapter, in sentences."""
+    """Return the problems of the slides of one notebook, in sentences."""
     tab.window(WIDTH, HEIGHT)
     tab.open(path.as_uri(), "globalThis.Reveal?.isReady()")
     tab.wait(MOUNTED)
@@ -72,8 +72,13 @@ def troubles(found: list[dict[str, Any]]) -> list[str]:
     return said
 
 
+def decks() -> list[Path]:
+    """Return the slides of each notebook, without the page that lists them."""
+    return sorted(path for path in SLIDES.glob("*.html") if path.stem != "index")
+
+
 def main(names: list[str]) -> int:
-    paths = [SLIDES / f"{name}.html" for name in names] or sorted(SLIDES.glob("[0-9]*.html"))
+    paths = [SLIDES / f"{name}.html" for name in names] or decks()
     if not paths:
         print("No slides to measure: make slides writes them.")
     bad = 0

@@ -109,15 +109,21 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["train", "lru"], "ENVIRONMENT must name a registered environment, got 'lru'"),
         (["train", "popgym-RepeatFrstEasy-v0"], "Nearest: popgym-RepeatFirstEasy-v0"),
         (["train", "nowhere:Env"], "ENVIRONMENT must name a module before the colon"),
-        (["train", ENV, "--memory", "lur"], "`memory` must be a memory; got 'lur'. Did you mean"),
-        (["train", ENV, "--memory", "transformer"], "They are `elman`, `ffm`"),
+        (
+            ["train", ENV, "--memory", "lur"],
+            "`memory` must be the name of a memory; got 'lur'. Did you mean",
+        ),
+        (["train", ENV, "--memory", "transformer"], "got 'transformer'. Use one of `elman`, `ffm`"),
         (["train", ENV, "--memory-sizes", "hidden", "4"], "`memory_sizes` of 'lru' must be among"),
         (["train", ENV, "--batch", "100000000000"], "`batch` must be below 2³¹"),
         (["train", ENV, "--batch", "0"], "`batch` must be at least 1, or None to choose it"),
         (["train", ENV, "--agent", "r2d3"], "got 'r2d3'. Try 'r2d2'"),
-        (["train", ENV, "--burn-in=9"], "--burn-in is an option of r2d2, not of dqn: --agent r2d2"),
-        (["train", ENV, "--clip=1", "--agent=clear"], "--clip is an option of ppo, not of clear"),
-        (["train", ENV, "--replay-fraction", "0.5"], "an option of clear, not of dqn: --agent cl"),
+        (
+            ["train", ENV, "--burn-in=9"],
+            "--burn-in is an option of r2d2, not dqn. Add --agent",
+        ),
+        (["train", ENV, "--clip=1", "--agent=clear"], "--clip is an option of ppo, not clear"),
+        (["train", ENV, "--replay-fraction", "0.5"], "an option of clear, not dqn. Add --agent cl"),
         (["train", ENV, "--agent", "clear", "--replay-fraction", "2"], "must be between 0 and 1"),
         (["train", ENV, "--agent", "clear", "--capacity", "0"], "`replay_fraction` must be 0"),
         (["train", "Pendulum-v1", "--agent", "clear"], "ENVIRONMENT must have discrete actions"),
@@ -125,7 +131,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["train", ENV, "--batching", "segment"], "`batching` must be"),
         (["train", ENV, "--batching", "segments", "--segment-length", "0"], "`segment_length`"),
         (["train", ENV, "--capacity", "8"], "`capacity` must hold one rollout"),
-        (["train", "CartPole-v1", "--batch", "9"], "Take --batch 500, or --batching segments."),
+        (["train", "CartPole-v1", "--batch", "9"], "Set --batch 500, or --batching segments."),
         (["train", ENV, "--seeds"], "`seeds` must be"),
         (["train", ENV, "--out", "file/run"], "Cannot write to file/run"),
         (["train", "--resume"], "There is no run under results/ to resume"),
@@ -137,7 +143,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["demo", "--seeds", "0"], "`seeds` must be"),
         (["demo", "--threads", "0"], "`threads` must be"),
         (["experiment", "scans", "--minutes", "-1"], "`minutes` must be positive; got -1"),
-        (["experiment", "scans", "--quick", "--out", "book/results"], "keep them out of the book"),
+        (["experiment", "scans", "--quick", "--out", "book/results"], "must not be book/results"),
     ],
 )
 def test_a_mistake_ends_in_one_message(
@@ -236,7 +242,7 @@ def test_fewer_blocks_than_planned_or_done_are_said(
 
 
 @pytest.mark.parametrize(
-    ("horizon", "end"), [(None, ", and so does the fall of its learning rate."), (9.0, ".")]
+    ("horizon", "end"), [(None, ", and so does the decrease of its learning rate."), (9.0, ".")]
 )
 def test_a_learning_rate_that_falls_sooner_is_said(horizon: float | None, end: str):
     config = AGENTS["ppo"].Config(memory="none", width=8, blocks=3, horizon=horizon)

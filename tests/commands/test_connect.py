@@ -102,13 +102,13 @@ def test_slurm_is_found_and_its_devices_can_be_chosen(monkeypatch: pytest.Monkey
             "--distributed --out there",
             "--coordinator, --processes, --process are missing. Start every",
         ),
-        ("--distributed --resume", "--out is missing. Several processes need"),
+        ("--distributed --resume", "--out is missing"),
         ("--out=a --coordinator b:1 --processes 2 --process 0", "--distributed is missing"),
         ("--out=a --distributed --coordinator b:1 --process 1", "and --processes is missing"),
         (f"{ALL} --coordinator here --process 0", "must be HOST:PORT, .*; got here"),
         (f"{ALL} --coordinator b:65536 --process 1", "a port below 65536; got b:65536"),
         (f"{ALL} --coordinator b:1 --process 0 --processes 0", "must be at least 1; got 0"),
-        (f"{ALL} --coordinator b:1 --process 2", "must be from 0 to 1, below --processes; got 2"),
+        (f"{ALL} --coordinator b:1 --process 2", "must be from 0 to 1; got 2"),
     ],
 )
 def test_what_is_missing_is_said_at_once(words: str, said: str):
@@ -130,5 +130,5 @@ def test_settings_that_differ_are_named_in_all_processes(monkeypatch):
     with pytest.raises(ValueError, match=r"process 1 differ: gamma is 0\.9 in process 0, and 0\.5"):
         processes.agree({"seeds": [0, 1], "gamma": 0.5})
     gathered(processes.multihost_utils, "process_allgather", lambda own: np.array([0, 3]))
-    with pytest.raises(ValueError, match=r"those of process 1 differ\."):
+    with pytest.raises(ValueError, match=r"settings of process 1 differ\."):
         processes.agree({"seeds": [0, 1], "gamma": 0.9})

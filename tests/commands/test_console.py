@@ -169,7 +169,7 @@ def test_an_empty_path_is_a_sentence(
 ):
     assert main(words) == 2
     printed = capsys.readouterr().err
-    assert "must name a file or a folder; got ''" in printed and printed.count("\n") == 1
+    assert "`path` must name a file or folder; got ''" in printed and printed.count("\n") == 1
     assert not list(home.glob("[!.]*"))  # libraries make .cache and .config
 
 
@@ -269,7 +269,7 @@ def test_a_platform_that_does_not_start_is_a_sentence(
     monkeypatch.setattr(train, "main", fail)
     assert main(["train", ENV]) == 2
     printed = capsys.readouterr().err
-    assert "`JAX_PLATFORMS` must name platforms" in printed and printed.count("\n") == 1
+    assert "`JAX_PLATFORMS` must" in printed and printed.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -109,6 +109,7 @@ class Recall(eqx.Module):
         return state, Outputs(Categorical(shown), shown[0], shown[0])
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_network_is_worth_the_same_in_the_original():
     """One that knows the answer, and one that looks back a step too few."""

@@ -113,9 +113,9 @@ def test_a_run_with_an_own_memory_is_resumed_and_evaluated(capsys: pytest.Captur
     over = ["--over", "gamma", "0.5", "0.9"]
     assert parse([*words, *over])[1].config.memory == "own_memories:Mine"
     assert main(["train", ENV, "--memory", "own_memories:Short"]) == 2
-    assert "`memory` must name what builds a memory" in capsys.readouterr().err
+    assert "`memory` must refer to a class or function that builds" in capsys.readouterr().err
     assert main(["train", ENV, *arguments(CONFIG), "--memory", "own_memories:Wide"]) == 2
-    assert "`memory` must name what builds a memory" in capsys.readouterr().err
+    assert "`memory` must refer to a class or function that builds" in capsys.readouterr().err
 
 
 @pytest.mark.full

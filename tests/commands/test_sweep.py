@@ -96,7 +96,7 @@ def test_a_sweep_continues_next_to_a_table_and_writes_none(
     assert main(["train", "--resume"]) == 143
     assert (FOLDER / "history.csv").read_text() == "my own"
     assert main(["train", "--resume", "--log", "csv"]) == 2
-    assert "`log` must be left out with `over`" in capsys.readouterr().err
+    assert "`log` must be omitted with `over`" in capsys.readouterr().err
 
 
 def words(curves: Any) -> str:
@@ -125,15 +125,15 @@ def test_an_edge_and_equals_are_told():
     assert words(curves).startswith("Best: gamma 0.5, 1.000 [1.000, 1.000].\nTrain it on other")
     curves[0, 0], curves[1] = 2.0, 0.2
     said = words(curves)
-    assert "Best: gamma 0.3, 1.000" in said and "At the edge of the values tried: gamma." in said
-    assert "These seeds do not separate it from 2 of the others: gamma 0.5; gamma 0.9." in said
+    assert "Best: gamma 0.3, 1.000" in said and "At the edge of the range: gamma." in said
+    assert "than 2 of the others: gamma 0.5; gamma 0.9." in said
     assert words(np.full((3, 2, 4), np.nan)).startswith("The loss of every setting diverged")
 
 
 def test_the_rule_is_told_where_it_broke_a_tie():
     curves = np.ones((3, 2, 4)) * np.array([1.0, 0.996, 0.0])[:, None, None]
     curves[0, :, 0] = 0.5  # the last quarter is better, and the whole of it not
-    said, rule = words(curves), "the larger area under the curve decides"
+    said, rule = words(curves), "the larger area under the curve"
     assert "Best: gamma 0.5, 0.996 [0.996, 0.996].\nA tie with gamma 0.3: scores within 0" in said
     assert f"{rule}.\n" in said
     curves[1] = 0.994
@@ -146,25 +146,25 @@ def test_the_rule_is_told_where_it_broke_a_tie():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sweep"], "ENVIRONMENT is missing, as in `mmrl sweep popgym-"),
+        (["sweep"], "ENVIRONMENT is missing. Example: `mmrl sweep popgym-"),
         (["sweep", ENV], "`over` must name a setting and its values, such as learning_rate"),
         (["train", ENV, "--over"], "`over` must name a setting and its values, such as learning"),
         (["sweep", ENV, "--over", "widht", "1", "2"], "settings of dqn; got 'widht'. Try width."),
-        (["sweep", ENV, "--over", "width", "8", "16"], "got width, which shapes the program"),
+        (["sweep", ENV, "--over", "width", "8", "16"], "got width, which is static"),
         (["sweep", ENV, "--over", "gamma", ".5"], "at least two values for gamma"),
         (["sweep", ENV, "--over", "gamma", ".5", ".50"], "all different in 32 bits; got 0.5, 0.5"),
         (["sweep", ENV, "--over", "gamma", "a", "b"], "must have numbers for gamma; got"),
         (["sweep", ENV, "--over", "tau", "1", "2"], "`tau` must be between 0 and 1; got 2"),
-        (["sweep", ENV, *["--over", "tau", "0", "1"] * 2], "must name a setting once, with all"),
+        (["sweep", ENV, *["--over", "tau", "0", "1"] * 2], "must name each setting once, with all"),
         (["sweep", ENV, "--clip", "1", "--over", "tau", "0", "1"], "--clip is an option of ppo"),
         (["sweep", "--resume"], "There is no sweep under results/ to resume"),
         (["sweep", "--resume", "--out", "x"], "There is no sweep to resume in x"),
         (["train", ENV, "--preset", "mine"], "`preset` of dqn must be one of paper; got 'mine'"),
-        (["train", ENV, "--steps", "9", "--blocks", "1"], "`steps` must be left out with `blocks`"),
+        (["train", ENV, "--steps", "9", "--blocks", "1"], "`steps` must be omitted with `blocks`"),
         (["train", ENV, "--steps", "0"], "`steps` must be"),
         (
             ["train", ENV, "--over", "tau", ".1", "1", "--log", "csv"],
-            "left out with `over`, because",
+            "omitted with `over`, because",
         ),
     ],
 )

@@ -11,6 +11,8 @@ import pytest
 
 from mmrl.course import drawings
 from mmrl.course.drawings import cards, svg
+from mmrl.course.drawings.tasks import DRAWN
+from mmrl.envs.popgym import LEVELS
 
 SVG = "{http://www.w3.org/2000/svg}"
 RNG = np.random.default_rng(0)
@@ -135,6 +137,18 @@ def swing(steps=60):
     return made, state
 
 
+def unknown(length=30):
+    """An environment without a picture of its own: a dictionary of a board and an integer."""
+    time = np.arange(length)
+    board = np.zeros((length, 3, 4))
+    board[:, 1, 2] = np.sin(time)
+    obs = {"board": board, "clock": time, "goal": np.full(length, 7)}
+    steps = types.SimpleNamespace(
+        obs=obs, action=time % 3, reward=np.where(time % 5, 0.0, -1.0), next_obs=obs
+    )
+    return steps, None
+
+
 EPISODES = {
     "popgym-HigherLowerEasy-v0": (higher_lower(), None),
     "popgym-VelocityOnlyCartpoleEasy-v0": cart_pole(columns=(1, 3)),
@@ -158,6 +172,7 @@ EPISODES = {
     "popgym-MultiarmedBanditEasy-v0": bandit(),
     "popgym-MultiarmedBanditHard-v0": bandit(30, 600),
     "popgym-MineSweeperEasy-v0": mine_sweeper(),
+    "adapter:Unknown-v0": unknown(),
 }
 
 
@@ -405,8 +420,6 @@ def test_a_transition_will_do():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: drawings.episode_svg("Pong-misc", repeat_first(5)), "`env_id` has no picture"),
-        (lambda: drawings.episode_svg("probe-Memory-v0", repeat_first(5)), "CountRecall"),
         (
             lambda: drawings.episode_svg("popgym-RepeatFirstEasy-v0", repeat_first(5), frame=5),
             r"`frame` must be a step in 0\.\.4",
@@ -421,7 +434,7 @@ def test_a_transition_will_do():
                     next_obs=np.zeros((2, 5, 4)),
                 ),
             ),
-            "take one worker",
+            r"`steps` must .*\[2, 5\]",
         ),
     ],
 )
@@ -488,6 +501,95 @@ def recorded(env_id):
         return jax.lax.scan(step, rollout.start(env, params, None, key), keys)[1]
 
     return jax.device_get(run(jax.random.key(0)))
+
+
+def test_an_unknown_environment_shows_what_changes_most():
+    root = draw("adapter:Unknown-v0", frame=12)
+    shown = texts(root)
+    assert {"o[6]", "o[12]"} <= set(shown)  # the moving square, and the clock
+    assert shown[shown.index("o[6]") + 1] == f"{np.sin(12):.3g}".replace("-", "−")
+    assert shown[shown.index("o[12]") + 1] == "12" and "action 0" in shown
+    lines = [e for e in root.iter(f"{SVG}path") if e.get("d").startswith("M56 ")]
+    assert len(lines) == 8  # of 14 features
+    assert {e.get("d").count("V") for e in lines} == {13}  # one per step
+
+
+def test_features_and_scales_stay_while_the_episode_plays():
+    """A feature that begins to move late is in view from the first step on."""
+    obs = np.zeros((20, 12))
+    obs[:, :8] = np.linspace(1, 2, 20)[:, None]
+    obs[10:, 11] = 5.0
+    steps = episode(obs, np.zeros(20), np.zeros(20))
+    names = set()
+    for frame in (0, 5, 19):
+        root = ET.fromstring(drawings.episode_svg("adapter:Unknown-v0", steps, frame=frame))
+        names.add(tuple(x for x in texts(root) if x.startswith("o[")))
+        lines = [e.get("d") for e in root.iter(f"{SVG}path") if e.get("d").startswith("M56 ")]
+        assert float(lines[0].split("V")[1].split("H")[0]) == pytest.approx(62, abs=0.6)
+    (shown,) = names
+    assert shown[0] == "o[0]" and shown[-1] == "o[11]" and len(shown) == 8
+
+
+def test_numbers_that_are_not_finite_and_long_actions_are_drawn():
+    obs = np.ones((6, 3))
+    obs[:, 0], obs[:, 1], obs[2:, 2] = np.nan, np.inf, -np.inf
+    steps = episode(obs, np.zeros(6), np.zeros(6))
+    steps.action = np.linspace(-1, 1, 240).reshape(6, 40)
+    for frame in (None, 0, 4):
+        root = ET.fromstring(drawings.episode_svg("adapter:Unknown-v0", steps, frame=frame))
+        (action,) = [x for x in texts(root) if x.startswith("action")]
+        assert "\n" not in action and len(action) < 50
+        assert not any("nan" in e.get("d") for e in root.iter(f"{SVG}path"))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "shape", "options"),
+    [
+        ("popgym-RepeatPreviousEasy-v0", (20,), {}),  # the state
+        ("popgym-RepeatPreviousEasy-v0", (8, 8, 3), {}),  # pixels
+        ("popgym-RepeatFirstEasy-v0", (8,), {"observe": "state"}),
+        ("popgym-PositionOnlyCartPoleEasy-v0", (4,), {"observe": "state"}),
+        ("popgym-LabyrinthEscapeEasy-v0", (627,), {}),
+    ],
+)
+def test_another_view_of_a_task_is_drawn_as_numbers(env_id, shape, options):
+    steps = episode(RNG.normal(size=(9, *shape)), np.zeros(9), np.ones(9))
+    root = ET.fromstring(drawings.episode_svg(env_id, steps, frame=5, **options))
+    assert any(x.startswith("o[") for x in texts(root)) and not marks(root, "data-card")
+
+
+OWN_SIZES = {  # of each published task, at its three levels
+    "Autoencode": (6, 6, 6),
+    "Battleship": (2, 2, 2),
+    "Concentration": (156, 312, 728),
+    "CountRecall": (4, 8, 26),
+    "HigherLower": (13, 13, 13),
+    "LabyrinthEscape": (50, 50, 50),
+    "LabyrinthExplore": (50, 50, 50),
+    "MineSweeper": (3, 7, 10),
+    "MultiarmedBandit": (2, 2, 2),
+    "NoisyPositionOnlyCartPole": (2, 2, 2),
+    "NoisyPositionOnlyPendulum": (2, 2, 2),
+    "PositionOnlyCartPole": (2, 2, 2),
+    "PositionOnlyPendulum": (2, 2, 2),
+    "RepeatFirst": (4, 4, 4),
+    "RepeatPrevious": (4, 4, 4),
+    "VelocityOnlyCartpole": (2, 2, 2),
+}
+
+
+def test_every_picture_of_a_published_task_is_tested():
+    assert {*OWN_SIZES} == {*DRAWN} & {*LEVELS}
+
+
+@pytest.mark.parametrize("task", OWN_SIZES)
+def test_every_published_task_has_a_picture_of_its_own(task):
+    assert task in DRAWN
+    for level, size in zip(("Easy", "Medium", "Hard"), OWN_SIZES[task], strict=True):
+        steps = episode(np.zeros((2, size)), np.zeros(2), np.zeros(2))
+        steps.action = np.zeros((2, 1)) if task.endswith("Pendulum") else steps.action
+        root = ET.fromstring(drawings.episode_svg(f"popgym-{task}{level}-v0", steps, frame=1))
+        assert "o[0]" not in texts(root)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from mmrl._moved import Finder
 
 FINDERS = [finder for finder in sys.meta_path if isinstance(finder, Finder)]
 ROOT = Path(course.__path__[0])
-NOTEBOOKS = sorted((ROOT.parents[1] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((ROOT.parents[1] / "notebooks").glob("[0-9]*.ipynb"))
 FOLDER = re.compile(r"mmrl\.course\.(ch\d\w+)")
 
 

@@ -67,6 +67,18 @@ def markov_state(env: Any, state: Any) -> Any:
     return env.state_obs(state, env.default_params)
 
 
+class Rollout(NamedTuple):
+    """Steps of many workers, [time, worker, …]."""
+
+    obs: Any
+    action: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    final: Any  # the observation before a reset
+    state: Any
+
+
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 6))
 def roll(
     env: Any,
@@ -76,8 +88,8 @@ def roll(
     with_state: bool,
     key: Any,
     record: Any = markov_state,
-) -> Any:
-    """obs, action, reward, terminated, truncated, final observation, state: [time, worker, …]."""
+) -> Rollout:
+    """Play `steps` steps in parallel; without `with_state`, the states are None."""
     params = env.default_params
     skill = jnp.maximum(0.0, 1 - 5 * jnp.arange(workers) / workers)
 
@@ -87,7 +99,7 @@ def roll(
         action = jax.vmap(partial(choose, env))(skill, state, keys[0])
         out = jax.vmap(env.step, (0, 0, 0, None))(keys[1], state, action, params)
         seen = jax.vmap(partial(record, env))(state) if with_state else None
-        step = (obs, action, *out[2:5], out[5]["final_observation"], seen)
+        step = Rollout(obs, action, *out[2:5], out[5]["final_observation"], seen)
         return out[:2], step
 
     first, *rest = jax.random.split(key, 2)
@@ -164,6 +176,11 @@ def exactly(mine: np.ndarray, other: np.ndarray) -> None:
     np.testing.assert_array_equal(mine, other)
 
 
+def unknown(env: Any, s: Any) -> dict[str, Any]:
+    """Stand for a missing `decode`."""
+    raise NotImplementedError("`decode` must rebuild the state; add it to the task's row.")
+
+
 class Original(NamedTuple):
     """How to replay a task in popgym, and compare it."""
 
@@ -175,6 +192,8 @@ class Original(NamedTuple):
     obs: Callable[[np.ndarray, np.ndarray], None] = exactly
     rewards: Callable[[np.ndarray, np.ndarray], None] = exactly
     record: Callable[[Any, Any], Any] = markov_state  # what an episode keeps of our states
+    decode: Callable[[Any, Any], dict[str, Any]] = unknown  # fields of our state from `state_obs`
+    more: Callable[[Any], int] = lambda env: 0  # elements that our state adds to the original's
     sizes_tell: bool = False  # every argument of a level shows in the task's sizes
 
 

@@ -87,7 +87,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "navix", None)
     with pytest.raises(ValueError, match=r"installed library.*pip install 'mmrl-jax\[navix\]'"):
         envs.make("navix:Navix-DoorKey-5x5-v0")
-    with pytest.raises(ValueError, match="must name what gymnasium can make, got 'gymnasium:No-v9"):
+    with pytest.raises(ValueError, match=r"`env_id` must .* gymnasium .* got 'gymnasium:No-v9"):
         envs.make("gymnasium:No-v9")
 
 

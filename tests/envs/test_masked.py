@@ -20,7 +20,7 @@ from mmrl.agents import AGENTS
 from mmrl.envs import make, masked
 from mmrl.envs.continual import Padded, Permuted
 from mmrl.envs.wrappers import ActionMask, FlattenObservation, NoisyObservation, TimeLimit, Trial
-from mmrl.envs.wrappers.observation import legal_actions, mask_place, shown
+from mmrl.envs.wrappers.observation import OBSERVED, legal_actions, mask_place, shown
 
 ACTIONS, STEPS = 3, 5
 
@@ -167,7 +167,7 @@ def test_a_check_of_an_environment_plays_legal_actions_and_finds_a_state_without
             return obs, after, jnp.where(reward < 0, jnp.nan, reward / 2), ended, info
 
     checks.environment(Strict())
-    with pytest.raises(ValueError, match=r"none is legal in step 4 of one"):
+    with pytest.raises(ValueError, match=r"is legal in step 4 of an episode"):
         checks.environment(Strict(), Params(shut=4))
 
 
@@ -187,10 +187,68 @@ def test_a_trial_keeps_the_mask_inside_of_its_state():
     assert tape.obs.shape[1] == 1 + 1 + masked.ARMS and (tape.reward >= 0).all()
 
 
+class Whole(Named):
+    """The mask is a part of the observation, and the state can be shown as numbers or pixels."""
+
+    def state_obs(self, state: Any, params: Any) -> Any:
+        return state.bits[None].astype(jnp.float32)
+
+    def pixels(self, obs: Any) -> Any:
+        return jnp.full((3, 4, 3), obs["suit"], jnp.uint8)
+
+
+class Lasting(Named):
+    """The doors stay as they are until a trial is over."""
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        after = state.replace(time=state.time + 1)
+        return self._look(after), after, jnp.float32(action), jnp.array(False), {}
+
+    def next_episode(self, key: Any, state: Any, params: Any) -> Any:
+        state = State(time=jnp.int32(0), bits=state.bits)
+        return self._look(state), state
+
+
+OTHERS: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "trial": (lambda env: Trial(FlattenObservation(env), 2), 9),
+    "inner limit": (lambda env: FlattenObservation(TimeLimit(env, 3)), 8),
+    "outer limit": (lambda env: TimeLimit(FlattenObservation(env), 3), 8),
+    "permuted": (lambda env: Permuted(FlattenObservation(env), 2), 8),
+    "state": (OBSERVED["state"], 1),
+    "state of a trial": (lambda env: OBSERVED["state"](Trial(FlattenObservation(env), 2)), 3),
+    "pixels": (OBSERVED["pixels"], 36),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_mask_outlasts_the_dictionary_that_had_it(name: str):
+    build, features = OTHERS[name]
+    seen = shown(build(Whole()), build(Whole()).default_params, ("begin_flag",))
+    tape, number = recorded(seen)
+    assert mask_place(seen, seen.default_params) == (features, ACTIONS) and number == 0
+    mask = tape.obs[:, features : features + ACTIONS]
+    assert set(np.unique(mask)) == {0, 1} and len(np.unique(mask, axis=0)) > 2
+    np.testing.assert_array_equal(mask[np.arange(len(mask)), tape.action], 1)
+    assert (tape.reward >= 0).all()  # an illegal one pays -1
+    ahead = tape.next_obs[:-1][~tape.last[:-1]]
+    np.testing.assert_array_equal(ahead, tape.obs[1:][~tape.last[:-1]])
+
+
+def test_a_trial_keeps_what_a_wrapped_environment_keeps():
+    """The doors that end an episode begin the next one of the trial."""
+    tape, _ = recorded(ActionMask(Trial(FlattenObservation(Lasting()), 3)), 60)
+    again = (tape.obs[:, 8] == 1) & ~tape.begin
+    assert again.sum() > 5
+    np.testing.assert_array_equal(tape.obs[again, 9:], tape.obs[np.roll(again, -1), 9:])
+
+
 REFUSED = {
-    "hidden in a vector": (lambda: FlattenObservation(Named()), "Use ActionMask"),
-    "not shown": (Doors, "Use mmrl.envs.wrappers.ActionMask"),
-    "behind another wrapper": (lambda: NoisyObservation(ActionMask(Doors()), 0.1), "outside of"),
+    "hidden in a vector": (lambda: FlattenObservation(Named()), "Wrap it in mmrl.*ActionMask"),
+    "not shown": (Doors, "Wrap it in mmrl.envs.wrappers.ActionMask"),
+    "behind another wrapper": (
+        lambda: NoisyObservation(ActionMask(Doors()), 0.1),
+        "`env` must have ActionMask .*after ActionMask",
+    ),
 }
 
 
@@ -209,7 +267,7 @@ def test_a_mask_needs_discrete_actions_and_one_flag_for_each():
         def action_mask(self, state: Any, params: Any) -> Any:
             return jnp.ones(2, bool)
 
-    with pytest.raises(ValueError, match=r"the shape \(3,\); got \(2,\)"):
+    with pytest.raises(ValueError, match=r"shape \(3,\), .*; got \(2,\)"):
         ActionMask(Short())
     with pytest.raises(ValueError, match="must have a mask"):
         ActionMask(make("CartPole-v1")[0])

@@ -62,7 +62,7 @@ def test_a_class_a_function_and_an_object_are_found_in_the_current_folder():
     ("env_id", "message"),
     [
         ("game:Mine", r"no 'game' in the current folder, nor on PYTHONPATH. Nearest here: games\."),
-        ("games.py:Mine", r"got 'games.py:Mine'.*write folder.module.*without \.py"),
+        ("games.py:Mine", r"got 'games.py:Mine'.*folder.module.*without \.py"),
         ("./games:Mine", r"must name a module before the colon, got './games:Mine'"),
         (":Mine", "must name a module before the colon"),
         (
@@ -74,9 +74,9 @@ def test_a_class_a_function_and_an_object_are_found_in_the_current_folder():
         ("games:nothing_alike", r"It has: (?!.*(jax|environment))"),
         ("games:", r"must name an object of games after the colon, got 'games:': no name follows"),
         ("games:Mine.outer", "it has no 'outer'"),
-        ("games:number", r"must name an environment .*got 'games:number', which is of type int"),
+        ("games:number", r"must .*`step_env`.* got 'games:number', which is of type int"),
         ("games:broken", r"which raised RuntimeError: no room \(games.py, line 12\)"),
-        ("half", "a custom one is called my_module:MyEnv"),
+        ("half", "my_module:MyEnv"),
     ],
 )
 def test_what_is_wrong_with_a_name_is_said(env_id: str, message: str):
@@ -85,9 +85,9 @@ def test_what_is_wrong_with_a_name_is_said(env_id: str, message: str):
 
 
 def test_arguments_that_do_not_fit_are_named():
-    with pytest.raises(ValueError, match=r"`kwargs` of games:wide do not fit.*num_steps: int = 3"):
+    with pytest.raises(ValueError, match=r"`kwargs` must .*games:wide.*num_steps: int = 3"):
         make("games:wide", steps=7)
-    with pytest.raises(ValueError, match=r"`kwargs` are for a class or a function, .* games:made"):
+    with pytest.raises(ValueError, match=r"`kwargs` must be empty .* games:made"):
         make("games:made", num_steps=7)
 
 

@@ -355,7 +355,6 @@ def test_episode_statistics(env):
         (lambda: wrappers.StateObservation(gymnax.make("CartPole-v1")[0]), "state_obs"),
         (lambda: wrappers.TimeLimit(TASK, 0), "`steps`"),
         (lambda: wrappers.Trial(TASK, 0), "`episodes`.*got 0"),
-        (lambda: wrappers.Trial(wrappers.PreviousReward(probes.Arm()), 2), "`env`.*Arm"),
         (lambda: wrappers.VmapAutoReset(TASK, 0), "`num_envs`"),
     ],
 )
@@ -466,6 +465,39 @@ def test_a_trial_is_the_same_as_its_episodes_one_by_one():
     np.testing.assert_array_equal(flags, np.arange(13) % 3 == 0)
     np.testing.assert_array_equal(rewards, np.arange(12) % 3 == 2)
     np.testing.assert_array_equal(ends, np.arange(12) % 6 == 5)
+
+
+def test_a_user_s_reset_runs_in_every_episode_of_a_trial():
+    class Marked(wrappers.Wrapper):
+        """Its own `reset_env` shows 9 in the first observation of an episode."""
+
+        def reset_env(self, key, params):
+            obs, state = super().reset_env(key, params)
+            return obs.at[0].set(9), state
+
+    inner, _ = envs.make("probe-Delay-v0", num_steps=3)
+    env = wrappers.Trial(Marked(inner), 3)
+    params = env.default_params
+    obs, state = env.reset(jax.random.key(0), params)
+    marks = [float(obs[0])]
+    for t in range(8):
+        obs, state, *_ = env.step(jax.random.key(t), state, 0, params)
+        marks.append(float(obs[0]))
+    assert [t for t, mark in enumerate(marks) if mark == 9] == [0, 3, 6]
+
+
+def test_a_wrapper_inside_a_trial_keeps_its_task():
+    """The arm stays over a trial, and each of its episodes has no previous reward at first."""
+    env = wrappers.Trial(wrappers.PreviousReward(probes.Arm(3)), 4)
+    params = env.default_params
+    step, seen = jax.jit(env.step), []
+    obs, state = env.reset(jax.random.key(0), params)
+    for t in range(40):
+        seen.append(int(state.env_state.cue))
+        np.testing.assert_array_equal(obs, [1, 0, 1])
+        obs, state, *_ = step(jax.random.key(t), state, 0, params)
+    arms = np.reshape(seen, (10, 4))
+    assert np.all(arms == arms[:, :1]) and len(np.unique(arms[:, 0])) == 3
 
 
 def test_the_state_of_a_trial_shows_how_far_it_has_come():
@@ -589,7 +621,7 @@ def test_the_nearest_name_is_the_meant_one():
 
 
 def test_wrong_arguments_list_the_right_ones():
-    with pytest.raises(ValueError, match=r"`kwargs` of probe-Memory-v0 .*num_steps: int = 5"):
+    with pytest.raises(ValueError, match=r"`kwargs` must .*probe-Memory-v0.*num_steps: int = 5"):
         envs.make("probe-Memory-v0", steps=3)
 
 

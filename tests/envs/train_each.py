@@ -70,7 +70,8 @@ class Outcome:
 def config(agent: str, env: str) -> Any:
     """Return small sizes; DQN, which learns from whole episodes, plays one in its first rollout."""
     rollout = envs.make(env)[1].max_steps_in_episode + 1 if agent == "dqn" else 16
-    return AGENTS[agent].Config(**SIZES, **OWN[agent], rollout=rollout)
+    sizes = {**SIZES, **OWN[agent]} if agent in OWN else {**AGENTS[agent].SMALL, **SIZES}
+    return AGENTS[agent].Config(**{**sizes, "rollout": rollout})
 
 
 def train(env: str, agent: str) -> str:

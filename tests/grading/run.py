@@ -261,7 +261,7 @@ def main() -> None:
         help="of an environment that is there already",
     )
     given = parser.parse_args()
-    slugs = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    slugs = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))]
     chapters = [s for s in slugs if given.chapter in ("all", s.partition("_")[0])]
     if not chapters:
         sys.exit(f"There is no chapter {given.chapter}; there are {', '.join(slugs)}.")

@@ -1,4 +1,4 @@
-"""All probes as one environment: an agent learns each of them, in one compiled program."""
+"""A single environment that contains all probes, so that one compiled program trains on each."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,13 +16,16 @@ from mmrl.envs.popgym.base import Leaf, Params, Task
 
 @struct.dataclass
 class Which(Params):
-    """Parameters with `probe`, the index of the probe that is played; it may be traced."""
+    """Parameters with `probe`, the index of the active probe, which may be traced."""
 
     probe: Leaf = 0
 
 
 class AnyProbe(Task):
-    """The given probes, of which `params.probe` is played. Short observations end in zeros."""
+    """Environment that behaves like the probe that `params.probe` selects.
+
+    Shorter observations are padded with zeros.
+    """
 
     actions, state_size, start_numbers, step_numbers = 2, 2, 1, 0
 
@@ -35,7 +38,7 @@ class AnyProbe(Task):
         return Which(max_steps_in_episode=self.num_steps, probe=probe)
 
     def of(self, params: Any, answer: Callable[[probes.Probe], Any]) -> Any:
-        """Return the answer of the probe that is played."""
+        """Apply `answer` to the active probe."""
         return jax.lax.switch(params.probe, [partial(answer, probe) for probe in self.probes])
 
     def start(self, u, params):
@@ -72,13 +75,16 @@ def check_learned(
     seeds: int = 2,
     failures: int = 0,
 ) -> None:
-    """Train on each named probe with some seeds, and check the values and scores of each.
+    """Train on each named probe with several seeds, and check the learned values and scores.
 
-    `values(net, steps)` of the trained network, along a tape that `policy(net)` collects, must be
-    within `within` of Q*, or of max Q* with `state_values`; the scores of the last block, within
-    0.6 of the best policy's. Episodes of ±1 by chance must score far less than that: evaluate in 64
-    of them. Up to `failures` of the seeds may miss, with a margin over the number measured with
-    other seeds. If none may miss, no value of twelve other seeds was off by more than 0.06.
+    `values(net, steps)` is evaluated on a tape that `policy(net)` collects. Its results must differ
+    from Q* by less than `within`, or from max Q* if `state_values` is True. The score of the last
+    block must differ from the optimal return by less than 0.6. The config should have 64 evaluation
+    episodes, so that chance does not reach this score in episodes with returns of ±1.
+
+    Up to `failures` of the seeds may fail the check, which should include a margin over the number
+    that was measured with other seeds. Where it is 0, the values of twelve other seeds differed by
+    at most 0.06.
     """
     env = AnyProbe(*names)
 

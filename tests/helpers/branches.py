@@ -1,4 +1,4 @@
-"""The ways in which Python uses a comparison as a truth value."""
+"""Functions that use the result of a comparison as a truth value in different ways."""
 
 import operator
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Claims of the course about measured rows, read from `tests/book/claims.toml` and evaluated."""
+"""Evaluation of claims about measured rows, which are listed in `tests/book/claims.toml`."""
 
 import ast
 import itertools
@@ -13,16 +13,16 @@ FILE = passages.ROOT / "tests" / "book" / "claims.toml"
 
 
 class Claim(NamedTuple):
-    """One statement: its place, its conditions, and the numbers that it must contain."""
+    """A claim in a passage, with its conditions and the numbers that the passage must contain."""
 
     id: str
-    page: str  # a file, by its path in the repository
-    section: str  # a heading of it, or a heading's part before a colon
-    row: str  # the begin of a row of a table, if the numbers are its other cells
-    let: str  # Python statements that name things
-    holds: list[str]  # Python expressions
-    numbers: list[str]  # f-strings, each of one number or of several with | between them
-    each: str  # the case, if the claim has several
+    page: str  # path of the page in the repository
+    section: str  # heading of the section, or the part of the heading before a colon
+    row: str  # first cell of a table row, if the numbers are its other cells
+    let: str  # Python statements that define variables
+    holds: list[str]  # Python expressions that must be true
+    numbers: list[str]  # f-strings, each with a number or with several numbers separated by |
+    each: str  # name of the case, if the claim has several cases
 
     @property
     def place(self) -> str:
@@ -30,7 +30,7 @@ class Claim(NamedTuple):
 
 
 def claims() -> list[Claim]:
-    """Return all claims; one with `each` is expanded to a claim for each of its cases."""
+    """Read all claims. A claim with `each` is expanded to a claim per case."""
     found = []
     for name, entry in tomllib.loads(FILE.read_text("utf-8")).items():
         fields = {"row": "", "let": "", "holds": [], "numbers": []} | entry
@@ -42,7 +42,7 @@ def claims() -> list[Claim]:
 
 
 def complaints(claim: Claim, known: Mapping[str, Any]) -> list[str]:
-    """Evaluate a claim; return its expressions that fail, and the numbers that are missing."""
+    """Evaluate a claim, and report false expressions and missing numbers."""
     scope = {**vars(measures), **known, "each": claim.each}
     exec(claim.let, scope)
     wrong = [_false(code, scope) for code in claim.holds if not eval(code, scope)]
@@ -63,12 +63,12 @@ def passage(claim: Claim) -> str:
 
 
 def message(claim: Claim, wrong: list[str]) -> str:
-    """Name the claim and its passage, and list its complaints."""
+    """Format the complaints about a claim, with its id and its passage."""
     return "\n  ".join([f"claim `{claim.id}` ({claim.place}):", *wrong])
 
 
 def _false(code: str, scope: dict[str, Any]) -> str:
-    """Report an expression that is false, with its sides if it is one comparison."""
+    """Report a false expression, with the values of its sides if it is a single comparison."""
     sides = re.split(r" (?:<=|>=|==|<|>) ", code)
     if len(sides) == 1 or any(word in code for word in (" for ", " and ", " or ", "not ")):
         return f"`{code}` is false"
@@ -76,7 +76,7 @@ def _false(code: str, scope: dict[str, Any]) -> str:
 
 
 def read_by(claim: Claim, names: Iterable[str]) -> list[str]:
-    """Return the tables that a claim names."""
+    """Return the names of the tables that a claim uses."""
     codes = [claim.let, *claim.holds, *("f" + repr(text) for text in claim.numbers)]
     nodes = itertools.chain.from_iterable(ast.walk(ast.parse(code)) for code in codes)
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -84,7 +84,7 @@ def read_by(claim: Claim, names: Iterable[str]) -> list[str]:
 
 
 def changed(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows with all measurements changed, and then with one field changed, for each field."""
+    """Yield copies of rows with all floats changed, and then with each field changed."""
     yield [*map(tables.Noise(float), rows)]
     for field in dict.fromkeys(itertools.chain.from_iterable(rows)):
         for change in (tables.Noise(int, float), tables.shorter):

@@ -1,4 +1,4 @@
-"""How tests compile: see also the flags in tests/conftest.py."""
+"""Helpers for compilation in tests; tests/conftest.py sets the XLA flags."""
 
 import os
 import re
@@ -13,16 +13,16 @@ _LONG = {"xla_backend_optimization_level": 1} if "NOTEBOOK_XLA_FLAGS" in os.envi
 
 
 def jit_long(function: Callable[..., Any]) -> Any:
-    """Return `jax.jit` of a function that computes for longer than it compiles.
+    """Return `jax.jit` of a function whose run takes longer than its compilation.
 
-    Tests compile without optimization. With its first level a program takes twice as long to
-    compile, and a third of the time to run.
+    By default, tests compile without optimization. This function uses the first optimization level,
+    with which compilation takes twice as long, and a run takes a third of the time.
     """
     return jax.jit(function, compiler_options=_LONG)
 
 
 def text(function: Callable[..., Any], *arguments: Any) -> str:
-    """Return the program of a function, and its constants: equal texts compute the same."""
+    """Return the jaxpr and the constants of a function as a string, to compare programs."""
     traced = jax.make_jaxpr(function)(*arguments)
     arrays = [x for x in traced.consts if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
     constants = [np.asarray(x).tobytes() for x in arrays]

@@ -1,9 +1,11 @@
-"""Several devices, in a process of its own: JAX simulates them only before it starts.
+"""Computation on several simulated devices in a separate process.
 
-    found = call(function, 3, devices=4)    # of a module under tests/; what it returns, as JSON
-    found = run("print(len(jax.devices()))", devices=4)    # a script; its last line, as JSON
+The number of simulated devices cannot change after JAX has started.
 
-`collectives` counts what devices say to one another in a compiled program.
+    found = call(function, 3, devices=4)                   # returns function(3), via JSON
+    found = run("print(len(jax.devices()))", devices=4)    # returns the last line, as JSON
+
+`collectives` counts the collective operations in a compiled program.
 """
 
 import json
@@ -20,13 +22,13 @@ import jax
 from mmrl.course.ch18_many_devices.collectives import traffic
 
 _ROOT = Path(__file__).parent.parent.parent
-# Devices of one processor wait for each other while others keep it busy.
+# Simulated devices wait for each other, and other processes may keep the processor busy.
 _FLAGS = (
     "--xla_force_host_platform_device_count={} "
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds=300 "
     "--xla_cpu_collective_call_terminate_timeout_seconds=600"
 )
-# Types are checked only in the process of the tests, because it takes three seconds per start.
+# Type checks are enabled only in the main process, because they take three seconds per start.
 _START = """
 import json, mmrl, jax
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -34,9 +36,10 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 def run(script: str, *, devices: int = 4, timeout: float = 1800) -> Any:
-    """Return the last line that a script prints, as JSON, with several devices.
+    """Run a script with several devices, and parse the last line of its output as JSON.
 
-    `mmrl`, `jax` and `json` are imported. The script is stopped after `timeout` seconds.
+    The script can use `mmrl`, `jax` and `json`, which are imported. It is stopped after `timeout`
+    seconds.
     """
     flags = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS.format(devices)}".strip()
     done = subprocess.run(
@@ -52,7 +55,7 @@ def run(script: str, *, devices: int = 4, timeout: float = 1800) -> Any:
 
 
 def call(function: Callable[..., Any], *arguments: Any, devices: int = 4) -> Any:
-    """Return function(*arguments), computed with several devices; all values must be JSON data."""
+    """Call a function with several devices. Its arguments and result must be JSON values."""
     module, name = function.__module__, function.__qualname__
     given = json.dumps(arguments)
     script = f"from {module} import {name}\nprint(json.dumps({name}(*json.loads({given!r}))))"
@@ -60,6 +63,6 @@ def call(function: Callable[..., Any], *arguments: Any, devices: int = 4) -> Any
 
 
 def collectives(function: Callable[..., Any], *arguments: Any) -> tuple[dict[str, int], int]:
-    """Return the number of collectives of each kind in a compiled function, and their bytes."""
+    """Return the number of each kind of collective in a compiled function, and the total bytes."""
     found = traffic(str(jax.jit(function).lower(*arguments).compile().as_text()))
     return dict(Counter(name for name, _ in found)), sum(size for _, size in found)

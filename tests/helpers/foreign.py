@@ -1,8 +1,8 @@
-"""One small game with the interface of each library that has an adapter, and the game in Python.
+"""A small game with the interface of each library that has an adapter, and in plain Python.
 
-It counts its steps t. An observation is (t, last action). Action 2 in step 3 terminates it with a
-reward of 1; all other steps pay 0.5. After 5 steps it is truncated. `step` of a library that resets
-by itself is there too, and does.
+The observation is (t, last action), where t counts the steps. Action 2 in step 3 terminates the
+game with a reward of 1, and all other steps have a reward of 0.5. The game is truncated after
+5 steps. Where the `step` of a library resets an environment automatically, the game does the same.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ Row = tuple[list[int], float, bool, bool]
 
 
 def plain(actions: Any) -> Iterator[Row]:
-    """Yield what each step must return: the final observation, the reward and both flags."""
+    """Yield the final observation, the reward and both flags that each step must return."""
     t = 0
     for action in np.asarray(actions).tolist():
         t += 1
@@ -32,7 +32,7 @@ def plain(actions: Any) -> Iterator[Row]:
 
 
 def played(t: Any, action: Any) -> tuple[Any, Any, Any, Any]:
-    """Return t + 1, the reward, and whether the game is over, by itself and by its clock."""
+    """Return t + 1, the reward, and the flags for termination and truncation."""
     terminated = (t == 2) & (action == 2)
     return t + 1, jnp.where(terminated, 1.0, 0.5), terminated, ~terminated & (t + 1 == LIMIT)
 
@@ -47,19 +47,19 @@ class Game:
     cache: Any = None
 
     @property
-    def timestep(self) -> Any:  # as Craftax calls it
+    def timestep(self) -> Any:  # name in Craftax
         return self.time
 
 
 @struct.dataclass
 class Step:
-    """A time step as navix, XLand-MiniGrid and jumanji have it."""
+    """A time step as in navix, XLand-MiniGrid and jumanji."""
 
     state: Any
     observation: Any
     reward: Any
     discount: Any
-    step_type: Any  # of navix: 1 where truncated, 2 where terminated
+    step_type: Any  # as in navix, 1 where truncated and 2 where terminated
 
     def last(self) -> Any:
         return self.step_type > 0
@@ -141,7 +141,7 @@ class Settings:
 
 
 class Gymnax:
-    """The interface of Craftax, and of POPGym Arcade, whose `done` counts both ends."""
+    """The interface of Craftax and of POPGym Arcade, where `done` includes truncation."""
 
     num_actions, max_episode_length, default_params = ACTIONS, LIMIT, Settings()
 
@@ -210,4 +210,4 @@ LIBRARIES: dict[str, dict[str, types.ModuleType]] = {
     },
     "gymnasium": {},
 }
-"""The modules of each library, as far as its adapter imports them."""
+"""Modules of each library that its adapter imports."""

@@ -1,4 +1,4 @@
-"""Measures of rows, for the expressions in `tests/book/claims.toml`."""
+"""Functions of rows, for the expressions in `tests/book/claims.toml`."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -22,63 +22,63 @@ from mmrl.course.experiments.tuning import outdated
 from mmrl.runs import interquartile_mean, interval
 from tests.helpers.tables import Row, Rows, read
 
-CHANCE = -0.6  # the mean return of a random policy on Catch
+CHANCE = -0.6  # mean return of a random policy on Catch
 AGENTS = tuple(dict.fromkeys(row["agent"] for row in read()["baselines"]))
 CARDS, FIRST = "RepeatPreviousPaper", "RepeatFirstEasy"
 EVERY = stratified.EVERY
-NEEDED = 9  # steps, the age of the card that CARDS needs
-HELD = 4  # of five seeds, which have learned and stayed
+NEEDED = 9  # age of the card that the task CARDS requests, in steps
+HELD = 4  # minimum number of seeds out of five that must have learned and stayed
 MEMORIES = grid.MEMORIES
 HELD_OUT = evaluation.HELD_OUT
 
 
-# Numbers in the form of a passage
+# Formatting of numbers as in a passage
 
 
 def listed(values: Iterable[float], form: str = ".2f") -> str:
-    """Return several numbers in one form."""
+    """Format several numbers with one format, separated by |."""
     return " | ".join(format(value, form) for value in values)
 
 
 def span(values: Iterable[float], form: str = ".2f") -> str:
-    """Return the smallest and the largest of some numbers."""
+    """Format the minimum and the maximum of some numbers."""
     low, *_, high = sorted([*values] * 2)
     return listed((low, high), form)
 
 
 def percent(shares: float | Iterable[float]) -> str:
-    """Return shares as percentages."""
+    """Format fractions as percentages."""
     values = shares if isinstance(shares, Iterable) else [shares]
     return " | ".join(f"{100 * share:.0f} %" for share in values)
 
 
-# A row of a learning agent
+# Rows with learning curves
 
 
 def end(row: Row) -> float:
-    """Return the interquartile mean over seeds of the last return."""
+    """Return the interquartile mean of the last returns over seeds, as stored in a row."""
     return row["interquartile_mean"]
 
 
 def last(row: Row) -> float:
-    """Return the mean of the middle half of the seeds' last returns."""
+    """Compute the mean of the last returns over the middle half of the seeds."""
     returns = sorted(curve[-1] for curve in row["returns"])
     cut = len(returns) // 4
     return float(np.mean(returns[cut:-cut]))
 
 
 def areas(row: Row) -> tuple[float, float, float]:
-    """Return the interquartile mean over seeds of the mean over a run, and its interval."""
+    """Compute the interquartile mean over seeds of the mean return, with its interval."""
     return interval(np.mean(row["returns"], axis=1))
 
 
 def area(row: Row) -> float:
-    """Return the first of `areas`."""
+    """Compute the interquartile mean over seeds of the mean return."""
     return float(interquartile_mean(np.mean(row["returns"], axis=1)))
 
 
 def apart(low: Row, high: Row) -> bool:
-    """Return True if the interval of one row lies below the other's."""
+    """Return True if the interval of `low` is below the interval of `high`."""
     return low["interval_95"][1] < high["interval_95"][0]
 
 
@@ -88,7 +88,7 @@ def overlap(one: Row, other: Row) -> bool:
 
 
 def older(rows: Rows) -> list[Row]:
-    """Return the rows whose learning rate an earlier rule chose."""
+    """Return the rows whose learning rate was chosen by an earlier rule."""
     return [row for row in rows if outdated(row)]
 
 
@@ -102,26 +102,26 @@ def at_bound(row: Row) -> bool:
 
 
 def segments(batching: Rows) -> list[tuple[Row, Row]]:
-    """Return each row of segments without quirks, with the tape of the same task and memory."""
+    """Pair each row of segments without quirks with the tape of the same task and memory."""
     tapes = batching(segment_length=0, quirks=[])
     cut = [row for row in batching(quirks=[]) if row["segment_length"]]
     return [(row, tapes.one(task=row["task"], memory=row["memory"])) for row in cut]
 
 
 def gaps(r2d2: Rows, place: str, **fields: Any) -> np.ndarray:
-    """Return ΔQ [start, agent] in the order that the source expects, the largest first."""
+    """Return ΔQ [start, agent] in the order that the paper expects, from large to small."""
     names = ("zero", "burn_in", "stored", "stored_burn_in")
     rows = [row["delta_q"] for row in r2d2(**fields) if row["delta_q"]]
     return np.array([np.concatenate([row[name][place] for row in rows]) for name in names])
 
 
 def factors(rows: Rows, name: str, other: str = OURS) -> list[float]:
-    """Return the time of one way to compute returns as a multiple of another, in each batch."""
+    """Return the time of one method to compute returns divided by that of another, per batch."""
     return [row["ms"][name] / row["ms"][other] for row in rows]
 
 
 def share(row: Row, measure: str, age: int) -> float:
-    """Return the share of a card of this age in the sum over all cards, averaged over seeds."""
+    """Return the fraction of a measure on the card of a given age, averaged over seeds."""
     sizes = np.array(row[measure])
     return float(np.mean(sizes[:, age] / sizes.sum(axis=1)))
 
@@ -130,7 +130,7 @@ def share(row: Row, measure: str, age: int) -> float:
 
 
 def stale(staleness: Rows, task: str, proximal: str, late: int, rate: float = 0) -> float:
-    """Return the area at a learning rate; at 0, at the rate that the tuning seeds chose."""
+    """Return the area at a learning rate, or at the tuned learning rate if `rate` is 0."""
     row = staleness.one(task=task, proximal=proximal, staleness=late)
     return row["interquartile_mean"][row["rates"].index(rate or row["learning_rate"])]
 
@@ -144,36 +144,36 @@ def as_good(staleness: Rows, task: str, late: int, rate: float = 0) -> bool:
 
 
 def pairs(invariance: Rows) -> list[tuple[str, str]]:
-    """Return the pairs of task and agent."""
+    """Return the pairs (task, agent)."""
     return list(dict.fromkeys((row["task"], row["agent"]) for row in invariance))
 
 
 def by_factor(invariance: Rows, task: str, agent: str, condition: str) -> dict[int, Row]:
-    """Return rows by the divisor of the batch."""
+    """Return the rows keyed by the divisor c of the batch size."""
     return stratified.select(invariance, agent, condition)[task]
 
 
 def final(invariance: Rows, task: str, agent: str, condition: str, c: int) -> float:
-    """Return the mean final return."""
+    """Return the mean final return over seeds."""
     return float(stratified.final(by_factor(invariance, task, agent, condition)[c]).mean())
 
 
 def spread(
     invariance: Rows, task: str, agent: str, condition: str, figure: Any = stratified.final
 ) -> float:
-    """Return the spread of final returns over batches."""
+    """Return the spread of a statistic over batch sizes (default: the final return)."""
     return stratified.spread(by_factor(invariance, task, agent, condition), figure)
 
 
 def less(invariance: Rows, task: str, agent: str, condition: str) -> list[float]:
-    """Return the loss in final return without a rule, at ÷ 4, 16 and 64."""
+    """Return the loss in final return under a condition, for c = 4, 16 and 64."""
     both = [[final(invariance, task, agent, x, c) for c in (4, 16, 64)] for x in (EVERY, condition)]
     without, whole = np.array(both[1]), np.array(both[0])
     return list(whole - without)
 
 
 def z(invariance: Rows, agent: str, condition: str, c: int) -> float:
-    """Return Van Elteren's Z of the final returns that a rule saves."""
+    """Return Van Elteren's Z for the effect of a condition on final returns."""
     return stratified.effect(invariance, agent, condition, c, stratified.final).z
 
 
@@ -181,29 +181,32 @@ def z(invariance: Rows, agent: str, condition: str, c: int) -> float:
 
 
 def kept(row: Row) -> float:
-    """Return the mean share over seeds that is left of a gain."""
+    """Return the fraction of a gain that is retained, averaged over seeds."""
     return float(np.mean(row["retained"]))
 
 
 def cumulative(row: Row, above: float = 0) -> float:
-    """Return the mean cumulative performance, above another score."""
+    """Return the mean cumulative performance minus another score."""
     return float(np.mean(row["cumulative"])) - above
 
 
 def above(row: Row, other: Row) -> np.ndarray:
-    """Return the cumulative performance above chance as a share of another's, [task]."""
+    """Return the cumulative performance above chance relative to another row, [task]."""
     mine, theirs = (np.mean(x["cumulative"], axis=0) - CHANCE for x in (row, other))
     return mine / theirs
 
 
 def most(row: Row) -> float:
-    """Return the cumulative performance of a perfect learner, who waits 1, 7 and 13 evaluations."""
+    """Return the cumulative performance of a learner that is perfect once a task was trained.
+
+    The three tasks are trained for the first time after 1, 7 and 13 evaluations.
+    """
     waits, begin = np.array([1, 7, 13]), np.array(row["scores"])[:, 0].mean(0)
     return float(np.mean((begin * waits + 73 - waits) / 73))
 
 
 def left(row: Row, stages: Sequence[int], evaluations: int = 12) -> float:
-    """Return the share of these stages' gains that is left `evaluations` after their ends."""
+    """Return the fraction of the gains of stages that is retained `evaluations` later."""
     scores, blocks = np.array(row["scores"]), 6
     gained = remains = 0.0
     for stage in stages:
@@ -214,18 +217,18 @@ def left(row: Row, stages: Sequence[int], evaluations: int = 12) -> float:
 
 
 def at_ends(row: Row) -> np.ndarray:
-    """Return the mean score of each stage's task when it ends, [stage]."""
+    """Return the mean score of each stage's task at the end of the stage, [stage]."""
     scores = np.mean(row["scores"], axis=0)[6::6]
     return np.array([scores[stage, task] for stage, task in enumerate(row["order"])])
 
 
 def lessons(row: Row) -> float:
-    """Return the mean score in first stages."""
+    """Return the mean score in the first stage of each task."""
     return float(np.mean(first_lessons(row)))
 
 
 def probed(forgetting: Rows, method: str) -> list[Row]:
-    """Return the rows of a probe that is trained after 0, 3, 6 and 9 stages."""
+    """Return the rows in which a probe is trained after 0, 3, 6 and 9 stages."""
     return [forgetting[f"Catch, probed at {at}, {method}"] for at in (0, 3, 6, 9)]
 
 
@@ -240,13 +243,13 @@ def transfer(row: Row, fresh: Row) -> float:
 
 
 def at_an_end(row: Row) -> set[str]:
-    """Return the settings whose best value is the smallest or the largest that was tried."""
+    """Return the names of settings whose best value is at the edge of the values tried."""
     tried = {name: {x[name] for x in row["tuning"]} for name in row["chosen"]}
     return {k for k, x in tried.items() if row["chosen"][k] in (min(x), max(x))}
 
 
 def paper(name: str, other: str) -> np.ndarray:
-    """Return Figure 8 of Rolnick et al.: cumulative performance as a share of another's, [task]."""
+    """Return a ratio of cumulative performances in Figure 8 of Rolnick et al. 2019, [task]."""
     return np.divide(FIGURE_8[name][2], FIGURE_8[other][2])
 
 
@@ -256,7 +259,7 @@ def freeway(row: Row) -> int:
 
 
 def other_games(row: Row) -> list[float]:
-    """Return, by seed, the mean share that is left of the gains on the two other games."""
+    """Return the fraction of other games' gains that each seed retains."""
     stages = [stage for stage, task in enumerate(row["order"][:4]) if task != 2]
     return [float(np.nanmean([seed[stage] for stage in stages])) for seed in row["shares"]]
 
@@ -265,24 +268,24 @@ def other_games(row: Row) -> list[float]:
 
 
 def by_hand(row: Row, unit: str = "ms", other: str = "by hand") -> dict[str, float]:
-    """Return the cost of each way to run a program, as a multiple of the program by hand."""
+    """Return the cost of each way to run a program, relative to the handwritten program."""
     return {name: x / row[unit][other] for name, x in row[unit].items()}
 
 
 @functools.cache
 def element(name: str, **sizes: int) -> int:
-    """Return the bytes of one element of a memory's monoid."""
+    """Return the size of an element of a memory's monoid in bytes."""
     model = eqx.filter_eval_shape(lambda: memory.make(name, 8, 8, **sizes, key=jax.random.key(0)))
     return sum(scaling.leaf_bytes(model))
 
 
 def scan_cost(size: int, log_steps: int, devices: int) -> Any:
-    """Return the theoretical cost of a scan over devices."""
+    """Return the estimated cost of a scan across devices."""
     return scaling.cost([size], 2**log_steps, devices)
 
 
 def default(baselines: Rows, task: str, agent: str) -> str:
-    """Return the final returns of an agent's defaults with an LRU and a GRU, as in the README."""
+    """Format the final returns of an agent with an LRU and a GRU, as in the README."""
     names = [f"{task}, {agent}, {memory}" for memory in ("lru", "gru")]
     rows = [baselines[name] for name in names]
     places = 0 if LEVELS[task][1] > 1 else 2

@@ -1,4 +1,4 @@
-"""Properties of every memory, from its constructor."""
+"""Properties of memories, which are determined from their constructors."""
 
 import inspect
 
@@ -6,11 +6,11 @@ from mmrl import memory
 
 
 def sizes(name: str) -> list[str]:
-    """Return the sizes that a model takes, in addition to those of its input and output."""
+    """Return the size arguments of a memory, other than the input and output size."""
     parameters = inspect.signature(memory._constructor(name)).parameters.items()
     return [k for k, p in parameters if type(p.default) is int and k != "blocks"]
 
 
 def is_monoid(name: str) -> bool:
-    """Return True if a model is one memory monoid."""
+    """Return True if a memory is a single memory monoid."""
     return issubclass(memory._constructor(name), memory.Memory)

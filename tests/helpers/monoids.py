@@ -1,4 +1,4 @@
-"""Every monoid, with random elements of it."""
+"""All monoids, with random elements for tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,13 +25,13 @@ from mmrl.monoid import (
     Window,
 )
 
-CASES, LONGEST = 300, 5  # random elements, each a product of at most so many
+CASES, LONGEST = 300, 5  # number of random elements, and maximum number of factors of each
 
 
 class Draw:
-    """Random arrays [CASES, LONGEST, ...] in the current precision.
+    """Source of random arrays [CASES, LONGEST, ...] in the current precision.
 
-    They come from NumPy, because JAX would compile each operation on them.
+    The arrays are NumPy arrays, because JAX would compile every operation on them.
     """
 
     def __init__(self, seed: int):
@@ -51,7 +51,7 @@ class Draw:
 
 
 def delta_rule(draw: Draw):
-    """Return α (I - β k kᵀ) and β v kᵀ, as in gated DeltaNet."""
+    """Sample α (I - β k kᵀ) and β v kᵀ, as in gated DeltaNet."""
     key, value = draw.normal(3), draw.normal(2)
     key = key / np.linalg.norm(key, axis=-1, keepdims=True)
     alpha, beta = draw.uniform(0, 1)[..., None, None], draw.uniform(0, 2)[..., None, None]
@@ -61,13 +61,13 @@ def delta_rule(draw: Draw):
 
 
 def latest(x, k: int):
-    """Return f of `Window`: one item, the newest of k."""
+    """Encode `x` as elements of `Window`, each with one item in the newest of k places."""
     pad = [(0, 0), (0, 0), (k - 1, 0), *[(0, 0)] * (x.ndim - 2)]
     return np.pad(x[:, :, None], pad), np.ones(x.shape[:2], x.dtype)
 
 
 def reservoir(draw: Draw, k: int):
-    """Return f of `TopK`: one key and its payload. Keys take few values: ties are common."""
+    """Sample elements of `TopK` with one key each. Keys take few values, so ties are common."""
     keys = np.floor(draw.uniform(0, 4))
     keys = np.pad(keys[..., None], [(0, 0), (0, 0), (0, k - 1)], constant_values=-np.inf)
     ids = draw.rng.permutation(CASES * LONGEST).reshape(CASES, LONGEST, 1)
@@ -75,12 +75,12 @@ def reservoir(draw: Draw, k: int):
 
 
 def gains(draw: Draw, *shape: int):
-    """Return decays in [0, 1], a fifth of them exactly 0."""
+    """Sample decays in [0, 1], a fifth of which are exactly 0."""
     return np.maximum(draw.uniform(-0.25, 1, *shape), 0)
 
 
 VECTOR = {"S": jnp.zeros((2, 3)), "z": jnp.zeros(3)}
-# Each monoid, and random outputs of its f.
+# Constructors of each monoid with random encoded inputs, keyed by name.
 MADE: dict[str, Callable[[Draw], tuple[Monoid, Any]]] = {
     "sum": lambda draw: (Sum(VECTOR), {"S": draw.normal(2, 3), "z": draw.normal(3)}),
     "affine": lambda draw: (Affine(), (gains(draw, 4), draw.normal(4))),
@@ -122,7 +122,7 @@ def product(*parts: tuple[Monoid, Any]) -> tuple[Monoid, Any]:
 
 
 def make(name: str, draw: Draw) -> tuple[Monoid, Any]:
-    """Return a monoid of `MADE`, maybe with resets, and random outputs of its f."""
+    """Return a monoid of `MADE`, possibly with resets, and random encoded inputs."""
     if name.startswith("resettable "):
         inner, x = make(name.removeprefix("resettable "), draw)
         return Resettable(inner), (x, jnp.asarray(draw.flags(0.2)))
@@ -135,5 +135,5 @@ NAMES = (*PLAIN, *(f"resettable {name}" for name in PLAIN), "resettable resettab
 
 
 def tape(x: Any, length: int) -> Any:
-    """Return `length` elements, one after another."""
+    """Flatten the first two axes and return the first `length` elements."""
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:length], x)

@@ -1,4 +1,4 @@
-"""Passages of pages and chapters, and the numbers in them, independent of the words."""
+"""Passages of pages and chapters, and extraction of the numbers in them."""
 
 import functools
 import json
@@ -16,7 +16,7 @@ NUMBER = re.compile(r"(?<![\w.−])−?\d+(?:[./]\d+)?(?: %|×)?")
 
 
 def normal(text: str) -> str:
-    """Write the numbers of a text in one form: 1,000 and 1 000 as 1000, two thirds as 2/3."""
+    """Normalize the numbers in a text, for example 1,000 to 1000 and two thirds to 2/3."""
     text = re.sub(r"(?<=\d)(?:[,  ]|\{,\})(?=\d{3}(?!\d))", "", " ".join(text.split()))
     text = re.sub(r"(?<![\w)}])-(?=\d)", "−", text)
     for i, word in enumerate(WORDS):
@@ -29,12 +29,12 @@ def normal(text: str) -> str:
 
 
 def numbers(text: str) -> list[str]:
-    """Return the different numbers of a text in normal form."""
+    """Return the distinct numbers in a normalized text."""
     return [*dict.fromkeys(NUMBER.findall(text))]
 
 
 def lacking(wanted: Iterable[str], text: str) -> list[str]:
-    """Return the numbers that a text in normal form lacks, as often as they are missing."""
+    """Return the numbers that occur less often in a normalized text than in `wanted`."""
     return [
         number
         for number, times in Counter(wanted).items()
@@ -43,13 +43,13 @@ def lacking(wanted: Iterable[str], text: str) -> list[str]:
 
 
 def cells(row: str) -> list[str]:
-    """Return the cells of a row of a table."""
+    """Split a table row into its cells."""
     return [cell.strip() for cell in row.split("|")]
 
 
 @functools.cache
 def passage(page: str, section: str, row: str = "") -> str:
-    """Return the text of a section, or of a row of a table in it, with its numbers in one form."""
+    """Return the normalized text of a section, or of a table row in it."""
     heads = [head for head, _ in sections(page)]
     found = [
         text for head, text in sections(page) if head == section or head.startswith(f"{section}:")
@@ -67,7 +67,7 @@ def passage(page: str, section: str, row: str = "") -> str:
 
 @functools.cache
 def sections(page: str) -> list[tuple[str, str]]:
-    """Return the headings of a page or a chapter, each with the text up to the next heading."""
+    """Return pairs (heading, text up to the next heading) of a page or a chapter."""
     text = (ROOT / page).read_text("utf-8")
     if page.endswith(".ipynb"):
         sources = json.loads(text)["cells"]

@@ -1,9 +1,12 @@
-"""Dependence graphs made by hand, at the grain of a lecture: one letter for each operation.
+"""Small handwritten dependence graphs whose operations have one-letter names.
 
-`w` parameters, `o` observation (here also the environment's state), `a` action, `e` environment
-step (its outputs: the next observation, the reward), `g` return, `d` gradient of one step, `G` the
-sum of gradients so far (`p` the sum before), `u` updated parameters. All values are single numbers
-and the functions are toys, so that a whole program runs in a moment; the dependences are real.
+`w` is the parameters, `o` the observation and state of the environment, `a` the action, and `e` the
+environment step, which returns the next observation and the reward. `g` is the return, `d` the
+gradient of one step, `p` and `G` the sum of the gradients before and after a step, and `u` the
+updated parameters.
+
+All values are scalars and the functions are placeholders, so that programs run quickly. The
+dependences are the same as in real programs.
 """
 
 import functools
@@ -29,7 +32,7 @@ def op(name: str, domain: Domain, run: Callable | None = None, outputs: int = 1)
 
 
 def reads(sink: str, *sources: tuple[Any, ...]) -> list[Edge]:
-    """Return one edge for each argument: (source, *index), where a source may be (name, output)."""
+    """Return an edge per argument (source, *index), where a source may be (name, output)."""
     edges = []
     for number, (source, *index) in enumerate(sources):
         name, output = source if isinstance(source, tuple) else (source, 0)
@@ -39,7 +42,7 @@ def reads(sink: str, *sources: tuple[Any, ...]) -> list[Edge]:
 
 
 def branch(sink: str, when: Expr, source: str | tuple[str, int], *index: Any) -> Edge:
-    """Return one case of a branching definition."""
+    """Return an edge for one case of a definition by cases."""
     name, output = source if isinstance(source, tuple) else (source, 0)
     return Edge(sink, name, tuple(as_expr(part) for part in index), when, output=output)
 
@@ -49,7 +52,7 @@ def graph(ops: list[Op], edges: list[Edge], bounds: tuple[str, ...], result: str
 
 
 def remainders(number: int) -> Iterator[Expr]:
-    """Yield conditions like 2 * ((i + T) % 3) + t - T <= 2, for which isl needs remainders."""
+    """Sample conditions with remainders, such as 2 * ((i + T) % 3) + t - T <= 2."""
     choose = random.Random(0)
 
     def linear() -> Any:
@@ -64,7 +67,7 @@ def remainders(number: int) -> Iterator[Expr]:
 
 
 def where(edge: Edge, env: dict[str, int]) -> list[tuple[int, ...]]:
-    """Return the points that an edge reads (in a box: some may lie between strides)."""
+    """Return the points that an edge reads."""
     return list(graphs.reads(edge.index, env))
 
 
@@ -95,12 +98,12 @@ LEARNS = [
 
 
 def discounted(env: Any, rewards: Any) -> tuple[Any]:
-    """Return the sum of a window of rewards, padded with zeros after its end."""
+    """Compute the discounted sum of a window of rewards, which may be padded with zeros."""
     return (jnp.sum(rewards * GAMMA ** jnp.arange(rewards.shape[0])),)
 
 
 def reinforce(n: int | None = None) -> Graph:
-    """Return Monte-Carlo returns r[t:T]; with a number `n`, n-step returns r[t:min(t + n, T)]."""
+    """Build REINFORCE with Monte Carlo returns r[t:T], or n-step returns r[t:min(t + n, T)]."""
     ops = [
         *ACTING,
         *LEARNING,
@@ -123,7 +126,7 @@ def reinforce(n: int | None = None) -> Graph:
 
 
 def tiled(n: int | None, m: int) -> Graph:
-    """Return the learner in tiles of m steps, each at its first step: t = 0, m, 2 m, …"""
+    """Build REINFORCE with a learner that processes tiles of m steps, at t = 0, m, 2 m, …"""
     tiles = STEPS.restrict(t % m == 0)
     width = m if n is None else m + n - 1
 
@@ -161,10 +164,10 @@ def tiled(n: int | None, m: int) -> Graph:
 
 
 def ppo(recurrent: bool = True) -> Graph:
-    """K epochs on each batch: `w[i, k]`, acting with `w[i, 0]`, advantages `g` backward in time.
+    """Build PPO with K epochs per batch, in which `w[i, k]` learns and `w[i, 0]` acts.
 
-    `recurrent`: g[t] = r[t] + γ g[t + 1] (`n` is the next one, zero at the end); otherwise from the
-    slice r[t:T].
+    If `recurrent` is True, the advantages g[t] = r[t] + γ g[t + 1] are computed backward in time,
+    where `n` is the next advantage. Otherwise each advantage is computed from r[t:T].
     """
     ops = [
         *ACTING,
@@ -214,7 +217,7 @@ PROGRAMS: dict[str, Callable[[], Graph]] = {
 
 @functools.cache
 def compiled(name: str) -> Compiled:
-    """Return a program of `PROGRAMS`, which all tests share."""
+    """Compile a program of `PROGRAMS`. All tests share the result."""
     return compile(PROGRAMS[name](), {})
 
 

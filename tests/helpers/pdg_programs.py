@@ -1,8 +1,9 @@
-"""A family of small recurrence programs, each drawn as data, built as a program, and done by hand.
+"""Random recurrence programs, which are built with `Program` and also evaluated directly.
 
-A drawn program is a list of nodes whose indices and conditions are Python texts. `build` evaluates
-a text with symbols, which gives an index expression; `Hand` evaluates it with numbers at one point,
-which is all that it knows of domains: a value exists at a point, or looking it up says `Missing`.
+A sampled program is a list of nodes whose indices and conditions are strings with Python
+expressions. `build` evaluates such a string with symbols, which results in an index expression.
+`Hand` evaluates it with the integers of a point. It does not compute domains: if a value does not
+exist at a point, looking it up raises `Missing`.
 """
 
 import dataclasses
@@ -23,14 +24,14 @@ from mmrl.pdg.build.expr import max_, min_
 from mmrl.pdg.build.program import Program, fn
 from mmrl.pdg.build.tensor import Tensor
 
-DATA = np.asarray(jax.random.normal(jax.random.key(0), (2, 2, 4, 8)))  # of x0, x1, at all [b, i, t]
+DATA = np.asarray(jax.random.normal(jax.random.key(0), (2, 2, 4, 8)))  # x0 and x1 at all [b, i, t]
 ORIGIN = {"b": 0, "i": 0, "t": 0}
 GAMMA = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """x[b, i, t] of given numbers, along some of its dimensions."""
+    """Input x[b, i, t] with known values, along some of its dimensions."""
 
     number: int
     dims: str
@@ -38,7 +39,7 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class Read:
-    """source[index]; `fold` makes one number of what slices in it read."""
+    """Read of source[index], in which `fold` reduces the values of slices to a scalar."""
 
     source: int
     index: tuple[str, ...]
@@ -47,7 +48,7 @@ class Read:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A function of two values at the same point."""
+    """Function of two values at the same point."""
 
     kind: str
     first: int
@@ -56,7 +57,7 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Merge:
-    """A definition by cases; a value may read the merge itself."""
+    """Definition by cases, whose values may depend on the merge itself."""
 
     dims: str
     cases: tuple[tuple[tuple[str, ...], int], ...]
@@ -67,7 +68,10 @@ Node = Leaf | Read | Pair | Merge
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """A program: the last node is its result, perhaps others; `bounds` are where it is run."""
+    """Sampled program with its results and the bounds of a run.
+
+    The results are the last node and possibly others.
+    """
 
     names: str
     nodes: Sequence[Node]
@@ -80,7 +84,7 @@ class Drawn:
 
 
 def index(text: str, env: Mapping[str, Any]) -> Any:
-    """A text as an index, a slice or a condition: of numbers or of expressions."""
+    """Evaluate a string as an index, slice or condition, with the variables in `env`."""
     known = {"min_": min_, "max_": max_, **env}
     found = [eval(part, known) for part in parts(text)]
     return slice(*found) if len(found) > 1 else found[0]
@@ -101,7 +105,8 @@ PAIRS: dict[str, Callable[[Any, Any], Any]] = {
     ),
     "vector": lambda a, b: anywhere(lambda a, b: jnp.stack([a, b, a * b]), a, b) @ WEIGHTS,
     "outputs": lambda a, b: operator.sub(*anywhere(lambda a, b: (a * b, jnp.sin(a)), a, b)),
-    # Of a number and a number, of a tree and a number, and of both again: a state that is a tree.
+    # The next three functions have a pytree as state: pack(scalar, scalar), step(pytree, scalar),
+    # and unpack(pytree, scalar).
     "pack": lambda a, b: anywhere(lambda a, b: {"u": a, "v": [jnp.stack([a, b])]}, a, b),
     "step": lambda a, b: anywhere(
         lambda a, b: {"u": 0.5 * a["u"] + b, "v": [a["v"][0][::-1] * 0.9 + a["u"]]}, a, b
@@ -113,16 +118,16 @@ WEIGHTS = np.asarray([1.0, -0.5, 0.25], np.float32)
 
 
 def anywhere(f: Callable[..., Any], *inputs: Any) -> Any:
-    """`f` of tensors, by `fn`, or of numbers."""
+    """Apply `f` to tensors, with `fn`, or to scalars."""
     return fn(f, *inputs) if isinstance(inputs[0], Tensor) else f(*inputs)
 
 
 def places(x: Any) -> Any:
-    """Σ_k (k + 1) x_k, of which padding is 0."""
+    """Compute Σ_k (k + 1) x_k, which does not change if x is padded with zeros."""
     return jnp.tensordot(x, jnp.arange(1.0, 1.0 + x.shape[0]), 1)
 
 
-# Of nothing there are the first five.
+# The first five are also defined for an empty slice.
 FOLDS: dict[str, Callable[[Any], Any]] = {
     "sum": lambda x: x.sum(),
     "discounted_sum": lambda x: x.discounted_sum(GAMMA),
@@ -155,11 +160,11 @@ def folded(kind: str, *values: Any) -> Any:
     return BY_HAND[kind](jnp.stack(values)) if values else jnp.float32(0.0)
 
 
-# ---- as a program
+# ---- Construction of a `Program`
 
 
 def build(drawn: Drawn) -> tuple[list[Tensor], list[Tensor]]:
-    """The results, and the tensors of given numbers."""
+    """Build the program; return its results and its input tensors."""
     p = Program(*drawn.names)
     env = {str(symbol): symbol for symbol in (*p.symbols, *p.bounds)}
     made: dict[int, Tensor] = {}
@@ -194,30 +199,30 @@ def build(drawn: Drawn) -> tuple[list[Tensor], list[Tensor]]:
     return results, [made[k] for k in leaves]
 
 
-# ---- by hand
+# ---- Direct evaluation
 
 
 class Missing(Exception):
-    """There is no value at this point."""
+    """Exception for a point at which a node has no value."""
 
 
 class Illegal(Exception):
-    """The program reads what is not there."""
+    """Exception for a program that reads a value that does not exist."""
 
 
 class Hand:
-    """Values at points, from nothing but the nodes, numbers for the bounds, and the data."""
+    """Direct evaluation of a sampled program at single points."""
 
     def __init__(self, drawn: Drawn, data: Any):
         self.drawn, self.data = drawn, data
         self.known: dict[Any, Any] = {}
-        self.used: set[tuple[Merge, Any]] = set()  # which cases of which merges gave a value
+        self.used: set[tuple[Merge, Any]] = set()  # cases of merges that defined a value
 
     def value(self, k: int, point: Mapping[str, int]) -> Any:
-        """The value of a node where the symbols are these."""
+        """Return the value of a node at a point."""
         key = (k, *sorted(point.items()))
         if key not in self.known:
-            self.known[key] = Illegal("waits for itself")
+            self.known[key] = Illegal("depends on itself")
             try:
                 self.known[key] = self._value(self.drawn.nodes[k], point)
             except (Missing, Illegal) as error:
@@ -271,7 +276,8 @@ class Hand:
         if not node.fold:
             return self.value(node.source, points[0])
         values = [value for at in points if (value := self._try(node.source, at)) is not None]
-        if not values:  # and nothing else along what is sliced? Then there is no sum of nothing.
+        # An empty slice has a sum only if other points along the sliced dimensions have values.
+        if not values:
             env = {**point, **self.drawn.bounds}
             texts = zip(dims, node.index, strict=True)
             bounds = {name: range(self.drawn.bounds[name.upper()]) for name in dims}
@@ -300,7 +306,7 @@ class Hand:
         return f(*values)
 
     def _case(self, dims: str, key: tuple[str, ...], point: Mapping[str, int]) -> Any:
-        """Where the value of a case is looked up for this point; None if it is another's case."""
+        """Return the point that a case reads, or None if it does not apply."""
         env, where = {**point, **self.drawn.bounds}, dict(point)
         for name, text in zip(dims, key, strict=True):
             part = index(text, env)
@@ -309,7 +315,7 @@ class Hand:
             elif isinstance(part, bool):
                 inside = part
             elif re.search(rf"\b{name}\b", text):
-                where[name] = 2 * point[name] - part  # t + 1 ↦ the point before
+                where[name] = 2 * point[name] - part  # for t + 1, the previous point
                 inside = 0 <= where[name] < self.drawn.bounds[name.upper()]
             else:
                 inside = point[name] == part
@@ -318,12 +324,12 @@ class Hand:
         return where
 
     def dims(self, k: int) -> str:
-        """The symbols that index a node."""
+        """Return the symbols that index a node."""
         return dims_of(self.drawn.nodes, k, self.drawn.names)
 
 
 class Places(Hand):
-    """Where there are values, without these: what a program means, but for its numbers."""
+    """Evaluation of the points at which nodes have values, without the values."""
 
     def __init__(self, drawn: Drawn):
         super().__init__(drawn, None)
@@ -336,7 +342,7 @@ class Places(Hand):
         return 0
 
     def there(self, k: int) -> dict[tuple[int, ...], bool]:
-        """Whether a node has a value, at each point of its dimensions.  Raises `Illegal`."""
+        """Return whether a node has a value, for each point. Raises `Illegal` for a wrong read."""
         if k not in self.places:
             dims = self.dims(k)
             box = itertools.product(*(range(self.drawn.bounds[name.upper()]) for name in dims))
@@ -345,14 +351,14 @@ class Places(Hand):
         return self.places[k]
 
     def forget(self, count: int) -> None:
-        """Only the first nodes remain."""
+        """Discard all results except those of the first `count` nodes."""
         self.used.clear()
         self.known = {key: value for key, value in self.known.items() if key[0] < count}
         self.places = {k: places for k, places in self.places.items() if k < count}
 
 
 def dims_of(nodes: Sequence[Node], k: int, names: str) -> str:
-    """The symbols that a node depends on, in the program's order."""
+    """Return the symbols that a node depends on, in the program's order."""
     node = nodes[k]
     if isinstance(node, Leaf | Merge):
         return node.dims
@@ -366,11 +372,11 @@ def dims_of(nodes: Sequence[Node], k: int, names: str) -> str:
     return "".join(name for name in names if name in found)
 
 
-# ---- drawing
+# ---- Sampling
 
 
 def points(d: str, other: str) -> list[str]:
-    """Indices of one point along d, those that leave the domain among them."""
+    """Return indices of one point along d, including some that leave the domain."""
     D = d.upper()
     found = [*leaving(d, ""), f"{D} - 1 - {d}", f"{d} // 2", f"{d} % 2"]
     found += [f"min_({d} + 2, {D} - 1)", f"max_({d} - 1, 0)", "0", f"{D} - 1", f"{d} % 3", "1"]
@@ -383,12 +389,12 @@ def points(d: str, other: str) -> list[str]:
 
 
 def leaving(d: str, other: str) -> list[str]:
-    """Indices that leave the domain for sure."""
+    """Return indices that are always outside the domain."""
     return [f"{d} + 1", f"{d} - 1", f"{d} + 2"] + ([f"{d} - {other}"] if other else [])
 
 
 def slices(d: str, other: str) -> list[str]:
-    """Slices along d: windows, prefixes, suffixes, constants, and some that must be refused."""
+    """Return slices along d, such as windows, prefixes and suffixes, including illegal ones."""
     D = d.upper()
     found = [f"0:{D}", f"{d}:{D}", f"0:{d} + 1", f"0:{d}", f"{d} + 1:{D}", f"{d} + 2:{D}"]
     found += [f"{d}:min_({d} + 2, {D})", f"{d}:min_({d} + 3, {D})", f"max_({d} - 2, 0):{d} + 1"]
@@ -404,7 +410,7 @@ def slices(d: str, other: str) -> list[str]:
 
 
 def maybe_empty(d: str) -> list[str]:
-    """Those of the slices that hold nothing somewhere: of them there are only sums."""
+    """Return slices that are empty at some points, for which only sums are defined."""
     D = d.upper()
     found = [f"0:{d}", f"{d} + 1:{D}", f"{d} + 2:{D}", f"max_({d} - 1, 0):{d}", f"1:{D}"]
     found += [f"0:{D} - 1", f"{d}:min_(2, {D})", f"min_({d} + 1, {D}):min_({d} + 3, {D})"]
@@ -423,28 +429,29 @@ def conditions(dims: str) -> list[str]:
 
 
 def large(names: str) -> list[dict[str, int]]:
-    """Bounds larger than the numbers in an index, where I is less than T, more, and the same."""
+    """Return bounds larger than all numbers in indices, with I < T, I > T and I = T."""
     several = ({"B": 1, "I": 4, "T": 9}, {"B": 1, "I": 8, "T": 4}, {"B": 1, "I": 5, "T": 5})
     return [{name.upper(): each[name.upper()] for name in names} for each in several]
 
 
 def grid(places: Mapping[tuple[int, ...], bool]) -> bool:
-    """Are there values at all combinations of some coordinates along each dimension?"""
+    """Return True if the points with values are a Cartesian product of coordinates."""
     points = {point for point, there in places.items() if there}
     return points == set(itertools.product(*map(set, zip(*points, strict=True)))) or not points
 
 
 def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
-    """A program over up to three dimensions, by a function that chooses one of several.
+    """Sample a program over up to three dimensions, where `choose` selects one of several options.
 
-    `b` is a batch dimension: no recurrence, slice or index goes along it, but some sums do.
+    `b` is a batch dimension. Recurrences, windows and shifted indices do not use it, but some sums
+    do.
     """
     names = choose(["t", "it", "it", "bt", "bit"])
     own = names.removeprefix("b")
     nodes: list[Node] = [Leaf(0, choose([names, names, own]))]
     if choose([False, True]):
         nodes.append(Leaf(1, choose([names, "t", names[0]])))
-    # One program in two hundred may read what is not there, and must be refused in words.
+    # One program in 200 may read missing values, and must be refused with a reason.
     careless = choose(range(200)) == 7
     hands = [Places(Drawn(names, nodes, (), bounds)) for bounds in large(names)]
 
@@ -468,7 +475,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
                 return False
 
     def along(dims: str) -> str:
-        """Where to: the batch is for sums alone."""
+        """Choose a dimension to move along, other than the batch if possible."""
         return choose(dims.removeprefix("b") or dims)
 
     def add(new: Node) -> int:
@@ -476,11 +483,11 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         return len(nodes) - 1
 
     def partial(k: int) -> bool:
-        """Does it exist at some of its points only?"""
+        """Return True if a node has a value only at some of its points."""
         return not all(all(hand.there(k).values()) for hand in hands)
 
     def whole(source: int) -> int:
-        """The same, and something else where it does not exist."""
+        """Return a node, merged with another value at the points where it has none."""
         if careless or not partial(source):
             return source
         dims = node(source)
@@ -489,7 +496,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
 
     def any_with_dims() -> int | None:
         able = [k for k in range(len(nodes)) if node(k) not in ("", "b") and not tree(k)]
-        # What came last is read more often, so that programs are deep.
+        # The most recent nodes are chosen more often, which makes programs deep.
         return choose(able + able[-2:] * 2) if able else None
 
     def any_number() -> int:
@@ -518,7 +525,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         return add(Read(source, index_, kind))
 
     def ranged(source: int) -> int:
-        """A fold of a prefix, suffix or window of any width, or of all."""
+        """Add a fold of a prefix, a suffix, a window of any width, or all points."""
         source = whole(source)
         dims, n = node(source), choose([1, 2, 3, 5, 9])
         d = along(dims)
@@ -537,7 +544,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         return tuple(text if d == at else d for d in dims)
 
     def cases(source: int) -> int:
-        """Where the source (moved, restricted) exists it counts, then another one."""
+        """Add a merge of a moved or restricted source with another value."""
         dims = node(source)
         here = tuple(dims)
         at = along(dims)
@@ -546,7 +553,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
             first = add(Read(source, tuple(some(d, leaving) if d == at else d for d in dims)))
         if any(d not in dims for d in node(first)):
             return first
-        if not careless and not partial(first):  # then nothing would be left for the other
+        if not careless and not partial(first):  # otherwise the other case would define no points
             return add(
                 Merge(dims, ((key(at, dims, f"1:{at.upper()}"), first), (here, whole(source))))
             )
@@ -557,7 +564,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         return add(Merge(dims, ((key_, first), (here, whole(source)))))
 
     def recur(source: int) -> int:
-        """y[0] = a; y[t + 1] = f(y, b), or backward."""
+        """Add the recurrence y[0] = a, y[t + 1] = f(y, b), forward or backward."""
         source = whole(source)
         dims = node(source)
         at = along(dims)
@@ -565,7 +572,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         edge = f"{at.upper()} - 1" if back else "0"
         first = add(Read(source, tuple(edge if d == at else d for d in dims)))
         me, seen = len(nodes) + 1, None
-        if choose([False, False, True]):  # all that was before, not the last value alone
+        if choose([False, False, True]):  # reads all earlier values, not only the last one
             me += 1
             part = f"{at}:{at.upper()}" if back else f"0:{at} + 1"
             seen = add(Read(me, tuple(part if d == at else d for d in dims), "mean"))
@@ -577,7 +584,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         return add(Merge(dims, ((keys[0], first), (keys[1], step))))
 
     def reset(source: int) -> int:
-        """y[t] = a where t % 3 = 0, or at 0 and 1; y[t + 1] or y[t + 2] = f(y, b)."""
+        """Add a recurrence that is reset, for example where t % 3 = 0, to y[t] = a."""
         source = whole(source)
         dims = node(source)
         at, other = along(dims), any_number()
@@ -589,7 +596,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         return add(Merge(dims, cases_))
 
     def together(source: int) -> int:
-        """y and z, of which each needs the other one a step before."""
+        """Add y and z, each of which depends on the previous value of the other."""
         source = whole(source)
         dims = node(source)
         at, count = along(dims), len(nodes)
@@ -605,7 +612,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         return add(Pair(choose(NUMBERS), y, z))
 
     def state(source: int) -> int:
-        """A tree of arrays, perhaps one that goes from point to point."""
+        """Add a node with a pytree of arrays, possibly as the state of a recurrence."""
         source = whole(source)
         dims = node(source)
         at, packed = along(dims), add(Pair("pack", source, source))
@@ -619,7 +626,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         return add(Pair("unpack", packed, any_number()))
 
     def sound(start: int) -> bool:
-        """Do nodes from this one on read what is there, and each case and node exist somewhere?"""
+        """Return True if all nodes starting at `start` are legal and all cases define points."""
         try:
             places = [[hand.there(k) for hand in hands] for k in range(start, len(nodes))]
         except Illegal:
@@ -630,7 +637,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         return cases and all(any(any(at.values()) for at in each) for each in places)
 
     def fit(bounds: Mapping[str, int]) -> bool:
-        """Does what exists at all points for large bounds exist at all points for these too?"""
+        """Return True if nodes that are complete for large bounds are complete for `bounds`."""
         hand = Places(Drawn(names, nodes, results, bounds))
         try:
             asked = {key[0] for k in results if hand.there(k) for key in [*hand.known]}
@@ -639,7 +646,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
             return False
 
     def shown(k: int) -> int:
-        """The same, or something whole: a result is an array, so its points must be a grid."""
+        """Return a node that may be a result, because its points are a grid or all points."""
         return k if all(grid(hand.there(k)) for hand in hands) else whole(k)
 
     moves = [
@@ -657,7 +664,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         state,
     ]
     for _ in range(choose([1, 2, 3, 4, 5])):
-        for _ in range(3):  # what reads nothing that is there is drawn again
+        for _ in range(3):  # retry nodes that read only missing values
             source, count = any_with_dims(), len(nodes)
             if source is not None:
                 choose(moves)(source)
@@ -681,5 +688,5 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
 
 @st.composite
 def drawn_programs(draw: Any) -> Drawn:
-    """Programs over up to three dimensions."""
+    """Return a Hypothesis strategy for programs over up to three dimensions."""
     return draw_program(lambda options: draw(st.sampled_from(options)))

@@ -1,7 +1,7 @@
-"""How a chapter reads: its sentences, what joins them, its symbols, and the minutes it takes.
+"""Statistics of a chapter's text, such as the length of its sentences.
 
-`python tests/helpers/prose.py` measures all chapters. `tests/book/test_notebooks.py` sets the
-limits.
+`python tests/helpers/prose.py` prints them for all chapters, and `tests/book/test_notebooks.py`
+contains the limits.
 """
 
 import re
@@ -35,20 +35,22 @@ _SYMBOL = re.compile(
     rf"\\(?:hat|bar|tilde|dot|vec)(?:\{{\s*(?P<a>\\?\w+)\s*\}}|\s+(?P<b>\\?\w))|"
     rf"\\(?P<c>{_GREEK})(?![A-Za-z])|\\[A-Za-z]+|(?P<d>[A-Za-z])"
 )
+# Choices of a one-minute check, which are listed between its question and its answer.
+_CHOICES = re.compile(r"(?<=\n\n)(?:- .*\n)+(?=\n<details>)")
 
 
 class Reading(NamedTuple):
-    """What is measured of a chapter's text."""
+    """Statistics of a chapter's text."""
 
     words: int
-    median: float  # words in a sentence
-    p90: float
-    connectives: float  # in 1,000 words
+    median: float  # median of the words per sentence
+    p90: float  # 90th percentile of the words per sentence
+    connectives: float  # connectives per 1,000 words
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a cell's Markdown: no headings, and no rows of a table."""
-    lines = (line.strip() for line in prose(text).split("\n"))
+    """Split Markdown into sentences, without headings, tables and choices."""
+    lines = (line.strip() for line in prose(_CHOICES.sub("", text)).split("\n"))
     kept = ["" if re.match(r"#|\||-{3,}", line) else line for line in lines]
     blocks = re.split(r"\n\s*\n|\n(?=(?:[-*]|\d+\.)\s)", "\n".join(kept))
     found = []
@@ -60,14 +62,14 @@ def sentences(text: str) -> list[str]:
 
 
 def texts(notebook: dict[str, Any]) -> list[str]:
-    """The Markdown of a chapter that is read as prose: without its header and its references."""
+    """Return the Markdown cells of a chapter, without its header and its references."""
     cells = [c for c in notebook["cells"][1:] if c["cell_type"] == "markdown"]
     found = ["".join(cell["source"]) for cell in cells]
     return [text for text in found if not text.startswith("## Further reading")]
 
 
 def measure(notebook: dict[str, Any]) -> Reading:
-    """Sentences and connectives of a chapter."""
+    """Compute the statistics of a chapter."""
     lengths = [len(s.split()) for text in texts(notebook) for s in sentences(text)]
     joined = " ".join(map(prose, texts(notebook)))
     words = len(joined.split())
@@ -79,7 +81,10 @@ def measure(notebook: dict[str, Any]) -> Reading:
 
 
 def symbols(text: str) -> Iterator[tuple[int, str]]:
-    """(where, which) of every letter in the formulas of a text; ĥ is another letter than h."""
+    """Yield the position and the name of each symbol in the formulas of a text.
+
+    An accented letter, such as ĥ, is a separate symbol.
+    """
     text = re.sub(r"```.*?```", lambda match: " " * len(match.group()), text, flags=re.DOTALL)
     for formula in re.finditer(r"\$\$.*?\$\$|\$[^$]+\$", text, flags=re.DOTALL):
         plain = _WORDS.sub(lambda match: " " * len(match.group()), formula.group())
@@ -95,11 +100,10 @@ def symbols(text: str) -> Iterator[tuple[int, str]]:
 
 
 def unnamed(notebook: dict[str, Any], names: dict[str, str]) -> Iterator[str]:
-    """Symbols that a chapter uses before it names them.
+    """Report each symbol that a chapter uses without an explanation.
 
-    `names` has, for each symbol, the words in which the chapter names it, as they stand in its
-    Markdown. They must come before the first formula that has the symbol, in its paragraph, or in
-    the paragraph after a displayed equation.
+    `names` maps each symbol to the words in the chapter that explain it. These words must precede
+    the first formula with the symbol, or be in the same or the next paragraph.
     """
     cells = [c for c in notebook["cells"][1:] if c["cell_type"] == "markdown"]
     text = "\n\n".join("".join(cell["source"]) for cell in cells)
@@ -116,11 +120,11 @@ def unnamed(notebook: dict[str, Any], names: dict[str, str]) -> Iterator[str]:
             yield f"{symbol} is used but not named: {text[place : place + 60]!r}"
             continue
         if not names[symbol]:
-            continue  # a constant of mathematics
+            continue  # a mathematical constant
         said = text.find(names[symbol])
         if said < 0:
             yield f"the text does not have the words that name {symbol}: {names[symbol]!r}"
-        # The paragraph of a displayed equation is often the equation alone; then comes "where".
+        # A display equation may be a separate paragraph, followed by one that begins with "where".
         elif paragraph(said) > paragraph(place) + 1:
             yield f"{symbol} is used before {names[symbol]!r}: {text[place : place + 60]!r}"
     for symbol in names.keys() - first.keys():
@@ -129,7 +133,7 @@ def unnamed(notebook: dict[str, Any], names: dict[str, str]) -> Iterator[str]:
 
 def main() -> None:
     print(f"{'chapter':28}{'words':>7}{'median':>8}{'90 %':>7}{'joined':>8}{'read':>6}{'do':>5}")
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+    for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
         found, (read, do) = measure(load(path)), minutes(load(path))
         print(
             f"{path.stem:28}{found.words:7}{found.median:8.0f}{found.p90:7.0f}"

@@ -1,8 +1,8 @@
-"""The public names of mmrl with their signatures, as `tests/public.txt` keeps them.
+"""The public names of mmrl with their signatures, as in `tests/public.txt`.
 
-`python tests/helpers/public.py` renews that file, and `book/stability.md` states what it promises.
-Signatures consist of what a caller writes: names, defaults and which of them are keywords.
-Constants of strings, such as `mmrl.memory.NAMES`, are written out, because these are names, too.
+`python tests/helpers/public.py` updates that file, and `book/stability.md` explains which changes
+are allowed. Signatures contain the names, kinds and defaults of arguments, but no types. The
+entries of string collections, such as `mmrl.memory.NAMES`, are listed, because users write them.
 """
 
 import ast
@@ -21,9 +21,9 @@ sys.path[:0] = [str(ROOT / "book" / "tools"), str(ROOT)]
 import api  # noqa: E402
 
 SNAPSHOT = ROOT / "tests" / "public.txt"
-# What gives away modules in place of names, and which of them are its front door.
+# Public modules in packages, keyed by package.
 PARTS = {
-    "agents": ("presets",),  # and each agent
+    "agents": ("presets",),  # in addition to the modules of agents
     "envs": ("probes", "wrappers"),
     "pdg": ("passes",),
     "replay": ("reservoir", "segments", "sequences", "tape"),
@@ -31,14 +31,14 @@ PARTS = {
 }
 CALLED = ("__call__", "__getitem__", "__iter__", "__len__", "__enter__")
 ADVICE = (
-    "Is it meant? Then book/stability.md says how it is done, CHANGELOG.md gets a line, and "
-    "`python tests/helpers/public.py` renews tests/public.txt."
+    "If the change is intended, follow book/stability.md, add a line to CHANGELOG.md, and run "
+    "`python tests/helpers/public.py`, which renews tests/public.txt."
 )
-WIDTH, MOST = 100, 60  # of a line, and of a default
+WIDTH, MOST = 100, 60  # maximum number of characters in a line and in a default value
 
 
 def doors() -> list[str]:
-    """The modules whose names are public: the ladder but for the course, and `PARTS`."""
+    """Return the modules with public names, in the README's order, without the course."""
     rungs = [name for name in api.rungs() if name != "course"]
     return [f"mmrl.{name}" for rung in rungs for name in (rung, *_parts(rung))]
 
@@ -50,7 +50,10 @@ def _parts(rung: str) -> list[str]:
 
 
 def names(module: ModuleType) -> list[str]:
-    """`__all__`; where there is none, what a module defines, or passes on by `import x as x`."""
+    """Return the public names of a module.
+
+    These are the names in `__all__`, or those that the module defines or imports as themselves.
+    """
     if hasattr(module, "__all__"):
         return list(module.__all__)
     found = [name for node in ast.parse(inspect.getsource(module)).body for name in _bound(node)]
@@ -75,7 +78,7 @@ def _bound(node: ast.stmt) -> list[str]:
 
 
 def entries() -> dict[str, str]:
-    """Every public name, in order, and the lines that describe it."""
+    """Return the description of each public name, in alphabetical order."""
     modules = {door: importlib.import_module(door) for door in doors()}
     values = {f"{d}.{name}": getattr(m, name) for d, m in modules.items() for name in names(m)}
     classes = {value: name for name, value in values.items() if _is_ours(value)}
@@ -91,7 +94,7 @@ def _is_ours(value: Any) -> bool:
 
 
 def _class(name: str, cls: type, public: Mapping[type, str]) -> dict[str, str]:
-    """A class and what it has; what it has from another public one stands there."""
+    """Describe a class and its members, without those inherited from another public class."""
     above = [base for base in cls.__mro__[1:] if base in public]
     given = {one.name for one in _parameters(cls)}
     line = name if getattr(cls, "_is_protocol", False) else _call(name, cls)
@@ -113,13 +116,13 @@ def _members(cls: type, above: list[type]) -> Mapping[str, Any]:
 
 
 def _other(name: str, value: Any) -> str:
-    """A function with its signature, a constant with its strings."""
+    """Describe a function by its signature, or a constant by its strings."""
     function = inspect.isfunction(value) or hasattr(value, "__wrapped__")
     return _call(name, value) if function else " ".join((name, *_strings(value)))
 
 
 def _strings(value: Any) -> list[str]:
-    """The strings of a collection that has nothing else, and the keys of a dictionary."""
+    """Return the entries of a collection of strings, or the keys of a dictionary."""
     if not isinstance(value, tuple | list | set | frozenset | Mapping):
         return []
     found = list(value)
@@ -131,7 +134,7 @@ def _commands() -> list[str]:
 
 
 def _options(command: str) -> str:
-    """The options of a command, but for an agent's settings, which are those of its `Config`."""
+    """Describe the options of a command, without the settings of agents."""
     module = importlib.import_module(f"mmrl.commands.{command}")
     found = {
         n: v
@@ -160,7 +163,7 @@ def _call(name: str, function: Any, given: list[inspect.Parameter] | None = None
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters of a function or a class; none of an exception, which C has made."""
+    """Return the parameters of a function or class, or an empty list if they are unknown."""
     try:
         found = inspect.signature(function).parameters.values()
     except ValueError:
@@ -180,7 +183,7 @@ def _rows(parameters: list[inspect.Parameter]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Shown:
-    """A default that is written as itself, and where it has no short words of its own, by kind."""
+    """Default value with a short representation."""
 
     text: str
 
@@ -201,7 +204,7 @@ def text() -> str:
 
 
 def difference(kept: str, found: str) -> str:
-    """The lines that have changed, and what to do then; nothing if none has."""
+    """Return the changed lines with advice, or "" if no line has changed."""
     lines = difflib.unified_diff(
         kept.splitlines(), found.splitlines(), "listed", "found", "", "", 0
     )
@@ -211,4 +214,4 @@ def difference(kept: str, found: str) -> str:
 
 if __name__ == "__main__":
     SNAPSHOT.write_text(text(), "utf-8")
-    print("tests/public.txt is renewed; what has changed there gets a line in CHANGELOG.md.")
+    print("Wrote tests/public.txt. Add a line to CHANGELOG.md for each change in it.")

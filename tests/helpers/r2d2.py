@@ -1,4 +1,4 @@
-"""What R2D2 must compute, by plain loops: in a game of noise, cut into sequences as one likes."""
+"""Reference implementations of R2D2's computations with loops, and a random environment."""
 
 import dataclasses
 import functools
@@ -20,8 +20,8 @@ from mmrl.replay import sequences
 from mmrl.rollout import Transition
 
 OBS, ACTIONS, LONGEST, DEPTH, TAGS = 3, 4, 14, 120, 500
-EPS = 3e-3  # of h, and not its default
-# Looked up, because to draw them takes longer to compile than all else that is played.
+EPS = 3e-3  # ε of value rescaling, which differs from its default
+# Random numbers are in a table, because a sampler would take longer to compile than all the rest.
 NOISE = np.float32(np.random.default_rng(0).normal(size=(TAGS, LONGEST + 1, 1 + OBS)))
 
 
@@ -32,7 +32,10 @@ class State(environment.EnvState):
 
 
 class Noise(environment.Environment):
-    """Observes and pays noise. Odd tags terminate, even ones truncate, after 1 to 14 steps."""
+    """Environment with random observations and rewards, and episodes of 1 to 14 steps.
+
+    The tag of an episode determines its length and whether it is terminated or truncated.
+    """
 
     @property
     def default_params(self):
@@ -73,18 +76,18 @@ CONFIG = dataclasses.replace(plain.R2D2,
 
 
 class Game(NamedTuple):
-    """What two rollouts brought, as its rings hold it; one network acted and learned nothing."""
+    """Steps of two rollouts by an agent that does not learn."""
 
     state: r2d2.State
-    steps: Transition  # [worker, time], without what the actors kept
-    states: Any  # of the memory before each step, by `Net.step`
+    steps: Transition  # [worker, time], without the extras of the actors
+    states: Any  # states of the memory before each step, computed by `Net.step`
     q: Any
-    other: Net  # a network whose parameters differ by 0.1
+    other: Net  # network with parameters that differ by noise of standard deviation 0.1
 
 
 @jax.jit
 def play(config, key):
-    """A state, and the steps that its rings and its actors hold."""
+    """Act for two rollouts; return the state, and the steps in its buffer and its actors."""
     act = partial(r2d2.act_and_store, config, ENV, PARAMS)
     state, _ = jax.lax.scan(act, r2d2.init(config, ENV, PARAMS, key), jax.random.split(key, 2))
     rings = jax.tree.map(lambda x: x.reshape(3, DEPTH, *x.shape[1:])[:, :60], state.sequences.steps)
@@ -95,7 +98,7 @@ def play(config, key):
 @eqx.filter_jit
 @partial(jax.vmap, in_axes=(None, 0, 0))
 def walk(net, obs, begin):
-    """States before each step of a tape and Q at it, one observation after the other."""
+    """Return the state before each step of a tape, and Q, computed step by step."""
 
     def step(state, x):
         after, q = net.step(state, *x)
@@ -122,7 +125,7 @@ def _game(memory: str) -> Game:
 
 
 def everything(storage: sequences.Sequences) -> sequences.Sample:
-    """All windows of a storage and a few empty ones, with weights between 0.2 and 1."""
+    """Return all sequences in a storage and a few empty ones, with weights from 0.2 to 1."""
     rows = jnp.nonzero(storage.available, size=112, fill_value=3 * DEPTH)[0].astype(jnp.int32)
     drawn = sequences.window(storage, rows, storage.cut.burn_in)
     return sequences.Sample(**vars(drawn), weights=jnp.linspace(0.2, 1, 112))
@@ -130,7 +133,7 @@ def everything(storage: sequences.Sequences) -> sequences.Sample:
 
 @jax.jit
 def store(config, steps, states):
-    """What was played, cut in another way."""
+    """Store steps in a replay buffer with the sequence sizes of `config`."""
     example, state = (jax.tree.map(lambda x: jnp.zeros_like(x[0, 0]), t) for t in (steps, states))
     storage = sequences.init(
         example, state, config.capacity, workers=3, length=config.length, overlap=config.overlap,
@@ -146,14 +149,14 @@ def cut(config: r2d2.Config, memory: str = "lstm") -> sequences.Sample:
 
 
 def place(rows: Any, count: int, last: int = 63) -> tuple[Any, Any]:
-    """Where `game` has the `count` steps from each row on; its last step for what it has not."""
+    """Return the indices in `game` of `count` steps that start at each row."""
     worker, first = np.divmod(np.minimum(rows, 3 * DEPTH - 1), DEPTH)
     return worker[:, None], np.minimum(first[:, None] + np.arange(count), last - 1)
 
 
 @eqx.filter_jit
 def stepwise(net, sample, config):
-    """Q at each step after the burn-in and at what followed it, by `Net.step` alone."""
+    """Compute Q at each step after the burn-in and at its next observation with `Net.step`."""
 
     def one(state, obs, next_obs, begin):
         def step(state, x):
@@ -181,13 +184,13 @@ def inverse(y):
 
 
 def reads(config: r2d2.Config, sample: Any, i: int, t: int) -> list[int]:
-    """The steps after the burn-in whose rewards are in the target of step t."""
+    """Return the steps whose rewards are in the target of step t, counted from the burn-in."""
     ends = np.flatnonzero(sample.steps.last[i, config.burn_in + t :])
     return list(range(t, t + min([config.n_step, *(ends + 1)])))
 
 
 def by_loop(config: r2d2.Config, sample: Any, next_q: Any, next_q_target: Any):
-    """Targets of the trained steps, and what they would be if q were added in h's scale."""
+    """Compute the targets of the trained steps, and incorrect ones that omit h⁻¹ of q."""
     at = config.burn_in
     targets, naive = np.zeros((2, *next_q.shape[:2]))
     reward, ended = (x[:, at:] for x in (sample.steps.reward, sample.steps.terminated))
@@ -220,7 +223,7 @@ _step = eqx.filter_jit(lambda net, *x: net.step(*x))
 
 
 def stale_by_loop(memory: str, net: Any, row: int, steps: int) -> list[list[float]]:
-    """ΔQ at the first and the last of a sequence's trained steps, for each of `STARTS`."""
+    """Compute ΔQ at the first and the last trained step of a sequence, for each of `STARTS`."""
     _, seen, states, _, _ = game(memory)
     worker, first = divmod(row, DEPTH)
 

@@ -1,4 +1,4 @@
-"""Small runs that the tests of runs and of the commands share, and how to look into them."""
+"""Small setups that tests of runs and commands share, and functions that inspect runs."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ import numpy as np
 from mmrl.course import plain
 from mmrl.runs import Setup, checkpoint
 
-# The program of agents/test_dqn_training.py, so that it is compiled once for both.
+# These sizes equal those in agents/test_dqn_training.py, so that both share a compiled program.
 CONFIG = dataclasses.replace(
     plain.DQN,
     memory_sizes=(("state_size", 4),),
@@ -27,7 +27,7 @@ CONFIG = dataclasses.replace(
 )
 SETUP = Setup(env="probe-Memory-v0", config=CONFIG, seeds=(0, 1))
 
-# And the same sizes for R2D2.
+# A setup of R2D2 with similar sizes.
 R2D2 = Setup(
     env="probe-Memory-v0",
     agent="r2d2",
@@ -51,7 +51,7 @@ R2D2 = Setup(
 
 
 def arguments(config: Any) -> list[str]:
-    """The command line's words for what `config` changes, but for the number of blocks."""
+    """Return the command-line options for `config`, without the number of blocks."""
     words: list[str] = []
     default = type(config)()
     for field in dataclasses.fields(config):
@@ -73,7 +73,7 @@ ARGUMENTS = [*SEEDS, *arguments(CONFIG)]
 
 
 def setup(**changes: Any) -> Setup:
-    """`SETUP` with other settings, of the run or of its config."""
+    """Return `SETUP` with changed fields of the setup or of its config."""
     own = {k: v for k, v in changes.items() if hasattr(SETUP, k)}
     config = {k: v for k, v in changes.items() if k not in own}
     return dataclasses.replace(SETUP, **own, config=dataclasses.replace(CONFIG, **config))

@@ -1,59 +1,18 @@
-"""Tables of measured rows, and changes of rows that claims about them must notice."""
+"""Modifications of measured rows, which must make the claims about them fail."""
 
-import functools
 import random
-from collections.abc import Mapping
+import sys
 from pathlib import Path
 from typing import Any
 
-from mmrl.course.figures.scores import sampled
-from mmrl.runs.checkpoint import loads
+sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
+from ledgers import Row, Rows, read, tables  # noqa: E402
 
-BOOK = Path(__file__).parents[2] / "book"
-Row = dict[str, Any]
-
-
-class Rows(list[Row]):
-    """Rows of one file, also by cell: `rows["CartPole-v1, dqn, lru"]`."""
-
-    def __getitem__(self, which: Any) -> Any:
-        if not isinstance(which, str):
-            return super().__getitem__(which)
-        (row,) = (row for row in self if which in (row.get("cell"), row.get("name")))
-        return row
-
-    def __call__(self, **fields: Any) -> "Rows":
-        """Return the rows with these fields."""
-        wanted = fields.items()
-        return Rows(row for row in self if all(row.get(k) == value for k, value in wanted))
-
-    def one(self, **fields: Any) -> Row:
-        """Return the only row with these fields."""
-        (row,) = self(**fields)
-        return row
-
-
-@functools.cache
-def read() -> dict[str, list[Row]]:
-    """Read all rows, by the name of their file; `gpu_` begins the names of a GPU's."""
-    found = {}
-    for path in sorted(BOOK.glob("results/**/*.jsonl")):
-        name = f"gpu_{path.stem}" if path.parent.name == "gpu" else path.stem
-        found[name] = [loads(line) for line in path.read_text("utf-8").splitlines()]
-    entries = sorted(BOOK.glob("results/capstone/*.json"))
-    return found | {"capstone": [loads(path.read_text("utf-8")) for path in entries]}
-
-
-def tables(rows: Mapping[str, list[Row]]) -> dict[str, Rows]:
-    """The names of tables in expressions; rows of forgetting are those of sampled actions."""
-    return {
-        name: Rows(map(sampled, each) if name == "forgetting" else each)
-        for name, each in rows.items()
-    }
+__all__ = ["Noise", "Row", "Rows", "read", "shorter", "tables"]
 
 
 class Noise:
-    """Changes every number of these types in a value at random."""
+    """Function that randomly changes every number of the given types in a nested value."""
 
     def __init__(self, *types: type):
         self.types, self.draw = types, random.Random(0).uniform
@@ -70,7 +29,7 @@ class Noise:
 
 
 def shorter(value: Any) -> Any:
-    """Drop the last entry of a list or a dictionary, or the last letter of a text."""
+    """Drop the last entry of a list or a dictionary, or the last character of a string."""
     if isinstance(value, dict):
         return dict([*value.items()][:-1])
     return value[:-1] if isinstance(value, list | str) else value

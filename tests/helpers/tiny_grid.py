@@ -1,7 +1,7 @@
-"""An experiment of four cells that measures nothing: run this as `mmrl`, with `experiment tiny`.
+"""An experiment with four cells for tests, which runs as `tiny_grid.py experiment tiny`.
 
-It says in `started` which cells it begins to measure and in which process, and goes on once there
-is a file `go`; both are in the folder of the results.
+When a measurement starts, its cells and process id are appended to the file `started` in the
+results folder. It ends when that folder contains a file `go`.
 """
 
 import dataclasses
@@ -37,18 +37,18 @@ def measure(out: pathlib.Path, together: Sequence[Cell], found: Rows, quick: boo
 
 
 def tiny(out: pathlib.Path, **changes: Any) -> Grid:
-    """Cells of one letter are measured together."""
+    """Return the grid, in which cells with the same first letter are measured together."""
     about = {"program": lambda cell: cell.name[0]} | changes
     return Grid("tiny", CELLS, lambda *x: measure(out, *x), lambda row: "done", **about)
 
 
 def command(out: pathlib.Path, *words: str) -> list[str]:
-    """What a process is told, so that it does `mmrl experiment tiny`."""
+    """Return the command that runs `mmrl experiment tiny` in a separate process."""
     return [sys.executable, __file__, "experiment", "tiny", "--out", str(out), *words]
 
 
 def as_a_program() -> int:
-    """Run `mmrl` with one experiment more."""
+    """Run `mmrl` with the additional experiment `tiny`."""
     out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
     module = types.ModuleType("mmrl.course.experiments.tiny")
     module.GRID = tiny(out)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Agents that are traced instead of trained, for tests of what an experiment makes of theirs."""
+"""Agents that are traced instead of trained, for tests of experiments."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from mmrl.runs.lanes import keys
 
 
 def returns(numbers: Mapping[str, float], seed: int, blocks: int) -> np.ndarray:
-    """What an agent with these numbers and this seed seems to reach, block by block."""
+    """Return made-up returns of an agent after each block, which depend on its settings."""
     settings = sum(sum(map(ord, name)) * np.log(np.float32(x)) for name, x in numbers.items())
     return np.sin(settings + 0.7 * seed + np.arange(1.0, blocks + 1))
 
@@ -19,9 +19,9 @@ def returns(numbers: Mapping[str, float], seed: int, blocks: int) -> np.ndarray:
 def train(
     fleet: Fleet, config: Any, lanes: Mapping[str, Sequence[float]], seeds: Sequence[int]
 ) -> Trained:
-    """In place of `Fleet.train`: `returns`, and measures that have its shapes and are as much.
+    """Replace `Fleet.train` with made-up results that have the correct shapes.
 
-    So a setting that no agent could be trained with is an error here, too.
+    The training is traced, so that invalid settings raise the same errors as in real training.
     """
     config, state = jax.eval_shape(lambda c: fleet._begin(c, lanes, keys(seeds)), config)
     shapes = jax.eval_shape(fleet._go_on, config, state)[1]

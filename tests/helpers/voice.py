@@ -3,8 +3,8 @@
     python tests/helpers/voice.py                  # a table: hits per 10,000 words
     python tests/helpers/voice.py --list beside    # every hit of one phrase, as file:line
 
-A hit is a place to reread, not an error. `ALLOWED` lists phrases that are right in their place, and
-`tests/book/test_voice.py` sets the ceilings.
+A hit is not necessarily an error. `ALLOWED` contains exceptions, and `tests/book/test_voice.py`
+limits the number of hits.
 """
 
 import argparse
@@ -58,7 +58,7 @@ _PATTERNS = {
 }
 PATTERNS = {name: re.compile(pattern, re.M) for name, pattern in _PATTERNS.items()}
 
-# Right uses: a person who says or tells something, and fixed phrases.
+# Correct uses, such as fixed phrases.
 ALLOWED = re.compile(
     r"\b(?:tells? (?:\w+ )?apart|that is to say|say, |nothing but|next to nothing|"
     r"as much as possible|as many as possible)\b",
@@ -67,7 +67,7 @@ ALLOWED = re.compile(
 
 
 class Text(NamedTuple):
-    """A piece of English in a file."""
+    """A passage of English in a file."""
 
     path: Path
     line: int
@@ -76,7 +76,7 @@ class Text(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A phrase in a text."""
+    """An occurrence of a phrase in a passage."""
 
     text: Text
     name: str
@@ -85,7 +85,7 @@ class Hit(NamedTuple):
 
 
 def _prose(markdown: str) -> str:
-    """Return Markdown without formulas, code and the targets of links."""
+    """Remove formulas, code and link targets from Markdown."""
     markdown = re.sub(r"```.*?```", " ", markdown, flags=re.S)
     markdown = re.sub(r"\$\$.*?\$\$|\$[^$\n]*\$|`[^`\n]*`", "X", markdown, flags=re.S)
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown)
@@ -115,7 +115,7 @@ def _of_module(path: Path) -> Iterator[Text]:
 
 @cache
 def texts() -> tuple[Text, ...]:
-    """Return all English of the library, the course, the site and the top-level pages."""
+    """Return all passages in the library, the course, the site and the top-level pages."""
     pieces: list[Text] = []
     for path in sorted({path for pattern in FOLDERS for path in ROOT.glob(pattern)}):
         if path.suffix == ".py":
@@ -129,7 +129,7 @@ def texts() -> tuple[Text, ...]:
 
 
 def hits(text: Text) -> Iterator[Hit]:
-    """Yield each phrase of `PATTERNS` in a text, except those in `ALLOWED`."""
+    """Yield each occurrence of `PATTERNS` in a passage, without those in `ALLOWED`."""
     right = [match.span() for match in ALLOWED.finditer(text.words)]
     for name, pattern in PATTERNS.items():
         for match in pattern.finditer(text.words):
@@ -142,7 +142,7 @@ def hits(text: Text) -> Iterator[Hit]:
 
 @cache
 def rates() -> dict[str, float]:
-    """Return the hits per 10,000 words, by kind of text."""
+    """Return the number of hits per 10,000 words, keyed by kind of text."""
     words, number = Counter(), Counter()
     for text in texts():
         words[text.kind] += len(text.words.split())
@@ -151,7 +151,7 @@ def rates() -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the table, or the hits of one phrase."""
+    """Print the table, or the hits of a single phrase."""
     parser = argparse.ArgumentParser(description="Count phrases that read as translated.")
     parser.add_argument("--list", choices=PATTERNS, metavar="PHRASE", help=", ".join(PATTERNS))
     options = parser.parse_args()

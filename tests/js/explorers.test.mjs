@@ -7,9 +7,11 @@ import { FAMILIES, halfLife, impulse } from "../../mmrl/course/widgets/js/memory
 import { episodes, influence, leak, states } from "../../mmrl/course/widgets/js/reset_explorer.mjs";
 import { weights } from "../../mmrl/course/widgets/js/returns_explorer.mjs";
 import { MONOIDS } from "../../mmrl/course/widgets/js/monoids.mjs";
+import { decisive } from "../../mmrl/course/widgets/js/recall_explorer.mjs";
 import { METHODS, run, schedule } from "../../mmrl/course/widgets/js/scan_player.mjs";
 import { account, flow, split } from "../../mmrl/course/widgets/js/segments_explorer.mjs";
-import { average, before, cumulative, first, shares, triangle } from "../../mmrl/course/widgets/js/sensitivity_explorer.mjs";
+import { average, before, cumulative, first, shares } from "../../mmrl/course/widgets/js/sensitivity_explorer.mjs";
+import { triangle } from "../../mmrl/course/widgets/js/triangles.mjs";
 
 const near = (a, b) => assert.ok(Math.abs(a - b) < 1e-9, `${a}, not ${b}`);
 
@@ -90,6 +92,11 @@ test("attention weights sum to one and look back only", () => {
       assert.ok(Math.abs(row.reduce((a, b) => a + b, 0) - 1) < 1e-5);
     });
   }
+});
+
+test("observations that change a tenth of the actions decide, the largest first", () => {
+  assert.deepEqual(decisive([0.1, 0, 0.75, 0.09, 0.75]), [2, 4, 0]);
+  assert.deepEqual(decisive([0, 0.05]), []);
 });
 
 test("a triangle has rows of 1, 2, 3, … and forgets what fills none", () => {

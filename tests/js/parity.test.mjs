@@ -19,7 +19,8 @@ import { count, run, schedule } from "../../mmrl/course/widgets/js/scan_player.m
 import { LINKS, MODELS, cost } from "../../mmrl/course/widgets/js/scaling_calculator.mjs";
 import { follow as happened, lead, peak } from "../../mmrl/course/widgets/js/schedule_explorer.mjs";
 import { account, split } from "../../mmrl/course/widgets/js/segments_explorer.mjs";
-import { average, before, cumulative, first, triangle } from "../../mmrl/course/widgets/js/sensitivity_explorer.mjs";
+import { average, before, cumulative, first } from "../../mmrl/course/widgets/js/sensitivity_explorer.mjs";
+import { triangle } from "../../mmrl/course/widgets/js/triangles.mjs";
 import { cut, uses } from "../../mmrl/course/widgets/js/sequence_cutter.mjs";
 import { heard, prefixes, sharded } from "../../mmrl/course/widgets/js/sharded_scan_player.mjs";
 import { frontier, tiles } from "../../mmrl/course/widgets/js/tile_explorer.mjs";

@@ -101,6 +101,7 @@ def test_lru_equals_a_loop():
     close(run(model, xs), diagonal_loop(gain, drive, read, skip))
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_lru_equals_memax_with_the_same_parameters():
     from memax.equinox.semigroups.lru import LRU
@@ -318,6 +319,7 @@ def unit(x):
     return x / np.sqrt((x**2).sum(-1, keepdims=True) + 1e-6)
 
 
+@pytest.mark.full
 def test_gated_delta_equals_a_loop():
     model, xs = build("gated_delta", key_size=4, value_size=6), inputs(200)
     q, k = unit(linear(model.query, xs)), unit(linear(model.key, xs))

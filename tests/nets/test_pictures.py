@@ -1,18 +1,24 @@
 """Convolutions: they equal JAX's own, scale bytes once, and stand in a network as a dense layer."""
 
 import dataclasses
+import re
 from typing import Any
 
+import gymnax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnax.environments import spaces
 
 from mmrl import envs
-from mmrl.agents import AGENTS, find
+from mmrl.agents import AGENTS, dqn, find
 from mmrl.agents.checks import seen_picture
+from mmrl.agents.common import q_net
+from mmrl.agents.policies import actor_critic
+from mmrl.envs.probes import Probe
 from mmrl.envs.wrappers.observation import shown
-from mmrl.nets import ActorCritic, Conv, Net
+from mmrl.nets import ActorCritic, Conv, Net, inputs
 from mmrl.nets.pictures import Filters, Picture, pooled, stack
 
 GAME = "Breakout-MinAtar"
@@ -139,10 +145,82 @@ def test_an_encoder_that_cannot_see_is_refused():
         find("dqn").init(config("dqn", normalize_observations=True), env, params, jax.random.key(0))
 
 
-def test_channels_come_last():
-    assert stack(Picture((84, 84, 4))) == "impala" and stack(Picture((4, 4, 16))) == "small"
-    with pytest.raises(ValueError, match=r"\[height, width, channel\].*\(4, 84, 84\)"):
-        stack(Picture((4, 84, 84)))
+FIRST = [(4, 84, 84), (3, 210, 160), (1, 28, 28), (2, 5, 6), (4, 10, 10), (3, 32, 32), (7, 10, 10)]
+LAST = [(84, 84, 4), (4, 4, 16), (5, 6, 7), (10, 10, 10), (32, 32, 3), (3, 5, 3), (160, 210, 3)]
+
+
+@pytest.mark.parametrize("shape", FIRST, ids=str)
+def test_channels_come_last(shape: tuple[int, int, int]):
+    """Also in a run, which would otherwise flatten pictures of few rows."""
+
+    class Screen(Probe):
+        num_steps, obs_size = 1, 1
+
+        def look(self, state: Any, params: Any) -> Any:
+            return jnp.zeros(shape, jnp.uint8)
+
+        def observation_space(self, params: Any = None) -> Any:
+            return spaces.Box(0, 255, shape, jnp.uint8)
+
+        def reward(self, state: Any, action: Any) -> Any:
+            return jnp.float32(0)
+
+        def optimal_q(self, obs: Any, begin: Any, gamma: Any) -> Any:
+            return jnp.zeros((len(obs), 2))
+
+    env = Screen()
+    for names in ((), ("begin_flag",)):
+        seen = shown(env, env.default_params, names, flat=False)
+        with pytest.raises(
+            ValueError, match=rf"\[height, width, channel\].*{re.escape(str(shape))}"
+        ):
+            seen_picture(config("dqn"), seen, env.default_params)
+        pair = seen_picture(config("dqn", encoder="dense"), seen, env.default_params)
+        assert (pair is None) == (names == ())
+    if min(shape) >= 3:
+        assert stack(Picture(shape, stack="small")) == "small"
+
+
+def test_pictures_of_any_sides_are_read():
+    large = [(84, 84, 4), (32, 32, 3), (160, 210, 3)]
+    for shape in LAST:
+        assert stack(Picture(shape)) == ("impala" if shape in large else "small")
+
+
+@pytest.mark.parametrize("agent", ["dqn", "ppo"])
+@pytest.mark.parametrize("memory", ["none", "gru"])
+@pytest.mark.parametrize("normalize", [None, True])
+def test_a_dense_encoder_reads_a_pair_as_the_vector_of_a_run(
+    agent: str, memory: str, normalize: bool | None
+):
+    """Equal outputs of equal keys, also after both have counted observations."""
+    env, params = envs.make(GAME)
+    settings = config(agent, encoder="dense", memory=memory, width=8)
+    settings = dataclasses.replace(settings, normalize_observations=normalize)
+    make = {"dqn": q_net, "ppo": actor_critic}[agent]
+    pair, vector = (shown(env, params, ("begin_flag",), flat=flat) for flat in (False, True))
+    picture = jax.random.bernoulli(jax.random.key(1), 0.3, (7, 10, 10, 4)).astype(jnp.uint8)
+    begin = jnp.array([True, False, False, True, False, False, False])
+    seen = picture, begin[:, None].astype(jnp.float32)
+    flat = jnp.concatenate([picture.reshape(7, -1).astype(jnp.float32), seen[1]], axis=1)
+    outputs = []
+    for shown_env, obs in ((pair, seen), (vector, flat)):
+        net = inputs.count(make(settings, shown_env, params, jax.random.key(0)), obs)
+        outputs.append(net(net.init(), obs, begin)[1])
+    for mine, theirs in zip(*map(jax.tree.leaves, outputs), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_tape_of_minatar_takes_a_quarter_of_floats():
+    env, params = envs.make(GAME)
+    settings = config("dqn", environments=2, width=8)
+    state = jax.eval_shape(lambda key: dqn.init(settings, env, params, key), jax.random.key(0))
+    (ring,) = state.tape.frames.pictures
+    assert ring.dtype == jnp.uint8 and env.observation_space(params).dtype == jnp.uint8
+    obs, state = jax.jit(env.reset)(jax.random.key(0), params)
+    theirs = gymnax.make(GAME)[0].get_obs(state)
+    np.testing.assert_array_equal(obs, theirs)
+    assert obs.dtype == jnp.uint8 and theirs.dtype == jnp.float32
 
 
 @pytest.mark.parametrize("names", [(), ("begin_flag",), ("previous_action", "previous_reward")])

@@ -109,23 +109,29 @@ def test_a_tape_of_pictures_equals_one_that_stores_them_twice():
     assert filled > 1000
 
 
-def test_a_truncated_episode_that_is_too_short_is_left_out():
+def test_a_truncated_episode_that_is_too_short_lacks_its_last_step():
     steps = play(20, 5, least=1, mean=3)
     store = tape.init(example(steps), WORKERS * 20, workers=WORKERS, shortest=SHORT)
     pair = (store, tape.init(example(flat(steps)), WORKERS * 20, workers=WORKERS))
-    dropped = 0
+    shortened = 0
     for i in range(20):
         pair = add_to_tapes(pair, cut(steps, i * TIME, (i + 1) * TIME))
         here, there = pair[0].length, pair[1].length
-        missing = (here == 0) & (there > 0)
-        assert np.all((here == there) | missing) and np.all(there[missing] < SHORT)
-        dropped += int(missing.sum())
+        less = here != there
+        assert np.all(here[less] == there[less] - 1) and np.all(there[less] < SHORT)
+        shortened += int((less & (here > 0)).sum())
+        rows = np.arange(len(here)) // 20 * 20
+        ends = rows + (np.arange(len(here)) - rows + here - 1) % 20
+        early = np.asarray(pair[0].steps.truncated)[ends[less & (here > 0)]]
+        assert early.all() and not np.asarray(pair[1].steps.last)[ends[less & (here > 0)]].any()
         (mine, _), _ = samples(pair, jax.random.key(i))
+        final = np.append(np.asarray(mine.begin)[1:], True) & np.asarray(mine.mask)
+        assert np.all(np.asarray(mine.steps.last)[final][:-1])
         wanted = {tuple(x) for x in np.asarray(flat(steps).next_obs[0]).reshape(-1, 4).tolist()}
         real = np.asarray(mine.mask & ~mine.steps.terminated)
         seen = np.asarray(flat(mine.steps).next_obs[0])[real]
         assert {tuple(x) for x in seen.tolist()} <= wanted
-    assert dropped > 5
+    assert shortened > 5
 
 
 @jax.jit
@@ -167,6 +173,7 @@ def kept(pair: Any, unrolls: Unrolls, key: Any) -> Any:
     return pair, [reservoir.sample(each, key, 4) for each in pair]
 
 
+@pytest.mark.full
 def test_a_reservoir_of_pictures_equals_one_that_stores_them_twice():
     steps = play(30, 7)
     pair: Any = tuple(
@@ -225,6 +232,34 @@ def test_pictures_of_another_shape_are_refused():
     steps = play(1, 0)
     store = tape.init(example(steps), WORKERS * 20, workers=WORKERS)
     wrong = dataclasses.replace(steps, obs=(steps.obs[0][..., :1, :], steps.obs[1]))
-    with pytest.raises(ValueError, match="`rollout` must have pictures like those of `init`"):
+    with pytest.raises(ValueError, match=r"`rollout` must .*images .*`init`"):
         tape.add(store, wrong)
     assert frames.SHORTEST == 16
+
+
+@pytest.mark.full
+def test_the_error_of_a_step_that_is_not_stored_does_not_matter():
+    """An episode of two steps is stored without its second, and so is its error."""
+    steps = cut(play(2, 0), 0, 2 * TIME)
+    never = jnp.zeros_like(steps.truncated)
+    begin = never.at[:, jnp.array([0, 2])].set(True)
+    steps = dataclasses.replace(
+        steps, terminated=never, truncated=never.at[:, 1].set(True), begin=begin
+    )
+    sizes: dict[str, Any] = {"workers": WORKERS, "length": 4, "overlap": 2, "burn_in": 2, "tail": 1}
+    store = sequences.init(example(steps), jnp.zeros(1), WORKERS * 24, shortest=SHORT, **sizes)
+    errors = jnp.ones(steps.truncated.shape)
+
+    def priorities(errors: Any) -> Any:
+        added = store
+        for k in (0, TIME):
+            here = cut((steps, errors), k, k + TIME)
+            added = sequences.add(added, here[0], jnp.zeros((WORKERS, TIME, 1)), here[1])
+        return added.sums
+
+    wanted = priorities(errors)
+    jax.tree.map(np.testing.assert_array_equal, priorities(errors.at[:, 1].set(9)), wanted)
+    changed = priorities(errors.at[:, 0].set(9))
+    assert any(
+        np.any(x != y) for x, y in zip(*map(jax.tree.leaves, (changed, wanted)), strict=True)
+    )

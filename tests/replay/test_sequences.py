@@ -90,6 +90,7 @@ NEVER = {
 }
 
 
+@pytest.mark.full_except("rollouts of one step", "disjoint, longest rollout")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_equals_a_plain_model(name, monkeypatch):
@@ -223,16 +224,16 @@ SIZES = {"capacity": 64, "workers": 2, **SMALL}
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"length": 0}, "`length` must be at least 1 steps, got 0"),
-        ({"burn_in": -1}, "`burn_in` must be at least 0 steps, got -1"),
-        ({"tail": -1}, "`tail` must be at least 0 steps, got -1"),
+        ({"length": 0}, "`length` must be at least 1, got 0"),
+        ({"burn_in": -1}, "`burn_in` must be at least 0, got -1"),
+        ({"tail": -1}, "`tail` must be at least 0, got -1"),
         ({"overlap": 4}, "`overlap` must be at least 0 and less than `length` = 4, got 4"),
         ({"overlap": -1}, "less than `length` = 4, got -1"),
         ({"workers": 0}, "`workers` must be at least 1, got 0"),
         ({"capacity": 0}, "`capacity` must be a positive multiple of `workers` = 2 times 2"),
         ({"capacity": 66}, "got 66. Try 64"),
-        ({"capacity": 12}, "`capacity` must leave each of 2 workers room .* at least 16 steps"),
-        ({"example": ()}, "`example` must hold an array"),
+        ({"capacity": 12}, "`capacity` must be at least 16, .* 2 workers"),
+        ({"example": ()}, "`example` must .*array"),
     ],
 )
 def test_init_refuses(arguments, message):
@@ -257,10 +258,10 @@ def test_add_refuses_what_does_not_fit():
     other = eqx.tree_at(lambda s: s.pixels, rollout, rollout.id)
     short = {**states, "h": states["h"][:, :, 1:]}
     for bad, message in [
-        (longer, "`rollout` must have 1 to 25 steps per worker .* got 26"),
-        ((at(rollout, 0), states, errors), r"`rollout.last` must be a bool \[worker, time\]"),
-        ((other, states, errors), "`rollout` must be a pytree like"),
-        ((rollout, states["h"], errors), "`states` must be a pytree like"),
+        (longer, "`rollout` must have 1 to 25 steps per worker.* got 26"),
+        ((at(rollout, 0), states, errors), r"`rollout.last` must be .*\[worker, time\]"),
+        ((other, states, errors), "`rollout` must .*PyTreeDef"),
+        ((rollout, states["h"], errors), "`states` must .*PyTreeDef"),
         ((rollout, short, errors), r"`states` .* got .*\[2, 5, 1\]"),
         # Tests check the types of arguments first, so that both must be wrong in one way.
         ((rollout, turned, errors.T), r"`states` must .* float32\[2, 5, 2\], got .*\[5, 2, 2\]"),

@@ -424,7 +424,7 @@ def test_64_bit_changes_no_type(x64):
         ({"capacity": 0}, "`capacity` must be a positive multiple of `workers` = 1"),
         ({"capacity": 10, "workers": 4}, "Try 8"),
         ({"capacity": 8, "workers": 0}, "`workers` must be at least 1, got 0"),
-        ({"capacity": 8, "example": ()}, "`example` must hold an array"),
+        ({"capacity": 8, "example": ()}, "`example` must .*array"),
     ],
 )
 def test_init_refuses(arguments, message):
@@ -437,16 +437,16 @@ def test_add_refuses_what_does_not_fit():
     good = steps(np.ones((2, 4)), np.ones((2, 4)))
     jax.eval_shape(tape.add, t, good)
     for bad, message in [
-        (steps(np.ones((2, 5)), np.ones((2, 5))), "1 to 4 steps per worker .* got 5"),
+        (steps(np.ones((2, 5)), np.ones((2, 5))), "1 to 4 steps per worker.* got 5"),
         (steps(np.ones((2, 0)), np.ones((2, 0))), "got 0"),
         (steps(np.ones((1, 4)), np.ones((1, 4))), r"2 workers, got bool\[1, 4\]"),
-        (steps(np.ones(4), np.ones(4)), r"`rollout.last` must be a bool \[worker, time\]"),
+        (steps(np.ones(4), np.ones(4)), r"`rollout.last` must be .*\[worker, time\]"),
         (
             eqx.tree_at(lambda s: s.id, good, jnp.ones((2, 4))),
             r"int32\[2, 4\], got float32\[2, 4\]",
         ),
         (eqx.tree_at(lambda s: s.id, good, good.id[..., None]), r"got int32\[2, 4, 1\]"),
-        (eqx.tree_at(lambda s: s.pixels, good, good.id), "`rollout` must be a pytree like"),
+        (eqx.tree_at(lambda s: s.pixels, good, good.id), "`rollout` must .*PyTreeDef"),
     ]:
         with pytest.raises(ValueError, match=message):
             jax.eval_shape(tape.add, t, bad)

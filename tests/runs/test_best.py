@@ -53,6 +53,7 @@ def kept(path: pathlib.Path) -> bytes:
     return checkpoint.read(path / "best")[1]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_best_of_each_seed_is_its_network_after_that_block(finished: Any):
     path, nets = finished
@@ -120,7 +121,7 @@ def test_a_run_of_before_keeps_its_best_from_when_it_is_resumed(
 ):
     (copy / "best").unlink()
     assert main(["evaluate", str(copy), "--best"]) == 2
-    assert "has no best networks, because an earlier" in capsys.readouterr().err
+    assert "has no best networks, because it was trained by an earlier" in capsys.readouterr().err
     run = Run(setup(blocks=4), copy, resume=True)
     assert [report.block for report in run] == [4]
     assert run.best is not None and run.best.block.tolist() == [3, 4]
@@ -169,7 +170,7 @@ def test_a_lost_checkpoint_does_not_hide_the_best(
             assert said in printed
     file.write_bytes(whole[:-1])
     assert main(["evaluate", str(copy)]) == 2
-    assert f"`mmrl evaluate {copy} --best` still plays that" in capsys.readouterr().err
+    assert f"play the best networks with `mmrl evaluate {copy} --best`" in capsys.readouterr().err
     (copy / "best").write_bytes(whole[:-1])  # and both of them
     assert main(["evaluate", str(copy), "--best"]) == 2
     assert "checkpoint is damaged or cut short" in capsys.readouterr().err

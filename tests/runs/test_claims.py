@@ -83,7 +83,7 @@ def test_a_folder_has_one_thread_at_a_time(tmp_path: pathlib.Path, monkeypatch: 
     runs_of = [lambda: made.append(Run(SETUP, tmp_path))] * 2
     made: list[Run] = []
     (raised,) = at_once(*runs_of)
-    assert len(made) == 1 and "already holds a run" in str(raised)
+    assert len(made) == 1 and "already contains a run" in str(raised)
 
 
 def test_a_run_holds_its_folder_until_it_is_done(tmp_path: pathlib.Path):
@@ -137,7 +137,7 @@ def test_one_run_begins_in_a_folder_without_locks(
     Run(SETUP, tmp_path)
     before = (tmp_path / "results.json").read_bytes()
     monkeypatch.setattr(Folder, "description", lambda folder: None)  # as before the other run began
-    with pytest.raises(RunError, match="Another run began"):
+    with pytest.raises(RunError, match="Another run was started"):
         Run(setup(blocks=7), tmp_path)
     assert (tmp_path / "results.json").read_bytes() == before
 

@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl._devices import split_rows
+from mmrl._devices import ENVIRONMENTS, split_rows
 from mmrl.agents import AGENTS, find, repeatable
 from mmrl.course.ch18_many_devices.collectives import traffic
 from mmrl.replay import tape
+from mmrl.rollout import evaluate
 from mmrl.runs import Run, Setup
 from mmrl.runs.checkpoint import unwrap_keys
 from mmrl.runs.devices import share
@@ -41,15 +42,18 @@ SIZES: dict[str, dict[str, Any]] = {
     # Gradients that are zero but for rounding: by 1e-8, Adam makes whole steps of them.
     | {"adam_eps": 1e-5},
     "clear": {"rollout": 16, "capacity": 2048, "block": 6},
+    "pqn": {"rollout": 18, "minibatches": 3, "epochs": 2, "block": 1},
 }
+OTHER = {"rollout": 16, "block": 3}  # of other agents, in addition to their `SMALL`
 # Gradients in a program: PPG has two phases, and PPO also measures the noise of its policy.
-GRADIENTS = {"dqn": 1, "r2d2": 1, "ppo": 1.5, "ppg": 2, "clear": 1}
+GRADIENTS = {"ppo": 1.5, "ppg": 2}  # one in others
 # Seeds of each agent: two of PPO's are divided among two groups of two devices.
 SEEDS_OF = {"ppo": 2}
 
 
 def setting(agent: str) -> Any:
-    return find(agent).Config(**(SMALL | SIZES[agent]), blocks=2)
+    more = {} if agent in SIZES else find(agent).SMALL
+    return find(agent).Config(**{**more, **SMALL, **SIZES.get(agent, OTHER), "blocks": 2})
 
 
 def compared(agent: str) -> dict[str, Any]:
@@ -94,14 +98,15 @@ def worst(tree: Any, other: Any, relative: bool = False) -> float:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("agent", SIZES)
+@pytest.mark.parametrize("agent", AGENTS)
 def test_numbers_do_not_depend_on_the_number_of_devices(agent: str):
     found = call(compared, agent)
     assert found["net"] <= 1e-5
     assert found["all"] <= 1e-5
     np.testing.assert_allclose(*found["loss"], atol=1e-5)
     reduced = sum(size for kind, size in found["sent"] if kind == "all-reduce")
-    assert GRADIENTS[agent] <= reduced / found["parameters"] < GRADIENTS[agent] + 0.5
+    gradients = GRADIENTS.get(agent, 1)
+    assert gradients <= reduced / found["parameters"] < gradients + 0.5
     # The gradient itself, with what XLA sums next to it.
     assert max(size for _, size in found["sent"]) < 1.1 * found["parameters"]
     assert found["stored"] == 0.25
@@ -262,6 +267,21 @@ def test_a_mesh_of_the_caller_is_left_alone():
 def test_one_device_divides_nothing():
     x = jnp.arange(6.0)
     assert split_rows(x) is x
+
+
+def test_rows_that_the_devices_cannot_divide_are_reported():
+    made = built(Setup(ENV, agent="dqn", config=setting("dqn")))
+
+    def play(episodes: int) -> Any:
+        policy = lambda state, obs, begin, key: (state, jnp.int32(0))  # noqa: E731
+        key = jax.random.key(0)
+        return evaluate(policy, made.env, made.params, (), key, episodes, 2).returns
+
+    mesh = jax.sharding.AbstractMesh((4,), (ENVIRONMENTS,))
+    with jax.sharding.use_abstract_mesh(mesh):
+        with pytest.warns(UserWarning, match=r"`episodes` .* multiple of 4, .*; got 6\."):
+            assert jax.eval_shape(lambda: play(6)).shape == (6,)
+        assert jax.eval_shape(lambda: play(8)).shape == (8,)
 
 
 def test_what_cannot_be_divided_is_refused():

@@ -136,11 +136,12 @@ def test_two_processes_are_stopped_killed_and_gone_on_with(
 
     # A process that is killed leaves the other nothing to wait for.
     code, said = killed(1, path, ["-m", "mmrl"], "--resume")
-    assert code == 2 and said[0].count("mmrl: A process of this run is gone") == 1
+    assert code == 2 and said[0].count("mmrl: A process of this run has failed") == 1
 
     # What one finds wrong with a folder ends both, in one sentence; then process 0 is killed.
     code, said = killed(0, path, ["-c", SEVERAL])
-    assert code != 0 and [f"{path} already holds a run." in each for each in said] == [True, True]
+    message = f"{path} already contains a run."
+    assert code != 0 and [message in each for each in said] == [True, True]
 
     assert call(whole, str(path), devices=2) == [True, True]
 

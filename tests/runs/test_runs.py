@@ -88,7 +88,7 @@ def test_observes_shows_what_it_says_in_one_order():
     obs, _, reward, *_ = shown("begin_flag", "previous_reward", "previous_action")
     np.testing.assert_array_equal(obs, [*alone, 0, 1, reward, 0])
     assert Setup("probe-Memory-v0", observes=runs.SHOWN[::-1]).observes == runs.SHOWN
-    with pytest.raises(ValueError, match=r"`observes` must name some of .* got \['reward'\]"):
+    with pytest.raises(ValueError, match=r"`observes` .*previous_reward.* got \['reward'\]"):
         Setup("probe-Memory-v0", observes=("reward",))
 
 
@@ -118,19 +118,19 @@ class Unhashable:
     ("changes", "message"),
     [
         ({"env": 3}, "`env` must be an id, an environment .* got 3"),
-        ({"env": Memory}, r"`env` must be an environment; got its class. Call it: Memory\(\)"),
+        ({"env": Memory}, r"`env` must be .*; got its class. Pass an instance, Memory\(\)"),
         (
             {"env": (Memory().default_params, Memory())},
             "`env` must be .* a tuple of an environment",
         ),
         ({"observes": "begin_flag"}, "`observes` must be a tuple of names; got 'begin_flag'"),
         ({"observes": True}, "`observes` must be a tuple of names; got True"),
-        ({"make": lambda config, key: None}, r"`make` must be called as make\(config, env, params"),
-        ({"learn": dqn.loss}, r"`learn` must be called as learn\(config, state, key\)"),
+        ({"make": lambda config, key: None}, r"`make` must be .*make\(config, env, params"),
+        ({"learn": dqn.loss}, r"`learn` must be .*learn\(config, state, key\)"),
         ({"learn": partial(dqn.learn, losss=dqn.loss)}, "got functools.*unexpected.*'losss'"),
         (
             {"learn": partial(dqn.learn, loss=lambda net: 0)},
-            r"`loss` must be called as loss\(net, ",
+            r"`loss` must be .*loss\(net, ",
         ),
         ({"make": Unhashable()}, "`make` must be .*unhashable"),
         ({"env": ("CartPole-v1", 1)}, "`env` must be an id, an environment .*; got \\('CartPole"),
@@ -173,7 +173,7 @@ def test_a_setting_of_another_type_is_named(setting: str, value: Any, wanted: st
 def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
     with pytest.raises(ValueError, match=r"`config` must be .* of dqn; got one of r2d2\. Set"):
         Setup(env="probe-Memory-v0", config=r2d2.Config())
-    with pytest.raises(RunError, match=r"setup: agent was 'dqn', is 'r2d2'\. Repeat"):
+    with pytest.raises(RunError, match=r"setup: agent was 'dqn', is 'r2d2'\. Use"):
         Run(R2D2, copy, resume=True)
 
 
@@ -318,7 +318,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: pathlib
     Run(SETUP, tmp_path / "run")
     assert runs.saved(tmp_path / "run") == SETUP
     assert Run(SETUP, tmp_path / "run", resume=True).history == []
-    with pytest.raises(RunError, match=r"another setup: seeds was .* is \[7\]\. Repeat"):
+    with pytest.raises(RunError, match=r"another setup: seeds was .* is \[7\]\. Use the settings"):
         Run(dataclasses.replace(SETUP, seeds=(7,)), tmp_path / "run", resume=True)
     assert runs.saved(tmp_path / "run") == SETUP
 
@@ -341,10 +341,10 @@ def test_without_a_path_nothing_is_written(tmp_path: pathlib.Path, monkeypatch: 
 
 def test_a_run_is_never_overwritten(copy: pathlib.Path):
     before = payload(copy)
-    with pytest.raises(RunError, match=r"already holds a run.*--resume"):
+    with pytest.raises(RunError, match=r"already contains a run.*--resume"):
         Run(SETUP, copy)
     (copy / "checkpoint").unlink()  # the results alone are worth keeping, too
-    with pytest.raises(RunError, match="already holds a run"):
+    with pytest.raises(RunError, match="already contains a run"):
         Run(SETUP, copy)
     assert len(json.loads((copy / "results.json").read_text())["history"]) == 3 and before
 
@@ -394,7 +394,7 @@ def test_a_full_disk_loses_nothing(copy: pathlib.Path, monkeypatch: pytest.Monke
 
 
 def test_what_is_resumed_has_a_folder():
-    with pytest.raises(ValueError, match="`path` must name the folder of the run to `resume`"):
+    with pytest.raises(ValueError, match=r"`path` must be .*`resume`"):
         Run(SETUP, resume=True)
 
 
@@ -403,7 +403,7 @@ def test_bad_settings_leave_no_folder(tmp_path: pathlib.Path):
         with pytest.raises(ValueError, match=r"`(name|env_id|agent|tau)` must"):
             Run(setup(**changes), tmp_path / "run")
     for seeds in ((), (-1,), (2**32,), (0, 0)):
-        with pytest.raises(ValueError, match="`seeds` must be a tuple of different whole numbers"):
+        with pytest.raises(ValueError, match=r"`seeds` must be .* from 0 to"):
             Run(setup(seeds=seeds), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -468,7 +468,7 @@ def test_no_pickle_is_ever_read(copy: pathlib.Path, tmp_path: pathlib.Path):
     np.savez(archive, np.array([harm], dtype=object), allow_pickle=True)
     for content in (archive.getvalue(), pickle.dumps(harm), b""):
         forge(copy, content)
-        with pytest.raises(RunError, match="holds other arrays"):
+        with pytest.raises(RunError, match="does not contain the arrays"):
             Run(SETUP, copy, resume=True)
     assert not (tmp_path / "harmed").exists()
 
@@ -477,7 +477,7 @@ def test_other_arrays_are_refused(copy: pathlib.Path):
     archive = io.BytesIO()
     np.savez(archive, np.zeros(3))
     forge(copy, archive.getvalue())
-    with pytest.raises(RunError, match="other arrays"):
+    with pytest.raises(RunError, match="does not contain the arrays"):
         Run(SETUP, copy, resume=True)
 
 

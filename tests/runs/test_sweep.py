@@ -69,10 +69,10 @@ def test_a_sweep_that_was_stopped_goes_on_as_if_it_were_not(
 
 def test_folders_of_sweeps_and_runs_are_told_apart(swept: tuple[Run, int], tmp_path: Any):
     path = shutil.copytree(swept[0].path, tmp_path / "copy")  # type: ignore[type-var]
-    with pytest.raises(RunError, match=r"already holds a sweep\. Resume it"):
+    with pytest.raises(RunError, match=r"already contains a sweep\. Resume it"):
         Sweep(SWEPT, OVER, path)
     other = {"learning_rate": (1e-3, 3e-2)}
-    with pytest.raises(RunError, match=r"over was .*1e\+38\]\]\], is .*0.03\]\]\]\. Repeat"):
+    with pytest.raises(RunError, match=r"over was .*1e\+38\]\]\], is .*0.03\]\]\]\. Use"):
         Sweep(SWEPT, other, path, resume=True)
     with pytest.raises(RunError, match="another setup: over was"):
         Run(SWEPT, path, resume=True)
@@ -80,7 +80,7 @@ def test_folders_of_sweeps_and_runs_are_told_apart(swept: tuple[Run, int], tmp_p
         runs.reopen(path)
     assert runs.saved(path) == dataclasses.replace(SWEPT, over=OVER)
     Run(SETUP, tmp_path / "run")
-    with pytest.raises(RunError, match="holds a run, not a sweep"):
+    with pytest.raises(RunError, match="a run, not a sweep"):
         saved_sweep(tmp_path / "run")
     with pytest.raises(RunError, match=r"no sweep to resume in "):
         Sweep(SWEPT, OVER, tmp_path / "none", resume=True)
@@ -99,9 +99,9 @@ def test_a_sweep_does_not_go_on_in_another_order(tmp_path: pathlib.Path):
 @pytest.mark.parametrize(
     ("over", "message"),
     [
-        ({}, "`over` must name a setting and its values"),
+        ({}, "`over` must map a setting"),
         ({"learning_rates": (1, 2)}, "settings of dqn; got 'learning_rates'. Try learning_rate"),
-        ({"width": (8, 16)}, "got width, which shapes the program.* Run one sweep per value"),
+        ({"width": (8, 16)}, "got width, which is static.* Run one sweep per value"),
         ({"gamma": (0.5,)}, "at least two values for gamma, all different in 32 bits; got 0.5"),
         ({"gamma": (0.5, 0.9, 0.5 + 1e-12)}, "all different in 32 bits; got 0.5, 0.9, 0.5"),
         ({"gamma": ("high", "low")}, "must have numbers for gamma; got"),

@@ -36,6 +36,7 @@ CHANGING: dict[str, dict[str, Any]] = {
     "dqn": {"updates": 2, "epsilon_decay": 5.0},
     "r2d2": {"updates": 2, "beta_decay": 5.0, "target_period": 3, "actor_period": 5},
     "ppo": {**LEARNED_FROM, "proximal": "ewma", "staleness": 1, "epochs": 2},
+    "pqn": {"epochs": 2, "epsilon_decay": 5.0},
     "ppg": {**LEARNED_FROM, "proximal": "ewma", "value_epochs": 2, "auxiliary_epochs": 2},
 }
 
@@ -167,6 +168,7 @@ def test_a_longer_run_that_anneals_compiles_nothing_new():
     assert [f._cache_size() for f in compiled] == sizes
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_with_a_horizon_a_prolonged_run_is_an_unbroken_one(tmp_path: pathlib.Path):
     """Without, the rate of what is added is that of the longer run."""
@@ -189,6 +191,7 @@ def test_runs_of_before_the_horizon_go_on(tmp_path: pathlib.Path):
     assert len(Run(setup("ppo"), tmp_path, resume=True).history) == 1
 
 
+@pytest.mark.full_except("tf32")
 @pytest.mark.parametrize("precision", runs.PRECISIONS)
 def test_products_have_the_precision_of_the_setup(precision: str):
     """Read from the lowered program, because a CPU computes in float32 anyway."""

@@ -44,16 +44,19 @@ def test_what_is_not_there_or_damaged_is_said(
     damaged = tmp_path / "zoo" / "CartPole-ppo-none.npz"
     damaged.write_bytes(damaged.read_bytes()[:-100])
     monkeypatch.setattr(zoo, "ZOO", tmp_path / "zoo")
-    with pytest.raises(RunError, match=r"is damaged, or not written .* install mmrl again"):
+    with pytest.raises(RunError, match=r"is damaged or was not written .* install mmrl again"):
         zoo.load("zoo/CartPole-ppo-none")
-    with pytest.raises(RunError, match=r"is damaged, or not written .* export it again"):
+    with pytest.raises(RunError, match=r"is damaged or was not written .* export it again"):
         zoo.load(damaged)
     monkeypatch.undo()
     for arguments, message in (
-        (["zoo/Chess"], "The zoo has no 'Chess'. It has CartPole-dqn-gru, "),
+        (["zoo/Chess"], "The zoo has no agent 'Chess'. Choose one of CartPole-dqn-gru, "),
         (["nowhere.npz"], "nowhere.npz: No such file"),
         (["zoo/CartPole-ppo-none", "--seed", "4294967296"], "`seed` must be from 0 to 2³² - 1"),
-        (["zoo/CartPole-ppo-none", "--best"], "`--best` is for a run's folder; zoo/CartPole-"),
+        (
+            ["zoo/CartPole-ppo-none", "--best"],
+            "`--best` must be omitted unless `path` is a run folder; got zoo/CartPole-",
+        ),
     ):
         assert main(["evaluate", *arguments]) == 2
         assert message in capsys.readouterr().err
@@ -74,5 +77,5 @@ def test_a_damaged_agent_is_named_and_the_others_are_listed(
     assert main(["evaluate", "zoo"]) == 0
     printed = capsys.readouterr().out
     assert [name for name in names if f"│ zoo/{name} " in printed] == names[1:-1]
-    assert f"zoo/{names[0]} is left out: {first} is damaged, or not written" in printed
+    assert f"zoo/{names[0]} is left out: {first} is damaged or was not written" in printed
     assert "install mmrl again.\n" in printed and f"zoo/{names[-1]} is left out: " in printed

@@ -1,4 +1,4 @@
-"""CLEAR, the agent. `vtrace` is its gradient step."""
+"""CLEAR agent: the training loop is in `clear`, and the loss in `vtrace`."""
 
 from mmrl.agents.clear.about import PAPERS as PAPERS
 from mmrl.agents.clear.about import SMALL as SMALL

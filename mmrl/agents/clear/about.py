@@ -1,4 +1,4 @@
-"""Names of CLEAR's runs, small sizes, and the settings of its paper and of IMPALA's."""
+"""Labels, small settings for tests, and published settings of CLEAR."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from mmrl.agents.settings import Paper
 
 
 def label(config: Any) -> tuple[str, str]:
-    """Return what distinguishes this run from others, in words and as the name of a folder."""
+    """Return a description and a folder name for runs with these settings."""
     share = f"{100 * config.replay_fraction:g}"
     if config.replay_fraction == 0:
         return f"{config.memory}, V-trace without replay", f"vtrace-{config.memory}"
@@ -16,7 +16,7 @@ def label(config: Any) -> tuple[str, str]:
 SMALL: dict[str, Any] = {"shared": True, "capacity": 4096}
 
 _CLEAR = Paper(
-    "Rolnick et al. 2019, Experience replay for continual learning, and where it refers to them "
+    "Rolnick et al. 2019, Experience replay for continual learning, and, where it refers to it, "
     "Espeholt et al. 2018, IMPALA",
     {
         "Appendix A.4": {
@@ -44,21 +44,23 @@ _CLEAR = Paper(
         "Espeholt, Figure 3": {"shared": True, "width": 256},
     },
     (
-        "The paper plays Atari and DMLab, whose images go through a convolutional network first, "
-        "on DMLab to an LSTM of 256 (`--memory lstm --memory-sizes state_size 256`) with unrolls "
-        "of 100 steps. There learning rate, entropy weight and ε were drawn at random for each "
-        "run, so the rows of Espeholt's table are Atari's. Here pictures go through the network of "
-        "MinAtar or of IMPALA, by their size; no score was measured with this preset on pictures.",
-        "Half of replay and the reservoir are those of the runs on DMLab. On Atari the paper "
-        "replays a quarter (`--replay-fraction 0.25`), with the network and settings of Schwarz et "
-        "al. 2018, Progress & compress.",
-        "The network is shown the observation alone, without a flag at the start of an episode.",
-        "Rewards are cut to ±1 there, and here left as they are.",
-        "Its actors act with parameters that lag behind; ours with today's.",
+        "The paper plays Atari and DMLab, whose images first go through a convolutional network. "
+        "On DMLab an LSTM with 256 units follows (`--memory lstm --memory-sizes state_size 256`), "
+        "and unrolls have 100 steps. There the learning rate, entropy weight and ε were drawn at "
+        "random for each run, so the settings from Espeholt's table are those for Atari. Here "
+        "images go through the network of MinAtar or of IMPALA, depending on their size; no "
+        "score was measured with this preset on images.",
+        "The replay fraction, one half, and the reservoir are those of the runs on DMLab. On Atari "
+        "the paper replays a quarter (`--replay-fraction 0.25`), with the network and settings of "
+        "Schwarz et al. 2018, Progress & compress.",
+        "The network receives only the observation, without a flag at the start of an episode.",
+        "The paper clips rewards to ±1; here they are unchanged.",
+        "The paper's actors use parameters that lag behind; ours use the current ones.",
         "The decay of RMSProp is not in the table; ours is that of IMPALA's published code.",
-        "Its reservoir of 450 million frames is half of the 900 million that it plays; here both "
-        "count steps, each of which may be several frames. No machine of ours holds it: take half "
-        "of the steps that you play, `--blocks 5 --block 63 --capacity 100000` for 200 000.",
+        "The paper's reservoir of 450 million frames is half of the 900 million frames that it "
+        "plays; here both numbers count steps, each of which may be several frames. None of our "
+        "machines can hold it. Set it to half of the steps that you play, such as `--blocks 5 "
+        "--block 63 --capacity 100000` for 200 000 steps.",
     ),
     (),
 )

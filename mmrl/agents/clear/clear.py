@@ -1,23 +1,24 @@
-"""CLEAR: V-trace on new and replayed unrolls, and cloning on replayed ones.
+"""CLEAR: V-trace on new and replayed unrolls, with cloning on replayed unrolls.
 
-Rolnick et al. 2019, on the actor-critic of IMPALA (Espeholt et al. 2018). A reservoir of old
-unrolls is the only measure against forgetting: the agent is not told which task it plays, or that
-another one begins. `replay_fraction` 0 is the plain V-trace actor-critic.
+Rolnick et al. 2019, based on the actor-critic of IMPALA (Espeholt et al. 2018). A reservoir of old
+unrolls is the only protection against forgetting. The agent observes neither the current task nor
+the start of a new one. With `replay_fraction` 0, it is the plain V-trace actor-critic.
 
-    iteration:  every environment acts for `rollout` steps and offers the unroll to the reservoir,
-                then draws another one from its part. The learner takes *one of the two* from each
-                environment, and makes one gradient step on the batch.
+    iteration:  every environment acts for `rollout` steps, and its unroll is offered to the
+                reservoir. Then one stored unroll per environment is sampled. The batch contains
+                *either* the new or the stored unroll of each environment. One gradient step.
 
 Implementation details
-- The batch has the same size for every share of replay: at 50-50, half of the new unrolls are never
-  learned from while they are new. Each iteration draws anew which environments replay.
-- New unrolls enter the reservoir before it is sampled.
-- Importance weights compare with the policy that acted, whose logits are stored, for new and
-  replayed unrolls alike. On new ones they are 1, up to rounding.
-- Policy and value cloning apply only to replayed unrolls. All sums are divided by the size of the
-  whole batch, or not at all, so `reduction` has no effect on the balance of the losses.
-- A memory starts a replayed unroll from the actor's state, which is as old as the unroll.
-- A truncation bootstraps from the value of the observation it led to, and cuts the trace.
+- The batch size does not depend on the fraction of replay. With a fraction of one half, half of the
+  new unrolls are not trained on. The environments that replay are chosen at random in every
+  iteration.
+- New unrolls are added to the reservoir before it is sampled.
+- Importance weights are relative to the behavior policy, whose logits are stored with every unroll.
+  For new unrolls they are 1, up to rounding.
+- The cloning losses apply only to replayed unrolls. All losses are averaged over the complete
+  batch, or all are summed, so `reduction` does not change their balance.
+- A replayed unroll starts from the memory state of the actor, which is as old as the unroll.
+- A truncated episode bootstraps from the value of its final observation, and the trace ends there.
 """
 
 import dataclasses
@@ -33,7 +34,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from mmrl import _random
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
-from mmrl.agents.checks import check_discrete, check_net, check_stored
+from mmrl.agents.checks import check_discrete, check_net
+from mmrl.agents.clear.storage import as_stored, check_stored
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
 from mmrl.agents.common import (
     Make,
@@ -54,85 +56,89 @@ from mmrl.replay.frames import shortest
 from mmrl.replay.reservoir import Reservoir, Unrolls
 from mmrl.rollout import Carry, collect, start
 
-OBSERVES = ("begin_flag",)  # in addition to o_t, by default
+OBSERVES = ("begin_flag",)  # default inputs in addition to o_t
 Tasks = Int[Array, " env"]
 
 
 class Config(Settings):
-    """Settings of CLEAR. Sizes and names are static; other fields are traced."""
+    """Settings of CLEAR. Sizes and names are static; all other fields are traced."""
 
-    memory: str = static(default="lru")  # name in `mmrl.memory`; none: an MLP; or my_module:Mine
-    # pairs of a size of this memory and its value, e.g. state_size 32
+    memory: str = static(default="lru")  # name of a memory (none: an MLP), or my_module:Mine
+    # sizes of the memory by name, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
-    width: int = count(64)  # features between encoder, memory and head
-    # auto: convolutions for pictures, else dense; small, impala: stacks of convolutions
+    width: int = count(64)  # number of features of the encoder, memory and head
+    # auto: convolutions for images, otherwise dense; small, impala: convolutional networks
     encoder: str = choice("auto", "dense", "small", "impala")
     shared: bool = static(default=False)  # one network for policy and value
     optimizer: str = choice("adam", "rmsprop")  # optimizer of all gradient steps
-    reduction: str = choice("mean", "sum")  # of the losses over time and environments
-    normalize_observations: bool | None = static(default=None)  # None: only features beyond ±10
-    normalize_rewards: bool = static(default=True)  # rewards of the losses; stored raw
-    environments: int = count(8)  # N, environments that act in parallel
-    rollout: int = count(64)  # U, steps of an unroll, the length of backpropagation
-    capacity: int = count(51_200, least=0)  # steps in the reservoir, 0: none
-    # type of stored observations; uint8, for whole numbers, takes a quarter of the space
+    reduction: str = choice("mean", "sum")  # reduction of the losses over time and environments
+    # normalize features; None: only unbounded ones and those with bounds beyond ±10
+    normalize_observations: bool | None = static(default=None)
+    normalize_rewards: bool = static(default=True)  # scale the rewards in losses; clip to ±10
+    environments: int = count(8)  # N, number of environments stepped in parallel
+    rollout: int = count(64)  # U, steps per unroll; gradients flow through all of them
+    capacity: int = count(51_200, least=0)  # size of the reservoir, in steps; 0: no reservoir
+    # dtype of stored observations; uint8 takes a quarter of the memory of float32
     stored: str = choice("float32", "float16", "uint8", "int8")
-    block: int = count(50)  # iterations between two evaluations
-    blocks: int = count(48)  # evaluations in a whole run, or in a stage of a cycle
+    block: int = count(50)  # iterations per block; every block ends with an evaluation
+    blocks: int = count(48)  # number of evaluations in a run, or in a stage of a cycle
     episodes: int = count(32)  # episodes per evaluation and task
 
-    replay_fraction: float = share(0.5)  # of a batch, rounded to whole unrolls; 0: plain V-trace
+    # fraction of a batch that is replayed, rounded to complete unrolls; 0: plain V-trace
+    replay_fraction: float = share(0.5)
     policy_cloning: float = weight(0.1)  # weight of KL[μ ‖ π]
     value_cloning: float = weight(0.05)  # weight of (V - V_then)²
-    value_weight: float = weight(0.05)  # as in `ppo`
+    value_weight: float = weight(0.05)  # weight of the value loss, as in `ppo`
     entropy_weight: float = weight(0.01)  # weight of the entropy of π
-    rho_max: float = limit(1.0)  # ρ̄: largest weight; selects whose values are learned
-    c_max: float = limit(1.0, zero=True)  # c̄: largest trace weight; limits a correction's reach
+    # ρ̄, maximum importance weight; determines which policy's V is learned
+    rho_max: float = limit(1.0)
+    c_max: float = limit(1.0, zero=True)  # c̄, maximum trace weight; limits the reach of traces
     gamma: float = share(0.97)  # γ, per step
-    learning_rate: float = positive(2e-3)  # learning rate of Adam
-    anneal: float = share(1.0)  # share of the learning rate lost by the horizon, linearly
-    # blocks to the horizon; None: the whole run. A prolonged run takes up its new, longer line
+    learning_rate: float = positive(2e-3)  # learning rate of the optimizer
+    anneal: float = share(1.0)  # fraction by which the learning rate decays linearly
+    # blocks over which the learning rate decays; None: all blocks, even if the run is extended
     horizon: float | None = limit(None)
     beta1: float = share(0.9, off=1.0)  # β₁ of Adam
     beta2: float = share(0.999, off=1.0)  # β₂ of Adam
     adam_eps: float = positive(1e-8)  # ε of Adam
     rms_decay: float = share(0.99)  # decay of RMSProp
-    rms_eps: float = positive(0.1)  # added to the mean square, below the root
-    max_grad_norm: float = limit(1.0)  # largest norm of a gradient; longer ones are scaled down
+    rms_eps: float = positive(0.1)  # ε of RMSProp, added inside the square root
+    max_grad_norm: float = limit(1.0)  # maximum gradient norm; larger gradients are scaled down
 
 
 class State(eqx.Module):
-    """State of a run: pass it to `block` to continue."""
+    """State of a run; pass it to `block` to continue the run."""
 
-    net: Any  # anything with the calls of an `ActorCritic`
+    net: Any  # an `ActorCritic`, or another network with the same methods
     optimizer: PyTree
     reservoir: Reservoir | None
-    rewards: normalize.RewardScale | None  # running scale of the rewards
-    carries: Carry  # one per environment
-    tasks: Tasks | None  # the task of each environment in a family; hidden from networks
+    rewards: normalize.RewardScale | None  # running statistics of the rewards
+    carries: Carry  # one carry per environment
+    tasks: Tasks | None  # task of each environment; networks do not observe it
     key: PRNGKeyArray
     iteration: Int[Array, ""]
 
     @property
     def kept(self) -> Any:
-        """Network that plays earlier tasks: the same one."""
+        """Network that plays earlier tasks; CLEAR has only one network."""
         return self.net
 
 
 @promoting
 def check(config: Config, env: Any, params: Any) -> None:
-    """Raise `ValueError` for a setting that cannot work; the message names it and the remedy."""
+    """Raise `ValueError` for invalid settings; the message suggests a fix."""
     config.check_ranges()
     least = config.environments * config.rollout
     if 0 < config.capacity < least:
         raise ValueError(
-            f"`capacity` must be 0, or at least an unroll for each environment, {least} steps; got "
-            f"{config.capacity}."
+            f"`capacity` must be 0, or at least one unroll per environment, {least} steps; got "
+            f"{config.capacity}. Set capacity={least}."
         )
     replays = config.replay_fraction
     if config.capacity == 0 and isinstance(replays, int | float) and replays > 0:
         raise ValueError(
-            f"`replay_fraction` must be 0 without a reservoir; got {replays}. Set `capacity`."
+            f"`replay_fraction` must be 0 without a reservoir; got {replays}. Set `capacity` to a "
+            "positive number."
         )
     check_discrete(env, params)
     if config.stored != "float32":
@@ -148,10 +154,10 @@ def init(
     make: Make = actor_critic,
     tasks: Tasks | None = None,
 ) -> State:
-    """Return a fresh network and environments.
+    """Build the network with `make`, and return the initial state of a run.
 
-    With `tasks`, environment i plays task tasks[i] of the family `env`: the `task` of its
-    parameters. `make` builds the network, by default the `ActorCritic` that the config names.
+    With `tasks`, environment i plays task tasks[i] of the family `env`, selected by the field
+    `task` of its parameters.
     """
     check(config, env, params)
     net_key, env_key, key = jax.random.split(_random.one_key(key), 3)
@@ -188,19 +194,22 @@ def init(
 
 @promoting
 def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
-    """Put the agent into fresh episodes of other `tasks`; everything else is unchanged."""
+    """Reset all environments to new `tasks`; the rest of the state is unchanged."""
     env_key, key = jax.random.split(state.key)
     carries = _begin(config, env, params, state.net, tasks, env_key)
     return dataclasses.replace(state, carries=carries, tasks=tasks, key=key)
 
 
 def leave(config: Config, env: Any, params: Any, state: State) -> State:
-    """Return the state unchanged at the end of a task, which CLEAR does not use."""
+    """Return the state unchanged, because CLEAR does nothing at the end of a task."""
     return state
 
 
 def of_task(params: Any, task: Any) -> Any:
-    """Return the parameters of this task of a family; for None, `params` themselves."""
+    """Return the parameters of an environment family with the given `task`.
+
+    If it is None, they are unchanged.
+    """
     return params if task is None else dataclasses.replace(params, task=task)
 
 
@@ -215,7 +224,7 @@ def _begin(config, env, params, net, tasks, key) -> Carry:
 def act(
     config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
 ) -> tuple[Carry, Unrolls]:
-    """Collect an unroll from every environment, each in its task."""
+    """Collect an unroll from every environment, each in its own task."""
 
     def one(carry, task, key):
         here = of_task(params, task)
@@ -223,24 +232,18 @@ def act(
 
     keys = jax.random.split(key, config.environments)
     carries, steps = jax.vmap(one)(state.carries, state.tasks, keys)
-    stored = jax.tree.map(partial(_stored, config), (steps.obs, steps.next_obs))
-    steps = dataclasses.replace(steps, obs=stored[0], next_obs=stored[1])
+    obs, next_obs = (as_stored(config.stored, x) for x in (steps.obs, steps.next_obs))
+    steps = dataclasses.replace(steps, obs=obs, next_obs=next_obs)
     return carries, Unrolls(state.carries.policy_state, steps)
-
-
-def _stored(config: Config, obs: Array) -> Array:
-    """Return observations [env, time, *obs] as they are stored; pictures of bytes as they are."""
-    small = obs.ndim == 5 and obs.dtype in (jnp.uint8, jnp.bool_)
-    return obs if small else obs.astype(config.stored)
 
 
 @promoting
 def pair(
     config: Config, kept: Reservoir | None, new: Unrolls, key: PRNGKeyArray
 ) -> tuple[Reservoir | None, Unrolls, Bool[Array, " env"]]:
-    """Add the new unrolls to the reservoir; choose a new or an old unroll for each environment.
+    """Add new unrolls to the reservoir, and choose a new or an old unroll for each environment.
 
-    Return also which of them are old.
+    Returns the reservoir, the chosen unrolls, and flags that are True for old unrolls.
     """
     if kept is None:
         return None, new, jnp.zeros(config.environments, bool)
@@ -249,7 +252,8 @@ def pair(
     old = reservoir.sample(kept, sample_key, config.environments)
     lots = jax.random.uniform(choose_key, (config.environments,))
     replayed = jnp.argsort(lots) < jnp.round(config.replay_fraction * lots.size)
-    replayed &= kept.stored > 0  # unrolls with too many short episodes of pictures are not stored
+    # A part can be empty, because unrolls of images with many short episodes are discarded.
+    replayed &= kept.stored > 0
 
     def choose(old, new):
         return jnp.where(replayed.reshape(-1, *[1] * (new.ndim - 1)), old, new)
@@ -258,14 +262,14 @@ def pair(
 
 
 Loss = Callable[..., tuple[Float[Array, ""], Measures]]
-"""Function with the arguments of `vtrace.loss`."""
+"""Function with the signature of `vtrace.loss`."""
 
 
 @promoting
 def learn(
     config: Config, state: State, batch: Unrolls, replayed: Bool[Array, " env"], loss: Loss = loss
 ) -> tuple[State, tuple[Float[Array, ""], Measures]]:
-    """Take one gradient step."""
+    """Take one gradient step; return the state, the loss, and its measures."""
     batch = batch._replace(steps=normalize.divided(state.rewards, batch.steps))
     (value, measures), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
         state.net, config, batch, replayed
@@ -279,12 +283,12 @@ def learn(
 def iterate(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, tuple[Float[Array, ""], Measures, Bool[Array, ""]]]:
-    """Act, pair, and learn, once."""
+    """Run one iteration of acting, replay and learning; return the state and the outcome."""
     act_key, pair_key, key = jax.random.split(state.key, 3)
     carries, new = act(config, env, params, state, act_key)
-    kept, batch, replayed = pair(config, state.reservoir, new, pair_key)
+    storage, batch, replayed = pair(config, state.reservoir, new, pair_key)
     rewards = normalize.watch_rewards(state.rewards, new.steps, config.gamma)
-    state = dataclasses.replace(state, reservoir=kept, rewards=rewards, carries=carries, key=key)
+    state = dataclasses.replace(state, reservoir=storage, rewards=rewards, carries=carries, key=key)
     state, (value, measures) = learn(config, state, batch, replayed)
     state = watch(state, lambda s: s.net, new.steps.obs)
     state = dataclasses.replace(state, iteration=advance(state.iteration))
@@ -296,15 +300,15 @@ def iterate(
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
-    """Run `config.block` iterations, then evaluate the greedy policy, without learning.
+    """Run `config.block` iterations, then evaluate the greedy policy without learning.
 
-    `learn` takes a gradient step: yours, or `partial(clear.learn, loss=yours)`.
+    `learn` takes one gradient step. For a custom loss, pass `partial(clear.learn, loss=custom)`.
     """
     step = partial(iterate, config, env, params, learn=learn)
     state, (value, measures, finite) = repeat(step, state, config.block)
-    told = jax.tree.map(jnp.mean, measures)
+    means = jax.tree.map(jnp.mean, measures)
     return end_block(
-        config, env, params, state, greedy, loss=value, finite=finite, diagnostics=told
+        config, env, params, state, greedy, loss=value, finite=finite, diagnostics=means
     )
 
 

@@ -1,4 +1,4 @@
-"""V-trace actor-critic: the gradient of one step from an unroll of any policy.
+"""V-trace actor-critic: the loss and optimizer for unrolls of arbitrary behavior policies.
 
 Espeholt et al. 2018 (IMPALA), with the cloning losses of Rolnick et al. 2019, Section 3. Replay and
 the training loop are in `clear.py`.
@@ -19,26 +19,26 @@ from mmrl.rollout import Policy
 
 
 class Acted(NamedTuple):
-    """Policy and value at acting time, for cloning."""
+    """Policy and value when the actor acted, for importance weights and cloning."""
 
     logits: Float[Array, "*time action"]
     value: Float[Array, "*time"]
 
 
 class Measures(NamedTuple):
-    """Measures of one gradient step, taken before it; means over the steps of a batch."""
+    """Means over a batch, before a gradient step."""
 
     policy_loss: Float[Array, "*steps"]
     value_loss: Float[Array, "*steps"]
     entropy: Float[Array, "*steps"]  # nats
     policy_cloning: Float[Array, "*steps"]  # KL[μ ‖ π] on replayed steps, nats
     value_cloning: Float[Array, "*steps"]  # (V - V_then)² on replayed steps
-    ratio: Float[Array, "*steps"]  # min(ρ̄, π/μ) on replayed steps: 1 is on-policy
-    penalty: Float[Array, "*steps"]  # the remaining loss
+    ratio: Float[Array, "*steps"]  # min(ρ̄, π/μ) on replayed steps; 1 means on-policy
+    penalty: Float[Array, "*steps"]  # additional loss of another agent, such as EWC
 
 
 def optimizer(config: Any, rate: float | Float[Array, ""]) -> optax.GradientTransformation:
-    """Return Adam, or the RMSProp of IMPALA, after a clip of the global gradient norm."""
+    """Return Adam or IMPALA's RMSProp, preceded by clipping of the global gradient norm."""
     scale = {
         "adam": optax.scale_by_adam(config.beta1, config.beta2, config.adam_eps),
         "rmsprop": optax.scale_by_rms(config.rms_decay, config.rms_eps, initial_scale=1.0),
@@ -75,7 +75,7 @@ def sampled(net: Any) -> Policy:
 def trace(
     config: Any, net: Any, unroll: Unrolls
 ) -> tuple[Any, Float[Array, " time"], returns.VTrace, Float[Array, " time"]]:
-    """Return the current outputs on an unroll, log π(a_t), V-trace's targets, and min(ρ̄, π/μ)."""
+    """Return outputs of the network, log π(a_t), V-trace targets, and min(ρ̄, π/μ)."""
     steps: Any = unroll.steps
     obs, next_obs = jax.tree.map(lambda x: x.astype(jnp.float32), (steps.obs, steps.next_obs))
     _, now, ahead = net.lookahead(unroll.state, obs, steps.begin, next_obs)
@@ -107,11 +107,12 @@ def loss(
     batch: Unrolls,
     replayed: Bool[Array, " env"],
 ) -> tuple[Float[Array, ""], Measures]:
-    """Return the loss of a batch: policy gradient, value, entropy, and cloning on replayed unrolls.
+    """Return the loss of a batch and its terms.  Rolnick et al. 2019, Section 3.
 
-    Σ (policy gradient + weights · (value, -entropy)); Section 3. `batch.state` is the state of the
-    memory before each unroll, [env]; `batch.steps` is a `Transition`, [env, time], with the rewards
-    to learn from and, in `extras`, `Acted`. `replayed` is True for unrolls from the reservoir.
+    Sum or mean of the policy gradient, value, entropy and cloning losses, weighted by the config.
+    Cloning losses count only on replayed unrolls. `batch.state` is the memory state before each
+    unroll, [env]. `batch.steps` is a `Transition`, [env, time], with the rewards to learn from, and
+    with `Acted` as `extras`. `replayed` is True for unrolls from the reservoir.
     """
     outputs, log_prob, targets, ratio = jax.vmap(partial(trace, config, net))(batch)
     acted, policy = batch.steps.extras, outputs.policy

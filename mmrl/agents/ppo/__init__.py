@@ -1,7 +1,6 @@
-"""PPO and PPG with a memory. This module is PPO; `ppg` is the other.
+"""PPO and PPG with a memory: this package is the agent PPO, and `ppg` is the agent PPG.
 
-`learner` has the code that they share, `normalize` their running scales, and `diagnostics` their
-reports.
+The code that both share is in `learner`, and their metrics are in `diagnostics`.
 """
 
 from mmrl.agents.ppo import about

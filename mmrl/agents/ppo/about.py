@@ -1,4 +1,4 @@
-"""Names of PPO's runs, small sizes, and the settings of Hilton et al. 2022, also for PPG."""
+"""Labels, small settings for tests, and settings of Hilton et al. 2022, for PPO and PPG."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ from mmrl.agents.settings import Paper
 
 
 def label(config: Any) -> tuple[str, str]:
-    """Return what distinguishes this run from others, in words and as the name of a folder."""
+    """Return a description and a folder name for runs with these settings."""
     words = f"{config.memory}, {config.objective}, proximal policy: {config.proximal}"
     return words, f"ppo-{config.memory}-{config.proximal}"
 
@@ -48,7 +48,7 @@ _PPO = _SHARED | {
     _RUN: {"block": 14, "blocks": 109},
     "Table 2": {"epochs": 3},
     "Section 2, π_old": {"proximal": "behavior"},
-    "Section 5.3, footnote 2": {"shared": True},  # one network, where PPG has two
+    "Section 5.3, footnote 2": {"shared": True},  # a single network, whereas PPG has two
 }
 _PPG = _SHARED | {
     "Table 3": {
@@ -70,17 +70,19 @@ _EWMA = {
 }
 _PROCGEN = (
     "The paper plays Procgen, whose images go through IMPALA's convolutional network to 256 "
-    "features, without a memory; here pictures of at least 32 × 32 pixels do, too, and other "
-    "observations go to an MLP of that width. No score was measured with it on pictures.",
-    "The network is shown the observation alone, without a flag at the start of an episode.",
-    "Its 256 environments are 4 workers with 64 each, whose gradients are averaged: one batch.",
-    "A run has 100 million steps, rounded up to whole blocks.",
+    "features, without a memory. Here images of at least 32 × 32 pixels go through the same "
+    "network, and other observations through an MLP of that width. No score was measured with "
+    "this preset on images.",
+    "The network receives only the observation, without a flag at the start of an episode.",
+    "The paper's 256 environments are 64 on each of 4 workers, whose gradients are averaged. This "
+    "is equivalent to one batch.",
+    "A run has 100 million steps, rounded up to complete blocks.",
     "On a smaller machine: `--environments 64 --rollout 128 --minibatches 4 --blocks 16`, and "
     "`--gamma 0.99` where episodes are short; for a task that needs a memory, `--memory lru`.",
 )
 _CENTER = (
-    "β_prox = 0.889 is the center of mass 8 that the appendix derives it from, the number of "
-    "minibatches of an iteration; 8 is β_prox = 8/9.",
+    "The appendix derives β_prox = 0.889 from a center of mass of 8, the number of minibatches in "
+    "an iteration; a center of exactly 8 gives β_prox = 8/9.",
 )
 
 PPO = {

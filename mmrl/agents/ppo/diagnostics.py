@@ -1,4 +1,4 @@
-"""Diagnostics of policy optimization, per block: Hilton et al. 2022, Section 6.2, and noise."""
+"""Metrics of policy optimization (Hilton et al. 2022, Section 6.2), and noise scales."""
 
 from typing import Any, NamedTuple
 
@@ -9,30 +9,31 @@ import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from mmrl._dtypes import promoting
-from mmrl.agents.ppo.learner import BOTH, Batch, Learner, Loss, Measures, loss, shuffle, take
+from mmrl.agents.minibatches import shuffle, take
+from mmrl.agents.ppo.learner import BOTH, Batch, Learner, Loss, Measures, loss
 
 
 class NoiseScale(NamedTuple):
-    """B = S / |G|²: the batch size, in steps, at which a gradient has as much noise as signal."""
+    """Gradient noise scale B = S / |G|², the batch size at which noise equals signal."""
 
-    noise: Float[Array, ""]  # S, the trace of the covariance of one step's gradient
-    signal: Float[Array, ""]  # |G|², of the true gradient
-    scale: Float[Array, ""]  # near the critical batch size; ≤ 0 if noise dominates
+    noise: Float[Array, ""]  # S, trace of the covariance of the gradient of a step
+    signal: Float[Array, ""]  # |G|², squared norm of the true gradient
+    scale: Float[Array, ""]  # B, in steps; close to the critical batch size; ≤ 0 if noise dominates
 
 
 class Diagnostics(NamedTuple):
-    """Means over a block of the quantities that the paper recommends to watch."""
+    """Quantities that the paper recommends monitoring, averaged over a block."""
 
-    steps: Measures  # measures of the gradient steps
-    advantage_std: Float[Array, "*blocks"]  # the estimate that advantages are divided by
-    advantage_swing: Float[Array, "*blocks"]  # the largest of these over the smallest
+    steps: Measures  # means over the gradient steps
+    advantage_std: Float[Array, "*blocks"]  # standard deviation of the advantages
+    advantage_swing: Float[Array, "*blocks"]  # maximum of `advantage_std` / its minimum
     explained: Float[Array, "*blocks"]  # 1 - Var[targets - actor's values] / Var[targets]
-    noise: NoiseScale | None = None  # of the policy gradient, if `noise_scale` is True
+    noise: NoiseScale | None = None  # noise of the policy gradient if `noise_scale` is True
 
 
 @promoting
 def summarize(measures: Measures, scales: Any, noise: NoiseScale | None = None) -> Diagnostics:
-    """Return the diagnostics of a block, from measures of its gradient steps and iterations."""
+    """Average the measures of gradient steps and iterations over a block."""
     std, explained = scales
     return Diagnostics(
         steps=jax.tree.map(jnp.mean, measures),
@@ -54,8 +55,9 @@ def noise_scale(
 ) -> NoiseScale:
     """Return the gradient noise scale.  McCandlish et al. 2018, Appendix A.1.
 
-    The small batches are the minibatches of one epoch, with constant parameters; the large one is
-    all of them. A single iteration gives a rough estimate: average S and |G|² over several.
+    The small batches of the paper are the minibatches of one epoch, with constant parameters, and
+    its large batch is the entire batch. The estimate from a single iteration is rough. For a better
+    one, average S and |G|² over several iterations.
     """
     grad = eqx.filter_grad(lambda net, some: loss(net, learner.average, some, config, terms)[0])
 
@@ -83,13 +85,14 @@ def policy_noise(
     now: Bool[Array, ""] | bool,
     loss: Loss = loss,
 ) -> NoiseScale:
-    """Return the `noise_scale` of the policy gradient if `now`, otherwise NaN at no cost.
+    """Return the `noise_scale` of the policy gradient if `now` is True, otherwise NaN.
 
-    It costs as much as an epoch. `now` should be equal for all seeds; otherwise all are measured.
+    A measurement costs about as much as an epoch, and is skipped if `now` is False. `now` should be
+    the same for all seeds, because otherwise `vmap` computes the measurement for all of them.
     """
 
     def measure() -> NoiseScale:
         return noise_scale(config, learner, batch, key, ("policy",), loss)
 
-    nothing = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), jax.eval_shape(measure))
-    return jax.lax.cond(now, measure, lambda: nothing)
+    unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), jax.eval_shape(measure))
+    return jax.lax.cond(now, measure, lambda: unknown)

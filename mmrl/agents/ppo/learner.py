@@ -1,8 +1,8 @@
-"""From a rollout to better parameters: the code that PPO and PPG share.
+"""Learning from rollouts: code shared by PPO and PPG.
 
-Advantages and targets turn a rollout into a batch, from which a network, its optimizer and its
-average learn. A batch has rows, and a row is a tape: a whole rollout, or a single step for a
-network without memory. Rows are shuffled, never cut.
+A batch is a rollout with its advantages and value targets. Gradient steps on a batch improve the
+network, and update the moving average of its parameters. Minibatches are sampled by
+`mmrl.agents.minibatches`.
 """
 
 from collections.abc import Callable
@@ -13,38 +13,39 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import losses, returns
-from mmrl._devices import split_rows
 from mmrl._dtypes import promoting
 from mmrl.agents import normalize
 from mmrl.agents.common import descend, trained
+from mmrl.agents.minibatches import Rollout as Rollout  # part of this module's API
+from mmrl.agents.minibatches import as_rows, shuffle, take
 from mmrl.monoid import EWMA
 from mmrl.nets import Distribution
-from mmrl.rollout import Policy, Transition
+from mmrl.rollout import Policy
 
 Scalar = float | Float[Array, ""]
 BOTH = ("policy", "value")
 
 
 class Average(NamedTuple):
-    """Moving average of parameters: θ_prox = Σ_k β^k θ_{t-k} / w, w = Σ_k β^k, by gradient step."""
+    """Moving average of parameters over gradient steps, Σ_k β^k θ_{t-k} / w with w = Σ_k β^k."""
 
     weight: Float[Array, ""]
-    net: PyTree  # anything with parameters, such as an `ActorCritic`
+    net: PyTree  # any pytree of parameters, such as an `ActorCritic`
 
 
 class Learner(eqx.Module):
-    """Parts of a run that a gradient step changes."""
+    """The part of a run's state that gradient steps change."""
 
-    net: Any  # anything with the calls of an `ActorCritic`
+    net: Any  # an `ActorCritic`, or another network with the same methods
     optimizer: PyTree
-    average: Average | None  # if it serves as the proximal policy
+    average: Average | None  # None unless the average is the proximal policy
 
 
 class Acted(NamedTuple):
-    """Policy and value of a step at acting time."""
+    """Policy and value of a step when the actor acted."""
 
     policy: Distribution
     value: Float[Array, "*time"]
@@ -61,57 +62,41 @@ def stochastic(net: Any) -> Policy:
     return act
 
 
-class Rollout(NamedTuple):
-    """The steps of one iteration, [env, time], and the memory's state before them, [env]."""
-
-    state: PyTree
-    steps: Transition
-
-
 class Batch(NamedTuple):
-    """Data of gradient steps, [row, time]: the input of a `loss`.
+    """Data for gradient steps, [row, time].
 
-    A row is a rollout of one environment, or a single step (time = 1) of a network without memory.
+    Each row is the rollout of one environment, or a single step if the network has no memory.
     """
 
-    state: PyTree  # state of the memory before each row, [row]
+    state: PyTree  # memory state before each row, [row]
     obs: Float[Array, "row time *obs"]  # all inputs of the network
     begin: Bool[Array, "row time"]  # True at the first observation of an episode
-    action: PyTree  # as sampled: continuous ones may be out of bounds
-    log_prob: Float[Array, "row time"]  # of the action, by the behavior policy
-    proximal: Distribution  # at each step, unless the average is used
-    advantages: Float[Array, "row time"]  # normalized if the config sets it
-    targets: Float[Array, "row time"]  # for the value, in units of the scaled rewards
+    action: PyTree  # sampled actions; continuous ones may be out of bounds
+    log_prob: Float[Array, "row time"]  # log-probability of the action under the behavior policy
+    proximal: Distribution  # proximal policy at each step; not used with an average
+    advantages: Float[Array, "row time"]  # normalized if the config requires it
+    targets: Float[Array, "row time"]  # value targets for the scaled rewards
 
 
 class Measures(NamedTuple):
-    """Measures of one gradient step on the policy, taken before it."""
+    """Means over a minibatch, before a gradient step on the policy."""
 
-    clipped: Float[Array, "*steps"]  # share of ratios π/π_proximal beyond 1 ± ε
-    kl_behavior: Float[Array, "*steps"]  # KL[π_behavior ‖ π] estimated from the actions, nats
-    kl_proximal: Float[Array, "*steps"]
+    clipped: Float[Array, "*steps"]  # fraction of ratios π/π_proximal beyond 1 ± ε
+    kl_behavior: Float[Array, "*steps"]  # KL[π_behavior ‖ π], estimated from the actions, nats
+    kl_proximal: Float[Array, "*steps"]  # KL[π_proximal ‖ π], estimated from the actions, nats
     entropy: Float[Array, "*steps"]  # nats
     policy_loss: Float[Array, "*steps"]
     value_loss: Float[Array, "*steps"]
 
 
 def new(config: Any, net: Any) -> Learner:
-    """Return the learner before its first gradient step."""
+    """Return the initial learner for a network."""
     average = restart(net) if config.proximal == "ewma" else None
     return Learner(net, optimizer(config, 0.0).init(trained(net)), average)
 
 
-def rows(config: Any, net: Any) -> int:
-    """Return the rows in an iteration's batch: steps if the network has no state, else rollouts."""
-    return config.environments * (1 if _remembers(net.init()) else config.rollout)
-
-
-def _remembers(state: PyTree) -> bool:
-    return bool(jax.tree.leaves(state))
-
-
 def optimizer(config: Any, rate: Scalar) -> optax.GradientTransformation:
-    """Return Adam or plain descent, after a clip of the global gradient norm."""
+    """Return Adam or SGD, preceded by clipping of the global gradient norm."""
     adam = optax.scale_by_adam(config.beta1, config.beta2, config.adam_eps)
     return optax.chain(
         optax.clip_by_global_norm(config.max_grad_norm),
@@ -121,15 +106,16 @@ def optimizer(config: Any, rate: Scalar) -> optax.GradientTransformation:
 
 
 def restart(net: Any) -> Average:
-    """Return an average that consists only of θ."""
+    """Return a new average that contains only the current θ."""
     return Average(jnp.ones(()), net)
 
 
 def update_average(average: Average, net: PyTree, center: Scalar) -> Average:
-    """Return θ_prox ← (θ + β w θ_prox) / (1 + β w), w ← 1 + β w.  Hilton et al. 2022, Appendix A.
+    """Update the average after a gradient step.  Hilton et al. 2022, Appendix A.
 
-    `center` is the average's center of mass, 1/(1-β) - 1, in gradient steps. The average takes a
-    step towards θ, so that rounding does not drift: see `EWMA`.
+    θ_prox ← (θ + β w θ_prox) / (1 + β w), w ← 1 + β w. `center` is the center of mass of the
+    average, 1/(1-β) - 1, in gradient steps. The update is computed as a step towards θ, so that
+    rounding errors do not accumulate; see `EWMA`.
     """
     beta = 1 - 1 / (1 + jnp.asarray(center, average.weight.dtype))
     one = jnp.ones_like(beta)
@@ -147,13 +133,16 @@ def update_average(average: Average, net: PyTree, center: Scalar) -> Average:
 def estimate(
     config: Any, net: Any, rollout: Rollout
 ) -> tuple[Float[Array, " time"], Float[Array, " time"]]:
-    """Return (A_t, targets of the value) of one environment, bootstrapped by `net`.
+    """Estimate the advantages A_t and the value targets of one environment.
 
-        gae     from the actor's values; the targets are A_t + v_t
-        vtrace  from current values, corrected to the current policy only after step t: A_t = δ_t +
-                γ_t λ (v̂_{t+1} - v_{t+1}), since the objective itself weights step t by π/μ
+    The config's `estimator` is one of:
 
-    Both are equal if the actor had the current parameters.
+        gae     uses the actor's values; the targets are A_t + v_t
+        vtrace  uses current values, and corrects to the current policy, but only after step t,
+                because the objective weights step t by π/μ: A_t = δ_t + γ_t λ (v̂_{t+1} - v_{t+1})
+
+    Both are equal if the parameters have not changed since the rollout. The current network
+    provides the values to bootstrap from.
     """
     steps: Any = rollout.steps
     _, now, ahead = net.lookahead(rollout.state, steps.obs, steps.begin, steps.next_obs)
@@ -161,25 +150,26 @@ def estimate(
     values = now.value if corrected else steps.extras.value
     following = jnp.where(steps.last, ahead.value, jnp.append(values[1:], ahead.value[-1]))
     discount = returns.discounts(config.gamma, steps.terminated)
-    given = (steps.reward, discount, values, following, steps.last)
+    inputs = (steps.reward, discount, values, following, steps.last)
     if not corrected:
-        advantages = returns.gae(*given, config.lam)
+        advantages = returns.gae(*inputs, config.lam)
         return advantages, advantages + values
     policy, behavior = now.policy, steps.extras.policy
     ratio = jnp.exp(policy.log_prob(steps.action) - behavior.log_prob(steps.action))
-    targets, _ = returns.vtrace(*given, ratio, lam=config.lam)
+    targets, _ = returns.vtrace(*inputs, ratio, lam=config.lam)
     error = steps.reward + returns.bootstrap(discount, following) - values
-    gained = jnp.where(steps.last, 0, jnp.append((targets - values)[1:], 0))
-    return error + discount * config.lam * gained, targets
+    correction = jnp.where(steps.last, 0, jnp.append((targets - values)[1:], 0))
+    return error + discount * config.lam * correction, targets
 
 
 def prepare(
     config: Any, net: Any, moments: normalize.Averages, rollout: Rollout
 ) -> tuple[normalize.Averages, Batch, tuple[Float[Array, ""], Float[Array, ""]]]:
-    """Return the batch of an iteration, the advantages' moments, and two statistics.
+    """Return the updated moments of advantages, the batch of an iteration, and two statistics.
 
-    The batch has advantages, targets, and the behavior and proximal policies. The statistics are σ
-    of the advantages, and the share of the targets' variance that the actor's values explained.
+    The batch has advantages, targets, and the behavior and proximal policies. The statistics are
+    the standard deviation of the advantages, and the fraction of the variance of the targets that
+    the actor's values explain.
     """
     steps: Any = rollout.steps
     raw, targets = jax.vmap(partial(estimate, config, net))(rollout)
@@ -198,12 +188,11 @@ def prepare(
         advantages=advantages if config.normalize_advantages else raw,
         targets=targets,
     )
-    if not _remembers(rollout.state):  # every step becomes a tape
-        batch = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), batch)
-    missed, all_ = (
+    batch = as_rows(batch)
+    residual, total = (
         normalize.variance(normalize.sample(x)) for x in (targets - steps.extras.value, targets)
     )
-    explained = 1 - missed / jnp.maximum(all_, 1e-8)
+    explained = 1 - residual / jnp.maximum(total, 1e-8)
     return moments, batch, (jnp.sqrt(normalize.variance(moments)), explained)
 
 
@@ -211,12 +200,12 @@ def prepare(
 def loss(
     net: Any, average: Average | None, batch: Batch, config: Any, terms: tuple[str, ...]
 ) -> tuple[Float[Array, ""], Measures]:
-    """Return the mean of the policy's objective - entropy bonus, plus the value's squared error.
+    """Return the policy loss - entropy bonus + weighted value loss, and its measures.
 
-    `terms` are the parts that count: "policy", "value", or both. The proximal policy is that of
-    `average` on this batch, or that of the batch if `average` is None. A custom loss has the same
-    arguments, returns a scalar and `Measures`, and is used in a run by `learn=partial(ppo.learn,
-    loss=yours)`, or `ppg.learn`.
+    `terms` selects the parts to include: "policy", "value", or both. If `average` is None, the
+    proximal policy is taken from the batch; otherwise it is the policy of `average`. A custom loss
+    has the same arguments, and returns a scalar and `Measures`. Use it in a run with
+    `learn=partial(ppo.learn, loss=custom)`, and likewise for `ppg.learn`.
     """
     outputs = jax.vmap(net)(batch.state, batch.obs, batch.begin)[1]
     policy: Any = outputs.policy
@@ -256,7 +245,7 @@ def loss(
 
 
 Loss = Callable[..., tuple[Float[Array, ""], Measures]]
-"""Function with the arguments of `loss`."""
+"""Function with the signature of `loss`."""
 
 
 def step(
@@ -267,7 +256,7 @@ def step(
     terms: tuple[str, ...] = BOTH,
     loss: Loss = loss,
 ) -> tuple[Learner, tuple[Float[Array, ""], Measures]]:
-    """Take one gradient step; a step on the policy also updates the average."""
+    """Take one gradient step; if it includes the policy, also update the average."""
     (value, measures), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
         learner.net, learner.average, batch, config, terms
     )
@@ -288,7 +277,7 @@ def improve(
     terms: tuple[str, ...] = BOTH,
     loss: Loss = loss,
 ) -> tuple[Learner, tuple[Float[Array, " steps"], Measures]]:
-    """Pass `epochs` times through the batch in minibatches of rows, each time in a new order."""
+    """Take gradient steps on shuffled minibatches, for `epochs` passes through the batch."""
     orders = shuffle(key, len(batch.begin), config.minibatches, epochs)
     return jax.lax.scan(
         lambda learner, rows: step(config, learner, take(batch, rows), rate, terms, loss),
@@ -297,24 +286,10 @@ def improve(
     )
 
 
-def shuffle(
-    key: PRNGKeyArray, rows: int, minibatches: int, epochs: int
-) -> Int[Array, "steps rows"]:
-    """Return the rows of every minibatch: each row once per epoch."""
-    # Sort random numbers whose last bits are the row: on a CPU a sixth of the time of
-    # `permutation`. If their first bits tie, which is rare, the first row comes first.
-    ending = jnp.uint32(2 ** (rows - 1).bit_length() - 1)
-    numbers = jax.random.bits(key, (epochs, rows)) & ~ending
-    numbers = jnp.sort(numbers | jnp.arange(rows, dtype=jnp.uint32)[None], axis=1, stable=False)
-    return (numbers & ending).astype(jnp.int32).reshape(epochs * minibatches, -1)
-
-
-def take(batch: PyTree, rows: Int[Array, " rows"]) -> PyTree:
-    """Return these rows of every leaf, divided among the devices of an agent."""
-    return split_rows(jax.tree.map(lambda x: x.at[rows].get(mode="promise_in_bounds"), batch))
-
-
 def _divergence(log_prob, log_prob_other):
-    """Return KL[other ‖ π] from actions of the other: ρ - 1 - log ρ ≥ 0 (Schulman 2020)."""
+    """Estimate KL[other ‖ π] from actions of the other policy.
+
+    The estimate is ρ - 1 - log ρ ≥ 0 (Schulman 2020).
+    """
     ratio = jax.lax.stop_gradient(log_prob) - log_prob_other
     return jnp.expm1(ratio) - ratio

@@ -1,19 +1,19 @@
-"""Phasic policy gradient: PPO's iterations, then a phase that trains the policy net on values.
+"""Phasic policy gradient: PPO with auxiliary phases that distill values into the policy network.
 
-Cobbe et al. 2021; PPG-EWMA of Hilton et al. 2022 with proximal="ewma". Policy and value have
-separate networks. They share features because value targets are distilled into the policy net,
-through its auxiliary value head, while cloning keeps the policy unchanged.
+Cobbe et al. 2021; with proximal="ewma", PPG-EWMA of Hilton et al. 2022. Policy and value have
+separate networks. The policy network still learns features that predict values, because the value
+targets are distilled into its auxiliary value head, while a cloning loss preserves the policy.
 
-    phase:  `policy_iterations` iterations of PPO, all of whose rollouts are kept, then
-            `auxiliary_epochs` times through them: auxiliary value, value and cloning.
+    phase:  `policy_iterations` iterations of PPO, whose rollouts are stored, then
+            `auxiliary_epochs` passes through them: auxiliary value, value and cloning.
 
 Implementation details
-- One Adam serves policy and value if they have equal numbers of epochs; otherwise each has its own,
-  and the value's epochs come first.
-- The auxiliary phase has a separate Adam, which persists across phases. Its value targets are those
-  of the policy phase; the policy that it clones is the one at its start.
-- The average of θ restarts with every policy phase, because θ has moved far.
-- With a memory, rows start from the states that the actor had.
+- Policy and value share an Adam optimizer if they have the same number of epochs. Otherwise each
+  has its own, and the epochs of the value come first.
+- The auxiliary phase has a separate Adam optimizer, which persists across phases. Its value targets
+  are those of the policy phase, and it clones the policy from the start of the auxiliary phase.
+- The average of θ restarts in every policy phase, because θ changes a lot between phases.
+- With a memory, rows start from the memory states of the actor.
 """
 
 from collections.abc import Callable
@@ -28,6 +28,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from mmrl import losses
 from mmrl._devices import split_rows
 from mmrl._dtypes import advance, promoting
+from mmrl.agents import minibatches
 from mmrl.agents.common import Make, Metrics, annealed, descend, training, watch
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.ppo import about, learner, ppo
@@ -38,25 +39,25 @@ OBSERVES, greedy, loss = ppo.OBSERVES, ppo.greedy, learner.loss
 
 
 class Config(ppo.Config):
-    """Settings of PPO, and of the phases. `mmrl.agents.presets` has the paper's."""
+    """Settings of PPG: those of PPO, plus those of the phases."""
 
-    epochs: int = count(1)  # E_π, per iteration
-    value_epochs: int = count(1)  # E_V
-    policy_iterations: int = count(8)  # N_π, per phase; divides `block`
-    auxiliary_epochs: int = count(6)  # E_aux, per phase
-    auxiliary_minibatches: int = count(32)  # per epoch
-    block: int = count(8)  # iterations between two evaluations
-    blocks: int = count(40)  # evaluations in a whole run
+    epochs: int = count(1)  # E_π, passes through the batch for the policy, per iteration
+    value_epochs: int = count(1)  # E_V, passes through the batch for the value, per iteration
+    policy_iterations: int = count(8)  # N_π, iterations per phase; must divide `block`
+    auxiliary_epochs: int = count(6)  # E_aux, passes through the rollouts of a phase
+    auxiliary_minibatches: int = count(32)  # minibatches per pass of the auxiliary phase
+    block: int = count(8)  # iterations per block; every block ends with an evaluation
+    blocks: int = count(40)  # number of evaluations in a run
 
-    auxiliary_rate: float = positive(5e-4)  # learning rate of the phase, not annealed
-    clone_weight: float = weight(1.0)  # β_clone, of KL[before the phase ‖ π]
+    auxiliary_rate: float = positive(5e-4)  # constant learning rate of the auxiliary phase
+    clone_weight: float = weight(1.0)  # β_clone, weight of KL[π before the phase ‖ π]
 
 
 class State(eqx.Module):
-    """State of a run: pass it to `block` to continue."""
+    """State of a run; pass it to `block` to continue the run."""
 
     policy: ppo.State
-    value: PyTree  # separate optimizer of the value's epochs, if any
+    value: PyTree  # optimizer for the value epochs; None if shared with the policy
     auxiliary: PyTree  # optimizer of the auxiliary phase
 
     @property
@@ -66,34 +67,38 @@ class State(eqx.Module):
 
 
 class Kept(NamedTuple):
-    """Data of the auxiliary phase, [row, time]."""
+    """Data for the auxiliary phase, [row, time]."""
 
-    state: PyTree  # state of the memory before each row, [row]
+    state: PyTree  # memory state before each row, [row]
     obs: Float[Array, "row time *obs"]
     begin: Bool[Array, "row time"]
-    targets: Float[Array, "row time"]  # targets of both values
+    targets: Float[Array, "row time"]  # targets for both value heads
 
 
 class Diagnostics(NamedTuple):
-    """Means over a block: of PPO's gradient steps, and of the auxiliary phases'."""
+    """Metrics of PPO, and means over the gradient steps of auxiliary phases."""
 
     policy: ppo.Diagnostics
-    auxiliary_loss: Float[Array, "*blocks"]  # MSE of the policy net's value
+    auxiliary_loss: Float[Array, "*blocks"]  # MSE of the auxiliary value
     value_loss: Float[Array, "*blocks"]  # MSE of the critic
-    cloning: Float[Array, "*blocks"]  # KL[before the phase ‖ π], nats
+    cloning: Float[Array, "*blocks"]  # KL[π before the phase ‖ π], nats
 
 
 def check(config: Config, env: Any, params: Any) -> None:
-    """Raise `ValueError` for a setting that cannot work; the message names it and the remedy."""
+    """Raise `ValueError` for invalid settings; the message suggests a fix."""
     ppo.check(config, env, params)
     if config.shared:
-        raise ValueError("`shared` must be False for PPG, whose phases share features instead.")
+        raise ValueError(
+            "`shared` must be False for PPG, which shares features through its auxiliary phases."
+        )
     if config.staleness:
-        raise ValueError(f"`staleness` must be 0 for PPG; got {config.staleness}. PPO has it.")
+        raise ValueError(
+            f"`staleness` must be 0 for PPG; got {config.staleness}. Use PPO for stale rollouts."
+        )
     if config.block % config.policy_iterations:
         raise ValueError(
-            f"`block` must be a multiple of `policy_iterations`, whole phases; got {config.block} "
-            f"and {config.policy_iterations}."
+            f"`block` must be a multiple of `policy_iterations` = {config.policy_iterations}, so "
+            f"that it ends with a complete phase; got {config.block}."
         )
 
 
@@ -101,16 +106,19 @@ def check(config: Config, env: Any, params: Any) -> None:
 def init(
     config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = actor_critic
 ) -> State:
-    """Return a fresh network and environments. `make` builds π and V, by default the config's."""
+    """Build the network with `make`, and return the initial state of a run."""
     check(config, env, params)
     policy = ppo.init(config, env, params, key, make)
     if policy.net.critic is None:
-        raise ValueError("`make` must build a critic for PPG; got a network that is shared.")
-    rows = learner.rows(config, policy.net) * config.policy_iterations
+        raise ValueError(
+            "`make` must build an `ActorCritic` with a separate critic for PPG; got a shared one."
+        )
+    rows = minibatches.rows(config, policy.net) * config.policy_iterations
     if rows % config.auxiliary_minibatches:
         raise ValueError(
             f"`auxiliary_minibatches` must divide the rows of a phase, {rows}; got "
-            f"{config.auxiliary_minibatches}. Without a memory a row is a step, else a rollout."
+            f"{config.auxiliary_minibatches}. A row is the rollout of one environment, or a "
+            "single step if the network has no memory."
         )
     fresh = learner.new(config, policy.net).optimizer
     return State(policy, None if config.value_epochs == config.epochs else fresh, fresh)
@@ -125,12 +133,13 @@ def learn(
     measure: ppo.Flag | None = None,
     loss: learner.Loss = learner.loss,
 ) -> tuple[State, tuple[ppo.Told, Kept]]:
-    """Take the gradient steps of one iteration; return also the data for the auxiliary phase.
+    """Take the gradient steps of one iteration.
 
-    The steps are on policy and value at once, or on the value first. `loss` has the arguments of
-    `learner.loss`.
+    Returns the state, and a pair of the outcome and the data for the auxiliary phase. Each gradient
+    step trains policy and value jointly, or the value is trained first and then the policy. `loss`
+    is a function with the arguments of `learner.loss`.
     """
-    policy, batch, told = ppo.prepare(config, state.policy, rollout, key, measure, loss)
+    policy, batch, statistics = ppo.prepare(config, state.policy, rollout, key, measure, loss)
     rate = annealed(config, policy.iteration)
     run = partial(learner.improve, config, batch=batch, rate=rate, loss=loss)
     now, optimizer = policy.learner, state.value
@@ -144,7 +153,7 @@ def learn(
         now, outcome = run(now, epochs=config.epochs, key=policy_key, terms=("policy",))
     policy = eqx.tree_at(lambda s: s.learner, policy, now)
     kept = Kept(batch.state, batch.obs, batch.begin, batch.targets)
-    return State(policy, optimizer, state.auxiliary), ((*outcome, *told), kept)
+    return State(policy, optimizer, state.auxiliary), ((*outcome, *statistics), kept)
 
 
 @promoting
@@ -156,7 +165,10 @@ def iterate(
     measure: ppo.Flag | None = None,
     learn: Callable = learn,
 ) -> tuple[State, tuple[ppo.Told, Kept]]:
-    """Act and learn, as PPO does; return also the data for the auxiliary phase."""
+    """Run one iteration of acting and learning, as in PPO.
+
+    Returns the state, and a pair of the outcome and the data for the auxiliary phase.
+    """
     act_key, learn_key, key = jax.random.split(state.policy.key, 3)
     policy, rollout = ppo.act(config, env, params, state.policy, act_key)
     state = State(policy, state.value, state.auxiliary)
@@ -174,7 +186,10 @@ def iterate(
 def auxiliary_loss(
     net: Any, kept: Kept, before: Distribution, config: Config
 ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], ...]]:
-    """Return ½ MSE of the auxiliary value + ½ MSE of the value + β_clone KL[before ‖ π]."""
+    """Return the loss of the auxiliary phase, and its three terms.
+
+    ½ MSE of the auxiliary value + ½ MSE of the value + β_clone KL[before ‖ π].
+    """
     outputs = jax.vmap(net)(kept.state, kept.obs, kept.begin)[1]
     policy: Any = before
     auxiliary, value = (
@@ -189,19 +204,22 @@ def auxiliary_loss(
 def auxiliary_phase(
     config: Config, state: State, kept: Kept, key: PRNGKeyArray
 ) -> tuple[State, tuple[Float[Array, " steps"], ...]]:
-    """Pass `auxiliary_epochs` times through a phase's rollouts, [row, time]."""
+    """Take the gradient steps of an auxiliary phase on the rollouts of a phase, [row, time].
+
+    Returns the state, and the terms of the loss at every gradient step.
+    """
     before = jax.vmap(state.net)(kept.state, kept.obs, kept.begin)[1].policy
     optimizer = learner.optimizer(config, config.auxiliary_rate)
 
     def step(carry, rows):
         net, inner = carry
-        some, policy = learner.take((kept, before), rows)
+        some, policy = minibatches.take((kept, before), rows)
         (_, measures), gradient = eqx.filter_value_and_grad(auxiliary_loss, has_aux=True)(
             net, some, policy, config
         )
         return descend(optimizer, net, inner, gradient), measures
 
-    orders = learner.shuffle(
+    orders = minibatches.shuffle(
         key, len(kept.begin), config.auxiliary_minibatches, config.auxiliary_epochs
     )
     (net, inner), measures = jax.lax.scan(step, (state.net, state.auxiliary), orders)
@@ -218,7 +236,10 @@ def phase(
     measure: ppo.Flag = False,
     learn: Callable = learn,
 ) -> tuple[State, tuple[ppo.Told, tuple[Float[Array, " steps"], ...]]]:
-    """Run a policy phase and an auxiliary phase; `measure` adds the noise of the last iteration."""
+    """Run a policy phase and an auxiliary phase; return the state and both outcomes.
+
+    With `noise_scale`, the gradient noise is measured in the last iteration if `measure` is True.
+    """
     if config.proximal == "ewma":
         average = learner.restart(state.net)
         state = eqx.tree_at(lambda s: s.policy.learner.average, state, average)
@@ -229,7 +250,8 @@ def phase(
     )
     key, aux_key = jax.random.split(state.policy.key)
     state = eqx.tree_at(lambda s: s.policy.key, state, key)
-    rows = split_rows(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), kept))
+    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), kept)
+    rows = split_rows(rows, "The number of rollouts in an auxiliary phase")
     state, measures = auxiliary_phase(config, state, rows, aux_key)
     return state, (outcome, measures)
 
@@ -238,9 +260,10 @@ def phase(
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
-    """Run whole phases of `config.block` iterations, then evaluate the greedy policy.
+    """Run `config.block` iterations, grouped into phases, then evaluate the greedy policy.
 
-    `learn` takes the gradient steps of an iteration: yours, or `partial(ppg.learn, loss=yours)`.
+    `learn` takes all gradient steps of an iteration. For a custom loss, pass `partial(ppg.learn,
+    loss=custom)`.
     """
     phases = config.block // config.policy_iterations
     state, (outcome, measures) = jax.lax.scan(
@@ -256,7 +279,7 @@ train = training(check, init, block, actor_critic, learn)
 
 
 def label(config: Config) -> tuple[str, str]:
-    """Return what distinguishes this run from others, in words and as the name of a folder."""
+    """Return a description and a folder name for runs with these settings."""
     words, name = about.label(config)
     return f"{words}, phases of {config.policy_iterations}", name.replace("ppo", "ppg", 1)
 

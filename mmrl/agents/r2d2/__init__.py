@@ -1,4 +1,4 @@
-"""R2D2, the agent. `actors` contains its acting."""
+"""R2D2 agent: learning and training are in `r2d2`, and the actors in `actors`."""
 
 from mmrl.agents.r2d2.about import PAPERS as PAPERS
 from mmrl.agents.r2d2.about import SMALL as SMALL

@@ -1,4 +1,4 @@
-"""Names of R2D2's runs, small sizes, and the settings of its paper."""
+"""Labels, small settings for tests, and published settings of R2D2."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from mmrl.agents.settings import Paper
 
 
 def label(config: Any) -> tuple[str, str]:
-    """Return what distinguishes this run from others, in words and as the name of a folder."""
+    """Return a description and a folder name for runs with these settings."""
     words = f"{config.memory}, {config.start} state, burn-in {config.burn_in}"
     return words, f"r2d2-{config.memory}-{config.start}"
 
@@ -62,17 +62,19 @@ _R2D2 = Paper(
     },
     (
         "The paper plays Atari and DMLab, whose images go through the convolutional network of "
-        "DQN first; here pictures go through that of MinAtar or of IMPALA, by their size. No score "
-        "was measured with this preset on pictures.",
-        "Its actors and its learner run side by side. Here they take turns: an actor makes 52 "
-        "steps for each gradient step, as 260 steps and 5 gradient steps in a second come to, and "
-        "gets new parameters every 8 gradient steps, which are 416 of its steps, not 400.",
-        "The length of a run is at second hand: 2.16 million gradient steps, five days at 5 a "
-        "second, are quoted from the MuZero paper without a look at it. An evaluation after every "
-        "2160 is ours.",
-        "Each actor's part of the storage is whole periods of 40 steps, so it is 4 003 840 in all.",
-        "Ape-X, of which R2D2 takes over what its table does not name, has a squared error, where "
-        "ours is Huber's, and waits for 50 000 steps before it learns.",
+        "DQN first; here images go through that of MinAtar or of IMPALA, depending on their size. "
+        "No score was measured with this preset on images.",
+        "In the paper, actors and learner run in parallel. Here they take turns: an actor makes 52 "
+        "steps for each gradient step, which corresponds to the paper's 260 steps and 5 gradient "
+        "steps per second. It gets new parameters every 8 gradient steps, that is, every 416 of "
+        "its steps instead of 400.",
+        "We know the length of a run only second-hand: 2.16 million gradient steps, five days at "
+        "5 per second, are quoted from Table 1 of the MuZero paper, which we did not check. An "
+        "evaluation every 2160 gradient steps is our choice.",
+        "Each actor's part of the storage consists of complete periods of 40 steps, so the total "
+        "capacity is 4 003 840 steps.",
+        "R2D2 adopts Ape-X's settings where its own table has none. Ape-X uses a squared error "
+        "instead of our Huber loss, and starts to learn only after 50 000 steps.",
         "On a smaller machine: `--environments 16 --capacity 64000 --batch 32 --width 64 "
         "--memory-sizes state_size 64 --rollout 16`, and, since runs are shorter, "
         "`--block 10 --blocks 64 --target-period 100 --learning-rate 1e-3 --adam-eps 1e-5`.",

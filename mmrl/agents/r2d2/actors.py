@@ -1,4 +1,4 @@
-"""R2D2's actors: their ε, the extras they store with a step, and their first errors.
+"""Actors of R2D2: exploration, extras to store with each step, and initial TD errors.
 
 The agent itself is in `r2d2.py`.
 """
@@ -17,7 +17,7 @@ from mmrl.rollout import Carry, Policy, Transition, collect
 
 
 class Acted(NamedTuple):
-    """State of the memory before a step, Q(s_t, a_t) and max_a Q(s_t, a), at acting time."""
+    """Memory state before a step, Q(s_t, a_t) and max_a Q(s_t, a), when the actor acted."""
 
     state: PyTree
     taken: Float[Array, "*time"]
@@ -26,7 +26,7 @@ class Acted(NamedTuple):
 
 @promoting
 def epsilons(config: Any) -> Float[Array, " env"]:
-    """Return ε_i = base^(1 + exponent i / (N - 1)) of actor i, constant during the run."""
+    """Return the constant ε_i = base^(1 + exponent i / (N - 1)) of each actor i."""
     rank = jnp.arange(config.environments) / max(config.environments - 1, 1)
     return jnp.asarray(config.epsilon_base) ** (1 + config.epsilon_exponent * rank)
 
@@ -45,7 +45,7 @@ def behavior(net: Any, epsilon: Float[Array, ""]) -> Policy:
 def act(
     config: Any, env: Any, params: Any, net: Any, carries: Carry, key: PRNGKeyArray, steps: int
 ) -> tuple[Carry, Transition]:
-    """Act for `steps` steps in every environment, each with its ε."""
+    """Collect `steps` steps from every environment, each with its own ε."""
 
     def one(carry, epsilon, key):
         return collect(behavior(net, epsilon), env, params, carry, key, steps)
@@ -56,7 +56,10 @@ def act(
 
 @promoting
 def first_errors(config: Any, steps: Transition) -> Float[Array, " time"]:
-    """Return |δ_t| from the actor's values; correct where n more steps follow."""
+    """Return |δ_t| computed from the actor's values.
+
+    The last n errors are wrong, because their targets need later steps.
+    """
     acted = steps.extras
     ahead = jnp.append(acted.best[1:], acted.best[-1])
     next_best = jnp.where(steps.last, acted.best, ahead)
@@ -65,7 +68,10 @@ def first_errors(config: Any, steps: Transition) -> Float[Array, " time"]:
 
 @promoting
 def targets(config: Any, steps: Any, next_q: Float[Array, " time"]) -> Float[Array, " time"]:
-    """Return y_t = h(r_t + … + γ^(n-1) r_{t+n-1} + γ^n h⁻¹(q_{t+n})), shorter at episode ends."""
+    """Return n-step targets, with fewer rewards near the end of an episode.
+
+    y_t = h(r_t + … + γ^(n-1) r_{t+n-1} + γ^n h⁻¹(q_{t+n})).
+    """
     discount = returns.discounts(config.gamma, steps.terminated)
     if config.rescale:
         next_q = returns.unrescale(next_q, config.rescale_eps)

@@ -1,25 +1,25 @@
-"""R2D2: recurrent replay distributed DQN, with a batch of environments for its actors.
+"""R2D2: recurrent replay distributed DQN, with a batch of environments as its actors.
 
-Kapturowski et al. 2019. R2D2 adds to DQN on segments: the recurrent state that the actor had is
-stored with each sequence; a burn-in prefix refreshes it with the current parameters; sequences may
-overlap and are drawn by priority; targets are n-step double Q. Our defaults differ from the paper's
-(`presets.PRESETS["r2d2"]["paper"]`): n = 20, no overlap, no h; rewards normalized, clipped to ±10.
+Kapturowski et al. 2019. R2D2 extends DQN on segments. Each sequence is stored with the actor's
+recurrent state, which a burn-in prefix refreshes with the current parameters. Sequences may overlap
+and are sampled by priority. Targets are n-step double Q. Defaults differ from the paper (see the
+preset "paper"): n = 20, no overlap, no h, and normalized rewards, clipped to ±10.
 
-    iteration:  act `rollout` steps in `environments` environments, each with its own ε, by
-                parameters that lag behind → `sequences`, with the actors' own priorities,
+    iteration:  act `rollout` steps in `environments` environments, each with its own ε, with
+                parameters that lag behind → `sequences`, with priorities from the actors,
                 then `updates` times: sample `batch` sequences, one gradient step, new priorities.
 
 Implementation details
-- h⁻¹(Q⁻) is summed with the rewards, and h applied once to the sum: y = h(Σ γ^k r + γ^n h⁻¹(Q⁻)).
+- h⁻¹(Q⁻) is added to the rewards, and h is applied once to the sum: y = h(Σ γ^k r + γ^n h⁻¹(Q⁻)).
   Both networks unroll the same steps from the same stored state, each with its own burn-in.
-- A window ends with the observation that followed its last step, so that Q(s_{t+1}) is the next
-  output of the same unroll; a truncated episode bootstraps from its last observation.
-- The last n - 1 steps of a window only serve as targets, so that no target is shorter than n steps
-  unless the episode is. All trained steps enter the loss, including the terminal ones.
-- An actor's priority needs the n steps that follow: a rollout is stored n steps late. At a
-  truncation, which the actor does not value, its last value is used; the learner is exact there.
-- The loss is Huber's, as in `dqn`: on the scale of h few errors are beyond its square part.
-- Previous action and reward come as observations (`mmrl.envs.wrappers`).
+- A window includes the observation after its last step, so Q(s_{t+1}) is the next output of the
+  same unroll. A truncated episode bootstraps from its final observation.
+- The last n - 1 steps of a window are used only for targets, so every target has n rewards unless
+  the episode ends earlier. All trained steps enter the loss, including terminal ones.
+- The priority of a step depends on the next n steps, so rollouts are stored n steps late. After a
+  truncation, the actor bootstraps from its last value; the learner is exact.
+- The loss is Huber's, as in `dqn`. On the scale of h, few errors leave its quadratic part.
+- The previous action and reward are part of the observation (`mmrl.envs.wrappers`).
 """
 
 import dataclasses
@@ -61,83 +61,84 @@ from mmrl.replay import sequences
 from mmrl.replay.frames import shortest
 from mmrl.rollout import Carry, Transition
 
-# In addition to o_t, by default. The paper has no begin flag.
+# Default inputs in addition to o_t. The paper has no begin flag.
 OBSERVES = ("previous_action", "previous_reward", "begin_flag")
 
 
 class Config(Settings):
     """Settings of R2D2, sized for a laptop. Sizes and names are static; other fields are traced."""
 
-    memory: str = static(default="lstm")  # name in `mmrl.memory`, or my_module:Mine
-    # pairs of a size of this memory and its value, e.g. state_size 32
-    # pairs of a size of this memory and its value, e.g. state_size 32
+    memory: str = static(default="lstm")  # name of a memory in `mmrl.memory`, or my_module:Mine
+    # sizes of the memory by name, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
-    width: int = count(64)  # features between encoder, memory and head
-    # auto: convolutions for pictures, else dense; small, impala: stacks of convolutions
+    width: int = count(64)  # number of features of the encoder, memory and head
+    # auto: convolutions for images, otherwise dense; small, impala: convolutional networks
     encoder: str = choice("auto", "dense", "small", "impala")
-    dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
-    start: str = choice("stored", "zero")  # first state of a window
-    length: int = count(80)  # m, trained steps of a sequence
-    overlap: int = count(0, least=0)  # steps shared by two adjacent sequences
-    burn_in: int = count(40, least=0)  # l, steps before a sequence that only warm up its state
-    n_step: int = count(20)  # n of the targets
-    normalize_observations: bool | None = static(default=None)  # None: only features beyond ±10
-    normalize_rewards: bool = static(default=True)  # scale the rewards of targets, as in `dqn`
-    rescale: bool = static(default=False)  # learn h(return)
+    dueling: bool = static(default=True)  # dueling head Q = V + A - mean A, Wang et al. 2016
+    start: str = choice("stored", "zero")  # initial memory state of a window
+    length: int = count(80)  # m, number of trained steps in a sequence
+    overlap: int = count(0, least=0)  # number of steps shared by consecutive sequences
+    burn_in: int = count(40, least=0)  # l, number of burn-in steps before a sequence
+    n_step: int = count(20)  # n, number of rewards in each target
+    # normalize features; None: only unbounded ones and those with bounds beyond ±10
+    normalize_observations: bool | None = static(default=None)
+    normalize_rewards: bool = static(default=True)  # scale the rewards in targets; clip to ±10
+    rescale: bool = static(default=False)  # learn h(return) instead of the return
     batch: int = count(16)  # sequences per gradient step
-    environments: int = count(16)  # environments that act in parallel
+    environments: int = count(16)  # number of environments stepped in parallel
     rollout: int = count(16)  # steps per environment and iteration
     updates: int = count(4)  # gradient steps per iteration
-    capacity: int = count(64_000)  # steps, over all environments
-    block: int = count(10)  # iterations between two evaluations
-    blocks: int = count(64)  # evaluations in a whole run
+    capacity: int = count(64_000)  # size of the storage, in steps of all environments
+    block: int = count(10)  # iterations per block; every block ends with an evaluation
+    blocks: int = count(64)  # number of evaluations in a run
     episodes: int = count(32)  # episodes per evaluation
-    target_period: int = count(50)  # gradient steps between copies θ⁻ ← θ
-    actor_period: int = count(10)  # gradient steps between copies of θ to the actors
+    target_period: int = count(50)  # gradient steps between updates θ⁻ ← θ of the target
+    actor_period: int = count(10)  # gradient steps between updates of the actors
 
     learning_rate: float = positive(3e-3)  # learning rate of Adam
     adam_eps: float = positive(1e-5)  # ε of Adam
-    anneal: float = share(1.0)  # share of the learning rate lost by the horizon, linearly
-    horizon: float | None = limit(None)  # blocks to the horizon; None: the whole run
+    anneal: float = share(1.0)  # fraction by which the learning rate decays linearly
+    # blocks over which the learning rate decays; None: all blocks, even if the run is extended
+    horizon: float | None = limit(None)
     gamma: float = share(0.97)  # γ, per step
-    # ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1
+    # base in ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1
     epsilon_base: float = share(0.4)
-    epsilon_exponent: float = weight(7.0)  # see epsilon_base
-    alpha: float = share(0.9)  # P_i ∝ p_i^α
-    eta: float = share(0.9)  # p = η max|δ| + (1 - η) mean|δ|
-    beta_start: float = share(0.6)  # β of the importance weights in the first iteration
-    beta_end: float = share(1.0)  # β from iteration `beta_decay` on
-    beta_decay: float = positive(160.0)  # iterations until `beta_end`
-    rescale_eps: float = positive(1e-3)  # ε of h
-    reward_scale: float = positive(1.0)  # factor of the rewards in targets
-    max_grad_norm: float = limit(40.0)  # largest norm of a gradient; longer ones are scaled down
+    epsilon_exponent: float = weight(7.0)  # exponent in ε_i, see `epsilon_base`
+    alpha: float = share(0.9)  # α in the sampling probabilities P_i ∝ p_i^α
+    eta: float = share(0.9)  # η in the priorities p = η max|δ| + (1 - η) mean|δ|
+    beta_start: float = share(0.6)  # initial β of the importance weights
+    beta_end: float = share(1.0)  # final β
+    beta_decay: float = positive(160.0)  # iterations over which β changes linearly
+    rescale_eps: float = positive(1e-3)  # ε of h, see `mmrl.returns.rescale`
+    reward_scale: float = positive(1.0)  # factor applied to rewards in targets
+    max_grad_norm: float = limit(40.0)  # maximum gradient norm; larger gradients are scaled down
 
 
 class State(eqx.Module):
-    """State of a run: pass it to `block` to continue."""
+    """State of a run; pass it to `block` to continue the run."""
 
-    net: Any  # anything with the calls of a `Net`
+    net: Any  # a `Net`, or another network with the same methods
     target: Any
-    actor: Any  # acts; lags behind `net`
+    actor: Any  # network that acts, an older copy of `net`
     optimizer: PyTree
-    carries: Carry  # one per environment
-    held: Transition  # the last n steps of each environment, not yet stored
+    carries: Carry  # one carry per environment
+    held: Transition  # last n steps of each environment, not yet stored
     sequences: sequences.Sequences
-    rewards: normalize.RewardScale | None  # running scale of the rewards
+    rewards: normalize.RewardScale | None  # running statistics of the rewards
     key: PRNGKeyArray
     iteration: Int[Array, ""]
-    learned: Int[Array, ""]  # gradient steps
+    learned: Int[Array, ""]  # number of gradient steps so far
 
 
 def check(config: Config, env: Any, params: Any) -> None:
-    """Raise `ValueError` for a setting that cannot work; the message names it and the remedy."""
+    """Raise `ValueError` for invalid settings; the message suggests a fix."""
     config.check_ranges()
     zero = jnp.zeros(())
     longest = jax.eval_shape(lambda: _storage(config, params, zero, zero)).longest
     if config.rollout > longest:
         raise ValueError(
             f"`rollout` must be at most {longest} steps, so that it does not overwrite the "
-            f"sequences that it completes; got {config.rollout}. Raise `capacity`."
+            f"sequences that it completes; got {config.rollout}. Increase `capacity`."
         )
     check_discrete(env, params)
 
@@ -160,9 +161,9 @@ def _storage(config: Config, params: Any, example: PyTree, state: PyTree) -> seq
 
 @promoting
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
-    """Return fresh networks and environments, which act `n_step` steps ahead of an empty storage.
+    """Build the Q-network with `make`, and return the initial state of a run.
 
-    `make` builds Q, by default the `Net` that the config names.
+    Each environment has already made `n_step` steps, which are stored later.
     """
     check(config, env, params)
     net, carries, act_key, key = fresh(config, env, params, key, make, keys=2, lookahead=False)
@@ -186,7 +187,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
 def act_and_store(
     config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
 ) -> tuple[State, Transition]:
-    """Collect a rollout in every environment; store its steps n steps late."""
+    """Collect a rollout in every environment; store all steps except the last n."""
     carries, rollout = act(config, env, params, state.actor, state.carries, key, config.rollout)
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), state.held, rollout)
     stored = jax.tree.map(lambda x: x[:, : config.rollout], both)
@@ -202,9 +203,9 @@ def act_and_store(
 def unroll(
     config: Config, net: Any, window: sequences.Window
 ) -> tuple[Transition, Float[Array, "sequence time_and_one action"]]:
-    """Return the steps after the burn-in, with Q at each and at the observation after the last.
+    """Return the steps after the burn-in, and Q at each of them and after the last one.
 
-    No gradient flows into the burn-in or the stored state.
+    No gradients flow through the burn-in or the stored state.
     """
     steps, mask = jax.tree.map(lambda x: x[:, config.burn_in :], (window.steps, window.mask))
 
@@ -217,7 +218,7 @@ def unroll(
         return q
 
     def seen(mask, obs, next_obs):
-        # o'_t is o_{t+1}, except after the last step, where only o'_t exists.
+        # o'_t equals o_{t+1}, except at the last real step, which has no o_{t+1}.
         real = mask[1:].reshape(-1, *[1] * (obs.ndim - 1))
         return jnp.concatenate([obs[:1], jnp.where(real, obs[1:], next_obs[:-1]), next_obs[-1:]])
 
@@ -230,7 +231,7 @@ def unroll(
 def loss(
     net: Any, target: Any, sample: sequences.Sample, config: Config
 ) -> tuple[Float[Array, ""], Float[Array, "sequence time"]]:
-    """Return the mean of w_i huber(y_t - Q(s_t, a_t)) over trained steps, and the errors.
+    """Return the mean of w_i huber(y_t - Q(s_t, a_t)) over the trained steps, and the TD errors.
 
     y_t = h(Σ_k γ^k r_{t+k} + γ^n h⁻¹(Q⁻(s_{t+n}, argmax_a Q(s_{t+n}, a)))).
     """
@@ -249,7 +250,7 @@ def loss(
 
 @promoting
 def beta(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
-    """Return β of an iteration: linear from `beta_start` to `beta_end`, then constant."""
+    """Return β, which changes linearly over `beta_decay` iterations and is then constant."""
     progress = jnp.minimum(iteration / config.beta_decay, 1)
     return config.beta_start + progress * (config.beta_end - config.beta_start)
 
@@ -258,9 +259,9 @@ def beta(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., tuple[Any, Any]] = loss
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
-    """Take one gradient step on `loss`, set new priorities, and make the copies that are due."""
+    """Take one gradient step, and update priorities, target and actors where due."""
     batch = sequences.sample(state.sequences, key, config.batch, beta(config, state.iteration))
-    batch = split_rows(batch)
+    batch = split_rows(batch, "`batch`")
     batch = dataclasses.replace(batch, steps=normalize.divided(state.rewards, batch.steps))
     value_and_grad = eqx.filter_value_and_grad(loss, has_aux=True)
     (value, td), gradient = value_and_grad(state.net, state.target, batch, config)
@@ -288,7 +289,7 @@ def _copy(due: Array, new: Any, old: Any) -> Any:
 def iterate(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Outcome]:
-    """Act, store, and learn, once."""
+    """Run one iteration of acting, storing and learning; return the state and the outcome."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act_and_store(config, env, params, state, act_key)
     state, (value, fill) = scan_learning(
@@ -309,7 +310,7 @@ def block(
 ) -> tuple[State, Metrics]:
     """Run `config.block` iterations, then evaluate the greedy policy.
 
-    `learn` takes a gradient step: yours, or `partial(r2d2.learn, loss=yours)`.
+    `learn` takes one gradient step. For a custom loss, pass `partial(r2d2.learn, loss=custom)`.
     """
     step = partial(iterate, config, env, params, learn=learn)
     state, (value, fill, finite) = repeat(step, state, config.block)

@@ -1,4 +1,4 @@
-"""The page of the app: training, a playing agent, a link to both, and one widget of the course."""
+"""The page of the app, with training and play, or with a widget."""
 
 import difflib
 import html
@@ -18,8 +18,9 @@ from mmrl.course.widgets.training.panel import ROWS, described_box
 from mmrl.course.widgets.training.watch import Watch
 from mmrl.runs import Run, Setup
 
-FOLDER = "MMRL_EXPLORE_FOLDER"  # the folder where `mmrl explore` was called; results go there
-ADDRESS = "http://localhost:8866/"  # address of `mmrl explore`
+# Variable with the folder in which `mmrl explore` was called and where results are saved.
+FOLDER = "MMRL_EXPLORE_FOLDER"
+ADDRESS = "http://localhost:8866/"  # default address of `mmrl explore`
 OF_VOILA = ("theme", "template", "token")
 TRAINING = "Training"
 LOOK = """
@@ -38,24 +39,27 @@ LOOK = """
 
 
 def gallery() -> dict[str, type[Explorer]]:
-    """Return the widgets of the course by the names of their classes."""
+    """Return the widget classes of the course, keyed by class name."""
     trained = {cls.__name__: cls for cls in (LiveAgent, PolicyPlayer) if issubclass(cls, Explorer)}
     return dict(sorted({**widgets.EXPLORERS, **trained}.items()))
 
 
 def settings(cls: type[Explorer]) -> dict[str, Any]:
-    """Return the settings of a widget that a link can contain: its numbers, names and switches."""
+    """Return the defaults of the settings that a link may contain, keyed by name.
+
+    These are the widget's synchronized traits with numbers, booleans or one of several names.
+    """
     kinds = (traitlets.Int, traitlets.Float, traitlets.Bool, traitlets.Enum)
     own = cls.class_own_traits(sync=True).items()
     return {name: trait.default_value for name, trait in own if isinstance(trait, kinds)}
 
 
 class App(ipywidgets.VBox):
-    """Choose, train, watch, compare and share on one screen.
+    """App for training an agent, watching it play and sharing a link to its settings.
 
-    `setup` is shown first. The last three runs of an environment stay visible next to a new one. A
-    `widget`, if given, replaces the training. `trouble` is a sentence about the link that opened
-    the app, and `address` is the address of the page.
+    `setup` contains the initial settings. The last three runs in an environment stay visible next
+    to a new one. If a `widget` is given, it is shown instead of the training. `trouble` is an error
+    message about the link that opened the app, and `address` is the address of the page.
     """
 
     def __init__(
@@ -99,11 +103,14 @@ class App(ipywidgets.VBox):
 
     @property
     def widget(self) -> Explorer | None:
-        """The visible widget, or None while the training is visible."""
+        """The visible widget, or None if the training is visible."""
         return self._made.get(self.show.value)
 
     def share(self) -> str:
-        """Write a link to the current view and return it; "" if the settings do not fit."""
+        """Show a link to the current view and return it.
+
+        If the settings are invalid or too large for a laptop, show the reason and return "".
+        """
         more = ""
         try:
             if self.widget is None:
@@ -133,9 +140,10 @@ class App(ipywidgets.VBox):
 
 
 def explore(link: str = "") -> App:
-    """Open the app with the settings of a link: the page's address, or `link` if it is given.
+    """Open the app with the settings in a link or in the page's address.
 
-    `link` is the part behind the "?". If a link is invalid, the app shows why and opens without it.
+    `link` is the part of a link after the "?". If the link is invalid, the app opens with the
+    default settings and shows the reason.
     """
     if FOLDER in os.environ:
         os.chdir(os.environ[FOLDER])
@@ -148,14 +156,14 @@ def explore(link: str = "") -> App:
         if "show" in given:
             return App(widget=_widget(given), address=address)
         app = App(links.read(given) if given else links.START, address=address)
-        assert app.explorer.setup  # raises an error for runs that would take too long here
+        assert app.explorer.setup  # raises an error for runs that are too large for a laptop
         return app
     except ValueError as error:
         return App(trouble=f"This link cannot be followed: {error}", address=address)
 
 
 def _widget(given: Mapping[str, str]) -> Explorer:
-    """Return the widget that a link names. Raises `ValueError` for invalid names and values."""
+    """Build the widget named in a link. Raises `ValueError` for invalid names and values."""
     name = given["show"]
     if name not in gallery():
         near = ", ".join(difflib.get_close_matches(name, gallery(), 3, 0.0))
@@ -184,7 +192,7 @@ def _wanted(trait: traitlets.TraitType) -> str:
 
 
 def _query(widget: Explorer) -> str:
-    # Anywidget creates a class per instance; this is the name of the public one.
+    # Anywidget creates a subclass per instance, which has the name of the public class.
     name = type(widget).__name__
     usual = settings(gallery()[name])
     now = {key: getattr(widget, key) for key in usual}
@@ -200,6 +208,6 @@ def _framed(*children: ipywidgets.Widget) -> ipywidgets.VBox:
 
 
 def _spaced(name: str) -> str:
-    """Return the name of a class as separate words."""
+    """Split the name of a class into words."""
     words = re.findall("[A-Z][a-z]*", name)
     return " ".join([words[0], *(word.lower() for word in words[1:])])

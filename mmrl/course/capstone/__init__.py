@@ -1,6 +1,6 @@
-"""The capstone: take your own memory through the gates, within a budget, to the leaderboard.
+"""The capstone project, in which you design a memory and enter it on the leaderboard.
 
-    gates.judge(MyMemory)                # check its laws and interface; a sentence per failure
+    gates.judge(MyMemory)                # check its laws, interface and size
     evaluation.evaluate(MyMemory)        # measure its return on held-out tasks
     entries.check(path)                  # measure an entry again and compare
 

@@ -1,4 +1,4 @@
-"""Reasons to refuse an entry of the leaderboard: one sentence for each fault."""
+"""Checks of a leaderboard entry, each of which yields sentences about the faults it finds."""
 
 import dataclasses
 import pathlib
@@ -13,9 +13,8 @@ from mmrl.course.capstone.evaluation import TUNING, Protocol
 
 Entry = dict[str, Any]
 Evaluate = Callable[..., dict[str, Any]]
-MOST_BYTES = 20_000  # size of a source, which is too small for pretrained weights
-# Difference of returns below which two scores agree, even if their intervals are narrow.
-SLACK = 0.02
+MOST_BYTES = 20_000  # maximum size of a source file, too small for pretrained weights
+SLACK = 0.02  # scores that differ by less than this agree, even if their intervals are narrow
 
 
 def described(protocol: Protocol) -> dict[str, Any]:
@@ -25,7 +24,7 @@ def described(protocol: Protocol) -> dict[str, Any]:
 
 
 def budgets(entry: Entry, protocol: Protocol) -> Iterator[str]:
-    """Yield complaints about the tasks, steps and seeds of an entry."""
+    """Yield complaints if the tasks, steps or seeds of an entry differ from the protocol."""
     if (name := entry["protocol"]["name"]) != protocol.name:
         yield f"Run it without --quick: the protocol {name!r} proves nothing."
         return
@@ -56,19 +55,19 @@ def short(file: pathlib.Path) -> Iterator[str]:
 
 
 def gated(name: str, judged: gates.Judged) -> list[str]:
-    """List the gates that refuse an entry, except those that its control may fail."""
+    """List the refusals of the gates. A control is allowed to fail the memory gate."""
     ignored = ("memory",) if name in baselines.CONTROLS else ()
     refusals = judged.refusals.items()
     return [f"[{gate}] {said}" for gate, said in refusals if said and gate not in ignored]
 
 
 def arithmetic(entry: Entry) -> Iterator[str]:
-    """Yield a complaint unless the score follows from the returns in the same entry."""
+    """Yield a complaint unless the score of an entry follows from its returns."""
     for name, value in evaluation.summary(entry["tasks"]).items():
         if not np.allclose(np.float64(entry[name]), np.float64(value), atol=1e-3, rtol=1e-3):
             yield (
-                f"Its {name} was edited: {entry[name]} is stated, and {value} follows from its own "
-                "returns and times."
+                f"Its {name} was edited: {entry[name]} is reported, and {value} follows from its "
+                "own returns and times."
             )
 
 
@@ -80,7 +79,10 @@ def measured(
     evaluate: Evaluate,
     say: Callable[[str], None],
 ) -> list[str]:
-    """Measure again, with reported and with fresh seeds, and yield the scores that disagree."""
+    """Measure an entry again with the reported and with fresh seeds.
+
+    Returns a list with a complaint if a measured score disagrees with the reported score.
+    """
     first = TUNING.first_seed + secrets.randbelow(10**9)
     fresh = fresh or range(first, first + len(protocol.seeds))
     whys = {
@@ -95,15 +97,15 @@ def measured(
         found = evaluate(factory, new, sees_state=entry["sees"] == "state", say=say)
         least, most = found["interval_95"]
         compared = (
-            f"{said} [{low:.3f}, {high:.3f}] is stated, {found['score']:.3f} "
-            f"[{least:.3f}, {most:.3f}] came"
+            f"{said} [{low:.3f}, {high:.3f}] is reported, {found['score']:.3f} "
+            f"[{least:.3f}, {most:.3f}] was measured"
         )
-        seconds = f"{found['cpu_seconds']:.0f} CPU-s ({entry['cpu_seconds']:.0f} are stated)"
+        seconds = f"{found['cpu_seconds']:.0f} CPU-s ({entry['cpu_seconds']:.0f} are reported)"
         say(f"{compared}, in {seconds}.")
         if not (meet((low, high), (least, most)) and near(entry["score"], (least, most))):
             return [
-                f"Its score is not what comes of the seeds {numbers}: {compared}, and these are "
-                f"too far apart; {why}."
+                f"Its score is not reproduced with the seeds {numbers}: {compared}, and "
+                f"these are too far apart; {why}."
             ]
     return []
 
@@ -114,10 +116,10 @@ def meet(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def near(score: float, interval: Sequence[float]) -> bool:
-    """Return True if a score lies in an interval that is doubled and then widened by `SLACK`.
+    """Return True if a score is in an interval that is doubled and then widened by `SLACK`.
 
-    The interval should come from the new measurement: editing the returns of an entry also changes
-    the width of the reported interval.
+    The interval should be from the new measurement, because someone who edits the returns of an
+    entry also changes the width of the reported interval.
     """
     more = (interval[1] - interval[0]) / 2 + SLACK
     return interval[0] - more <= score <= interval[1] + more

@@ -1,11 +1,11 @@
-"""Entries of the leaderboard: written with their provenance, and checked before they count.
+"""Entries of the leaderboard, which are checked before they are accepted.
 
-An entry is a JSON file next to the source of its memory, which has the same name. `run` writes
-both. `check` returns the reasons to refuse an entry, in sentences. It checks the gates, budgets,
-seeds, arithmetic and source first, which takes seconds, and then measures the entry twice. The
-reported seeds must give the reported score; this detects edited scores. Seeds drawn at the moment
-must give it too; this detects a memory that was selected for its luck on the reported seeds.
-Whoever grades an entry must read its source, because its imports are not checked.
+An entry is a JSON file, next to a source file of the same name that defines the memory. `run`
+writes both files. `check` returns reasons to refuse an entry. It first checks the gates, budgets,
+seeds, arithmetic and source, which takes seconds, and then measures the entry twice. The first
+measurement has the reported seeds and detects edited scores. The second measurement has random
+seeds and detects a memory that was selected for its luck on the reported seeds. Graders must read
+the source of an entry, because its imports are not checked.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ from mmrl.runs.files import create, expanded, replace, writing
 
 
 def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory, pathlib.Path]:
-    """Return the class that "my_module:MyMemory" names, and the file that defines it.
+    """Find the class that "my_module:MyMemory" names, and its file.
 
-    The class is taken from `source`, regardless of its file name; without `source`, Python's import
-    path is searched. Raises `ValueError` if the class is not found.
+    If the file `source` exists, the class is loaded from it, and the name of the module is ignored.
+    Otherwise the module is imported. Raises `ValueError` if the class is not found.
     """
     if source is not None and source.exists():
         place = f"{_loaded(source)}:{place.partition(':')[2]}"
@@ -37,14 +37,14 @@ def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory,
     file = getattr(module, "__file__", None) if callable(found) else None
     if file is None:
         raise ValueError(
-            f"`memory` must name a class or a function of a Python file that builds a memory; got "
+            f"`memory` must name a class or a function in a Python file that builds a memory; got "
             f"{place!r}, which is {found!r}."
         )
     return found, pathlib.Path(file)
 
 
 def _loaded(source: pathlib.Path) -> str:
-    """Return a unique module name for the contents of a file."""
+    """Import a file as a module whose name depends on its contents; return this name."""
     name = f"{source.stem}_{_hash(source)[:12]}"
     spec = importlib.util.spec_from_file_location(name, source)
     assert spec is not None and spec.loader is not None
@@ -55,7 +55,7 @@ def _loaded(source: pathlib.Path) -> str:
         del sys.modules[name]
         raise ValueError(
             f"`memory` must be in a file that can be imported by itself; {source} raised "
-            f"{_own.told(error)}."
+            f"{_own.one_line(error)}."
         ) from error
     return name
 
@@ -72,11 +72,12 @@ def run(
     evaluate: Evaluate | None = None,
     say: Callable[[str], None] = print,
 ) -> Entry:
-    """Judge a memory, evaluate it, and write its entry to `out`, with its source next to it.
+    """Run the gates on a memory, evaluate it, and write its entry to `out`.
 
-    The source gets the same name as the entry. Raises `ValueError` if a gate refuses the memory
-    (unless it is a control), if it was tuned on held-out tasks or reported seeds, or if a file
-    would be replaced. Only a quick run replaces another quick run; its entry has no source.
+    The source is copied to a file of the same name next to the entry, except in a quick run. Raises
+    `ValueError` if a gate refuses the memory, if it was tuned on held-out tasks or reported seeds,
+    or if a file already exists. A control may fail the memory gate, and a quick run may replace the
+    entry of another quick run.
     """
     factory, file = find(place)
     out = expanded(out)
@@ -105,7 +106,7 @@ def run(
         **found,
         **provenance(),
     }
-    if refused := [*_taken(written, protocol)]:  # a simultaneous run may have written them
+    if refused := [*_taken(written, protocol)]:  # another run may have written the files meanwhile
         raise ValueError(" ".join(refused))
     with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -116,10 +117,10 @@ def run(
 
 
 def _taken(written: Sequence[pathlib.Path], protocol: Protocol) -> Iterator[str]:
-    """Yield complaints about files that would be replaced; a quick run may replace another one."""
+    """Yield a complaint about each file that already exists and must not be replaced."""
     for path in written:
         if path.exists() and not (protocol.quick and _quick(path)):
-            yield f"`out` must be a new file; {path} is there already: choose another name."
+            yield f"`out` must be a new file; {path} exists already. Choose another name."
 
 
 def _quick(path: pathlib.Path) -> bool:
@@ -138,11 +139,11 @@ def check(
     evaluate: Evaluate | None = None,
     say: Callable[[str], None] = print,
 ) -> list[str]:
-    """Return the reasons to refuse an entry, one sentence each; an empty list accepts it.
+    """Check an entry and return the reasons to refuse it.
 
-    With `again`, an entry without faults is also measured again: with the reported seeds, and with
-    equally many `fresh` seeds, which are drawn at random by default. Raises `RunError` if the entry
-    cannot be read, and `ValueError` for another number of fresh seeds.
+    If `again` is True and no check fails, the entry is also measured again, with the reported seeds
+    and with the same number of `fresh` seeds, which are random by default. Raises `RunError` if the
+    entry cannot be read, and `ValueError` if the number of fresh seeds is wrong.
     """
     path, count = expanded(path), len(protocol.seeds)
     entry = read(path)
@@ -159,7 +160,7 @@ def check(
     except (KeyError, TypeError, AttributeError) as error:
         return [f"It was not written by `mmrl capstone run` of this version: {error!r}."]
     except ValueError as error:
-        return [f"Its memory is not there: {error}"]
+        return [f"Its memory cannot be loaded: {error}"]
     refused += checks.short(file)
     if _hash(file) != entry["source"]["sha256"]:
         refused.append(f"Its source has changed: {file.name} is not what was evaluated.")
@@ -182,10 +183,10 @@ def read(path: pathlib.Path) -> Entry:
         raise RunError(f"Cannot read {path}: {error.strerror}.") from None
     except ValueError:
         raise RunError(
-            f"{path} is not JSON: give the file that `mmrl capstone run` wrote."
+            f"{path} is not JSON. Pass the file that `mmrl capstone run` wrote."
         ) from None
     if not isinstance(entry, dict):
-        raise RunError(f"{path} is not an entry: give the file that `mmrl capstone run` wrote.")
+        raise RunError(f"{path} is not an entry. Pass the file that `mmrl capstone run` wrote.")
     return entry
 
 
@@ -196,7 +197,7 @@ def published() -> list[Entry]:
 
 
 def control(entry: Entry) -> bool:
-    """Return True if an entry is not ranked: its name is a control's, or it saw the state."""
+    """Return True if an entry is a control, which is not ranked."""
     return entry["name"] in baselines.CONTROLS or entry.get("sees") == "state"
 
 
@@ -205,5 +206,5 @@ def _hash(file: pathlib.Path) -> str:
 
 
 def _ours(file: pathlib.Path) -> bool:
-    """Return True if a file is part of mmrl, so that every installation has it."""
+    """Return True if a file is a part of mmrl."""
     return file.resolve().is_relative_to(pathlib.Path(_own.__file__).resolve().parent)

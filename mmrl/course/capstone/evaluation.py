@@ -1,12 +1,12 @@
-"""One budget for all entries: measure a memory's return on held-out tasks, and its training time.
+"""Evaluation of memories on held-out tasks, with the same budget for every entry.
 
-PPO trains an entry on every held-out task with every reported seed. The rest of the network, the
-settings and the initial weights are equal for all entries. The score is the mean of the returns
-over tasks; its interval is over seeds. `TUNING` contains the tasks and seeds on which entries may
-be tuned; it contains neither a held-out task nor a reported seed.
+An entry is trained by PPO on every held-out task with every reported seed. The hyperparameters, the
+other layers of the network and their initial weights are equal for all entries. The score is the
+mean return over tasks, with an interval over seeds. `TUNING` contains the tasks and seeds on which
+entries may be tuned. These are disjoint from the held-out tasks and the reported seeds.
 
-CPU-seconds cover training and playing for all tasks and seeds, without compilation. The first
-block of a run includes compilation, so its time is estimated from the other blocks.
+CPU-seconds are those of training and evaluation on all tasks and seeds, without compilation. The
+first block of a run includes compilation, so its time is estimated from the other blocks.
 """
 
 import dataclasses
@@ -33,27 +33,27 @@ OBSERVES = ("previous_action", "begin_flag")
 
 @dataclasses.dataclass(frozen=True)
 class Protocol:
-    """Tasks, seeds and sizes of an evaluation; `quick` ones only show that everything runs."""
+    """Tasks, seeds and sizes of an evaluation."""
 
     name: str
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
-    blocks: int  # evaluations; the last one counts
+    blocks: int  # number of evaluations, of which the last is scored
     block: int  # iterations per evaluation, each with 16 environments and 128 steps
-    episodes: int = 64  # episodes per evaluation, played greedily
+    episodes: int = 64  # greedy episodes per evaluation
     width: int = WIDTH
-    quick: bool = False
+    quick: bool = False  # True for a short protocol that only tests the code
 
     @property
     def config(self) -> ppo.Config:
-        """Settings of the agent, equal for all entries."""
+        """The config of the agent, which is equal for all entries."""
         return ppo.Config(
             width=self.width, block=self.block, blocks=self.blocks, episodes=self.episodes
         )
 
     @property
     def env_steps(self) -> int:
-        """Environment steps per task and seed."""
+        """The number of environment steps per task and seed."""
         config = self.config
         return config.environments * config.rollout * self.block * self.blocks
 
@@ -63,7 +63,7 @@ class Allowed:
     """Tasks and seeds on which an entry may be tuned."""
 
     tasks: tuple[str, ...]
-    first_seed: int  # this seed and all larger ones are allowed
+    first_seed: int  # all seeds starting at this one are allowed
 
 
 HELD_OUT = (
@@ -95,10 +95,10 @@ def evaluate(
     sees_state: bool = False,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Train a memory on each task and seed of a protocol; return returns, steps and CPU-seconds.
+    """Train a memory on all tasks and seeds, and compute its score.
 
-    With `sees_state`, the network is an oracle: it observes the Markov state of the task in place
-    of the observation, so there is nothing to remember.
+    If `sees_state` is True, the network observes the Markov state of the task instead of the
+    observation. It is then an oracle, which does not need a memory.
     """
     if protocol.quick:
         say(NOTHING)
@@ -112,7 +112,7 @@ def evaluate(
 def train(
     factory: Factory, protocol: Protocol, task: str, sees_state: bool = False
 ) -> dict[str, Any]:
-    """Train on one task; return the last evaluation of each seed, the curve and the CPU-seconds."""
+    """Train a memory on one task, and return its results."""
     env: Any = envs.make(task)[0]
     if sees_state:
         env = StateObservation(env)
@@ -142,7 +142,10 @@ def train(
 def network(
     factory: Factory, config: ppo.Config, env: Any, params: Any, key: PRNGKeyArray
 ) -> ActorCritic:
-    """Return π and V around a memory; all weights outside the memory are equal for every memory."""
+    """Return an actor-critic that contains the memory.
+
+    The weights outside of the memory depend only on the key, so they are the same for all memories.
+    """
     size, width = math.prod(env.observation_space(params).shape), config.width
     parts, *keys = jax.random.split(key, 3)
     net = ActorCritic.make(
@@ -153,7 +156,7 @@ def network(
 
 
 def summary(tasks: dict[str, Any]) -> dict[str, Any]:
-    """Compute the score of an entry, its interval and its time from the results on its tasks."""
+    """Compute the score of an entry, its interval and its CPU-seconds from its results."""
     middle, low, high = interval(by_seed(tasks))
     seconds = sum(one["cpu_seconds"] for one in tasks.values())
     return {
@@ -164,7 +167,7 @@ def summary(tasks: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_seed(tasks: dict[str, Any]) -> Float[np.ndarray, " seed"]:
-    """Return the mean over tasks of each seed's return; POPGym's returns lie between -1 and 1."""
+    """Return the mean return of each seed over all tasks."""
     return np.mean([one["returns"] for one in tasks.values()], axis=0)
 
 

@@ -1,15 +1,15 @@
-"""Gates: conditions that a memory must meet before its return counts; each failure is a sentence.
+"""Gates, which are conditions that a memory must satisfy before its score is accepted.
 
-A gate checks properties that no return can show: a memory that peeks at the future, or whose state
-grows with the tape, may well score higher. `judge` builds the memory twice: as constructed, and
-with every trainable number moved, because a law that holds only at initialization is lost with the
-first gradient step. All gates except the budget test a small memory.
+A gate checks a property that returns do not reveal. For example, a memory that peeks at the future
+may score higher than others. `judge` tests the memory with its initial parameters and with
+perturbed parameters, because a law that holds only at initialization would be broken by the first
+gradient step. All gates except the budget test a small memory.
 
-    contract    it can be built and called, and the shape of its state is constant
-    budget      numbers in its state, and trainable ones
+    contract    the memory can be built and called, and the shape of its state is constant
+    budget      the size of the state and the number of parameters are limited
     future      y_t does not depend on x_{t+1}, x_{t+2}, …
     episodes    no information crosses a `begin`, not even a NaN, in any mode of reading
-    step        steps = tape = looking ahead, in any order, and ahead is one more step
+    step        a tape, single steps and `lookahead` give the same outputs, in any combination
     laws        (a • b) • c = a • (b • c), e • a = a = a • e, for elements from `encode`
     gradients   gradients through 10,000 steps are finite and do not explode
     memory      the first observation can be decoded from a later output
@@ -25,37 +25,38 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer, PyTree
 
-from mmrl._own import told
+from mmrl._own import one_line
 from mmrl.course.capstone.probes import PASTS, READERS, behaved, gradients, law_errors
 from mmrl.memory import Memory
 
 Factory = Callable[..., Any]
-"""Builds a memory, as its class does: (input_size, output_size, *, key) -> memory."""
-SIZE, WIDTH = 6, 32  # input and output size of the memory in the gates; width of the trained one
-MOST_STATE, MOST_PARAMETERS = 512, 32_768  # every memory of the library fits with its defaults
+"""Class of a memory or function that builds it: (input_size, output_size, *, key) -> memory."""
+SIZE, WIDTH = 6, 32  # input and output size of the memory in the gates, and in training
+MOST_STATE, MOST_PARAMETERS = 512, 32_768  # budget, sufficient for every memory of the library
 LAWS, EQUAL, GROWTH, TOLD = 1e-4, 1e-4, 1e3, 0.5
-"""Largest errors of laws and of equalities, largest growth of a gradient, least share of cues."""
+"""Limits: error of a law, error of an equality, growth of a gradient, fraction of cues decoded."""
 LAGS = (1, 2, 4, 8, 16, 32)
-# The modes that read the first and the second half of an episode; equal modes come first.
+# Pairs of modes that read the first and the second half of an episode. Pairs of equal modes come
+# first, so that an error in a single mode is reported before errors in combinations.
 WAYS = sorted(itertools.product(READERS, READERS), key=lambda way: way[0] != way[1])
 
 
 class Judged(NamedTuple):
-    """Reasons to refuse a memory, one sentence per gate (empty if it passes), and its sizes."""
+    """Result of the gates for a memory."""
 
-    refusals: dict[str, str]
-    state: int  # real numbers in a state
-    parameters: int  # trainable real numbers
-    remembers: int  # the longest of `LAGS` after which the first observation can be decoded
+    refusals: dict[str, str]  # reason to refuse the memory, or "", keyed by gate
+    state: int  # size of the state in real scalars
+    parameters: int  # number of trainable real scalars
+    remembers: int  # longest of `LAGS` after which the first observation can be decoded
 
     @property
     def passed(self) -> bool:
-        """True if no gate refuses the memory."""
+        """True if all gates accept the memory."""
         return not any(self.refusals.values())
 
 
 def judge(factory: Factory) -> Judged:
-    """Run every gate. A gate that cannot run because the contract is broken also refuses."""
+    """Run every gate. If the contract is broken, the other gates are not run."""
     refusals = {"contract": contract(factory)}
     if refusals["contract"]:
         return Judged(refusals, 0, 0, 0)
@@ -70,15 +71,15 @@ def judge(factory: Factory) -> Judged:
 
 
 def build(factory: Factory, size: int = SIZE) -> Any:
-    """Build the memory of one size, with a fixed key."""
+    """Build the memory with equal input and output sizes and a fixed key."""
     return factory(size, size, key=jax.random.key(0))
 
 
 def both(factory: Factory) -> Any:
-    """Return the memory as built and with every number moved, stacked on a new first axis.
+    """Stack the initial and the perturbed parameters on a new first axis.
 
-    A number moves by about a third of the typical size of its array, and at least by a little,
-    because many numbers start at zero.
+    The perturbation is normal, with a standard deviation of 0.3 times the root mean square of the
+    array, and at least 0.03, because many arrays are initially zero.
     """
     model = build(factory)
     floats, rest = eqx.partition(model, eqx.is_inexact_array)
@@ -92,14 +93,14 @@ def both(factory: Factory) -> Any:
 
 
 def contract(factory: Factory) -> str:
-    """Refuse a memory that cannot be built or called, or whose state changes its shape."""
+    """Return a refusal if the memory cannot be built or called, or its state changes shape."""
     try:
         model = eqx.filter_eval_shape(build, factory)
         eqx.filter_eval_shape(build, factory, WIDTH)
     except Exception as error:
         return (
             "It cannot be built: it must take (input_size, output_size, *, key), and defaults for "
-            f"all other arguments, for sizes such as {SIZE} and {WIDTH}; {told(error)}."
+            f"all other arguments, for sizes such as {SIZE} and {WIDTH}; {one_line(error)}."
         )
     missing = [n for n in ("init", "__call__", "step", "lookahead") if not hasattr(model, n)]
     if missing:
@@ -110,7 +111,7 @@ def contract(factory: Factory) -> str:
         except Exception as error:
             return (
                 f"It cannot read {length} steps over a tape, step by step and by `lookahead`: "
-                f"{told(error)}."
+                f"{one_line(error)}."
             )
         for name, (end, *outputs) in ends.items():
             if _shapes(end) != _shapes(start):
@@ -147,9 +148,9 @@ def _shapes(tree: PyTree) -> Any:
 
 
 def sizes(factory: Factory) -> tuple[int, int]:
-    """Count the real numbers in a state and the trainable ones, at the width that is trained.
+    """Count the scalars in the state and in the parameters of a memory.
 
-    A complex number counts as two.
+    A complex scalar counts as two.
     """
     model = build(factory, WIDTH)
 
@@ -161,7 +162,7 @@ def sizes(factory: Factory) -> tuple[int, int]:
 
 
 def budget(state: int, parameters: int) -> str:
-    """Refuse a memory that is too large for a fair comparison."""
+    """Return a refusal if the memory is too large for a fair comparison, otherwise ""."""
     if state > MOST_STATE:
         return (
             f"Its state has {state} numbers at width {WIDTH}; at most {MOST_STATE} are allowed. "
@@ -176,7 +177,7 @@ def budget(state: int, parameters: int) -> str:
 
 
 def future(seen: dict[str, Any]) -> str:
-    """Refuse a memory whose earlier outputs change when later observations change."""
+    """Return a refusal if earlier outputs depend on later observations, otherwise ""."""
     cut = seen["cut"]
     changed = _differs(seen["later changed"][:, :cut], seen["whole"][:, :cut])
     if changed is None:
@@ -188,7 +189,7 @@ def future(seen: dict[str, Any]) -> str:
 
 
 def episodes(seen: dict[str, Any]) -> str:
-    """Refuse a memory if outputs after a `begin` depend on earlier steps, in any mode."""
+    """Return a refusal if outputs after a `begin` depend on earlier steps, otherwise ""."""
     tapes = np.stack([seen[name] for name in ("clean", *PASTS)], axis=1)
     read = {"over a tape": tapes} | {_words(*way): seen["ways"][way] for way in WAYS}
     read["in the outputs of `lookahead` for the next step"] = seen["next"][:, :, :-1]
@@ -206,7 +207,7 @@ def episodes(seen: dict[str, Any]) -> str:
 
 
 def step(seen: dict[str, Any]) -> str:
-    """Refuse a memory whose modes of reading disagree, also if they take turns."""
+    """Return a refusal if the modes of reading disagree, otherwise ""."""
     clean, cut = seen["clean"], seen["cut"]
     for way in WAYS:
         if (error := _apart(seen["ways"][way][:, 0], clean)) >= EQUAL:
@@ -238,7 +239,10 @@ def _disagree(what: str, error: float) -> str:
 
 
 def laws(pair: Any) -> str:
-    """Refuse a memory whose operation is not a monoid on its encodings; other recurrences pass."""
+    """Return a refusal if the memory violates a monoid law on its encodings, otherwise "".
+
+    Recurrences that are not instances of `Memory` pass.
+    """
     if not isinstance(pair, Memory):
         return ""
     for law, by_model in law_errors(pair, SIZE).items():
@@ -253,7 +257,7 @@ def laws(pair: Any) -> str:
 
 
 def gradient(pair: Any) -> str:
-    """Refuse a memory if gradients through 10,000 steps are infinite, or larger early than late."""
+    """Return a refusal if gradients through 10,000 steps are not finite or grow 1,000-fold."""
     finite, early, late = gradients(pair, SIZE)
     if not finite.all():
         return (
@@ -270,7 +274,7 @@ def gradient(pair: Any) -> str:
 
 
 def remembered(seen: dict[str, Any]) -> tuple[str, int]:
-    """Refuse a memory that forgets the first observation; also return the longest lag."""
+    """Return a refusal if the memory forgets the first observation, and the longest lag."""
     shares = [max(_told(one[:, k], seen["cues"]) for one in seen["probe"]) for k in LAGS]
     longest = max((k for k, share in zip(LAGS, shares, strict=True) if share >= TOLD), default=0)
     if longest:
@@ -284,9 +288,11 @@ def remembered(seen: dict[str, Any]) -> tuple[str, int]:
 
 
 def _told(ys: Float[np.ndarray, "tape out"], cues: Integer[np.ndarray, " tape"]) -> float:
-    """Return the share of cues in one half that the nearest mean output of the other identifies.
+    """Return the fraction of cues that can be decoded from the outputs.
 
-    Noise of a hundredth of the outputs' size hides echoes that are too weak for learning.
+    The classifier computes the mean output for each cue on the first half of the tapes, and selects
+    the nearest mean on the second half. Noise of 1 % of the outputs' size hides traces of the cue
+    that are too weak for learning.
     """
     rng, half = np.random.default_rng(1), len(cues) // 2
     ys = ys + 0.01 * np.sqrt(np.mean(ys**2)) * rng.normal(size=ys.shape)
@@ -298,6 +304,6 @@ def _told(ys: Float[np.ndarray, "tape out"], cues: Integer[np.ndarray, " tape"])
 def _differs(
     got: Float[np.ndarray, "model step out"], want: Float[np.ndarray, "model step out"]
 ) -> int | None:
-    """Return the first step at which outputs [model, step, out] differ in any bit, or None."""
+    """Return the first step at which two arrays of outputs are not exactly equal, or None."""
     unequal = np.any(~(got == want), axis=(0, 2))
     return int(np.argmax(unequal)) if unequal.any() else None

@@ -1,7 +1,7 @@
-"""Outputs of one memory on many tapes, as built and moved: three programs serve all gates.
+"""Outputs and gradients of a memory on test tapes, which the gates examine.
 
-A program takes a `pair`: a memory whose trainable arrays have a first axis of two, so that a single
-compilation serves both.
+The functions take a `pair`, a memory whose trainable arrays have a leading axis of two, for the
+initial and the perturbed parameters. A single compilation serves both.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,21 @@ from jaxtyping import Array, PyTree
 
 from mmrl.monoid.testing import errors, products
 
-LONG, END = 10_000, 100  # steps of the long tape, and of its early and its late part
-CUES = 120  # tapes of the probe, which differ in their first observation
+LONG, END = 10_000, 100  # steps of the long tape, and of its first and last part
+CUES = 120  # number of probe tapes, which differ in their first observation
 PASTS = {
     "past": "a past that is larger by 100",
     "nan": "a NaN in the past",
     "infinity": "an infinity in the past",
     "state": "a state of NaN",
 }
-"""Changes to the episode before a `begin`, in words."""
+"""Descriptions of the changes to the episode before a `begin`."""
 READERS = {"tape": "over a tape", "steps": "step by step", "ahead": "by `lookahead`"}
-"""Modes of reading an episode, in words."""
+"""Descriptions of the modes of reading an episode."""
 
 
 def alike(function: Callable) -> Callable:
-    """Compile `function(model, …)` for both models of a pair; only arrays are traced."""
+    """Compile `function(model, …)` and map it over both models of a pair."""
 
     @eqx.filter_jit
     def of_both(pair: Any, *others: Any) -> PyTree:
@@ -42,13 +42,17 @@ def alike(function: Callable) -> Callable:
 
 
 def behaved(pair: Any, size: int, longest: int) -> dict[str, Any]:
-    """Return the outputs [model, step, out] of all tapes and all modes of reading, by name.
+    """Return the outputs of a pair on all test tapes, keyed by name.
 
-    An episode begins at step `cut`, except in "whole" and "later changed". In "probe", [model,
-    tape, step, out], the first observation is one of `size` cards, whose numbers are "cues". In
-    "ways", keyed by the modes that read the first and the second half, and in "next", the outputs
-    of looking ahead, [model, tape, step, out], the clean tape comes first and the tapes of `PASTS`
-    follow.
+    "clean", the keys of `PASTS`, "whole" and "later changed" have shape [model, step, out]. In
+    these tapes, an episode begins at step "cut", except in the last two.
+
+    "probe" has shape [model, tape, step, out]. The first observation of each of its tapes is one of
+    `size` cards, and "cues" contains the indices of these cards.
+
+    "ways" and "next" contain outputs [model, tape, step, out] for the clean tape, followed by the
+    tapes of `PASTS`. "ways" is keyed by the modes that read the first and the second half. "next"
+    contains the outputs that `lookahead` returns for the next step.
     """
     rng, steps = np.random.default_rng(2), longest + 1
     clean, cut = rng.normal(size=(steps, size)).astype(np.float32), steps // 2
@@ -70,7 +74,7 @@ def behaved(pair: Any, size: int, longest: int) -> dict[str, Any]:
 
 
 def _all(model: Any, rows: Array, begins: Array, spoilt: Array) -> tuple[Array, dict, Array]:
-    """Read the tapes `rows` with their `begins`; a `spoilt` tape starts from a state of NaN."""
+    """Compute the outputs on all tapes. A `spoilt` tape starts with a state of NaNs."""
 
     def start(spoilt):
         state = jax.tree.map(jnp.asarray, model.init())
@@ -80,12 +84,12 @@ def _all(model: Any, rows: Array, begins: Array, spoilt: Array) -> tuple[Array, 
     starts = jax.vmap(start)(spoilt)
     tapes = jax.vmap(lambda *row: model(*row)[1])(starts, rows, begins)
     few = jax.tree.map(lambda x: x[: len(PASTS) + 1], (starts, rows, begins))
-    # Run the tapes one after the other, so that equal numbers are rounded equally.
+    # `lax.map` runs one tape at a time, so that equal inputs are rounded in the same way.
     return tapes, *jax.lax.map(lambda row: _ways(model, *row), few)
 
 
 def _ways(model: Any, start: PyTree, xs: Array, begin: Array) -> tuple[dict, Array]:
-    """Return outputs [step, out] by the modes that read the two halves, and by lookahead."""
+    """Return the outputs of each pair of modes, and of lookahead."""
 
     def tape(state, xs, begin, _):
         end, ys = model(state, xs, begin)
@@ -95,7 +99,8 @@ def _ways(model: Any, start: PyTree, xs: Array, begin: Array) -> tuple[dict, Arr
         end, ys = jax.lax.scan(lambda h, x: model.step(h, *x), state, (xs, begin))
         return end, ys, ys
 
-    half, read = len(xs) // 4, (tape, steps, model.lookahead)  # in the middle of an episode
+    # The tape is cut at a quarter, which is in the middle of its first episode.
+    half, read = len(xs) // 4, (tape, steps, model.lookahead)
     halves = [(x[:half], x[half:]) for x in (xs, begin, jnp.roll(xs, -1, axis=0))]
     first, second = zip(*halves, strict=True)
     stack = lambda *x: jnp.stack(x)  # noqa: E731
@@ -115,7 +120,7 @@ _behaved = alike(_all)
 
 
 def law_errors(pair: Any, size: int) -> dict[str, np.ndarray]:
-    """Return the errors of each law, [model, triple], on products of 1 to 8 encoded inputs."""
+    """Compute the errors of each law, [model, triple], on products of 1 to 8 encoded inputs."""
     rng = np.random.default_rng(3)
     xs = rng.normal(size=(3, 100, 8, size)).astype(np.float32)
     return jax.device_get(_law_errors(pair, xs))
@@ -133,10 +138,12 @@ _law_errors = alike(_laws)
 
 
 def gradients(pair: Any, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (all finite, largest early slope, largest late slope) of the end of a tape, [model].
+    """Compute the gradients of the last outputs of a long tape with respect to observations.
 
-    The late slopes are with respect to the last observations, also where an episode begins with
-    them, because some memories read only the first observations of an episode.
+    Returns (all finite, largest norm at the first `END` steps, largest norm at the last `END`
+    steps), each of shape [model]. The last norm is also measured on a tape in which an episode
+    begins at the last `END` steps, because some memories store only the first observations of an
+    episode.
     """
     xs = np.random.default_rng(4).normal(size=(LONG, size)).astype(np.float32)
     finite, early, late = jax.device_get(_gradients(pair, xs))
@@ -152,7 +159,7 @@ def _slopes(model: Any, xs: Array) -> tuple[Array, Array, Array]:
         ys = model(model.init(), xs, begin)[1]
         return jnp.sum(ys[-END:] @ weights)
 
-    # One long episode; then a long and a short one.
+    # The first tape is one long episode. The second consists of a long and a short episode.
     begins = jnp.zeros((2, LONG), bool).at[1, -END].set(True)
     grads = jax.vmap(jax.grad(end, (0, 1)), (None, None, 0))(floats, xs, begins)
     finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))

@@ -1,4 +1,4 @@
-"""Exercises of chapter 00: start here."""
+"""Exercises for chapter 00: start here."""
 
 import numpy as np
 
@@ -12,33 +12,38 @@ guess = Exercise(
     mistakes=(
         Mistake(
             0.25,
-            "that is the share of right answers, but each wrong one costs the same amount that a "
-            "right one pays.",
+            "that is the fraction of correct answers, but a wrong answer costs as much as a "
+            "correct one earns.",
         ),
         Mistake(
             -0.75,
-            "that counts only the wrong answers, but one in four is right, and it pays.",
+            "that counts only the wrong answers, but one answer in four is correct and earns a "
+            "reward.",
         ),
         Mistake(
             0.0,
-            "a return of 0 needs equal numbers of right and wrong answers, but only one of four "
-            "suits is right.",
+            "a return of 0 would need as many correct answers as wrong ones, but only one suit in "
+            "four is correct.",
         ),
         Mistake(
             -0.461,
-            "that is the best agent without memory, which looks at its card and at the begin flag. "
-            "The question is about one that always names the same suit.",
+            "that is the return of the best agent without memory, which looks at the current card "
+            "and at the begin flag. The question is about an agent that always names the same "
+            "suit.",
         ),
-        Mistake(0.5, "the size is right, but the sign is not, because most answers are wrong."),
+        Mistake(
+            0.5,
+            "the magnitude is right, but the return is negative, because most answers are wrong.",
+        ),
         Mistake(
             -1.0,
-            "that is the return of an episode in which the suit is wrong. In one of four it is "
-            "right, so take the average of both.",
+            "that is the return of an episode in which the suit is wrong. In one episode out of "
+            "four the suit is correct, so average over both cases.",
         ),
         Mistake(
             1.0,
-            "that is the return of an episode in which the suit is right. In three of four it is "
-            "wrong, so take the average of both.",
+            "that is the return of an episode in which the suit is correct. In three episodes out "
+            "of four the suit is wrong, so average over both cases.",
         ),
     ),
 )
@@ -60,21 +65,21 @@ combine = Exercise(
     mistakes=(
         Mistake(
             lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1]),
-            "it fades the later part. The past must fade, which is `a`, because it came first; and "
-            "it fades by the gain of `b`.",
+            "here the later part decays. The earlier part, `a`, must decay instead: multiply its "
+            "sum by the gain of `b`.",
         ),
         Mistake(
             lambda a, b: (b[0] * a[0], a[1] + b[1]),
-            "the sum of `a` has to fade while `b` passes, so multiply it by the gain of `b`.",
+            "the sum of `a` must decay during `b`, so multiply it by the gain of `b`.",
         ),
         Mistake(
             lambda a, b: (b[0], b[0] * a[1] + b[1]),
-            "the sum is right, but the gain is only the gain of `b`. Everything before both parts "
-            "fades in each of them, so the gains are multiplied.",
+            "the sum is right, but the gain covers only `b`. Whatever came before `a` decays "
+            "during `a` and during `b`, so multiply the two gains.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], b[0] * a[1] + b[1]),
-            "the sum is right, but gains multiply and do not add: for example, half of a half is a "
+            "the sum is right, but gains must be multiplied, not added: half of a half is a "
             "quarter.",
         ),
     ),
@@ -100,22 +105,22 @@ returns = Exercise(
     mistakes=(
         Mistake(
             lambda rewards, gamma: _discounted(rewards[::-1], gamma)[::-1],
-            "it looks back at earlier rewards, but a return looks ahead, so scan with "
+            "this sums the earlier rewards, but a return sums the later ones, so scan with "
             "`reverse=True`.",
         ),
         Mistake(
             lambda rewards, gamma: np.cumsum(rewards[::-1])[::-1],
-            "it looks ahead, but does not discount, because every element has the gain 1 in place "
-            "of `gamma`.",
+            "this sums the later rewards, but without a discount: every element has the gain 1 "
+            "instead of `gamma`.",
         ),
         Mistake(
             lambda rewards, gamma: gamma * _discounted(rewards, gamma),
-            "every value is discounted once too often, because the reward of step t itself is not "
+            "every value is discounted once too often. The reward of step t itself is not "
             "discounted.",
         ),
         Mistake(
             lambda rewards, gamma: np.full(len(rewards), gamma) ** np.arange(len(rewards), 0, -1),
-            "these are the gains, the first half of each element, but the returns are the second.",
+            "these are the gains. The returns are the second entry of each pair.",
         ),
         Mistake(
             lambda rewards, gamma: np.stack(
@@ -124,8 +129,7 @@ returns = Exercise(
                     _discounted(rewards, gamma),
                 ]
             ),
-            "that is the whole pair that `scan` returns, gains and returns, so take its second "
-            "half.",
+            "that is the pair (gains, returns) that `scan` computes. Keep only its second entry.",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Exercises of chapter 00b: JAX in thirty minutes."""
+"""Exercises for chapter 00b: JAX in thirty minutes."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def _tapes(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray, float
     def tape(steps: int, begins: list[int], beta: float) -> tuple[np.ndarray, np.ndarray, float]:
         return rng.normal(size=steps).astype(np.float32), np.isin(np.arange(steps), begins), beta
 
-    # The second tape continues an episode that began before it.
+    # The second tape starts in the middle of an episode.
     return [tape(6, [0, 3], 0.5), tape(9, [4, 5], 0.9), tape(1, [0], 0.3), tape(30, [0, 11], 0.0)]
 
 
@@ -40,35 +40,35 @@ moving_average = Exercise(
     mistakes=(
         Mistake(
             lambda xs, begin, beta: _average(xs, np.zeros_like(begin), beta),
-            "the average continues across the begin flags. Choose with `jnp.where(first, x, ...)`, "
-            "because an `if` cannot use the value of a tracer.",
+            "the average continues across the begin flags. Select with `jnp.where(first, x, ...)`, "
+            "because an `if` cannot read the value of a tracer.",
         ),
         Mistake(
             _from_zero,
-            "where an episode begins, this sets the state to 0 and then still averages, so the "
-            "first input counts only by 1 - beta. The new state must be the input itself.",
+            "at the start of an episode, this sets the state to 0 and then averages, so the first "
+            "input gets the weight 1 - beta. The new state must be the input itself.",
         ),
         Mistake(
             lambda xs, begin, beta: _average(xs, begin, 1 - beta),
-            "the two shares are exchanged: `beta` is what the state keeps, and the input gets the "
-            "rest, 1 - beta.",
+            "the two weights are swapped: the old state has the weight `beta`, and the input has "
+            "the weight 1 - beta.",
         ),
         Mistake(
             lambda xs, begin, beta: _average(xs, begin, beta)[-1],
-            "that is the last carry. `scan` returns a pair: the last carry, and the outputs of all "
-            "steps. Return the second.",
+            "that is the final carry. `scan` returns the final carry and the stacked outputs of "
+            "all steps: return the outputs.",
         ),
         Mistake(
             lambda xs, begin, beta: np.concatenate([[0], _average(xs, begin, beta)[:-1]]),
-            "these are the states before each step. `step` must return the *new* state twice: as "
-            "the carry, and as the output.",
+            "these are the states before each step. `step` must return the *new* state twice, as "
+            "the carry and as the output.",
         ),
     ),
     stops=(
         (
             "TracerBool",
-            "A Python `if` has to know its flag while JAX traces, and a tracer has no value. "
-            "Choose with `jnp.where(first, x, ...)`.",
+            "A Python `if` needs a concrete value, but during tracing the flag is a tracer. Select "
+            "with `jnp.where(first, x, ...)`.",
         ),
     ),
 )
@@ -93,8 +93,8 @@ walk = Exercise(
     mistakes=(
         Mistake(
             lambda key, steps: jax.random.normal(key) * np.arange(1, steps + 1),
-            "every stride is still the same, because one key gives one number. Let the scan run "
-            "over `jax.random.split(key, steps)`, so that each step gets a separate key.",
+            "every stride is the same, because the same key always gives the same number. Scan "
+            "over `jax.random.split(key, steps)`, so that each step gets its own key.",
         ),
         Mistake(
             lambda key, steps: (
@@ -107,25 +107,25 @@ walk = Exercise(
             lambda key, steps: np.array(
                 [jax.random.normal(k) for k in jax.random.split(key, steps)]
             ),
-            "these are the strides, and they are right. The walk is their running sum: the carry "
-            "adds them up.",
+            "these are the correct strides. The walk is their running sum, which the carry must "
+            "accumulate.",
         ),
         Mistake(
             lambda key, steps: np.cumsum(jax.random.normal(key, (steps,))),
-            "this is a valid walk, because one key may draw many numbers at once. The exercise "
-            "requires another one: one draw from each key of `jax.random.split(key, steps)`.",
+            "this is a valid walk, because one key may be used to draw an array. The exercise asks "
+            "for a different one: one draw from each key of `jax.random.split(key, steps)`.",
         ),
         Mistake(
             _in_a_chain,
-            "this is a valid walk: splitting the carried key at each step is the other usual way. "
-            "The exercise requires the keys of one `jax.random.split(key, steps)`.",
+            "this is a valid walk, because you may also carry the key and split it at each step. "
+            "The exercise asks for the keys of a single `jax.random.split(key, steps)`.",
         ),
     ),
     stops=(
         (
             "accepts a single key",
-            "All keys arrive at once here. Pass them to `jax.lax.scan` as its inputs, so that the "
-            "second argument of `step` is the one key of this step.",
+            "This call receives all keys at once. Pass the keys to `jax.lax.scan` as `xs`, so that "
+            "the second argument of `step` is a single key.",
         ),
     ),
 )
@@ -147,7 +147,8 @@ def _batches(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
         gammas = np.sort(rng.uniform(size=count)).astype(np.float32)
         return rng.normal(size=(count, steps)).astype(np.float32), gammas
 
-    # One discount per tape: an answer that pairs them runs, so that its hint can be chosen.
+    # Use as many discounts as tapes. A wrong answer that pairs them then runs without an error, and
+    # the check can print the matching hint.
     return [batch(2, 4), batch(3, 7), batch(4, 4)]
 
 
@@ -161,39 +162,40 @@ all_returns = Exercise(
                 [_discounted(t, g) for t, g in zip(tapes, gammas, strict=True)]
             ),
             "this pairs tape 0 with discount 0, tape 1 with discount 1, and so on, because one "
-            "`vmap` maps both arguments together. Use two, each over one argument, with None for "
-            "the other in `in_axes`.",
+            "`vmap` maps both arguments together. Nest two `vmap`s. Each of them maps over one "
+            "argument, with None for the other one in `in_axes`.",
         ),
         Mistake(
             lambda tapes, gammas: _all_returns(tapes, gammas).swapaxes(0, 1),
-            "the numbers are right, but the axes are [discount, tape, time]. The outer `vmap` "
-            "makes the first axis, so map over the tapes there.",
+            "the values are right, but the axes are [discount, tape, time]. The outer `vmap` adds "
+            "the first axis, so it must map over the tapes.",
         ),
         Mistake(
             lambda tapes, gammas: _all_returns(tapes, gammas)[..., 0],
-            "these are only the returns of step 0. Give the return of every step.",
+            "these are only the returns of step 0. Compute the return of every step.",
         ),
         Mistake(
             lambda tapes, gammas: _all_returns(tapes[:, ::-1], gammas)[..., ::-1],
-            "this looks back: a step gets the rewards before it. A return looks ahead, so the scan "
-            "needs `reverse=True`.",
+            "this sums the rewards before each step. A return sums the rewards after it, so the "
+            "scan needs `reverse=True`.",
         ),
         Mistake(
             lambda tapes, gammas: jnp.moveaxis(jnp.asarray(_all_returns(tapes, gammas)), -1, 0),
-            "the numbers are right, but time has become the first axis. `vmap` puts its new axis "
-            "in front, so that time stays last without any transposing.",
+            "the values are right, but time has become the first axis. `vmap` puts its new axis in "
+            "front by default, so no transpose is needed to keep time last.",
         ),
     ),
     stops=(
         (
             "rank should be at least 1",
-            "A `vmap` without `in_axes` removes an axis from both arguments, so the inner one "
-            "receives single numbers. Each of the two must leave one argument whole: None for it.",
+            "A `vmap` without `in_axes` maps over both arguments, so the inner function receives "
+            "scalars. Each of the two `vmap`s must leave one argument unmapped: set its entry of "
+            "`in_axes` to None.",
         ),
         (
             "must have equal types",
-            "One `vmap` removes one axis, so `discounted` still gets all the tapes, or all the "
-            "discounts, at once. Use a second `vmap` for the other argument.",
+            "A single `vmap` removes a single axis, so `discounted` still receives all tapes or "
+            "all discounts at once. Use a second `vmap` for the other argument.",
         ),
     ),
 )

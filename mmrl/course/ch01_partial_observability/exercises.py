@@ -1,4 +1,4 @@
-"""Exercises of chapter 01: partial observability."""
+"""Exercises for chapter 01: partial observability."""
 
 import numpy as np
 
@@ -29,39 +29,42 @@ belief_step = Exercise(
     mistakes=(
         Mistake(
             lambda belief, T, Z, obs: (belief @ T) * Z[:, obs],
-            "these are the right proportions, but they do not sum to 1, so divide by their sum.",
+            "the proportions are right, but the entries do not sum to 1, so divide by their sum.",
         ),
         Mistake(
             lambda belief, T, Z, obs: _normalized((T @ belief) * Z[:, obs]),
-            "T[s, s'] leads from s to s', so the belief is a row vector on the left: belief @ T.",
+            "T[s, s'] is the probability of moving from s to s', so the belief is a row vector on "
+            "the left: belief @ T.",
         ),
         Mistake(
             lambda belief, T, Z, obs: _normalized((belief * Z[:, obs]) @ T),
-            "this weighs the old state with the new observation. But the world moves first, and "
-            "the observation is made after that.",
+            "this weights the old state with the new observation. The state changes first, and the "
+            "observation comes afterwards.",
         ),
         Mistake(
             lambda belief, T, Z, obs: _normalized(belief * Z[:, obs]),
-            "the world has moved since the last observation, so predict with T before you correct.",
+            "the state has changed since the last observation, so predict with T before you "
+            "correct.",
         ),
         Mistake(
             lambda belief, T, Z, obs: belief @ T,
-            "that is the prediction, but the observation has not been used yet: weigh each state "
-            "with Z[:, obs].",
+            "that is only the prediction. Use the observation too: weight each state with Z[:, "
+            "obs].",
         ),
     ),
     stops=(
         (
             "could not be broadcast",
-            "If you wrote `Z[obs]`, that is a row: all observations that one state may give. The "
-            "weights of one observation, a number for each state, are the column `Z[:, obs]`.",
+            "If you wrote `Z[obs]`, you took a row, the probabilities of all observations in one "
+            "state. You need the column `Z[:, obs]`, the probability of one observation in each "
+            "state.",
         ),
     ),
 )
 
 
 def _summaries(rng: np.random.Generator) -> list[tuple[Summary, Summary]]:
-    def summary(size: int) -> Summary:  # an answer must not use exp(log_scale), which is 0
+    def summary(size: int) -> Summary:  # small enough that exp(log_scale) is 0
         return _normalized(rng.uniform(0.1, 1, (size, size))), float(rng.normal() - 1000)
 
     identity = (np.eye(3) / 3, float(np.log(3)))
@@ -80,19 +83,23 @@ combine = Exercise(
     mistakes=(
         Mistake(
             lambda a, b: _join(b, a),
-            "matrices do not commute, and `a` is earlier, so the product is A @ B and not B @ A.",
+            "matrices do not commute. Since `a` is the earlier part, the product is A @ B, not B @ "
+            "A.",
         ),
         Mistake(
             lambda a, b: (_join(a, b)[0], a[1] + b[1]),
-            "the matrix is right, but its divisor must be kept, so add the logarithm of that sum.",
+            "the matrix is right, but the divisor is lost. Add its logarithm to the two "
+            "logarithms.",
         ),
         Mistake(
             lambda a, b: (_join(a, b)[0], np.log((a[0] @ b[0]).sum())),
-            "the matrix is right, but the logarithms in `a` and `b` were lost, so add all three.",
+            "the matrix is right, but the logarithms of `a` and `b` are lost. Add all three "
+            "logarithms.",
         ),
         Mistake(
             lambda a, b: (a[0] @ b[0], a[1] + b[1]),
-            "the product is right, but it still shrinks, so divide it by the sum of its entries.",
+            "the product is right, but its entries shrink from step to step, so divide it by their "
+            "sum.",
         ),
         Mistake(
             lambda a, b: (_join(a, b)[0], a[1] + b[1] - np.log((a[0] @ b[0]).sum())),
@@ -104,15 +111,15 @@ combine = Exercise(
                 a[0] * b[0] / (a[0] * b[0]).sum(),
                 a[1] + b[1] + np.log((a[0] * b[0]).sum()),
             ),
-            "`*` multiplies entry by entry, but Eq. 1.5 has products of matrices, `a[0] @ b[0]`.",
+            "`*` multiplies elementwise, but Eq. 1.5 contains matrix products: `a[0] @ b[0]`.",
         ),
         Mistake(
             lambda a, b: (
                 a[0] @ b[0] / (a[0] @ b[0]).sum(1, keepdims=True),
                 a[1] + b[1] + np.log((a[0] @ b[0]).sum(1)),
             ),
-            "each row is divided by a separate sum, but one number has to scale the whole matrix: "
-            "divide by the sum of all entries.",
+            "each row is divided by its own sum, but the matrix must be scaled by a single number: "
+            "divide it by the sum of all entries.",
         ),
     ),
     tolerance=1e-6,
@@ -131,36 +138,36 @@ memoryless = Exercise(
     mistakes=(
         Mistake(
             lambda suits, copies: 2 / suits - 1,
-            "that is a blind guess. But the card in view is not the card in question, so it "
-            "carries some information: one card of its suit is used up.",
+            "that is the return of a blind guess. The visible card does help: it is not the card "
+            "to name, so one card fewer of its suit remains.",
         ),
         Mistake(
             lambda suits, copies: 2 * (copies - 1) / (suits * copies - 1) - 1,
-            "that is the return for naming the suit in view. Since one card of it is used up, any "
-            "other suit is likelier.",
+            "that is the return for naming the visible suit. One card fewer of this suit remains, "
+            "so any other suit is more likely.",
         ),
         Mistake(
             lambda suits, copies: (copies if suits > 1 else copies - 1) / (suits * copies - 1),
-            "that is the probability p of a right answer, but a wrong one costs the same amount "
-            "that a right one pays, so the return is 2 p - 1.",
+            "that is the probability p of a correct answer. A wrong answer costs as much as a "
+            "correct one earns, so the return is 2 p - 1.",
         ),
         Mistake(
             lambda suits, copies: 2 * copies / (suits * copies - 1) - 1,
-            "right, except for a deck with a single suit, where you cannot name another one.",
+            "right, except for a deck with a single suit, where there is no other suit to name.",
         ),
         Mistake(
             lambda suits, copies: copies / (suits * copies - 1),
-            "that is the probability p of a right answer, if there is another suit to name. A "
-            "wrong answer costs the same amount that a right one pays, so the return is 2 p - 1.",
+            "that is the probability p of a correct answer if there is another suit to name. A "
+            "wrong answer costs as much as a correct one earns, so the return is 2 p - 1.",
         ),
         Mistake(
             lambda suits, copies: _memoryless(suits, copies) if suits > 1 else 0.0,
-            "right, except for a deck with a single suit: there every answer is right.",
+            "right, except for a deck with a single suit, where every answer is correct.",
         ),
         Mistake(
             lambda suits, copies: _memoryless(suits, copies) if suits > 1 else -1.0,
-            "right, except for a deck with a single suit: the suit in view is the only one, so "
-            "naming it is right.",
+            "right, except for a deck with a single suit: the visible suit is the only one, so "
+            "naming it is correct.",
         ),
     ),
     tolerance=1e-6,

@@ -1,4 +1,4 @@
-"""Figures of a hidden state, its observations, and the belief in it."""
+"""Figure of a hidden state, its observations, and the belief about it."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,9 +14,9 @@ def belief_over_time(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw P(s_t = 1 | o_0, …, o_t) along a tape, above the hidden state and its observations.
+    """Draw the belief P(s_t = 1 | o_0, …, o_t) together with the hidden states and observations.
 
-    States and observations are 0 or 1; crosses mark observations that differ from the state.
+    States and observations are 0 or 1. Crosses mark the observations that differ from the state.
     """
     ax = figure(width=7.6, height=3.2)[1][0] if ax is None else ax
     time, blue, orange = np.arange(len(states)), STYLES[0]["color"], STYLES[1]["color"]
@@ -27,11 +27,11 @@ def belief_over_time(
     ax.plot(time[~right], obs[~right], "X", color=orange, markersize=7, clip_on=False)
     ax.axhline(0.5, color=INK, linewidth=0.6, alpha=0.5)
     end = float(time[-1]) + 1
-    top = 0.36 if belief[-1] > 0.5 else 0.92  # keeps the label away from the end of the line
+    top = 0.36 if belief[-1] > 0.5 else 0.92  # avoids the label at the end of the belief's line
     labels = (
         (belief[-1], "belief", blue),
         (top, "gray: state is 1", INK),
-        (top - 0.14, "● right observation", INK),
+        (top - 0.14, "● correct observation", INK),
         (top - 0.28, "✖ wrong observation", orange),
     )
     for height, text, color in labels:

@@ -1,4 +1,4 @@
-"""Exercises of chapter 02: monoids and scans."""
+"""Exercises for chapter 02: monoids and scans."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ def _means(rng: np.random.Generator) -> list[tuple[Mean, Mean]]:
         for n, m, x, y in zip(*rng.integers(1, 9, (2, 6)), *rng.normal(size=(2, 6)), strict=True)
     ]
     empty = (0.0, 0.0)
-    far = (1.0, 1000.0), (1.0, -400.0)  # large values reveal a small term added to the denominator
+    far = (1.0, 1000.0), (1.0, -400.0)  # values that reveal a small term in the denominator
     return [*drawn, far, (empty, drawn[0][0]), (drawn[0][0], empty), (empty, empty)]
 
 
@@ -35,64 +35,64 @@ merge_means = Exercise(
     mistakes=(
         Mistake(
             lambda a, b: (a[0] + b[0], (a[1] + b[1]) / 2),
-            "the mean of two means is right only if both samples are equally large, so weigh each "
-            "mean with its count.",
+            "the average of two means is right only if both samples have the same size, so weight "
+            "each mean by its count.",
         ),
         Mistake(
             lambda a, b: _merge(a, b) if a[0] + b[0] > 0 else (0.0, float("nan")),
-            "right, except for two empty samples: there 0/0 is NaN, but (0, 0) must be the "
-            "identity. Divide by 1 where both counts are 0.",
+            "right, except for two empty samples: their mean is 0/0, which is NaN, but (0, 0) must "
+            "be the identity. Divide by 1 if both counts are 0.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], a[0] * a[1] + b[0] * b[1]),
-            "that is the sum of both samples. Return their mean: divide by the count.",
+            "that is the sum over both samples. Divide it by the count to get the mean.",
         ),
         Mistake(
             lambda a, b: (max(a[0], b[0]), _merge(a, b)[1]),
-            "the mean is right, but the count is not, because together there are n + m items.",
+            "the mean is right, but the count must be n + m.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], (a[0] * a[1] + b[0] * b[1]) / (a[0] + b[0] + 1e-3)),
-            "a little more in the denominator avoids 0/0, but makes every mean too small. Divide "
-            "by the count itself, and by 1 where both counts are 0.",
+            "a small constant in the denominator avoids 0/0, but makes every mean too small. "
+            "Divide by the count itself, or by 1 if both counts are 0.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], _merge((b[0], a[1]), (a[0], b[1]))[1]),
-            "the weights are exchanged: each mean is weighted by its own count, n · x + m · y.",
+            "the weights are swapped: weight each mean by its own count, n · x + m · y.",
         ),
         Mistake(
             lambda a, b: _merge(a, (1.0, b[1])),
-            "`b` is counted as a single number. It stands for m of them, so its mean has the "
-            "weight m.",
+            "`b` is treated as a single number. It is the mean of m numbers, so it has the weight "
+            "m.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], a[1] + b[1]),
-            "means do not add up: the mean of both lies between them. Weigh each with its count, "
-            "and divide by n + m.",
+            "means cannot be added: the mean of both samples lies between their means. Weight each "
+            "mean by its count, and divide by n + m.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], (a[0] * a[1] + b[0] * b[1]) / 2),
-            "the sum is right, but it belongs to n + m numbers. Divide by their count, not by 2.",
+            "the sum is right, but it is the sum of n + m numbers. Divide by n + m, not by 2.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], _merge(a, b)[1] if a[0] and b[0] else 0.0),
-            "if only one of the samples is empty, the mean of the other must stay. Only two empty "
-            "samples give 0.",
+            "if only one sample is empty, the result must be the mean of the other. The mean is 0 "
+            "only if both samples are empty.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], a[1]) if a[0] else b,
-            "this keeps the mean of `a`, and uses `b` only where `a` is empty. Both count, each "
-            "with its number of items.",
+            "this uses `b` only if `a` is empty. Both means contribute, each weighted by its "
+            "count.",
         ),
         Mistake(
             lambda a, b: _merge(a, b)[::-1],
-            "both numbers are right, but their order is not: the count comes first.",
+            "both numbers are right, but they are in the wrong order: the count comes first.",
         ),
     ),
     stops=(
         (
             "ZeroDivisionError",
-            "Two empty samples must give (0, 0), because that is the identity. Divide by 1 where "
+            "Two empty samples must give (0, 0), because (0, 0) is the identity. Divide by 1 if "
             "both counts are 0.",
         ),
     ),
@@ -126,34 +126,35 @@ compose_clips = Exercise(
     mistakes=(
         Mistake(
             lambda a, b: (a[0] + b[0], max(a[1], b[1]), min(a[2], b[2])),
-            "that keeps the tighter bound of both, but `b` shifts the bounds of `a`. Where does "
-            "the second map send the first one's `low`?",
+            "this takes the tighter of the two bounds, but `b` also shifts the bounds of `a`. "
+            "Where does the second map send `low` of the first?",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], max(a[1] + b[0], b[1]), min(a[2] + b[0], b[2])),
-            "right while the two ranges overlap. If `a` ends wholly above or below the stops of "
-            "`b`, both ends are at one stop: clip each of them on both sides.",
+            "right as long as the two ranges overlap. If the shifted range of `a` lies above or "
+            "below that of `b`, both ends fall on the same stop, so clip each end on both sides.",
         ),
         Mistake(
             lambda a, b: _compose(b, a),
-            "the order is reversed: `a` is the earlier one, so its clip happens first.",
+            "the order is reversed: `a` is the earlier map, so its clip is applied first.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], a[1] + b[0], a[2] + b[0]),
-            "the bounds of `a` are shifted as they should be, but the bounds of `b` are lost. Clip "
-            "your result to them.",
+            "the bounds of `a` are shifted correctly, but the bounds of `b` are lost. Clip your "
+            "result to them.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], b[1], b[2]),
-            "the bounds of `a` are lost. A counter that `a` held below 3 stays below 3 + shift.",
+            "the bounds of `a` are lost. A counter that `a` limits to 3 cannot exceed 3 + shift, "
+            "with the shift of `b`.",
         ),
         Mistake(
             lambda a, b: (
                 a[0] + b[0],
                 *(min(max(stop, b[1]), b[2]) for stop in a[1:]),
             ),
-            "you clip the stops of `a` as they are. The second turn moves them first: add its "
-            "shift, and then clip.",
+            "this clips the stops of `a` without moving them. The second map moves them first: add "
+            "its shift, and then clip.",
         ),
     ),
 )
@@ -162,8 +163,8 @@ compose_clips = Exercise(
 def scanned(encode: Any, combine: Any, decode: Any) -> Any:
     """Return a function flags -> decode(encode(x_0) • … • encode(x_t)) for every t.
 
-    Products are bracketed in the middle. The code is plain Python, so elements may be any objects.
-    The function returns `...` while one of the three is open.
+    Products are split in the middle. Elements may be any Python objects, because the code does not
+    use JAX. Returns `...` if any of the three arguments is `...`.
     """
     if encode is ... or combine is ... or decode is ...:
         return ...
@@ -201,7 +202,7 @@ def _element(flag: bool) -> Run:
 
 
 def _join(a: Run, b: Run, *, seam: bool = True, grows: tuple[bool, bool] = (True, True)) -> Run:
-    """Combine (length, run at the start, run at the end, longest run) of two adjacent parts."""
+    """Combine two adjacent parts (length, run at the start, run at the end, longest run)."""
     (n, a_start, a_end, a_best), (m, b_start, b_end, b_best) = a, b
     start = a_start + (b_start if grows[0] and a_start == n else 0)
     end = b_end + (a_end if grows[1] and b_end == m else 0)
@@ -238,41 +239,42 @@ longest_streak = Exercise(
         ),
         Mistake(
             _wrong(grows=(False, False)),
-            "a part that is one streak from end to end lengthens the runs of its neighbor. Compare "
-            "a run with the length of its part.",
+            "a part that consists of a single streak lengthens the run of its neighbor. Compare "
+            "the length of the run with the length of the part.",
         ),
         Mistake(
             _wrong(grows=(False, True)),
-            "the run at the start never grows. If all of `a` is one streak, the run at the start "
-            "of `b` continues it.",
+            "the run at the start never grows. If `a` is a single streak, the run at the start of "
+            "`b` continues it.",
         ),
         Mistake(
             _wrong(grows=(True, False)),
-            "the run at the end never grows. If all of `b` is one streak, it continues the run at "
+            "the run at the end never grows. If `b` is a single streak, it continues the run at "
             "the end of `a`.",
         ),
         Mistake(
             _wrong(_ends_exchanged),
-            "at the seam two runs meet, the one at the end of `a` and the one at the start of `b`. "
-            "You add the outer two.",
+            "two runs meet at the seam: the run at the end of `a` and the run at the start of `b`. "
+            "You add the outer two instead.",
         ),
         Mistake(
             _wrong(read=1),
-            "`decode` reads the run at the start. The longest one is a separate entry.",
+            "`decode` returns the run at the start. The longest run is a separate entry.",
         ),
         Mistake(
             _wrong(read=0),
-            "`decode` reads the number of steps, not the longest streak among them.",
+            "`decode` returns the number of steps, not the longest streak.",
         ),
         Mistake(
             lambda flags: np.cumsum(flags),
-            "that counts all the flags so far, but a streak ends where a flag is False. A run "
-            "grows over the seam only if it is as long as its part; a False has a length too.",
+            "that counts all True flags so far, but a streak ends where a flag is False. A run "
+            "grows across the seam only if it is as long as its part. The length must also count "
+            "the False flags.",
         ),
         Mistake(
             _runs,
-            "that is the current streak. The longest one so far is required, so an element has to "
-            "keep that too.",
+            "that is the current streak. The exercise asks for the longest streak so far, so an "
+            "element must store that too.",
         ),
         Mistake(
             scanned(
@@ -283,9 +285,9 @@ longest_streak = Exercise(
                 ),
                 lambda h: h[1],
             ),
-            "that is right while `b` is a single flag, as with the impostor. If `b` is many, its "
-            "running streak need not reach back to its start. Keep its length, and the run at its "
-            "start.",
+            "that is right only if `b` is a single flag, like the impostor. If `b` has several "
+            "flags, the run at its end may not reach back to its start. Store the length of the "
+            "part, and the run at its start.",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Figures of scans: the cost of the bracketings of one product, and their rounding errors."""
+"""Figures for scans: run times, rounding errors, and learned half-lives."""
 
 from collections.abc import Mapping
 
@@ -14,10 +14,10 @@ from mmrl.show import GRID, INK, STYLES, dress, figure
 def rounding(
     errors: Mapping[str, Float[np.ndarray, " time"]], *, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """Draw the largest relative error among the prefixes of each octave 2ᵏ ≤ t < 2ᵏ⁺¹, by method.
+    """Draw each method's largest relative error among the prefixes 2ᵏ ≤ t < 2ᵏ⁺¹, for each k.
 
-    Both axes are logarithmic; octaves that are incomplete or without any error are left out. A thin
-    line marks 2⁻²⁴, the largest error from rounding one float32 number.
+    Both axes are logarithmic. Incomplete ranges and ranges without any error are omitted. A thin
+    line marks 2⁻²⁴, the largest relative error of rounding one float32 number.
     """
     ax = figure()[1][0] if ax is None else ax
     for (name, error), style in zip(errors.items(), STYLES, strict=False):
@@ -38,7 +38,7 @@ def rounding(
 def race(
     seconds: Mapping[str, float], reference: str, *, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """Draw a bar per method, with its milliseconds and its multiple of `reference`."""
+    """Draw one bar per method, labeled with its time and its ratio to `reference`."""
     ax = figure()[1][0] if ax is None else ax
     names, times = list(seconds), 1000 * np.array(list(seconds.values()))
     colors = [STYLES[1 if name == reference else 0]["color"] for name in names]
@@ -52,7 +52,7 @@ def race(
         )
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_xlim(0, 1.5 * times.max())
-    ax.set_xlabel("milliseconds (less is better)", color=INK)
+    ax.set_xlabel("milliseconds (lower is better)", color=INK)
     dress(ax, title)
     ax.grid(axis="x", color=GRID, linewidth=0.8)
     ax.grid(visible=False, axis="y")
@@ -66,12 +66,12 @@ def learned(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw half-lives, in steps of the tape, during gradient descent, on a logarithmic axis."""
+    """Draw half-lives, in steps of the tape, against steps of gradient descent."""
     ax = figure()[1][0] if ax is None else ax
     for column, goal, style in zip(path.T, wanted, STYLES, strict=False):
         ax.axhline(goal, color=INK, linewidth=0.8, alpha=0.6)
         _line(ax, np.arange(len(column)), column, style, markevery=0.1)
-        _write(ax, f"wanted: {goal:g}", goal, style["color"])
+        _write(ax, f"target: {goal:g}", goal, style["color"])
     ax.set_yscale("log")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.yaxis.set_major_formatter("{x:g}")
@@ -87,7 +87,7 @@ def _line(ax: Axes, x, y, style, **kwargs) -> None:
 
 
 def _write(ax: Axes, words: str, height: float, color: str) -> None:
-    """Write `words` at the right end of a horizontal line, just above it."""
+    """Write `words` just above the right end of a horizontal line."""
     text = ax.annotate(
         words,
         (1, height),

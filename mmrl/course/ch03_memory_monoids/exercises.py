@@ -1,4 +1,4 @@
-"""Exercises of chapter 03: memory monoids."""
+"""Exercises for chapter 03: memory monoids."""
 
 from typing import Any
 
@@ -30,35 +30,36 @@ attention_state = Exercise(
         ),
         Mistake(
             lambda features, values: (np.outer(features[-1], values[-1]), features.sum(axis=0)),
-            "A is the outer product of only the last step. The state is the sum over all steps.",
+            "A contains only the outer product of the last step. The state is the sum over all "
+            "steps.",
         ),
         Mistake(
             lambda features, values: (
                 np.outer(features.sum(axis=0), values.sum(axis=0)),
                 features.sum(axis=0),
             ),
-            "A is the product of two sums, so each key is paired with each value. It should be the "
-            "sum over steps of the products within one step.",
+            "A is the product of two sums, which pairs every key with every value. Take the outer "
+            "product at each step first, and then sum over the steps.",
         ),
         Mistake(
             lambda features, values: (
                 features.T @ values / len(values),
                 features.sum(axis=0) / len(values),
             ),
-            "these are means over the tape. Their quotient would be right, but a mean is not "
-            "additive when a step is added: the state contains sums.",
+            "these are means over the tape. Their quotient is right, but a mean cannot be updated "
+            "by adding a term, so the state must contain the sums.",
         ),
         Mistake(
             lambda features, values: (features.T @ values, values.sum(axis=0)),
-            "A is right, but a sums the values. It is the sum of the features.",
+            "A is right, but a is the sum of the values. It must be the sum of the features.",
         ),
         Mistake(
             lambda features, values: (
                 features.T @ values / features.sum(axis=0)[:, None],
                 features.sum(axis=0),
             ),
-            "a is right, but A has been divided by it. The division belongs to the reading, after "
-            "both have met the query; the state keeps the two sums.",
+            "a is right, but A has already been divided by it. The decoder divides, after it has "
+            "multiplied both by the query. The state contains the two sums.",
         ),
     ),
 )
@@ -87,7 +88,7 @@ def _early(gain: float, keys: Tape, values: Tape, queries: Tape) -> Tape:
 
 
 def _own_gain(gain: float, keys: Tape, values: Tape, queries: Tape) -> Tape:
-    """Multiply earlier sums by the gain of everything before them, not by the later gain."""
+    """Scale the running sum by the gain accumulated before the step instead of the step's gain."""
     before, total, read = 1.0, 0.0, []
     for k, v, q in zip(keys, values, queries, strict=True):
         before, total = before * gain, before * total + np.outer(k, v)
@@ -102,31 +103,31 @@ retention = Exercise(
     mistakes=(
         Mistake(
             lambda gain, k, v, q: np.tril(q @ k.T) @ v,
-            "there is no decay, so this is linear attention without its denominator. The gain of "
-            "the later element has to multiply the earlier sum.",
+            "this has no decay, so it is linear attention without the denominator. Multiply the "
+            "earlier sum by the gain of the later element.",
         ),
         Mistake(
             lambda gain, k, v, q: gain * _retention(gain, k, v, q),
-            "the newest item has already decayed, because λ multiplies k vᵀ too. It should "
-            "multiply only the earlier sum.",
+            "the newest item has already decayed, because λ multiplies k vᵀ too. Multiply only the "
+            "earlier sum by λ.",
         ),
         Mistake(
             lambda gain, k, v, q: _retention(gain, k, v, q) - np.sum(q * k, 1)[:, None] * v,
-            "the sum stops before step t, but step t may read its own key and value too.",
+            "the sum stops before step t, but it must include the key and the value of step t.",
         ),
         Mistake(
             _early,
-            "the weights are λ^j, so the newest item fades most. Since `a` is the earlier element, "
-            "multiply its sum by the gain of `b`, not the other way around.",
+            "the weights are λ^j, so the newest item decays most. Multiply the sum of the earlier "
+            "element `a` by the gain of `b`, not the other way around.",
         ),
         Mistake(
             _own_gain,
-            "the earlier sum is multiplied by its own gain, a[0] · a[1] + b[1]. It fades for the "
-            "steps of the later element: b[0] · a[1] + b[1].",
+            "the earlier sum is multiplied by its own gain, a[0] · a[1] + b[1]. It decays during "
+            "the later element, so multiply it by that gain: b[0] · a[1] + b[1].",
         ),
         Mistake(
             lambda gain, k, v, q: np.tril(k @ q.T) @ v,
-            "keys and queries are exchanged: the state adds k vᵀ, and q reads it.",
+            "keys and queries are swapped: add k vᵀ to the state, and multiply the state by q.",
         ),
     ),
     tolerance=1e-3,
@@ -150,35 +151,35 @@ keep_first = Exercise(
     mistakes=(
         Mistake(
             lambda a, b: (b[0] if b[1] else a[0], a[1] or b[1]),
-            "where both pieces have a cue, this keeps the later one. `a` came first.",
+            "if both parts have a cue, this keeps the later cue. `a` comes first.",
         ),
         Mistake(
             lambda a, b: a,
-            "this returns `a` for every `b`. If `a` has no cue, the one of `b` is the first.",
+            "this ignores `b`. If `a` has no cue, the cue of `b` is the first one.",
         ),
         Mistake(
             lambda a, b: (a[0], a[1] or b[1]),
-            "a piece without a cue must let a later cue through. Here (0.0, False) • b loses the "
-            "cue of b, so it is not an identity from the left.",
+            "a part without a cue must let a later cue through. Here (0.0, False) • b loses the "
+            "cue of b, so (0.0, False) is not a left identity.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], a[1] or b[1]),
-            "where both pieces have a cue, this adds the two. Only the first one counts.",
+            "if both parts have a cue, this adds the two cues. Keep only the first one.",
         ),
         Mistake(
             lambda a, b: (a[0] if a[1] else b[0], a[1] and b[1]),
-            "the value is right. But a cue was seen if one of the two pieces has one, not only if "
-            "both have.",
+            "the value is right, but the flag must be True if either part has a cue, not only if "
+            "both do.",
         ),
         Mistake(
             lambda a, b: (a[0] if a[1] else b[0], b[1]),
-            "the value is right, but the flag of `a` is lost: the next combine would not see that "
-            "there was a cue, and would overwrite it.",
+            "the value is right, but the flag of `a` is lost, so a later combine would overwrite "
+            "the cue of `a`.",
         ),
         Mistake(
             lambda a, b: (a[0] if a[1] else b[0], a[1]),
-            "the value is right, but the flag of `b` is lost: the next combine would overwrite a "
-            "cue that came with `b`.",
+            "the value is right, but the flag of `b` is lost, so a later combine would overwrite "
+            "the cue of `b`.",
         ),
     ),
 )

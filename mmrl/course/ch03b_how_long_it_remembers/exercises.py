@@ -1,4 +1,4 @@
-"""Exercises of chapter 03b: how long a memory remembers."""
+"""Exercises for chapter 03b: how long a memory remembers."""
 
 import numpy as np
 
@@ -23,29 +23,30 @@ half_life = Exercise(
     mistakes=(
         Mistake(
             lambda eigenvalues: np.log(2) / np.log(np.abs(eigenvalues)),
-            "the size is right, but not the sign: the logarithm of |λ| < 1 is negative, and so is "
-            "the logarithm of 1/2. In k ln|λ| = ln(1/2) the two signs cancel.",
+            "the magnitude is right, but the sign is wrong. Both logarithms in k ln|λ| = ln(1/2) "
+            "are negative, so the signs cancel.",
         ),
         Mistake(
             lambda eigenvalues: -1 / np.log(np.abs(eigenvalues)),
-            "that is the time constant, after which 1/e = 37 % is left. The half-life leaves one "
-            "half.",
+            "that is the time constant, after which 1/e = 37 % is left. After a half-life, 50 % is "
+            "left.",
         ),
         Mistake(
             lambda eigenvalues: np.log(0.5) / np.log(np.abs(np.real(eigenvalues))),
-            "that looks at the real part. But turning is not forgetting, so take the modulus |λ|.",
+            "that uses the real part. Rotation is not forgetting, so take the modulus |λ|.",
         ),
         Mistake(
             lambda eigenvalues: 0.5 / np.abs(eigenvalues),
-            "λ acts as a factor at each step, so what is left is a power: solve |λ|^t = 1/2.",
+            "the state is multiplied by λ at each step, so |λ|^t is left after t steps: solve "
+            "|λ|^t = 1/2.",
         ),
         Mistake(
             lambda eigenvalues: np.log(np.abs(eigenvalues)) / np.log(0.5),
-            "that is upside down: it is the number of half-lives in one step.",
+            "that is the reciprocal, the number of half-lives in one step.",
         ),
         Mistake(
             lambda eigenvalues: 0.7 / (1 - np.abs(eigenvalues)),
-            "that is the rule of thumb, good only near the unit circle. Eq. 3b.1 is exact.",
+            "that is a rule of thumb that holds only near the unit circle. Eq. 3b.1 is exact.",
         ),
         Mistake(
             lambda eigenvalues: np.log(2) / (1 - np.abs(eigenvalues)),
@@ -53,7 +54,7 @@ half_life = Exercise(
         ),
         Mistake(
             _of_real_part,
-            "that is the logarithm of the real part, which can be negative. Turning is not "
+            "that takes the logarithm of the real part, which may be negative. Rotation is not "
             "forgetting, so take the modulus |λ|.",
         ),
     ),
@@ -64,7 +65,7 @@ Bank = tuple[np.ndarray, np.ndarray]
 
 
 def _bank(lives: np.ndarray) -> Bank:
-    """Return eigenvalues with these half-lives, and γ = √(1 - λ²)."""
+    """Return the eigenvalues λ with half-lives `lives`, and γ = √(1 - λ²)."""
     return _scaled(0.5 ** (1 / lives))
 
 
@@ -83,52 +84,53 @@ bank = Exercise(
     mistakes=(
         Mistake(
             lambda shortest, longest, units: _bank(np.linspace(shortest, longest, units)),
-            "the half-lives are evenly spaced, so few of them are short. From one to the next "
-            "there should be the same factor.",
+            "the half-lives are evenly spaced, so few of them are short. The ratio of neighboring "
+            "half-lives should be constant.",
         ),
         Mistake(
             lambda shortest, longest, units: _scaled(
                 np.linspace(0.5 ** (1 / shortest), 0.5 ** (1 / longest), units)
             ),
-            "both ends are right, but between them the eigenvalues are evenly spaced. Space the "
-            "half-lives first, by equal factors, and compute the eigenvalues from them.",
+            "both ends are right, but between them the eigenvalues are evenly spaced. Choose "
+            "half-lives with a constant ratio first, and compute the eigenvalues from them.",
         ),
         Mistake(
             lambda shortest, longest, units: _scaled(
                 np.geomspace(0.5 ** (1 / shortest), 0.5 ** (1 / longest), units)
             ),
-            "both ends are right, but the equal factors are between the eigenvalues. They should "
-            "be between the half-lives.",
+            "both ends are right, but the constant ratio is that of neighboring eigenvalues. It "
+            "should be that of neighboring half-lives.",
         ),
         Mistake(
             lambda shortest, longest, units: _bank(
                 np.geomspace(shortest, longest, units) * np.log(2)
             ),
-            "after the given time, 1/e = 37 % is left, as with exp(-1/time). Half should be left.",
+            "these are time constants: 1/e = 37 % is left after the requested time, but it should "
+            "be 50 %.",
         ),
         Mistake(
             lambda shortest, longest, units: (
                 _log_spaced(shortest, longest, units)[0],
                 1 - _log_spaced(shortest, longest, units)[0] ** 2,
             ),
-            "the eigenvalues are right. Your γ is the square of the right one: Eq. 3b.4 has a "
-            "root.",
+            "the eigenvalues are right, but your γ is the square of the correct value: take the "
+            "root, as in Eq. 3b.4.",
         ),
         Mistake(
             lambda shortest, longest, units: (
                 _log_spaced(shortest, longest, units)[0],
                 1 - _log_spaced(shortest, longest, units)[0],
             ),
-            "the eigenvalues are right. With γ = 1 - λ a *constant* input of 1 ends at 1. Noise of "
-            "variance 1 needs Eq. 3b.4.",
+            "the eigenvalues are right, but γ = 1 - λ normalizes a *constant* input. For noise "
+            "with variance 1, use Eq. 3b.4.",
         ),
         Mistake(
             lambda shortest, longest, units: (
                 _log_spaced(shortest, longest, units)[0],
                 1 / np.sqrt(1 - _log_spaced(shortest, longest, units)[0] ** 2),
             ),
-            "the eigenvalues are right, but γ is upside down: this is the size of the state "
-            "without it.",
+            "the eigenvalues are right, but γ is the reciprocal of the correct value: this is the "
+            "standard deviation of the state without γ.",
         ),
     ),
     tolerance=1e-5,
@@ -136,7 +138,7 @@ bank = Exercise(
 
 
 def _response(lag: int, period: int) -> np.ndarray:
-    """Return the trace of an impulse after 0, 1, …, period - 1 steps, in a memory of one lag."""
+    """Return the impulse response over one period, which is 1 at `lag` and 0 elsewhere."""
     return (np.arange(period) == lag).astype(float)
 
 
@@ -147,26 +149,28 @@ delay_line = Exercise(
     mistakes=(
         Mistake(
             lambda lag, period: np.roll(_response(lag, period), -1),
-            "it comes one step early, because step 0 is the impulse itself: λ⁰ = 1.",
+            "the impulse comes out one step early. Step 0 is the step of the impulse itself: λ⁰ = "
+            "1.",
         ),
         Mistake(
             lambda lag, period: np.roll(_response(lag, period), -lag),
-            "everything comes out at once, for every lag. Turn each c by -lag times the angle of "
-            "its λ, so that all units meet after `lag` steps.",
+            "the impulse comes out at once, whatever the lag. Rotate each c by -lag times the "
+            "angle of its λ, so that all units are in phase after `lag` steps.",
         ),
         Mistake(
             lambda lag, period: np.roll(_response(lag, period), -2 * lag),
-            "the impulse comes out at -lag, which is lag steps before the next round: the sign of "
-            "the angles of c is wrong.",
+            "the impulse comes out `lag` steps before the end of the period, because the angles of "
+            "c have the wrong sign.",
         ),
         Mistake(
             lambda lag, period: np.cos(2 * np.pi * (np.arange(period) - lag) / period),
-            "a single unit is 1 after `lag` steps, but swings on its way there. Take `period` "
-            "units, whose angles are spread evenly around the circle.",
+            "a single unit is 1 after `lag` steps, but it oscillates before and after. Use "
+            "`period` units whose angles are evenly spaced on the circle.",
         ),
         Mistake(
             lambda lag, period: period * _response(lag, period),
-            "the place is right but the size is not: `period` units add up, so divide.",
+            "the lag is right, but the output is too large: it is the sum of `period` units, so "
+            "divide by `period`.",
         ),
     ),
     tolerance=1e-3,

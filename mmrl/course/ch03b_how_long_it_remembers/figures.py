@@ -1,4 +1,4 @@
-"""Figures of half-lives: how long each unit of a memory remembers."""
+"""Figure of half-lives: how long each unit of a memory remembers."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from mmrl.show import INK, STYLES, dress, figure
 def half_lives(
     lives: Mapping[str, Float[np.ndarray, " unit"]], *, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """Draw a row per memory: a tick for the half-life of each unit, and the median, on a log axis.
+    """Draw one row per memory, with a tick at the half-life of each unit and a mark at the median.
 
     A unit that never forgets has an infinite half-life and is drawn at the right edge.
     """

@@ -1,4 +1,4 @@
-"""Exercises of chapter 04: resets."""
+"""Exercises for chapter 04: resets."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,8 +16,8 @@ def _tapes(rng: np.random.Generator) -> list[tuple[Flags]]:
     drawn = [(rng.random(n) < 0.3,) for n in (2, 9, 30)]
     return [
         *drawn,
-        (np.array([False, False, True, False, True]),),  # ends with an episode
-        (np.array([True, True, False, True, False]),),  # stops within one
+        (np.array([False, False, True, False, True]),),  # stops at the end of an episode
+        (np.array([True, True, False, True, False]),),  # stops in the middle of an episode
         (np.array([False]),),
     ]
 
@@ -29,13 +29,13 @@ begin_flags = Exercise(
     mistakes=(
         Mistake(
             lambda last: last,
-            "`last[t]` belongs to the step that ended an episode, `begin[t]` to the observation "
-            "that starts one. Used as they are, these flags reset one step early.",
+            "`last[t]` marks the final step of an episode, but `begin[t]` marks its first "
+            "observation. Unshifted, these flags reset one step early.",
         ),
         Mistake(
             lambda last: np.roll(last, 1),
-            "rolling is almost right, but it wraps around: the flag of the tape's last step lands "
-            "on its first, which begins an episode in any case.",
+            "rolling is almost right, but it wraps around: the flag of the last step of the tape "
+            "moves to step 0, where an episode begins in any case.",
         ),
         Mistake(
             lambda last: np.concatenate([[False], last[:-1]]),
@@ -43,8 +43,8 @@ begin_flags = Exercise(
         ),
         Mistake(
             lambda last: np.concatenate([last[1:], [True]]),
-            "the flags moved the wrong way: if an episode ends at step t, the next one begins at "
-            "step t + 1.",
+            "the flags are shifted the wrong way: if an episode ends at step t, the next one "
+            "begins at step t + 1.",
         ),
     ),
 )
@@ -57,7 +57,10 @@ def _from_learned_start(
     h0: float,
     forget: Callable[..., float] = lambda h, first, h0: h0 if first else h,
 ) -> np.ndarray:
-    """Compute h_t = g_t h + x_t with h = `forget(h_{t-1}, begin_t, h0)`, selecting h0."""
+    """Compute h_t = g_t `forget(h_{t-1}, begin_t, h0)` + x_t.
+
+    The default `forget` selects h0 where an episode begins.
+    """
     h, states = 0.0, []
     for gain, x, first in zip(gains, inputs, begin, strict=True):
         h = gain * forget(h, first, h0) + x
@@ -93,54 +96,56 @@ learned_start = Exercise(
     mistakes=(
         Mistake(
             _multiplied,
-            "on finite numbers this is right, but a NaN gets from one episode into the next. A "
-            "gain of 0, or a factor 1 - begin, multiplies the past, and 0 · NaN is NaN. Select "
-            "with `where`, or leave the forgetting to `Resettable`.",
+            "this is right for finite numbers, but a NaN leaks from one episode into the next. "
+            "Multiplying the past by 0 does not remove it, because 0 · NaN is NaN. Select with "
+            "`where`, or let `Resettable` do the reset.",
         ),
         Mistake(
             _from_zero,
-            "these are the states from 0, because h0 is not used. Apply the first map of an "
-            "episode to h0, and put the result into its input.",
+            "these are the states of episodes that start at 0, because h0 is not used. Apply the "
+            "first map of an episode to h0, and use the result as its input.",
         ),
         Mistake(
             lambda gains, inputs, begin, h0: _from_learned_start(
                 gains, np.where(begin, gains * h0 + inputs, inputs), begin * False, 0.0
             ),
-            "h0 is used, but the past remains too: the flags have to reach the scan as well.",
+            "h0 is used, but the past is not forgotten: pass the flags to the scan as well.",
         ),
         Mistake(
             lambda gains, inputs, begin, h0: _from_zero(
                 gains, np.where(begin, h0 + inputs, inputs), begin, h0
             ),
-            "the first step fades h0 like any state, so that it contributes gain * h0, not h0.",
+            "the first step must multiply h0 by its gain, like any other state: add gain * h0, not "
+            "h0.",
         ),
         Mistake(
             lambda gains, inputs, begin, h0: _from_zero(
                 gains, np.where(begin, gains * h0, inputs), begin, h0
             ),
-            "h0 replaces the first input of each episode. It comes before that input: add the two.",
+            "h0 replaces the first input of each episode. Keep that input, and add gain * h0 to "
+            "it.",
         ),
         Mistake(
             lambda gains, inputs, begin, h0: _from_zero(
                 gains, np.where(begin, h0, inputs), begin, h0
             ),
-            "the first state of an episode is h0 itself here. It comes one step before: let the "
-            "gain fade it, and add the input.",
+            "here the first state of an episode is h0 itself. h0 is the state before the first "
+            "step, so multiply it by the gain, and add the input.",
         ),
         Mistake(
             lambda gains, inputs, begin, h0: _from_zero(gains, inputs + gains * h0, begin, h0),
-            "h0 is added at every step. It should be added only where an episode begins.",
+            "h0 is added at every step. Add it only where an episode begins.",
         ),
         Mistake(
             lambda gains, inputs, begin, h0: _from_zero(gains, inputs, begin, h0) + h0,
-            "h0 is added to every state, so it never fades. It is a state itself: apply the first "
-            "map of an episode to it, and put the result into that map's input.",
+            "h0 is added to every state, so it never decays. h0 is a state: apply the first map of "
+            "an episode to it, and use the result as the input of that map.",
         ),
     ),
     stops=(
         (
             "has no attribute 'at'",
-            "The arguments are NumPy arrays. Choose with `np.where(begin, ..., inputs)`.",
+            "The arguments are NumPy arrays. Select with `np.where(begin, ..., inputs)`.",
         ),
     ),
 )
@@ -148,7 +153,7 @@ learned_start = Exercise(
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """h_t = a h_{t-1} + x_t, reset by flags that are `shift` steps late, or never."""
+    """The memory h_t = a h_{t-1} + x_t, reset `shift` steps late, or never if `shift` is None."""
 
     gain: float
     shift: int | None = dataclasses.field(repr=False)
@@ -167,7 +172,7 @@ Case = tuple[Memory, np.ndarray, Flags]
 
 
 def reach(memory: Callable[..., np.ndarray], xs: np.ndarray, begin: Flags) -> np.ndarray:
-    """Return a matrix [t, s] that is True where output t changes when observation s does."""
+    """Return a matrix [t, s] that is True if output t depends on observation s."""
     moved = [memory(xs + unit, begin) for unit in np.eye(len(xs))]
     return (np.array(moved) != memory(xs, begin)).T
 
@@ -199,7 +204,7 @@ def _memories(rng: np.random.Generator) -> list[Case]:
     def draw(shift: Any) -> Case:
         lengths = rng.integers(3, 8, 4)
         begin = np.concatenate([np.arange(n) == 0 for n in lengths])
-        # Float32, so that JAX and NumPy see the same numbers.
+        # Round to float32, so that JAX and NumPy compute with the same values.
         xs = rng.normal(size=len(begin)).astype(np.float32)
         return Memory(float(rng.uniform(0.8, 0.95)), shift), xs.astype(float), begin
 
@@ -213,24 +218,23 @@ diagnosis = Exercise(
     mistakes=(
         Mistake(
             _from_one_probe,
-            "changing only the first observation of the tape does not reveal everything: a late "
-            "reset looks like none, an early one like a right one. Change each observation in "
-            "turn.",
+            "it is not enough to change the first observation of the tape: a late reset then looks "
+            "like no reset, and an early reset looks correct. Change each observation in turn.",
         ),
         Mistake(
             _any_leak,
-            "that separates right from wrong, but does not name the fault. Which observation "
-            "crosses, and which one is missing from its own episode?",
+            "that detects wrong memories, but does not tell the faults apart. Which observation "
+            "leaks into the next episode, and which one is missing from its own?",
         ),
         Mistake(
             _turned,
-            "late and early are exchanged. A late reset erases the first observation of an "
-            "episode; an early one lets the last observation of the episode before through.",
+            "late and early are swapped. A late reset erases the first observation of an episode. "
+            "An early reset lets the last observation of the previous episode through.",
         ),
         Mistake(
             lambda memory, xs, begin: "right",
-            "you call every memory right. Change one observation at a time, for example by adding "
-            "1, and see at which steps the outputs change.",
+            "this answer calls every memory correct. Change one observation at a time, for example "
+            "by adding 1, and check at which steps the outputs change.",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Figures of resets: the observations that reach each state, and the cost of a wrong flag."""
+"""Figures for resets: which observations affect each state, and the cost of wrong flags."""
 
 from collections.abc import Mapping
 
@@ -16,9 +16,10 @@ KEPT, LEAKED, LOST = STYLES[0]["color"], STYLES[1]["color"], "#BBBBBB"
 def counts(
     influence: Float[np.ndarray, "time time"], begin: Bool[np.ndarray, " time"]
 ) -> tuple[int, int]:
-    """Count the (leaked, lost) entries of ∂h_t/∂x_s.
+    """Count the leaked and the lost entries of ∂h_t/∂x_s.
 
-    Leaked entries cross a boundary; lost ones are 0 although both steps are in one episode.
+    A leaked entry is nonzero although s is in an earlier episode than t. A lost entry is 0 although
+    both steps are in the same episode.
     """
     own, other = _belongs(np.asarray(begin))
     reached = np.asarray(influence) != 0
@@ -32,10 +33,10 @@ def influence(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw |∂h_t/∂x_s| with rows t and columns s; mark leaked and lost entries.
+    """Draw |∂h_t/∂x_s| with rows t and columns s, and mark leaked and lost entries.
 
-    `begin` are the true starts. Entries that cross a boundary are marked ×, entries that are 0
-    within an episode ○; darker means stronger.
+    `begin` marks the true starts of episodes. Leaked entries are marked ×, and lost entries ○.
+    Darker means stronger.
     """
     ax = figure()[1][0] if ax is None else ax
     matrix, begin = np.abs(np.asarray(matrix)), np.asarray(begin)
@@ -72,7 +73,7 @@ def trained(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw learning curves over gradient steps on one tape, for several flags in training."""
+    """Draw one learning curve over gradient steps for each variant of the training flags."""
     ax = learning_curves(returns, updates, title=title, ax=ax, chance=0.0, best=1.0)
     seeds = {len(curves) for curves in returns.values()}
     ax.set_xlabel(
@@ -86,7 +87,7 @@ def trained(
 def _belongs(
     begin: Bool[np.ndarray, " time"],
 ) -> tuple[Bool[np.ndarray, "time time"], Bool[np.ndarray, "time time"]]:
-    """Return masks of the pairs (t, s), s ≤ t, within one episode and across two."""
+    """Return masks of the pairs (t, s) with s ≤ t within one episode, and across episodes."""
     episode = np.cumsum(begin)
     same, past = episode[:, None] == episode, np.tri(len(begin), dtype=bool)
     return same & past, ~same & past

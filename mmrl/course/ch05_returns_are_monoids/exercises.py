@@ -1,4 +1,4 @@
-"""Exercises of chapter 05: returns are monoids too."""
+"""Exercises for chapter 05: returns are monoids too."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,32 +14,32 @@ half_life = Exercise(
     mistakes=(
         Mistake(
             lambda gamma, lam: np.log(0.5) / np.log(gamma),
-            "that is the half-life of only the discount. In GAE the gain of one step is γ times λ, "
-            "so both make a weight smaller.",
+            "that is the half-life of the discount only. In GAE the gain of one step is γ λ, so "
+            "both factors shrink a weight.",
         ),
         Mistake(
             lambda gamma, lam: np.log(0.5) / np.log(lam),
-            "that is the half-life of only the trace. In GAE the gain of one step is γ times λ, so "
-            "the discount counts too.",
+            "that is the half-life of the trace only. In GAE the gain of one step is γ λ, so the "
+            "discount matters too.",
         ),
         Mistake(
             lambda gamma, lam: 1 / (1 - gamma * lam),
-            "that is the sum of all weights, which is called the effective horizon. The question "
-            "is after how many steps n a single weight, (γλ)ⁿ, is one half.",
+            "that is the sum of all weights, also called the effective horizon. The question is "
+            "after how many steps n the weight (γλ)ⁿ is one half.",
         ),
         Mistake(
             lambda gamma, lam: np.log(gamma * lam) / np.log(0.5),
             "your fraction is upside down. Solve (γλ)ⁿ = ½ for n: take logarithms on both sides, "
-            "and divide by the one of γλ.",
+            "and divide by the logarithm of γλ.",
         ),
         Mistake(
             lambda gamma, lam: np.log(2) / np.log(gamma * lam),
-            "your sign is wrong, because a number of steps is positive. The weight falls to one "
-            "half, so the numerator is the logarithm of ½, which is negative as well.",
+            "your sign is wrong, because a number of steps is positive. The numerator is the "
+            "logarithm of ½, which is also negative.",
         ),
         Mistake(
             lambda gamma, lam: np.ceil(np.log(0.5) / np.log(gamma * lam)),
-            "right, but rounded up to whole steps. Give the real number itself.",
+            "right, but rounded up to a whole number. Return the exact value.",
         ),
     ),
 )
@@ -76,7 +76,7 @@ def _retrace(
             known = values[t if own else t + 1]
             targets[t] += trace * (targets[t + 1] - (known if correct else 0.0))
         elif leak == "multiply" and t + 1 < steps:
-            targets[t] -= 0.0 * values[t + 1]  # adds 0, but passes on a NaN
+            targets[t] -= 0.0 * values[t + 1]  # adds 0 but propagates NaN
         elif leak == "roll" or (leak == "append" and t + 1 < steps):
             targets[t] -= discount[t] * traces[(t + 1) % steps] * values[(t + 1) % steps]
     return targets
@@ -87,7 +87,10 @@ def _flawed(**flaws: Any) -> Any:
 
 
 def _terms(gain: Callable[..., Any], add: Callable[..., Any]) -> Any:
-    """Compute targets from g_t and x_t, functions of (r, γ, q, v', c q); c and q are of t + 1."""
+    """Compute targets with gains `gain(γ, c)` and inputs `add(r, γ, q, v', c q)`.
+
+    c and c q are those of step t + 1.
+    """
 
     def answer(*case: Any) -> np.ndarray:
         rewards, discount, values, next_values, last, ratio, lam = case
@@ -134,8 +137,8 @@ retrace = Exercise(
     mistakes=(
         Mistake(
             _flawed(ahead=0),
-            "you take c at step t, but the trace belongs to the *next* action, c at t + 1. The "
-            "first action is fixed, because q is the value of just that action.",
+            "you use c at step t, but the trace needs c of the *next* action, at t + 1. The action "
+            "at step t is given, because q is its value, so it needs no correction.",
         ),
         Mistake(
             _flawed(most=np.inf),
@@ -143,47 +146,47 @@ retrace = Exercise(
         ),
         Mistake(
             _flawed(apart=False),
-            "the target of an episode's last step reads on into the next episode. Give `last` to "
-            "`backward`, and also keep everything of step t + 1 out of x at the last step.",
+            "the target of an episode's last step depends on the next episode. Pass `last` to "
+            "`backward`, and make sure that x at the last step contains nothing from step t + 1.",
         ),
         Mistake(
             _flawed(leak="append"),
-            "`backward` cuts the gain at an episode's last step, but your x there still holds -γ c "
-            "q of the next episode. Select: 0 in place of c q where `last` is true.",
+            "`backward` sets the gain to 0 at an episode's last step, but your x at that step "
+            "still contains -γ c q of the next episode. Replace c q by 0 where `last` is true.",
         ),
         Mistake(
             _flawed(leak="roll"),
-            "your x at an episode's last step contains -γ c q of the next episode, and at the end "
-            "of the tape -γ c q of its first step, because `roll` wraps around. Select: 0 in place "
-            "of c q where `last` is true.",
+            "your x at an episode's last step contains -γ c q of the next episode. At the end of "
+            "the tape it contains that of the first step, because `roll` wraps around. Replace c q "
+            "by 0 where `last` is true.",
         ),
         Mistake(
             _flawed(scale=False),
-            "λ is missing. The trace is λ min(1, ratio), and not min(1, ratio) alone.",
+            "λ is missing. The trace is λ min(1, ratio), not just min(1, ratio).",
         ),
         Mistake(
             _flawed(clip_trace=True),
-            "you clip λ times the ratio, but λ stands outside of the minimum: the trace is λ "
-            "min(1, ratio).",
+            "you clip λ times the ratio, but λ is outside the minimum: the trace is λ min(1, "
+            "ratio).",
         ),
         Mistake(
             _flawed(correct=False),
-            "q at t + 1 is missing. Step t receives γ c (G - q), of which γ c G is the gain's "
-            "part. The rest, -γ c q of the next step, belongs to x.",
+            "q at t + 1 is missing. Step t receives γ c (G - q). The gain contributes γ c G, so x "
+            "must contain the remaining term, -γ c q of the next step.",
         ),
         Mistake(
             _flawed(own=True),
-            "you take q at step t. Subtract the value of the *next* action, q at t + 1, from the "
-            "next target.",
+            "you use q at step t. Subtract q of the *next* action, at t + 1, from the next target.",
         ),
         Mistake(
             _flawed(leak="multiply"),
-            "on finite numbers this is right, but a NaN gets from one episode into the one before, "
-            "because 0 · NaN is NaN. Select the whole product c q with `where`.",
+            "this is right for finite numbers, but a NaN leaks into the previous episode, because "
+            "0 · NaN is NaN. Use `where` to select between 0 and the product c q.",
         ),
         Mistake(
             _terms(lambda discount, c: c, _addend),
-            "γ is missing in the gain. G of the next step is one step away, so its gain is γ c.",
+            "γ is missing from the gain. The G of the next step is one step away, so its gain is γ "
+            "c.",
         ),
         Mistake(
             _terms(np.multiply, lambda r, γ, q, v, known: r + γ * v - known),
@@ -191,8 +194,8 @@ retrace = Exercise(
         ),
         Mistake(
             _terms(lambda discount, c: c, lambda r, γ, q, v, known: r + γ * v - known),
-            "γ is missing before the correction. The whole bracket of Eq. 5.7 is discounted, and "
-            "not only v'.",
+            "γ is missing before the correction. The whole bracket of Eq. 5.7 is discounted, not "
+            "just v'.",
         ),
         Mistake(
             _terms(np.multiply, lambda r, γ, q, v, known: r + v - γ * known),
@@ -200,16 +203,17 @@ retrace = Exercise(
         ),
         Mistake(
             _terms(np.multiply, lambda r, γ, q, v, known: r - γ * known),
-            "v' is missing: a target bootstraps from γ v' at every step, and the trace only "
-            "corrects it.",
+            "v' is missing. A target bootstraps from γ v' at every step, and the trace only "
+            "corrects this value.",
         ),
         Mistake(
             _terms(np.multiply, lambda r, γ, q, v, known: r + γ * (v + known)),
-            "the sign of c q is wrong. G - q is a difference: q of the next action is subtracted.",
+            "the sign of c q is wrong. Eq. 5.7 contains the difference G - q, so subtract q of the "
+            "next action.",
         ),
         Mistake(
             _terms(lambda discount, c: discount, _addend),
-            "c is missing in the gain. G of the next step counts with γ c, as q does.",
+            "c is missing from the gain. The G of the next step has the weight γ c, as q does.",
         ),
         Mistake(
             lambda *case: _retrace(*case) - case[2],
@@ -217,13 +221,13 @@ retrace = Exercise(
         ),
         Mistake(
             _forward,
-            "this runs forward in time. A target is computed from the next step's target, so begin "
-            "at the end: `backward` does.",
+            "this runs forward in time. Each target depends on the next one, so start at the end, "
+            "as `backward` does.",
         ),
         Mistake(
             lambda *case: _terms(np.multiply, lambda *x: case[0] + 0 * _addend(*x))(*case),
-            "these are sums of rewards, discounted and cut by the traces. The values are missing: "
-            "v' of this step, and q of the next action.",
+            "these are sums of rewards, discounted and weighted by the traces. The values are "
+            "missing: v' of this step and q of the next action.",
         ),
     ),
 )
@@ -251,13 +255,13 @@ optimal_stopping = Exercise(
     mistakes=(
         Mistake(
             lambda first, then: _compose(then, first),
-            "the order is reversed. The result is then(first(y)), so put the formula of `first` in "
-            "place of the y of `then`.",
+            "the order is reversed. The result is then(first(y)), so replace y in the formula of "
+            "`then` by the formula of `first`.",
         ),
         Mistake(
             lambda first, then: (max(first[0], then[0]), *_compose(first, then)[1:]),
-            "you keep the stop of `first` unchanged. But the result of `first` goes through pay + "
-            "gain · y of `then`, so its stop does too.",
+            "you leave the stop of `first` unchanged. But `then` maps the result of `first` to pay "
+            "+ gain · y, so it maps that stop too.",
         ),
         Mistake(
             lambda first, then: (
@@ -265,8 +269,8 @@ optimal_stopping = Exercise(
                 then[1] + first[1],
                 then[2] * first[2],
             ),
-            "the result of `first` is multiplied by the gain of `then`. In two places this gain is "
-            "missing.",
+            "the result of `first` must be multiplied by the gain of `then`. This gain is missing "
+            "in two places.",
         ),
         Mistake(
             lambda first, then: (
@@ -274,23 +278,23 @@ optimal_stopping = Exercise(
                 first[1] + first[2] * then[1],
                 then[2] * first[2],
             ),
-            "your pay is composed in the other order. In then(first(y)) the pay of `first` goes "
-            "through pay + gain · y of `then`.",
+            "your pays are composed in the wrong order. In then(first(y)), `then` maps the pay of "
+            "`first` to pay + gain · y.",
         ),
         Mistake(
             lambda first, then: (then[0], *_compose(first, then)[1:]),
-            "you forgot that `first` may have stopped. Its result is at least its stop, so "
+            "you ignore that `first` may stop. The result of `first` is at least its stop, so "
             "then(first(y)) is at least pay + gain · stop, with the stop of `first`.",
         ),
         Mistake(
             lambda first, then: (max(then[0], then[2] * first[0]), *_compose(first, then)[1:]),
-            "the stop lacks the pay of `then`, which is also added after a stop in `first`: the "
+            "the pay of `then` is missing from the stop. It is also added after `first` stops: the "
             "stop of `first` becomes pay + gain · stop.",
         ),
         Mistake(
             lambda first, then: (max(then[0], then[1] + first[0]), *_compose(first, then)[1:]),
-            "in the stop the gain is missing: the stop of `first` becomes pay + gain · stop, with "
-            "pay and gain of `then`.",
+            "the gain is missing from the stop: the stop of `first` becomes pay + gain · stop, "
+            "with the pay and the gain of `then`.",
         ),
     ),
 )

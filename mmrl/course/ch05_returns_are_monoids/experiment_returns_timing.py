@@ -1,14 +1,14 @@
-"""The time to compute discounted returns of many episodes, by every obvious method.
+"""Benchmark of methods that compute the discounted returns of many episodes.
 
-Morad et al. 2024, Figure 4, with all fair competitors. The paper compares its monoid with a Python
-loop that calls a compiled function once per episode. That loop pays for one call per episode, so
-its loss grows with the number of episodes and depends little on their lengths.
+This is Figure 4 of Morad et al. (2024) with more competitors. The paper compares its monoid only
+with a Python loop that calls a compiled function once per episode. Each call has a fixed cost, so
+the loop becomes slower with more episodes, almost regardless of their lengths.
 
-Each row is one batch: lengths drawn uniformly from 1 to `longest` - 1, as in the paper's code, and
-the minimum time of each method over many rounds, in which all methods take turns. Every method is
-compiled beforehand, and the loop for each length that occurs (`first_call_s` is the time of this
-compilation). All methods are checked to give the same numbers. Two methods start from input that is
-already padded: they are bounds rather than competitors.
+Each row is one batch. Lengths are drawn uniformly from 1 to `longest` - 1, as in the paper's code.
+The time of a method is the minimum over many rounds, in which all methods take turns. Compilation
+is not included. The loop is compiled once for each length, and its first call takes `first_call_s`
+seconds. The benchmark checks that all methods return the same values. Two methods start from padded
+input, so they are lower bounds rather than competitors.
 """
 
 import functools
@@ -29,7 +29,7 @@ from mmrl.monoid import Affine, Resettable
 from mmrl.scan import scan
 
 GAMMA = 0.99
-ROUNDS, SELDOM = 160, 4  # the slow forms run in every fourth round
+ROUNDS, SELDOM = 160, 4  # slow methods run only in every fourth round
 
 OURS = "ours: one backward scan with resets"
 LOOP = "compiled call per episode"
@@ -43,14 +43,14 @@ COLUMNS = "numpy over padded columns"
 
 
 class Cell(NamedTuple):
-    """The number of episodes in a batch, and the length below which they stay."""
+    """Size of a batch: the number of episodes, and an exclusive bound on their lengths."""
 
     episodes: int
     longest: int
 
     @property
     def name(self) -> str:
-        """A description in words."""
+        """Name of the cell in the results."""
         return f"{self.episodes} episodes below {self.longest} steps"
 
 
@@ -59,7 +59,7 @@ QUICK = Cell(3, 8)
 
 
 class Batch:
-    """Rewards of consecutive episodes on one tape, and padded to the longest."""
+    """Rewards of a batch of episodes, as one tape and as a padded array."""
 
     def __init__(self, episodes: int, longest: int, seed: int = 0):
         rng = np.random.default_rng(seed)
@@ -74,19 +74,19 @@ class Batch:
         self.padded[self.mask] = self.rewards
 
     def tape(self, result: np.ndarray | jax.Array) -> np.ndarray:
-        """Return a method's result as a tape, also if the method returns it as [step, episode]."""
+        """Return a method's result as a tape. Two-dimensional results are [step, episode]."""
         result = np.asarray(result)
         return result if result.ndim == 1 else result.T[self.mask]
 
 
 def say(row: Row) -> str:
-    """Summarize a row: the time of our method, and the time with a call per episode."""
+    """Summarize a row: the time of our method, and its speedup over one call per episode."""
     times = row["ms"]
     return f"{times[OURS]:.3f} ms, {times[LOOP] / times[OURS]:.0f} times as fast as a {LOOP}"
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Measure the minimum milliseconds of each method."""
+    """Measure the time of each method on one batch."""
     batch, load = Batch(*cell), os.getloadavg()[0]
     entrants = forms(batch)
     began = time.perf_counter()
@@ -110,7 +110,10 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 
 def race(entrants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Return the minimum milliseconds of each entrant; all take turns."""
+    """Time all entrants in alternating rounds, and return the minimum milliseconds of each.
+
+    Slow entrants run only in every `SELDOM`-th round.
+    """
     best = dict.fromkeys(entrants, float("inf"))
     for turn in range(rounds):
         for name, form in entrants.items():
@@ -122,7 +125,7 @@ def race(entrants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float
 
 
 def forms(batch: Batch) -> dict[str, Callable[[], Any]]:
-    """Return every way to turn the rewards of `batch` into returns, as calls without arguments."""
+    """Return each method of computing the returns of `batch`, as a function without arguments."""
     flat, places = (batch.rewards, batch.last), np.flatnonzero(batch.mask)
     unpad = functools.partial(pad_and_unpad, shape=batch.mask.shape)
     turned = np.ascontiguousarray(batch.padded.T)
@@ -140,7 +143,7 @@ def forms(batch: Batch) -> dict[str, Callable[[], Any]]:
 
 
 def compiled(function: Callable, *arguments: np.ndarray) -> Callable[[], jax.Array]:
-    """Compile a program for these arguments; return a call that waits for its result."""
+    """Compile `function`, and return a function that runs it and waits for the result."""
     arrays = [jnp.asarray(x) for x in arguments]
     program = jax.jit(function).lower(*arrays).compile()
     return lambda: jax.block_until_ready(program(*arrays))
@@ -152,7 +155,7 @@ def ours(rewards: jax.Array, last: jax.Array) -> jax.Array:
 
 
 def resettable(method: str, rewards: jax.Array, last: jax.Array) -> jax.Array:
-    """Compute returns by the monoid of Theorems 3.3 and 3.4, with one method of `mmrl.scan`."""
+    """Compute returns with the monoid of Theorems 3.3 and 3.4 and one method of `mmrl.scan`."""
     elements = (jnp.full_like(rewards, GAMMA), rewards), last
     return scan(Resettable(Affine()), elements, reverse=True, method=method)[0][1]
 
@@ -168,15 +171,18 @@ def one_episode(rewards: jax.Array) -> jax.Array:
 
 
 def pad_and_unpad(rewards: jax.Array, places: jax.Array, shape: tuple[int, int]) -> jax.Array:
-    """Compute returns on a tape by padding; `places` are the real steps of the padded array."""
+    """Compute returns on a tape by padding it.
+
+    `places` contains the flat indices of the real steps in the padded array.
+    """
     array = jnp.zeros(shape[0] * shape[1]).at[places].set(rewards, unique_indices=True)
     return jax.vmap(one_episode)(array.reshape(shape)).reshape(-1)[places]
 
 
 def columns(rewards: np.ndarray) -> np.ndarray:
-    """Compute returns in NumPy, with one addition per step for all episodes at once.
+    """Compute returns in NumPy, one step of all episodes at a time.
 
-    Rewards are [step, episode]. Those after an episode's end are 0, so that no mask is needed.
+    `rewards` is [step, episode]. The padding after each episode is 0, so no mask is needed.
     """
     out, g = np.empty_like(rewards), np.zeros(rewards.shape[1], "f4")
     for t in range(len(rewards) - 1, -1, -1):
@@ -185,7 +191,7 @@ def columns(rewards: np.ndarray) -> np.ndarray:
 
 
 def filtered(batch: Batch) -> np.ndarray:
-    """Compute returns as many code bases do: filter each episode backward."""
+    """Compute returns by filtering each episode backward, as many code bases do."""
     tape = batch.rewards
     parts = [lfilter([1], [1, -GAMMA], tape[a:b][::-1])[::-1] for a, b in pairwise(batch.edges)]
     return np.concatenate(parts)
@@ -200,7 +206,7 @@ def stepwise(rewards: np.ndarray, last: np.ndarray) -> np.ndarray:
 
 
 def call_per_episode(batch: Batch) -> Callable[[], np.ndarray]:
-    """Compute returns as the paper's code does: slice, call a compiled scan, wait.
+    """Compute returns as the paper's code does, with one call of a compiled scan per episode.
 
     The scan is compiled once for each length.
     """

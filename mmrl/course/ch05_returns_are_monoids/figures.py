@@ -1,4 +1,4 @@
-"""Figures of returns: the time of each method, and the values that critics learn from them."""
+"""Figures for returns: the time of each method, and the values that critics learn."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,10 +15,10 @@ from mmrl.show import GRID, INK, STYLES, dress, figure
 def timing(
     rows: Sequence[Mapping[str, Any]], *, reference: str, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """Draw the speed of each method as a multiple of `reference`: a row each, a mark per batch.
+    """Draw the speed of each method relative to `reference`, with one mark per batch.
 
-    `rows` contain "episodes", "longest" and "ms", a time for each method, as `mmrl experiment
-    returns_timing` writes them. The axis is logarithmic.
+    `rows` are the rows of `mmrl experiment returns_timing`. Each contains "episodes", "longest" and
+    "ms", the time of each method. The axis is logarithmic.
     """
     ax = figure()[1][0] if ax is None else ax
     speed = {
@@ -54,16 +54,16 @@ def error_by_trace(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the interquartile mean over seeds of the error at each λ, with its 95 % interval."""
+    """Draw the error at each λ: the interquartile mean over seeds, with its 95 % interval."""
     ax = figure()[1][0] if ax is None else ax
     middle, low, high = np.array([interval(row) for row in errors]).T
-    places = np.arange(len(lams))  # equal spacing, because the values of λ are dense near 1
+    places = np.arange(len(lams))  # A linear axis would crowd the values near 1.
     color = STYLES[0]["color"]
     ax.plot(np.repeat(places, errors.shape[1]), errors.ravel(), ".", color=color, alpha=0.25)
     ax.errorbar(places, middle, (middle - low, high - middle), color=color, marker="o", linewidth=2)
     best = int(np.argmin(middle))
     ax.annotate(
-        f"least: λ = {lams[best]:g}",
+        f"minimum: λ = {lams[best]:g}",
         (best, 0),
         xytext=(0, 5),
         textcoords="offset points",
@@ -74,8 +74,8 @@ def error_by_trace(
     ax.set_xticks(places, [f"{lam:g}" for lam in lams])
     ax.set_ylim(bottom=0)
     ax.set_xlabel(
-        f"λ, each at its own best learning rate\n{errors.shape[1]} seeds: interquartile mean, "
-        "95 % bootstrap interval",
+        f"λ, each with its best learning rate\n{errors.shape[1]} seeds: interquartile mean, 95 % "
+        "bootstrap interval",
         color=INK,
     )
     ax.set_ylabel("error of the values (root mean square)", color=INK)
@@ -89,7 +89,7 @@ def state_values(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw values by state: the true ones, and the learned ones with 95 % intervals over seeds."""
+    """Draw the true value of each state, and the learned values with 95 % intervals over seeds."""
     ax = figure()[1][0] if ax is None else ax
     states = np.arange(1, len(truth) + 1)
     ax.plot(states, truth, color=INK, linewidth=1.2, label="truth")

@@ -1,4 +1,4 @@
-"""Exercises of chapter 06: segments and tapes."""
+"""Exercises for chapter 06: segments and tapes."""
 
 import numpy as np
 
@@ -27,32 +27,33 @@ padding = Exercise(
     mistakes=(
         Mistake(
             lambda lengths, size: np.mean(1 - lengths / (-(-lengths // size) * size)),
-            "That is the mean of the episodes' shares. But a long episode has more rows than a "
-            "short one and counts for more, so divide all padding by all slots.",
+            "That is the mean of the fractions of the episodes. A long episode has more rows than "
+            "a short one, so it must count more: divide all padding by all slots.",
         ),
         Mistake(
             lambda lengths, size: (-(-lengths // size) * size).sum() / lengths.sum() - 1,
-            "That is padding per real step. The share of a batch is padding per slot, so divide by "
-            "all slots, the real ones and the padding.",
+            "That is the padding per real step. Divide by all slots instead, real steps and "
+            "padding.",
         ),
         Mistake(
             _floored,
-            "⌊n/L⌋ leaves out the last, short fragment. It takes a whole row too, so an episode "
-            "has ⌈n/L⌉ rows.",
+            "⌊n/L⌋ ignores the last, shorter fragment. It also takes a full row, so an episode has "
+            "⌈n/L⌉ rows.",
         ),
         Mistake(
             lambda lengths, size: 1 - lengths.sum() / ((lengths // size + 1) * size).sum(),
-            "⌊n/L⌋ + 1 counts an empty row if L divides n. For example, 20 steps in rows of 10 "
-            "make two rows and not three: ⌈n/L⌉ is right for all n.",
+            "⌊n/L⌋ + 1 counts an empty row if L divides n. For example, 20 steps fill two rows of "
+            "10, not three. ⌈n/L⌉ is right for all n.",
         ),
         Mistake(
             lambda lengths, size: 1 - lengths.sum() / (-(-lengths.sum() // size) * size),
-            "You round up the sum of the lengths. But a row never holds two episodes, so round up "
-            "each length, and then add.",
+            "You round up the sum of the lengths. A row never contains two episodes, so round up "
+            "each length first, and then add.",
         ),
         Mistake(
             lambda lengths, size: lengths.sum() / (-(-lengths // size) * size).sum(),
-            "That is the share of slots that hold real steps. Padding is the rest, 1 minus this.",
+            "That is the fraction of slots with real steps. The fraction of padding is 1 minus "
+            "this value.",
         ),
     ),
 )
@@ -70,7 +71,8 @@ def _batch_cases(rng: np.random.Generator) -> list[Arguments]:
         lengths = rng.integers(3, 15, episodes)
         begins = np.cumsum(lengths) - lengths
         cases.append((begins, int(lengths.sum()), rng.permutation(episodes), size))
-    # Case 1 draws the last stored episode first, whose end is not in I; case 2 has too few steps.
+    # The first case draws the last stored episode, whose end is not in I. The second case has fewer
+    # steps than `size`.
     drawn = [(np.array([0, 5, 9]), 16, np.array([2, 0, 1]), 10)]
     return [*cases, *drawn, (np.array([0, 4]), 9, np.array([1, 0]), 20)]
 
@@ -119,48 +121,50 @@ batch = Exercise(
     mistakes=(
         Mistake(
             _overfull,
-            "The batch is too long, because the last episode is whole: cut it, `[:B]` (Eq. 6.4).",
+            "The batch is too long, because the last episode is included in full: cut it with "
+            "`[:B]` (Eq. 6.4).",
         ),
         Mistake(
             lambda begins, end, order, size: _batch(begins, end, order, end),
-            "You take every episode in full. But a batch has B steps, so cut it, `[:B]` (Eq. 6.4).",
+            "You include every episode in full. A batch has B steps, so cut it with `[:B]` (Eq. "
+            "6.4).",
         ),
         Mistake(
             _without_newest,
-            "The newest episode is missing. I does not contain its end, but `end` does: append it "
-            "to the begins from the second on, and you have all ends.",
+            "The newest episode is missing, because I does not contain its end. Drop the first "
+            "begin and append `end` to get the ends of all episodes.",
         ),
         Mistake(
             lambda begins, end, order, size: np.pad(
                 _batch(begins, end, order, size), (0, max(size - end, 0))
             ),
-            "If there are fewer than B steps, return all of them without filling up, because each "
-            "filled place would be a step of some episode.",
+            "If there are fewer than B steps, return all of them without padding, because every "
+            "index in a batch must be that of a real step.",
         ),
         Mistake(
             _shortened,
-            "Every episode loses its last step. An episode ends just before the next begin, and "
-            "`np.arange(a, b)` leaves out b already, so do not subtract 1.",
+            "Every episode loses its last step. An episode ends just before the next one begins, "
+            "and `np.arange(a, b)` already excludes b, so do not subtract 1.",
         ),
         Mistake(
             lambda begins, end, order, size: _batch(begins, end - 1, order, size),
             "The newest episode loses its last step. `end` is the number of steps in D, and "
-            "`np.arange(a, b)` leaves out b already, so do not subtract 1.",
+            "`np.arange(a, b)` already excludes b, so do not subtract 1.",
         ),
         Mistake(
             _whole,
-            "You leave out the episode that no longer fits. The tape takes it and cuts its end, so "
-            "that every batch has B steps.",
+            "You leave out the episode that does not fit. Include it and cut off its end, so that "
+            "every batch has B steps.",
         ),
         Mistake(
             _backwards,
-            "You cut the beginning of the last episode. Then a memory would start in its middle, "
-            "as in a segment, so cut its end instead.",
+            "You cut off the beginning of the last episode. A memory would then start in the "
+            "middle of an episode, as in a segment, so cut off the end instead.",
         ),
         Mistake(
             lambda begins, end, order, size: np.sort(_batch(begins, end, order, size)),
-            "Your places are sorted. Keep the order in which the episodes were drawn, because the "
-            "one that was drawn last is cut.",
+            "Your indices are sorted. Keep the order in which the episodes were drawn, because the "
+            "last episode drawn is the one that is cut.",
         ),
     ),
 )
@@ -172,7 +176,7 @@ def _taught(steps, size, lag):
 
 
 def _by_rows(late, full=lambda left: max(left, 0), short=lambda left: max(left, 0)):
-    """Return an answer that adds up what `full` and `short` rows teach from step `late` on."""
+    """Return an answer that counts steps with `full` in full rows, and `short` in the last."""
 
     def answer(steps, size, lag):
         rows, rest = divmod(steps, size)
@@ -196,49 +200,50 @@ taught = Exercise(
             lambda steps, size, lag: (
                 np.sum(np.arange(lag, steps) % size > lag) / (-(-steps // size) * size)
             ),
-            "You are off by one. At place `lag` of a row, counted from 0, the observation of `lag` "
-            "steps ago is the first of the row, so it is still there.",
+            "You are off by one. At index `lag` of a row, the observation from `lag` steps ago is "
+            "at index 0, so it is still in the row.",
         ),
         Mistake(
             _by_rows(-1),
-            "You are off by one. A row of `size` steps has its places 0 to `size` - 1, and the "
-            "places from `lag` on can teach: that makes `size` - `lag`.",
+            "You are off by one. A row has the indices 0 to `size` - 1. Count those that are at "
+            "least `lag`, which are `size` - `lag` indices.",
         ),
         Mistake(
             _by_rows(0, short=lambda left: 0),
-            "You leave out the last, short row. If it has more than `lag` steps, it teaches too.",
+            "You ignore the last, shorter row. If it has more than `lag` steps, some of its steps "
+            "are usable too.",
         ),
         Mistake(
             _by_rows(0, lambda left: left, lambda left: left),
-            "A row shorter than the lag has a negative count in your sum. It teaches 0 steps, so "
-            "take `max(…, 0)` for full rows and for the last one.",
+            "A row shorter than the lag adds a negative count to your sum. It should add 0, so use "
+            "`max(…, 0)` for full rows and for the last row.",
         ),
         Mistake(
             _by_rows(0, short=lambda left: left),
-            "The last row has a negative count where it is shorter than the lag. It teaches 0 "
-            "steps then: `max(…, 0)`.",
+            "The last row adds a negative count if it is shorter than the lag. It should add 0: "
+            "use `max(…, 0)`.",
         ),
         Mistake(
             _by_rows(0, full=lambda left: left),
-            "A full row has a negative count where L is smaller than the lag. It teaches 0 steps "
-            "then: `max(…, 0)`.",
+            "A full row adds a negative count if L is smaller than the lag. It should add 0: use "
+            "`max(…, 0)`.",
         ),
         Mistake(
             lambda steps, size, lag: np.sum(np.arange(lag, steps) % size >= lag) / steps,
-            "You divide by the real steps. But padding takes slots of a batch too, so divide by "
-            "all ⌈n/L⌉ L of them.",
+            "You divide by the real steps. Padding also takes up slots, so divide by all ⌈n/L⌉ L "
+            "slots.",
         ),
         Mistake(
             lambda steps, size, lag: (
                 np.sum(np.arange(lag, steps) % size >= lag) / max(steps - lag, 1)
             ),
-            "You divide by the steps with a question. The share is of all slots, of which there "
-            "are ⌈n/L⌉ L.",
+            "You divide by the number of steps with a question. Divide by the number of all slots, "
+            "⌈n/L⌉ L.",
         ),
         Mistake(
             lambda steps, size, lag: max(size - lag, 0) / size,
-            "That holds for a full row. But the last fragment of an episode may be shorter, and "
-            "then the rest of its row is padding: count its real steps.",
+            "That is right for a full row. The last fragment of an episode may be shorter, and the "
+            "rest of its row is padding: count only its real steps.",
         ),
     ),
 )

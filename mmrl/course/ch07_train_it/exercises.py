@@ -1,4 +1,4 @@
-"""Exercises of chapter 07: DQN on a tape."""
+"""Exercises for chapter 07: DQN on a tape."""
 
 import numpy as np
 
@@ -31,33 +31,34 @@ target = Exercise(
     mistakes=(
         Mistake(
             lambda r, d, gamma, q, judge: r + gamma * (1 - d) * np.max(judge, axis=1),
-            "That is plain DQN, in which the target network chooses and judges. In double DQN the "
-            "online network chooses, so take the argmax over `next_q`.",
+            "That is plain DQN, in which the target network both selects and evaluates the action. "
+            "In double DQN the online network selects it, so take the argmax over `next_q`.",
         ),
         Mistake(
             lambda r, d, gamma, q, judge: r + gamma * (1 - d) * np.argmax(q, axis=1),
-            "You bootstrap with the index of the best action. Take its value instead, from that "
-            "place of `next_q_target`.",
+            "You bootstrap with the index of the best action. Use the entry of `next_q_target` at "
+            "that index.",
         ),
         Mistake(
             lambda r, d, gamma, q, judge: r + gamma * (1 - d) * _taken(q, np.argmax(judge, axis=1)),
-            "The roles are exchanged. The online network chooses, so the argmax is over `next_q`; "
-            "the target network judges, so the value is from `next_q_target`.",
+            "The roles are swapped. The online network selects the action, by the argmax over "
+            "`next_q`. The target network evaluates it, so the value is an entry of "
+            "`next_q_target`.",
         ),
         Mistake(
             lambda r, d, gamma, q, judge: r + gamma * (1 - d) * np.max(q, axis=1),
-            "Your online network chooses and judges. It overestimates its own choice, so take the "
-            "value from `next_q_target`.",
+            "Your online network both selects and evaluates the action. It overestimates its own "
+            "choice, so take the value from `next_q_target`.",
         ),
         Mistake(
             lambda r, d, gamma, q, judge: (1 - d) * _target(r, d, gamma, q, judge),
-            "You lose the reward of the last step. It still counts, because only the value of what "
-            "follows is multiplied by 1 - terminated.",
+            "You lose the reward of the last step. Multiply only the bootstrap value by 1 - "
+            "terminated, not the reward.",
         ),
         Mistake(
             lambda r, d, gamma, q, judge: r + gamma * _taken(judge, np.argmax(q, axis=1)),
-            "Your target bootstraps at terminated steps too. But the episode is over there, so "
-            "multiply the next value by 1 - terminated.",
+            "Your target bootstraps at terminated steps too. The episode ends there, so multiply "
+            "the next value by 1 - terminated.",
         ),
     ),
 )
@@ -87,7 +88,8 @@ def _lookahead_cases(rng: np.random.Generator) -> list[Arguments]:
     cases = []
     for lengths, decay in (((5,), 0.9), ((3, 4), 0.5), ((1, 6, 2), 0.8), ((4, 4, 4), 0.99)):
         begin = np.concatenate([np.arange(n) == 0 for n in lengths])
-        # There is one observation more than steps, because the last one is only a next observation.
+        # An episode of n steps has n + 1 observations, because the last one is only a next
+        # observation.
         full = [rng.normal(size=(n + 1, 2)).astype(np.float32) for n in lengths]
         xs = np.concatenate([x[:-1] for x in full])
         next_xs = np.concatenate([x[1:] for x in full])
@@ -102,37 +104,37 @@ lookahead = Exercise(
     mistakes=(
         Mistake(
             lambda xs, begin, next_xs, decay: _scan(next_xs, begin, decay),
-            "That is the shortcut of Eq. 7.5. A scan over the next observations never sees the "
-            "first one of an episode, so scan `xs`, and then add one step.",
+            "That is the shortcut of Eq. 7.5. A scan over the next observations skips the first "
+            "observation of an episode, so scan `xs`, and then take one more step.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: np.append(
                 _scan(xs, begin, decay)[1:], decay * _scan(xs, begin, decay)[-1:] + next_xs[-1:], 0
             ),
-            "You shift the states by one step. At the end of an episode that takes the first state "
-            "of the next one, so make the step with `next_xs[t]` instead.",
+            "You shift the states by one step. At the end of an episode, that gives the first "
+            "state of the next episode. Take one step with `next_xs[t]` instead.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: decay * _scan(xs, begin & False, decay) + next_xs,
-            "Your memory is not reset, so an episode still contains the one before. Where `begin` "
-            "is true, forget everything earlier.",
+            "Your memory is not reset, so it carries over from one episode to the next. Where "
+            "`begin` is true, forget everything earlier.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: _scan(xs, begin, decay),
-            "That is the state at step t. The question is for the one after it, so make one step "
-            "more, with `next_xs[t]`.",
+            "That is the state at step t. The exercise asks for the state one step later, so take "
+            "one more step with `next_xs[t]`.",
         ),
         Mistake(
             _carried,
-            "You carry the look ahead into the next step, so that observations count twice. Carry "
-            "the state at t on, and only record the look ahead.",
+            "You carry the look-ahead state into the next step, so observations count twice. Carry "
+            "the state at t, and only return the look-ahead state.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: (
                 decay * np.where(begin[:, None], 0, _scan(xs, begin, decay)) + next_xs
             ),
-            "Where `begin` is true you forget `xs[t]` as well. Only earlier observations are "
-            "forgotten, because `xs[t]` is the first observation of the new episode.",
+            "Where `begin` is true, you forget `xs[t]` as well. Forget only earlier observations, "
+            "because `xs[t]` is the first observation of the new episode.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: np.where(
@@ -140,8 +142,8 @@ lookahead = Exercise(
                 next_xs,
                 decay * _scan(xs, begin, decay) + next_xs,
             ),
-            "You reset at the last step of an episode. But its next observation still belongs to "
-            "it, so reset only where `begin` is true.",
+            "You reset at the last step of an episode. The next observation is still part of that "
+            "episode, so reset only where `begin` is true.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: np.where(
@@ -149,14 +151,14 @@ lookahead = Exercise(
                 next_xs,
                 decay * _scan(xs, begin, decay) + next_xs,
             ),
-            "You reset by `begin[t + 1]`. That is the flag of the next episode, but `next_xs[t]` "
-            "still belongs to this one, so only `begin[t]` counts.",
+            "You reset where `begin[t + 1]` is true. That flag marks the next episode, but "
+            "`next_xs[t]` is still part of this one, so use only `begin[t]`.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: (
                 decay * _scan(xs, np.append(begin[1:], False), decay) + next_xs
             ),
-            "Your memory is reset one step too early, by `begin[t + 1]`. It must forget everything "
+            "Your memory is reset one step too early, at `begin[t + 1]`. It must forget everything "
             "before `xs[t]` where `begin[t]` is true.",
         ),
     ),
@@ -183,13 +185,13 @@ gradient = Exercise(
     mistakes=(
         Mistake(
             lambda e, m: np.where(m, np.clip(e, -1, 1) / m.sum(), 0.0),
-            "That is the gradient of the mean of Huber losses, which the tape uses. Here the mean "
-            "of |δ| comes first, and then its Huber loss.",
+            "That is the gradient of the mean of Huber losses, which the tape uses. Here, take the "
+            "mean of |δ| first, and then its Huber loss.",
         ),
         Mistake(
             lambda e, m: np.where(m, min(np.abs(e[m]).mean(), 1.0) * np.sign(e), 0.0),
-            "A factor is missing. The mean over the real steps divides by their number Σ m, so its "
-            "gradient does too.",
+            "A factor is missing. The mean over the real steps divides by their number Σ m, so the "
+            "gradient must also be divided by Σ m.",
         ),
         Mistake(
             lambda e, m: np.where(m, min(np.abs(e[m]).mean(), 1.0) / m.sum(), 0.0),
@@ -198,23 +200,23 @@ gradient = Exercise(
         ),
         Mistake(
             lambda e, m: np.where(m, np.clip(e[m].mean(), -1, 1) / m.sum(), 0.0),
-            "That is the gradient of huber(mean δ), in which errors of both signs cancel. The "
-            "absolute values come first, and then the mean.",
+            "That is the gradient of huber(mean δ), in which errors of opposite signs cancel. Take "
+            "absolute values first, and then the mean.",
         ),
         Mistake(
             lambda e, m: np.where(m, min(abs(e[m].mean()), 1.0) * np.sign(e) / m.sum(), 0.0),
-            "You use |mean δ| as the slope of the Huber loss. It is the mean of |δ|, in which "
-            "errors of both signs do not cancel.",
+            "You use |mean δ| as the slope of the Huber loss. The slope is the mean of |δ|, in "
+            "which errors of opposite signs do not cancel.",
         ),
         Mistake(
             lambda e, m: np.where(m, np.sign(e) / m.sum(), 0.0),
-            "That is the gradient of the mean of |δ|. By the chain rule the Huber loss outside "
-            "multiplies it by its own slope, which is the mean itself up to 1, and 1 beyond.",
+            "That is the gradient of the mean of |δ|. By the chain rule, multiply it by the slope "
+            "of the Huber loss, which is the smaller of the mean and 1.",
         ),
         Mistake(
             lambda e, m: np.where(m, np.abs(e[m]).mean() * np.sign(e) / m.sum(), 0.0),
-            "Your gradient grows without end. But the Huber loss is linear beyond 1, so its slope "
-            "stays at 1 there.",
+            "Your gradient is not bounded. The Huber loss is linear beyond 1, so its slope is 1 "
+            "there.",
         ),
         Mistake(
             lambda e, m: min(np.abs(e[m]).mean(), 1.0) * np.sign(e) / m.sum(),
@@ -222,18 +224,18 @@ gradient = Exercise(
         ),
         Mistake(
             lambda e, m: np.where(m, _gradient(e, m) * m.sum() / len(e), 0.0),
-            "You divide by all slots. But the mean is over the real steps only, of which there are "
+            "You divide by the number of slots. The mean is over the real steps only, so divide by "
             "Σ m.",
         ),
         Mistake(
             lambda e, m: np.where(m, min((np.abs(e) * m).mean(), 1.0) * np.sign(e) / len(e), 0.0),
-            "You divide by all slots, in the mean and in its slope. Both are over the real steps "
-            "only, so divide by Σ m.",
+            "You divide by the number of slots, in the mean and in its gradient. Only real steps "
+            "count, so divide by Σ m in both.",
         ),
         Mistake(
             lambda e, m: min(np.abs(e).mean(), 1.0) * np.sign(e) / len(e),
-            "Padding counts in your mean. Take the mean over the real steps, where `mask` is true, "
-            "and give padding a gradient of 0.",
+            "Your mean includes padding. Take the mean over the real steps, where `mask` is true, "
+            "and return a gradient of 0 for padding.",
         ),
     ),
 )

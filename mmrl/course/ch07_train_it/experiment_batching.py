@@ -1,14 +1,14 @@
-"""Tapes (TBB) against segments (SBB) of L steps: the effect of the choice, with equal tuning.
+"""Comparison of tapes (TBB) with segments of L steps (SBB), each with a tuned learning rate.
 
-A cell is a task, a memory and a way of batching. Every cell gets the same network, batch, loss, and
-numbers of steps and updates, and its own best learning rate. The rate is chosen by the rule of
-`tuning`, starting from `RATES`, on seeds that are not among the reported ones. All agents of a cell
-are trained in one program.
+A cell is a task, a memory and a way of batching. All cells use the same network, batch size, loss,
+and numbers of steps and updates, but each cell has its own learning rate. `tuning` chooses the
+rate, starting with `RATES`, on seeds that are not reported. All agents of a cell train in one
+program.
 
-The code of Morad et al. (2024) has two quirks, which can be switched on to test whether the
-conclusion depends on them. "loss" takes the Huber loss of the mean absolute error on segments, but
-the mean of Huber losses on the tape. "target" scans the next observations for the target's states,
-which therefore never include the first observation of an episode.
+The code of Morad et al. (2024) has two quirks, and some cells reproduce them to test whether the
+conclusion depends on them. With "loss", segments use the Huber loss of the mean absolute error,
+whereas the tape uses the mean of Huber losses. With "target", the states of the targets come from a
+scan over the next observations, which skips the first observation of each episode.
 """
 
 import dataclasses
@@ -27,11 +27,12 @@ from mmrl.course.experiments.fleet import Fleet, Trained
 from mmrl.course.experiments.grid import Grid, Row, alone, by_an_earlier_rule, interval_at_rate
 from mmrl.runs import program
 
-RATES = (1e-3, 3e-3, 1e-2)  # learning rates of Adam that are tried first
+RATES = (1e-3, 3e-3, 1e-2)  # Adam learning rates to try first
 SEEDS = (0, 1, 2, 3, 4, 5)
-# Three rates on these seeds give as many agents as there are reported seeds: one program.
+# Three rates and these two seeds give six agents, as many as there are reported seeds, so that
+# tuning and training share one compiled program.
 TUNING_SEEDS = (1000, 1001)
-TAPE = 0  # the length that means whole episodes
+TAPE = 0  # the length of a cell that trains on complete episodes
 LENGTHS = (10, 20, 50, 100)  # L, steps
 MEMORIES = ("lru", "gru", "ffm", "s5", "linear_attention")
 
@@ -41,12 +42,12 @@ ACTION = ("previous_action", *dqn.OBSERVES)
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The settings for training on a task, with any batching."""
+    """Settings of a task, shared by all ways of batching."""
 
     name: str
     gamma: float = 0.5  # γ, chosen on tuning seeds
     observes: tuple[str, ...] = dqn.OBSERVES
-    span: float = 2.0  # best return minus the worst
+    span: float = 2.0  # best return minus worst return
     blocks: int = 16
     epsilon_decay: float = 80.0  # iterations
 
@@ -64,7 +65,7 @@ TASKS = {
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One entry of the grid."""
+    """A task, a memory and a way of batching."""
 
     task: str
     memory: str
@@ -74,14 +75,14 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """A description in words, which identifies the cell in the results."""
+        """Name that identifies the cell in the results."""
         batching = f"segments of {self.length}" if self.length else "tape"
         sizes = [f"{name} {value}" for name, value in self.sizes]
         return ", ".join([self.task, self.memory, *sizes, batching, *self.quirky])
 
     @property
     def config(self) -> dqn.Config:
-        """The settings of the cell."""
+        """Settings of the cell."""
         task = TASKS[self.task]
         return dataclasses.replace(
             plain.DQN,
@@ -96,7 +97,7 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """Return all cells, most informative first."""
+    """Return all cells, the most informative first."""
     (lag, hold), rest = list(TASKS)[:2], list(TASKS)[2:]
     loss, target = quirks.NAMES
     main = [
@@ -152,7 +153,7 @@ def train(cell: Cell, config: dqn.Config, rates: Sequence[float], seeds: Sequenc
     return _fleet(cell.task, cell.quirky).train(config, {"learning_rate": rates}, seeds)
 
 
-@functools.lru_cache(4)  # few, because compiled programs take memory
+@functools.lru_cache(4)  # few, because compiled programs use a lot of memory
 def _fleet(name: str, quirky: tuple[str, ...]) -> Fleet:
     env, params, *_ = program("dqn", f"popgym-{name}-v0", TASKS[name].observes)
     return Fleet(dqn, env, params, quirks.learn(quirky) if quirky else None)
@@ -164,6 +165,7 @@ GRID = Grid(
     alone(measure),
     interval_at_rate,
     outdated=by_an_earlier_rule,
+    agents=lambda row: 1,  # `cpu_seconds` is the time of all agents
     about="Tapes against segments: five memories, four tasks, and the source code's quirks.",
     decides="whether tapes learn better than segments",
     turn=7,

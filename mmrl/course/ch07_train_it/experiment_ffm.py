@@ -1,7 +1,7 @@
-"""Fast and forgetful memory as in the code of Morad et al. 2024, and as printed in Eq. 76.
+"""Comparison of two forms of FFM: the code of Morad et al. (2024), and Eq. 76 as printed.
 
-`FFM` documents the differences. Each form has its own learning rate on each task, chosen by the
-rule and on the tuning seeds of `batching`, and trains on whole episodes on a tape.
+The docstring of `FFM` lists the differences. Both forms train on tapes of complete episodes. Each
+form has its own learning rate on each task, chosen as in `batching` and on the same tuning seeds.
 """
 
 from mmrl.course.ch07_train_it import experiment_batching as batching
@@ -18,7 +18,7 @@ def cells() -> list[Cell]:
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Return a row of `batching`, with the form of the memory."""
+    """Return a row of `batching` that also records the form of the memory."""
     (form,) = (name for name, sizes in FORMS.items() if sizes == cell.sizes)
     return {**batching.measure(cell, quick), "form": form}
 
@@ -28,6 +28,7 @@ GRID = Grid(
     cells(),
     alone(measure),
     interval_at_rate,
+    agents=lambda row: 1,  # because `cpu_seconds` is already the total of all agents
     about="Fast and forgetful memory as in the code of its paper, and as printed.",
     decides="whether the printed and the published FFM differ",
     turn=16,

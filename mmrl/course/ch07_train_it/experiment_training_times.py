@@ -1,7 +1,7 @@
-"""Seconds per gradient step, including sampling the batch, on a tape and on segments (cf. Table 1).
+"""Time of a gradient step on a tape and on segments (cf. Table 1 of Morad et al., 2024).
 
-The five ways of batching take turns, and the fastest turn of each counts, so that a busy machine
-slows all of them equally.
+The time includes sampling the batch. The five ways of batching take turns, so that a busy machine
+slows all of them equally, and each reports the time of its fastest turn.
 """
 
 import dataclasses
@@ -26,19 +26,19 @@ TURNS = 15
 
 
 class Cell(NamedTuple):
-    """A memory, and a way of batching."""
+    """A memory and a way of batching."""
 
     memory: str
     length: int  # L of segments, or TAPE
 
     @property
     def batching(self) -> str:
-        """A description of the batching in words."""
+        """Name of the way of batching."""
         return f"segments of {self.length}" if self.length else "tape"
 
     @property
     def name(self) -> str:
-        """A description in words."""
+        """Name of the cell in the results."""
         return f"{self.memory}, {self.batching}"
 
 
@@ -53,7 +53,7 @@ def say(row: Row) -> str:
 
 
 def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
-    """Time a memory's ways of batching, which take turns."""
+    """Time all ways of batching with one memory, in turns."""
     sizes = {"width": 8, "batch": 200, "capacity": 4096} if quick else {}
     configs = [_config(*cell, **sizes) for cell in together]
     steps = [_steps(config) for config in configs]
@@ -90,7 +90,7 @@ def _config(memory: str, length: int, **changes: Any) -> dqn.Config:
 
 
 def _steps(config: dqn.Config):
-    """Return a compiled function that takes `STEPS` gradient steps on a full tape; it ran once."""
+    """Return a compiled function that takes `STEPS` gradient steps on a full tape."""
     env, params, *_ = program("dqn", ENV)
     dqn.check(config, env, params)
     rollouts = 2 * whole("capacity", config.capacity) // (config.environments * config.rollout)

@@ -1,4 +1,4 @@
-"""Figures of batching: returns on tapes and on segments, and the time of a gradient step."""
+"""Figures for batching: returns on tapes and on segments, and the time of a gradient step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,14 +20,15 @@ WORDS = {
 
 
 def label(row: Mapping[str, Any]) -> str:
-    """Return the batching of a row's agents in a word."""
+    """Return a short label for the batching of a row."""
     return f"L = {row['segment_length']}" if row["segment_length"] else "tape"
 
 
 def outcomes(rows: Sequence[Mapping[str, Any]], *, chance: float, best: float, ax: Axes) -> Axes:
-    """Draw interquartile means with intervals: a column per way of batching, a mark per memory.
+    """Draw interquartile means with intervals, in one column per way of batching.
 
-    `rows` must be of one task, as `mmrl experiment batching` writes them.
+    `rows` must be rows of `mmrl experiment batching` for a single task. Each memory has its own
+    mark.
     """
     lengths = sorted({row["segment_length"] for row in rows}, key=lambda n: n or np.inf)
     memories = [name for name in MARKS if any(row["memory"] == name for row in rows)]
@@ -41,12 +42,14 @@ def outcomes(rows: Sequence[Mapping[str, Any]], *, chance: float, best: float, a
     ax.set_xlim(-0.5, len(lengths) - 0.5)
     _legend(ax, [(WORDS[name], STYLES[MARKS[name]]) for name in memories])
     return dress(
-        ax, ylabel="greedy return, last evaluation", xlabel="segments of L steps, or whole episodes"
+        ax,
+        ylabel="greedy return, last evaluation",
+        xlabel="segments of L steps, or complete episodes",
     )
 
 
 def quirks(rows: Sequence[Mapping[str, Any]], *, ax: Axes) -> Axes:
-    """Draw interquartile means with intervals: a line per combination of quirks and batching."""
+    """Draw interquartile means with intervals, one line per combination of quirks and batching."""
     names = [_setting(row) for row in rows]
     for height, (row, style) in enumerate(zip(rows, map(_side, rows), strict=True)):
         low, high = row["interval_95"]
@@ -64,7 +67,7 @@ def quirks(rows: Sequence[Mapping[str, Any]], *, ax: Axes) -> Axes:
 
 
 def times(rows: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Axes:
-    """Draw milliseconds per gradient step: one mark per way of batching, one line per memory."""
+    """Draw milliseconds per gradient step, with one line per memory and one mark per batching."""
     ax = figure()[1][0] if ax is None else ax
     memories = [name for name in MARKS if any(row["memory"] == name for row in rows)]
     lengths = sorted({row["segment_length"] for row in rows})

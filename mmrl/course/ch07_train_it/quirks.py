@@ -1,6 +1,6 @@
-"""Two quirks of the code of Morad et al. (2024), which can be switched on for comparison.
+"""Two quirks of the code of Morad et al. (2024), reproduced for comparison.
 
-`dqn.block(…, learn=learn(("loss",)))` trains with one of them.
+For example, `dqn.block(…, learn=learn(("loss",)))` trains with the quirk "loss".
 """
 
 import functools
@@ -15,7 +15,7 @@ from mmrl.agents import dqn
 from mmrl.nets import Net
 
 NAMES = ("loss", "target")
-"""The Huber loss of a mean on segments; target states without the first observation."""
+"""Names of the quirks documented in `loss`."""
 
 
 def loss(
@@ -23,8 +23,8 @@ def loss(
 ) -> Float[Array, ""]:
     """Compute `dqn.loss` with quirks.
 
-    "loss": huber(mean |δ|) on segments, where the tape has mean huber(δ). "target": the states of
-    the targets come from a scan over o_1, …, o_{t+1} with the flags of o_0, …, o_t.
+    With "loss", the loss on segments is huber(mean |δ|) instead of mean huber(δ). With "target",
+    the states of the targets come from a scan over o_1, …, o_{t+1} with the flags of o_0, …, o_t.
     """
     steps = batch.steps
     if "target" in quirks:
@@ -44,5 +44,5 @@ def loss(
 
 
 def learn(quirks: tuple[str, ...]) -> Callable:
-    """Return `dqn.learn` with these quirks in its loss."""
+    """Return `dqn.learn` with `quirks` in its loss."""
     return functools.partial(dqn.learn, loss=functools.partial(loss, quirks=quirks))

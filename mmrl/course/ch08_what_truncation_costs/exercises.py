@@ -1,4 +1,4 @@
-"""Exercises of chapter 08: what truncation costs."""
+"""Exercises for chapter 08: what truncation costs."""
 
 import numpy as np
 
@@ -19,27 +19,27 @@ stored = Exercise(
     mistakes=(
         Mistake(
             lambda a, reach, ages: ages * a ** (ages - 1.0),
-            "That is the exact gradient, a sum over all k places where a enters. Only the last K "
-            "of them get a gradient: the factor k stops growing at K.",
+            "That is the exact gradient, which has one term for each of the k multiplications by "
+            "a. Only the last K of them are differentiated, so the factor is at most K.",
         ),
         Mistake(
             lambda a, reach, ages: np.where(ages < reach, ages * a ** (ages - 1.0), 0),
-            "That is a segment that starts from zero. With a stored state the old inputs are still "
-            "in the state, so that a enters through them in the last K steps too.",
+            "That is the gradient of a segment that starts at zero. A stored state still contains "
+            "the old inputs, and the last K steps multiply them by a, too.",
         ),
         Mistake(
             lambda a, reach, ages: np.where(ages <= reach, ages * a ** (ages - 1.0), 0),
-            "Inputs older than K steps do not drop out: the stored state carries them, and the "
+            "Inputs older than K steps still contribute: the stored state contains them, and the "
             "last K steps multiply it by a.",
         ),
         Mistake(
             lambda a, reach, ages: np.minimum(ages, reach) * a ** (np.minimum(ages, reach) - 1.0),
-            "The wall cuts the factor, not the power: an old input was multiplied by a in all k "
-            "places, although only K of them get a gradient.",
+            "The truncation limits the factor, not the power: an old input was multiplied by a at "
+            "all k steps, although only K of them are differentiated.",
         ),
         Mistake(
             lambda a, reach, ages: np.minimum(ages, reach) * a ** (ages * 1.0),
-            "The power is one too high: the derivative of a^k is k a^(k-1).",
+            "The exponent is too large by one: the derivative of a^k is k a^(k-1).",
         ),
     ),
 )
@@ -75,21 +75,21 @@ outside = Exercise(
     mistakes=(
         Mistake(
             _by_age,
-            "You cut by age, as if every step were the last of its segment. Step n sees only the "
-            "steps since its own segment began, at L⌊n/L⌋.",
+            "You cut by age, as if every step were the last of its segment. Step n depends only on "
+            "the steps since its segment began, at L⌊n/L⌋.",
         ),
         Mistake(
             lambda sizes, length: _by_age(sizes, length + 1),
-            "You cut by age. Step n sees only the steps since its own segment began, at L⌊n/L⌋.",
+            "You cut by age. Step n depends only on the steps since its segment began, at L⌊n/L⌋.",
         ),
         Mistake(
             _of_sums,
-            "That is the ratio of two sums over the whole matrix, so that steps with a large "
-            "gradient count more. Take the share of each row first, and then the mean.",
+            "That is the ratio of two sums over the whole matrix, in which steps with a large "
+            "gradient count more. Take the fraction of each row first, and then the mean.",
         ),
         Mistake(
             lambda sizes, length: 1 - _outside(sizes, length),
-            "That is the share inside the segments; give the share outside.",
+            "That is the fraction inside the segments. Return the fraction outside.",
         ),
     ),
 )
@@ -124,21 +124,22 @@ burn_in = Exercise(
     mistakes=(
         Mistake(
             lambda eigenvalues, share: _log_steps(np.abs(eigenvalues).min(), share),
-            "That is when the fastest unit has forgotten. No unit may lack more than the share, "
-            "and the slowest one, with the largest |λ|, keeps the error longest.",
+            "That is the time after which the fastest unit is accurate enough. All units must be, "
+            "and the slowest unit, which has the largest |λ|, takes longest.",
         ),
         Mistake(
             lambda eigenvalues, share: _log_steps(np.abs(eigenvalues).mean(), share),
-            "No unit has the mean |λ|, and the slow ones are still wrong when the fast ones are "
-            "right. So the slowest, with the largest |λ|, decides.",
+            "The mean of |λ| does not describe the slow units, which are still inaccurate when the "
+            "fast ones no longer are. The slowest unit, which has the largest |λ|, decides.",
         ),
         Mistake(
             lambda eigenvalues, share: _steps(eigenvalues, share) - 1,
-            "One step too few: after it the error is still above the share. Round up.",
+            "This is one step too few, because the error is still above the limit. Round up.",
         ),
         Mistake(
             lambda eigenvalues, share: _log_steps(eigenvalues.real.max(), share),
-            "A complex eigenvalue shrinks by its modulus |λ|, not by its real part.",
+            "At each step the error shrinks by the modulus |λ| of an eigenvalue, not by its real "
+            "part.",
         ),
     ),
 )  # fmt: skip

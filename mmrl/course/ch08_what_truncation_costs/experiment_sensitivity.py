@@ -1,17 +1,17 @@
 """The effect of past observations on Q(s_n, a_n): Figures 3 and 7 of Morad et al. (2024).
 
-Each row is a task, a memory and a way of batching, trained on several seeds. It contains measures
-on greedy episodes, by the age n - i of an observation o_i and at the last step n:
+Each row is a task, a memory and a way of batching, trained on several seeds. It records how the
+last step n of greedy episodes depends on an observation o_i, by its age n - i:
 
-- `gradient`: ‖∂Q(s_n, a_n)/∂o_i‖, Eq. 36, over the features of the card.
-- `ones`: |Σ_k ∂Q(s_n, a_n)/∂o_ik|, close to the quantity that the paper's code logs. A one-hot
-  observation never moves in this direction.
-- `swap`: the mean of |ΔQ(s_n, a_n)| if the card is replaced by each of the other suits. Unlike the
-  others, this is a change that can happen.
-- `flips`: the share of those swaps after which another action is the greedy one.
+- `gradient`: ‖∂Q(s_n, a_n)/∂o_i‖ over the features of the card, Eq. 36.
+- `ones`: |Σ_k ∂Q(s_n, a_n)/∂o_ik|, which is close to what the paper's code logs. A one-hot
+  observation cannot change in this direction.
+- `swap`: the mean of |ΔQ(s_n, a_n)| when the card is replaced by each of the other suits. Unlike
+  the first two, this change can occur in an episode.
+- `flips`: the fraction of these swaps that change the greedy action.
 
-`untrained` is `gradient` before the first update, and `example` is `gradient` in one episode at
-every n.
+`untrained` is `gradient` before the first update. `example` is `gradient` at every step n of one
+episode.
 """
 
 import dataclasses
@@ -32,17 +32,17 @@ from mmrl.rollout import collect, start
 from mmrl.runs import Program, Run, Setup, interval
 
 TASKS = ("RepeatPreviousPaper", "RepeatFirstEasy")
-SUITS = 4  # the first features of an observation encode the card
+SUITS = 4  # the first features of an observation are the one-hot suit
 SEEDS = (0, 1, 2, 3, 4)
 EPISODES = 8  # greedy episodes per seed
-SHOWN = 44  # steps of the example: 990 numbers
+SHOWN = 44  # steps of the example, which has 990 pairs
 LENGTH = 10  # L, steps in a segment, as in the paper
 QUICK: dict[str, Any] = {"block": 1, "blocks": 1, "episodes": 4, "width": 8, "batch": 150}
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One row: agents that are trained and then examined."""
+    """Agents that are trained and then examined."""
 
     task: str
     memory: str
@@ -51,23 +51,24 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """A description in words, which identifies the row in the results."""
+        """Name that identifies the row in the results."""
         longer = f" of {self.length}" if self.length != LENGTH else ""
         return f"{self.task}, {self.memory}, {self.batching}{longer}"
 
 
 def cells() -> list[Cell]:
-    """Return all cells, most informative first."""
+    """Return all cells, the most informative first."""
     lag, first = TASKS
     order = [(lag, "lru"), (lag, "ffm"), (first, "lru"), (lag, "linear_attention")]
     order += [(first, "ffm"), (first, "linear_attention"), (lag, "gru"), (first, "gru")]
     grid = [Cell(t, m, batching) for t, m in order for batching in ("tape", "segments")]
-    # These segments are long enough to learn the task, and show the effect at an equal return.
+    # Agents also learn the task from segments of 50 steps, so this cell allows a comparison at
+    # equal returns.
     return [*grid[:6], Cell(lag, "lru", "segments", 50), *grid[6:]]
 
 
 def say(row: Row) -> str:
-    """Summarize a row: the return, and the share of the gradient on old observations."""
+    """Summarize a row: the return, and the fraction of the gradient on old observations."""
     middle, (low, high) = row["outside"], row["outside_95"]
     return (
         f"return {np.mean(row['returns']):.2f}; {middle:.0%} [{low:.0%}, {high:.0%}] of the "
@@ -112,7 +113,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 def examine(
     program: Program, nets: Net, swap: bool = True
 ) -> dict[str, Float[np.ndarray, "seed age"]]:
-    """Measure the network of each seed by age at the last step, averaged over episodes."""
+    """Return each measure by seed and age at the last step, averaged over episodes."""
     keys = jax.random.split(jax.random.key(1), (len(SEEDS), EPISODES))
 
     def seed(net, keys):
@@ -125,7 +126,7 @@ def examine(
 def episode(
     program: Program, net: Net, key: PRNGKeyArray
 ) -> tuple[Float[Array, "time obs"], Int[Array, " time"], Bool[Array, " time"]]:
-    """Return observations, actions and flags of a greedy episode, whose length is fixed."""
+    """Return the observations, actions and begin flags of a greedy episode of maximum length."""
     start_key, key = jax.random.split(key)
     env, params = program.env, program.params
     carry = start(env, params, net.init(), start_key)
@@ -141,14 +142,14 @@ def _at_the_end(net: Net, obs, actions, begin, swap: bool) -> dict[str, Float[Ar
         swapped, q = swaps(net, obs, begin), net(net.init(), obs, begin)[1][-1]
         change = jnp.abs(swapped[..., actions[-1]] - q[actions[-1]])
         flips = jnp.argmax(swapped, -1) != actions[-1]
-        # Replacing a suit by itself has no effect, so the mean is over the three others.
+        # Replacing a suit by itself has no effect, so divide by the number of other suits.
         by_step["swap"] = jnp.sum(change, -1) / (SUITS - 1)
         by_step["flips"] = jnp.sum(flips, -1) / (SUITS - 1)
     return {name: values[::-1] for name, values in by_step.items()}
 
 
 def example(program: Program, nets: Net) -> Float[np.ndarray, " pairs"]:
-    """Return ‖∂Q(s_n, a_n)/∂o_i‖ for i ≤ n < `SHOWN` in the first seed's episode, row by row."""
+    """Return ‖∂Q(s_n, a_n)/∂o_i‖ for all i ≤ n < `SHOWN` in an episode of the first seed."""
 
     @jax.jit
     def sizes(net, key):
@@ -162,7 +163,7 @@ def example(program: Program, nets: Net) -> Float[np.ndarray, " pairs"]:
 def swaps(
     net: Net, obs: Float[Array, "time obs"], begin: Array
 ) -> Float[Array, "time suit action"]:
-    """Return Q(s_n, ·) at the last step if card i had another suit, for every i and suit."""
+    """Return Q(s_n, ·) at the last step n with card i replaced by each suit, for every i."""
 
     def swapped(i: Int[Array, ""], suit: Int[Array, ""]):
         card = jax.nn.one_hot(suit, SUITS, dtype=obs.dtype)
@@ -173,11 +174,10 @@ def swaps(
 
 
 def outside(sizes: Float[np.ndarray, " age"], length: int) -> tuple[float, float]:
-    """Return the share of Σ sizes that a segment of L steps cuts off: at its last step, on average.
+    """Return the fraction of Σ sizes outside a segment, at its last step and on average.
 
-    `sizes` are by age. A step at place p of its segment, 0 ≤ p < L, sees the ages 0 … p: at most L
-    - 1,
-    on average (L - 1) / 2.
+    `sizes` are indexed by age, and a segment has L = `length` steps. A step at position p in the
+    segment, 0 ≤ p < L, depends on observations of age 0 to p.
     """
     seen = np.cumsum(sizes)[: min(length, len(sizes))] / np.sum(sizes)
     seen = np.pad(seen, (0, length - len(seen)), constant_values=1.0)
@@ -185,7 +185,7 @@ def outside(sizes: Float[np.ndarray, " age"], length: int) -> tuple[float, float
 
 
 def lower(matrix: Float[np.ndarray, "time time"]) -> Float[np.ndarray, " pairs"]:
-    """Return the entries i ≤ n of a matrix, row by row: 1 + 2 + … + time numbers."""
+    """Return the lower triangle of a matrix, row by row."""
     return matrix[np.tril_indices(len(matrix))]
 
 
@@ -199,6 +199,7 @@ GRID = Grid(
     cells(),
     alone(measure),
     say,
+    agents=lambda row: 1,  # `cpu_seconds` is the time of all agents
     about="How much each past observation matters to Q (Figures 3 and 7 of the paper).",
     decides="how far back observations matter to Q",
     turn=12,

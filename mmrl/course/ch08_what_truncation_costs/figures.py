@@ -1,4 +1,4 @@
-"""Figures of how Q depends on the past: by age, and beyond the reach of a segment."""
+"""Figures of how Q depends on the past: by age, and outside the segment."""
 
 from collections.abc import Mapping
 
@@ -17,11 +17,12 @@ def by_age(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the share of Σ_i |∂Q/∂o_i| of an observation, by its age in steps.
+    """Draw the fraction of Σ_i |∂Q/∂o_i| that is due to observations of each age.
 
-    `sizes` maps an agent to one row per seed, which is divided by its sum. Thick: the mean over
-    seeds; thin: each seed. `needed` marks the age of the observation that the task requires. The
-    vertical axis is logarithmic and ends at 10⁻⁴. Raises `ValueError` for a row that sums to 0.
+    `sizes` maps the name of an agent to one row per seed, and each row is divided by its sum. Thin
+    lines are seeds, and thick lines their means. `needed` marks the age of the observation that the
+    task requires. The vertical axis is logarithmic and starts at 10⁻⁴. Raises `ValueError` if a row
+    sums to 0.
     """
     ax = figure()[1][0] if ax is None else ax
     for (label, rows), style in zip(sizes.items(), STYLES, strict=False):
@@ -36,7 +37,7 @@ def by_age(
     ax.set_yscale("log")
     ax.set_ylim(1e-4, 1.2)
     ax.set_xlabel("age of the observation in steps", color=INK)
-    ax.set_ylabel("share of the sum", color=INK)
+    ax.set_ylabel("fraction of the sum", color=INK)
     ax.legend(frameon=False, labelcolor=INK, loc="upper right")
     dress(ax, title, size=10)
     return ax
@@ -48,10 +49,10 @@ def outside(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the share that is out of reach: one line per agent, one mark per measure.
+    """Draw the percentage outside the segment, with one line per agent and one mark per measure.
 
-    `shares[agent][measure]` contains one value per seed: the mark is their interquartile mean, the
-    bar its 95 % bootstrap interval.
+    `shares[agent][measure]` contains one fraction per seed. Marks are interquartile means, and bars
+    are 95 % bootstrap intervals.
     """
     ax = figure()[1][0] if ax is None else ax
     measures = list(dict.fromkeys(name for row in shares.values() for name in row))

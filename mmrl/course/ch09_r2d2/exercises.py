@@ -1,4 +1,4 @@
-"""Exercises of chapter 09: R2D2."""
+"""Exercises for chapter 09: R2D2."""
 
 import numpy as np
 
@@ -24,43 +24,43 @@ starts = Exercise(
     mistakes=(
         Mistake(
             _full,
-            "Only whole sequences are left. The last one of an episode is short, and holds the "
-            "terminal step: without it the agent never learns from a reward at the end.",
+            "This keeps only full sequences. The last one of an episode may be shorter, but "
+            "without it the agent never learns from the terminal reward.",
         ),
         Mistake(
             lambda steps, length, overlap: np.array(
                 [s for s in range(0, steps, length - overlap) if s == 0 or s + length <= steps]
             ),
-            "Only whole sequences are left, besides the first. A short one at the end counts too "
-            "if s + overlap < T: it holds the terminal step.",
+            "Apart from the first, this keeps only full sequences. Keep a shorter one at the end "
+            "too if s + overlap < T, because it contains the terminal step.",
         ),
         Mistake(
             lambda steps, length, overlap: np.array(
                 [s for s in range(0, steps, length - overlap) if s == 0 or s + overlap <= steps]
             ),
-            "One too many where s + overlap = T: the sequence before ends just there, so this one "
-            "brings no new step. The condition is s + overlap < T.",
+            "This is one sequence too many if s + overlap = T: the previous sequence ends exactly "
+            "at T, so the last one adds no new step. The condition is s + overlap < T.",
         ),
         Mistake(
             lambda steps, length, overlap: np.arange(0, steps, length - overlap),
-            "The last sequences contain no new steps where s + overlap ≥ T, because all their "
-            "steps belong to the sequence before. They would be trained more often than the rest.",
+            "Sequences with s + overlap ≥ T add no new steps, because the previous sequence "
+            "contains all of theirs. Those steps would be trained on more often than the rest.",
         ),
         Mistake(
             lambda steps, length, overlap: np.arange(0, steps, length),
-            "These sequences do not overlap: each begins length - overlap steps after the last.",
+            "These sequences do not overlap: the period must be length - overlap.",
         ),
         Mistake(
             lambda steps, length, overlap: _starts(steps, overlap + max(overlap, 1), overlap),
-            "You step by the overlap. The period is the rest of the length: length - overlap. For "
-            "80 and 40 both are 40, which hides the mistake.",
+            "You step by the overlap, but the period is length - overlap. For 80 and 40 both are "
+            "40, which hides the mistake.",
         ),
         Mistake(
             lambda steps, length, overlap: np.array(
                 [s for s in range(0, steps, length - overlap) if s + overlap < steps]
             ),
-            "An episode no longer than the overlap gets no sequence at all; the one that begins at "
-            "0 must always exist.",
+            "An episode that is not longer than the overlap gets no sequence at all. The sequence "
+            "that starts at 0 must always exist.",
         ),
     ),
 )  # fmt: skip
@@ -77,7 +77,7 @@ def _h_inverse(y):
 
 
 def _raw(rewards, terminated, gamma, value):
-    """Compute Σ γ^k r_{t+k} + γ^n value, up to the first termination."""
+    """Compute Σ γ^k r_{t+k} + γ^n value, cut off at the first termination."""
     total = value
     for reward, stop in zip(rewards[::-1], terminated[::-1], strict=True):
         total = reward + gamma * (1 - stop) * total
@@ -89,7 +89,7 @@ def _target(rewards, terminated, gamma, q, q_target):
 
 
 def _mixed(rewards, terminated, gamma, q, q_target):
-    """Compute returns in the space of h: h(Σ γ^k r) + γ^n Q."""
+    """Add the rescaled rewards to the rescaled value: h(Σ γ^k r) + γ^n Q."""
     rest = _raw(0 * rewards, terminated, gamma, q_target[np.argmax(q)])
     return _h(_raw(rewards, terminated, gamma, 0.0)) + rest
 
@@ -102,7 +102,7 @@ def _one_gamma(rewards, terminated, gamma, q, q_target):
 
 
 def _variant(rescaled=True, rewards_end=True, value_ends=True):
-    """Return the target without the features that are False."""
+    """Return an answer that omits every feature whose flag is False."""
     squeeze, stretch = (_h, _h_inverse) if rescaled else (np.asarray, np.asarray)
 
     def answer(rewards, terminated, gamma, q, q_target):
@@ -118,7 +118,7 @@ def _n_step_cases(rng):
     for n, stop in ((1, None), (3, None), (5, 2), (5, None), (4, 3), (2, None)):
         terminated = np.arange(n) == (n if stop is None else stop)
         q = rng.normal(size=4)
-        judged = np.where(q == q.max(), -1.0, 1.0) + rng.normal(size=4)  # the two networks disagree
+        judged = np.where(q == q.max(), -1.0, 1.0) + rng.normal(size=4)  # the networks disagree
         cases.append((rng.normal(size=n) * 5, terminated, 0.9, q, judged * 3))
     return cases
 
@@ -130,48 +130,48 @@ target = Exercise(
     mistakes=(
         Mistake(
             lambda r, end, γ, q, judge: _h(_raw(r, end, γ, judge[np.argmax(q)])),
-            "The network's values are rescaled, but the rewards are not. So unrescale the value "
-            "before you add them.",
+            "The values of the network are rescaled, but the rewards are not. Apply h⁻¹ to the "
+            "value before you add it to the rewards.",
         ),
         Mistake(
             lambda r, end, γ, q, judge: _raw(r, end, γ, _h_inverse(judge[np.argmax(q)])),
-            "That is the return on the raw scale. The network learns rescaled returns, so rescale "
-            "the sum at the end.",
+            "That is the return on the raw scale. The network learns rescaled returns, so apply h "
+            "to the sum at the end.",
         ),
         Mistake(
             _variant(rescaled=False),
             "That is the target without rescaling, as in chapter 07. Here q_target is rescaled and "
-            "the rewards are not: unrescale the value, add up, and rescale the sum.",
+            "the rewards are not: apply h⁻¹ to the value, add the rewards, and apply h to the sum.",
         ),
         Mistake(
             _mixed,
-            "You added rescaled numbers. Rescaling is not linear, so the sum of two rescaled "
-            "numbers is not their rescaled sum: unrescale the value, add up, and rescale once.",
+            "You added rescaled numbers. h is not linear, so h(x) + h(y) is not h(x + y): apply "
+            "h⁻¹ to the value, add the rewards, and apply h once.",
         ),
         Mistake(
             lambda r, end, γ, q, judge: _target(r, end, γ, judge, judge),
-            "That is the maximum over the target network. Double Q-learning lets the online "
-            "network choose the action, by argmax, and the target network judge it.",
+            "That is the maximum over the target network. In double Q-learning the online network "
+            "selects the action, by argmax, and the target network evaluates it.",
         ),
         Mistake(
             lambda r, end, γ, q, judge: _target(r, end, γ, q, q),
-            "The online network both chooses and judges here. It only chooses: the target network "
-            "should judge, because its values do not move with every update.",
+            "Here the online network both selects and evaluates the action. It should only select "
+            "it: the target network evaluates, because its values change slowly.",
         ),
         Mistake(
             _variant(rewards_end=False, value_ends=False),
-            "Rewards and the bootstrap after a termination do not count.",
+            "Leave out all rewards and the bootstrap after a termination.",
         ),
         Mistake(
             _variant(rewards_end=False),
-            "The bootstrap stops at a termination, as it should. Rewards after it do not count "
-            "either: they belong to the next episode.",
+            "The bootstrap stops at a termination, as it should. Leave out the rewards after it "
+            "too, because they are rewards of the next episode.",
         ),
         *(
             Mistake(
                 _variant(rescaled=False, rewards_end=rewards, value_ends=value),
-                f"That is without rescaling, and {more} after a termination. Stop there, unrescale "
-                "the value before the sum, and rescale the sum.",
+                f"There is no rescaling, and {more} after a termination. Stop there, apply h⁻¹ to "
+                "the value, and apply h to the sum.",
             )
             for rewards, value, more in (
                 (False, True, "rewards count"),
@@ -181,21 +181,20 @@ target = Exercise(
         ),
         Mistake(
             _variant(value_ends=False),
-            "The rewards stop at a termination, as they should. The bootstrap must stop too: after "
-            "any of the n steps terminated, step t + n is in another episode.",
+            "The rewards stop at a termination, as they should. The bootstrap must stop too: if "
+            "any of the n steps terminates, step t + n is in another episode.",
         ),
         Mistake(
             lambda r, stop, *rest: _target(np.where(stop, 0, r), stop, *rest),
-            "The reward of the terminal step is missing. It still counts; only later rewards do "
-            "not.",
+            "The reward of the terminal step is missing. Leave out only the rewards after it.",
         ),
         Mistake(
             lambda r, stop, *rest: _target(r, stop & (np.arange(len(r)) == len(r) - 1), *rest),
-            "You look only at the last flag. A termination at any of the n steps ends the sum.",
+            "You check only the last flag. A termination at any of the n steps ends the sum.",
         ),
         Mistake(
             _one_gamma,
-            "The bootstrap comes after n steps, so its discount is γ to the power n, not γ.",
+            "The bootstrap is n steps away, so its discount is γ to the power n, not γ.",
         ),
     ),
 )
@@ -243,7 +242,7 @@ def _law_cases(rng):
     ):  # fmt: skip
         real = rng.integers(1, time, n)
         trained = np.arange(time)[None] < real[:, None]
-        # Errors are larger where the network was not trained.
+        # Make the errors larger at steps that are not trained on.
         errors = np.where(trained, 1, 3) * rng.normal(size=(n, time))
         cases.append((errors, trained, eta, alpha, beta))
     return cases
@@ -256,23 +255,23 @@ law = Exercise(
     mistakes=(
         Mistake(
             lambda δ, used, *rest: _law(δ, np.ones_like(used), *rest),
-            "Padding and burn-in affect your priorities: both max and mean are over the steps "
-            "where `trained` is true.",
+            "Your priorities depend on padding and burn-in. Take both the maximum and the mean "
+            "over the steps where `trained` is true.",
         ),
         Mistake(
             lambda δ, used, *rest: _mixture(_sizes(δ, used).max(1), np.abs(δ).mean(1), *rest),
-            "Your maximum is over the trained steps, your mean is not: leave burn-in and padding "
-            "out of both.",
+            "Your maximum is over the trained steps, but your mean is not: leave burn-in and "
+            "padding out of both.",
         ),
         Mistake(
             lambda δ, used, *rest: _mixture(np.abs(δ).max(1), _mean(δ, used), *rest),
-            "Your mean is over the trained steps, your maximum is not: leave burn-in and padding "
-            "out of both.",
+            "Your mean is over the trained steps, but your maximum is not: leave burn-in and "
+            "padding out of both.",
         ),
         Mistake(
             lambda δ, used, *rest: _mixture(_sizes(δ, used).max(1), _sizes(δ, used).mean(1), *rest),
-            "Your mean divides by the length of the window; divide by the number of trained steps, "
-            "or short sequences seem learned.",
+            "Your mean divides by the length of the window. Divide by the number of trained steps "
+            "instead, or the errors of short sequences look too small.",
         ),
         Mistake(
             lambda δ, used, η, α, β: _law(δ, used, 1 - η, α, β),
@@ -280,41 +279,42 @@ law = Exercise(
         ),
         Mistake(
             lambda δ, used, η, α, β: _law(δ, used, η, 1.0, β),
-            "P is proportional to p to the power α; yours has α = 1.",
+            "P is proportional to p to the power α, but yours uses α = 1.",
         ),
         Mistake(
             lambda δ, used, η, α, β: _unscaled(_priority(δ, used, η) ** α, β),
-            "p^α is not a probability yet: divide by its sum over all sequences.",
+            "p^α is not a probability yet. Divide by its sum over all sequences.",
         ),
         Mistake(
             lambda δ, used, η, α, β: _unscaled(_law(δ, used, η, 1.0, β)[0] ** α, β),
-            "First p to the power α, then the sum: your P does not add up to 1.",
+            "Your P does not sum to 1. Raise p to the power α first, and then divide by the sum.",
         ),
         Mistake(
             lambda δ, used, η, α, β: _law(δ, used, η, α, 1.0),
-            "The weight is 1/(N P) to the power β; yours has β = 1.",
+            "The weight is 1/(N P) to the power β, but yours uses β = 1.",
         ),
         Mistake(
             lambda δ, used, η, α, β: _law(δ, used, η, α, -β),
-            "The sign of β is wrong: frequent sequences count less, (1/(N P))^β.",
+            "The sign of β is wrong. Sequences that are sampled often must have smaller weights, "
+            "(1/(N P))^β.",
         ),
         Mistake(
             lambda δ, used, η, α, β: _given(_priority(δ, used, η), α, β, np.sum),
-            "The weights are divided by the largest of them, not by their sum: no weight is above "
-            "1, so that a gradient can only become smaller.",
+            "Divide the weights by the largest weight, not by their sum. Then no weight is above "
+            "1, so gradients can only become smaller.",
         ),
         Mistake(
             lambda δ, used, η, α, β: _given(_priority(δ, used, η), α, β, lambda weights: 1.0),
-            "Divide the weights by the largest of them, so that no weight is above 1.",
+            "Divide the weights by the largest weight, so that no weight is above 1.",
         ),
         Mistake(
             lambda δ, used, *rest: _mixture(np.where(used, δ, 1e-9).max(1), _mean(δ, used), *rest),
-            "The maximum is over |δ|: an error of -2 is as bad as one of 2.",
+            "Take the maximum of |δ|, because an error of -2 is as large as an error of 2.",
         ),
         Mistake(
             _signed_law,
-            "Priorities consist of |δ|, in the maximum and in the mean: a negative priority has no "
-            "power α.",
+            "Use |δ| in the maximum and in the mean, because a negative priority cannot be raised "
+            "to the power α.",
         ),
     ),
 )

@@ -1,14 +1,14 @@
-"""R2D2's repairs of segments, one by one, against DQN on a tape.
+"""Comparison of DQN on a tape with R2D2, whose improvements are added one at a time.
 
-A cell is a task, a memory and a strategy: the start of replayed sequences (the zero state or the
-stored one, either with a burn-in), or whole episodes on a tape. Every cell trains on about the same
-number of transitions per gradient step, for the same number of steps. Each has its own best
-learning rate, chosen by the rule of `tuning`, starting from `RATES`, on seeds that are not among
-the reported ones. A cell records its cost: trained transitions, without padding, and CPU-seconds
-after compilation.
+A cell is a task, a memory and a strategy. R2D2's strategies start replayed sequences from the zero
+state or the stored state, with or without a burn-in. The strategy "tape" is DQN on complete
+episodes. All cells train for the same number of gradient steps, on about the same number of
+transitions per step. Each cell has its own learning rate. `tuning` chooses it, starting with
+`RATES`, on seeds that are not reported. A cell also records its cost: the number of transitions it
+trained on, without padding, and the CPU-seconds after compilation.
 
-Cells with stored states and a burn-in also record ΔQ of the trained agents, for all four starts on
-the same sequences (`mmrl.course.instruments`).
+Cells with stored states and a burn-in also record the ΔQ of their trained agents for all four
+starts, on the same sequences (see `mmrl.course.instruments`).
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ from mmrl.course.instruments import STARTS, replay_delta_q
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, PreviousAction, PreviousReward
 
-RATES = (1e-3, 3e-3, 1e-2)  # learning rates of Adam that are tried first
+RATES = (1e-3, 3e-3, 1e-2)  # Adam learning rates to try first
 SEEDS = (0, 1, 2, 3, 4, 5)
 TUNING_SEEDS = (1000, 1001)
 STRATEGIES = {
@@ -48,32 +48,32 @@ STRATEGIES = {
     "burn_in": {"start": "zero"},
     "stored_burn_in": {"start": "stored"},
 }
-"""The changes of each strategy to a task's settings; "tape" is a strategy of DQN."""
+"""Settings that each strategy changes. "tape" is DQN, and the others are R2D2."""
 MEMORIES = ("lru", "lstm")
-SPAN = 2.0  # best return minus the worst
-MEASURED = 256  # sequences per seed on which ΔQ is measured
+SPAN = 2.0  # best return minus worst return
+MEASURED = 256  # sequences per seed for ΔQ
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The cuts of a task's episodes and the length of training, equal for all strategies."""
+    """Settings of a task, shared by all strategies."""
 
     name: str
     steps: int  # steps in an episode
     length: int
     overlap: int
     burn_in: int
-    batch: int  # sequences in a batch
-    reward_scale: float = 25.0  # as in the comparison of tapes and segments; a step pays ±0.25
-    level: str = ""  # name of the environment if it is not the task's
-    sizes: tuple[tuple[str, int], ...] = ()  # the settings that turn the environment into the task
+    batch: int  # sequences per batch
+    reward_scale: float = 25.0  # as in `batching`, where rewards are ±0.25
+    level: str = ""  # name of the environment, if it is not that of the task
+    sizes: tuple[tuple[str, int], ...] = ()  # arguments of the environment
     capacity: int = 16_320
-    gamma: float = 0.5  # γ, as in that comparison
+    gamma: float = 0.5  # γ, as in `batching`
     blocks: int = 16
 
     @property
     def transitions(self) -> int:
-        """Steps in a batch, including padding."""
+        """Number of steps in a batch, including padding."""
         return self.batch * self.length
 
 
@@ -100,7 +100,7 @@ TASKS = {
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One entry of the grid."""
+    """A task, a memory and a strategy."""
 
     task: str
     memory: str
@@ -108,12 +108,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """A description in words, which identifies the cell in the results."""
+        """Name that identifies the cell in the results."""
         return f"{self.task}, {self.memory}, {self.strategy.replace('_', ' ')}"
 
     @property
     def config(self) -> dqn.Config | r2d2.Config:
-        """The settings of the cell."""
+        """Settings of the cell."""
         task = TASKS[self.task]
         shared: dict[str, Any] = {
             "memory": self.memory,
@@ -143,7 +143,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
     def tell(trained: Trained) -> Row:
-        fill = np.mean(trained.metrics.fill, axis=0)  # over the agents
+        fill = np.mean(trained.metrics.fill, axis=0)  # mean over agents
         steps = np.cumsum(fill) * _window(config) * config.updates * config.block
         return {
             "cell": cell.name,
@@ -169,14 +169,14 @@ def train(cell: Cell, config: Any, rates: Sequence[float], seeds: Sequence[int])
 
 
 def _window(config: dqn.Config | r2d2.Config) -> int:
-    """Return the steps in a batch; `fill` is the share of them that is trained on."""
+    """Return the number of steps in a batch, including padding and burn-in."""
     if isinstance(config, dqn.Config):
         return whole("batch", config.batch)
     return config.batch * config.length
 
 
 def _stale(cell: Cell, state: Any) -> dict[str, Any] | None:
-    """Return each agent's median ΔQ by start, at the first and the last trained step."""
+    """Return the median ΔQ of each agent by start, at the first and the last trained step."""
     if cell.strategy != "stored_burn_in":
         return None
     keys = jax.vmap(jax.random.key)(jnp.arange(len(SEEDS), dtype=jnp.uint32))
@@ -192,7 +192,7 @@ def _stale(cell: Cell, state: Any) -> dict[str, Any] | None:
     return {start: {"first": one, "last": two} for start, one, two in pairs}
 
 
-@functools.lru_cache(4)  # few, because compiled programs take memory
+@functools.lru_cache(4)  # few, because compiled programs use a lot of memory
 def _fleet(name: str, on_tape: bool) -> Fleet:
     task = TASKS[name]
     sizes: dict[str, Any] = dict(task.sizes)

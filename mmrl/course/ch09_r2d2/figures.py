@@ -1,4 +1,4 @@
-"""Figures of R2D2: returns by strategy, and their costs."""
+"""Figure and table for R2D2: the return and the cost of each strategy."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,10 +21,10 @@ def strategies(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the final greedy return: a column per strategy, a mark per memory, dots for seeds.
+    """Draw the final greedy return, with one column per strategy and one mark per memory.
 
-    `rows` must be of one task, as `mmrl experiment r2d2` writes them: mark and bar are
-    `interquartile_mean` and `interval_95`, dots are the last evaluation of each seed.
+    `rows` must be rows of `mmrl experiment r2d2` for a single task. The mark shows
+    `interquartile_mean`, the bar `interval_95`, and the dots the last evaluation of each seed.
     """
     ax = figure()[1][0] if ax is None else ax
     columns, memories = _present(rows)
@@ -45,7 +45,7 @@ def strategies(
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a line per row: return with its interval, trained transitions, and cost per seed."""
+    """Return a table of the return, its interval, and the cost of each row."""
     lines = []
     for row in rows:
         low, high = row["interval_95"]
@@ -58,7 +58,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _present(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return the strategies and the memories that occur, in their usual order."""
+    """Return the strategies and the memories in `rows`, in their usual order."""
     found, memories = ({row[name] for row in rows} for name in ("strategy", "memory"))
     columns = [name for name in STRATEGIES if name in found]
     return columns, sorted(memories, key=lambda name: MARKS.get(name, len(MARKS)))

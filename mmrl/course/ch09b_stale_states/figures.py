@@ -1,4 +1,4 @@
-"""Figures of stale states: the distance of their Q values from recomputed ones."""
+"""Figure for stale states: the error of their Q values."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,11 +22,11 @@ def replayed(
     least: float = 1e-4,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw ΔQ = ‖Q(ĥ) - Q(h)‖₂ / |max Q(h)| by strategy, at the first and the last trained step.
+    """Draw ΔQ at the first and the last trained step, by strategy.
 
-    `values[strategy]["first"]` and `["last"]` contain one value per seed: bars are medians, written
-    above the dots, which are the seeds. The axis is logarithmic and begins at `least`; a median
-    below it is shown only as a number.
+    ΔQ = ‖Q(ĥ) - Q(h)‖₂ / |max Q(h)|. `values[strategy]["first"]` and `values[strategy]["last"]`
+    contain one value per seed. Dots are seeds, and bars are medians, labeled with their values. The
+    axis is logarithmic and starts at `least`. A median below `least` has a label but no bar.
     """
     ax = figure()[1][0] if ax is None else ax
     columns = [name for name in STRATEGIES if name in values]
@@ -50,7 +50,7 @@ def replayed(
 
 
 def measured(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
-    """Pool ΔQ of all `rows` for `replayed`: their seeds one after another."""
+    """Concatenate the ΔQ of the seeds of all `rows`, in the format of `replayed`."""
     with_states = [row["delta_q"] for row in rows if row.get("delta_q")]
     return {
         name: {

@@ -1,4 +1,4 @@
-"""Exercises of chapter 10: PPO with memory."""
+"""Exercises for chapter 10: PPO with memory."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def _stopped_cases(rng):
     cases = []
     for n, epsilon in ((1, 0.2), (2, 0.2), (9, 0.1), (40, 0.2), (40, 0.4)):
         ratio, advantage = np.exp(rng.normal(size=n) * 0.6), rng.normal(size=n)
-        # Far outside the clip, but with a gradient.
+        # This step is far outside the clip range, but still has a gradient.
         ratio[0], advantage[0] = (1.9, -1.0) if n < 9 else (0.4, 1.0)
         cases.append((ratio, advantage, epsilon))
     return cases
@@ -26,30 +26,30 @@ stopped = Exercise(
     mistakes=(
         Mistake(
             lambda ratio, advantage, epsilon: np.abs(ratio - 1) > epsilon,
-            "You test where the ratio is outside the clip. But Eq. 10.4 takes the smaller of two "
-            "products, so a step that made things worse keeps its gradient and can be undone. For "
-            "example, A = -1 with a ratio of 1.82 is not stopped.",
+            "You test where the ratio is outside the clip range. Eq. 10.4 takes the smaller of two "
+            "products, so a change that made things worse keeps its gradient and can be undone. "
+            "For example, A = -1 with a ratio of 1.82 is not stopped.",
         ),
         Mistake(
             lambda ratio, advantage, epsilon: np.where(
                 advantage > 0, ratio < 1 - epsilon, ratio > 1 + epsilon
             ),
-            "It is the other way around: these are the steps that moved against their advantage, "
-            "so they must keep their gradient in order to come back.",
+            "It is the other way around: the ratios of these steps moved against their advantage, "
+            "so they must keep their gradient in order to move back.",
         ),
         Mistake(
             lambda ratio, advantage, epsilon: ratio > 1 + epsilon,
-            "The sign of the advantage is missing. If A < 0 the ratio should fall, so it has gone "
-            "far enough when it is below 1 - ε, and not above 1 + ε.",
+            "You ignore the sign of the advantage. If A < 0, the ratio should decrease, so the "
+            "step is stopped when the ratio is below 1 - ε, not above 1 + ε.",
         ),
         Mistake(
             lambda ratio, advantage, epsilon: (advantage > 0) & (ratio > 1 + epsilon),
-            "This is half of the answer. Bad actions, A < 0, are stopped as well, once their ratio "
-            "is below 1 - ε.",
+            "This is half of the answer. Steps with A < 0 are stopped too, if their ratio is below "
+            "1 - ε.",
         ),
         Mistake(
             lambda ratio, advantage, epsilon: ~np.asarray(_stopped(ratio, advantage, epsilon)),
-            "These are the steps that still learn. Return the steps that do not.",
+            "These are the steps that still have a gradient. Return the others.",
         ),
     ),
 )
@@ -116,40 +116,40 @@ advantages = Exercise(
     mistakes=(
         Mistake(
             _swallowed,
-            "You treat a truncation as a termination. But when only the clock has run out, the "
-            "future still has a value, so only `terminated` makes the discount of v' zero.",
+            "You treat a truncation as a termination. After a time limit the future still has a "
+            "value, so the discount of v' is zero only where `terminated` is true.",
         ),
         Mistake(
             _following,
-            "At a truncation you bootstrap from the next entry of `values`, but that belongs to "
-            "another episode. What the last action led to is in `next_values`.",
+            "At a truncation you bootstrap from the next entry of `values`, but that is a value of "
+            "another episode. The value of the state after the last action is in `next_values`.",
         ),
         Mistake(
             _unbroken,
-            "Your sum continues across truncations, into the errors of the next episode. It has to "
-            "end where either flag is true; only the bootstrap distinguishes the two.",
+            "Your sum continues across truncations into the next episode. It must end where either "
+            "flag is true. Only the bootstrap distinguishes the two flags.",
         ),
         Mistake(
             _endless,
-            "Your bootstrap is right, but your sum never ends. At either flag the next step "
-            "belongs to another episode, so γλ times the next advantage must be left out there.",
+            "Your bootstrap is right, but your sum never ends. Where either flag is true, the next "
+            "step is in another episode, so leave out γλ times the next advantage.",
         ),
         Mistake(
             _unmasked,
-            "You count the next value after a termination, too. But the episode is over, so where "
-            "`terminated` is true the discount of v' is zero.",
+            "You include the next value after a termination. The episode is over, so the discount "
+            "of v' must be zero where `terminated` is true.",
         ),
         Mistake(
             lambda rewards, values, next_values, terminated, truncated, gamma, lam: _gae(
                 rewards, values, next_values, terminated, truncated, gamma, 1.0
             ),
-            "λ is missing: an error that is one step further away has the weight γλ, not γ.",
+            "λ is missing: the weight of an error decreases by γλ per step, not by γ.",
         ),
         Mistake(
             lambda rewards, values, next_values, terminated, truncated, gamma, lam: (
                 values + _gae(rewards, values, next_values, terminated, truncated, gamma, lam)
             ),
-            "These are the targets of the value function, A + v. Advantages do not include v.",
+            "These are the targets of the value function, A + v. Return only A.",
         ),
         Mistake(
             lambda rewards, values, next_values, terminated, truncated, gamma, lam: _gae(
@@ -170,7 +170,7 @@ def _sums(rewards, begin, g):
 
 
 def _begun(sums):
-    """Return the sums R_0, …, R_t that are known at each step t."""
+    """Return, for each step t, the sums R_0, …, R_t."""
     return [sums[: t + 1] for t in range(len(sums))]
 
 
@@ -199,33 +199,33 @@ scale = Exercise(
     mistakes=(
         Mistake(
             lambda rewards, begin, g: _divisors(rewards),
-            "That is the deviation of the rewards. But values predict sums of rewards, so first "
-            "sum the past by Eq. 10.8, and then take the deviation of these sums.",
+            "That is the standard deviation of the rewards. Values predict sums of rewards, so "
+            "compute the sums of Eq. 10.8 first, and then their standard deviation.",
         ),
         Mistake(
             lambda rewards, begin, g: _divisors(_sums(rewards, np.zeros_like(begin), g)),
-            "Your sum continues from one episode into the next. Where `begin` is true the past "
-            "does not count, so the sum restarts with that step's reward.",
+            "Your sum continues from one episode into the next. Where `begin` is true, restart the "
+            "sum with the reward of that step.",
         ),
         Mistake(
             lambda rewards, begin, g: _divisors(_sums(rewards, np.append(False, begin[:-1]), g)),
-            "Your flag acts a step late: the first reward of an episode still gets the old sum, "
-            "and only the second restarts it. `begin[t]` decides for R_t.",
+            "Your sum restarts one step late, at the second reward of an episode. R_t depends on "
+            "`begin[t]`.",
         ),
         Mistake(
             lambda rewards, begin, g: _divisors(_sums(rewards, np.append(begin[1:], False), g)),
-            "Your flag acts a step early: the sum restarts with the last reward of an episode. "
-            "`begin[t]` decides for R_t.",
+            "Your sum restarts one step early, at the last reward of an episode. R_t depends on "
+            "`begin[t]`.",
         ),
         Mistake(
             lambda rewards, begin, g: _divisors(_to_go(rewards, begin, g)),
-            "These are returns, sums of future rewards. Eq. 10.8 sums the past instead, because it "
-            "is already known.",
+            "These are returns, which are sums of future rewards. Eq. 10.8 sums past rewards "
+            "instead, because they are already known.",
         ),
         Mistake(
             lambda rewards, begin, g: np.full(len(rewards), _sums(rewards, begin, g).std()),
-            "This is one number for the whole tape. Return the deviation of R_0, …, R_t at each "
-            "step t.",
+            "This is a single value for the whole tape. Return the standard deviation of R_0, …, "
+            "R_t at each step t.",
         ),
         Mistake(
             lambda rewards, begin, g: np.array(
@@ -234,25 +234,25 @@ scale = Exercise(
                     for t in range(len(rewards))
                 ]
             ),
-            "That is the root of the mean square. For a deviation, first subtract the mean of the "
-            "sums; only the rewards themselves keep their mean.",
+            "That is the root mean square. For the standard deviation, subtract the mean of the "
+            "sums first.",
         ),
         Mistake(
             lambda rewards, begin, g: np.append(
                 np.nan, [sums.std(ddof=1) for sums in _begun(_sums(rewards, begin, g))[1:]]
             ),
-            "You divide by one less than the count, `ddof=1`, and so a single number has no "
-            "deviation. Here it is the plain mean of squared distances, with `ddof=0`.",
+            "You divide by the count minus one (`ddof=1`), which is undefined for a single value. "
+            "Use the mean of the squared distances, `ddof=0`.",
         ),
         Mistake(
             lambda rewards, begin, g: np.square(_divisors(_sums(rewards, begin, g))),
-            "That is the variance, and the deviation is its square root.",
+            "That is the variance. The standard deviation is its square root.",
         ),
         Mistake(
             lambda rewards, begin, g: (
                 rewards / np.maximum(_divisors(_sums(rewards, begin, g)), 1e-8)
             ),
-            "These are the scaled rewards. Return their divisors.",
+            "These are the scaled rewards. Return the divisors.",
         ),
     ),
 )

@@ -1,12 +1,12 @@
-"""PPO with a memory that scans, with one that loops, and with none; and with shorter rollouts.
+"""Comparison of PPO with two memories and without memory, and with shorter rollouts.
 
-A cell is a task, a memory and a way to learn from rollouts. All cells of a task see the same number
-of steps and take the same number of gradient steps. Each has its own best learning rate, chosen by
-the rule of `tuning`, starting from `RATES`, on seeds that are not among the reported ones.
-CPU-seconds are counted after compilation, per agent, including evaluations.
+A cell is a task, a memory, and a way to learn from rollouts. All cells of a task use the same
+number of environment steps and of gradient steps. Each cell has its own learning rate. `tuning`
+chooses it, starting with `RATES`, on seeds that are not reported. CPU-seconds are per agent. They
+include evaluations, but not compilation.
 
-"carried" is the correct PPO: a tape is replayed from the state that the actor had at its start.
-"forgotten" replays it from zero, as if an episode began with every rollout.
+"carried" is correct PPO: it replays each tape from the actor's state at the start of the tape.
+"forgotten" replays it from the zero state, as if an episode began with every rollout.
 """
 
 import dataclasses
@@ -33,13 +33,13 @@ from mmrl.course.experiments.grid import (
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation
 
-RATES = (3e-4, 1e-3, 3e-3)  # learning rates of Adam that are tried first
+RATES = (3e-4, 1e-3, 3e-3)  # Adam learning rates to try first
 SEEDS = (0, 1, 2, 3, 4, 5)
 TUNING_SEEDS = (1000, 1001)
-SPAN = 2.0  # best return minus the worst, where the rate is tuned
+SPAN = 2.0  # best return minus worst return, on tasks with a tuned learning rate
 MEMORIES = ("lru", "gru", "none")
 STARTS = ("carried", "forgotten")
-BATCH = 2048  # steps in an iteration
+BATCH = 2048  # steps per iteration
 
 POPGYM = dataclasses.replace(
     plain.PPO,
@@ -51,8 +51,9 @@ POPGYM = dataclasses.replace(
     block=3,
     blocks=12,
 )
-# From purejaxrl/ppo.py. Its value loss has a factor ½ and a clip, which we omit; it normalizes
-# advantages per minibatch, we per iteration; at a truncation it terminates, we bootstrap.
+# These are the settings of purejaxrl/ppo.py, with three differences. We omit the clip and the
+# factor ½ of its value loss. We normalize advantages per iteration instead of per minibatch. We
+# bootstrap at a truncation, which PureJaxRL treats as a termination.
 CART_POLE = dataclasses.replace(
     plain.PPO,
     environments=4,
@@ -72,21 +73,21 @@ POLE = "CartPole-v1"
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One entry of the grid."""
+    """A task, a memory, and a way to learn from rollouts."""
 
     task: str
     memory: str
-    rollout: int = 64  # T, steps; not used for the cart pole
+    rollout: int = 64  # T, steps; ignored for the cart pole
     start: str = "carried"
 
     @property
     def name(self) -> str:
-        """A description in words, which identifies the cell in the results."""
+        """Name that identifies the cell in the results."""
         return f"{self.task}, {self.memory}, {self.config.rollout} steps {self.start}"
 
     @property
     def config(self) -> ppo.Config:
-        """The settings of the cell."""
+        """Settings of the cell."""
         if self.task == POLE:
             return dataclasses.replace(CART_POLE, memory=self.memory)
         shape = {"rollout": self.rollout, "environments": BATCH // self.rollout}
@@ -94,7 +95,7 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """Return all cells, most informative first."""
+    """Return all cells, the most informative first."""
     lag, first = "RepeatPreviousPaper", "RepeatFirstEasy"
     return [
         *(Cell(lag, memory) for memory in MEMORIES),
@@ -134,7 +135,7 @@ def train(cell: Cell, config: ppo.Config, rates: Sequence[float], seeds: Sequenc
     return _fleet(cell.task, cell.start).train(config, {"learning_rate": rates}, seeds)
 
 
-@functools.lru_cache(4)  # few, because compiled programs take memory
+@functools.lru_cache(4)  # few, because compiled programs use a lot of memory
 def _fleet(task: str, start: str) -> Fleet:
     env, params = make(task if task == POLE else f"popgym-{task}-v0")
     if task != POLE:
@@ -145,7 +146,7 @@ def _fleet(task: str, start: str) -> Fleet:
 def forgetful(
     config: ppo.Config, state: ppo.State, rollout: ppo.Rollout, key: PRNGKeyArray, measure: ppo.Flag
 ) -> tuple[ppo.State, Any]:
-    """Run `ppo.learn` with every rollout started from the zero state, unlike acting."""
+    """Run `ppo.learn` as if the actor had started every rollout from the zero state."""
     fresh = jax.vmap(lambda _: state.net.init())(jnp.arange(config.environments))
     return ppo.learn(config, state, rollout._replace(state=fresh), key, measure)
 
@@ -156,7 +157,7 @@ GRID = Grid(
     alone(measure),
     interval_at_rate,
     outdated=by_an_earlier_rule,
-    about="PPO with two memories and with none, and with rollouts cut short or forgotten.",
+    about="PPO with two memories, without memory, and with shorter rollouts.",
     decides="what a memory adds to PPO",
     turn=9,
 )

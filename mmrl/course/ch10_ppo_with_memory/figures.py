@@ -1,4 +1,4 @@
-"""Figures of PPO with each memory: returns by steps, and their costs."""
+"""Figure and table for PPO with each memory: returns against steps, and the cost."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,24 +18,25 @@ def curves(
     best: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw learning curves of rows that were evaluated after the same numbers of steps.
+    """Draw one learning curve per row.
 
-    `rows` must be of one task, as `mmrl experiment ppo` writes them; `label` names each. Raises
-    `ValueError` if two rows have the same name, or if their steps differ.
+    `rows` must be rows of `mmrl experiment ppo` for a single task. `label` returns the name of a
+    row. Raises `ValueError` if two rows have the same name or different `env_steps`.
     """
     returns = {label(row): np.asarray(row["returns"], float) for row in rows}
     steps = {tuple(row["env_steps"]) for row in rows}
     if len(returns) < len(rows) or len(steps) != 1:
         raise ValueError(
-            f"`rows` must have one name each and the same `env_steps`; got {len(rows)} rows with "
-            f"names {list(returns)} and {len(steps)} kinds of steps. Choose rows of one task."
+            f"`rows` must have distinct names and the same `env_steps`, got {len(rows)} rows with "
+            f"names {list(returns)} and {len(steps)} different `env_steps`; choose rows of one "
+            "task."
         )
     text: dict[str, Any] = {"title": title, "chance": chance, "best": best}
     return learning_curves(returns, np.array(steps.pop()), ax=ax, **text)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a line per row: last return with its interval, learning rate, steps and cost."""
+    """Return a table of the last return, the learning rate and the cost of each row."""
     lines = []
     for row in rows:
         (low, high), steps = row["interval_95"], row["env_steps"][-1]

@@ -1,4 +1,4 @@
-"""Exercises of chapter 11: three policies."""
+"""Exercises for chapter 11: three policies."""
 
 import numpy as np
 
@@ -40,39 +40,40 @@ weights = Exercise(
     mistakes=(
         Mistake(
             _uncorrected,
-            "These are the shares in an average without a beginning, (1 - d) dᵏ. After t steps "
-            "they add up to less than 1, so divide the powers by their sum so far, w of Eq. 11.5.",
+            "These are the weights (1 - d) dᵏ of an infinitely long average. After t steps they "
+            "sum to less than 1, so divide the powers by their sum so far, w of Eq. 11.5.",
         ),
         Mistake(
             _from_the_first,
-            "You give θ_0 all of the remaining weight. That is the usual average, which its start "
-            "holds back for long, but Eq. 11.5 gives θ_0 no more than its dᵗ / w.",
+            "You give θ_0 all of the remaining weight. That is the usual average, in which the "
+            "initial value has a long influence. Eq. 11.5 gives θ_0 only the weight dᵗ / w.",
         ),
         Mistake(
             lambda center, steps: (
                 _weights(center, steps)[0][::-1],
                 _weights(center, steps)[1],
             ),
-            "Yours come oldest first, but they have to come by age, with the share of θ_t first.",
+            "Your weights are ordered from oldest to newest, but the weight of θ_t must come "
+            "first.",
         ),
         Mistake(
             lambda center, steps: _weighed(_powers(1 / (1 + center), steps)),
-            "Your decay is 1/(1 + center), which is 1 - d. A share keeps d = 1 - 1/(1 + center) of "
-            "itself after a step, so for a center of 8 it is 8/9 and not 1/9.",
+            "Your decay is 1/(1 + center), which is 1 - d. The decay is d = 1 - 1/(1 + center), so "
+            "for a center of 8 it is 8/9, not 1/9.",
         ),
         Mistake(
             lambda center, steps: _weighed(_powers((center - 1) / (center + 1), steps)),
-            "Your decay fits an average whose *span*, 2/(1 - d) - 1, is the given number. But the "
-            "given number is the center of mass, 1/(1 - d) - 1.",
+            "Your decay is that of an average with the given *span*, 2/(1 - d) - 1. The given "
+            "number is the center of mass, 1/(1 - d) - 1.",
         ),
         Mistake(
             lambda center, steps: (_weights(center, steps)[0], center),
-            "The shares are right. But the center of mass is their mean age only after many steps, "
-            "because before that no weights are so old. Take the mean over the ages 0, …, t.",
+            "The weights are right, but the center of mass is their mean age only after many "
+            "steps. Compute the weighted mean of the ages 0, …, t.",
         ),
         Mistake(
             lambda center, steps: (_powers(_decay(center), steps), _weights(center, steps)[1]),
-            "The mean age is right, but the shares do not add up to 1: divide by w of Eq. 11.5.",
+            "The mean age is right, but the weights do not sum to 1: divide by w of Eq. 11.5.",
         ),
     ),
 )
@@ -85,7 +86,7 @@ def _clipped(log_prob, anchor, behavior, advantages, epsilon):
 
 
 def _choose(log_prob, behavior, recent, advantages, epsilon, proximal):
-    """Return (π, π_p, μ, A, ε) for the three choices."""
+    """Return (π, π_p, μ, A, ε) for the given choice of the proximal policy."""
     anchor = behavior if proximal == "behavior" else recent
     acted = recent if proximal == "recent" else behavior
     return log_prob, anchor, acted, advantages, epsilon
@@ -135,7 +136,8 @@ def _objective_cases(rng):
             recent = behavior + 0.5 * rng.normal(size=n)
             log_prob = recent + 0.3 * rng.normal(size=n)
             advantages = rng.normal(size=n)
-            # The behavior policy stops this step, and the recent policy does not.
+            # The clip around the behavior policy stops this step, and the clip around the recent
+            # policy does not.
             recent[0], log_prob[0], advantages[0] = behavior[0] + 0.5, behavior[0] + 0.6, 1.0
             cases.append((log_prob, behavior, recent, advantages, epsilon, proximal))
     return cases
@@ -148,46 +150,47 @@ objective = Exercise(
     mistakes=(
         Mistake(
             _unweighted,
-            'In "decoupled" the factor π_p/μ of Eq. 11.3 is missing, so that actions weigh π/π_p. '
-            'But the policy that acted was μ; without the factor you have the choice "recent".',
+            'In "decoupled" the factor π_p/μ of Eq. 11.3 is missing, so actions have the weight '
+            'π/π_p. The policy that acted was μ, and without the factor you get "recent".',
         ),
         Mistake(
             _swapped,
-            'In "decoupled" the two have changed places: the clip is around the recent policy, and '
-            "the importance weight refers to the one that acted.",
+            'In "decoupled" the two policies are swapped: the clip is around the recent policy, '
+            "and the importance weight refers to the policy that acted.",
         ),
         Mistake(
             _true_weights,
-            'Your "recent" comes out as "decoupled". It has the recent policy in both places, also '
-            "where the weight should refer to the policy that acted, and that is why it is biased.",
+            'Your "recent" is the same as "decoupled". It must use the recent policy in both '
+            "places, even where the weight should refer to the policy that acted, which makes it "
+            "biased.",
         ),
         Mistake(
             lambda log_prob, behavior, recent, advantages, epsilon, proximal: _objective(
                 log_prob, behavior, recent, advantages, epsilon, "behavior"
             ),
-            "You always have PPO's objective, with μ in both places. But that is only the choice "
-            '"behavior"; the other two measure from the recent policy.',
+            "You always use PPO's objective, with μ in both places. That is right only for "
+            '"behavior". The other two measure the step from the recent policy.',
         ),
         Mistake(
             lambda log_prob, behavior, recent, advantages, epsilon, proximal: _objective(
                 log_prob, behavior, recent, advantages, epsilon, "decoupled"
             ),
-            'You always have the decoupled objective. But in "behavior" and in "recent" one policy '
-            "has both jobs.",
+            'You always use the decoupled objective. In "behavior" and in "recent" a single policy '
+            "has both roles.",
         ),
         Mistake(
             _upside_down,
-            "The factor before the minimum is upside down. It is π_p/μ, because its product with "
-            "r = π/π_p has to be π/μ.",
+            "The factor before the minimum is upside down. It is π_p/μ, because its product with r "
+            "= π/π_p must be π/μ.",
         ),
         Mistake(
             _twice,
-            "A part of the weight π/μ is in there twice. The factor is π_p/μ, since r inside the "
-            "minimum has the rest.",
+            "The factor before the minimum must be π_p/μ, not π/μ, because r inside the minimum "
+            "already contains π/π_p.",
         ),
         Mistake(
             _two_sided,
-            "The minimum is missing, and a clip by itself also stops steps that went the wrong "
+            "The minimum is missing. Without it, the clip also stops steps that went the wrong "
             "way.",
         ),
         Mistake(
@@ -220,37 +223,36 @@ weight = Exercise(
     mistakes=(
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight * center / other,
-            "That is right after many steps, by Eq. 11.9. But soon after the start both averages "
-            "are young and nearly equally far behind, so take their mean ages after `steps` steps.",
+            "That is right after many steps, by Eq. 11.9. Soon after the start, both averages are "
+            "young and lag about equally, so use their mean ages after `steps` steps.",
         ),
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight * other / center,
-            "It is the other way around: a band to a nearer point is shorter, so it must be "
-            "thicker. And the center of mass is the mean age only after many steps.",
+            "It is the other way around: if the average is closer, the band is shorter, so it must "
+            "be stronger. Also, the center of mass is the mean age only after many steps.",
         ),
         Mistake(
             lambda kl_weight, center, other, steps: (
                 kl_weight * _age(other, steps) / _age(center, steps)
             ),
-            "This is upside down: where the average is younger the lag is shorter, so the weight "
-            "must be larger.",
+            "This is upside down: a younger average lags less, so the weight must be larger.",
         ),
         Mistake(
             lambda kl_weight, center, other, steps: (
                 kl_weight * (_age(center, steps) / _age(other, steps)) ** 2
             ),
-            "You kept the penalty itself the same, which grows with the square of the lag. But its "
-            "gradient holds θ back, and that is linear in the lag.",
+            "You kept the penalty constant, which is quadratic in the lag. Keep its gradient "
+            "constant, which is linear in the lag.",
         ),
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight * (1 + center) / (1 + other),
-            "That is the ratio of the two 1 - d. But what counts is the lag, which is the mean age "
-            "times the speed: in long runs the mean age is d/(1 - d).",
+            "That is the ratio of the two values of 1 - d. Use the ratio of the lags instead, "
+            "which is that of the mean ages. After many steps, the mean age is d/(1 - d).",
         ),
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight,
-            "If the weight does not change, the band pulls less or more, because its length has "
-            "changed with the center of mass.",
+            "If the weight does not change, the pull of the band changes, because its length "
+            "depends on the center of mass.",
         ),
     ),
 )

@@ -1,17 +1,18 @@
-"""An average as proximal policy against none: PPO and PPG.  Hilton et al. 2022, Figures 4 and 18.
+"""PPO and PPG with and without an averaged proximal policy.
 
-A cell is a task and one of four algorithms of equal sizes. All see the same number of steps, and
-start the choice of a learning rate from the same values; the rule of `tuning` chooses it by area,
-on seeds that are not among the reported ones. The average's center of mass is not tuned: as in the
-paper, it is the number of minibatches in an epoch, in gradient steps. PPG's auxiliary phases use
+Reproduces Figures 4 and 18 of Hilton et al. (2022). A cell is a task and one of four algorithms.
+All of them use the same sizes and the same number of environment steps. `tuning` chooses the
+learning rate of each cell by the area under the curve. It starts from the same values for all
+cells, and uses seeds that are not reported. The center of mass of the average is not tuned: as in
+the paper, it is as many gradient steps as an epoch has minibatches. The auxiliary phases of PPG use
 the learning rate of its policy phases.
 
-Cells record the area under the curve of normalized returns, which is their mean over all
-evaluations, and the mean of the last quarter of the evaluations. A comparison tests both over all
-tasks at once, each task a stratum, as in Appendix E of the paper.
+Cells record the area under the curve, which is the mean normalized return over all evaluations, and
+the final score, which is the mean over the last quarter of the evaluations. A comparison tests both
+over all tasks at once, with tasks as strata, as in Appendix E of the paper.
 
-A surface shows PPO with an average and a KL penalty at many centers of mass and penalty weights:
-Appendix G predicts that half the center needs twice the weight.
+A surface contains PPO with an average and a KL penalty, for many centers of mass and penalty
+weights. Appendix G predicts that half the center of mass needs twice the weight.
 """
 
 import dataclasses
@@ -34,14 +35,14 @@ from mmrl.runs import interval
 from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.results import RESAMPLES, interquartile_mean
 
-RATES = (5e-4, 1e-3, 2e-3, 4e-3)  # learning rates of Adam that are tried first
+RATES = (5e-4, 1e-3, 2e-3, 4e-3)  # Adam learning rates to try first
 ALL_RATES = (1.25e-4, 2.5e-4, *RATES, 8e-3, 1.6e-2)
 TUNING_SEEDS = (1000, 1001)
-SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)  # the number of agents in tuning, so that both share one program
+SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)  # as many as agents in tuning, so both use one program
 
 CENTERS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # centers of mass, gradient steps
 WEIGHTS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # β, weights of the KL penalty
-GRID_RATE = 4e-3  # high, so that limits on a step have an effect
+GRID_RATE = 4e-3  # high enough for the KL penalty to matter
 GRID_SEEDS = (0, 1, 2)
 
 SIZES: dict[str, Any] = {
@@ -54,8 +55,8 @@ SIZES: dict[str, Any] = {
     "block": 8,
     "blocks": 16,
 }
-LONGER = {"Breakout": 2}  # factor on the number of iterations
-# As in the paper, PPG's auxiliary minibatches have half the size of its policy minibatches.
+LONGER = {"Breakout": 2}  # multiplies the number of iterations
+# As in the paper, auxiliary minibatches are half as large as policy minibatches.
 CONFIGS: dict[str, ppo.Config] = {
     "PPO": dataclasses.replace(plain.PPO, **SIZES, epochs=PAPER.epochs),
     "PPG": dataclasses.replace(plain.PPG, **SIZES, policy_iterations=8, auxiliary_minibatches=64),
@@ -64,24 +65,24 @@ CONFIGS: dict[str, ppo.Config] = {
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One algorithm on one task."""
+    """A task and an algorithm."""
 
     task: str
     algorithm: str
 
     @property
     def name(self) -> str:
-        """A description in words, which identifies the cell in the results."""
+        """Name that identifies the cell in the results."""
         return f"{self.task}, {self.algorithm}"
 
     @property
     def base(self) -> str:
-        """The algorithm without the average."""
+        """Name of the algorithm without the average."""
         return self.algorithm.removesuffix("-EWMA")
 
     @property
     def config(self) -> ppo.Config:
-        """The settings of the cell."""
+        """Settings of the cell."""
         proximal = "behavior" if self.algorithm == self.base else "ewma"
         config = dataclasses.replace(CONFIGS[self.base], proximal=proximal)
         config = dataclasses.replace(config, block=config.block * LONGER.get(self.task, 1))
@@ -90,36 +91,36 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """An algorithm with the average compared with the same one without, on all tasks."""
+    """Comparison of an algorithm with and without the average, over all tasks."""
 
     base: str
 
     @property
     def name(self) -> str:
-        """A description in words."""
+        """Name in the results."""
         return f"{self.base}-EWMA against {self.base}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Surface:
-    """PPO-EWMA with a KL penalty, by center of mass and weight."""
+    """PPO-EWMA with a KL penalty, for many centers of mass and penalty weights."""
 
     task: str
 
     @property
     def name(self) -> str:
-        """A description in words."""
+        """Name in the results."""
         return f"{self.task}, center of mass and weight"
 
     @property
     def config(self) -> ppo.Config:
-        """The settings of the surface."""
+        """Settings of the surface."""
         config = dataclasses.replace(CONFIGS["PPO"], objective="kl", proximal="ewma")
         return TASKS[self.task].fit(config)
 
 
 def cells() -> list[Any]:
-    """Return all cells, task by task, and then the comparisons."""
+    """Return all cells, comparisons and surfaces, in the order in which they run."""
     return [
         cell
         for base in CONFIGS
@@ -128,7 +129,7 @@ def cells() -> list[Any]:
 
 
 def measure_any(together: Sequence[Any], found: Rows, quick: bool) -> list[Row]:
-    """Measure one of `cells`, of any kind."""
+    """Measure a cell, a comparison or a surface."""
     (cell,) = together
     if isinstance(cell, Surface):
         return [measure_surface(cell, quick)]
@@ -138,7 +139,7 @@ def measure_any(together: Sequence[Any], found: Rows, quick: bool) -> list[Row]:
 
 
 def outdated(row: Row, found: Rows) -> bool:
-    """Return True if a rate was chosen by an earlier rule, or if compared rows are newer."""
+    """Return True if the tuning rule changed, or if comparing the rows again gives new values."""
     if "z" not in row:
         return tuning.outdated(row)
     again = compare(Comparison(row["cell"].split("-")[0]), found, row["quick"])
@@ -146,7 +147,7 @@ def outdated(row: Row, found: Rows) -> bool:
 
 
 def say(row: Row) -> str:
-    """Summarize a row in a few words."""
+    """Summarize a row in one line."""
     if "z" in row:
         found = zip(row["tasks"], row["area_difference"], strict=True)
         return f"z {row['z']['area']:+.2f}; " + ", ".join(f"{t} {d:+.3f}" for t, d in found)
@@ -196,7 +197,7 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
 
 
 def _diagnostics(found: Any) -> dict[str, list[float]]:
-    """Return means over the agents at every evaluation."""
+    """Return the mean of each diagnostic over agents, at every evaluation."""
     found = found.policy if isinstance(found, ppg.Diagnostics) else found
     named = {**found.steps._asdict(), "explained": found.explained}
     names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
@@ -204,7 +205,7 @@ def _diagnostics(found: Any) -> dict[str, list[float]]:
 
 
 def measure_surface(cell: Surface, quick: bool = False) -> dict[str, Any]:
-    """Train agents with every center of mass and every weight, at one learning rate."""
+    """Train agents with every center of mass and every weight, at a fixed learning rate."""
     task = TASKS[cell.task]
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
     fleet = agents("ppo", cell.task)
@@ -238,7 +239,7 @@ def measure_surface(cell: Surface, quick: bool = False) -> dict[str, Any]:
 
 
 def compare(cell: Comparison, found: Rows, quick: bool = False) -> Row:
-    """Return the effect of the average: per task with an interval, and a test over all tasks."""
+    """Return the effect of the average on each task, and a test over all tasks."""
     pairs = [
         (found[Cell(task, f"{cell.base}-EWMA").name], found[Cell(task, cell.base).name])
         for task in TASKS
@@ -258,7 +259,7 @@ def compare(cell: Comparison, found: Rows, quick: bool = False) -> Row:
 def difference(
     ours: Float[np.ndarray, " seed"], theirs: Float[np.ndarray, " seed"]
 ) -> tuple[float, float, float]:
-    """Return (difference of interquartile means, low, high), a 95 % percentile bootstrap."""
+    """Return the difference of interquartile means, and its 95 % bootstrap interval."""
     draw = np.random.default_rng(0).integers
     drawn = [interquartile_mean(x[draw(x.size, size=(RESAMPLES, x.size))]) for x in (ours, theirs)]
     low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5))
@@ -267,7 +268,7 @@ def difference(
 
 
 def after(cell: Any) -> list[str]:
-    """Return the cells that a comparison reads."""
+    """Return the names of the cells that a comparison depends on."""
     if not isinstance(cell, Comparison):
         return []
     return [Cell(task, cell.base + end).name for task in TASKS for end in ("", "-EWMA")]
@@ -280,7 +281,7 @@ GRID = Grid(
     say,
     outdated=outdated,
     after=after,
-    about="PPO and PPG with an average of θ as proximal policy, against themselves without.",
+    about="PPO and PPG with and without an average of θ as proximal policy.",
     decides="what an averaged proximal policy adds to PPO and PPG",
     turn=11,
 )

@@ -1,21 +1,21 @@
-"""Learning from old rollouts: PPO with three proximal policies.  Hilton et al. 2022, Figure 1.
+"""Learning from old rollouts: PPO with three proximal policies (Hilton et al. 2022, Figure 1).
 
-A cell is a task, a proximal policy and a staleness S: every rollout waits for S iterations before
-it is learned from. "behavior" limits the step from the behavior policy, and "decoupled" from θ at
-the start of the iteration. "recent" does the same, but also weighs actions as if that θ had acted,
-which is biased. Without staleness the three are equal to PPO. Every cell trains agents at all rates
-that it tries, so that the methods can be compared at one learning rate, chosen by the cell without
-staleness, and each at its own best rate. Rates are chosen by the rule of `tuning`, by area, on
-seeds that are not among the reported ones.
+A cell is a task, a proximal policy and a staleness S, which is the number of iterations between
+playing a rollout and learning from it. "behavior" limits the step from the behavior policy, and
+"decoupled" limits the step from θ at the start of the iteration. "recent" also limits the step from
+that θ, but weights actions as if that θ had acted, which is biased. Without staleness all three are
+equal to PPO. Every cell trains agents at each learning rate that it tries. The methods can
+therefore be compared at the same rate, chosen by the cell without staleness, or each at its own
+best rate. `tuning` chooses rates by the area under the curve, on seeds that are not reported.
 
-In the first S iterations no rollout has waited long enough, so they are played but not learned
-from; their steps count, unlike in the paper's code. Cells record the area under the curve of
-normalized returns, which is their mean over all evaluations, and the mean of the last quarter of
-the evaluations.
+In the first S iterations no rollout is old enough, so the agent plays but does not learn. Unlike in
+the paper's code, these steps are counted. Cells record the area under the curve, which is the mean
+normalized return over all evaluations, and the final score, which is the mean over the last quarter
+of the evaluations.
 
-Diagnostics are means over gradient steps and seeds. Both divergences are estimated from the actions
-that were taken. The divergence of "recent" to behavior is 0 at the start of an iteration, because
-"recent" substitutes θ for the behavior policy.
+Diagnostics are means over gradient steps and seeds. Both divergences are estimates from the sampled
+actions. For "recent", the divergence from the behavior policy is 0 at the start of an iteration,
+because "recent" replaces the behavior policy by θ.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from mmrl.course.experiments.fleet import QUICK, Trained, env_steps
 from mmrl.course.experiments.grid import Grid, Row, Rows, rounded, settings
 from mmrl.runs import interval, provenance
 
-RATES = (2.5e-4, 1e-3, 4e-3)  # learning rates of Adam that are tried first
+RATES = (2.5e-4, 1e-3, 4e-3)  # Adam learning rates to try first
 ALL_RATES = (6.25e-5, *RATES, 1.6e-2, 6.4e-2)
 SEEDS = (0, 1, 2, 3, 4)
 TUNING_SEEDS = (1000, 1001)
@@ -42,7 +42,7 @@ STALENESS = (4, 16, 48, 1)  # S, iterations
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One entry of the grid."""
+    """A task, a proximal policy and a staleness."""
 
     task: str
     proximal: str = "behavior"
@@ -50,22 +50,22 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """A description in words, which identifies the cell in the results."""
+        """Name that identifies the cell in the results."""
         return f"{self.task}, {self.proximal}, staleness {self.staleness}"
 
     @property
     def config(self) -> ppo.Config:
-        """The settings of the cell."""
+        """Settings of the cell."""
         task = TASKS[self.task]
         sizes = {"staleness": self.staleness, "blocks": task.blocks}
         return task.fit(dataclasses.replace(PAPER, proximal=self.proximal, **sizes))
 
 
 def cells() -> list[Cell]:
-    """Return all cells, most informative first."""
+    """Return all cells, the most informative first."""
     stale = {task: [Cell(task, p, s) for s in STALENESS for p in PROXIMAL] for task in TASKS}
     first, *rest = TASKS
-    some, all_ = 2 * len(PROXIMAL), 3 * len(PROXIMAL)  # cells with small staleness; all except 1
+    some, all_ = 2 * len(PROXIMAL), 3 * len(PROXIMAL)  # cells with S = 4 and 16; cells with S > 1
     return [
         *(Cell(first), *stale[first][:all_]),
         *(cell for task in rest for cell in (Cell(task), *stale[task][:some])),
@@ -75,23 +75,23 @@ def cells() -> list[Cell]:
 
 
 def measure_all(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
-    """Measure a cell, including agents at the learning rate of its task without staleness."""
+    """Measure each cell at its candidate rates and at its task's rate without staleness."""
     return [measure(c, quick, found.get(c.name), _shared(c.task, found)) for c in together]
 
 
 def _shared(task: str, found: Rows) -> list[float]:
-    """Return the learning rate of a task's comparison in a list, which is empty if unknown."""
+    """Return a list with the task's learning rate without staleness, or an empty list."""
     fresh = found.get(Cell(task).name)
     return [fresh["learning_rate"]] if fresh else []
 
 
 def outdated(row: Row, found: Rows) -> bool:
-    """Return True if a row is by an earlier rule, or lacks the rate of its task's comparison."""
+    """Return True if the tuning rule changed, or if the row lacks its task's shared rate."""
     return tuning.outdated(row) or not set(_shared(row["task"], found)) <= set(row["rates"])
 
 
 def say(row: Row) -> str:
-    """Summarize a row: its areas at each rate."""
+    """Summarize a row: its area at each rate."""
     found = zip(row["rates"], row["interquartile_mean"], row["interval_95"], strict=True)
     return "; ".join(f"{m:.2f} [{low:.2f}, {high:.2f}] at {r:g}" for r, m, (low, high) in found)
 
@@ -102,9 +102,9 @@ def measure(
     old: Row | None = None,
     shared: Sequence[float] = (),
 ) -> Row:
-    """Train a cell's agents at every rate, including `shared` ones, and return their results.
+    """Train agents of a cell at every rate, including `shared` rates, and return the row.
 
-    The agents of an `old` row are not trained again.
+    Agents that are already in the row `old` are not trained again.
     """
     task = TASKS[cell.task]
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
@@ -114,7 +114,7 @@ def measure(
     def train(trying: list[tuning.Setting]) -> np.ndarray:
         curves = []
         for rate in (one["learning_rate"] for one in trying):
-            # Train one rate at a time, because a ring of rollouts takes memory.
+            # Train at one rate at a time, because the buffer of old rollouts takes a lot of memory.
             run = fleet.train(config, {"learning_rate": [rate] * len(seeds)}, seeds)
             told[rate] = _tell(task, config, run)
             curves.append(task.normalized(run.returns[:some]))
@@ -139,7 +139,7 @@ def measure(
         "worst": task.worst,
         "best": task.best,
         "env_steps": env_steps(config),
-        # Steps that were played but not learned from; they are included above.
+        # Steps of the first S iterations, without learning; `env_steps` includes them.
         "filling_steps": config.rollout * config.environments * cell.staleness,
         "settings": settings(config),
         "quick": quick,
@@ -159,7 +159,7 @@ def measure(
 
 
 def _tell(task: Task, config: ppo.Config, run: Trained) -> dict[str, Any]:
-    """Return the results of the reported seeds at one rate."""
+    """Return the results of the reported seeds at one learning rate."""
     returns = run.returns[len(TUNING_SEEDS) :]
     areas = task.areas(returns)
     middle, *ends = interval(areas)
@@ -175,7 +175,7 @@ def _tell(task: Task, config: ppo.Config, run: Trained) -> dict[str, Any]:
 
 
 def _told(row: dict[str, Any]) -> dict[float, dict[str, Any]]:
-    """Return the results in a row by learning rate, in the form of `_tell`."""
+    """Return the results in a row by learning rate, in the format of `_tell`."""
     names = ("interquartile_mean", "interval_95", "areas", "finals", "returns", "cpu_seconds")
     return {
         rate: {
@@ -187,7 +187,7 @@ def _told(row: dict[str, Any]) -> dict[float, dict[str, Any]]:
 
 
 def _diagnostics(config: ppo.Config, found: ppo.Diagnostics) -> dict[str, list[float]]:
-    """Return means over the reported seeds, without blocks in which no rollout was old enough."""
+    """Return mean diagnostics over the reported seeds, NaN in blocks without learning."""
     named = {**found.steps._asdict(), "explained": found.explained}
     names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
     filling = -(-config.staleness // config.block)  # blocks

@@ -1,4 +1,4 @@
-"""Figures of proximal policies: by staleness, by task, and by weight and average."""
+"""Figures for proximal policies: staleness, gains per task, and weight against average."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,18 +19,18 @@ def aging(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the area under the learning curve against staleness: a line per proximal policy.
+    """Draw the area under the learning curve against staleness, one line per proximal policy.
 
-    `rows` must be of one task, as `mmrl experiment staleness` writes them. `rate` is the learning
-    rate shown; by default, each row's own best. Lines are interquartile means with 95 % intervals,
-    dots are seeds; without staleness all policies are equal, so every line begins at the same
-    point. Raises `ValueError` for rows of several tasks, or without a row at staleness 0.
+    `rows` must be rows of `mmrl experiment staleness` for a single task. `rate` is the learning
+    rate, by default the best rate of each row. Lines are interquartile means with 95 % intervals,
+    and dots are seeds. All lines start at the same point, because without staleness all policies
+    are equal. Raises `ValueError` for rows of several tasks, or unless one row has staleness 0.
     """
     tasks, fresh = {row["task"] for row in rows}, [row for row in rows if row["staleness"] == 0]
     if len(tasks) != 1 or len(fresh) != 1:
         raise ValueError(
-            f"`rows` must be of one task, with one row of staleness 0; got tasks {sorted(tasks)} "
-            f"and {len(fresh)} such rows."
+            "`rows` must have a single task and one row with staleness 0, got tasks "
+            f"{sorted(tasks)} and {len(fresh)} rows with staleness 0."
         )
     ax = figure()[1][0] if ax is None else ax
     columns = sorted({row["staleness"] for row in rows})
@@ -51,7 +51,7 @@ def aging(
 
 
 def _at(row: Mapping[str, Any], rate: float | None) -> tuple[float, Sequence[float], Any]:
-    """Return (middle, interval, seeds) of a row at a learning rate."""
+    """Return the mean, the interval and the seeds of a row at a learning rate."""
     k = row["rates"].index(row["learning_rate"] if rate is None else rate)
     return row["interquartile_mean"][k], row["interval_95"][k], row["areas"][k]
 
@@ -65,11 +65,10 @@ def _line(ax: Axes, x: Sequence[float], points: Sequence[Any], style: Any, label
 
 
 def gains(rows: Sequence[Mapping[str, Any]], *, title: str = "", ax: Axes | None = None) -> Axes:
-    """Draw the gain from the average in area under the learning curve, per task, with intervals.
+    """Draw the gain in area from the average, per task, with 95 % intervals.
 
-    `rows` are the comparisons that `mmrl experiment ewma` writes, each of an algorithm with and
-    without the average, with a test over all tasks, whose p is in the legend. Intervals are at 95
-    %.
+    `rows` are the comparisons of `mmrl experiment ewma`. The legend shows the p-value of each test
+    over all tasks.
     """
     ax = figure()[1][0] if ax is None else ax
     tasks = list(dict.fromkeys(task for row in rows for task in row["tasks"]))
@@ -96,10 +95,11 @@ def bands(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a number for each KL weight β (upward) and center of mass (to the right), dark if high.
+    """Draw `values` as a heat map over KL weight β (upward) and center of mass (to the right).
 
-    If both are powers of one number, β · COM is constant from the upper left to the lower right, so
-    a quantity that depends only on this product shows diagonal bands.
+    Dark cells are high. If both axes are powers of the same number, β · COM is constant along
+    diagonals from the upper left to the lower right. A quantity that depends only on this product
+    shows diagonal bands.
     """
     ax = figure()[1][0] if ax is None else ax
     ax.imshow(values, origin="lower", aspect="auto", cmap="cividis_r")

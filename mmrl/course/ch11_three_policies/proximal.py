@@ -1,4 +1,4 @@
-"""Tasks of the experiments on proximal policies, with their settings and normalized returns."""
+"""Tasks and settings of the experiments on proximal policies."""
 
 import dataclasses
 import functools
@@ -23,29 +23,29 @@ PAPER = dataclasses.replace(
     block=12,
     blocks=20,
 )
-"""The settings of Hilton et al. 2022, except for sizes and the discount."""
+"""Settings of Hilton et al. (2022), except for the sizes and the discount."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """An environment and the settings that it requires."""
+    """An environment, its settings, and the scale of its returns."""
 
     name: str
     env_id: str
-    worst: float  # return of a random policy, which counts as 0
-    best: float  # return that counts as 1
+    worst: float  # return of a random policy, normalized to 0
+    best: float  # return that is normalized to 1
     memory: str = "none"
     memory_sizes: tuple[tuple[str, int], ...] = ()
     gamma: float = 0.99  # γ, per step
-    blocks: int = PAPER.blocks  # evaluations of PPO from old rollouts
+    blocks: int = PAPER.blocks  # evaluations in the staleness experiment
 
     def fit(self, config: Any) -> Any:
-        """Return the config for this task."""
+        """Return `config` with the memory and the discount of this task."""
         sizes = {"memory": self.memory, "memory_sizes": self.memory_sizes}
         return dataclasses.replace(config, **sizes, gamma=self.gamma)
 
     def normalized(self, returns: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
-        """Scale returns so that a random policy has 0; a diverged agent also counts as 0."""
+        """Scale returns to 0 for a random policy and 1 for `best`; NaN is also scaled to 0."""
         return (np.nan_to_num(returns, nan=self.worst) - self.worst) / (self.best - self.worst)
 
     def areas(self, returns: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*any"]:
@@ -76,9 +76,9 @@ TASKS = {
 }
 
 
-@functools.lru_cache(4)  # few, because compiled programs take memory
+@functools.lru_cache(4)  # few, because compiled programs use a lot of memory
 def agents(name: str, task: str) -> Fleet:
-    """Return a fleet that trains agents of this name on a task."""
+    """Return a fleet that trains agents of type `name` on `task`."""
     found = TASKS[task]
     observes = () if found.memory == "none" else ppo.OBSERVES
     env, params, *_ = program("ppo", found.env_id, observes, flat=True)

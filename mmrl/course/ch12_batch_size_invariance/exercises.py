@@ -1,4 +1,4 @@
-"""Exercises of chapter 12: batch size-invariance."""
+"""Exercises for chapter 12: batch size-invariance."""
 
 import numpy as np
 
@@ -18,12 +18,12 @@ def _adjusted(c, step_size, beta_prox):
 
 
 def _other_step(step):
-    """Return the right answer with another step size."""
+    """Return the correct answer with a different step size."""
     return lambda c, step_size, beta: (step(c, step_size), _adjusted(c, step_size, beta)[1])
 
 
 def _other_decay(decay):
-    """Return the right answer with another β_prox."""
+    """Return the correct answer with a different β_prox."""
     return lambda c, step_size, beta: (step_size / np.sqrt(c), decay(c, beta))
 
 
@@ -34,42 +34,43 @@ adjusted = Exercise(
     mistakes=(
         Mistake(
             _other_step(lambda c, step_size: step_size / c),
-            "The step size is divided by c, as for plain descent. But Adam divides by the size of "
-            "a noise that has itself grown by √c, so only another √c is needed.",
+            "You divide the step size by c, as for plain gradient descent. Adam already divides by "
+            "the size of the noise, which is √c times larger, so divide the step size only by √c.",
         ),
         Mistake(
             _other_step(lambda c, step_size: step_size),
-            "The step size did not change. Adam's denominator makes each step √c times shorter, "
-            "but there are now c steps in place of one, so together they go √c times too far.",
+            "You did not change the step size. Adam's denominator makes each step √c times "
+            "shorter, but there are now c steps instead of one, so together they move √c times too "
+            "far.",
         ),
         Mistake(
             _other_step(lambda c, step_size: step_size * np.sqrt(c)),
-            "The root is right, but you multiply by it. There are more steps now, so each must be "
-            "shorter: divide.",
+            "The root is right, but you multiply by it. There are more steps now, so each step "
+            "must be shorter: divide by the root.",
         ),
         Mistake(
             _other_decay(lambda c, beta: beta ** (1 / c)),
-            "β_prox to the power 1/c is nearly right, because the weights fall as fast per "
-            "example. But the mean age differs: multiply the center of mass, 1/(1 - β) - 1.",
+            "β_prox to the power 1/c is nearly right, because the weights decay equally fast per "
+            "example, but the mean age differs. Multiply the center of mass, 1/(1 - β) - 1, by c.",
         ),
         Mistake(
             _other_decay(lambda c, beta: 1 - (1 - beta) / c),
-            "You multiply 1/(1 - β) by c. The mean age, the center of mass, is one less than that, "
+            "You multiply 1/(1 - β) by c. Multiply the center of mass instead, which is one less, "
             "because the current parameters have age 0.",
         ),
         Mistake(
             _other_decay(lambda c, beta: _decay(_center(beta) / c)),
-            "You divide the center of mass by c. It is counted in gradient steps, each of which "
-            "now has fewer examples, so it must be c times larger.",
+            "You divide the center of mass by c. Its unit is gradient steps, each of which now has "
+            "fewer examples, so it must be c times larger.",
         ),
         Mistake(
             _other_decay(lambda c, beta: c * _center(beta)),
-            "The second number is the new center of mass, in gradient steps. Return the "
+            "Your second value is the new center of mass, in gradient steps. Return the "
             "corresponding decay: solve COM = 1/(1 - β) - 1 for β.",
         ),
         Mistake(
             _other_decay(lambda c, beta: beta),
-            "β_prox did not change. Since a gradient step now has c times fewer examples, the "
+            "You did not change β_prox. A gradient step now has c times fewer examples, so the "
             "proximal policy would be c times younger than before.",
         ),
     ),
@@ -78,14 +79,14 @@ adjusted = Exercise(
 
 
 def _factor(c, small, large, n_small, n):
-    """Compute α'/α by Eq. 12.3, from two mean squares of the gradient."""
+    """Compute α'/α by Eq. 12.3 from the mean squared gradients of two batches."""
     trace = (small - large) / (1 / n_small - 1 / n)
     noise = trace / n / (large - trace / n)
     return np.sqrt((1 + c * noise) / (1 + noise)) / c
 
 
 def _measured(rng, c, ratio):
-    """Return a case in which B/n is `ratio`."""
+    """Return a case with B/n = `ratio`."""
     n, n_small, signal = 64, int(rng.choice([4, 8, 16])), rng.uniform(0.1, 3)
     trace = ratio * n * signal
     return c, signal + trace / n_small, signal + trace / n, n_small, n
@@ -110,14 +111,14 @@ factor = Exercise(
         Mistake(
             lambda c, *_: 1 / np.sqrt(c),
             "That is the limit for a batch that is nearly all noise. Here the measurements "
-            "determine how noisy it is: find S and |∇L|² from them first.",
+            "determine how noisy the batch is: compute S and |∇L|² from them first.",
         ),
         Mistake(
             lambda c, small, large, n_small, n: _noise_of(
                 c, _trace(small, large, n_small, n), large, n
             ),
-            "You divide S by the mean square of the larger batch. A part of that is noise as well: "
-            "|∇L|² is the mean square minus S/n.",
+            "You divide S by the mean square of the larger batch, part of which is noise. Divide "
+            "by |∇L|² instead, which is the mean square minus S/n.",
         ),
         Mistake(
             lambda c, small, large, n_small, n: _noise_of(
@@ -126,17 +127,17 @@ factor = Exercise(
                 large - _trace(small, large, n_small, n) / n,
                 1,
             ),
-            "You put B where B/n belongs. The noise of your batch of n examples is S/n, and it is "
+            "You use B instead of B/n. The noise of a batch of n examples is S/n, which is to be "
             "compared with |∇L|².",
         ),
         Mistake(
             lambda c, small, large, n_small, n: 1 / _factor(c, small, large, n_small, n),
-            "That is α/α', the divisor of the step size. Return the factor, which is less than 1.",
+            "That is α/α', by which the step size is divided. Return α'/α, which is less than 1.",
         ),
         Mistake(
             lambda c, small, large, n_small, n: c * _factor(c, small, large, n_small, n),
-            "Your root is right, but the 1/c before it is missing: Eq. 12.3 spreads the one large "
-            "step over c small ones.",
+            "Your root is right, but the factor 1/c is missing: Eq. 12.3 spreads one large step "
+            "over c small steps.",
         ),
         Mistake(
             lambda c, small, large, n_small, n: _noise_of(
@@ -145,18 +146,18 @@ factor = Exercise(
                 large - _trace(small, large, n_small, n) / n,
                 n_small,
             ),
-            "You take the noise of the smaller batch, S/n_small. But your batch of n is divided by "
-            "c, so its noise, S/n, belongs in Eq. 12.3.",
+            "You use the noise of the smaller batch, S/n_small. The batch of n examples is the one "
+            "that is divided by c, so use its noise, S/n, in Eq. 12.3.",
         ),
         Mistake(
             lambda c, small, large, n_small, n: np.sqrt(small / large) / c,
-            "√(small/large) is the right root only if `n_small` is n/c. Here it need not be, so "
-            "find S and |∇L|² first, and with them the noise at n and at n/c.",
+            "√(small/large) is right only if `n_small` is n/c, which is not always the case here. "
+            "Compute S and |∇L|² first, and from them the noise at n and at n/c.",
         ),
         Mistake(
             lambda c, small, large, n_small, n: c * _factor(c, small, large, n_small, n) ** 2,
-            "The root is missing: Adam divides by the root of the mean square. Without it your "
-            "factor tends to 1 for a noisy batch, and not to 1/√c.",
+            "The root is missing: Adam divides by the root of the mean square. Without the root, "
+            "your factor tends to 1 for a noisy batch instead of 1/√c.",
         ),
     ),
 )
@@ -185,46 +186,44 @@ adjust = Exercise(
     mistakes=(
         Mistake(
             lambda c, rate, momentum: (rate / c, momentum),
-            "That is right for the final weight of an example, but the velocity now forgets after "
+            "That is right for the total weight of an example, but the velocity now forgets after "
             "c times fewer examples. Multiply its center of mass by c as well.",
         ),
         Mistake(
             lambda c, rate, momentum: (rate / np.sqrt(c), _momentum(c, rate, momentum)[1]),
-            "The momentum is right. But √c is for Adam, and here there is no division by the size "
-            "of the gradient: the total contribution of an example, rate / (1 - momentum), is "
-            "divided by c.",
+            "The momentum is right, but √c is for Adam, which divides by the size of the gradient. "
+            "Here, divide the total contribution of an example, rate / (1 - momentum), by c.",
         ),
         Mistake(
             lambda c, rate, momentum: (rate / np.sqrt(c), momentum),
-            "√c is for Adam: here there is no division by the size of the gradient. Also, the "
-            "velocity now forgets after c times fewer examples, so multiply its center of mass by "
-            "c.",
+            "√c is for Adam, which divides by the size of the gradient. Also, the velocity now "
+            "forgets after c times fewer examples, so multiply its center of mass by c.",
         ),
         Mistake(
             lambda c, rate, momentum: (rate / c, _momentum(c, rate, momentum)[1]),
-            "The momentum is right. But a velocity that remembers longer adds up more gradients, "
-            "so it is rate / (1 - momentum) that must be divided by c.",
+            "The momentum is right, but a velocity that remembers longer accumulates more "
+            "gradients. Divide rate / (1 - momentum) by c, not the rate.",
         ),
         Mistake(
             lambda c, rate, momentum: (
                 np.sqrt(c) * _momentum(c, rate, momentum)[0],
                 _momentum(c, rate, momentum)[1],
             ),
-            "You use the √c of Adam. Here there is no division by the size of the gradient, so the "
-            "factor is c.",
+            "You divide by √c, as for Adam. Here nothing divides by the size of the gradient, so "
+            "divide by c.",
         ),
         Mistake(
             lambda c, rate, momentum: (
                 c * _momentum(c, rate, momentum)[0],
                 _momentum(c, rate, momentum)[1],
             ),
-            "You did not change rate / (1 - momentum). Since there are c times as many steps, it "
-            "must be divided by c.",
+            "You did not change rate / (1 - momentum). There are c times as many steps, so it must "
+            "be divided by c.",
         ),
         Mistake(
             _by_power,
-            "With momentum to the power 1/c the velocity falls as fast as before, but its mean age "
-            "differs. Multiply the center of mass, momentum / (1 - momentum).",
+            "With momentum to the power 1/c the velocity decays as fast as before, but the mean "
+            "age differs. Multiply the center of mass, momentum / (1 - momentum), by c.",
         ),
     ),
     tolerance=1e-6,

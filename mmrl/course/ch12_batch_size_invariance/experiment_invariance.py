@@ -1,16 +1,16 @@
-"""Batch size-invariance in miniature: is learning the same when batches are c times smaller?
+"""Batch size-invariance at a small scale: learning with batches that are c times smaller.
 
-Hilton et al. 2022, Figures 2, 3 and 5 and Table 5. A cell is a task, an agent, a condition and c:
-PPO-EWMA or PPG-EWMA with c times fewer environments, and with all adjustments of `rescale`, all but
-one, or one in another way. The learning rate is chosen for c = 1 with every adjustment, on tuning
-seeds that are not among the reported ones, and no other cell is tuned. With c = 1 all conditions
-are equal, except the one without an average.
+Reproduces Figures 2, 3 and 5 and Table 5 of Hilton et al. (2022). A cell is a task, an agent, a
+condition and c. The agent is PPO-EWMA or PPG-EWMA with c times fewer environments. A condition
+applies all adjustments of `rescale`, omits one, or changes one. Only the cell with c = 1 and every
+adjustment is tuned, on seeds that are not reported, and all other cells use its learning rate. With
+c = 1 all conditions are equal, except the one without an average.
 
-A curve is the mean return of the training episodes that ended in each block, hundreds at a time, as
-in the paper. Returns are normalized as in the paper: 0 is the return of a random policy and 1 the
-best possible return, or, where that is unknown, a round number slightly above the return of the
-agent with c = 1 on tuning seeds. The area under a curve is its mean, and the final return is the
-mean of its last quarter.
+As in the paper, a curve is the mean return of the training episodes that ended in each block, which
+are hundreds of episodes. Returns are normalized so that a random policy has 0 and the best possible
+return is 1. If the best return is unknown, a round number slightly above the return with c = 1 on
+tuning seeds takes its place. The area under a curve is its mean, and the final return is the mean
+of its last quarter.
 """
 
 import dataclasses
@@ -50,17 +50,17 @@ CONDITIONS: dict[str, dict[str, bool]] = {
     LINEAR: {"adam": False},
     "betas too": {"betas": True},
 }
-"""The arguments of `rescale`. The second to the fifth are the paper's ablations (a) to (d)."""
+"""Arguments of `rescale`; the second to the fifth are the paper's ablations (a) to (d)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task, the settings that both agents share, and the scale of returns."""
+    """A task, the settings that both agents use, and the scale of its returns."""
 
     env: str
     worst: float  # return of a random policy
     best: float
-    rates: tuple[float, ...]  # learning rates of Adam with c = 1 that are tried first
+    rates: tuple[float, ...]  # Adam learning rates to try first with c = 1
     settings: dict[str, Any]
     seeds: tuple[int, ...] = SEEDS  # reported seeds
 
@@ -74,19 +74,20 @@ BASE: dict[str, Any] = {
     "minibatches": 8,
     "epochs": 1,
     "prox_center": 8.0,  # the number of minibatches, as in the paper
-    "beta2": 0.99,  # for 1024 gradient steps, in place of 0.999 for the paper's 12 000
+    "beta2": 0.99,  # for 1024 gradient steps; the paper uses 0.999 for 12 000
     "block": 8,
     "blocks": 16,
 }
 PHASES: dict[str, Any] = {
     "objective": "kl",
-    "policy_iterations": 8,  # a phase per block
+    "policy_iterations": 8,  # one phase per block
     "auxiliary_epochs": 6,
     "auxiliary_minibatches": 32,
 }
 TASKS = {
     "Catch": Task("Catch-bsuite", -0.6, 1.0, (5e-4, 1e-3, 2e-3), BASE),
-    # Uses the paper's β₂ and twice the steps. Planned after the other task's results: new seeds.
+    # This task uses the paper's β₂ and twice as many steps. It was planned after the results of
+    # "Catch", so it uses new seeds.
     "CatchLong": Task(
         "Catch-bsuite",
         -0.6,
@@ -112,42 +113,42 @@ TASKS = {
             "memory": "lru",
             "memory_sizes": (("state_size", 32),),
             "shared": True,
-            "minibatches": 1,  # one environment has one tape
+            "minibatches": 1,  # each environment has a single tape
             "gamma": 0.9,
             "block": 32,
         },
     ),
 }
 QUICK: dict[str, Any] = {"blocks": 2, "width": 8, "rollout": 8}
-NOISE_AT = (0.125, 0.5, 1.0)  # points of a run at which the gradient noise scale is measured
+NOISE_AT = (0.125, 0.5, 1.0)  # fractions of a run after which the gradient noise scale is measured
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One entry of the grid."""
+    """A task, an agent, a condition and a factor c."""
 
     task: str
-    agent: str  # ppo or ppg
+    agent: str  # "ppo" or "ppg"
     condition: str
     c: int
 
     @property
     def name(self) -> str:
-        """A description in words, which identifies the cell in the results."""
+        """Name that identifies the cell in the results."""
         return f"{self.task}, {self.agent}, {self.condition}, c = {self.c}"
 
     @property
     def program(self) -> tuple[str, str, int, bool]:
-        """A key that is equal for cells that train in one program."""
+        """Key that is equal for cells that train in one program."""
         return self.task, self.agent, self.c, self.condition == NO_AVERAGE
 
     @property
     def base(self) -> "Cell":
-        """The cell whose learning rate this cell uses."""
+        """Cell whose learning rate this cell uses."""
         return Cell(self.task, self.agent, EVERY, 1)
 
     def config(self, rate: float, quick: bool = False) -> ppo.Config:
-        """Return the settings, with the base's learning rate."""
+        """Return the settings of the cell, given the learning rate of its base."""
         settings = {**TASKS[self.task].settings, **(QUICK if quick else {}), "learning_rate": rate}
         if self.condition == NO_AVERAGE:
             settings["proximal"] = "behavior"
@@ -173,7 +174,7 @@ PAIRS = (
 
 
 def cells() -> list[Cell]:
-    """Return all cells, task by task, starting with the base and the smallest batches."""
+    """Return all cells, by task, starting with the base and the smallest batches."""
     return [
         Cell(task, agent, condition, c)
         for task, agent in PAIRS
@@ -185,7 +186,7 @@ def cells() -> list[Cell]:
 
 
 def say(row: Row) -> str:
-    """Summarize a row: the area under the curve, and its end."""
+    """Summarize a row: the area under the curve, the final return and the cost."""
     area, final = stratified.area(row).mean(), stratified.final(row).mean()
     return f"area {area:.3f}, final {final:.3f}, {row['cpu_seconds']} s of CPU per agent"
 
@@ -240,7 +241,7 @@ def _table(values: Float[np.ndarray, "eval seed"]) -> list[list[float]]:
 
 
 def tune(base: Cell, quick: bool) -> dict[str, Any]:
-    """Choose the learning rate of the base; also return how it was chosen."""
+    """Choose the learning rate of the base, and return the record of the choice."""
 
     def returns(rates: Sequence[float], seeds: Sequence[int]) -> np.ndarray:
         configs = [base.config(rate, quick) for rate in rates]
@@ -255,9 +256,10 @@ def tune(base: Cell, quick: bool) -> dict[str, Any]:
 def train(
     cell: Cell, lanes: Sequence[tuple[ppo.Config, int]], noise: bool = False
 ) -> tuple[Block, list[dict[str, Any]], float]:
-    """Train an agent per config and seed: blocks [eval, lane], gradient noise scale, CPU-seconds.
+    """Train one agent per pair of a config and a seed.
 
-    Configs must agree in all settings that shape the program.
+    Returns blocks [eval, lane], measurements of the gradient noise scale, and CPU-seconds. Configs
+    must agree in all static settings.
     """
     configs, seeds = zip(*lanes, strict=True)
     init, block, measure_noise = _compiled(cell.task, cell.agent)
@@ -277,9 +279,9 @@ def train(
     return jax.tree.map(lambda *x: np.stack(x), *done), scales, seconds
 
 
-@functools.lru_cache(4)  # few, because compiled programs take memory
+@functools.lru_cache(4)  # few, because compiled programs use a lot of memory
 def _compiled(task: str, agent: str):
-    """Compile `init`, `block` and `noise` for many agents that differ in config and key."""
+    """Return jitted `init`, `block` and `noise`, vmapped over configs and keys."""
     env, params = make(TASKS[task].env)
     if TASKS[task].settings["memory"] != "none":
         env = BeginFlag(FlattenObservation(env))
@@ -308,9 +310,9 @@ GRID = Grid(
     measure,
     say,
     program=lambda cell: cell.program,
-    after=lambda cell: [cell.base.name],  # this row has the learning rate
+    after=lambda cell: [cell.base.name],  # this row records the learning rate
     close=spreads,
     about="PPO-EWMA and PPG-EWMA with batches up to 64 times smaller, and ablations.",
-    decides="whether smaller batches learn alike",
+    decides="whether smaller batches learn equally well",
     turn=13,
 )

@@ -1,4 +1,4 @@
-"""Figures of learning curves by batch size."""
+"""Figure of learning curves by batch size."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,15 +19,15 @@ def curves(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw normalized returns by environment steps, one curve per c; `by_factor` maps c to a row.
+    """Draw normalized returns against environment steps, one curve per c.
 
-    Raises `ValueError` if the rows were not evaluated after the same numbers of steps.
+    `by_factor` maps c to a row. Raises `ValueError` if the rows differ in `env_steps`.
     """
     steps = {tuple(row["env_steps"]) for row in by_factor.values()}
     if len(steps) != 1:
         raise ValueError(
-            "`by_factor` must hold rows with the same `env_steps`, of one task, agent and "
-            f"condition; got {len(steps)} kinds."
+            f"`by_factor` must contain rows with the same `env_steps`, got {len(steps)} different "
+            "ones; choose rows of one task, agent and condition."
         )
     returns = {f"c = {c}": stratified.curves(by_factor[c]) for c in sorted(by_factor)}
     ax = learning_curves(returns, np.array(steps.pop()), title=title, best=best, ax=ax)

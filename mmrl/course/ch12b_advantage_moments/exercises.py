@@ -1,4 +1,4 @@
-"""Exercises of chapter 12b: advantage moments and phases."""
+"""Exercises for chapter 12b: advantage moments and phases."""
 
 import numpy as np
 
@@ -21,43 +21,44 @@ table = Exercise(
     mistakes=(
         Mistake(
             lambda c, decay, iterations: (1 - (1 - decay) / c, c * iterations),
-            "You multiply 1/(1 - b) by c. For the advantages the effective sample counts, and that "
-            "is 2/(1 - b) - 1.",
+            "You multiply 1/(1 - b) by c. For advantages, multiply the effective sample size, "
+            "which is 2/(1 - b) - 1.",
         ),
         Mistake(
             lambda c, decay, iterations: (c * decay / (1 - decay + c * decay), c * iterations),
-            "For the advantages you multiply the center of mass, which is a mean age. But the "
-            "effective sample should stay the same, 2/(1 - b) - 1: with b = 0 it is one iteration, "
-            "not none.",
+            "You multiply the center of mass, which is a mean age. For advantages, multiply the "
+            "effective sample size, 2/(1 - b) - 1. With b = 0 it is one iteration, not none.",
         ),
         Mistake(
             lambda c, decay, iterations: (decay, c * iterations),
-            "The decay of the advantages' moments did not change. Since an iteration is c times "
-            "smaller, they would come from c times fewer steps.",
+            "You did not change the decay of the advantage moments. Each iteration is c times "
+            "smaller, so the moments would cover c times fewer steps.",
         ),
         Mistake(
             lambda c, decay, iterations: ((c - 1) / (c + 1), c * iterations),
-            "That holds only for b = 0, where the span is 1. In general the old span is 2/(1 - b) "
-            "- 1, and the new one is c times that.",
+            "That holds only for b = 0, where the span is 1. In general, the old span is 2/(1 - b) "
+            "- 1, and the new span is c times as large.",
         ),
         Mistake(
             lambda c, decay, iterations: (decay ** (1 / c), c * iterations),
-            "A power of 1/c keeps how fast weights fall per example, so b = 0 stays 0. But the "
-            "effective sample should stay the same, 2/(1 - b) - 1 iterations, in steps.",
+            "b to the power 1/c preserves how fast weights decay per example, so b = 0 stays 0. "
+            "The effective sample size, 2/(1 - b) - 1 iterations, should cover the same number of "
+            "steps instead.",
         ),
         Mistake(
             lambda c, decay, iterations: (c * (1 + decay) / (1 - decay), c * iterations),
-            "The first number is the new span, in iterations. Return the corresponding decay: "
+            "Your first value is the new span, in iterations. Return the corresponding decay: "
             "solve span = 2/(1 - b) - 1 for b.",
         ),
         Mistake(
             lambda c, decay, iterations: (_stretched(decay, c), iterations),
-            "N_π did not change. It counts iterations, and an iteration is now c times smaller, so "
-            "a phase would have c times fewer steps.",
+            "You did not change N_π, the number of iterations per phase. An iteration is now c "
+            "times smaller, so a phase would have c times fewer steps.",
         ),
         Mistake(
             lambda c, decay, iterations: (_stretched(decay, c), iterations / c),
-            "N_π went the wrong way: since iterations are smaller, a phase needs more of them.",
+            "You changed N_π in the wrong direction: iterations are smaller, so a phase needs more "
+            "of them.",
         ),
     ),
     tolerance=1e-6,
@@ -65,7 +66,7 @@ table = Exercise(
 
 
 def _weighted(batches, decay):
-    """Compute mean and deviation with weights decay^age, by batch."""
+    """Compute the mean and deviation, weighting each batch by decay^age."""
     ages = range(len(batches) - 1, -1, -1)
     weights = [np.full(len(x), float(decay) ** age) for x, age in zip(batches, ages, strict=True)]
     x, w = np.concatenate(batches), np.concatenate(weights)
@@ -74,7 +75,7 @@ def _weighted(batches, decay):
 
 
 def _mean_faded(batches, decay):
-    """Apply Chan's merge, but let the mean decay too."""
+    """Apply Chan's merge, but with a mean that decays too."""
     count = mean = square = 0.0
     for x in batches:
         count, mean, square = decay * count, decay * mean, decay * square
@@ -85,7 +86,7 @@ def _mean_faded(batches, decay):
 
 
 def _unfaded(batches, decay):
-    """Apply Chan's merge with only the count decayed."""
+    """Apply Chan's merge, but with a decay of the count only."""
     count = mean = square = 0.0
     for x in batches:
         count *= decay
@@ -96,7 +97,7 @@ def _unfaded(batches, decay):
 
 
 def _running(batches, decay):
-    """Compute running averages of the batches' means and deviations."""
+    """Compute running averages of the means and deviations of batches."""
     mean, deviation = np.mean(batches[0]), np.std(batches[0])
     for x in batches[1:]:
         mean = decay * mean + (1 - decay) * np.mean(x)
@@ -105,7 +106,7 @@ def _running(batches, decay):
 
 
 def _within(batches, decay):
-    """Compute the mean, and a deviation that ignores the differences between the batches' means."""
+    """Compute the mean, and a deviation that ignores differences between batch means."""
     ages = np.arange(len(batches))[::-1]
     weights = [float(decay) ** age * len(x) for x, age in zip(batches, ages, strict=True)]
     variances = [np.var(x) for x in batches]
@@ -134,42 +135,42 @@ moments = Exercise(
     mistakes=(
         Mistake(
             _mean_faded,
-            "The mean is faded too. Count and squares are sums of weights, so they fall by the "
-            "decay; but a mean is a sum divided by a count, so it does not change.",
+            "You multiply the mean by the decay too. The count and the squares are weighted sums, "
+            "so they decay. The mean is a sum divided by a count, so it does not.",
         ),
         Mistake(
             lambda batches, decay: (np.mean(batches[-1]), np.std(batches[-1])),
-            "Those are only the moments of the last batch, as with a decay of 0. The earlier ones "
-            "still count, with smaller weights.",
+            "Those are only the moments of the last batch, as with a decay of 0. Earlier batches "
+            "must count too, with smaller weights.",
         ),
         Mistake(
             lambda batches, decay: _weighted(batches, 1.0),
-            "There is no fading: all batches have the same weight. Multiply the earlier count and "
-            "squares by the decay, before each new batch is merged.",
+            "There is no decay: all batches have the same weight. Multiply the count and the "
+            "squares by the decay before you merge a new batch.",
         ),
         Mistake(
             lambda batches, decay: tuple(np.power(_weighted(batches, decay), (1, 2))),
-            "The second number is the variance, M / n. Return the deviation, its square root.",
+            "Your second value is the variance, M / n. Return its square root, the deviation.",
         ),
         Mistake(
             _unfaded,
-            "The count fades, but your sum of squares M does not. It is a sum of weights as well, "
-            "so multiply it by the decay before each merge.",
+            "Your count decays, but your sum of squares M does not. It is a weighted sum too, so "
+            "multiply it by the decay before each merge.",
         ),
         Mistake(
             _running,
-            "You keep running averages of the batches' means and deviations. These ignore the "
-            "differences between the means and the sizes of the batches: keep (n, μ, M) instead.",
+            "You keep running averages of means and deviations. They ignore the sizes of batches "
+            "and the differences between their means: keep (n, μ, M) instead.",
         ),
         Mistake(
             _within,
-            "You average the variances of the batches. The differences between their means belong "
+            "You average the variances of the batches. Differences between their means contribute "
             "to the variance as well: this is the last term of Eq. 12b.1.",
         ),
         Mistake(
             _unbiased,
-            "You divide the squares by one less than the count. Here the variance is M / n, "
-            "because the weights of a faded count are not numbers of examples.",
+            "You divide the squares by the count minus one. Here the variance is M / n, because a "
+            "decayed count is not a number of examples.",
         ),
     ),
 )
@@ -194,44 +195,44 @@ age = Exercise(
     mistakes=(
         Mistake(
             lambda center, steps: center,
-            "That is the age after infinitely many steps. An average that has just begun contains "
-            "no weights that old, so it is younger.",
+            "That is the mean age after infinitely many steps. After few steps, the average does "
+            "not contain parameters that old, so it is younger.",
         ),
         Mistake(
             lambda center, steps: steps / 2,
-            "In yours all parameters have equal weights. But the weight falls by the factor β with "
-            "each step of age, so the mean age is below steps / 2.",
+            "You give all parameters equal weights. The weight decreases by the factor β per step "
+            "of age, so the mean age is below steps / 2.",
         ),
         Mistake(
             lambda center, steps: np.average(
                 np.arange(steps + 1), weights=(1 - 1 / center) ** np.arange(steps + 1.0)
             ),
-            "The decay is off: from center = 1/(1 - β) - 1 follows β = 1 - 1/(1 + center).",
+            "The decay is wrong: center = 1/(1 - β) - 1 implies β = 1 - 1/(1 + center).",
         ),
         Mistake(
             lambda center, steps: _age(center, steps - 1),
-            "There is one parameter vector too few: after t gradient steps there are t + 1 of "
-            "them to average, because the first is from before any step.",
+            "There is one parameter vector too few. After t gradient steps there are t + 1 vectors "
+            "to average, including the initial one.",
         ),
         Mistake(
             lambda center, steps: steps - _age(center, steps),
-            "The ages run the wrong way: the current parameters have age 0 and the largest weight, "
-            "1.",
+            "Your ages are reversed: the current parameters have age 0 and the largest weight, 1.",
         ),
         Mistake(
             lambda center, steps: (
                 np.sum(np.arange(steps + 1) * _weights(center, steps)) / (1 + center)
             ),
-            "You divide by 1/(1 - β), the sum of all weights in the limit. So far they add up to "
-            "less, so divide by their own sum.",
+            "You divide by 1/(1 - β), the sum of infinitely many weights. After `steps` steps the "
+            "sum is smaller, so divide by the sum of the actual weights.",
         ),
         Mistake(
             lambda center, steps: np.average(
                 np.arange(steps + 1),
                 weights=_weights(center, steps) * np.append(np.ones(steps), 1 + center),
             ),
-            "The first parameters have all of the remaining weight, as in an average that starts "
-            "with them. Here each has the weight β^age, over the sum of these.",
+            "You give the initial parameters all of the remaining weight, as in an average that "
+            "starts with them. Here all parameters have the weight β^age, divided by the sum of "
+            "these weights.",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Figures of the cost of a smaller batch, by condition."""
+"""Figure and table of the cost of a smaller batch, by condition."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,15 +17,16 @@ CONDITIONS = (
     stratified.EVERY, "no step size", "no advantage span", "no center of mass", "no average",
     "linear step size", "betas too",
 )  # fmt: skip
-"""Conditions of `mmrl experiment invariance`; each has the same style in every panel."""
+"""Conditions of `mmrl experiment invariance`, whose order determines their styles."""
 
 
 def costs(
     rows: Sequence[Row], agent: str, task: str, measure: stratified.Figure = stratified.area
 ) -> dict[str, dict[int, tuple[float, float, float]]]:
-    """Compute the mean `measure` at c = 1 minus that at c, with interval, by condition and c > 1.
+    """Compute the decrease of the mean `measure` from c = 1 to each c, by condition.
 
-    The interval is a 95 % percentile bootstrap of the seeds of both.
+    Returns (decrease, low, high), where low and high are a 95 % bootstrap interval over the seeds
+    of both rows.
     """
     found = {}
     for condition in dict.fromkeys(row["condition"] for row in rows if row["agent"] == agent):
@@ -45,10 +46,11 @@ def differences(
     names: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the cost of a batch c times smaller, one line per condition, as `costs` returns it.
+    """Draw the cost of a batch that is c times smaller, one line per condition.
 
-    Zero is invariance; below zero, the smaller batch did better. Bars are the intervals. With
-    `names`, the conditions are named at the right ends.
+    Pass the result of the function `costs`. Zero means invariance, and below zero the smaller batch
+    is better. Bars are 95 % intervals. `names` adds the name of each condition at the end of its
+    line.
     """
     ax = figure()[1][0] if ax is None else ax
     factors = sorted({c for by_factor in costs.values() for c in by_factor})
@@ -68,14 +70,14 @@ def differences(
     ax.set_xlabel("batch", color=INK)
     if names:
         label_ends(ax, end, ends, [STYLES[CONDITIONS.index(name)] for name in ends])
-    dress(ax, title, f"{label}: c = 1 less c", size=10).label_outer()
+    dress(ax, title, f"{label}: c = 1 minus c", size=10).label_outer()
     return ax
 
 
 def effects(
     rows: Sequence[Row], agent: str, conditions: Sequence[str], measure: stratified.Figure
 ) -> str:
-    """Return effect sizes with Z in parentheses, as in the paper's Table 5: a line per c."""
+    """Return a table of effect sizes with Z in parentheses, as in Table 5 of the paper."""
     factors = sorted({row["c"] for row in rows if row["agent"] == agent} - {1})
     lines = ["batch   " + "".join(f"{condition:>22s}" for condition in conditions)]
     for c in factors:

@@ -1,4 +1,4 @@
-"""Exercises of chapter 13: forgetting and interference."""
+"""Exercises for chapter 13: forgetting and interference."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from mmrl.course.exercises.answers import Exercise, Mistake
 
 
 def _left(ends, begin, order, after=2, worth=None):
-    """Compute the share retained of each stage that `after` more stages follow."""
+    """Compute the fraction of each stage's gain that is retained `after` stages later."""
     worth = worth or (lambda end, later, before: (later - before) / (end - before))
     stages = range(len(order) - after)
     return np.array(
@@ -15,7 +15,7 @@ def _left(ends, begin, order, after=2, worth=None):
 
 
 def _since_before(ends, begin, order):
-    """Compute the gain of this stage only, in place of the gain since before all training."""
+    """Compute the fraction retained of the gain within a stage only."""
     shares = []
     for stage in range(len(order) - 2):
         task = order[stage]
@@ -25,7 +25,7 @@ def _since_before(ends, begin, order):
 
 
 def _scores(rng, stages, tasks=3):
-    """Draw scores that rise in a task's own stages and fall in others."""
+    """Draw scores that are high after a stage of the task itself, and low after other stages."""
     order = [stage % tasks for stage in range(stages)]
     ends = rng.uniform(-0.8, 0.4, size=(stages, tasks))
     ends[np.arange(stages), order] = rng.uniform(0.7, 1.0, size=stages)
@@ -44,17 +44,17 @@ left = Exercise(
     mistakes=(
         Mistake(
             lambda *case: _left(*case, worth=lambda end, later, before: later / end),
-            "You divide scores, but they have no natural zero. A task that was at -0.6 before all "
-            "training gained 1.6 when it rose to 1: compare gains.",
+            "You divide scores, but scores have no natural zero. A task with a score of -0.6 "
+            "before all training gains 1.6 when it reaches 1: divide gains.",
         ),
         Mistake(
             lambda *case: 1 - _left(*case),
-            "That is the share that is forgotten. Return the share that is left, 1 minus that.",
+            "That is the fraction forgotten. Return the fraction retained, which is 1 minus that.",
         ),
         Mistake(
             lambda ends, begin, order: _left(ends, begin, order, after=1)[: len(order) - 2],
-            "You look one stage later. The share is after two stages of other tasks, so the later "
-            "score is in `ends[n + 2]`.",
+            "You compare with the score one stage later. Use the score after two stages of other "
+            "tasks, `ends[n + 2]`.",
         ),
         Mistake(
             lambda ends, begin, order: np.array(
@@ -64,20 +64,20 @@ left = Exercise(
                     for s in range(len(order) - 2)
                 ]
             ),
-            "Two stages later you read the score of the task that is trained then. But the "
-            "question is about the task of stage n, so stay with `order[n]`.",
+            "Two stages later, you use the score of the task that is trained then. Use the task of "
+            "stage n, `order[n]`.",
         ),
         Mistake(
             _since_before,
-            "In the first cycle that is right. Later you use only the gain of this stage, but Eq. "
-            "13.5 counts from the score before all training.",
+            "That is right in the first cycle. In later cycles you use only the gain within the "
+            "stage, but Eq. 13.5 measures from the score before all training.",
         ),
     ),
 )
 
 
 def _step(theta, u, y):
-    """Return the nearest point of a valley."""
+    """Return the point of a valley that is nearest to `theta`."""
     return theta - (u @ theta - y) / (u @ u) * u
 
 
@@ -90,7 +90,7 @@ def _after_both(theta, u1, y1, u2, y2):
 
 
 def _overlap(u1, u2):
-    """Return cos² of the angle."""
+    """Return cos² of the angle between `u1` and `u2`."""
     return (u1 @ u2) ** 2 / ((u1 @ u1) * (u2 @ u2))
 
 
@@ -106,29 +106,29 @@ after_both = Exercise(
     mistakes=(
         Mistake(
             lambda *case: 0.0,
-            "That is the result of both at once, or with task 1 learned last. Here it comes first, "
-            "so task 2 moves θ out of its valley again.",
+            "That is the result if both tasks are learned at once, or task 1 last. Here task 1 "
+            "comes first, so task 2 moves θ out of the valley of task 1.",
         ),
         Mistake(
             lambda theta, u1, y1, u2, y2: _loss(_step(theta, u2, y2), u1, y1),
-            "Task 2 is learned from the start θ. But it comes second, so it must begin where "
-            "task 1 has ended.",
+            "You learn task 2 from the initial θ. Task 2 comes second, so start it where task 1 "
+            "ended.",
         ),
         Mistake(
             lambda theta, u1, y1, u2, y2: _overlap(u1, u2) * _loss(_step(theta, u1, y1), u2, y2),
-            "Eq. 13.3 holds if |u| = 1, but these are longer or shorter. The way to the valley is "
-            "(u·θ - y) / |u|², and its effect on task 1 depends on |u| as well.",
+            "Eq. 13.3 holds only if |u| = 1. Here |u| is arbitrary: the step to the valley is (u·θ "
+            "- y) u / |u|², and its effect on task 1 depends on |u| as well.",
         ),
         Mistake(
             lambda theta, u1, y1, u2, y2: _loss(
                 _unit_step(_unit_step(theta, u1, y1), u2, y2), u1, y1
             ),
-            "A step of (u·θ - y) u reaches the valley only if |u| = 1. Here |u| is any length, so "
+            "A step of (u·θ - y) u reaches the valley only if |u| = 1. Here |u| is arbitrary, so "
             "divide the step by |u|².",
         ),
         Mistake(
             lambda *case: 2 * _after_both(*case),
-            "That is twice too much, because the loss of Eq. 13.2 has a factor of one half.",
+            "That is too large by a factor of 2: the loss of Eq. 13.2 has a factor of one half.",
         ),
     ),
 )
@@ -172,33 +172,33 @@ rehearsal = Exercise(
             lambda order, environments, guests: _planned(
                 order, environments, guests, lambda stage: order[: stage + 1], itself=True
             ),
-            "Among your guests is the task of the stage itself. It is played by all others "
-            "anyway, so leave it out.",
+            "Your guests also play the task of the current stage. All other environments already "
+            "play it, so leave it out.",
         ),
         Mistake(
             lambda order, environments, guests: _planned(
                 order, environments, guests, lambda stage: order
             ),
-            "You rehearse tasks that have not been met yet. In stage n only the tasks of earlier "
-            "stages, `order[:n]`, are available.",
+            "You rehearse tasks that have not been trained yet. In stage n, only the tasks of "
+            "earlier stages, `order[:n]`, are available.",
         ),
         Mistake(
             lambda order, environments, guests: _planned(
                 order, environments, guests, lambda stage: order[max(0, stage - 1) : stage]
             ),
-            "You rehearse only the task of the stage before. All tasks that were met earlier take "
-            "turns, and the one that was met first begins.",
+            "You rehearse only the task of the previous stage. All earlier tasks must take turns, "
+            "in the order in which they first appeared.",
         ),
         Mistake(
             lambda order, environments, guests: _planned(
                 order, environments, guests, lambda stage: order[:stage][::-1]
             ),
-            "These are the right tasks in another order: the one that was met first begins, and "
-            "the others follow in the order in which they were met.",
+            "The tasks are right, but they must take turns in the order in which they first "
+            "appeared.",
         ),
         Mistake(
             _wider,
-            "You add environments, so that a stage has more data than before. The guests must be "
+            "You add environments, which gives a stage more data than before. The guests must be "
             "among the existing environments.",
         ),
     ),

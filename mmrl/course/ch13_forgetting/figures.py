@@ -1,4 +1,4 @@
-"""Figures of forgetting: scores, retained shares, and probes."""
+"""Figures for forgetting: scores, fractions retained, and probes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,10 @@ Row = dict[str, Any]
 
 
 def published_scores(row: Row, **settings: Any) -> Axes:
-    """Draw the scores of a published row; of `sampled` actions with greedy ones dotted."""
+    """Draw the scores of a published row.
+
+    If the row contains sampled actions, its greedy scores are dotted.
+    """
     scores, steps = np.array(row["scores"]), np.array(row["env_steps"])
     best = np.array(row["greedy"]["scores"]) if "greedy" in row else None
     ax = scores_by_task(scores, steps, row["order"], greedy=best, **settings)
@@ -32,9 +35,10 @@ def kept(
     limits: Sequence[float] = (),
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the retained share of each gain: a row per label, a dot per seed, a bar for the mean.
+    """Draw the fraction of each gain that is retained, one row per label.
 
-    Lines mark 0 (everything is forgotten), 1 (everything is kept), and the `limits`.
+    Dots are seeds, and bars are means. Lines mark 0 (everything is forgotten), 1 (everything is
+    retained), and `limits`.
     """
     ax = figure(height=1.2 + 0.42 * len(shares))[1][0] if ax is None else ax
     for place, (label, values) in enumerate(shares.items()):
@@ -49,21 +53,21 @@ def kept(
     ax.set_yticks(range(len(shares)), list(shares), color=INK)
     ax.set_ylim(len(shares) - 0.4, -0.6)
     seeds = max(len(values) for values in shares.values())
-    dress(ax, title, grid="x", xlabel=f"share of the gain that is left; {seeds} seeds, bar: mean")
+    dress(ax, title, grid="x", xlabel=f"fraction of the gain retained; {seeds} seeds, bar: mean")
     return ax
 
 
 def cumulatives(rows: Mapping[str, Row], *, title: str = "", ax: Axes | None = None) -> Axes:
-    """Draw (1/t) Σ_{s<t} r_s over all tasks, a line per label.  Appendix C.
+    """Draw the cumulative performance (1/t) Σ_{s<t} r_s over all tasks, one line per label.
 
-    There is one value per seed and time, and each row has its own times. Lines are interquartile
-    means with 95 % intervals.
+    This is the measure of Appendix C of Rolnick et al. (2019). Lines are interquartile means with
+    95 % intervals. Rows may have different times.
     """
     ax = figure()[1][0] if ax is None else ax
     ends, last = {}, 0.0
 
     def curve(row):
-        """Return cumulative scores [seed, time]."""
+        """Return cumulative scores with shape [seed, time]."""
         each = [np.asarray(cycles.cumulative(np.array(seed))).mean(-1) for seed in row["scores"]]
         return np.array(each)
 
@@ -85,7 +89,7 @@ def cumulatives(rows: Mapping[str, Row], *, title: str = "", ax: Axes | None = N
 
 
 def in_its_stage(row: Row) -> Float[np.ndarray, "seed block"]:
-    """Return scores in the probe task during its stage, the one at `position`."""
+    """Return the scores on the probe task during its stage, which is at `position`."""
     scores, place = np.array(row["scores"]), row["position"]
     blocks = (scores.shape[1] - 1) // len(row["order"])
     return scores[:, 1 + place * blocks : 1 + (place + 1) * blocks, row["order"][place]]
@@ -98,7 +102,7 @@ def probes(
     label: str = "score in the probe's stage",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a number per seed by the probe's position in stages: dots, mean and 95 % interval."""
+    """Draw values by the position of the probe, with dots for seeds, means and 95 % intervals."""
     ax = figure()[1][0] if ax is None else ax
     ends, furthest = {}, max(position for of in found.values() for position in of)
     for k, ((name, of), style) in enumerate(zip(found.items(), STYLES, strict=False)):

@@ -1,4 +1,4 @@
-"""Exercises of chapter 14: CLEAR."""
+"""Exercises for chapter 14: CLEAR."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from mmrl.course.exercises.answers import Exercise, Mistake
 
 
 def _part(capacity, actors, unroll, steps):
-    """Return the places in each actor's part of the reservoir, and the unrolls that it received."""
+    """Return the number of places and of received unrolls in each actor's part of the reservoir."""
     return capacity // (actors * unroll), steps // (actors * unroll)
 
 
@@ -24,7 +24,7 @@ def _kept(*case):
 
 
 def _changed(place, value):
-    """Return the right answer, but with one entry computed from the places and the unrolls."""
+    """Return the correct answer with the entry at `place` replaced by `value`."""
 
     def kept(*case):
         entries = list(_kept(*case))
@@ -49,125 +49,124 @@ kept = Exercise(
             lambda capacity, actors, unroll, steps: _told(
                 capacity // actors, steps // (actors * unroll)
             ),
-            "You count an unroll as one step. But capacity is in steps of the environment, of "
-            "which an unroll has several, so divide by `unroll`, too.",
+            "You count an unroll as one step. The capacity is in environment steps, so divide it "
+            "by `unroll`, too.",
         ),
         Mistake(
             lambda capacity, actors, unroll, steps: _told(
                 capacity // unroll, steps // (actors * unroll)
             ),
-            "In yours each part has room for everything. But the capacity is shared evenly among "
-            "the actors, so divide by `actors`, too.",
+            "You give every actor the full capacity. The capacity is split evenly among the "
+            "actors, so divide it by `actors`, too.",
         ),
         Mistake(
             lambda capacity, actors, unroll, steps: _told(capacity // unroll, steps // unroll),
-            "That is one pool for all actors. Give the part of one actor, with the unrolls that "
-            "come to it, so divide both numbers by `actors`.",
+            "That is a single pool for all actors. Each actor has its own part and its own "
+            "unrolls, so divide both numbers by `actors`.",
         ),
         Mistake(
             lambda capacity, actors, unroll, steps: _told(capacity, steps),
-            "You count the steps of all actors. But each actor has a separate part, which holds "
-            "whole unrolls, so divide both numbers by `actors * unroll`.",
+            "You count the steps of all actors. Each actor has its own part, which stores complete "
+            "unrolls, so divide both numbers by `actors * unroll`.",
         ),
         Mistake(
             lambda *case: _told(*_rounded(lambda x: x, lambda x: x, *case)),
-            "Your places and unrolls are not whole. Room that is too small for one more unroll "
-            "stays unused, and an incomplete unroll has not arrived yet, so round both down: `//` "
-            "does.",
+            "Your places and unrolls are not integers. A part cannot store a fraction of an "
+            "unroll, and incomplete unrolls have not arrived yet, so round both down with `//`.",
         ),
         Mistake(
             lambda *case: _told(*_rounded(lambda x: x, np.floor, *case)),
-            "Your places are not whole. Room that is too small for one more unroll stays unused, "
-            "so round the places down: `//` does.",
+            "Your places are not an integer. A part cannot store a fraction of an unroll, so round "
+            "the places down with `//`.",
         ),
         Mistake(
             lambda *case: _told(*_rounded(np.floor, lambda x: x, *case)),
-            "The places are right. But an incomplete unroll has not arrived yet, so round the "
-            "number of unrolls down, too: `//` does.",
+            "The places are right, but an incomplete unroll has not arrived yet, so round the "
+            "number of unrolls down with `//`, too.",
         ),
         Mistake(
             lambda *case: _told(*_rounded(round, round, *case)),
-            "You round to the nearest whole number, so there is sometimes a place or an unroll too "
-            "many. Round down: `//` does.",
+            "You round to the nearest integer, so there is sometimes one place or one unroll too "
+            "many. Round down with `//`.",
         ),
         Mistake(
             lambda *case: _told(*_rounded(np.ceil, np.ceil, *case)),
-            "You round up, but a part cannot store a fraction of an unroll, and an incomplete "
-            "unroll has not arrived. Round down: `//` does.",
+            "You round up, but a part cannot store a fraction of an unroll, and incomplete unrolls "
+            "have not arrived yet. Round down with `//`.",
         ),
         Mistake(
             _changed(1, lambda places, came: places / came),
-            "Your chance is above 1 while there is still room. Then everything is kept, so the "
-            "chance is 1.",
+            "Your probability is above 1 while there is still room. Everything is kept then, so "
+            "the probability is 1.",
         ),
         Mistake(
             _changed(1, lambda places, came: (1 - 1 / places) ** came),
-            "That is the chance of the first unroll if each new one overwrites a random place. "
-            "But in a reservoir all unrolls have the same chance, and the chances add up to the "
-            "places.",
+            "That is the probability for the first unroll if each new one overwrites a random "
+            "place. In a reservoir, all unrolls have the same probability, and the probabilities "
+            "sum to the number of places.",
         ),
         Mistake(
             _changed(2, lambda places, came: max(0.0, 1 - places / came)),
-            "The lot to beat is nearly right. But n lots cut the line from 0 to 1 into n + 1 gaps, "
-            "so each gap is 1/(n + 1) long on average.",
+            "The lot to beat is nearly right, but n lots split the interval from 0 to 1 into n + 1 "
+            "gaps, so the average gap is 1/(n + 1).",
         ),
         Mistake(
             _changed(2, lambda places, came: min(1.0, places / (came + 1))),
-            "You measure from the wrong end. The lot to beat is the k-th from above, because the "
-            "largest are kept, so it rises toward 1 as more come.",
+            "You measure from the wrong end. The largest lots are kept, so the lot to beat is the "
+            "k-th largest, which approaches 1 as more unrolls arrive.",
         ),
         Mistake(
             _changed(2, lambda places, came: 1 - places / (came + 1)),
-            "Your lot to beat is below 0 while there is room. Then every lot is good enough, so it "
-            "is 0.",
+            "Your lot to beat is below 0 while there is still room. Every lot is large enough "
+            "then, so it is 0.",
         ),
         Mistake(
             _changed(2, lambda places, came: 0.0 if came <= places else 1 - places / (came + 1)),
-            "Just when all places are taken, the part is full: the next unroll must beat the "
+            "When all places are taken, the part is already full: the next unroll must beat the "
             "smallest lot, which is 1/(n + 1) on average.",
         ),
         Mistake(
             _changed(2, lambda places, came: max(0.0, 1 - (places + 1) / (came + 1))),
-            "The lot to beat is one place too low. The k-th from above has k gaps above it, and "
-            "not k + 1.",
+            "Your lot to beat is one gap too low. The k-th largest lot has k gaps above it, not k "
+            "+ 1.",
         ),
         Mistake(
             _changed(2, lambda places, came: 1 / (came + 1)),
-            "That is the smallest of all lots. The lot to beat is the smallest of the lots that "
-            "are kept, the k-th from above.",
+            "That is the smallest of all lots. The lot to beat is the smallest lot that is kept, "
+            "which is the k-th largest.",
         ),
         Mistake(
             _changed(1, lambda places, came: max(0.0, 1 - places / came)),
-            "That is the chance that an unroll is gone. The answer is the chance that it is still "
-            "there.",
+            "That is the probability that an unroll is no longer stored. Return the probability "
+            "that it still is.",
         ),
         Mistake(
             _changed(1, lambda places, came: 1 / places),
-            "That is the chance to be drawn from a full part. The chance to be kept there is the "
-            "number of places per unroll that came.",
+            "That is the probability of being sampled from a full part. The probability of being "
+            "kept is the number of places divided by the number of unrolls.",
         ),
         Mistake(
             _changed(1, lambda places, came: min(1.0, places / (came + 1))),
-            "The unrolls that came are counted once too often in the chance: k places for n "
-            "unrolls, k/n. Only the gaps between lots are n + 1.",
+            "Your probability counts one unroll too many: for k places and n unrolls it is k/n. "
+            "Only the number of gaps between lots is n + 1.",
         ),
         Mistake(
             lambda *case: (lambda places, chance, lot: (places, lot, chance))(*_kept(*case)),
-            "The numbers are right, but their order is not: places, chance, lot.",
+            "The values are right, but their order must be places, probability, lot.",
         ),
         Mistake(
             lambda capacity, actors, unroll, steps: _told(
                 capacity // (actors * unroll), steps // unroll
             ),
-            "The places are right. But the unrolls of all actors do not come to each part: divide "
-            "the steps by `actors`, too.",
+            "The places are right, but each part receives only the unrolls of its own actor: "
+            "divide the steps by `actors`, too.",
         ),
         Mistake(
             lambda capacity, actors, unroll, steps: _told(
                 capacity // (actors * unroll), steps // actors
             ),
-            "The places are right. But you count the steps that came to each part, not its "
-            "unrolls: divide the steps by `unroll`, too.",
+            "The places are right, but you count the steps of each part, not its unrolls: divide "
+            "the steps by `unroll`, too.",
         ),
     ),
     tolerance=1e-6,
@@ -188,39 +187,39 @@ keep = Exercise(
     mistakes=(
         Mistake(
             lambda lots, weights, k: _largest(lots, k),
-            "Your weights have no effect, because these are the largest lots as they were drawn.",
+            "Your weights have no effect: these are the unrolls with the largest unweighted lots.",
         ),
         Mistake(
             lambda lots, weights, k: _largest(lots * weights, k),
-            "A lot times its weight is not a fair lottery. For example, of two unrolls with "
-            "weights 1 and 2 the second wins 3 times in 4, and it should win 2 times in 3. Take "
-            "`lots ** (1 / weights)`, the largest of `weight` draws.",
+            "Multiplying a lot by its weight gives the wrong probabilities. For example, of two "
+            "unrolls with weights 1 and 2, the second is kept with probability 3/4 instead of 2/3. "
+            "Use `lots ** (1 / weights)`, which is distributed like the largest of `weight` draws.",
         ),
         Mistake(
             lambda lots, weights, k: _largest(lots**weights, k),
-            "The power is upside down. A lot is below 1, so a power above 1 makes it smaller, and "
-            "a large weight would hurt.",
+            "The exponent must be 1 / weights. A lot is below 1, so an exponent above 1 makes it "
+            "smaller, and a large weight would be a disadvantage.",
         ),
         Mistake(
             lambda lots, weights, k: _largest(weights, k),
-            "These are the largest weights. Nothing is left to chance, so the others would never "
-            "be kept.",
+            "These are the unrolls with the largest weights. Without any randomness, the others "
+            "would never be kept.",
         ),
         Mistake(
             lambda lots, weights, k: _largest(-(lots ** (1 / weights)), k),
-            "In yours the smallest lots stay, but a reservoir keeps the largest.",
+            "You keep the smallest lots, but a reservoir keeps the largest.",
         ),
         Mistake(
             lambda lots, weights, k: np.argsort(-(lots ** (1 / weights)), kind="stable")[:k],
-            "These are the right unrolls, but in the order of their lots. Give them in the order "
-            "in which they came: sort the indices.",
+            "The unrolls are right, but they are in the order of their lots. Return them in the "
+            "order in which they arrived: sort the indices.",
         ),
     ),
 )
 
 
 def _occasions(unrolls):
-    """Compute Σ 1/j from each unroll's own iteration to the last: how often it is drawn."""
+    """Compute how often each unroll is drawn: Σ 1/j from its own iteration j to the last."""
     return np.cumsum(1 / np.arange(unrolls, 0, -1))[::-1]
 
 
@@ -237,50 +236,50 @@ uses = Exercise(
             lambda unrolls, fraction: (
                 1 - fraction + fraction * (_occasions(unrolls) - 1 / np.arange(1, unrolls + 1))
             ),
-            "An unroll enters the reservoir before it is sampled, so it may be drawn in its own "
-            "iteration already.",
+            "A new unroll is added to the reservoir before sampling, so it may already be drawn in "
+            "its own iteration.",
         ),
         Mistake(
             lambda unrolls, fraction: 1 + fraction * _occasions(unrolls),
-            "You always learn from the new unroll. But the learner takes only one of the pair, so "
-            "it takes the new one with chance 1 - `fraction`.",
+            "You always learn from the new unroll. The learner uses only one of the two, so it "
+            "uses the new one with probability 1 - `fraction`.",
         ),
         Mistake(
             lambda unrolls, fraction: 1 - fraction + _occasions(unrolls),
-            "You replay in every iteration. But this environment gives its old unroll only with "
-            "chance `fraction`.",
+            "You replay in every iteration. The learner replays an old unroll only with "
+            "probability `fraction`.",
         ),
         Mistake(
             lambda unrolls, fraction: fraction * _occasions(unrolls),
-            "You count only replay. But with chance 1 - `fraction` an unroll is also learned from "
-            "as the new one, once, when it comes.",
+            "You count only replay. With probability 1 - `fraction`, an unroll is also used once "
+            "when it is new.",
         ),
         Mistake(
             lambda unrolls, fraction: fraction + (1 - fraction) * _occasions(unrolls),
-            "The two chances are swapped: `fraction` is the chance of an old unroll, and 1 - "
-            "`fraction` the chance of the new one.",
+            "The two probabilities are swapped: `fraction` is that of an old unroll, and 1 - "
+            "`fraction` is that of the new one.",
         ),
         Mistake(
             lambda unrolls, fraction: np.ones(unrolls),
-            "That is the mean over all unrolls, and as such it is right. But the early ones have "
-            "had more occasions to be drawn.",
+            "That is the correct mean over all unrolls, but early unrolls have had more chances to "
+            "be drawn.",
         ),
         Mistake(
             lambda unrolls, fraction: _uses(unrolls, fraction)[::-1],
-            "You give the newest first, but the first entry should belong to the unroll that came "
-            "first.",
+            "Your values start with the newest unroll. The first entry must be that of the oldest "
+            "unroll.",
         ),
         Mistake(
             lambda unrolls, fraction: (
                 1 - fraction + fraction * np.cumsum(1 / np.arange(1, unrolls + 1))
             ),
-            "You count the iterations before an unroll came. But it can be drawn only from its own "
-            "iteration on.",
+            "You count the iterations before an unroll arrived. It can be drawn only in its own "
+            "iteration and in later ones.",
         ),
         Mistake(
             lambda unrolls, fraction: 1 - fraction + fraction * np.arange(unrolls, 0, -1) / unrolls,
-            "You draw each of the n unrolls with chance 1/n all along. But while only j have come, "
-            "the chance of each of them is 1/j.",
+            "You draw each of the n unrolls with probability 1/n at all times. As long as only j "
+            "unrolls have arrived, the probability of each is 1/j.",
         ),
     ),
 )

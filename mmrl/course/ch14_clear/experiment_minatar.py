@@ -1,22 +1,23 @@
-"""MinAtar games one after another: V-trace, CLEAR, a network per game.  Rolnick et al. 2019, small.
+"""MinAtar games in sequence: V-trace, CLEAR, and one network per game.
 
-These are small versions of Figures 1, 2 and 6, with games of Young & Tian 2019 in place of
-DMLab's and Atari's. The games share only their spaces, 10 channels and 6 actions. Every evaluation
-covers all games, with frozen weights. "separate" trains one network per game, with the same number
-of steps of its game as in sequence; `env_steps` adds up the steps of all networks. V-trace is the
-actor-critic without replay.
+These are small versions of Figures 1, 2 and 6 of Rolnick et al. (2019), with the games of Young &
+Tian (2019) instead of DMLab and Atari. The games have only their spaces in common: 10 channels and
+6 actions. Every evaluation covers all games, without learning. "separate" trains one network per
+game, with as many steps of the game as in sequence. `env_steps` is the sum over all networks.
+V-trace is the actor-critic without replay.
 
-A network without convolutions learns these games of MinAtar within a minute on a CPU. For example,
-Asterix scored 1 after 768 000 steps, where a random policy scores 0.4. Two learning rates and two
-weights of the entropy were tried, on seed 1000; the weights of cloning were not tuned to games.
-SpaceInvaders has no randomness, so its greedy episodes are all equal and its scores jump.
+A network without convolutions learns these games within a minute on a CPU. Other games are harder:
+on Asterix it scored 1 after 768 000 steps, and a random policy scores 0.4. Two learning rates and
+two entropy weights were tried on seed 1000. The cloning weights were not tuned. SpaceInvaders has
+no randomness, so all greedy episodes are equal and its scores jump.
 
-`scores` are [seed][time][game] of the greedy policy, starting before all training. `cumulative` is
-their mean over time, [seed][game]. `shares` is the part of each stage's gain that is left after two
-stages of other games, [seed][stage], NaN if there was no gain, and `retained` is the mean of
-`shares`, [seed]. `sampled` has the same fields for sampled actions; the first rows lack it. Rewards
-have a different scale in each game, so no number is a mean over games. CPU-seconds are per seed,
-including compilation, and `steps_per_cpu_second` is the median over blocks, including evaluations.
+`scores` [seed][time][game] are those of the greedy policy, starting before all training.
+`cumulative` [seed][game] is their mean over time. `shares` [seed][stage] is the fraction of each
+stage's gain that is retained after two stages of other games, or NaN without a gain. `retained`
+[seed] is the mean of `shares`. `sampled` has the same fields for sampled actions, and the oldest
+rows lack it. The games have different scales of rewards, so nothing is averaged over games.
+CPU-seconds are per seed and include compilation. `steps_per_cpu_second` is the median over blocks
+and includes evaluations.
 """
 
 import dataclasses
@@ -38,7 +39,7 @@ GAMES = ("Breakout", "SpaceInvaders", "Freeway")
 CYCLES = 2
 SEEDS = (0, 1, 2)
 
-# A stage has 384 000 steps, two cycles have 2.3 million.
+# A stage has 384 000 steps, and two cycles have 2.3 million.
 CONFIG = dataclasses.replace(
     plain.CLEAR,
     memory="none",
@@ -57,30 +58,31 @@ METHODS: dict[str, dict[str, Any]] = {
     "V-trace": {"capacity": 0, "replay_fraction": 0.0},
     "CLEAR": {},
 }
-"""The settings in which each method differs from `CONFIG`."""
+"""Settings that each method changes in `CONFIG`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One entry of the grid."""
+    """A method and a protocol."""
 
     method: str
-    protocol: str = "sequential"  # or separate
+    protocol: str = "sequential"  # or "separate"
 
     @property
     def name(self) -> str:
-        """A description in words, which identifies the cell in the results."""
+        """Name that identifies the cell in the results."""
         return f"MinAtar, {self.protocol}, {self.method}"
 
     @property
     def order(self) -> list[int]:
-        """The game of each stage, if games follow one another."""
+        """Index of the game of each stage; empty if the networks are separate."""
         return [] if self.protocol == "separate" else list(range(len(GAMES))) * CYCLES
 
     def config(self, quick: bool = False) -> clear.Config:
         """Return the settings of the cell."""
         settings: dict[str, Any] = dataclasses.asdict(CONFIG) | METHODS[self.method]
-        if self.protocol == "separate":  # keep the number of evaluations per total steps
+        if self.protocol == "separate":
+            # Evaluate at the same intervals, in environment steps summed over all networks.
             blocks = len(GAMES) * CONFIG.blocks
             settings |= {"block": CONFIG.block // len(GAMES), "blocks": blocks}
         if quick:
@@ -89,12 +91,12 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """Return all cells, most informative first."""
+    """Return all cells, the most informative first."""
     return [Cell("V-trace"), Cell("CLEAR"), Cell("V-trace", "separate")]
 
 
 def say(row: Row) -> str:
-    """Summarize a row: the score in each game, and the share of it that was kept."""
+    """Summarize a row: the mean score in each game, and the fraction of the gains retained."""
     means = np.mean(row["cumulative"], axis=0)
     each = ", ".join(f"{game} {x:.2f}" for game, x in zip(row["games"], means, strict=True))
     left = [x for x in row["retained"] if np.isfinite(x)]
@@ -103,7 +105,7 @@ def say(row: Row) -> str:
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Train a cell's agents and return their row."""
+    """Train the agents of a cell, and return their row."""
     config = cell.config(quick)
     began, found, speeds = time.process_time(), [], []
     for seed in SEEDS:
@@ -116,7 +118,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 
 def train(cell: Cell, config: clear.Config, seed: int) -> tuple[Curves, list[float]]:
-    """Train one seed; return its curves, and the steps per CPU-second of each block."""
+    """Train one seed, and return its curves and the steps per CPU-second of each block."""
     key, games, times = jax.random.key(seed), [minatar(game) for game in GAMES], []
 
     def report(*_: Any) -> None:
@@ -134,7 +136,7 @@ def train(cell: Cell, config: clear.Config, seed: int) -> tuple[Curves, list[flo
 
 
 def beside(alone: list[Curves]) -> Curves:
-    """Combine the curves of networks that each play one game, as if one network played all."""
+    """Combine the curves of networks for single games into curves over all games."""
     each = [one.played for one in alone]
     played = jax.tree.map(lambda *x: np.concatenate(list(map(np.asarray, x)), axis=-1), *each)
     measures = jax.tree.map(lambda *x: np.mean(x, axis=0), *[one.measures for one in alone])
@@ -142,7 +144,7 @@ def beside(alone: list[Curves]) -> Curves:
 
 
 def tell(cell: Cell, config: clear.Config, found: list[Curves]) -> dict[str, Any]:
-    """Return the row of a cell's agents, given the curves of each seed."""
+    """Return the row of a cell, given the curves of each seed."""
     steps = config.environments * config.rollout * config.block
     steps *= 1 if cell.order else len(GAMES)
     means = jax.tree.map(lambda *x: np.mean(x, axis=0).ravel(), *[c.measures for c in found])
@@ -165,7 +167,7 @@ def tell(cell: Cell, config: clear.Config, found: list[Curves]) -> dict[str, Any
 
 
 def tell_scores(cell: Cell, played: list[Played]) -> dict[str, Any]:
-    """Return the part of a row on one policy's scores of each seed: learning and forgetting."""
+    """Return the fields of a row that describe the scores of one policy."""
     times = np.stack([cycles.flat(one) for one in played])
     shares = [cycles.retained(*one, cell.order) for one in played if cell.order]
     gained = [x[np.isfinite(x)] for x in shares]
@@ -182,7 +184,7 @@ GRID = Grid(
     cells(),
     alone(measure),
     say,
-    about="MinAtar games in cycles: V-trace, CLEAR, and a network for each game.",
+    about="MinAtar games in cycles: V-trace, CLEAR, and one network per game.",
     decides="what CLEAR keeps of MinAtar games",
     turn=17,
 )

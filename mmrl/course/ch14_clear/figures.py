@@ -1,10 +1,10 @@
-"""Figures of CLEAR: the contents of a reservoir, the effect of each part, and the paper's tables.
+"""Figures for CLEAR: the contents of a reservoir, ablations, and comparisons with the paper.
 
-Rows are those that `mmrl experiment forgetting` writes, of the greedy policy, or of sampled actions
-after `figures.forgetting.sampled`, with greedy scores next to them. Figures show the mean over
-tasks of a row's `cumulative` [seed, task], and the mean over seeds of its `retained`. Tables of
-Rolnick et al. 2019 are `FIGURE_8`, cumulative performance on three tasks of DMLab, and `FIGURE_13`,
-on six of Atari.
+Rows are those of `mmrl experiment forgetting`, with the scores of the greedy policy.
+`figures.forgetting.sampled` turns them into rows of sampled actions, which also contain the greedy
+scores. Figures show the mean of `cumulative` [seed, task] over tasks, and `retained` [seed].
+`FIGURE_8` and `FIGURE_13` contain the cumulative performance that Rolnick et al. (2019) report on
+three DMLab tasks and on six Atari games.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,10 +32,10 @@ FIGURE_8: dict[str, Row8] = {
     "CLEAR, room for 1/180": ("sequential", "reservoir 1/200", (30.33, 8.00, 18.07)),
     "CLEAR, room for 1/18": ("sequential", "CLEAR", (30.82, 7.99, 18.21)),
 }
-"""The nine rows: our protocol and method, and the paper's scores.
+"""Our protocol and method, and the paper's scores, for each row of the figure.
 
-The paper's reservoirs of 450, 50 and 5 million frames are 1/2, 1/18 and 1/180 of the 900 million
-frames played; our smallest is 1/200.
+The paper plays 900 million frames, with reservoirs of 450, 50 and 5 million frames: 1/2, 1/18 and
+1/180. We use 1/200 instead of 1/180.
 """
 
 GAMES = ("space_invaders", "krull", "beam_rider", "hero", "star_gunner", "ms_pacman")
@@ -45,9 +45,10 @@ FIGURE_13: dict[str, tuple[str, tuple[float, ...]]] = {
     "EWC": ("EWC", (549.22, 5352.92, 432.78, 4499.35, 704.20, 639.75)),
     "P&C": ("Progress & Compress", (455.34, 7025.40, 743.38, 3433.10, 1261.86, 924.52)),
 }
-"""The four rows: our method, tuned separately, and the paper's scores in the order of `GAMES`.
+"""Our method, and the paper's scores in the order of `GAMES`, for each row of the figure.
 
-CLEAR in the paper has a ratio of 75-25 there; ours has equal amounts of replay and new experience.
+CLEAR uses a ratio of 75-25 in this figure of the paper. Ours uses equal amounts of replay and new
+experience.
 """
 
 SWEEPS: dict[str, dict[str, str]] = {
@@ -65,22 +66,24 @@ SWEEPS: dict[str, dict[str, str]] = {
         "1/200": "reservoir 1/200", "1/18": "CLEAR", "1/2": "reservoir 1/2",
     },
 }  # fmt: skip
-"""The varied setting, and the method at each of its values."""
+"""Method at each value of a varied setting."""
 
 
 def find(
     rows: Sequence[Row], method: str, protocol: str = "sequential", family: str = "Catch"
 ) -> Row:
-    """Return the row of a method. Raises `ValueError` unless there is exactly one."""
+    """Return the only row of a method, and raise `ValueError` if there is not exactly one."""
     wanted = (family, protocol, method)
     found = [row for row in rows if (row["family"], row["protocol"], row["method"]) == wanted]
     if len(found) != 1:
-        raise ValueError(f"`rows` must have one row of {', '.join(wanted)}; got {len(found)}.")
+        raise ValueError(
+            f"`rows` must have exactly one row of {', '.join(wanted)}, got {len(found)}."
+        )
     return found[0]
 
 
 def first_lessons(row: Row) -> Float[np.ndarray, " seed"]:
-    """Compute the mean score on a task while it is first trained, over the first cycle."""
+    """Compute the mean score during the first stage of each task, averaged over tasks."""
     scores, order = np.asarray(row["scores"], float), list(row["order"])
     stages = scores[:, 1:].reshape(len(scores), len(order), -1, scores.shape[-1])
     cells = [stages[:, stage, :, task] for stage, task in enumerate(order[: len(set(order))])]
@@ -88,10 +91,11 @@ def first_lessons(row: Row) -> Float[np.ndarray, " seed"]:
 
 
 def table(rows: Sequence[Row], chance: float = 0.0) -> str:
-    """Return Figure 8 as text: shares of simultaneous training, ours and the paper's range.
+    """Return Figure 8 as a table of performance relative to simultaneous training.
 
-    Our shares are means over seeds and tasks of scores above `chance`, and, if `rows` are of
-    sampled actions, also of greedy actions. The range is over the paper's three tasks.
+    Two columns contain our means over seeds and tasks, before and after subtracting `chance`. If
+    `rows` contain sampled actions, a third column contains the latter for greedy actions. The last
+    column is the paper's range over its three tasks.
     """
     theirs, best = np.array(FIGURE_8["simultaneous"][2]), _greedy(rows)
     head = f"{'cumulative performance / simultaneous':39s}ours   above chance"
@@ -117,10 +121,10 @@ def inclusion(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how often each position of a stream was kept, one line per label.
+    """Draw how often each position of a stream is kept, one line per label.
 
-    The band is `even` ± 2 `deviation`, which contains 95 % of the points if all positions are
-    equally likely.
+    The band is `even` ± 2 `deviation`. It contains 95 % of the points if all positions are equally
+    likely.
     """
     ax = figure(width=7.0, height=3.6)[1][0] if ax is None else ax
     for (label, line), style in zip(frequencies.items(), STYLES, strict=False):
@@ -131,7 +135,7 @@ def inclusion(
     ax.set_ylim(0, None)
     ax.legend(frameon=False, labelcolor=INK, fontsize=9)
     return dress(
-        ax, title, "kept, share of the runs", xlabel="position in the stream, 1: the first"
+        ax, title, "fraction of runs that keep it", xlabel="position in the stream (1 is first)"
     )
 
 
@@ -139,19 +143,19 @@ def inclusion(
 
 
 def sweep(rows: Sequence[Row], which: str, *, names: bool = True, ax: Axes | None = None) -> Axes:
-    """Draw three measures at each setting of `SWEEPS[which]` that has a row, with intervals.
+    """Draw three measures at each value of `SWEEPS[which]` that has a row, with intervals.
 
-    The measures are cumulative performance, the share retained, and the score while a task is first
-    trained; the best score is 1. Greedy scores are dotted, next to sampled ones. Dots are seeds,
-    large marks interquartile means, thin lines intervals; settings in several lines are not joined.
-    `names` labels the measures.
+    The measures are cumulative performance, the fraction of gains retained, and the score in the
+    first stage of a task. The best score is 1. Dots are seeds, large marks are interquartile means,
+    and thin lines are intervals. If rows contain sampled actions, greedy means are dotted lines.
+    Values with labels of several lines are not connected. `names` adds a legend.
     """
     ax = figure()[1][0] if ax is None else ax
     known = {row["method"] for row in rows if row["protocol"] == "sequential"}
     settings = {label: name for label, name in SWEEPS[which].items() if name in known}
     measures = {
         "cumulative performance": lambda row: np.mean(row["cumulative"], axis=1),
-        "share retained": lambda row: np.asarray(row["retained"], float),
+        "fraction retained": lambda row: np.asarray(row["retained"], float),
         "score in first lessons": first_lessons,
     }
     for k, ((label, measure), style) in enumerate(zip(measures.items(), STYLES, strict=False)):
@@ -168,17 +172,17 @@ def sweep(rows: Sequence[Row], which: str, *, names: bool = True, ax: Axes | Non
     if names:
         ax.legend(frameon=False, labelcolor=INK, fontsize=8, loc="upper left")
     text = {
-        "replay": ("Replay (Figure 3)", "share of replay in a batch"),
+        "replay": ("Replay (Figure 3)", "fraction of replay in a batch"),
         "cloning": (
             "Cloning (Figure 2)",
-            "weight of policy cloning (value: half of it)",
+            "weight of policy cloning (value cloning: half)",
         ),
-        "room": ("Room (Figure 4)", "room in the reservoir, share of all steps"),
+        "room": ("Room (Figure 4)", "size of the reservoir, fraction of all steps"),
     }
     return dress(
         ax,
         text[which][0],
-        f"score, {policy(rows)}; or share" if names else "",
+        f"score, {policy(rows)}; or fraction" if names else "",
         xlabel=text[which][1],
     )
 
@@ -190,7 +194,7 @@ def _points(
     label: str,
     joined: int,
 ) -> None:
-    """Draw interquartile means over seeds with 95 % intervals, and join the first `joined`."""
+    """Draw interquartile means with 95 % intervals, and connect the first `joined`."""
     color, middles = style["color"], []
     for at, seeds in points:
         middle, low, high = interval(seeds)
@@ -209,11 +213,11 @@ def _points(
 def figure_8(
     rows: Sequence[Row], chance: float = 0.0, *, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """Draw cumulative performance as a share of simultaneous training: ours and Figure 8.
+    """Draw cumulative performance relative to simultaneous training: ours and Figure 8.
 
-    Filled circles are means over our tasks, above `chance`, with dots for seeds; hollow circles
-    below sampled actions show greedy actions; hollow squares are the paper's three tasks. Raises
-    `ValueError` if one of the nine rows is missing.
+    Filled circles are our means over tasks, relative to `chance`, and dots are seeds. If `rows`
+    contain sampled actions, hollow circles below them show greedy actions. Hollow squares are the
+    paper's three tasks. Raises `ValueError` if one of the nine rows is missing.
     """
     ax = figure(width=8.0, height=4.2)[1][0] if ax is None else ax
     theirs = np.array(FIGURE_8["simultaneous"][2])
@@ -236,20 +240,20 @@ def figure_8(
     ax.invert_yaxis()
     ax.set_xlim(0, None)
     ax.legend(frameon=False, labelcolor=INK, fontsize=9, loc="lower left")
-    return dress(ax, title, xlabel="cumulative performance, share of simultaneous", grid="x")
+    return dress(ax, title, xlabel="cumulative performance relative to simultaneous", grid="x")
 
 
 def _shares(
     rows: Sequence[Row], method: str, protocol: str, chance: float
 ) -> Float[np.ndarray, " _seed"]:
-    """Compute cumulative performance above chance, as a share of simultaneous training's."""
+    """Compute cumulative performance above chance, relative to simultaneous training."""
     at_once = np.mean(find(rows, "V-trace", "simultaneous")["cumulative"])
     mine = np.mean(find(rows, method, protocol)["cumulative"], axis=1)
     return (mine - chance) / (at_once - chance)
 
 
 def _greedy(rows: Sequence[Row]) -> list[Row]:
-    """Return the greedy rows that belong to sampled ones; an empty list if these are greedy."""
+    """Return the greedy counterparts of sampled rows, or an empty list."""
     return [row["greedy"] for row in rows] if all("greedy" in row for row in rows) else []
 
 
@@ -261,12 +265,12 @@ def side_by_side(
     names: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw scores of several methods on each task, as shares of the best one's, as in Figure 13.
+    """Draw the score of each method on each task relative to the best method, as in Figure 13.
 
-    Scores should be 0 by chance. Raises `ValueError` for more than seven methods.
+    Scores must be relative to chance. Raises `ValueError` for more than seven methods.
     """
     if not 1 <= len(scores) <= len(STYLES):
-        raise ValueError(f"`scores` must hold 1 to {len(STYLES)} methods; got {len(scores)}.")
+        raise ValueError(f"`scores` must have 1 to {len(STYLES)} methods, got {len(scores)}.")
     ax = figure(width=7.0, height=3.8)[1][0] if ax is None else ax
     values = np.array([list(x) for x in scores.values()], float)
     shares = values / values.max(axis=0)
@@ -279,11 +283,11 @@ def side_by_side(
     ax.set_ylim(0, 1.08)
     if names:
         ax.legend(frameon=False, labelcolor=INK, fontsize=9, loc="lower right")
-    return dress(ax, title, "share of the best on that task")
+    return dress(ax, title, "fraction of the task's best score")
 
 
 def figure_13(rows: Sequence[Row], chance: float = 0.0) -> dict[str, Float[np.ndarray, " task"]]:
-    """Return our scores for `side_by_side`: cumulative performance above `chance`, averaged."""
+    """Return our mean cumulative performance above `chance`, for `side_by_side`."""
     return {
         name: np.mean(find(rows, method)["cumulative"], axis=0) - chance
         for name, (method, _) in FIGURE_13.items()

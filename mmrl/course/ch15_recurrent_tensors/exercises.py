@@ -1,4 +1,4 @@
-"""Exercises of chapter 15: recurrent tensors."""
+"""Exercises for chapter 15: recurrent tensors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from mmrl.pdg.build.program import Program
 from mmrl.pdg.build.tensor import Tensor
 from mmrl.pdg.run.naive import execute
 
-# Per dimension: the counters in its index, and whether it is a slice.
+# For each dimension: the counters in its index, and whether the index is a slice.
 Read = dict[str, tuple[str, bool]]
 
 
@@ -23,12 +23,12 @@ def _mentions(read: Read) -> list[str]:
 
 
 def _ordered(names: set[str]) -> str:
-    """Sort names in the order of the program, i before t."""
+    """Sort names in the order i, k, t."""
     return " ".join(name for name in ("i", "k", "t") if name in names)
 
 
 def _own(read: Read, keep: Callable[[str, bool], bool]) -> str:
-    """Return the dimensions that the index may `keep` unchanged."""
+    """Return the dimensions whose index satisfies `keep`."""
     return _ordered({name for name, index in read.items() if keep(*index)})
 
 
@@ -54,48 +54,48 @@ where = Exercise(
     mistakes=(
         Mistake(
             lambda read: (_own(read, lambda counters, is_slice: not is_slice), _where(read)[1]),
-            "You let every slice remove its dimension. But x[t:T] is another slice at every t, so "
+            "You let every slice remove its dimension. x[t:T] is a different slice at each t, so "
             "it still has a value for each t.",
         ),
         Mistake(
             lambda read: (_own(read, lambda counters, is_slice: bool(counters)), _where(read)[1]),
-            "You keep a dimension if its index mentions any counter. But it matters which one: "
-            "x[i, i] has a value for each i, and does not change with t.",
+            "You keep a dimension if its index contains any counter. It matters which one: x[i, i] "
+            "has a value for each i, and does not depend on t.",
         ),
         Mistake(
             lambda read: (_own(read, lambda counters, is_slice: True), _where(read)[1]),
-            "In yours every dimension stays. But x[i, T - 1] has one value for each i, because its "
-            "index does not change with t.",
+            "You keep every dimension. x[i, T - 1] has one value for each i, because its index "
+            "does not depend on t.",
         ),
         Mistake(
             lambda read: (
                 _where({n: index for n, index in read.items() if not index[1]})[0],
                 _where(read)[1],
             ),
-            "You leave out the counters in slices. But x[t:T] changes with t just like x[t], so "
-            "they count, too.",
+            "You leave out the counters in slices. x[t:T] depends on t just like x[t], so include "
+            "them, too.",
         ),
         Mistake(
             lambda read: (" ".join(sorted(_mentions(read))), _where(read)[1]),
-            "You list a counter once per mention. But a domain has each counter once: x[i, i] "
-            "lives only on i.",
+            "You list a counter once per occurrence. A domain contains each counter only once: the "
+            "domain of x[i, i] is i.",
         ),
         Mistake(
             lambda read: (" ".join(_mentions(read)), _where(read)[1]),
-            "You list the counters as they are mentioned. But a domain has each once, in the order "
-            "i, k, t: x[i, i] lives on i, and x[t, i] on i and t.",
+            "You list the counters as they occur. A domain contains each counter once, in the "
+            "order i, k, t: the domain of x[i, i] is i, and that of x[t, i] is i and t.",
         ),
         Mistake(
             lambda read: (
                 _where(read)[0],
                 sum(is_slice and not counters for counters, is_slice in read.values()),
             ),
-            "The domain is right. But every slice adds an axis, even one like t:T, whose length "
-            "depends on t.",
+            "The domain is right, but every slice adds an axis, even a slice like t:T, whose "
+            "length depends on t.",
         ),
         Mistake(
             lambda read: (_where(read)[0], int(any(is_slice for _, is_slice in read.values()))),
-            "The domain is right. But each slice adds an axis, so two slices add two: count them.",
+            "The domain is right, but each slice adds an axis: count the slices.",
         ),
     ),
 )
@@ -104,7 +104,7 @@ where = Exercise(
 def _through_time(d: float, c: np.ndarray) -> np.ndarray:
     adjoint, found = 0.0, np.zeros(len(c))
     for t in reversed(range(len(c))):
-        found[t] = adjoint  # only h[t + 1] reads x[t]
+        found[t] = adjoint  # only h[t + 1] depends on x[t]
         adjoint = c[t] + d * adjoint
     return found
 
@@ -130,33 +130,33 @@ through_time = Exercise(
     mistakes=(
         Mistake(
             _adjoint,
-            "That is the gradient of h[t]. But x[t] is read by h[t + 1], one step later, so the "
-            "last input, x[T - 1], has no reader, and its gradient is 0.",
+            "That is the gradient of h[t]. Only h[t + 1] reads x[t], one step later, so nothing "
+            "reads the last input, x[T - 1], and its gradient is 0.",
         ),
         Mistake(
             lambda d, c: d * _through_time(d, c),
-            "You have one factor d too many. In h[t + 1] = d h[t] + x[t] only h[t] is multiplied, "
-            "and x[t] is not.",
+            "You have one factor d too many. In h[t + 1] = d h[t] + x[t], only h[t] is multiplied "
+            "by d.",
         ),
         Mistake(
             _forward,
-            "You run forward in time. But the readers of h[t] come after it and their gradients "
-            "must be there first, so run backward.",
+            "You run forward in time. The gradient of h[t] depends on that of h[t + 1], so run "
+            "backward.",
         ),
         Mistake(
             lambda d, c: np.append(_forward(d, c)[1:], d * _forward(d, c)[-1] + c[-1]),
-            "You sum the past, as h does. But x[t] can only change later states, so its gradient "
-            "adds up the later c: run backward.",
+            "You sum over the past, as h does. x[t] can only change later states, so its gradient "
+            "sums the later c: run backward.",
         ),
         Mistake(
             lambda d, c: np.append(c[1:], 0.0),
-            "That is only the loss at t + 1. But x[t] also reaches h[t + 2] through h[t + 1], and "
-            "so on, so later losses count as well.",
+            "That is only the contribution of the loss at t + 1. x[t] also affects h[t + 2] "
+            "through h[t + 1], and so on, so later losses contribute as well.",
         ),
         Mistake(
             lambda d, c: np.append(np.cumsum(c[:0:-1])[::-1], 0.0),
-            "You give all later losses the same weight. But each step back multiplies by d, so "
-            "later losses count less.",
+            "You give all later losses the same weight. Each step back multiplies by d, so later "
+            "losses have smaller weights.",
         ),
     ),
 )
@@ -166,10 +166,10 @@ WANTED = "return a tensor over t, one equation for every t, and the check comput
 
 
 def executed(write: Any) -> Any:
-    """Turn a program into a function of arrays: (rewards, values, γ, λ) -> A[0:T].
+    """Return a function (rewards, values, γ, λ) -> A[0:T] that executes a program.
 
-    `write(p, reward, value, gamma, lam)` returns a tensor over t, from tensors over t. `value` is
-    one number longer than the program: its last entry follows the end.
+    `write(p, r, v, next_v, gamma, lam)` receives tensors over t and returns a tensor over t. The
+    array of values has T + 1 entries, because the last one is the value after the end.
     """
 
     def run(reward: np.ndarray, value: np.ndarray, gamma: float, lam: float) -> Any:
@@ -218,33 +218,33 @@ advantages = Exercise(
     mistakes=(
         Mistake(
             lambda reward, value, gamma, lam: _deltas(reward, value, gamma),
-            "That is only δ[t], as if λ were 0. But later errors count, too, with a factor γλ for "
+            "That is only δ[t], as if λ were 0. Later errors contribute, too, with a factor γλ for "
             "each step.",
         ),
         Mistake(
             lambda reward, value, gamma, lam: _gae(
                 _deltas(reward, value, gamma), 0 * value, lam, 1.0
             ),
-            "You discount only by λ. But δ[t + 1] is a step later, so it is discounted by γ as "
-            "well: the factor is γλ.",
+            "You discount only by λ. δ[t + 1] is one step later, so it is discounted by γ as well: "
+            "the factor is γλ.",
         ),
         Mistake(
             lambda reward, value, gamma, lam: _gae(reward, value, gamma, 1.0),
-            "You discount only by γ, as if λ were 1. The factor of each step is γλ.",
+            "You discount only by γ, as if λ were 1. The factor for each step is γλ.",
         ),
         Mistake(
             lambda reward, value, gamma, lam: _gae(reward, 0 * value, gamma, lam),
-            "That is a return, because the values are missing. An advantage adds up δ[t] = r[t] + "
-            "γ v[t + 1] - v[t].",
+            "That is a return, because the values are missing. An advantage is a sum of δ[t] = "
+            "r[t] + γ v[t + 1] - v[t].",
         ),
         Mistake(
             lambda reward, value, gamma, lam: _past(_deltas(reward, value, gamma), gamma * lam),
-            "You sum the errors before t. But an action can only change later steps, so A[t] reads "
-            "A[t + 1].",
+            "You sum the errors before t. An action can only affect later steps, so A[t] depends "
+            "on A[t + 1].",
         ),
         Mistake(
             lambda reward, value, gamma, lam: np.append(_gae(reward, value, gamma, lam)[:-1], 0.0),
-            "The last one is missing. No advantage follows it, so A[T - 1] is δ[T - 1], not 0.",
+            "The last advantage is wrong. No advantage follows it, so A[T - 1] is δ[T - 1], not 0.",
         ),
     ),
     tolerance=1e-3,

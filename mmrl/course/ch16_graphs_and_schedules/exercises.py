@@ -1,4 +1,4 @@
-"""Exercises of chapter 16: dependence graphs and schedules."""
+"""Exercises for chapter 16: dependence graphs and schedules."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,11 +9,11 @@ import numpy as np
 from mmrl.course.exercises.answers import Counted, Exercise, Mistake
 
 Point = tuple[str, int]  # an operation at a step
-Reads = dict[Point, list[Point]]  # the points that each point reads
+Reads = dict[Point, list[Point]]  # the points that each point depends on
 
 
 def peak(order: Sequence[Point], reads: Reads, name: str | None = None) -> int:
-    """Return the most values alive at once, of one operation or of all.
+    """Return the maximum number of values alive at once, of one operation or of all.
 
     A value is freed after the last point that reads it.
     """
@@ -28,11 +28,11 @@ def peak(order: Sequence[Point], reads: Reads, name: str | None = None) -> int:
     return most
 
 
-# 16.1: distance behind, and number of values kept
+# 16.1: how many rounds learning lags behind acting, and how many observations stay alive
 
 
 def _longest(n: int | None, T: int) -> int:
-    """Return the rewards in the longest window of an episode; `n` is None for Monte-Carlo."""
+    """Return the length of the longest window. `n` is None for Monte-Carlo returns."""
     return T if n is None else min(n, T)
 
 
@@ -43,48 +43,49 @@ behind = Exercise(
     mistakes=(
         Mistake(
             lambda n, T: (_longest(n, T), _longest(n, T)),
-            "Learning can run one round earlier than that, because the window of t begins with the "
-            "reward of t itself: its last step is t + n - 1, which this round has just computed.",
+            "Learning can run one round earlier, because the window of step t starts with the "
+            "reward of step t itself: its last step, t + n - 1, has just been computed in this "
+            "round.",
         ),
         Mistake(
             lambda n, T: (_longest(n, T), _longest(n, T) + 1),
-            "Both numbers are too large by one. The window of t begins with the reward of t "
-            "itself, so that its last step is t + n - 1; the observation is alive until then.",
+            "Both numbers are too large by one. The window of step t starts with the reward of "
+            "step t itself, so its last step is t + n - 1. The observation is alive until then.",
         ),
         Mistake(
             lambda n, T: (_longest(n, T) - 1, _longest(n, T) - 1),
-            "The shift is right, but one observation is missing. It is computed in round t and "
-            "last used in round t + n - 1: count both of these rounds.",
+            "The shift is right, but one observation is missing. An observation is computed in "
+            "round t and last used in round t + n - 1: count both rounds.",
         ),
         Mistake(
             lambda n, T: (_longest(n, T) - 1, _longest(n, T) + 1),
-            "The shift is right, but you count one observation too many. It is freed in round t + "
-            "n - 1, right after its gradient, before round t + n computes another one.",
+            "The shift is right, but you count one observation too many. An observation is freed "
+            "in round t + n - 1, right after its gradient and before the next one is computed.",
         ),
         Mistake(
             lambda n, T: ((T if n is None else n) - 1, T if n is None else n),
-            "Look at n = 20 with T = 16: the window ends with the episode, so no point waits for "
-            "more than T steps, and there are no more than T observations.",
+            "Consider n = 20 with T = 16. The window ends with the episode, so no gradient waits "
+            "for more than T steps, and there are at most T observations.",
         ),
         Mistake(
             lambda n, T: (_longest(n, T) - 1, T),
-            "The shift is right, but not all observations of the episode have to be kept. Each is "
-            "freed right after its own gradient, n - 1 rounds after it was made.",
+            "The shift is right, but not all observations of the episode must be kept. Each is "
+            "freed right after its gradient, n - 1 rounds after it is computed.",
         ),
         Mistake(
             lambda n, T: (0 if n is None else _longest(n, T) - 1, _longest(n, T)),
-            "The windows are right. With Monte-Carlo returns even the gradient of step 0 reads the "
-            "last reward, from step T - 1, so in one loop it runs that many rounds behind.",
+            "The windows are right. With Monte-Carlo returns, the gradient of step 0 depends on "
+            "the last reward, of step T - 1, so in a single loop learning lags by T - 1 rounds.",
         ),
     ),
 )
 
 
-# 16.2: times for a recurrence that runs backward
+# 16.2: a schedule for a recurrence that runs backward
 
 
 def advantages(T: int) -> Reads:
-    """Return the reads of acting, δ[t], A[t] = δ[t] + γλ A[t + 1], and each step's gradient."""
+    """Return the reads of acting, δ[t], A[t] = δ[t] + γλ A[t + 1], and the gradients."""
     reads: Reads = {}
     for t in range(T):
         reads["step", t] = [("step", t - 1)] if t else []
@@ -98,10 +99,11 @@ Theta = Callable[[str, int, int], Any]
 
 
 def judged(theta: Theta) -> Callable[[int], Any]:
-    """Measure an episode of T steps under times θ(name, t, T).
+    """Return a function that checks the times θ(name, t, T) on an episode of T steps.
 
-    The measures are: reads of values that do not exist yet, by acting and by the others; the number
-    of different times; and, for δ and A, the values alive beyond the minimum, which is one and two.
+    The function returns five counts: early reads by acting, early reads by the other operations,
+    distinct times, and the numbers of δ and of A that are alive beyond the minimum (one δ, two A).
+    A read is early if its value does not exist yet.
     """
 
     def judge(T: int) -> Any:
@@ -143,44 +145,44 @@ def _all_apart(name: str, t: int, T: int) -> tuple[int, ...]:
 backward = Counted(
     "16.2",
     words=(
-        "acting reads what has no value yet. Such reads",
-        "learning reads what has no value yet. Such reads",
-        "legal, but points share a time. Times too few",
-        "legal, but more of delta is alive than needed. Values too many",
-        "legal, but more of adv is alive than needed. Values too many",
+        "acting reads values that do not exist yet; invalid reads",
+        "learning reads values that do not exist yet; invalid reads",
+        "legal, but some points have the same time; missing times",
+        "legal, but more values of delta are alive than necessary; extra values",
+        "legal, but more values of adv are alive than necessary; extra values",
     ),
     wanted=judged(_theta),
     cases=lambda rng: [(1,), (2,), (5,), (12,)],
     mistakes=(
         Mistake(
             judged(lambda name, t, T: (0 if name == "step" else 1, t, PLACE[name])),
-            "adv[t] reads adv[t + 1], but your loop comes to t first. Let the time of an advantage "
-            "fall as t rises, for example by the number T - 1 - t.",
+            "adv[t] reads adv[t + 1], but your loop reaches t first. The time of an advantage must "
+            "decrease as t increases, for example with T - 1 - t.",
         ),
         Mistake(
             judged(lambda name, t, T: (0, t) if name == "step" else (1, T - 1 - t)),
-            "The loops are right, but in each round several operations have the same time. One "
-            "more number puts delta before adv, and adv before grad.",
+            "The loops are right, but in each round several operations have the same time. Add "
+            "another entry that puts delta before adv, and adv before grad.",
         ),
         Mistake(
             judged(lambda name, t, T: (0, T - 1 - t, PLACE[name])),
-            "Now acting runs backward, too, although step[t] reads step[t - 1]. It needs a "
-            "separate loop, before the other.",
+            "Now acting runs backward, too, although step[t] reads step[t - 1]. Acting needs a "
+            "separate loop before the other.",
         ),
         Mistake(
             judged(_early_deltas),
-            "Legal, but every delta is computed while acting, and then it waits for the backward "
-            "loop. Compute it right before its advantage.",
+            "Legal, but every delta is computed while acting, and must be stored until the "
+            "backward loop. Compute it right before its advantage.",
         ),
         Mistake(
             judged(_late_gradients),
-            "Legal, but the gradients have a separate loop, so all advantages wait for it. Each "
-            "gradient can run right after its advantage.",
+            "Legal, but the gradients have a separate loop, so all advantages must be stored until "
+            "then. Run each gradient right after its advantage.",
         ),
         Mistake(
             judged(_all_apart),
-            "Legal, but every operation has a separate loop, so that all values of one loop wait "
-            "for the next. Only acting must be separate.",
+            "Legal, but every operation has a separate loop, so the values of each loop must be "
+            "stored until the next one. Only acting needs a separate loop.",
         ),
     ),
 )  # fmt: skip
@@ -190,7 +192,10 @@ backward = Counted(
 
 
 def program(kind: str, T: int) -> Reads:
-    """Return the reads of one iteration: "3-step", "Monte-Carlo", "actor and critic" or "GAE"."""
+    """Return the reads of one iteration of a program.
+
+    `kind` is "3-step", "Monte-Carlo", "actor and critic" or "GAE".
+    """
     if kind == "GAE":
         return advantages(T)
     windows = {"3-step": (3,), "Monte-Carlo": (T,), "actor and critic": (2, 5)}[kind]
@@ -207,7 +212,10 @@ def program(kind: str, T: int) -> Reads:
 
 
 def greedy(reads: Reads) -> list[Point]:
-    """Return an order that always takes a ready point that frees most; among equals, the oldest."""
+    """Return an order that always runs the ready point that frees the most values.
+
+    Ties go to the earliest step.
+    """
     left = Counter(value for values in reads.values() for value in values)
     done: set[Point] = set()
     order = []
@@ -221,11 +229,11 @@ def greedy(reads: Reads) -> list[Point]:
 
 
 def followed(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
-    """Count the faults of a program under `schedule`.
+    """Return a function that checks the order of `schedule` for a program.
 
-    The counts are: points that run, points that run too often, reads of values that do not exist
-    yet, and values alive that `greedy` would have freed. Each count is valid if the earlier ones
-    are right.
+    The function returns four counts: points that run, extra runs, reads of values that do not exist
+    yet, and values alive beyond the peak of `greedy`. A count is meaningful only if the counts
+    before it show no error.
     """
 
     def follow(kind: str, T: int) -> Any:
@@ -246,7 +254,7 @@ def followed(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
 
 
 def _first(reads: Reads, key: Callable[[Point], Any]) -> list[Point]:
-    """Return an order that always takes the first of the ready points by `key`."""
+    """Return an order that always runs the ready point with the smallest `key`."""
     done: list[Point] = []
     while len(done) < len(reads):
         ready = [p for p in reads if p not in done and set(reads[p]) <= set(done)]
@@ -260,37 +268,37 @@ orders = Counted(
     "16.3",
     words=(
         "points of the program are missing",
-        "points run twice, or are none of the program. Runs too many",
-        "points come before what they read. Such reads",
-        "legal, but more values are alive than needed: among the points that are ready prefer one "
-        "that is the last to read something. Too many",
+        "points run twice, or are not points of the program; extra runs",
+        "points run before their inputs exist; invalid reads",
+        "legal, but more values are alive than necessary: among the ready points, prefer one that "
+        "is the last reader of a value; extra values",
     ),
     wanted=followed(greedy),
     cases=lambda rng: [("3-step", 12), ("Monte-Carlo", 7), ("actor and critic", 12), ("GAE", 8)],
     mistakes=(
         Mistake(
             followed(list),
-            "You return the points in the order in which they came, which is by name. Run a point "
-            "only when all its reads have run.",
+            "You return the points in their original order, which is by name. Run a point only "
+            "when all points that it reads have run.",
         ),
         Mistake(
             followed(lambda reads: sorted(reads, key=lambda p: (p[1], *p))),
-            "Sorting by step is not legal, because a window reads rewards of later steps, and "
-            "within a step the names do not determine the order of reads.",
+            "Sorting by step is not legal, because a window reads rewards of later steps. Within a "
+            "step, the alphabetical order does not respect the reads either.",
         ),
         Mistake(
             followed(lambda reads: _first(reads, lambda p: (p[0] not in ACTING, p[1]))),
             "Legal, but acting is always ready, so it runs to the end of the episode first. Among "
-            "the points that are ready prefer one that frees something.",
+            "the ready points, prefer one that frees a value.",
         ),
         Mistake(
             followed(lambda reads: _first(reads, lambda p: 0)),
-            "Legal, but it takes the first ready point. Look at the values that each would free, "
-            "which have no other reader left.",
+            "Legal, but it takes the first ready point. For each ready point, count the values "
+            "that it would free, which have no other reader left.",
         ),
         Mistake(
             followed(lambda reads: greedy(reads)[:-1]),
-            "The last point is missing: continue until all have run.",
+            "The last point is missing: continue until all points have run.",
         ),
     ),
 )  # fmt: skip

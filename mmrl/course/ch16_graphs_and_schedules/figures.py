@@ -1,4 +1,4 @@
-"""Figures of schedules: live bytes as a program runs, and the times of acting and learning."""
+"""Figure of live memory while a program runs, with the times of acting and learning."""
 
 from collections.abc import Collection, Sequence
 
@@ -10,12 +10,13 @@ from mmrl.pdg.plan.code import Event
 from mmrl.show import INK, STYLES, dress, figure
 
 Array = np.ndarray
-TOP = 0.1  # share of the height for the strips of acting and learning
+TOP = 0.1  # height of each strip, as a fraction of the axes
 
 
 def at_work(events: Sequence[Event], names: Collection[str]) -> Bool[Array, " event"]:
-    """Return True for each event of a trace that runs one of the operations in `names`."""
-    return np.array([what in names for _, what, _ in events], bool)  # a free's "what" is a pair
+    """Return a mask of the events that run one of the operations in `names`."""
+    # `what` is a pair for deallocations, which are never in `names`.
+    return np.array([what in names for _, what, _ in events], bool)
 
 
 def memory_over_time(
@@ -28,15 +29,15 @@ def memory_over_time(
     names: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw live bytes after every event, and above them two strips for acting and learning.
+    """Draw the live bytes after every event, below two strips for acting and learning.
 
-    Acting is the upper strip, learning the lower one; `names` labels them. `most` is the height of
-    the axis in bytes, for panels that are compared. The title states the peak. Raises `ValueError`
-    if the three arrays differ in length.
+    The upper strip shows acting, and the lower strip learning. `names` labels the strips. `most`
+    sets the height of the axis in bytes, so that panels can be compared. The title contains the
+    peak. Raises `ValueError` if the three arrays differ in length.
     """
     if not len(live) == len(acting) == len(learning):
         lengths = [len(live), len(acting), len(learning)]
-        raise ValueError(f"`live`, `acting` and `learning` need an entry per event; got {lengths}.")
+        raise ValueError(f"`live`, `acting` and `learning` must have equal lengths, got {lengths}.")
     ax = figure()[1][0] if ax is None else ax
     kilobytes, events = np.asarray(live) / 1000, np.arange(len(live) + 1)
     high = (kilobytes.max() if most is None else most / 1000) / (1 - 2.6 * TOP)
@@ -60,6 +61,6 @@ def memory_over_time(
     ax.set_ylim(0, high)
     ax.set_yticks([tick for tick in ax.get_yticks() if tick <= high * (1 - 2.6 * TOP) + 1e-9])
     peak = f"peak {kilobytes.max():.0f} kB"
-    dress(ax, f"{title}: {peak}" if title else peak, "live, kB", size=10)
+    dress(ax, f"{title}: {peak}" if title else peak, "live memory, kB", size=10)
     ax.set_xlabel("runs, frees and moves so far", color=INK)
     return ax

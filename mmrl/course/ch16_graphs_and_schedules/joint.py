@@ -1,4 +1,4 @@
-"""One search for operations and frees, to compare with `mmrl.pdg`, which fixes θ first."""
+"""Joint schedule of operations and deallocations, which `mmrl.pdg` schedules separately."""
 
 import functools
 import itertools
@@ -12,11 +12,12 @@ from mmrl.pdg.schedule import Proximity, lengthened, nearness
 
 
 def jointly(graph: Graph, proximity: Proximity = "upper") -> MemoryPlan:
-    """Schedule operations and frees by one search, as if frees were operations of the graph.
+    """Schedule operations and deallocations together.
 
-    Their constraints are the paper's (Figure 8): the free of x[q] comes after x[q] and after all
-    its readers, and soon. But the paper fixes θ before it schedules frees (§6, two rounds), as
-    `plan_memory` does; here the objective of early frees may also move operations.
+    The constraints are those of Figure 8 of the paper: the deallocation of x[q] comes after x[q]
+    and all its readers, and as soon after them as possible. The paper (§6) and `plan_memory` fix
+    the schedule of operations before they schedule deallocations. Here, an early deallocation may
+    also change the order of operations.
     """
     context = sets.new_context()
     freed = {f"free_{op}_{k}": (op, k) for op, k in graph.tensors if (op, k) not in graph.results}

@@ -1,8 +1,8 @@
-"""REINFORCE, PPO and a decoder as usually written in JAX, to compare with compiled equations.
+"""REINFORCE, PPO and a decoder written by hand in JAX, for comparison with compiled equations.
 
-Equal points have equal keys, so that both compute the same numbers. The environment has
-observations of any size, the networks are as small as possible, and the optimizer is plain gradient
-descent.
+Operations use the same random keys as in the compiled programs, so both compute the same results.
+Observations may have any size. Networks are as small as possible, and the optimizer is plain
+gradient descent.
 """
 
 import functools
@@ -25,9 +25,9 @@ HIDDEN = 16
 
 
 def screen(width: int) -> Environment:
-    """Build an environment: keep a dot in the middle of `width` pixels; beyond the edge it ends.
+    """Return an environment in which the agent keeps a dot in the middle of `width` pixels.
 
-    An observation may have any size, and everything else stays as small as it is.
+    An episode ends when the dot leaves the screen. Only the observation grows with `width`.
     """
     places = jnp.linspace(-1.0, 1.0, width)
 
@@ -46,7 +46,10 @@ def screen(width: int) -> Environment:
 
 
 def network(width: int, actions: int = 2) -> Network:
-    """Return a network with parameters for `look`, `judge` and `remember`; it applies `look`."""
+    """Return a network that applies `look`.
+
+    Its parameters also fit `judge` and `remember`.
+    """
 
     def init(key: jax.Array) -> dict:
         a, b, c = jax.random.split(key, 3)
@@ -61,7 +64,7 @@ def network(width: int, actions: int = 2) -> Network:
 
 
 def look(w: dict, obs: jax.Array) -> jax.Array:
-    """Compute logits for any batch of observations."""
+    """Compute logits for observations with any batch axes."""
     return jnp.tanh(obs @ w["A"]) @ w["B"]
 
 
@@ -72,14 +75,14 @@ def judge(w: dict, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def remember(w: dict, h: jax.Array, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Apply a linear recurrent unit with real eigenvalues; return its next state and logits."""
+    """Apply a linear recurrent unit, and return its next state and logits."""
     decay = jax.nn.sigmoid(w["λ"])
     h = decay * h + (1 - decay) * (obs @ w["A"])
     return h, jnp.tanh(h) @ w["B"]
 
 
 def descent(rate: float) -> SimpleNamespace:
-    """Return plain gradient descent, with the two functions of an optax optimizer."""
+    """Return plain gradient descent with the interface of an optax optimizer."""
 
     def update(gradient: Any, state: tuple, _: Any) -> tuple:
         return jax.tree.map(lambda g: -rate * g, gradient), state
@@ -88,24 +91,25 @@ def descent(rate: float) -> SimpleNamespace:
 
 
 def key_of(key: jax.Array, name: str, *point: Any) -> jax.Array:
-    """Return the key of an operation at a point."""
+    """Return the random key of operation `name` at a point."""
     for number in (zlib.crc32(name.encode()), *point):
         key = jax.random.fold_in(key, number)
     return key
 
 
 def log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
-    """Compute log π(a) from logits."""
+    """Compute log π(action) from logits."""
     return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], -1)[..., 0]
 
 
 def rollout(
     env: Environment, judge: Callable, key: jax.Array, i: Any, T: int, batch: int
 ) -> tuple[tuple, Any]:
-    """Act in iteration i, step by step, in a scan.
+    """Collect a rollout for iteration i with a scan over steps.
 
-    Returns (obs, alive, action, judged, reward, goes on, alive after it) at all t, and the last
-    observation. `judge(obs)` returns logits, or logits and more.
+    Returns the stacked (obs, alive, action, judged, reward, goes_on, rest) of all steps, and the
+    last observation. `goes_on` is 0 after a termination, and `rest` is 0 once the episode has
+    ended. `judge(obs)` returns logits, or a tuple that starts with logits.
     """
 
     def step(carry: tuple, t: jax.Array) -> tuple:
@@ -134,7 +138,7 @@ def reinforce(
     T: int,
     batch: int,
 ) -> Callable:
-    """Return REINFORCE as usually written: act in a scan, then take one gradient of everything."""
+    """Return REINFORCE with a scan for acting and a single gradient per iteration."""
     later = jnp.arange(T)[None] - jnp.arange(T)[:, None]  # k - t
     weights = jnp.where((later >= 0) & (later < (n or T)), GAMMA**later, 0.0)
 
@@ -156,7 +160,7 @@ def reinforce(
 def _train(
     net: Network | Layers, opt: Any, iterate: Callable, iterations: int, key: jax.Array
 ) -> tuple:
-    """Train from a key; return the last parameters and the score of each iteration."""
+    """Train, and return the final parameters and the score of each iteration."""
     w = net.init(key_of(key, "start"))
     one = functools.partial(iterate, key)
     (w, _), scores = jax.lax.scan(one, (w, opt.init(w)), jnp.arange(iterations))
@@ -164,13 +168,13 @@ def _train(
 
 
 def policy(width: int, hidden: int = HIDDEN, actions: int = 2) -> Layers:
-    """Return layers that compute logits after one layer of hidden units."""
+    """Return layers that compute logits from one layer of hidden units."""
     first = dense("hidden", width, hidden, jnp.tanh, bias=False)
     return Layers(first, dense("logits", hidden, actions, bias=False, scale=0.1))
 
 
 def critic(width: int, hidden: int = HIDDEN, depth: int = 1, actions: int = 2) -> Layers:
-    """Return layers that compute logits and values after `depth` layers of `hidden` units."""
+    """Return layers that compute logits and values from `depth` layers of hidden units."""
 
     def init(key: jax.Array) -> dict:
         a, b = jax.random.split(key)
@@ -195,7 +199,7 @@ def ppo(
     batch: int,
     c: ActorCritic,
 ) -> Callable:
-    """Return PPO as usually written: act, scan backward for advantages, learn in epochs."""
+    """Return PPO with a scan for acting, a backward scan for advantages, and epochs of learning."""
 
     def iterate(key: jax.Array, carry: tuple, i: jax.Array) -> tuple:
         w, m = carry
@@ -234,9 +238,10 @@ def ppo(
 
 
 def decoder(window: int | None, T: int, batch: int, *, ring: bool = True) -> Callable:
-    """Return a decoder as usually written: a scan that carries a cache for `batch` sequences.
+    """Return a decoder that scans over tokens and carries a key-value cache.
 
-    With a window, the cache is a `ring` of that many entries, or all T entries with a mask.
+    With a window, the cache is a ring buffer of that size if `ring`, and otherwise has T entries
+    and a mask.
     """
     size = min(window or T, T) if ring else T
     each = lambda f, w, *x: jax.vmap(functools.partial(f, w))(*x)  # noqa: E731

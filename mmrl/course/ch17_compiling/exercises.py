@@ -1,4 +1,4 @@
-"""Exercises of chapter 17: compiling REINFORCE and PPO."""
+"""Exercises for chapter 17: compiling REINFORCE and PPO."""
 
 import math
 
@@ -27,29 +27,31 @@ cost = Exercise(
     mistakes=(
         Mistake(
             lambda T, n, m: (T // m, _cost(T, n, m)[1]),
-            "If m does not divide T, the last tile is shorter, but it is still a launch: round up.",
+            "If m does not divide T, the last tile is shorter, but it still needs a launch: round "
+            "up.",
         ),
         Mistake(
             lambda T, n, m: (T // m + 1, _cost(T, n, m)[1]),
-            "One launch too many where m divides T: rounding up is not adding one.",
+            "This is one launch too many if m divides T. Rounding up is not the same as adding "
+            "one.",
         ),
         Mistake(
             lambda T, n, m: (_cost(T, n, m)[0], T if n is None else min(T, m + n)),
-            "One observation too many. A window of n = 1 needs no other step than its own, so a "
-            "tile waits for only n - 1 steps behind its last one.",
+            "This is one observation too many. A window of n = 1 needs only its own step, so a "
+            "tile waits for n - 1 steps after its last step.",
         ),
         Mistake(
             lambda T, n, m: (_cost(T, n, m)[0], T if n is None else m + n - 1),
-            "An episode has no more than T observations, for any length of the window.",
+            "An episode has at most T observations, whatever the length of the window.",
         ),
         Mistake(
             lambda T, n, m: (_cost(T, n, m)[0], min(T, m)),
-            "That is one tile. But its last step waits for n - 1 more rewards, and in the meantime "
-            "acting continues and makes observations.",
+            "That is the size of one tile. Its last step waits for n - 1 more rewards, and "
+            "meanwhile acting adds more observations.",
         ),
         Mistake(
             lambda T, n, m: (_cost(T, n, m)[0], min(T, m if n is None else m + n - 1)),
-            "With Monte-Carlo returns every tile waits for the last reward of the episode, so no "
+            "With Monte-Carlo returns, every tile waits for the last reward of the episode, so no "
             "observation can be freed before the end.",
         ),
     ),
@@ -74,32 +76,33 @@ window = Exercise(
     mistakes=(
         Mistake(
             lambda g, gamma, n: g - _later(g, n),
-            "The return from t + n on is discounted from step t + n. Seen from step t it counts "
-            "less, because n more factors γ apply: multiply it by γⁿ.",
+            "The return at t + n is discounted relative to step t + n. Relative to step t, n more "
+            "factors γ apply: multiply it by γⁿ.",
         ),
         Mistake(
             lambda g, gamma, n: g - gamma ** (n - 1) * _later(g, n - 1),
-            "That leaves only n - 1 rewards. The window r[t:t + n] ends before r[t + n], so take "
-            "away the return that begins at t + n.",
+            "That leaves only n - 1 rewards. The window r[t:t + n] ends before r[t + n], so "
+            "subtract the return that starts at t + n.",
         ),
         Mistake(
             lambda g, gamma, n: g - gamma ** (n + 1) * _later(g, n + 1),
-            "That leaves n + 1 rewards, but r[t + n] is the first one behind the window, so take "
-            "away the return that begins there.",
+            "That leaves n + 1 rewards. r[t + n] is the first reward after the window, so subtract "
+            "the return that starts there.",
         ),
         Mistake(
             lambda g, gamma, n: g - gamma * _later(g, n),
-            "There is one factor γ for every step between, and t + n is n steps away: γⁿ, not γ.",
+            "There is one factor γ per step, and t + n is n steps away, so the factor is γⁿ, not "
+            "γ.",
         ),
         Mistake(
             lambda g, gamma, n: g - gamma**n * np.concatenate([g, np.full(n, g[-1])])[n:],
-            "After the end the rewards are 0, so the return there is 0: pad with zeros, not with "
-            "the last return.",
+            "Rewards after the end are 0, so the return there is 0: pad with zeros, not with the "
+            "last return.",
         ),
         Mistake(
             lambda g, gamma, n: g - gamma**n * np.roll(g, -n),
-            "Near the end your window subtracts returns from the beginning of the episode, because "
-            "`roll` wraps around. After the end, use zeros.",
+            "Near the end, your window subtracts returns from the beginning of the episode, "
+            "because `roll` wraps around. Use zeros after the end.",
         ),
     ),
 )
@@ -122,25 +125,28 @@ def _whole(scores, values):
 
 
 def _shifted(scores, values):
-    """Compute two sums of weights relative to the largest score; in 32 bits e⁻¹⁰⁴ is 0."""
+    """Compute averages with weights relative to the largest score.
+
+    Weights of much smaller scores underflow: in float32, e⁻¹⁰⁴ is 0.
+    """
     weights = np.exp(scores - scores.max())
     with np.errstate(invalid="ignore"):
         return np.cumsum(weights * values) / np.cumsum(weights)
 
 
 def _rising(values):
-    """Return rising scores; the first ones are negligible next to the last."""
+    """Return scores that rise so far that the weights of the first are negligible at the end."""
     return np.array([-400, -399, -250, -251, 0, 5, 4], "f4"), values.astype("f4")
 
 
 def _unscaled(scores, values):
-    """Use the new share, but leave the old average at its old weight."""
+    """Weight the new value correctly, but do not rescale the old average."""
     top = np.logaddexp.accumulate(scores.astype(float))
     return np.cumsum(values * np.exp(scores - top)).astype("f4")
 
 
 def _counted(scores, values):
-    """Weigh by eˢ and divide by the number of steps; in 32 bits, eˢ may be infinite."""
+    """Weight by eˢ and divide by the number of steps. In float32, eˢ may be infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.cumsum(np.exp(scores) * values) / np.arange(1, len(values) + 1)
 
@@ -163,39 +169,39 @@ average = Exercise(
     mistakes=(
         Mistake(
             lambda scores, values: _softmax(scores, values, shift=False),
-            "Right where scores are small. But e²⁰⁰ is infinite in 32 bits, and ∞/∞ is NaN: carry "
-            "the logarithm L of the sum of the weights instead, and lift that loop first.",
+            "Right if scores are small. In float32, e²⁰⁰ is infinite, and ∞/∞ is NaN: carry the "
+            "logarithm L of the sum of the weights instead, and lift that loop first.",
         ),
         Mistake(
             _shifted,
-            "You shift by the largest score of all. Where the scores so far are much smaller, "
-            "every weight is 0 in 32 bits, and 0/0 is NaN: shift step t by L[t], which depends "
-            "only on those.",
+            "You shift by the largest of all scores. If the scores up to t are much smaller, all "
+            "their weights are 0 in float32, and 0/0 is NaN: shift step t by L[t], which depends "
+            "only on scores up to t.",
         ),
         Mistake(
             _whole,
-            "Entry t must weigh only the values up to t: its softmax runs over scores[0:t + 1], "
-            "but yours runs over all of them.",
+            "Entry t must average only the values up to t. The softmax is over scores[0:t + 1], "
+            "but yours is over all scores.",
         ),
         Mistake(
             lambda scores, values: np.cumsum(values) / np.arange(1, len(values) + 1),
-            "That is the plain average, in which the scores do not matter: weigh value k by "
+            "That is the unweighted average, which ignores the scores: weight value k by "
             "exp(scores[k]).",
         ),
         Mistake(
             _unscaled,
-            "The new value has the right weight. The average before it must lose weight as the "
-            "sum of weights grows: multiply it by exp(L[t - 1] - L[t]).",
+            "The new value has the right weight, but the weight of the previous average must "
+            "decrease as the sum of weights grows: multiply it by exp(L[t - 1] - L[t]).",
         ),
         Mistake(
             _begun,
-            "Your logarithm begins with 0, so the sum of weights begins with e⁰ = 1, as if there "
-            "had been a value 0 of score 0. An empty sum of weights is 0, whose logarithm is −∞.",
+            "Your logarithm starts at 0, so the sum of weights starts at e⁰ = 1, as if there were "
+            "an initial value 0 with score 0. An empty sum of weights is 0, whose logarithm is −∞.",
         ),
         Mistake(
             _counted,
-            "You weigh each value by the exponential of its score, but divide by the number of "
-            "steps: divide by the sum of these weights instead.",
+            "You weight each value by the exponential of its score, but divide by the number of "
+            "steps: divide by the sum of the weights instead.",
         ),
     ),
     tolerance=1e-3,

@@ -1,16 +1,16 @@
-"""Compiled recurrence equations against the same programs by hand: Figures 9, 10 and 11, small.
+"""Comparison of compiled recurrence equations with hand-written programs (Figures 9 to 11).
 
-The rival is a program by hand in JAX: a scan that acts, then `jax.grad` of the loss of the whole
-batch, with the keys of the same points, so that both compute the same numbers. Ratios come from
-runs that take turns; memory is what XLA reserves, and what the interpreter counts byte by byte.
+The hand-written program acts in a `jax.lax.scan` and then takes `jax.grad` of the loss of the full
+batch. Both programs use the same random keys and compute the same results. Times come from programs
+that take turns. Memory is what XLA reserves, or an exact count of live bytes in the interpreter.
 
-There are ten kinds of rows. "time" (Figure 9) varies T, batch and width one at a time, and "ppo"
-also hidden units and depth. "interpreter" has both executors. "bytes" (Figure 10) varies the size
-of an observation up to an image of 3 × 256 × 256, without running. "swap" runs with observations on
-the host. "live" (Figure 11a) has the bytes of observations after each event, and "window" (Figure
-11b) varies n and T. "lift" times a recurrence as a loop and as a scan, and "decoder" generates one
-token after another. "chosen" has passes that `compile` chooses. "residuals" compares gradients that
-read residuals with gradients that recompute them.
+Each row has a kind. "time" (Figure 9) varies T, batch and width one at a time, and "ppo" also
+varies hidden units and depth. "interpreter" also runs the interpreter. "bytes" (Figure 10) varies
+the size of an observation up to 3 × 256 × 256, and only compiles. "swap" keeps observations on the
+host. "live" (Figure 11a) records the bytes of observations after each event, and "window" (Figure
+11b) varies n and T. "lift" times a recurrence as a loop and as a scan, and "decoder" generates
+tokens. "chosen" uses the passes that `compile` chooses. "residuals" compares stored residuals with
+recomputed residuals.
 """
 
 import dataclasses
@@ -49,8 +49,8 @@ DEFAULT = {"T": 128, "batch": 32, "width": 64}
 VARIED = {"T": (32, 64, 256), "batch": (8, 128), "width": (16, 256)}
 PPO = DEFAULT | {"hidden": 16, "depth": 1}
 VARIED_PPO = {"T": (32, 256), "batch": (8, 128), "width": (1024,), "hidden": (64,), "depth": (2, 4)}
-SIZES = (16, 64, 256, 1024, 4096, 196608)  # numbers in an observation, up to 3 × 256 × 256
-GENERATED = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # window of a decoder, T
+SIZES = (16, 64, 256, 1024, 4096, 196608)  # entries of an observation, up to 3 × 256 × 256
+GENERATED = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # (window, T) of a decoder
 CHOSEN = ("Monte-Carlo", "8-step", "PPO", "decoder")
 WINDOWS = (1, 4, 8, 16, 32, None)
 LENGTHS = (256, 1024, 4096, 16384)
@@ -66,7 +66,7 @@ def measure_time(
     tiles: tuple[int, ...] = (),
     quick: bool = False,
 ) -> Row:
-    """Time all forms in turns, and check that they end at the same parameters.  Figure 9."""
+    """Measure time and reserved bytes of REINFORCE, compiled and hand-written.  Figure 9."""
     forms, key = entrants(n, T, batch, width, tiles), jax.random.key(0)
     agree(forms, key)
     ms = race(forms, 2 if quick else ROUNDS, key)
@@ -82,7 +82,7 @@ def measure_interpreter(
     tiles: tuple[int, ...] = (),
     quick: bool = False,
 ) -> Row:
-    """Measure time and peak bytes: by hand, as one XLA program, and operation by operation."""
+    """Measure time and bytes of the hand-written program, the XLA program and the interpreter."""
     key, tiles = jax.random.key(0), tiles or ((T,) if n is None else (1, TILE, T))
     forms: dict[str, Any] = dict(entrants(n, T, batch, width, tiles))
     taken = {name: reserved(form) for name, form in forms.items()}
@@ -98,16 +98,16 @@ def measure_interpreter(
 def measure_bytes(
     n: int | None, width: int, T: int = 128, batch: int = 32, tiles: tuple[int, ...] = ()
 ) -> Row:
-    """Measure the bytes that XLA reserves, also with observations swapped.  Figure 10."""
+    """Measure the bytes that XLA reserves, and the bytes of swapped observations.  Figure 10."""
     found = {name: reserved(form) for name, form in entrants(n, T, batch, width, tiles).items()}
-    size = 4 * batch * (width + 1)  # an observation and a flag for every environment
+    size = 4 * batch * (width + 1)  # bytes of one observation and one flag per environment
     swapped = compile(compiled(n, 1, width).graph, {}, swap=[SEEN]).check(I=1, T=T, B=batch)
     swap = {"device": size * swapped.device[SEEN], "host": size * swapped.host[SEEN]}
     return {"n": n, "T": T, "batch": batch, "width": width, "bytes": found, "swapped": swap}
 
 
 def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) -> Row:
-    """Record the bytes of observations after each operation of an episode.  Figure 11."""
+    """Record the live bytes of observations after each step of acting or learning.  Figure 11a."""
     done = compiled(n, 1, width).interpret({"I": 1, "T": T, "B": batch}, key=jax.random.key(0))
     runs = [k for k, event in enumerate(done.account.events) if event[0] == "run"]
     names = [done.account.events[k][1] for k in runs]
@@ -121,7 +121,7 @@ def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) 
 def measure_ppo(
     T: int, batch: int, width: int, hidden: int, depth: int, quick: bool = False
 ) -> Row:
-    """Time PPO by hand and ours in turns; both train the same parameters.  Figure 9."""
+    """Measure time and reserved bytes of PPO, compiled and hand-written.  Figure 9."""
     sizes = {"T": T, "batch": batch, "width": width, "hidden": hidden, "depth": depth}
     forms, key = ppos(**sizes), jax.random.key(0)
     agree(forms, key)
@@ -132,7 +132,7 @@ def measure_ppo(
 def measure_residuals(
     program: str, T: int = 128, batch: int = 32, width: int = 64, quick: bool = False
 ) -> Row:
-    """Time a program that keeps residuals and one that recomputes them, in turns."""
+    """Measure time and bytes with stored residuals and with recomputed residuals."""
     forms, key = residuals(program, T, batch, width), jax.random.key(0)
     agree({"by hand": forms["kept"], **forms}, key)
     ms = race(forms, 2 if quick else ROUNDS, key)
@@ -142,9 +142,9 @@ def measure_residuals(
 
 
 def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) -> Row:
-    """Run the interpreter with observations on the host between their uses, and without.
+    """Measure peak bytes of observations in the interpreter, with and without swapping.
 
-    Bytes are the largest number held at once; the parameters are the same.
+    Swapped observations are on the host between their uses.
     """
     key, bounds = jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
     plain = compiled(n, 1, width)
@@ -168,7 +168,7 @@ def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) 
 def measure_window(
     n: int | None, T: int, batch: int = 32, width: int = 256, quick: bool = False
 ) -> Row:
-    """Measure time and memory of learning n steps behind, one step at a time.  Figure 11b."""
+    """Measure time and bytes of learning n steps behind acting.  Figure 11b."""
     tiles = (1,) if n else (T,)
     row = measure_time(n, T, batch, width, tiles, quick)
     return row | {"slots": compiled(n, tiles[0], width).check(I=1, T=T, B=batch).device[SEEN]}
@@ -182,9 +182,9 @@ def measure_decoder(
     layers: int = 2,
     quick: bool = False,
 ) -> Row:
-    """Time tokens of `batch` sequences in turns: by hand with a mask or a ring, and compiled.
+    """Measure time and bytes of compiled decoders, and of hand-written ones with or without a ring.
 
-    All give the same tokens, and nearly the same log-probabilities.
+    All programs return the same tokens, and the same log-probabilities up to rounding.
     """
     sizes = {"T": T, "batch": batch, "width": width, "layers": layers}
     params, forms = decoders(window, **sizes)
@@ -200,7 +200,7 @@ def measure_decoder(
 
 
 def measure_chosen(program: str, T: int, batch: int, width: int, quick: bool = False) -> Row:
-    """Measure time and memory of the passes that `compile` chooses, in turns with others."""
+    """Measure time and bytes with the passes that `compile` chooses, and with fixed passes."""
     forms, given = choices(program, T, batch, width)
     ms = race(forms, 2 if quick else ROUNDS, *given)
     taken = {name: reserved(form) for name, form in forms.items()}
@@ -214,11 +214,11 @@ STEPS: dict[str, tuple[Callable, bool]] = {
     "LRU": (lambda h, z, begin: 0.95 * jnp.where(begin, 0.0, h) + z, False),
     "queue": (lambda w, z, _: jnp.maximum(w + z, 0.0), False),
 }
-"""The update of a loop's state, and whether the loop runs backward."""
+"""Update of a loop's state, and whether the loop runs backward."""
 
 
 def measure_lift(name: str, T: int, width: int = 64, quick: bool = False) -> Row:
-    """Time a recurrence of `width` numbers as `lax.scan`, and lifted by three methods."""
+    """Time a recurrence of width `width` as a `lax.scan`, and lifted with each method."""
     step, reverse = STEPS[name]
     keys, x0 = jax.random.split(jax.random.key(0)), jnp.zeros(width)
     inputs = (
@@ -242,7 +242,7 @@ def measure_lift(name: str, T: int, width: int = 64, quick: bool = False) -> Row
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """The name of a row, and the function that measures it."""
+    """Name of a row, and the function that measures it."""
 
     name: str
     row: Callable[[], Row]
@@ -251,7 +251,7 @@ class Cell:
 def cells(quick: bool = False) -> list[Cell]:
     """Return all cells in the order in which they are measured."""
     if quick:
-        # Three rows share forms that are compiled once; a window must end within an episode.
+        # The first three rows share compiled programs. Windows must end within an episode.
         small = {"T": 6, "batch": 2, "width": 8}
         tiled = small | {"tiles": (4,)}
         return [
@@ -294,18 +294,18 @@ def _cell(name: str, measured: Callable[..., Row], *arguments: Any, **options: A
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Measure a cell; return a row that also has its kind and the load of the machine."""
+    """Measure a cell, and add its kind and the load of the machine to the row."""
     load = round(os.getloadavg()[0], 2)
     about = {"cell": cell.name, "kind": cell.name.partition(",")[0], **cell.row()}
     return {**about, "seeds": [0], "load": load, "quick": quick}
 
 
 def say(row: Row) -> str:
-    """Summarize a row: the first number, and the others as ratios to it."""
+    """Summarize a row: the first value, and the others relative to it."""
     what = row.get("ms") or row.get("bytes") or {"peak": row.get("peak", 0)}
     first, *rest = what.items()
     ratios = ", ".join(f"{name} {value / first[1]:.2f}" for name, value in rest)
-    return f"{first[0]} {first[1]:g}" + (f"; as a ratio to it: {ratios}" if rest else "")
+    return f"{first[0]} {first[1]:g}" + (f"; relative to it: {ratios}" if rest else "")
 
 
 GRID = Grid(
@@ -314,7 +314,7 @@ GRID = Grid(
     alone(measure),
     say,
     small=cells(quick=True),
-    about="Recurrence equations, compiled, against the same by hand (Figures 9 to 11).",
-    decides="how near a compiled recurrence comes to a program by hand",
+    about="Compiled recurrence equations compared with hand-written programs (Figures 9 to 11).",
+    decides="how close compiled recurrences come to hand-written programs",
     turn=5,
 )

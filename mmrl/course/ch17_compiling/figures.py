@@ -1,4 +1,4 @@
-"""Figures of compiled programs compared with programs by hand: ratios of time and memory."""
+"""Figures that compare compiled and hand-written programs by time and memory."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mode
@@ -20,12 +20,12 @@ def shares(
     over: Literal["T", "batch", "width", "hidden", "depth"],
     kind: Literal["time", "bytes", "ppo"] | None = None,
 ) -> dict[str, dict[int, float]]:
-    """Return the cost of each program relative to the one by hand: {label: {size: ratio}}.
+    """Return the cost of each program divided by that of the hand-written program.
 
-    Rows must be of one `kind` of `mmrl experiment graphs`: "time" for milliseconds, "bytes" for
-    memory, or "ppo". A row counts if it differs from the most frequent sizes only in `over`. Labels
-    state the number of steps in a tile; Monte-Carlo returns, whose tiles are whole episodes, have
-    the label "r[t:T]".
+    The result maps labels to {size: ratio}. `kind` selects rows of `mmrl experiment graphs`: by
+    default "time" for milliseconds and "bytes" for memory. If the other sizes vary between rows,
+    only rows with their most frequent values are used. Labels contain the number of steps per tile.
+    Monte-Carlo returns, whose tiles are complete episodes, have the label "r[t:T]".
     """
     kind = kind or ("time" if what == "ms" else "bytes")
     rows = [row for row in rows if row["kind"] == kind]
@@ -51,10 +51,11 @@ def _label(row: Mapping[str, Any], name: str) -> str:
 def by_window(
     rows: Sequence[Mapping[str, Any]], what: Literal["ms", "bytes"]
 ) -> dict[str, dict[int, float]]:
-    """Return the relative cost of learning n steps behind: {"T = 64": {n: ratio}}.
+    """Return the relative cost of learning n steps behind acting, by T and n.
 
-    Costs are divided by the program by hand. Rows must be of kind "window"; n = None, all rewards
-    that follow, counts as T.
+    The result has the form {"T = 64": {n: ratio}}, with costs divided by those of the hand-written
+    program. Only rows of kind "window" are used. n = None, which includes all later rewards, is
+    replaced by T.
     """
     found: dict[str, dict[int, float]] = {}
     for row in sorted(rows, key=lambda row: (row.get("T", 0), row.get("n") or row.get("T", 0))):
@@ -73,12 +74,12 @@ def ratios(
     ylabel: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw ratios to the program by hand over a size, on logarithmic axes: a line per label.
+    """Draw ratios to the hand-written program against a size, on logarithmic axes.
 
-    The labels stand at the right ends. Raises `ValueError` for more lines than there are styles.
+    `name_ends` adds the labels of the lines. Raises `ValueError` for more lines than styles.
     """
     if len(lines) > len(STYLES):
-        raise ValueError(f"`lines` must have at most {len(STYLES)} entries; got {len(lines)}.")
+        raise ValueError(f"`lines` must have at most {len(STYLES)} entries, got {len(lines)}.")
     ax = figure()[1][0] if ax is None else ax
     sizes = sorted({size for line in lines.values() for size in line})
     ax.axhline(1, color=INK, linewidth=1)
@@ -96,7 +97,7 @@ def ratios(
 
 
 def name_ends(axes: Sequence[Axes]) -> None:
-    """Write labels next to the ends of lines, moved apart where they overlap; call this last."""
+    """Write the label of each line next to its end, without overlap. Call this last."""
     for ax in axes:
         (low, high), end = np.log(ax.get_ylim()), ax.get_xlim()[1]
         lines = sorted(ax.get_lines()[1:], key=lambda line: float(np.asarray(line.get_ydata())[-1]))

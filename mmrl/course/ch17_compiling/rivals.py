@@ -1,7 +1,7 @@
-"""Compiled equations and their rivals by hand, which compute the same numbers and take turns.
+"""Pairs of compiled equations and hand-written programs that compute the same results.
 
-Each function returns programs by name, "by hand" first. A program that trains other parameters is
-not comparable, so call `agree` before `race`.
+Functions return programs by name, with "by hand" first. Times are comparable only if all programs
+train the same parameters, so call `agree` before `race`.
 """
 
 import functools
@@ -36,21 +36,22 @@ TILE, ITERATIONS, EPOCHS = 16, 2, 4
 
 @functools.lru_cache(4)
 def compiled(n: int | None, m: int, width: int) -> Compiled:
-    """Compile the equations with a window of `n` rewards, learned from in tiles of m steps.
+    """Compile REINFORCE with a window of `n` rewards, which learns in tiles of m steps.
 
-    Returns to the end of the episode are lifted: a loop backward, in place of all windows.
+    If `n` is None, the windows extend to the end of the episode, and lifting replaces them by one
+    backward loop.
     """
     graph = reinforce(screen(width), policy(width), descent(0.01), n=n, gamma=GAMMA)
     return compile(graph, together(m))
 
 
 def together(m: int) -> dict[str, Callable]:
-    """Return passes: vectorize all environments, lift loops over the rest, tile by m steps."""
+    """Return passes that vectorize over environments, lift loops, and tile by m steps."""
     passes: dict[str, Callable] = {"batch": lambda graph: vectorize(graph, "b")}
     passes["lift"] = lambda graph: lift_loops(graph, "t")
     if m > 1:
         passes["tile"] = lambda graph: tile(graph, "t", m)
-        # Puts each epoch into one loop.
+        # Fuse the loops of each epoch into one.
         passes["fuse"] = lambda graph: fuse(graph, _tiled(graph, m))
     return passes
 
@@ -63,7 +64,11 @@ def _tiled(graph: Graph, m: int) -> list[str]:
 def entrants(
     n: int | None, T: int, batch: int, width: int, tiles: tuple[int, ...] = ()
 ) -> dict[str, Any]:
-    """Return compiled programs, by hand and ours, in tiles of one step, `TILE`, and the episode."""
+    """Return the hand-written program, and ours with tiles of each size, compiled.
+
+    `tiles` contains the sizes. The default is 1, `TILE` and T steps, or only T for Monte-Carlo
+    returns.
+    """
     net, key, bounds = policy(width), jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
     hand = by_hand.reinforce(screen(width), net, descent(0.01), n, ITERATIONS, T, batch)
     found = {"by hand": jax.jit(hand).lower(key).compile()}
@@ -75,7 +80,7 @@ def entrants(
 
 
 def ppos(T: int, batch: int, width: int, hidden: int, depth: int) -> dict[str, Any]:
-    """Return PPO with `EPOCHS` epochs, compiled: by hand, and in tiles of `TILE`, 1 and T steps."""
+    """Return hand-written PPO, and compiled PPO in tiles of `TILE`, 1 and T steps."""
     env, net, opt = screen(width), critic(width, hidden, depth), descent(0.01)
     key, bounds = jax.random.key(0), {"I": ITERATIONS, "K": EPOCHS, "T": T, "B": batch}
     hand = by_hand.ppo(env, net, opt, ITERATIONS, EPOCHS, T, batch, ActorCritic())
@@ -88,9 +93,9 @@ def ppos(T: int, batch: int, width: int, hidden: int, depth: int) -> dict[str, A
 
 
 def residuals(program: str, T: int, batch: int, width: int) -> dict[str, Any]:
-    """Return a program whose gradients read residuals, and one whose gradients recompute them.
+    """Return two programs, one that stores residuals and one that recomputes them.
 
-    Both are compiled with one tile per episode, and 8-step REINFORCE with tiles of `TILE`.
+    Both use one tile per episode, except 8-step REINFORCE, which uses tiles of `TILE` steps.
     """
     env, opt = screen(width), descent(0.01)
     if program in ("A2C", "PPO"):
@@ -114,7 +119,7 @@ def residuals(program: str, T: int, batch: int, width: int) -> dict[str, Any]:
 def decoders(
     window: int | None, T: int, batch: int, width: int, layers: int
 ) -> tuple[Any, dict[str, Any]]:
-    """Return parameters, and compiled decoders by name: by hand, with a ring, and ours."""
+    """Return parameters and decoders: hand-written, hand-written with a ring buffer, and ours."""
     params = initial(jax.random.key(1), vocabulary=64, width=width, layers=layers)
     compiled = compile(
         decoder(params, window=window), {"batch": lambda graph: vectorize(graph, "b")}
@@ -129,10 +134,12 @@ def decoders(
 
 
 def choices(program: str, T: int, batch: int, width: int) -> tuple[dict[str, Any], tuple]:
-    """Return compiled programs and their arguments: by hand, with passes by hand, and "chosen".
+    """Return the hand-written program, ours with fixed passes, and ours with chosen passes.
 
-    `program` is "Monte-Carlo", "8-step", "PPO" or "decoder". Passes by hand are those of `together`
-    with tiles of one step, of `TILE`, and of the whole episode; a decoder has no tiles.
+    `program` is "Monte-Carlo", "8-step", "PPO" or "decoder". The fixed passes are those of
+    `together`, with tiles of one step, of `TILE` steps, and of the complete episode. A decoder has
+    no tiles. `compile` chooses the passes of the program "chosen". The second result is the
+    arguments of all programs.
     """
     key, bounds = jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
     if program == "decoder":
@@ -154,14 +161,14 @@ def choices(program: str, T: int, batch: int, width: int) -> tuple[dict[str, Any
 
 
 def seconds(form: Callable, *arguments: Any) -> float:
-    """Measure the seconds of one call, until its result is ready."""
+    """Return the seconds from a call until its result is ready."""
     began = time.perf_counter()
     jax.block_until_ready(form(*arguments))
     return time.perf_counter() - began
 
 
 def race(forms: dict[str, Callable], rounds: int, *arguments: Any) -> dict[str, float]:
-    """Return the minimum milliseconds of each form; all take turns."""
+    """Time all programs in alternating rounds, and return the minimum milliseconds of each."""
     best = dict.fromkeys(forms, float("inf"))
     for _ in range(rounds):
         for name, form in forms.items():
@@ -170,12 +177,12 @@ def race(forms: dict[str, Callable], rounds: int, *arguments: Any) -> dict[str, 
 
 
 def reserved(program: Any) -> int:
-    """Return the bytes that XLA reserves for a run, besides arguments and results."""
+    """Return the bytes that XLA reserves for a run, without arguments and results."""
     return program.memory_analysis().temp_size_in_bytes
 
 
 def agree(forms: dict[str, Callable], key: jax.Array) -> None:
-    """Raise an error unless all forms train the same parameters."""
+    """Raise `AssertionError` unless all programs train the same parameters."""
     wanted, *_ = forms["by hand"](key)
     for name, form in forms.items():
         for a, b in zip(jax.tree.leaves(form(key)[0]), jax.tree.leaves(wanted), strict=True):

@@ -1,4 +1,4 @@
-"""Exercises of chapter 18: many devices."""
+"""Exercises for chapter 18: many devices."""
 
 from collections.abc import Callable
 
@@ -7,11 +7,11 @@ import numpy as np
 from mmrl.course.exercises.answers import Exercise, Mistake
 
 Maps = tuple[np.ndarray, np.ndarray]
-"""Gains and sums of affine maps, h ↦ gain · h + sum."""
+"""Gains and sums of the affine maps h ↦ gain · h + sum."""
 
 
 def _then(a: tuple, b: tuple) -> tuple:
-    """Compose first a, then b (Eq. 2.4)."""
+    """Compose two affine maps, of which `a` is the earlier one (Eq. 2.4)."""
     return b[0] * a[0], b[0] * a[1] + b[1]
 
 
@@ -22,7 +22,7 @@ def _before(
     reverse: bool,
     then: Callable = _then,
 ) -> Maps:
-    """Compute the exclusive prefix: `start`, then the totals of devices that are read earlier."""
+    """Compute the exclusive prefixes of the totals, starting with `start`."""
     order = range(len(gains))[:: -1 if reverse else 1]
     found, product = np.zeros((2, len(gains))), start
     for d in order:
@@ -57,40 +57,40 @@ before = Exercise(
     mistakes=(
         Mistake(
             _inclusive,
-            "Each device's own total is included, so its part would be counted twice. The prefix "
-            "must be exclusive: it ends just before the device's part begins.",
+            "You include each device's own total, so its part would be counted twice. The prefix "
+            "must be exclusive: it ends just before the device's part.",
         ),
         Mistake(
             lambda gains, sums, start, reverse: _before(gains, sums, (1.0, 0.0), reverse),
-            "The products of the totals are right, but `start` is missing: it came before all of "
-            "them, so it takes the place of the identity.",
+            "The products of the totals are right, but `start` is missing: it comes before all of "
+            "them, so use it instead of the identity.",
         ),
         Mistake(
             lambda gains, sums, start, reverse: tuple(
                 np.where(np.arange(len(gains)) == (len(gains) - 1 if reverse else 0), first, x)
                 for first, x in zip(start, _before(gains, sums, (1.0, 0.0), reverse), strict=True)
             ),
-            "The first device has `start`, but later ones do not: everything before the first part "
-            "was before theirs, too.",
+            "Only the prefix of the first device includes `start`. It comes before all parts, so "
+            "all prefixes must include it.",
         ),
         Mistake(
             lambda gains, sums, start, reverse: _before(gains, sums, start, False),
-            "Right where the tape is read forward. With `reverse` it is read from its end, so the "
-            "devices after d come before it, and the last one has `start`.",
+            "This is right for a forward scan. With `reverse` the scan starts at the end of the "
+            "tape, so the devices after d come before d, and the last device starts with `start`.",
         ),
         Mistake(
             lambda gains, sums, start, reverse: _before(
                 gains, sums, start, reverse, lambda a, b: _then(b, a)
             ),
-            "The arguments of the combine are swapped. The earlier map is its first one, and the "
-            "map of the later part is applied to its result.",
+            "The arguments of the combine are swapped. The first argument is the earlier map, and "
+            "the later map is applied to its result.",
         ),
         Mistake(
             lambda gains, sums, start, reverse: _before(
                 gains, sums, start, reverse, lambda a, b: (a[0] * b[0], a[1] + b[1])
             ),
-            "The sums are only added up. An earlier sum fades while the later part is read: "
-            "multiply it by that part's gain, as Eq. 2.4 does.",
+            "You only add the sums. An earlier sum decays during the later part: multiply it by "
+            "the gain of that part, as in Eq. 2.4.",
         ),
     ),
 )
@@ -125,8 +125,8 @@ applied = Exercise(
     mistakes=(
         Mistake(
             lambda sums, counts, longest: _clip(_means(sums, counts).mean(axis=0), longest),
-            "That is a mean of means, where a device with one step has the same weight as one with "
-            "thirty. Add up all sums, add up all counts, and divide once.",
+            "That is a mean of means, in which a device with one step has the same weight as a "
+            "device with thirty. Sum the sums and the counts over all devices, and divide once.",
         ),
         Mistake(
             lambda sums, counts, longest: (
@@ -135,51 +135,51 @@ applied = Exercise(
                 )
                 / max(counts.sum(), 1)
             ),
-            "Each device's gradient is shortened by itself, and then they are averaged. Opposite "
-            "gradients cancel only while they have their full lengths: average first, then clip.",
+            "You clip the gradient of each device before averaging. Opposite gradients cancel "
+            "correctly only if they are not clipped: average first, and then clip.",
         ),
         Mistake(
             lambda sums, counts, longest: np.stack(
                 [_clip(g, longest) for g in _means(sums, counts)]
             ).mean(axis=0),
-            "Two things are wrong: gradients are shortened before they are averaged, and it is a "
-            "mean of means. Sum over all devices, divide by all counts, and then clip.",
+            "Two things are wrong: you clip before averaging, and you compute a mean of means. Sum "
+            "over all devices, divide by the total count, and then clip.",
         ),
         Mistake(
             lambda sums, counts, longest: sums.sum(axis=0) / max(counts.sum(), 1),
-            "The average is right, but it may be longer than `longest`: shorten it to that length, "
+            "The average is right, but its norm may exceed `longest`: scale it down to that norm, "
             "and keep its direction.",
         ),
         Mistake(
             lambda sums, counts, longest: _clip(sums.sum(axis=0), longest),
-            "You clip the sum of all gradients, which grows with the number of steps. Divide it by "
+            "You clip the sum of all gradients, which grows with the number of steps. Divide by "
             "the number of steps first.",
         ),
         Mistake(
             lambda sums, counts, longest: _clip(sums.sum(axis=0) / len(counts), longest),
             "You divide by the number of devices, but these are sums over steps: divide by the "
-            "number of steps on all devices together.",
+            "total number of steps on all devices.",
         ),
         Mistake(
             lambda sums, counts, longest: np.clip(
                 sums.sum(axis=0) / max(counts.sum(), 1), -longest, longest
             ),
-            "The average is right, but each component is cut by itself, which changes the "
-            "direction. Multiply the whole gradient by longest / length where it is too long.",
+            "The average is right, but you clip each component separately, which changes the "
+            "direction. Multiply the gradient by longest / norm if its norm is too large.",
         ),
     ),
 )
 
 
 def _put_in(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Insert the rows of each device, and zeros for the others: [device, draw, number]."""
+    """Return the contribution of each device to a minibatch, with shape [device, draw, feature]."""
     n, each = stored.shape[:2]
     here = rows // each == np.arange(n)[:, None]
     return np.where(here[..., None], stored[:, rows % each], 0)
 
 
 def _dealt(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return rows as if row r were on device r mod n."""
+    """Return the contributions if row r were stored on device r mod n."""
     n, each = stored.shape[:2]
     here = rows % n == np.arange(n)[:, None]
     return np.where(here[..., None], stored[:, rows // n % each], 0)
@@ -210,33 +210,33 @@ put_in = Exercise(
     mistakes=(
         Mistake(
             lambda stored, rows: stored[:, rows % stored.shape[1]],
-            "Every device contributes a row for each draw, also for rows that it does not store, "
-            "and the sum contains all of these. Contribute zeros for a row of another device.",
+            "Every device contributes a row for each draw, even for rows that it does not store, "
+            "and the sum contains all of them. Contribute zeros for rows of other devices.",
         ),
         Mistake(
             _not_shifted,
-            "The right devices contribute, but `rows` are counted over all devices. Among its own "
-            "rows, device i finds row r at r - i D.",
+            "The right devices contribute, but `rows` are global indices. On device i, row r has "
+            "the local index r - i D.",
         ),
         Mistake(
             _dealt,
-            "You deal the rows out like cards. Device 0 has the first D rows, device 1 the next D, "
-            "and so on: device i has row r if r // D is i.",
+            "You distribute the rows like cards. Device 0 stores the first D rows, device 1 the "
+            "next D rows, and so on: device i stores row r if r // D is i.",
         ),
         Mistake(
             _once,
-            "A row that is drawn twice is in the minibatch twice, so its device must contribute it "
-            "at both places.",
+            "A row that is drawn twice appears twice in the minibatch, so its device must "
+            "contribute it at both positions.",
         ),
         Mistake(
             lambda stored, rows: _put_in(stored, rows) / len(stored),
-            "That is right for a mean over devices. An all-reduce adds, and only one of the terms "
-            "is not zero: contribute the row unchanged.",
+            "That would be right for a mean over devices. An all-reduce computes a sum, in which "
+            "only one term is not zero: contribute the row unchanged.",
         ),
         Mistake(
             lambda stored, rows: _put_in(stored, rows).sum(axis=0),
-            "That is the minibatch, which all devices have after the all-reduce. Return the "
-            "contribution of each of them, with an axis for the device in front.",
+            "That is the minibatch, the result of the all-reduce. Return the contributions of all "
+            "devices instead, with a leading device axis.",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Two processes that train one run on this computer, until one of them is killed."""
+"""Demonstration of a run in two processes, one of which is killed."""
 
 import contextlib
 import json
@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _COUNT = "--xla_force_host_platform_device_count"
-_COLORED = ("FORCE_COLOR", "CLICOLOR_FORCE")  # set by a notebook's kernel
+_COLORED = ("FORCE_COLOR", "CLICOLOR_FORCE")  # set by Jupyter kernels
 
 
 def blocks(path: Path) -> int:
-    """Count the blocks of a run on disk."""
+    """Count the blocks of a run that are on disk."""
     results = path / "results.json"
     return len(json.loads(results.read_text("utf-8"))["history"]) if results.exists() else 0
 
@@ -27,11 +27,12 @@ def kill_one(
     limit: float = 240.0,
     program: Sequence[str] = ("-m", "mmrl"),
 ) -> str:
-    """Train a run in two processes, kill process 1 after two blocks; report the end of process 0.
+    """Train a run in two processes, kill one, and describe how the other one ends.
 
-    `words` are the arguments of `mmrl train` except for its folder, `path`. Each process has one
-    device. The processes get `limit` seconds for the two blocks, and process 0 gets the same time
-    to end by itself. Failures are described in the result, and no process is left running.
+    `words` are the arguments of `mmrl train` without the folder, which is `path`. Each process has
+    one device. Process 1 is killed after two blocks. `limit` is the time in seconds for these two
+    blocks, and again for process 0 to end. The result also describes failures, and no process is
+    left running.
     """
     with contextlib.ExitStack() as running:
         both = [running.enter_context(one) for one in _pair(path, words, program)]
@@ -45,15 +46,15 @@ def kill_one(
                 process.kill()
     last = " ".join(_said(path, 0).read_text("utf-8", "replace").split("\n\n")[-1].split())
     if not came:
-        return f"The two did not train two blocks within {limit:g} s. Process 0 said last: {last}"
-    return f"Process 1 was killed after block {blocks(path)}. Process 0 said last: {last}"
+        return f"No second block within {limit:g} s. Last message of process 0: {last}"
+    return f"Process 1 was killed after block {blocks(path)}. Last message of process 0: {last}"
 
 
 def _pair(
     path: Path, words: Sequence[str], program: Sequence[str]
 ) -> list[subprocess.Popen[bytes]]:
     with socket.create_server(("localhost", 0)) as listener:
-        address = f"localhost:{listener.getsockname()[1]}"  # a free port
+        address = f"localhost:{listener.getsockname()[1]}"  # an unused port
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if _COUNT not in flag]
     env = {name: value for name, value in os.environ.items() if name not in _COLORED}
     command = [sys.executable, *program, "train", *words, "--out", str(path), "--distributed"]
@@ -72,7 +73,7 @@ def _pair(
 
 
 def _said(path: Path, process: int) -> Path:
-    """Return a log file next to the run's folder."""
+    """Return the log file of a process, next to the folder of the run."""
     return path.with_name(f"{path.name}-said-{process}")
 
 

@@ -1,11 +1,11 @@
-"""Exercises of chapter 19: design your own monoid."""
+"""Exercises for chapter 19: design your own monoid."""
 
 import numpy as np
 
 from mmrl.course.exercises.answers import Exercise, Mistake
 
 Peak = tuple[float, float, float]
-"""(largest value, its age in steps, number of steps) of a part of a tape."""
+"""Largest value, its age in steps, and the number of steps of a part of a tape."""
 
 
 def _later(a: Peak, b: Peak) -> Peak:
@@ -33,27 +33,27 @@ combine = Exercise(
     mistakes=(
         Mistake(
             lambda a, b: (max(a[0], b[0]), b[1] if b[0] >= a[0] else a[1], a[2] + b[2]),
-            "If the largest is in the earlier part, it gets older while the later part passes: add "
-            "the steps of b to its age.",
+            "If the largest value is in the earlier part, it ages during the later part: add the "
+            "number of steps of b to its age.",
         ),
         Mistake(
             lambda a, b: _later(a, b) if b[0] > a[0] else _later(a, (-np.inf, 0.0, b[2])),
-            "If two are equal, the later one counts, so that ages are as small as possible: "
+            "If two values are equal, the later one counts, so that ages are as small as possible: "
             "compare with ≥.",
         ),
         Mistake(
             lambda a, b: _later(a, b) if b[0] >= a[0] else (a[0], a[1] + 1, a[2] + b[2]),
-            "The age grows by 1, as if the later part were a single step. It may have many: add "
-            "the steps of b.",
+            "You increase the age by 1, as if the later part were a single step. It may have many: "
+            "add the number of steps of b.",
         ),
         Mistake(
             lambda a, b: (*_later(a, b)[:2], b[2]),
-            "The result stands for both parts: its steps are the steps of a plus the steps of b.",
+            "The result covers both parts, so its number of steps is that of a plus that of b.",
         ),
         Mistake(
             lambda a, b: (*_later(a, b)[:2], a[2] + 1),
-            "The later element may stand for many steps, and not only for one. A scan combines "
-            "longer parts.",
+            "You count one step for the later element, but a scan also combines longer parts: add "
+            "the number of steps of b.",
         ),
     ),
 )
@@ -65,7 +65,7 @@ def _leaks(clean: np.ndarray, spoiled: np.ndarray, start: int) -> bool:
 
 def _outputs(rng: np.random.Generator) -> list[tuple]:
     ys = rng.normal(size=(6, 2)).astype(np.float32).astype(float)
-    bit = np.spacing(ys[4].astype(np.float32))  # the smallest leak that is visible in 32 bits
+    bit = np.spacing(ys[4].astype(np.float32))  # the smallest difference in float32
 
     def changed(step, by):
         other = ys.copy()
@@ -90,31 +90,32 @@ leaks = Exercise(
     mistakes=(
         Mistake(
             lambda clean, spoiled, start: bool(np.abs(clean - spoiled)[start:].max() > 0),
-            "A NaN is neither larger than 0 nor smaller, so it is not detected. Test whether all "
-            "are equal, and negate the result.",
+            "A NaN is not larger than 0, so it is not detected. Test whether all outputs are "
+            "equal, and negate the result.",
         ),
         Mistake(
             lambda clean, spoiled, start: not np.allclose(clean[start:], spoiled[start:]),
-            "A tolerance lets a small leak through. Forgotten inputs do not change a bit, so test "
-            "for equality.",
+            "A tolerance misses small leaks. Forgotten inputs do not change a single bit, so test "
+            "for exact equality.",
         ),
         Mistake(
             lambda clean, spoiled, start: not np.array_equal(clean, spoiled),
-            "Before `start` the outputs may differ, because there the observations differ. Look "
-            "only at outputs from `start` on.",
+            "Outputs before `start` may differ, because the observations differ there. Compare "
+            "only outputs at `start` and later.",
         ),
         Mistake(
             lambda clean, spoiled, start: (
                 not np.array_equal(clean[start + 1 :], spoiled[start + 1 :])
             ),
-            "The step at which an episode begins belongs to it: look from `start` on.",
+            "The step at which an episode begins is part of that episode: compare outputs starting "
+            "at `start`.",
         ),
     ),
 )
 
 
 def _middle(values: np.ndarray) -> float:
-    """Compute the interquartile mean; a quarter of the values, rounded down, is cut at each end."""
+    """Compute the mean without the lowest and the highest quarter, rounded down, of the values."""
     cut = len(values) // 4
     return float(np.sort(values)[cut : len(values) - cut].mean())
 
@@ -130,23 +131,23 @@ score = Exercise(
     mistakes=(
         Mistake(
             lambda returns: _middle(returns.ravel()),
-            "That cuts the best and the worst of all numbers, so that a hard task is cut away as a "
-            "whole. Average each seed's tasks first: the cut is over seeds.",
+            "That cuts the best and the worst of all values, which may remove a hard task "
+            "completely. Average over the tasks of each seed first, and then cut seeds.",
         ),
         Mistake(
             lambda returns: np.mean([_middle(task) for task in returns]),
-            "You cut seeds within each task, and then average. The random draws are over seeds, so "
-            "give each seed one number, its mean over tasks, and cut those.",
+            "You cut seeds within each task, and then average. Average over the tasks of each seed "
+            "first, and then cut seeds.",
         ),
         Mistake(
             lambda returns: _middle(returns.mean(axis=1)),
-            "The axes are swapped: `returns[m, s]` is of task m and seed s, and the mean is over "
-            "tasks, axis 0.",
+            "The axes are swapped: `returns[m, s]` is the return of task m and seed s, so average "
+            "over tasks, axis 0.",
         ),
         Mistake(
             lambda returns: returns.mean(),
-            "That is the mean of all. The interquartile mean cuts a quarter of the seeds at each "
-            "end first, so that a single lucky seed does not decide.",
+            "That is the mean over all seeds. The interquartile mean first cuts a quarter of the "
+            "seeds at each end, so that a single lucky seed does not dominate.",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""The leaderboard of the capstone: return with its interval against CPU-seconds."""
+"""Leaderboard figure of the capstone: return (with 95 % interval) against CPU-seconds."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,14 +12,13 @@ from mmrl.show import INK, STYLES, dress, figure
 
 
 def leaderboard(entries: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Axes:
-    """Draw a mark per entry with its name and 95 % interval; controls are hollow.
+    """Draw the return of each entry, with its 95 % interval, against CPU-seconds.
 
-    CPU-seconds are on a logarithmic axis. Raises `ValueError` without entries.
+    The horizontal axis is logarithmic, and controls have hollow marks. Raises `ValueError` without
+    entries.
     """
     if not entries:
-        raise ValueError(
-            "`entries` must have at least one entry; got none. `mmrl capstone run` writes one."
-        )
+        raise ValueError("`entries` must not be empty; create an entry with `mmrl capstone run`.")
     ax = figure(width=7.0)[1][0] if ax is None else ax
     ordered = sorted(entries, key=lambda entry: entry["score"])
     for i, entry in enumerate(ordered):
@@ -61,6 +60,6 @@ def leaderboard(entries: Sequence[Mapping[str, Any]], *, ax: Axes | None = None)
 
 
 def _beside(entry: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return True if another mark lies where the name of an entry would be, to its right."""
+    """Return True if another mark overlaps the name of an entry, to its right."""
     factor = other["cpu_seconds"] / entry["cpu_seconds"]
     return 1 < factor < 1.35 and abs(other["score"] - entry["score"]) < 0.08

@@ -1,5 +1,6 @@
-"""Rivals of CLEAR for tasks that come one after another, and measures of forgetting.
+"""Methods to compare with CLEAR on a sequence of tasks, and measures of forgetting.
 
-`cycles` plays tasks in turn, in the order of one of the `schedules`, and measures how much is kept.
-`ewc` and `progress` are other agents, which need to be notified when a task ends.
+`cycles` trains an agent on one task after another and measures how much it forgets. `schedules`
+builds the order of the tasks. `ewc` and `progress` are agents that must be notified when a task
+ends.
 """

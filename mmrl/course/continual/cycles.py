@@ -1,25 +1,26 @@
-"""Training on tasks in cycles, evaluation of all tasks at all times, and measures of forgetting.
+"""Train on tasks in cycles, evaluate every task after every block, and measure forgetting.
 
-Rolnick et al. 2019, Section 4. An agent here is a module with
+The protocol follows Rolnick et al. 2019, Section 4. An agent is a module with the functions
 
-    init(config, env, params, key, tasks=tasks) -> state  state.net acts, state.kept remembers
-    enter(config, env, params, state, tasks) -> state     continue in other environments
+    init(config, env, params, key, tasks=tasks) -> state
+    enter(config, env, params, state, tasks) -> state     called when a stage begins
     iterate(config, env, params, state) -> state, (loss, measures, finite)
-    leave(config, env, params, state) -> state            a task ends
+    leave(config, env, params, state) -> state            called when a stage ends
 
-In `clear`, `leave` does nothing, because CLEAR does not need boundaries; `ewc` uses it.
+`state.net` is the network that acts, and `state.kept` is the network that plays earlier tasks. In
+`clear`, `leave` does nothing, because CLEAR does not need task boundaries.
 
-Scores are means over the episodes of an evaluation with frozen weights, for each task, whether it
-is being trained or not: arrays of [stage, block, task], or [time, task]. Each of `POLICIES` plays
-the same number of episodes from the same keys: one samples actions, as the paper does, and the
-other is greedy, because a policy that is nearly uniform can be perfect if only its likeliest action
-counts.
+A score is the mean return over the episodes of an evaluation with frozen weights. Every task is
+evaluated, even if it is not being trained, and scores have shape [stage, block, task] or
+[time, task]. Each policy in `POLICIES` plays the same number of episodes from the same keys. One
+samples actions, as the paper does. The other is greedy, because a nearly uniform policy can be
+perfect when it acts greedily.
 
-At the end of a stage, the tasks of the stage are scored before `leave`, with the network that
-learned them, and all other tasks after it, with the network that is kept. The first score measures
-learning; whatever a compression loses of it counts as forgotten. The second measures the agent
-that continues, including the effect of `leave` on earlier tasks. If `kept` is `net`, as in CLEAR
-and EWC, `leave` must not change the network.
+At the end of a stage, the tasks of that stage are scored before `leave` with `state.net`, and all
+other tasks are scored after `leave` with `state.kept`. The first score measures learning, so
+anything that `leave` loses counts as forgotten. The second score measures the agent that continues,
+including the effect of `leave` on earlier tasks. If `kept` is `net`, as in CLEAR and EWC, `leave`
+must not change the network.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,17 +46,17 @@ POLICIES: Policies = {"sampled": sampled, "greedy": mode}
 
 
 class Played(NamedTuple):
-    """The scores of one policy."""
+    """Scores of one policy."""
 
     scores: Float[Array | np.ndarray, "*seed stage block task"]  # after each block
     begin: Float[Array | np.ndarray, "*seed task"]  # before all training
 
 
 class Curves(NamedTuple):
-    """Scores and measures along a cycle."""
+    """Scores and diagnostics of a training run."""
 
-    played: dict[str, Played]  # by each policy
-    measures: PyTree  # diagnostics of the agent: means over each block, [stage, block]
+    played: dict[str, Played]  # keyed by policy
+    measures: PyTree  # the agent's diagnostics, averaged over each block, [stage, block]
     finite: Bool[Array | np.ndarray, "*seed"]  # True if all losses and rewards were finite
 
 
@@ -68,7 +69,7 @@ def evaluate(
     episodes: int,
     policies: Policies = POLICIES,
 ) -> dict[str, Float[Array, " task"]]:
-    """Return each policy's mean return in each task of a family."""
+    """Compute the mean return of each policy on each task of a family."""
 
     def one(task, key):
         return _scores(net, env, of_task(params, task), key, episodes, policies)
@@ -86,11 +87,13 @@ def cycle(
     key: PRNGKeyArray,
     policies: Policies = POLICIES,
 ) -> tuple[Any, Curves]:
-    """Train through a schedule in one family of tasks, with `config.blocks` blocks per row.
+    """Train on the stages of a schedule, with `config.blocks` blocks per stage.
 
-    This is a pure function of the key: jit it as a whole, and vmap it over seeds, configs and
-    schedules. All schedules with the same number of stages share one program; `schedules` builds
-    some. `tasks` is the number of tasks that are evaluated and that the schedule may name.
+    The tasks belong to one family, so that a single environment plays all of them. This function is
+    pure and can be wrapped in `jax.jit`, and in `jax.vmap` over seeds, configs and schedules.
+    Schedules with the same number of stages share one compiled program. `tasks` is the number of
+    tasks that are evaluated; the schedule contains their indices. Raises `ValueError` for an index
+    out of range, or unless the schedule has one column per environment.
     """
     if isinstance(schedule, np.ndarray) and not np.isin(schedule, range(tasks)).all():
         raise ValueError(
@@ -151,10 +154,11 @@ def tour(
     report: Callable[[int, int, dict[str, Float[np.ndarray, " task"]]], None] | None = None,
     policies: Policies = POLICIES,
 ) -> tuple[Any, Curves]:
-    """Run `cycle` through different environments with shared spaces, (env, params) each.
+    """Train on different environments in `order`, and evaluate all of them after every block.
 
-    This uses a few programs per game (to begin, train, end and evaluate), each compiled once.
-    `report`, if given, is called with (stage, block, scores) after each block.
+    `games` are (env, params) pairs with equal observation and action spaces. This is `cycle` for
+    tasks that do not belong to one family. It compiles four functions per game. If `report` is
+    given, it is called with (stage, block, scores) after each block.
     """
     jit = [_compile(agent, config, env, params, policies) for env, params in games]
     init_key, key = jax.random.split(_random.one_key(key))
@@ -188,7 +192,7 @@ def tour(
 
 
 def _scores(net, env, params, key, episodes, policies) -> dict[str, Float[Array, ""]]:
-    """Return each policy's mean return in the same episodes."""
+    """Compute the mean return of each policy, with equal keys for all of them."""
     return {
         name: score(net, env, params, jax.random.clone(key), episodes, policy=policy).returns.mean()
         for name, policy in policies.items()
@@ -200,7 +204,7 @@ def _stack(trees: Sequence[PyTree]) -> PyTree:
 
 
 def _compile(agent: Any, config: Any, env: Any, params: Any, policies: Policies):
-    """Return the compiled functions (enter, block, leave, play) of one game."""
+    """Return the jitted functions (enter, block, leave, play) of one game."""
 
     @jax.jit
     def enter(state):
@@ -228,15 +232,15 @@ def _compile(agent: Any, config: Any, env: Any, params: Any, policies: Policies)
 
 
 def flat(played: Played) -> Float[Array | np.ndarray, "time task"]:
-    """Return one seed's scores in order of time, starting with the score before all training."""
+    """Flatten the scores of one seed along time, starting with the scores before training."""
     scores = played.scores.reshape(-1, played.scores.shape[-1])
     return jnp.concatenate([played.begin[None], scores])
 
 
 def cumulative(scores: Float[Array | np.ndarray, "time task"]) -> Float[Array, "time task"]:
-    """Compute (1/t) Σ_{s<t} r_s of each task, t = 1, 2, …
+    """Compute the running mean (1/t) Σ_{s<t} r_s of each task's scores, for t = 1, 2, …
 
-    Appendix C; the last row is the quantity in Figure 8.
+    Rolnick et al. 2019, Appendix C. The last row is what their Figure 8 shows.
     """
     steps = jnp.arange(1, len(scores) + 1, dtype=jnp.float32)
     return jnp.cumsum(jnp.asarray(scores), axis=0) / steps[:, None]
@@ -248,18 +252,20 @@ def retained(
     order: Sequence[int],
     after: int = 2,
 ) -> Float[np.ndarray, " share"]:
-    """Compute the share of a stage's gain that is left after `after` stages of other tasks.
+    """Compute the fraction of each stage's gain that is retained after `after` more stages.
 
-    (r_later - r_before) / (r_end - r_before) of the stage's task, where r_before is its score
-    before all training. The share is 1 if all of it is kept, 0 if it is all forgotten, and negative
-    if the score falls below that of an untrained agent. The result has one entry per stage that
-    `after` stages of other tasks follow, and NaN where a stage had no gain. The forgetting is 1
-    minus this share.
+    The fraction is (r_later - r_before) / (r_end - r_before), where r_before is the task's score
+    before all training, r_end its score at the end of the stage, and r_later its score after the
+    other stages. It is 1 without any forgetting, 0 if the complete gain is forgotten, and negative
+    if the score falls below r_before. Forgetting is 1 minus this fraction.
+
+    The result has an entry for each stage that is followed by `after` stages of other tasks. The
+    entry is NaN if the score did not improve during the stage.
     """
     scores, begin = np.asarray(scores), np.asarray(begin)
     if len(order) != len(scores):
         raise ValueError(
-            f"`order` must have a task for each stage, {len(scores)}; got {len(order)}."
+            f"`order` must have one entry per stage, {len(scores)} in total; got {len(order)}."
         )
     shares = []
     for stage, task in enumerate(order[: len(order) - after]):
@@ -278,10 +284,10 @@ def forward_transfer(
 ) -> Float[Array, ""]:
     """Compute (A - A_alone) / (best - A_alone), where A is a task's mean score during its training.
 
-    Wołczyk et al. 2021: the share of the possible improvement over training from scratch that
-    earlier tasks provide. `alone` is the score of an agent that trains only on this task, for the
-    same time; `best` is the highest possible score. At 0 there is no transfer; if negative, earlier
-    tasks hurt.
+    This measure is from Wołczyk et al. 2021. `alone` contains the scores of an agent that trains
+    only on this task, for the same time, and `best` is the highest possible score. The result is
+    the fraction of the possible improvement that earlier tasks provide: 0 means no transfer, and
+    a negative value means that earlier tasks hurt.
     """
     area, reference = jnp.mean(jnp.asarray(scores)), jnp.mean(jnp.asarray(alone))
     return (area - reference) / (best - reference)

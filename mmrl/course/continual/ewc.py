@@ -1,13 +1,14 @@
-"""Online elastic weight consolidation: hold the parameters that mattered to earlier tasks.
+"""Online elastic weight consolidation (EWC), which penalizes changes of important parameters.
 
-Kirkpatrick et al. 2017, with one anchor for all tasks (Schwarz et al. 2018, Section 3). This rival
-of CLEAR stores no experience, but must be notified when a task ends. The agent is the V-trace
-actor-critic of `clear` without replay, and with one more term in its loss,
+EWC was introduced by Kirkpatrick et al. 2017; this online variant has one anchor for all tasks
+(Schwarz et al. 2018, Section 3). It is an alternative to CLEAR that stores no experience, but it
+must be notified when a task ends. The agent is the V-trace actor-critic of `clear` without replay,
+and its loss has an additional term,
 
     λ/2 Σ_i F_i (θ_i - θ*_i)²        at a task's end   θ* ← θ,   F ← γ_F F + F_new
 
-where F_new is the diagonal of the Fisher information of policy and value: how much each parameter
-affects the network's outputs in that task.
+where F_new is the diagonal of the Fisher information of policy and value. It measures how strongly
+each parameter affects the network's outputs in that task.
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ from mmrl.replay.reservoir import Unrolls
 
 
 class Config(clear.Config):
-    """Settings of the actor-critic (without replay) and of the consolidation."""
+    """Hyperparameters of the actor-critic without replay, and of the penalty."""
 
     capacity: int = count(0, least=0)
     fisher_unrolls: int = count(16)  # unrolls per environment when a task ends
@@ -42,7 +43,7 @@ class Config(clear.Config):
 
 
 class State(eqx.Module):
-    """The complete state of a run."""
+    """State of the agent and its environments, the anchor and the Fisher information."""
 
     learner: clear.State
     anchor: PyTree  # θ*
@@ -55,12 +56,12 @@ class State(eqx.Module):
 
     @property
     def kept(self) -> Any:
-        """The network that plays earlier tasks: here, the same network."""
+        """The network that plays earlier tasks, which is also the network that acts."""
         return self.learner.net
 
     @property
     def tasks(self) -> Tasks | None:
-        """The task of the family that each environment plays."""
+        """The index of each environment's task in the family."""
         return self.learner.tasks
 
 
@@ -75,7 +76,7 @@ def init(
     make: Make = actor_critic,
     tasks: Tasks | None = None,
 ) -> State:
-    """Build a new network and environments, without an anchor."""
+    """Initialize the agent and its environments, with zero Fisher information."""
     check(config, env, params)
     learner = clear.init(config, env, params, key, make, tasks)
     anchor = trained(learner.net)
@@ -83,13 +84,13 @@ def init(
 
 
 def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
-    """Put the agent into fresh episodes of other `tasks`; all else stays."""
+    """Start new episodes of `tasks`, and keep the network and the optimizer."""
     learner = clear.enter(config, env, params, state.learner, tasks)
     return dataclasses.replace(state, learner=learner)
 
 
 def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State, Any]:
-    """Act and learn, held by the anchor."""
+    """Run one iteration of V-trace with the penalty in its loss."""
 
     def held(net, config, batch, replayed) -> tuple[Float[Array, ""], Measures]:
         value, measures = loss(net, config, batch, replayed)
@@ -102,19 +103,19 @@ def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State,
 
 
 def leave(config: Config, env: Any, params: Any, state: State) -> State:
-    """Estimate on new steps how much each parameter mattered to the task that ends, and hold it."""
+    """Estimate the Fisher information on new steps, and move the anchor."""
     learner, new = estimate_fisher(config, env, params, state.learner, state.net)
     return State(learner, trained(state.net), update_fisher(config, state.fisher, new))
 
 
 def ewc_penalty(fisher: PyTree, anchor: PyTree, net: Any) -> Float[Array, ""]:
-    """Compute ½ Σ_i F_i (θ_i - θ*_i)²: minus the log-density around θ*, less a constant."""
+    """Compute ½ Σ_i F_i (θ_i - θ*_i)², a negative Gaussian log-density up to a constant."""
     squares = jax.tree.map(lambda f, a, x: jnp.sum(f * (x - a) ** 2), fisher, anchor, trained(net))
     return 0.5 * sum(jax.tree.leaves(squares), jnp.zeros(()))
 
 
 def update_fisher(config: Any, fisher: PyTree, new: PyTree) -> PyTree:
-    """Compute γ_F F + F_new."""
+    """Compute γ_F F + F_new, a decayed sum over tasks."""
     return jax.tree.map(lambda f, n: config.fisher_decay * f + n, fisher, new)
 
 
@@ -126,9 +127,10 @@ def estimate_fisher(
     net: Any,
     part: Callable[[PyTree], PyTree] = lambda state: state,
 ) -> tuple[clear.State, PyTree]:
-    """Estimate F_new of `net` on unrolls in which `learner` acts; also return the acting state.
+    """Estimate F_new of `net` on unrolls in which `learner` acts.
 
-    `part` extracts the state of `net` from the state of the learner's network, if they differ.
+    Returns the learner after these steps, and F_new. If `net` is only a part of the learner's
+    network, `part` must extract the recurrent state of `net` from the state of the whole network.
     """
 
     def step(carry, words):
@@ -148,11 +150,12 @@ def estimate_fisher(
 
 
 def information(net: Any, unrolls: Unrolls, key: PRNGKeyArray) -> PyTree:
-    """Estimate E[(∂ log p(a, v | s) / ∂θ_i)²] per step: the diagonal of the Fisher information.
+    """Estimate the diagonal of the Fisher information, E[(∂ log p(a, v | s) / ∂θ_i)²], per step.
 
-    By definition, a ~ π and v ~ N(V, 1) are sampled from the network itself, independent of the
-    actions that were played. Each unroll needs only one square: the scores of different steps are
-    uncorrelated, so the expected square of their sum is the sum of their expected squares.
+    The actions a ~ π and the values v ~ N(V, 1) are sampled from the network, as the definition of
+    the Fisher information requires. They are not the actions that were played. One gradient per
+    unroll is enough: the gradients of different steps are uncorrelated, so the expected square of
+    their sum is the sum of their expected squares.
     """
 
     def score(net, unroll, key):

@@ -1,20 +1,23 @@
-"""Progress & Compress: learn a task in one column, then distil it into another that forgets slowly.
+"""Progress & Compress, which learns a task in one network and then distils it into another.
 
-Schwarz et al. 2018. This rival of CLEAR stores no experience and its network does not grow, but it
-must be notified of the boundaries between tasks.
+The method is from Schwarz et al. 2018. It is an alternative to CLEAR that stores no experience and
+whose network does not grow, but it must be notified when a task ends.
 
-    progress:  the active column learns by V-trace. Through an adapter, it also reads the features
-               of the knowledge base, which does not change.
-    compress:  at the end of a task, the knowledge base learns the actions of the active column, by
-               KL[π_active ‖ π_base] on its steps, held by online elastic weight consolidation.
+    progress:  the active column learns by V-trace. An adapter adds features of the knowledge base,
+               whose parameters are frozen.
+    compress:  at the end of a task, the policy of the active column is distilled into the knowledge
+               base by minimizing KL[π_active ‖ π_base], with an online EWC penalty.
 
-Implementation details
-- Columns have one body for policy and value, unlike the networks of `clear`.
-- One adapter feeds the head: h = head(f) + α ⊙ U σ(V f_base + c). The paper has one per layer.
-- The active column continues from task to task; only its adapter and its optimizer are reset.
-- The base also learns the value of the active column, ½ (V - V_active)², which is our addition.
-- While the base's Fisher information is measured, the active column still acts through its old
-  adapter, on features of the new base, which differ from those it was trained with.
+Implementation details:
+- A column has one body for policy and value, unlike the networks of `clear`.
+- There is one adapter, at the head: h = head(f) + α ⊙ U σ(V f_base + c). The paper has one per
+  layer.
+- The parameters of the active column are kept between tasks. Its adapter and its optimizer are
+  reset.
+- The base also learns the value of the active column, with the loss ½ (V - V_active)². This is our
+  addition.
+- While the Fisher information of the base is estimated, the active column still acts through its
+  old adapter. The adapter then receives features of the new base, on which it was not trained.
 - Evaluations use the active column on the current task and the knowledge base on all others.
 """
 
@@ -39,34 +42,34 @@ from mmrl.nets import Categorical, LinearHead, Net, Outputs, body
 
 
 class Config(ewc.Config):
-    """Settings of `ewc` and of the compression."""
+    """Hyperparameters of `ewc` and of the compress phase."""
 
-    compress: int = count(100)  # gradient steps of the base when a task ends
+    compress: int = count(100)  # gradient steps of a compress phase
 
-    compress_rate: float = positive(1e-2)  # learning rate in these steps
+    compress_rate: float = positive(1e-2)  # learning rate of the compress phase
 
 
 class Column(eqx.Module):
-    """A network obs → body → features → logits and value."""
+    """An actor-critic whose policy and value share a body."""
 
     body: Net
     head: LinearHead
 
     def init(self) -> PyTree:
-        """The body's state before the first observation."""
+        """Return the recurrent state before the first observation."""
         return self.body.init()
 
     def __call__(
         self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
     ) -> tuple[PyTree, Outputs]:
-        """Return the state after the tape, and the outputs at every step."""
+        """Return the final state, and the outputs at every step."""
         state, features = self.body(state, obs, begin)
         return state, outputs(jax.vmap(self.read)(features))
 
     def step(
         self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Outputs]:
-        """Return the state and outputs after one observation, for acting."""
+        """Return the state and the outputs after one observation."""
         state, features = self.body.step(state, obs, begin)
         return state, outputs(self.read(features))
 
@@ -76,7 +79,7 @@ class Column(eqx.Module):
 
 
 class Adapter(eqx.Module):
-    """The input that the active column takes from the base: α ⊙ U σ(V f + c)."""
+    """Adapter α ⊙ U σ(V f + c) of the base's features f."""
 
     inward: eqx.nn.Linear
     outward: eqx.nn.Linear
@@ -93,27 +96,27 @@ class Adapter(eqx.Module):
 
 
 class Columns(eqx.Module):
-    """An active column on top of a knowledge base that receives no gradient."""
+    """An active column, a frozen knowledge base, and the adapter between them."""
 
     active: Column
     base: Column
     adapter: Adapter
 
     def init(self) -> tuple[PyTree, PyTree]:
-        """Both columns' states before the first observation."""
+        """Return the states of both columns before the first observation."""
         return self.active.init(), self.base.init()
 
     def __call__(
         self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
     ) -> tuple[PyTree, Outputs]:
-        """Return the states after the tape, and the active column's outputs at every step."""
+        """Return the final states, and the active column's outputs at every step."""
         state, (own, other) = self._bodies(state, lambda body, s: body(s, obs, begin))
         return state, outputs(jax.vmap(self._read)(own, other))
 
     def step(
         self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Outputs]:
-        """Return the states and outputs after one observation, for acting."""
+        """Return the states and the active column's outputs after one observation."""
         state, (own, other) = self._bodies(state, lambda body, s: body.step(s, obs, begin))
         return state, outputs(self._read(own, other))
 
@@ -124,7 +127,10 @@ class Columns(eqx.Module):
         begin: Bool[Array, " time"],
         next_obs: Float[Array, "time *obs"],
     ) -> tuple[PyTree, Outputs, Outputs]:
-        """Return the outputs at every step, and at the next step if `next_obs` followed."""
+        """Return the final states, the outputs at every step, and those after `next_obs`.
+
+        The outputs after `next_obs[t]` are computed as if `next_obs[t]` followed step t.
+        """
         first, *mine = self.active.body.lookahead(state[0], obs, begin, next_obs)
         second, *other = _still(self.base).body.lookahead(state[1], obs, begin, next_obs)
         now, ahead = (outputs(jax.vmap(self._read)(a, b)) for a, b in zip(mine, other, strict=True))
@@ -140,7 +146,7 @@ class Columns(eqx.Module):
 
 
 def columns(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> Columns:
-    """Build two columns of a config's `memory`, `memory_sizes` and `width`; "none" is an `mlp`."""
+    """Initialize two columns with the memory, memory sizes and width of a config."""
     size = math.prod(env.observation_space(params).shape)
     actions, width = int(env.action_space(params).n), config.width
 
@@ -149,7 +155,7 @@ def columns(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> Columns
         sizes: dict[str, Any] = dict(config.memory_sizes)
         net = body(config.memory, size, width, width=width, key=keys[0], **sizes)
         head = LinearHead(width, actions + 1, key=keys[1])
-        # An almost uniform initial policy.
+        # Small weights make the initial policy almost uniform.
         return Column(net, jax.tree.map(lambda x: 0.1 * x, head))
 
     active, base, adapter = jax.random.split(key, 3)
@@ -157,7 +163,7 @@ def columns(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> Columns
 
 
 class State(eqx.Module):
-    """The complete state of a run."""
+    """State of the agent and its environments, the anchor and the Fisher information."""
 
     learner: clear.State
     anchor: PyTree  # θ* of the base
@@ -170,12 +176,12 @@ class State(eqx.Module):
 
     @property
     def kept(self) -> Column:
-        """The network that plays earlier tasks: the knowledge base."""
+        """The knowledge base, which plays earlier tasks."""
         return self.learner.net.base
 
     @property
     def tasks(self) -> Tasks | None:
-        """The task of the family that each environment plays."""
+        """The index of each environment's task in the family."""
         return self.learner.tasks
 
 
@@ -190,7 +196,7 @@ def init(
     make: Make = columns,
     tasks: Tasks | None = None,
 ) -> State:
-    """Build new columns and environments."""
+    """Initialize the columns and the environments, with zero Fisher information."""
     check(config, env, params)
     learner = clear.init(config, env, params, key, make, tasks)
     anchor = trained(learner.net.base)
@@ -198,19 +204,19 @@ def init(
 
 
 def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
-    """Start new episodes of other `tasks`; keep the rest of the agent."""
+    """Start new episodes of `tasks`, and keep the columns and the optimizer."""
     learner = clear.enter(config, env, params, state.learner, tasks)
     return dataclasses.replace(state, learner=learner)
 
 
 def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State, Any]:
-    """Progress: act and learn with the active column."""
+    """Run one iteration of V-trace on the active column (progress)."""
     learner, outcome = clear.iterate(config, env, params, state.learner)
     return dataclasses.replace(state, learner=learner), outcome
 
 
 def leave(config: Config, env: Any, params: Any, state: State) -> State:
-    """Compress: distil the active column into the base, then estimate which parameters mattered."""
+    """Distil the active column into the base (compress), then update the EWC penalty."""
     rule = optimizer(config, config.compress_rate)
     loop_key, adapter_key, key = jax.random.split(state.learner.key, 3)
     words, key_of = _random.as_words(jax.random.split(loop_key, config.compress))
@@ -236,7 +242,7 @@ def leave(config: Config, env: Any, params: Any, state: State) -> State:
 
 
 def distillation(base: Column, config: Config, unrolls: Any, state: State) -> Float[Array, ""]:
-    """Compute KL[π_active ‖ π_base] + ½ (V_base - V_active)² on active steps, plus the penalty."""
+    """Compute KL[π_active ‖ π_base] + ½ (V_base - V_active)², averaged, plus the EWC penalty."""
     steps = unrolls.steps
     obs = steps.obs.astype(jnp.float32)
     said: Any = jax.vmap(base)(unrolls.state[1], obs, steps.begin)[1]
@@ -247,11 +253,11 @@ def distillation(base: Column, config: Config, unrolls: Any, state: State) -> Fl
 
 
 def outputs(numbers: Float[Array, "*time out"]) -> Outputs:
-    """Split numbers into logits and a value, without an auxiliary value."""
+    """Split the last axis into logits and one value, which is also the auxiliary value."""
     value = numbers[..., -1]
     return Outputs(Categorical(numbers[..., :-1]), value, value)
 
 
 def _still(net: Any) -> Any:
-    """Return the network with gradients stopped at its parameters."""
+    """Stop the gradients of a network's parameters."""
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, net)

@@ -1,7 +1,7 @@
-"""Orders of tasks, after Rolnick et al. 2019, Section 4.
+"""Schedules of tasks, after Rolnick et al. 2019, Section 4.
 
-A schedule lists which task each environment plays at each stage of training: rows are stages,
-columns are environments.
+A schedule is an array [stage, environment] with the index of the task that each environment plays
+in each stage of training.
 """
 
 from collections.abc import Sequence
@@ -13,27 +13,28 @@ Schedule = Int[np.ndarray, "stage env"]
 
 
 def separate(task: int, stages: int, environments: int) -> Schedule:
-    """Return a schedule of only one task."""
+    """Return a schedule for training on a single task."""
     _check(stages=stages, environments=environments)
     return np.full((stages, environments), task, np.int32)
 
 
 def simultaneous(tasks: int, stages: int, environments: int) -> Schedule:
-    """Return a schedule of all tasks at once: each environment plays one task throughout.
+    """Return a schedule that trains on all tasks at once.
 
-    Raises `ValueError` unless each task has equally many environments.
+    Each environment plays the same task throughout. Raises `ValueError` unless `environments` is a
+    multiple of `tasks`.
     """
     _check(tasks=tasks, stages=stages, environments=environments)
     if environments % tasks:
         raise ValueError(
-            f"`environments` must be a multiple of `tasks` = {tasks}, because each task gets an "
-            f"equal number, got {environments}."
+            f"`environments` must be a multiple of `tasks` = {tasks}, so that every task gets the "
+            f"same number of environments, got {environments}."
         )
     return np.tile(np.arange(environments, dtype=np.int32) % tasks, (stages, 1))
 
 
 def sequential(order: Sequence[int], cycles: int, environments: int) -> Schedule:
-    """Return a schedule in which all environments play each task of `order`, `cycles` times."""
+    """Return a schedule that repeats the stages of `order`, with one task per stage."""
     _check(cycles=cycles, environments=environments)
     stages = np.tile(np.asarray(order, np.int32), cycles)
     return np.repeat(stages[:, None], environments, axis=1)
@@ -42,7 +43,7 @@ def sequential(order: Sequence[int], cycles: int, environments: int) -> Schedule
 def probed(
     order: Sequence[int], cycles: int, environments: int, *, probe: int, position: int
 ) -> Schedule:
-    """Return a `sequential` schedule with a stage of another task after `position` stages."""
+    """Return a `sequential` schedule with one stage of the task `probe` after `position` stages."""
     plan = sequential(order, cycles, environments)
     if not 0 <= position <= len(plan):
         raise ValueError(f"`position` must be from 0 to {len(plan)} stages, got {position}.")

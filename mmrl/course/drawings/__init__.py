@@ -1,8 +1,8 @@
-"""Pictures of recorded episodes: numpy arrays in, one SVG string out.
+"""Drawings of recorded episodes, which convert NumPy arrays to an SVG string.
 
-Drawings need no plotting library, jax or gymnax: a picture is a pure function of the recorded
-arrays, a few kilobytes of text that a notebook shows with `IPython.display.SVG`. Every picture has
-a name for screen readers, never relies on colour only, and follows the reader's dark theme.
+The drawings are pure functions of the recorded arrays and do not import a plotting library, JAX or
+gymnax. A notebook shows the string, which has a few kilobytes, with `IPython.display.SVG`. Every
+drawing has a name for screen readers, is legible without color, and supports dark themes.
 """
 
 from mmrl.course.drawings.bandit import bandit

@@ -1,4 +1,4 @@
-"""Bandits: every pull in the row of its arm, and the share of pulls that paid."""
+"""Drawing of a multi-armed bandit."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,10 +18,10 @@ def bandit(
     title: str = "Bandit",
     note: str = "",
 ) -> str:
-    """Draw one row per arm and one mark per pull: a filled dot if it paid, a ring if not.
+    """Draw one row per arm, with one mark per pull.
 
-    The bar at the right is the share of pulls that paid, with wins / pulls next to it; `odds`, the
-    arm's true probability, is drawn as an outline.
+    A bar at the right shows the fraction of the arm's pulls that paid, followed by wins / pulls. If
+    `odds` is given, the true probability of the arm is drawn as an outline of the bar.
     """
     width, height = _LEFT + _PULLS + _BARS + 84, 58 + _ROW * arms + 22
     bar_left = _LEFT + _PULLS + 16
@@ -47,7 +47,7 @@ def bandit(
 
 
 def _bar(left: svg.Number, y: svg.Number, pulls: int, wins: int) -> list[str]:
-    """Draw the share of an arm's pulls that paid."""
+    """Draw the fraction of an arm's pulls that paid."""
     track = svg.rect(left, y + 4, _BARS, _ROW - 8, fill="fill", radius=2)
     label = svg.text(left + _BARS + 8, y + 15, f"{wins} / {pulls}", size=10, fill="dim")
     if not pulls:

@@ -1,4 +1,4 @@
-"""Boards as a perfect memory would draw them: ships, cards on a table, and a labyrinth."""
+"""Drawings of Battleship, Concentration and the labyrinths, with all observations so far."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -6,7 +6,7 @@ from numpy import ndarray
 
 from mmrl.course.drawings import cards, svg
 
-# Pixels above a board, at its sides, and for the rewards below.
+# Margins in pixels above the board, at its sides, and below it for the rewards.
 _TOP, _LEFT, _BARS = 40, 14, 78
 
 
@@ -20,10 +20,11 @@ def battleship(
     title: str = "Battleship",
     note: str = "",
 ) -> str:
-    """Draw every square that was tried: a filled square for a hit, a ring for a miss.
+    """Draw the board, with a filled square for each hit and a ring for each miss.
 
-    `actions` are squares, row by row. `ships`, the truth, outlines the squares of ships. A frame
-    marks the last guess. Below, one bar per step shows its reward.
+    `actions` contains the indices of the squares in row-major order. If `ships` is given, the
+    squares of ships are outlined. A frame marks the last guess. Bars below the board show the
+    reward of each step.
     """
     cell = 30
     x = lambda square: _left(cell * size) + cell * (square % size)  # noqa: E731
@@ -59,9 +60,10 @@ def concentration(
     title: str = "Concentration",
     note: str = "",
 ) -> str:
-    """Draw the table: a card, or its back where `kinds` is `types`, and a ring around the last.
+    """Draw the cards on the table, and mark the last one.
 
-    Below, one bar per step shows its reward.
+    A card is drawn face down if its entry in `kinds` equals `types`. Bars below the table show the
+    reward of each step.
     """
     columns, wide, high = 13, 34, 44
     rows = -(-len(kinds) // columns)
@@ -89,10 +91,11 @@ def labyrinth(
     title: str = "Labyrinth",
     note: str = "",
 ) -> str:
-    """Draw the squares seen so far, the path, and the agent, a filled dot.
+    """Draw the observed squares, the path and the agent.
 
-    A square is 0 free, 1 wall, 2 start or 3 goal. `places` are the rows and columns of the agent;
-    without them only its last view is drawn. Below, one bar per step shows its reward.
+    The entries of `views` are 0 (free), 1 (wall), 2 (start) and 3 (goal). `places` contains the row
+    and column of the agent at each step. If it is None, only the last view is drawn. Bars below the
+    labyrinth show the reward of each step.
     """
     cell = 18
     if places is None:
@@ -124,7 +127,7 @@ def labyrinth(
 def _add(
     known: Int[ndarray, "side side"], view: Int[ndarray, "3 3"], place: Int[ndarray, " 2"]
 ) -> None:
-    """Write a view, which popgym shifts at the upper and the left border, into the map."""
+    """Write a view into the map. Popgym shifts views at the upper and the left border."""
     top, left = (max(int(x) - 1, 0) for x in place)
     height, width = (2 if x == 0 else 3 for x in place)
     part = known[top : top + height, left : left + width]
@@ -153,7 +156,7 @@ def _document(
     desc: str,
     body: list[str],
 ) -> str:
-    """Return the picture of a board, with a heading above and the rewards below."""
+    """Return the SVG of a board, with a heading above and the rewards below."""
     whole = _width(width)
     below = [svg.text(_LEFT, _TOP + height + 24, "reward per step", size=10, fill="dim")]
     below += svg.rewards(rewards, _LEFT, _TOP + height + 30, whole - 2 * _LEFT, 36)

@@ -1,4 +1,4 @@
-"""Card tasks: a strip with the observed card and the answer at each step."""
+"""Drawings of card tasks, with the observed card and the answer at each step."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from mmrl.course.drawings import svg
 SUITS = ("spades", "diamonds", "clubs", "hearts")
 RANKS = ("A", "2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K")
 
-# Paths in a 20 × 20 square, because some systems print the characters as coloured emoji.
+# Paths of the suits in a 20 × 20 square. Some systems would show the characters as color emoji.
 SHAPES = (
     "M0 -10C-2 -5 -9 -1 -9 4C-9 9 -3 9 -1 6L-3 10H3L1 6C3 9 9 9 9 4C9 -1 2 -5 0 -10Z",
     "M0 -10L7.5 0L0 10L-7.5 0Z",
@@ -19,11 +19,11 @@ SHAPES = (
     "C6 -3.5 9 -2 9 1.5C9 6 3 7 1 4L3 10H-3Z",
     "M0 10C-3 5 -9 1 -9 -4C-9 -10 -2 -11 0 -5.5C2 -11 9 -10 9 -4C9 1 3 5 0 10Z",
 )
-# The deck has four colours, so that suits differ in shape and in colour.
+# Each suit has a different color, so that suits differ in shape and in color.
 _COLOURS = (svg.BLACK, svg.BLUE, svg.GREEN, svg.VERMILION)
 
-NOTHING, GAP = -1, -2  # in place of a card: no card in view; steps left out
-_CELL, _CARD = 34, (28, 38)  # pixels
+NOTHING, GAP = -1, -2  # entries of `cards` for "no card in view" and for "steps omitted"
+_CELL, _CARD = 34, (28, 38)  # width of a column, and size of a card, in pixels
 
 
 def card_strip(
@@ -38,13 +38,16 @@ def card_strip(
     title: str = "Cards",
     note: str = "",
 ) -> str:
-    """Draw one column per step: the suit seen, the answer, and ✓, ✗ or · by the sign of the reward.
+    """Draw one column per step, with the card, the answer and a mark for the reward.
 
-    `cards` and `answers` are 0..3 for ♠♦♣♥; a card may be `NOTHING`, an empty place, or `GAP`,
-    steps left out. `steps` are the columns' step numbers (default: 0, 1, …). `asked` is the step
-    whose card the task asks for; it gets a ring. A row has `columns` columns; `note` is the right
-    part of the heading. An answer without a reward is pale. With 13 `types` the cards are ranks,
-    and an answer is an arrow: 0 up, 1 down.
+    The mark is ✓, ✗ or · by the sign of the reward. The entries of `cards` and `answers` are 0 to 3
+    for ♠♦♣♥. An entry of `cards` may also be `NOTHING` (an empty place) or `GAP` (omitted steps).
+    With 13 `types`, cards are ranks, and answers are arrows: 0 is up and 1 is down. An answer with
+    a reward of 0 is pale.
+
+    `steps` contains the step number of each column (default: 0, 1, …). The card at step `asked`,
+    which the task requests, has a ring. `columns` is the number of columns per row, and `note` is
+    the right part of the heading.
     """
     steps = np.arange(len(cards)) if steps is None else steps
     below = 24 * (answers is not None) + 20 * (rewards is not None)
@@ -89,10 +92,11 @@ def count_recall(
     title: str = "CountRecall",
     note: str = "",
 ) -> str:
-    """Draw one column per step: the card shown, the requested card, the answer and ✓ or ✗.
+    """Draw one column per step, with the cards, the answer and the result.
 
-    Below, bars count how often each type was shown, with a ring around the last requested type.
-    `types` is 2 (colours), 4 (suits) or 13 (ranks); `first` is the step of the first column.
+    Bars below the columns count how often each type was shown. A ring marks the type that was
+    requested last. `types` is 2 (colors), 4 (suits) or 13 (ranks), and `first` is the step of the
+    first column.
     """
     rows, row_height = -(-(len(values) - first) // columns), 108
     width = max(62 + _CELL * min(columns, len(values) - first), 62 + 44 * types, 400)
@@ -117,7 +121,7 @@ def count_recall(
 def _count_bars(
     counts: Int[ndarray, " types"], asked: int, types: int, top: svg.Number
 ) -> list[str]:
-    """Draw a bar per type, with a ring around the requested one."""
+    """Draw a bar per type, with a ring around the requested type."""
     out = [svg.text(12, top + 40, "shown", size=10, fill="dim")]
     largest = max(int(counts.max()), 1)
     for kind, count in enumerate(counts):
@@ -130,7 +134,7 @@ def _count_bars(
 
 
 def card(x: svg.Number, y: svg.Number, kind: int, *, types: int = 4, ring: bool = False) -> str:
-    """Draw a playing card with its upper left corner at (x, y); `NOTHING` is an empty place."""
+    """Draw a card with its upper left corner at (x, y). `NOTHING` draws an empty place."""
     width, height = _CARD
     if kind == NOTHING:
         more = 'stroke-dasharray="3 3" data-card="-1"'
@@ -145,13 +149,13 @@ def card(x: svg.Number, y: svg.Number, kind: int, *, types: int = 4, ring: bool 
 
 
 def chip(x: svg.Number, y: svg.Number, content: str, *, ring: bool = False) -> str:
-    """Draw a small card of 20 × 20 with a picture on it."""
+    """Draw a 20 × 20 card with `content` on it."""
     role, more = ("mark", 'stroke-width="3"') if ring else ("line", "")
     return svg.rect(x, y, 20, 20, fill="card", stroke=role, radius=4, more=more) + content
 
 
 def face(x: svg.Number, y: svg.Number, kind: int, types: int, scale: svg.Number) -> str:
-    """Draw the face of a type: two colours with two shapes, four suits, or thirteen ranks."""
+    """Draw the face of a card: one of two colors, four suits or thirteen ranks."""
     if types == 2:
         r = 7 * scale + 1
         dot = svg.circle(x, y, r, fill=svg.BLACK)
@@ -168,20 +172,20 @@ def face(x: svg.Number, y: svg.Number, kind: int, types: int, scale: svg.Number)
 
 
 def suit(x: svg.Number, y: svg.Number, kind: int, scale: svg.Number = 1.0) -> str:
-    """Draw ♠, ♦, ♣ or ♥ around (x, y), 20 pixels high at scale 1."""
+    """Draw ♠, ♦, ♣ or ♥, centered at (x, y)."""
     place = f'transform="translate({svg.num(x)} {svg.num(y)}) scale({scale:g})"'
     return svg.path(SHAPES[kind], fill=_COLOURS[kind], more=place)
 
 
 def arrow(x: svg.Number, y: svg.Number, down: int, scale: svg.Number = 1.0) -> str:
-    """Draw an arrow around (x, y), up for 0 and down for 1, 20 pixels high at scale 1."""
+    """Draw an arrow that points up or down, centered at (x, y)."""
     turn = " rotate(180)" if down else ""
     place = f'transform="translate({svg.num(x)} {svg.num(y)}) scale({scale:g}){turn}"'
     return svg.path("M0 -10L8 1H3V10H-3V1H-8Z", fill=svg.BLACK, more=place)
 
 
 def _labels(top: svg.Number, baselines: dict[str, int]) -> list[str]:
-    """Draw the names of a row's lines, at its left."""
+    """Draw the labels of the lines of a row, at its left."""
     return [svg.text(12, top + y, name, size=10, fill="dim") for name, y in baselines.items()]
 
 

@@ -1,4 +1,4 @@
-"""Cart-pole: the cart and pole, earlier frames, and the velocity that the agent does not see."""
+"""Drawing of a cart-pole, with earlier frames and the hidden velocity."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -6,9 +6,9 @@ from numpy import ndarray
 
 from mmrl.course.drawings import svg
 
-_WIDTH, _METRE, _GROUND = 520, 92, 214  # pixels; pixels per metre; y of the track
-_LIMIT, _ANGLE = 2.4, np.deg2rad(12)  # limits at which an episode ends: metres, radians
-_GHOSTS, _APART = 5, 4  # number of earlier poles, and steps of 0.02 s between them
+_WIDTH, _METRE, _GROUND = 520, 92, 214  # width in pixels, pixels per metre, y of the track
+_LIMIT, _ANGLE = 2.4, np.deg2rad(12)  # position [m] and angle [rad] at which an episode ends
+_GHOSTS, _APART = 5, 4  # number of earlier poles, and their distance in steps of 0.02 s
 
 
 def cart_pole(
@@ -20,12 +20,12 @@ def cart_pole(
     title: str = "Cart-pole",
     note: str = "",
 ) -> str:
-    """Draw cart and pole at the last step, five earlier ones, and the angle over time.
+    """Draw the cart and pole at the last step, and the angle over time.
 
-    `seen` is (x [m], θ [rad]) as observed. `hidden` is the state (x, ẋ, θ, θ̇): with it the cart is
-    drawn at its true place, a dashed outline at the observed one, and an arrow shows ẋ. The lower
-    part has one mark per step: a filled dot where the agent pushed right, a ring where it pushed
-    left.
+    `seen` contains the observed (x [m], θ [rad]), and `hidden` the state (x, ẋ, θ, θ̇). If `hidden`
+    is given, the cart is drawn at its true position, a dashed outline shows the observed position
+    if it differs, and an arrow shows ẋ. The plot of the angle has one mark per step, a dot if the
+    agent pushed right and a ring if it pushed left.
     """
     true = seen if hidden is None else hidden[:, [0, 2]]
     body = svg.heading(_WIDTH, title, note) + _track()
@@ -48,12 +48,12 @@ def cart_pole(
 
 
 def _place(x: svg.Number) -> float:
-    """Return the pixel of a position, kept inside the picture."""
+    """Convert a position in metres to pixels, clipped to the drawing."""
     return float(np.clip(_WIDTH / 2 + _METRE * x, 30, _WIDTH - 30))
 
 
 def _track() -> list[str]:
-    """Draw the rail with its ends and a scale in metres."""
+    """Draw the track with its limits and a scale in metres."""
     out = [svg.line(20, _GROUND, _WIDTH - 20, _GROUND, stroke="line", more='stroke-width="2"')]
     for metre in (-2, -1, 0, 1, 2):
         x = _place(metre)
@@ -68,7 +68,7 @@ def _track() -> list[str]:
 
 
 def _tip(x: svg.Number, angle: svg.Number) -> tuple[svg.Number, ...]:
-    """Return (pivot x, pivot y, tip x, tip y) of a pole of one metre."""
+    """Return (pivot x, pivot y, tip x, tip y) of a pole of length one metre."""
     pivot = _GROUND - 34
     return _place(x), pivot, _place(x) + _METRE * np.sin(angle), pivot - _METRE * np.cos(angle)
 
@@ -88,7 +88,7 @@ def _cart(x: svg.Number, angle: svg.Number) -> list[str]:
 
 
 def _outline(x: svg.Number, angle: svg.Number) -> str:
-    """Draw an outline where the agent sees the cart and the pole, because of noise."""
+    """Draw an outline of the cart and the pole at the position that the agent observes."""
     more = 'stroke-width="1.5" stroke-dasharray="4 3" data-pole="seen"'
     x1, y1, x2, y2 = (svg.num(v) for v in _tip(x, angle))
     left, top = svg.num(_place(x) - 29), svg.num(_GROUND - 36)
@@ -96,7 +96,7 @@ def _outline(x: svg.Number, angle: svg.Number) -> str:
 
 
 def _velocity(x: svg.Number, speed: svg.Number, hides: bool) -> list[str]:
-    """Draw ẋ as an arrow under the cart; it is grey and dashed if the agent does not see it."""
+    """Draw ẋ as an arrow under the cart, dashed if it is hidden."""
     start, y = _place(x), _GROUND + 34
     length = float(np.clip(speed * 46, -150, 150))
     end, role = start + length, "dim" if hides else "good"

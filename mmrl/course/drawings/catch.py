@@ -1,4 +1,4 @@
-"""Catch: a ball falls, and a paddle in the last row must be under it."""
+"""Drawing of Catch, in which a paddle in the last row must catch a falling ball."""
 
 from jaxtyping import Float
 from numpy import ndarray
@@ -11,9 +11,10 @@ _CELL, _LEFT, _TOP, _WIDTH = 22, 70, 40, 250  # pixels
 def catch(
     boards: Float[ndarray, "time row column"], action: int, *, title: str, note: str = ""
 ) -> str:
-    """Draw the last board as observed, 1 for the ball and the paddle, and the ball's path.
+    """Draw the last board and the earlier positions of the ball.
 
-    An arrow at the paddle shows its move: 0 is left, 1 none, 2 right.
+    `boards` contains 1 at the ball and at the paddle. An arrow below the paddle shows the `action`:
+    0 is left, 1 is stay, and 2 is right.
     """
     rows, columns = boards.shape[1:]
     body = svg.heading(_WIDTH, title, note)

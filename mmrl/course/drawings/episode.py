@@ -1,6 +1,7 @@
-"""The picture of a recorded episode of any task."""
+"""Drawing of a recorded episode of any task."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -8,12 +9,12 @@ from jaxtyping import Float, Shaped
 from numpy import ndarray
 
 from mmrl.course.drawings.cards import SUITS
-from mmrl.course.drawings.tasks import DRAWN, Episode
+from mmrl.course.drawings.tasks import Episode, draw
 
 
 @runtime_checkable
 class Steps(Protocol):
-    """Arrays [time, ...] of one environment, for example a `Transition`."""
+    """Arrays [time, ...] that were recorded in one environment, for example a `Transition`."""
 
     @property
     def obs(self) -> Any: ...
@@ -31,28 +32,32 @@ def episode_svg(
     *,
     frame: int | None = None,
     hidden: Float[ndarray, "time state"] | None = None,
+    observe: str = "observation",
     **settings: int,
 ) -> str:
-    """Draw an episode of `env_id`: all of it, or its state at step `frame`.
+    """Draw an episode of `env_id`, or its state at step `frame`.
 
-    `steps` are the arrays of one environment from the beginning of an episode. Steps after a second
-    `begin` are left out, and so are elements that wrappers appended to the observation. `hidden` is
-    what the agent does not see, `state_obs` at each step: it adds the velocity, the odds or the
-    mines. `settings` are arguments that differ from the level's: `types` (CountRecall), `num_arms`
-    (MultiarmedBandit), `size` (MineSweeper, Battleship, the labyrinths).
+    `steps` contains arrays of a single environment, starting at the beginning of an episode. Steps
+    of a second episode are ignored, and so are elements that wrappers append to the observation.
+    `hidden` contains the hidden state, `state_obs`, at each step, which adds for example the
+    velocity, the odds or the mines to the drawing. `settings` are arguments of the environment that
+    differ from those of its level: `types` for CountRecall, `num_arms` for MultiarmedBandit, and
+    `size` for MineSweeper, Battleship and the labyrinths.
 
-    Raises `ValueError` for an environment without a picture, a batch, or a `frame` outside.
+    For a task without a specific drawing, the features of the observation are plotted over time.
+    The same is done if the observation is not the task's default one, either because `observe` (an
+    argument of `envs.make`) selects another view or because its size is unexpected.
+
+    Raises `ValueError` if `steps` is batched or empty, or if `frame` is out of range.
     """
     task, level = _task(env_id)
-    if task not in DRAWN:
-        raise ValueError(
-            f"`env_id` has no picture, got {env_id!r}: drawn are {', '.join(sorted(DRAWN))}."
-        )
     obs, action, reward, next_obs = _first_episode(steps)
     if frame is not None and not 0 <= frame < len(reward):
         raise ValueError(f"`frame` must be a step in 0..{len(reward) - 1}, got {frame}.")
     until = len(reward) if frame is None else frame + 1
     episode = Episode(
+        whole=obs,
+        own=observe == "observation",
         task=task,
         level=level,
         obs=obs[:until],
@@ -63,11 +68,11 @@ def episode_svg(
         settings=settings,
         one_frame=frame is not None,
     )
-    return DRAWN[task](episode)
+    return draw(episode)
 
 
 def action_names(env_id: str, actions: int) -> list[str]:
-    """Return the actions in words if they have names, else their numbers."""
+    """Return the names of a task's actions, or their indices if they have no names."""
     task, _ = _task(env_id)
     kind = next((x for x in ("CartPole", "Cartpole", "Labyrinth") if x in task), task)
     names = _ACTIONS.get(kind, ())
@@ -75,24 +80,33 @@ def action_names(env_id: str, actions: int) -> list[str]:
 
 
 def _task(env_id: str) -> tuple[str, str]:
-    """Return the name and the level of a task; the level may be empty."""
+    """Split an environment id into the task and its level, which may be empty."""
     pattern = r"(?:popgym-)?([A-Za-z]+?)(Easy|Medium|Hard|Paper|)-(?:v\d|bsuite)"
     match = re.fullmatch(pattern, env_id)
-    return (match[1], match[2]) if match else ("", "")
+    return (match[1], match[2]) if match else (env_id, "")
 
 
 def _first_episode(steps: Steps) -> list[Shaped[ndarray, "time ..."]]:
-    """Return observations, actions, rewards and next observations of a tape's first episode."""
-    data = [np.asarray(x) for x in (steps.obs, steps.action, steps.reward, steps.next_obs)]
-    # Flattens a board to a vector.
-    data = [x.reshape(len(x), -1) if x.ndim == 3 else x for x in data]
-    if data[2].ndim != 1 or len(data[2]) == 0:
+    """Return the observations, actions, rewards and next observations of the first episode."""
+    reward = np.asarray(steps.reward)
+    if reward.ndim != 1 or len(reward) == 0:
         raise ValueError(
-            "`steps` must be arrays [time, ...] of one environment, with at least one step, got "
-            f"rewards of shape {list(data[2].shape)}: take one worker, x[0] of every leaf."
+            "`steps` must contain arrays [time, ...] of one environment with at least one step, "
+            f"got rewards of shape {list(reward.shape)}; select one worker, x[0] of every leaf."
         )
+    data = [_features(steps.obs), np.asarray(steps.action), reward, _features(steps.next_obs)]
     begins = np.flatnonzero(np.asarray(getattr(steps, "begin", ())))
     return [x[: begins[1]] if len(begins) > 1 else x for x in data]
+
+
+def _features(obs: Any) -> Float[ndarray, "time obs"]:
+    """Flatten observations to vectors. Entries of a dictionary are concatenated in key order."""
+    if isinstance(obs, Mapping):
+        return np.concatenate([_features(obs[key]) for key in sorted(obs)], axis=1)
+    if isinstance(obs, tuple | list):
+        return np.concatenate([_features(part) for part in obs], axis=1)
+    array = np.asarray(obs, float)
+    return array.reshape(len(array), -1)
 
 
 _ACTIONS: dict[str, tuple[str, ...]] = {

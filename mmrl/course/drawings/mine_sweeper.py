@@ -1,4 +1,4 @@
-"""MineSweeper: the board as a perfect memory would draw it."""
+"""Drawing of MineSweeper, with all observations so far."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -19,12 +19,12 @@ def mine_sweeper(
     title: str = "MineSweeper",
     note: str = "",
 ) -> str:
-    """Draw every opened square with its number; the step at which it was opened is in its corner.
+    """Draw the board with the numbers in the opened squares.
 
-    `actions` are squares, row by row; `near` is the number that each action showed, and `rewards`
-    are its rewards. A square that was opened twice has both steps. A mine that was hit is a filled
-    star; `mines`, the truth, draws the others as outlines. Below, one bar per step shows its
-    reward.
+    `actions` contains the indices of the squares in row-major order, and `near` the number that
+    each action revealed. A square that was opened twice shows both steps. A mine that was hit is a
+    filled star. If `mines` is given, the other mines are outlined stars. Bars below the board show
+    the reward of each step.
     """
     board = _CELL * size
     width, height = max(board + 2 * _LEFT, 300), _TOP + board + 78
@@ -53,7 +53,7 @@ def _square(
     near: Int[ndarray, " time"],
     rewards: Float[ndarray, " time"],
 ) -> list[str]:
-    """Draw a covered square, or the number that opening it showed."""
+    """Draw a covered square, or the number that was revealed when it was opened."""
     looks = np.flatnonzero(actions == square)
     seen = looks.size > 0
     box = (x + 1, y + 1, _CELL - 2, _CELL - 2)

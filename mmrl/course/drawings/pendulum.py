@@ -1,4 +1,4 @@
-"""Pendulum: the rod, earlier positions, the torque, and the angle over time."""
+"""Drawing of a pendulum, with earlier positions, the torque, and the angle over time."""
 
 import numpy as np
 from jaxtyping import Float
@@ -18,10 +18,11 @@ def pendulum(
     title: str = "Pendulum",
     note: str = "",
 ) -> str:
-    """Draw the rod at the last step, upright at angle 0, and one mark per step for its angle.
+    """Draw the rod at the last step, and the angle over time.
 
-    `seen` is (cos θ, sin θ) as observed. `hidden` is (cos θ, sin θ, θ̇): with it the rod is drawn
-    at its true place, a dashed line at the observed one, and the angular velocity is written down.
+    The rod is upright at θ = 0. `seen` contains the observed (cos θ, sin θ), and `hidden` the state
+    (cos θ, sin θ, θ̇). If `hidden` is given, the rod is drawn at its true position, a dashed line
+    shows the observed position if it differs, and a label shows θ̇.
     """
     true = seen if hidden is None else hidden[:, :2]
     body = svg.heading(_WIDTH, title, note)
@@ -58,7 +59,7 @@ def _rod(direction: Float[ndarray, " 2"], more: str) -> str:
 
 
 def _torque(torque: float) -> list[str]:
-    """Draw a bar to the right for a positive torque, to the left for a negative one."""
+    """Draw the torque as a horizontal bar, which extends to the right if it is positive."""
     middle, y = 330, 228
     bar = svg.rect(middle + min(20 * torque, 0), y - 8, abs(20 * torque), 8, fill="good", radius=2)
     label = f"torque {torque:+.1f} N m".replace("-", "−")
@@ -70,7 +71,7 @@ def _torque(torque: float) -> list[str]:
 
 
 def _angles(angles: Float[ndarray, " time"]) -> list[str]:
-    """Draw θ over time between -180° and 180°, one mark per step."""
+    """Draw θ over time between -180° and 180°, with one mark per step."""
     left, right, middle, half = 52, _WIDTH - 16, 286, 24
     out = []
     for share, label in ((1, "180°"), (0, "upright"), (-1, "−180°")):

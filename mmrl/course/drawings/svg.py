@@ -1,7 +1,7 @@
-"""The shapes of all pictures, and the colours in two themes.
+"""SVG shapes and the colors of the light and the dark theme.
 
-Colours have roles. A shape names its role by a CSS class and also has the light colour as an
-attribute, so that the picture survives a page that strips styles.
+Colors have roles. A shape has a CSS class for the role of its color. It also has the color of the
+light theme as an attribute, for pages that strip style sheets.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from numpy import floating, ndarray
 
 Number = float | int | floating
 
-# Okabe and Ito (2008), "Color Universal Design": distinct with any colour vision.
+# Okabe and Ito (2008), "Color Universal Design": distinguishable with every type of color vision.
 BLACK, BLUE, SKY, GREEN = "#1b1b1b", "#0072B2", "#56B4E9", "#009E73"
 ORANGE, VERMILION, PURPLE = "#E69F00", "#D55E00", "#CC79A7"
 
@@ -30,9 +30,10 @@ ROLES: dict[str, tuple[str, str]] = {  # role: (light theme, dark theme)
 
 
 def document(width: Number, height: Number, title: str, desc: str, body: Sequence[str]) -> str:
-    """Return a complete SVG of `width` × `height` pixels on a rounded sheet of paper.
+    """Return a complete SVG of `width` × `height` pixels, on a background with rounded corners.
 
-    `title` is the picture's tooltip and its name for a screen reader, `desc` its description.
+    `title` is the tooltip of the drawing and its name for screen readers, and `desc` is its
+    description for screen readers.
     """
     sheet = rect(0.5, 0.5, width - 1, height - 1, fill="paper", stroke="line", radius=8)
     shapes = "\n".join([sheet, *body])
@@ -56,7 +57,10 @@ def rect(
     radius: Number = 0,
     more: str = "",
 ) -> str:
-    """Draw a rectangle; `fill` and `stroke` are roles or colours, `more` further attributes."""
+    """Draw a rectangle.
+
+    `fill` and `stroke` are roles or colors. `more` is a string with further attributes.
+    """
     corner = f' rx="{num(radius)}"' if radius else ""
     box = f'x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}"'
     return f"<rect {box}{corner}{paint(fill, stroke)}{_more(more)}/>"
@@ -65,7 +69,7 @@ def rect(
 def circle(
     x: Number, y: Number, r: Number, *, fill: str = "none", stroke: str = "none", more: str = ""
 ) -> str:
-    """Draw a circle around (x, y)."""
+    """Draw a circle centered at (x, y)."""
     shape = f'cx="{num(x)}" cy="{num(y)}" r="{num(r)}"'
     return f"<circle {shape}{paint(fill, stroke)}{_more(more)}/>"
 
@@ -79,7 +83,7 @@ def line(
 
 
 def path(d: str, *, fill: str = "none", stroke: str = "none", more: str = "") -> str:
-    """Draw a path; `d` is in the notation of SVG."""
+    """Draw a path, where `d` uses SVG path syntax."""
     return f'<path d="{d}"{paint(fill, stroke)}{_more(more)}/>'
 
 
@@ -93,14 +97,14 @@ def text(
     anchor: str = "start",
     more: str = "",
 ) -> str:
-    """Draw text on the baseline y; `anchor` is "start", "middle" or "end"."""
+    """Draw text with its baseline at y. `anchor` is "start", "middle" or "end"."""
     place = f'x="{num(x)}" y="{num(y)}" font-size="{num(size)}"'
     aside = "" if anchor == "start" else f' text-anchor="{anchor}"'
     return f"<text {place}{aside}{paint(fill, 'none')}{_more(more)}>{escape(str(content))}</text>"
 
 
 def verdict(x: Number, y: Number, reward: Number) -> str:
-    """Draw ✓ for a positive reward, ✗ for a negative one, a dot for none, around (x, y)."""
+    """Draw ✓, ✗ or a dot, depending on the sign of the reward."""
     if reward > 0:
         d, role = f"M{num(x - 4)} {num(y)}l3 3.5l5.5 -7", "good"
     elif reward < 0:
@@ -114,9 +118,9 @@ def verdict(x: Number, y: Number, reward: Number) -> str:
 def rewards(
     values: Float[ndarray, " time"], x: Number, y: Number, width: Number, height: Number
 ) -> list[str]:
-    """Draw one bar per step: up for a positive reward, down for a negative one, a dot for 0.
+    """Draw one bar per step, upward for a positive reward and downward for a negative reward.
 
-    Lengths are to scale, except the smallest, which stay visible.
+    A reward of 0 is a dot. Bars have a minimum length, so that small rewards remain visible.
     """
     largest = max((abs(float(v)) for v in values), default=0.0) or 1.0
     pitch, middle = width / max(len(values), 1), y + height / 2
@@ -134,7 +138,7 @@ def rewards(
 
 
 def heading(width: Number, left: str, right: str = "") -> list[str]:
-    """Draw the line of text above a picture."""
+    """Draw the line of text above a drawing."""
     out = [text(14, 23, left, size=13, more='font-weight="600"')]
     return [*out, text(width - 14, 23, right, size=12, fill="dim", anchor="end")] if right else out
 
@@ -145,7 +149,7 @@ def num(value: Number) -> str:
 
 
 def paint(fill: str, stroke: str) -> str:
-    """Return the attributes and classes of two roles (or colours)."""
+    """Return the attributes for a fill and a stroke."""
     roles = [(a, v) for a, v in (("fill", fill), ("stroke", stroke)) if v in ROLES]
     classes = " ".join(f"mm-{attribute}-{role}" for attribute, role in roles)
     light = {a: ROLES[v][0] if v in ROLES else v for a, v in (("fill", fill), ("stroke", stroke))}
@@ -155,7 +159,7 @@ def paint(fill: str, stroke: str) -> str:
 
 
 def _style(shapes: str) -> str:
-    """Return the CSS rules of the classes that occur, in both themes."""
+    """Return the CSS rules of the classes that occur in `shapes`, for both themes."""
     used = [
         (attribute, role)
         for attribute in ("fill", "stroke")

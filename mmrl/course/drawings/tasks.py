@@ -1,4 +1,4 @@
-"""The picture of each task: the arrays of an episode become the arguments of its drawing."""
+"""Conversion of an episode's arrays to the arguments of the drawing of its task."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -13,38 +13,46 @@ from mmrl.course.drawings.cards import GAP, NOTHING, card_strip, count_recall
 from mmrl.course.drawings.cart_pole import cart_pole
 from mmrl.course.drawings.catch import catch
 from mmrl.course.drawings.mine_sweeper import mine_sweeper
+from mmrl.course.drawings.numbers import numbers
 from mmrl.course.drawings.pendulum import pendulum
 
-_WINDOW = 13  # cards in view when one frame is drawn
+_WINDOW = 13  # number of cards that are drawn in a single frame
 
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-    """An episode to draw: steps 0 to `now`, and the name and level of the task."""
+    """The steps of an episode up to `now`, with the name and the level of the task.
+
+    If the id of the environment does not have the form of POPGym's, `task` is the complete id.
+    `whole` contains the observations of all steps, including those after `now`. `own` is False if
+    the observations are another view, such as the state.
+    """
 
     task: str
     level: str
     obs: Float[ndarray, "time obs"]
-    action: Int[ndarray, " time"] | Float[ndarray, "time 1"]
+    action: Int[ndarray, "time *action"] | Float[ndarray, "time *action"]
     reward: Float[ndarray, " time"]
     next_obs: Float[ndarray, "time obs"]
     hidden: Float[ndarray, "time state"] | None
     settings: Mapping[str, int]
     one_frame: bool
+    whole: Float[ndarray, "all obs"]
+    own: bool = True
 
     @property
     def now(self) -> int:
-        """The last step that is drawn."""
+        """The index of the last step that is drawn."""
         return len(self.reward) - 1
 
     @property
     def note(self) -> str:
-        """The step and the return so far, in words."""
+        """The step and the return so far, as the right part of the heading."""
         total = round(float(self.reward.sum()), 2) + 0.0
         return f"step {self.now}, return {total:.2f}".replace("-", "−")
 
     def setting(self, name: str, easy: int, medium: int, hard: int) -> int:
-        """Return the argument if it is given, else the level's default."""
+        """Return the value of a setting, by default that of the level."""
         levels = {"Medium": medium, "Hard": hard}
         return self.settings.get(name, levels.get(self.level, easy))
 
@@ -55,7 +63,7 @@ def _repeat_first(episode: Episode) -> str:
 
 
 def _repeat_previous(episode: Episode) -> str:
-    """Draw RepeatPrevious; its lag is visible because the task rewards from step k - 1 on."""
+    """Draw RepeatPrevious. The lag k is inferred from the first step with a reward, k - 1."""
     cards = episode.obs[:, :4].argmax(-1)
     paid = np.flatnonzero(episode.reward)
     if not paid.size:
@@ -66,7 +74,7 @@ def _repeat_previous(episode: Episode) -> str:
 
 
 def _autoencode(episode: Episode) -> str:
-    """Draw Autoencode: WATCH, then PLAY; the last card is shown with PLAY, and then none."""
+    """Draw Autoencode. The last card is shown at the first PLAY step, and no card afterwards."""
     play = np.flatnonzero(episode.obs[:, 0])
     last = int(play[0]) if play.size else len(episode.obs)
     cards = episode.obs[:, 2:6].argmax(-1)
@@ -78,7 +86,7 @@ def _autoencode(episode: Episode) -> str:
 def _strip(
     episode: Episode, cards: Int[ndarray, " time"], asked: int | None, title: str, types: int = 4
 ) -> str:
-    """Draw the whole episode in rows, or the last cards and before them the requested one."""
+    """Draw the complete episode, or only its last cards and the requested card."""
     steps = np.arange(len(cards))
     columns = 26 if len(cards) <= 104 else 52
     if episode.one_frame:
@@ -158,7 +166,7 @@ def _mine_sweeper(episode: Episode) -> str:
 
 
 def _mine_numbers(episode: Episode) -> int:
-    """Return how many elements of the observation encode the number shown."""
+    """Return the size of the one-hot encoding of the number of neighboring mines."""
     mines = episode.setting("num_mines", 2, 6, 10)
     return min(mines + 1, 10)
 
@@ -169,7 +177,7 @@ def _higher_lower(episode: Episode) -> str:
 
 
 def _velocity_only(episode: Episode) -> str:
-    """Draw a cart-pole whose positions are hidden, so that cart and pole stand still."""
+    """Draw a cart-pole with hidden positions, which stands still unless `hidden` is given."""
     hidden = np.zeros((len(episode.obs), 4)) if episode.hidden is None else episode.hidden
     return cart_pole(
         hidden[:, [0, 2]],
@@ -222,6 +230,67 @@ def _pendulum(episode: Episode) -> str:
         episode.obs[:, :2],
         episode.action.reshape(-1),
         hidden=episode.hidden,
+        title=episode.task,
+        note=episode.note,
+    )
+
+
+def draw(episode: Episode) -> str:
+    """Draw an episode, or plot its features if its task has no drawing."""
+    picture = DRAWN.get(episode.task)
+    return picture(episode) if picture and _shows_its_own(episode) else _numbers(episode)
+
+
+def _shows_its_own(episode: Episode) -> bool:
+    """Return True if the observation is the task's default one, possibly extended by wrappers.
+
+    Wrappers may append a previous action and an action mask, which have an entry per action, and
+    a reward and a begin flag, which are scalars.
+    """
+    own, actions = _sizes(episode)
+    rest = episode.obs.shape[1] - own
+    return episode.own and rest in {n * actions + m for n in range(3) for m in range(3)}
+
+
+_CARTS = ("PositionOnlyCartPole", "NoisyPositionOnlyCartPole", "VelocityOnlyCartpole")
+
+
+def _sizes(episode: Episode) -> tuple[int, int]:
+    """Return the sizes of the task's default observation and of an appended previous action.
+
+    For a task that is not in the table, observations of any size are accepted.
+    """
+    size, types = episode.setting("size", 4, 6, 8), episode.setting("types", 2, 4, 13)
+    decks = episode.setting("num_decks", 1, 2, 4)
+    cards, kinds = (episode.setting(x, *n) for x, n in _TABLES.items())
+    sizes = {
+        "RepeatFirst": (4, 4),
+        "RepeatPrevious": (4, 4),
+        "Autoencode": (6, 4),
+        "CountRecall": (2 * types, 52 * decks // types + 1),
+        "CartPole": (4, 2),
+        **dict.fromkeys(_CARTS, (2, 2)),
+        "Catch": (50, 3),
+        "MultiarmedBandit": (2, episode.setting("num_arms", 10, 20, 30)),
+        "MineSweeper": (_mine_numbers(episode), size * size),
+        "HigherLower": (13, 2),
+        "Battleship": (2, episode.setting("size", 8, 10, 12) ** 2),
+        "Concentration": (cards * (kinds + 1), cards),
+        "LabyrinthEscape": (50, 4),
+        "LabyrinthExplore": (50, 4),
+        "PositionOnlyPendulum": (2, 1),
+        "NoisyPositionOnlyPendulum": (2, 1),
+    }
+    return sizes.get(episode.task, (episode.obs.shape[1], 1))
+
+
+def _numbers(episode: Episode) -> str:
+    return numbers(
+        episode.obs,
+        episode.action,
+        episode.reward,
+        whole=episode.whole,
+        first=max(0, episode.now + 1 - 4 * _WINDOW) if episode.one_frame else 0,
         title=episode.task,
         note=episode.note,
     )

@@ -1,8 +1,9 @@
 """Checks that readers run on their own work.
 
-The modules `chapter_00`, `chapter_01`, … check the exercises of the course, with a hint for each
-known mistake. `verdict` compares a training run with what was expected, and never stops a notebook.
-To check whether your own operation is a monoid, use `mmrl.monoid.laws`.
+The `exercises` module of each chapter checks the answers to its exercises, with a hint for each
+common mistake. `verdict` compares the result of a training run with the expected range; it prints
+the outcome and never raises an error. To check whether your own operation is a monoid, use
+`mmrl.monoid.laws`.
 """
 
 from mmrl.course.exercises.answers import Exercise, Mistake, NotYet

@@ -1,7 +1,7 @@
-"""Exercises: compare an answer with the right one and with known mistakes, on many cases.
+"""Exercises that compare an answer with the correct one and with common mistakes.
 
-A right answer is confirmed. An open answer, `...`, is not an error, so that a notebook runs to its
-end. Any other answer raises `NotYet` with one calm line that names the mistake.
+A correct answer is confirmed. A missing answer, `...`, is not an error, so that an unfinished
+notebook still runs to the end. A wrong answer raises `NotYet` with a one-line hint.
 """
 
 import dataclasses
@@ -16,30 +16,31 @@ LONGEST = 120  # characters of a case or of an error in a hint
 
 
 class NotYet(Exception):
-    """An answer is not right yet; the message is a hint."""
+    """Exception for a wrong answer; its message is a hint."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return the text that IPython shows: the hint, without a traceback."""
+        """Return the lines that IPython displays, which are the hint without a traceback."""
         return [f"✗ {self}"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Mistake:
-    """A common wrong answer, and the hint for readers who give it."""
+    """A common wrong answer and the hint that corrects it."""
 
-    answer: Any  # a function or a value, like the right answer
+    answer: Any  # a function or a value, as in `Exercise.wanted`
     hint: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Exercise:
-    """An exercise; call it with an answer to check it.
+    """An exercise, which is called with an answer to check it.
 
-    `wanted` is a right answer. If it is a function, `cases` draws its arguments, one tuple per
-    case; if it is a number, an array or a pytree of them, leave `cases` out. An answer is right if
-    it equals `wanted` within `tolerance` on every case, absolute for numbers below 1 and relative
-    above. Flags, whole numbers and texts must be equal. `stops` maps words of common errors to the
-    hints that follow them.
+    `wanted` is a correct answer. If it is a function, `cases` samples its arguments and returns one
+    tuple per case. If it is a scalar, an array or a pytree of these, leave `cases` out.
+
+    An answer is correct if it equals `wanted` in every case. Floats may differ by up to
+    `tolerance` × (1 + |wanted|); booleans, integers and strings must be equal. `stops` pairs
+    a part of an error message with the hint to print after that error.
     """
 
     name: str  # chapter and number, "2.1"
@@ -50,7 +51,10 @@ class Exercise:
     tolerance: float = 1e-4
 
     def __call__(self, answer: Any) -> None:
-        """Confirm a right answer and report an open one; else raise `NotYet` with a hint."""
+        """Confirm a correct answer and report a missing one.
+
+        Raises `NotYet` with a hint for a wrong answer.
+        """
         cases = self._cases()
         if _open(_result(answer, cases[0])):
             print(f"Exercise {self.name} is not answered yet: replace the dots above.")
@@ -59,7 +63,7 @@ class Exercise:
         print(f"✓ Exercise {self.name}: right, on {self._extent(len(cases))}.")
 
     def graded(self, answer: Any) -> None:
-        """Raise `NotYet` with a hint unless `answer` is right; an open answer also raises it."""
+        """Raise `NotYet` with a hint if `answer` is wrong or missing."""
         cases = self._cases()
         if _open(_result(answer, cases[0])):
             raise NotYet(f"Exercise {self.name}: it was left open.")
@@ -77,7 +81,7 @@ class Exercise:
         return "the requested value" if self.cases is None else f"all {cases} cases"
 
     def _hint(self, answer: Any, cases: list[Arguments]) -> str | None:
-        """Return the hint of a mistake that gives the same results as the answer on every case."""
+        """Return the hint of the first known mistake whose results equal the answer's."""
         results = [_result(answer, case) for case in cases]
         if failures := [pair for pair in zip(results, cases, strict=True) if _failed(pair[0])]:
             return self._after(*failures[0])
@@ -89,7 +93,7 @@ class Exercise:
         return None
 
     def _after(self, failure: "Failure", case: Arguments) -> str | None:
-        """Return a known error and its hint."""
+        """Return the error message and its hint, or None if the error is not in `stops`."""
         hint = next((hint for words, hint in self.stops if words in failure.words), None)
         return hint and f"{failure.words}{_given(case)}. {hint}"
 
@@ -97,7 +101,7 @@ class Exercise:
         return not _failed(other) and _difference(result, other, self.tolerance) is None
 
     def _compare(self, answer: Any, case: Arguments) -> str | None:
-        """Describe how the answer differs in one case; None if it does not."""
+        """Describe how the answer is wrong in one case, or return None if it is correct."""
         result = _result(answer, case)
         if _open(result):
             return f"a part of it is still `...`{_given(case)}."
@@ -110,7 +114,7 @@ class Exercise:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """An error that an answer raised, in place of its result."""
+    """The message of an exception that an answer raised."""
 
     words: str
 
@@ -133,33 +137,33 @@ def _result(answer: Any, case: Arguments) -> Any:
 
 
 def _listed(result: Any) -> Any:
-    """Return `result` with lists in place of iterators, which can be read only once."""
+    """Convert iterators in `result` to lists, because an iterator can be read only once."""
     result = list(result) if isinstance(result, Iterator) else result
     return [*map(_listed, result)] if isinstance(result, list | tuple) else result
 
 
 def _open(result: Any) -> bool:
-    """Return True if the result contains a `...`, or if the answer stopped at one."""
+    """Return True if the result contains a `...`, or if the answer failed because of one."""
     if _failed(result):
         return "ellipsis" in result.words.lower()
     return any(leaf is ... for leaf in jax.tree.leaves(result))
 
 
 def _difference(result: Any, wanted: Any, tolerance: float) -> str | None:
-    """Describe how a result differs from the wanted one; None if it does not."""
+    """Describe how a result differs from the wanted one, or return None if they agree."""
     if not isinstance(wanted, list | tuple):
         return _leaf(result, wanted, tolerance)
     if result is None:
         return "it gives None: does the function return what it found?"
     parts = _parts(result)
     if len(parts) != len(wanted):
-        return f"it gives {_several(len(parts))}; wanted {_several(len(wanted))}"
+        return f"it gives {_several(len(parts))}; expected {_several(len(wanted))}"
     pairs = zip(parts, wanted, strict=True)
     return next(filter(None, (_difference(*pair, tolerance) for pair in pairs)), None)
 
 
 def _parts(result: Any) -> list[Any]:
-    """Return the entries of a list or a tuple, the rows of an array, or the result by itself."""
+    """Split a result into its entries."""
     return list(result) if isinstance(result, list | tuple) or np.ndim(result) else [result]
 
 
@@ -179,15 +183,15 @@ def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
         kind = type(result.item() if result.ndim == 0 else result).__name__
         return f"it gives {kind}, not a number"
     if result.shape != wanted.shape:
-        return f"its shape is {list(result.shape)}; wanted is {list(wanted.shape)}"
+        return f"its shape is {list(result.shape)}; expected {list(wanted.shape)}"
     if wanted.dtype.kind == "U":
         return (
             None
             if np.array_equal(result, wanted)
-            else f"it gives '{result}'; the answer here is another one"
+            else f"it gives '{result}', which is not the answer"
         )
     if wanted.dtype.kind != "c" and result.dtype.kind == "c":
-        return "it gives complex numbers; wanted are real ones"
+        return "it gives complex numbers instead of real ones"
     if np.isnan(result).any() and not np.isnan(wanted).any():
         return "it gives NaN, not a number: look for 0/0, ∞ - ∞, or a root of a negative"
     slack = 0 if exact else tolerance * (1 + np.abs(np.where(np.isfinite(wanted), wanted, 0)))
@@ -198,11 +202,11 @@ def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
         return None
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f" at index {list(where)}" if where else ""
-    return f"it gives {_short(result[where])}{place}; wanted is {_short(wanted[where])}"
+    return f"it gives {_short(result[where])}{place}; expected {_short(wanted[where])}"
 
 
 def _array(x: Any) -> np.ndarray:
-    """Return `x` as an array, with numbers such as fractions as floats."""
+    """Convert `x` to an array. Objects such as fractions become floats."""
     array = np.asarray(x)
     return array if array.dtype.kind in "biufcU" else array.astype(float)
 
@@ -212,7 +216,7 @@ def _short(value: np.generic) -> str:
 
 
 def _given(case: Arguments) -> str:
-    """Return the case as text, shortened to one line."""
+    """Format the arguments of a case on one line, truncated to `LONGEST` characters."""
     if not case:
         return ""
     with np.printoptions(precision=3, threshold=8, edgeitems=3, suppress=True):
@@ -230,9 +234,10 @@ def _words(x: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Counted(Exercise):
-    """An exercise whose answers are judged by counts.
+    """An exercise whose answer is a tuple of counts.
 
-    `words` are the names of the counts in hints: there are more or fewer of them than wanted.
+    `words` are the names of the counts. A hint states the name of the first wrong count and by how
+    much it differs from the correct one.
     """
 
     words: tuple[str, ...] = ()
@@ -249,7 +254,7 @@ class Counted(Exercise):
 def _counts(answer: Any, case: tuple[Any, ...]) -> tuple[int, ...] | None:
     try:
         found = answer(*case)
-    except Exception:  # the exercise reports the error
+    except Exception:  # `Exercise._compare` reports the error
         return None
     whole = isinstance(found, tuple) and all(isinstance(count, int) for count in found)
     return found if whole else None

@@ -1,7 +1,8 @@
-"""Verdicts on a training run: compare its result here with the expected range.
+"""Comparison of the result of a training run with the range that is expected.
 
-Training is chaotic in rounding: two processors that round one sum differently end with different
-agents. So a notebook asserts algebra, which holds everywhere, and judges its agents by `verdict`.
+Training amplifies rounding errors: if two processors round a single sum differently, they end with
+different agents. A notebook therefore asserts only algebra, which holds on every machine, and uses
+`verdict` for the results of training.
 """
 
 import math
@@ -15,7 +16,10 @@ def verdict(
     above: SupportsFloat = -math.inf,
     below: SupportsFloat = math.inf,
 ) -> None:
-    """Report whether `above` < `came` < `below`, as expected of `what`; never raise an error."""
+    """Print whether `came`, the measured value of `what`, is between `above` and `below`.
+
+    A value outside of the range is reported, but does not raise an error.
+    """
     value, ends = float(came), {"above": float(above), "below": float(below)}
     expected = " and ".join(f"{word} {x:.3g}" for word, x in ends.items() if math.isfinite(x))
     if ends["above"] < value < ends["below"]:

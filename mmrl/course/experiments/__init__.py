@@ -1,9 +1,10 @@
-"""Experiments of the course: every number and curve of the book comes from one of these.
+"""Experiments of the course, which produce the numbers and curves in the book.
 
-A file `experiment_<name>.py`, in this folder or in a chapter's, contains a `GRID`, which
-describes the cells and their rows in `out/<name>.jsonl`, each with its provenance. A run skips rows
-that the file has, stops before `minutes` are over, and ends with a list of what remains. `quick`
-selects sizes that only show that everything runs; such rows contain `"quick": true`.
+Each experiment is a module `experiment_<name>.py` with a `GRID`, in this folder or in the folder of
+a chapter. The grid describes the cells, whose rows are written to `out/<name>.jsonl` with their
+provenance. A run skips cells that already have a row, stops before `minutes` have passed, and
+reports how many cells remain. With `quick`, sizes are so small that a run only shows that the code
+works, and its rows contain `"quick": true`.
 """
 
 import importlib
@@ -18,7 +19,7 @@ EXPERIMENTS = {
     path.stem.removeprefix("experiment_"): f"mmrl.course.{path.parent.name}.{path.stem}"
     for path in _FILES
 }
-"""The module of each experiment by name, in the order of chapters."""
+"""Module of each experiment, keyed by name, in the order of the chapters."""
 
 
 def run(
@@ -28,7 +29,7 @@ def run(
     quick: bool = False,
     only: str = "",
 ) -> Iterator[str]:
-    """Run an experiment, and yield lines of progress. Raises `ValueError` for an unknown name."""
+    """Run an experiment and yield progress messages. Raises `ValueError` for an unknown name."""
     for line in load(name).run(out, minutes, quick, only):
         yield line
         forget_programs()

@@ -1,8 +1,7 @@
-"""Start jobs on the cores of this machine, or on a cluster with Slurm, by submitit.
+"""Start jobs with submitit, on this machine or on a Slurm cluster.
 
-submitit starts a job and reports its end. It pickles its function call and the result. Here, the
-call is a list of words, and the result is never read, because jobs write their rows to JSON files,
-which `parts` reads.
+submitit pickles a function call and its result. Here the call runs a command, and its result is
+ignored, because jobs write their rows to JSON files that `parts` reads.
 """
 
 import contextlib
@@ -18,19 +17,19 @@ from typing import Any
 from mmrl.course.experiments.submit import Start
 from mmrl.runs import RunError
 
-FOREVER = 60 * 24 * 365  # minutes
+FOREVER = 60 * 24 * 365  # time limit of a local job, in minutes
 
 
 def words(name: str, out: pathlib.Path, quick: bool) -> list[str]:
-    """Return the command of a job, which ends in the names of its cells."""
+    """Return the command of a job, without the names of its cells."""
     own = ["experiment", name, "--out", str(out), *["--quick"] * quick, "--unit"]
     return [sys.executable, "-m", "mmrl", *own]
 
 
 def local(log: pathlib.Path, command: Sequence[str], jobs: int) -> Start:
-    """Return a function that starts a job on this machine, on its share of the cores and GPUs.
+    """Return a function that starts a job on this machine.
 
-    Raises `ValueError` without submitit.
+    Raises `ValueError` if submitit is not installed.
     """
     executor = _submitit().LocalExecutor(log)
     executor.update_parameters(timeout_min=FOREVER)
@@ -55,15 +54,15 @@ def slurm(
     cpus: int | None = None,
     partition: str | None = None,
 ) -> Start:
-    """Return a function that submits a job with a name to Slurm. `memory` is in GB.
+    """Return a function that submits a job to Slurm, with `memory` in GB.
 
-    If an argument is None, the default of the cluster or a variable of sbatch applies. Raises
-    `ValueError` without submitit or Slurm.
+    If an argument is None, the cluster's default or an environment variable of sbatch applies.
+    Raises `ValueError` if submitit or Slurm is not installed.
     """
     submitit = _submitit()
     if not (shutil.which("sbatch") and shutil.which("srun")):
         raise ValueError(
-            "`submit` must be local where Slurm is not installed, got slurm. Log in to the "
+            "`submit` must be local on a machine without Slurm, got slurm. Log in to the "
             "cluster, or use `--submit local`, which uses the cores of this machine."
         )
     executor = submitit.SlurmExecutor(log)
@@ -73,7 +72,7 @@ def slurm(
         mem=None if memory is None else f"{math.ceil(1024 * memory)}M",
         cpus_per_task=cpus,
         partition=partition,
-        # Since Slurm 22.05, a step gets the cores of its job only if it requests them, too.
+        # Since Slurm 22.05, a job step must request the cores of its job again.
         srun_args=None if cpus is None else [f"--cpus-per-task={cpus}"],
     )
     return lambda names, place: _called(executor, [*command, *names])
@@ -87,15 +86,16 @@ def cores() -> list[int]:
 
 
 def share(things: Sequence[Any], place: int, places: int) -> list[Any]:
-    """Return the cores or GPUs of one job: exclusive ones, or a shared one if there are too few."""
+    """Return the cores or GPUs of one job; jobs share them only if there are too few."""
     return list(things[place::places]) or [things[place % len(things)]]
 
 
 @contextlib.contextmanager
 def _passing_on(own: Sequence[int], errors: pathlib.Path) -> Iterator[None]:
-    """Restrict processes started here to some cores, and redirect their errors to a file.
+    """Pin child processes to the cores `own`, and redirect their stderr to a file.
 
-    Otherwise the processes with which submitit watches its jobs would fill the terminal at Ctrl-C.
+    Without the redirection, the processes in which submitit watches its jobs would print tracebacks
+    to the terminal on Ctrl-C.
     """
     errors.parent.mkdir(parents=True, exist_ok=True)
     all_cores, terminal = cores(), os.dup(2)
@@ -116,34 +116,37 @@ def _pin(own: Sequence[int]) -> None:
 
 
 def _gpus(place: int, jobs: int) -> list[str]:
-    """Return words for `env` that select the GPUs of a job, and its share of a GPU's memory.
+    """Return arguments of the `env` command that select a job's GPUs and limit its GPU memory.
 
-    By default, submitit hides all GPUs.
+    They override submitit, which hides all GPUs from a local job.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = _visible()
     if named == "" or not gpus:
         return [] if named == "" else ["-u", "CUDA_VISIBLE_DEVICES"]
     own = [f"CUDA_VISIBLE_DEVICES={','.join(share(gpus, place, jobs))}"]
-    if jobs > len(gpus):  # by default, JAX reserves three quarters of the memory
+    if jobs > len(gpus):  # divide the 75 % of a GPU's memory that JAX reserves by default
         own += [f"XLA_PYTHON_CLIENT_MEM_FRACTION={0.75 / math.ceil(jobs / len(gpus)):.3f}"]
     return own
 
 
 def has_gpu() -> bool:
-    """Return True if processes started here may use a GPU from NVIDIA."""
+    """Return True if child processes can use an NVIDIA GPU."""
     return os.environ.get("CUDA_VISIBLE_DEVICES") != "" and bool(_visible())
 
 
 def _visible() -> list[str]:
-    """List the GPUs by the names that CUDA gives them."""
+    """Return the identifiers of the visible GPUs, as in CUDA_VISIBLE_DEVICES."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     found = pathlib.Path("/dev").glob("nvidia[0-9]*")
     return named.split(",") if named else sorted(path.name.removeprefix("nvidia") for path in found)
 
 
 def _called(executor: Any, command: list[str]) -> Any:
-    """Start a job that runs a command and fails if it fails. Raises `RunError` if refused."""
+    """Start a job that runs a command, and that fails if the command fails.
+
+    Raises `RunError` if the scheduler rejects the job.
+    """
     try:
         return executor.submit(subprocess.check_call, command)
     except _submitit().core.utils.FailedJobError as error:
@@ -151,13 +154,12 @@ def _called(executor: Any, command: list[str]) -> Any:
 
 
 def _submitit() -> Any:
-    # Otherwise submitit closes the `logging` handlers of other code.
+    # Prevent submitit from closing the `logging` handlers of other code.
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
     try:
         import submitit
     except ImportError:
         raise ValueError(
-            "`submit` needs submitit, which starts jobs: pip install -c requirements.lock -e "
-            "'.[cluster]'"
+            "`submit` requires submitit: pip install -c requirements.lock -e '.[cluster]'"
         ) from None
     return submitit

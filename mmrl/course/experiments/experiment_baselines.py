@@ -1,12 +1,12 @@
-"""Reference scores: every agent with its defaults, two memories, six tasks, five seeds.
+"""Reference scores of every agent with default settings, on six tasks with two memories.
 
-Only the agent, the memory and the task are set, so `mmrl train` reproduces a row. The defaults were
-tuned on seeds from 100 on. Where the defaults do not suffice, another row has the changes in
-`HELPS`.
+Each row has five seeds. Only the agent, the memory and the task are set, so `mmrl train` reproduces
+a row. The defaults were tuned on seeds starting at 100. If the defaults are not sufficient on
+a task, an additional row has the changes in `HELPS`.
 
-An agent has learned if its last evaluation is at least the task's `LEVELS`, and stayed if that is
-95 % of the way from the worst return to its best evaluation. Each evaluation plays 32 episodes
-greedily.
+An agent counts as having learned a task if its last evaluation reaches the level in `LEVELS`. It
+counts as having stayed if the last evaluation is at least 95 % of the way from the worst return to
+the best evaluation of this run. Each evaluation plays 32 episodes greedily.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ LEVELS = {
     "popgym-PositionOnlyCartPoleEasy-v0": (0.0, 0.9),
     "popgym-CountRecallEasy-v0": (-1.0, 0.9),
 }
-"""The worst return of each task, and the return from which it counts as learned."""
+"""Worst possible return of each task, and the return at which the task counts as learned."""
 HELPS: dict[tuple[str, str, str], dict[str, Any]] = {
     ("popgym-RepeatFirstEasy-v0", "ppo", "lru"): {"blocks": 48},
     **{("popgym-RepeatPreviousEasy-v0", a, "gru"): {"gamma": 0.5} for a in ("dqn", "r2d2", "ppg")},
@@ -45,10 +45,10 @@ HELPS: dict[tuple[str, str, str], dict[str, Any]] = {
         for m in MEMORIES
     },
 }
-"""Changes that help where a default does not suffice.
+"""Changes to the defaults for (task, agent, memory) where the defaults are not sufficient.
 
-They were tried on other seeds with DQN, R2D2 and PPG on RepeatPrevious, and with the LRU of DQN,
-PPO and CLEAR on CountRecall; the others are by analogy.
+On other seeds, they were tried with DQN, R2D2 and PPG on RepeatPrevious, and with DQN, PPO and
+CLEAR with an LRU on CountRecall. The remaining entries were chosen by analogy.
 """
 STAYED = 0.95
 QUICK: dict[str, Any] = {"blocks": 2, "episodes": 4, "width": 8}
@@ -56,7 +56,7 @@ QUICK: dict[str, Any] = {"blocks": 2, "episodes": 4, "width": 8}
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One agent with one memory on one task, with its defaults or with the changes in `HELPS`."""
+    """An agent with a memory on a task, with default settings or with the changes in `HELPS`."""
 
     task: str
     agent: str
@@ -75,22 +75,23 @@ class Cell:
         return ", ".join((self.task, self.agent, self.memory, *changes))
 
     def setup(self, quick: bool = False) -> Setup:
-        """Return the setup of the cell's run."""
+        """Return the `Setup` that trains this cell."""
         changes = {"memory": self.memory} | self.changes | (QUICK if quick else {})
         config = dataclasses.replace(find(self.agent).Config(), **changes)
         return Setup(env=self.task, agent=self.agent, config=config, seeds=SEEDS)
 
 
 def cells() -> list[Cell]:
-    """Return all cells, task by task, and then the cells with changes from `HELPS`."""
+    """Return the cells with default settings, grouped by task, and then those in `HELPS`."""
     grid = [Cell(task, agent, m) for task in LEVELS for agent in AGENTS for m in MEMORIES]
     return [*grid, *(Cell(*which, helped=True) for which in HELPS)]
 
 
 def train(setup: Setup, folder: pathlib.Path) -> tuple[Run, list[float] | None]:
-    """Finish a run from its last checkpoint; return it and CPU-seconds at each evaluation.
+    """Train a run to its end, resuming from a checkpoint if there is one.
 
-    CPU-seconds are per agent and include compilation; they are None if the run was resumed.
+    Returns the run and the CPU-seconds up to each evaluation. These are per seed, include
+    compilation, and are None if the run was resumed.
     """
     run, cpu = Run(setup, folder, resume=Folder(folder).description() is not None), []
     whole, began = not run.history, time.process_time()
@@ -99,8 +100,27 @@ def train(setup: Setup, folder: pathlib.Path) -> tuple[Run, list[float] | None]:
     return run, cpu if whole else None
 
 
+def trained_row(cell: Any, setup: Setup, quick: bool, folder: pathlib.Path) -> Row:
+    """Train the agents of a cell to the end of the run, and return the row."""
+    run, cpu = train(setup, folder)
+    returns = np.array([row["returns"] for row in run.history]).T
+    middle, *ends = interval(returns[:, -1])
+    return {
+        "cell": cell.name,
+        **dataclasses.asdict(cell),
+        "seeds": list(setup.seeds),
+        "interquartile_mean": middle,
+        "interval_95": ends,
+        "returns": rounded(returns),
+        "env_steps": [row["env_steps"] for row in run.history],
+        "cpu_seconds": cpu,
+        "settings": settings(setup.config) | {"learning_rate": setup.config.learning_rate},
+        "quick": quick,
+    }
+
+
 def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
-    """Train a cell's agents in a separate folder, resuming if possible, and return the row."""
+    """Train the agents of a cell, or resume training, and return the row."""
     setup = cell.setup(quick)
     run, cpu = train(setup, folder)
     returns = np.array([row["returns"] for row in run.history]).T
@@ -120,7 +140,7 @@ def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
 def scores(
     task: str, returns: Float[np.ndarray, "seed eval"], env_steps: Float[np.ndarray, " eval"]
 ) -> Row:
-    """Return final and best returns, areas, and steps to learn the task: per seed and pooled."""
+    """Compute the scores of a row from its returns."""
     worst, level = LEVELS[task]
     final, best = returns[:, -1], returns.max(1)
     learned, stayed = final >= level, final - worst >= STAYED * (best - worst)

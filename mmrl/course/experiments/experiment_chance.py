@@ -1,7 +1,7 @@
-"""Chance on every task of POPGym: the returns of random actions, and their spread.
+"""Mean and standard deviation of the returns of random actions on every POPGym task.
 
-Discrete actions are equally likely, and a torque is uniform in its box. Returns are undiscounted,
-over the first episode of each of `EPISODES` environments.
+Actions are uniform in the action space. Returns are undiscounted, and each of `EPISODES`
+environments plays one episode.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ EPISODES, SEED = 1024, 0
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One level of a task."""
+    """A task at one level of difficulty."""
 
     task: str
     level: str
@@ -33,7 +33,7 @@ class Cell:
 
 
 def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
-    """Return the row of a cell: mean, deviation and standard error of the returns, and lengths."""
+    """Play random actions on a task and return the row with statistics of the episodes."""
     env = popgym.SPECS[f"popgym-{cell.name}-v0"]()
     episodes = 4 if quick else EPISODES
 
@@ -58,7 +58,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
 
 
 def say(row: Row) -> str:
-    """Return a row in a few words."""
+    """Summarize a row in a few words."""
     return f"{row['chance']:.3f} ± {row['error']:.3f}, {row['steps']:.0f} steps"
 
 
@@ -68,7 +68,7 @@ GRID = Grid(
     alone(measure),
     say,
     about="What random actions return on every task of POPGym.",
-    decides="what chance is on each task of POPGym",
+    decides="the returns of random actions on each task of POPGym",
     turn=18,
     small=[Cell("RepeatFirst", "Easy")],
 )

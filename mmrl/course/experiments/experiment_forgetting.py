@@ -1,19 +1,25 @@
-"""Catastrophic forgetting and its remedies.  Rolnick et al. 2019, Figures 1-8 and 13, small.
+"""Catastrophic forgetting and methods against it, after Rolnick et al. 2019, Figures 1-8 and 13.
 
-One network meets tasks in cycles, and every evaluation covers all tasks, with frozen weights.
-`protocols` contains the agents, orders and settings. `tuning` records the settings that were tried
-for a cell: the mean score of sampled actions over all times and tasks after the first training,
-which selects a setting; the same score of greedy actions; and the number of seeds. All settings ran
-on `TUNING_SEEDS`, and the best of these also on `FINAL_SEEDS`, because the best of many settings
-had been lucky on two seeds.
+The experiment is a small version of the paper's. A network is trained on tasks in cycles, and every
+evaluation covers all tasks with frozen weights. `protocols` contains the methods and settings.
 
-`scores` are [seed][time][task] of the greedy policy, starting before all training. `cumulative` is
-their mean over time, [seed][task], as in Figure 8. `shares` is the part of each stage's gain that
-is left after two stages of other tasks, [seed][stage], and `retained` is the mean of `shares`,
-[seed]. `sampled` has the same fields for sampled actions, which the paper plays. When a task ends,
-EWC and Progress & Compress play `boundary_steps` more, which `env_steps` does not include.
-CPU-seconds are per network, after compilation, with evaluations. Eight published rows have the
-revision c82e49a4c3b3; that commit became e03b267, the same change on a rearranged package.
+`tuning` records each setting that was tried for a cell, its mean score with sampled and with greedy
+actions over all tasks and evaluations, and the number of seeds. The score of sampled actions
+selects a setting. All settings were evaluated on `TUNING_SEEDS`. The best ones were evaluated again
+on `FINAL_SEEDS`, because the best of many settings had been lucky on two seeds.
+
+The other fields of a row:
+
+- `scores`: scores of the greedy policy, [seed][time][task], starting before all training
+- `cumulative`: their mean over time, [seed][task], as in Figure 8
+- `shares`: the fraction of each stage's gain that is retained after two stages of other tasks
+- `retained`: the mean of `shares`, [seed]
+- `sampled`: the same fields for sampled actions, which the paper uses
+- `boundary_steps`: steps at the end of a task for EWC and Progress & Compress, not in `env_steps`
+- `cpu_seconds`: CPU-seconds per network with evaluations, without compilation
+
+Eight published rows have the revision c82e49a4c3b3. That commit is now e03b267, which makes the
+same change to a reorganized package.
 """
 
 import dataclasses
@@ -30,24 +36,24 @@ from mmrl.course.continual import cycles as continual
 from mmrl.course.continual.cycles import Curves, Played
 from mmrl.course.experiments.grid import Grid, Row, Rows, rounded
 from mmrl.course.experiments.protocols import AGENTS, SWEEPS, Cell, cells, family
-from mmrl.course.experiments.protocols import CATCH as CATCH  # for code that imports it here
+from mmrl.course.experiments.protocols import CATCH as CATCH  # re-exported
 from mmrl.runs import interval
 
 SEEDS = (0, 1, 2, 3, 4)
 TUNING_SEEDS = (1000, 1001)
 FINAL_SEEDS = (1100, 1101, 1102, 1103)
 FINALISTS = 3
-TOGETHER = 4  # most cells in one program
+TOGETHER = 4  # maximum number of cells in one compiled program
 
 
 def say(row: Row) -> str:
-    """Summarize a row: the score, and the share of the learned gain that is kept."""
+    """Summarize a row by its score and the fraction of the gain that is retained."""
     kept = f", keeps {np.mean(row['retained']):.2f}" if row["order"] else ""
     return f"{row['interquartile_mean']}{kept}, {row['cpu_seconds']} s of CPU per network"
 
 
 def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
-    """Train the agents of cells that share a program, and return their rows."""
+    """Train the agents of cells that share a compiled program, and return their rows."""
     chosen, tuning = choose(together[0], found, quick)
     configs = [cell.config(chosen, quick) for cell in together]
     curves, seconds = train(together, configs, SEEDS)
@@ -57,7 +63,7 @@ def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
 
 
 def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
-    """Return the row of a cell's agents. `curves` are [network, seed, ...]."""
+    """Return the row of a cell. The arrays in `curves` have shape [network, seed, ...]."""
     stages, networks = cell.plans.shape[1], len(cell.plans)
     steps = config.environments * config.rollout
     after = getattr(config, "fisher_unrolls", 0) + getattr(config, "compress", 0)
@@ -81,9 +87,12 @@ def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
 
 
 def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
-    """Return the fields of a row on one policy's scores, [network, seed, ...]."""
+    """Return the fields of a row with the scores of one policy.
+
+    The arrays in `played` have shape [network, seed, ...].
+    """
     scores, begin = (
-        # The network that is trained on a task plays it.
+        # If there is one network per task, each network is scored on its own task.
         np.stack([x[task if len(x) > 1 else 0, ..., task] for task in range(cell.tasks)], axis=-1)
         for x in map(np.asarray, played)
     )
@@ -104,10 +113,11 @@ def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
 
 
 def choose(cell: Cell, found: Rows, quick: bool) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """Return the best setting of a sweep by sampled actions, and the scores of each setting.
+    """Run the sweep of a cell; return the best setting and the scores of all settings.
 
-    Settings are compared on tuning seeds. Without a sweep the result is empty. If the cell that
-    judges already has a row, its result is returned.
+    Settings are compared by their score with sampled actions on tuning seeds. If the cell has no
+    sweep, the result is empty. If `cell.judge` already has a row, the results in that row are
+    returned.
     """
     judge = cell.judge
     settings = SWEEPS.get(judge, [])
@@ -117,7 +127,7 @@ def choose(cell: Cell, found: Rows, quick: bool) -> tuple[dict[str, float], list
         return found[judge.name]["chosen"], found[judge.name]["tuning"]
 
     def play(tried: Sequence[dict[str, float]], seeds: Sequence[int]) -> np.ndarray:
-        """Return scores [setting, policy, seed]."""
+        """Return scores of shape [setting, policy, seed]."""
         configs = [judge.config(setting, quick) for setting in tried]
         curves, _ = train([judge] * len(configs), configs, seeds)
         scores = (curves.played[name].scores.mean((-3, -2, -1)) for name in ("sampled", "greedy"))
@@ -142,7 +152,10 @@ def choose(cell: Cell, found: Rows, quick: bool) -> tuple[dict[str, float], list
 def train(
     together: Sequence[Cell], configs: Sequence[Any], seeds: Sequence[int]
 ) -> tuple[Curves, float]:
-    """Return the curves [cell, network, seed, ...], and CPU-seconds per network."""
+    """Train all cells, networks and seeds in one program.
+
+    Returns curves of shape [cell, network, seed, ...], and the CPU-seconds per network.
+    """
     cell, plans = together[0], np.stack([cell.plans for cell in together])
     size = (*plans.shape[:2], len(seeds))
     of = np.indices(size).reshape(3, -1)  # the cell, network and seed of each agent
@@ -157,9 +170,9 @@ def train(
     return jax.tree.map(lambda x: x.reshape(*size, *x.shape[1:]), curves), seconds
 
 
-@functools.lru_cache(4)  # few, because compiled programs take memory
+@functools.lru_cache(4)  # limited, because compiled programs use a lot of memory
 def _compiled(name: str, agent: str, count: int, structure: Any, shape: tuple[int, ...]):
-    """Return the program of whole cycles, in `shape` = (agents, stages, environments)."""
+    """Compile the training of agents on schedules of shape (agents, stages, environments)."""
     env, params = family(name, count)
 
     @jax.jit
@@ -182,8 +195,8 @@ GRID = Grid(
     say,
     program=lambda cell: cell.program,
     most=TOGETHER,
-    after=lambda cell: [cell.judge.name],  # this row has the settings of the cell
-    about="Tasks in cycles: CLEAR, its parts, EWC, Progress & Compress, and who forgets.",
-    decides="who forgets earlier tasks",
+    after=lambda cell: [cell.judge.name],  # the row with the tuned settings of the cell
+    about="Forgetting over cycles of tasks: CLEAR and its parts, EWC, Progress & Compress.",
+    decides="which methods forget earlier tasks",
     turn=14,
 )

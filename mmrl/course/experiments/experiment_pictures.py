@@ -1,21 +1,19 @@
-"""MinAtar with convolutions and with a flat network: R2D2, CLEAR and PPO-EWMA, five seeds.
+"""R2D2, CLEAR and PPO-EWMA on MinAtar, with convolutions and with a dense network.
 
-Each pair of cells differs only in `encoder`. R2D2 and CLEAR play three games, PPO-EWMA plays
-Breakout; all other settings are the agents' defaults, and each run has two million steps per seed.
-The last pairs are memories from pixels: POPGym tasks that are shown as pictures and as vectors.
-Every evaluation plays 32 episodes greedily; `returns` are [seed][evaluation].
+The cells of a pair differ only in `encoder`. R2D2 and CLEAR play three games, and PPO-EWMA plays
+Breakout. All other settings are the agents' defaults. Each run has five seeds and two million steps
+per seed. The last pairs compare POPGym tasks observed as images and as vectors. Each evaluation
+plays 32 episodes greedily, and `returns` has shape [seed][evaluation].
 """
 
 import dataclasses
 import pathlib
 from typing import Any
 
-import numpy as np
-
 from mmrl.agents import find
-from mmrl.course.experiments.experiment_baselines import train
-from mmrl.course.experiments.grid import Grid, Row, kept, rounded, settings
-from mmrl.runs import Setup, interval
+from mmrl.course.experiments.experiment_baselines import trained_row
+from mmrl.course.experiments.grid import Grid, Row, kept
+from mmrl.runs import Setup
 
 SEEDS = (0, 1, 2, 3, 4)
 GAMES = ("Breakout", "SpaceInvaders", "Freeway")
@@ -25,7 +23,7 @@ AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "clear": ("clear", {"stored": "uint8"}),
     "ppo-ewma": ("ppo", {"proximal": "ewma", "objective": "kl"}),
 }
-"""Agent and settings of each method."""
+"""Agent and changed settings of each method."""
 QUICK: dict[str, Any] = {"block": 1, "blocks": 1, "episodes": 2, "width": 8, "environments": 2}
 
 
@@ -35,17 +33,17 @@ class Cell:
 
     task: str
     method: str
-    encoder: str  # of `Config`, auto or dense
-    observe: str = "observation"  # or pixels
+    encoder: str  # "auto" (convolutions for images) or "dense"
+    observe: str = "observation"  # or "pixels"
 
     @property
     def name(self) -> str:
-        """The words by which a row is known."""
+        """A description in words, which identifies the cell in the results."""
         shown = {"observation": ""}.get(self.observe, f", {self.observe}")
         return f"{self.task}, {self.method}, {self.encoder}{shown}"
 
     def setup(self, quick: bool = False) -> Setup:
-        """Return the run of the cell."""
+        """Return the `Setup` that trains this cell."""
         agent, own = AGENTS[self.method]
         config = dataclasses.replace(find(agent).Config(), encoder=self.encoder, **own)
         config = config.for_steps(STEPS)
@@ -57,7 +55,7 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """Return the whole grid: games first, then memories from pixels."""
+    """Return all cells: the MinAtar games first, and then the POPGym tasks."""
     pairs = [(game, "r2d2") for game in GAMES] + [(game, "clear") for game in GAMES]
     games = [
         Cell(f"{game}-MinAtar", method, encoder)
@@ -73,27 +71,12 @@ def cells() -> list[Cell]:
 
 
 def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
-    """Train the agents of a cell in a folder, from their last block on; return the row."""
-    setup = cell.setup(quick)
-    run, cpu = train(setup, folder)
-    returns = np.array([row["returns"] for row in run.history]).T
-    middle, *ends = interval(returns[:, -1])
-    return {
-        "cell": cell.name,
-        **dataclasses.asdict(cell),
-        "seeds": list(SEEDS),
-        "interquartile_mean": middle,
-        "interval_95": ends,
-        "returns": rounded(returns),
-        "env_steps": [row["env_steps"] for row in run.history],
-        "cpu_seconds": cpu,
-        "settings": settings(setup.config) | {"learning_rate": setup.config.learning_rate},
-        "quick": quick,
-    }
+    """Train the agents of a cell, or resume training, and return the row."""
+    return trained_row(cell, cell.setup(quick), quick, folder)
 
 
 def say(row: Row) -> str:
-    """Return a row in a few words."""
+    """Summarize a row in a few words."""
     low, high = row["interval_95"]
     return f"{row['interquartile_mean']:.2f} [{low:.2f}, {high:.2f}]"
 

@@ -1,16 +1,17 @@
-"""The POPGym table: every task and level that we have, four memories, and the benchmark's score.
+"""The POPGym benchmark: PPO with four memories on every task and level in `mmrl.envs.popgym`.
 
 Morad et al. 2023 (arXiv:2303.01859) train PPO three times for each memory and task, and report the
-MMER: the maximum over training of the mean episodic return. The mean is over the training episodes,
-with sampled actions, that end within a block of 65 536 steps, which is the paper's batch. A network
-also observes the previous action and the begin flag, as in the paper.
+MMER, the maximum over training of the mean episodic return. The mean is over the training episodes
+that end within a block of 65 536 steps, which is the paper's batch size; their actions are sampled.
+The network also observes the previous action and the begin flag, as in the paper.
 
-`SETTINGS` have twice the batch of the agent's default, twice the minibatches, and one pass less, so
-that a cell takes a few minutes; all other settings are defaults. Cells of 15 million steps, the
-length in the paper, come last: `mmrl experiment popgym --only 15M` measures only those.
+`SETTINGS` has twice the environments and minibatches of the agent's default and one epoch less, so
+that a cell takes a few minutes. All other settings are defaults. Cells with 15 million steps, the
+length in the paper, come last. `mmrl experiment popgym --only 15M` measures only those.
 
-Two more cells of 3 million steps bound what a memory can gain: "none" has no memory, and "state"
-observes the task's Markov state, also without a memory. Their difference is the observability gap.
+For 3 million steps, two more cells bound what a memory can gain. "none" has no memory. "state" also
+has no memory, but observes the Markov state of the task. The difference between their scores is the
+observability gap.
 """
 
 import dataclasses
@@ -32,9 +33,9 @@ from mmrl.runs import Setup
 
 SEEDS = (0, 1, 2)
 MEMORIES = ("lru", "s5", "ffm", "gru")
-BOUNDS = ("none", "state")  # without a memory: on observations, and on the Markov state
+BOUNDS = ("none", "state")  # no memory, observing the observation or the Markov state
 BLOCKS = {"3M": 46, "15M": 229}  # blocks of 65 536 steps
-# Best at separating memories.
+# Tasks that separate the memories most clearly; they are measured first.
 FIRST = ("RepeatPrevious", "RepeatFirst", "Autoencode", "MultiarmedBandit")
 OBSERVES = ("previous_action", "begin_flag")
 SETTINGS: dict[str, Any] = {"environments": 32, "minibatches": 8, "epochs": 3, "block": 16}
@@ -43,11 +44,11 @@ QUICK: dict[str, Any] = {"environments": 8, "block": 1, "blocks": 2, "episodes":
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One memory on one level of a task."""
+    """A memory on one level of a task."""
 
     task: str
     level: str
-    memory: str  # or one of `BOUNDS`
+    memory: str  # one of `MEMORIES` or `BOUNDS`
     steps: str = "3M"
 
     @property
@@ -56,7 +57,7 @@ class Cell:
         return f"{self.task}{self.level}, {self.memory}, {self.steps}"
 
     def setup(self, quick: bool = False) -> Setup:
-        """Return the setup of a run that records the returns of its training episodes."""
+        """Return the `Setup` of a run that records the returns of its training episodes."""
         sizes = {**SETTINGS, "blocks": BLOCKS[self.steps]} | (QUICK if quick else {})
         memory = "none" if self.memory in BOUNDS else self.memory
         config = dataclasses.replace(ppo.Config(), memory=memory, **sizes)
@@ -67,7 +68,7 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """Return the grid: 3 million steps first, then by level, then by task."""
+    """Return all cells, ordered by number of steps, then by level, then by task."""
     tasks = dict.fromkeys((*FIRST, *popgym.LEVELS))
     return [
         Cell(task, level, memory, steps)
@@ -79,13 +80,13 @@ def cells() -> list[Cell]:
 
 
 class Tallied(NamedTuple):
-    """The inner state, and the totals of all episodes of an environment so far."""
+    """The inner state, and the totals over all episodes of an environment."""
 
     env_state: Any
     clock: Int[Array, ""]  # steps so far
     total: Float[Array, ""]  # return of this episode so far
-    returns: Float[Array, " blocks"]  # sum over the episodes that ended in a block
-    episodes: Int[Array, " blocks"]  # number of episodes that ended in a block
+    returns: Float[Array, " blocks"]  # sum over the episodes that ended during each block
+    episodes: Int[Array, " blocks"]  # number of episodes that ended during each block
 
     @property
     def time(self) -> Any:
@@ -94,10 +95,9 @@ class Tallied(NamedTuple):
 
 
 class Tally(Wrapper):
-    """Sums, across resets, of undiscounted episode returns in each block of training.
+    """Wrapper that sums the undiscounted returns of episodes in each block of training.
 
-    A block is `block` steps of this environment. Steps after the first `blocks` blocks do not
-    count.
+    A block is `block` steps of one environment. Steps after the first `blocks` blocks are ignored.
     """
 
     def __init__(self, env: Any, block: int, blocks: int):
@@ -118,7 +118,7 @@ class Tally(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Any, params: Any
     ) -> Any:
-        """Add the reward, and the return of an episode that ends."""
+        """Add the reward to the return of the current episode, and advance the clock."""
         obs, env_state, reward, terminated, info = step
         state = before._replace(
             env_state=env_state, clock=before.clock + 1, total=before.total + reward
@@ -126,7 +126,7 @@ class Tally(Wrapper):
         return obs, state, reward, terminated, info
 
     def step_and_reset(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Any:
-        """Step, and keep the totals across a reset."""
+        """Step the environment, and carry the totals into the state after a reset."""
         step, (obs, fresh) = super().step_and_reset(key, state, action, params)
         # If no episode ended, `fresh` is discarded.
         ended, block = step[1], state.clock // self.block
@@ -136,7 +136,7 @@ class Tally(Wrapper):
 
 
 def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
-    """Train a cell's agents in a separate folder, resuming if possible, and return the row."""
+    """Train the agents of a cell, or resume training, and return the row."""
     setup = cell.setup(quick)
     run, cpu = train(setup, folder)
     tallied = run.state.carries.env_state
@@ -158,9 +158,9 @@ def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
 def scores(
     returns: Float[np.ndarray, "seed env block"], episodes: Int[np.ndarray, "seed env block"]
 ) -> Row:
-    """Compute the MMER of each trial, their mean, and the mean episodic returns of each block.
+    """Compute the MMER of each trial and the mean return of each block.
 
-    A block in which no episode ended has no return.
+    The return of a block in which no episode ended is None.
     """
     ended = episodes.sum(1)
     means = np.where(ended, returns.sum(1) / np.maximum(ended, 1), np.nan)

@@ -1,8 +1,9 @@
-"""Environment steps per second against the number of seeds: the spare capacity of a device.
+"""Environment steps per second as a function of the number of seeds.
 
-One program trains all seeds, as `mmrl train` does, with the agent's own settings. A device that one
-seed does not fill trains several in the same time; on a full device the time grows in proportion. A
-row has the seconds of a block with its evaluation, the minimum of a few.
+As in `mmrl train`, one compiled program trains all seeds, with the agent's default settings. If one
+seed does not saturate the device, several seeds take the same time. On a saturated device, the time
+is proportional to the number of seeds. `seconds` is the minimum time of a block with its evaluation
+over `BLOCKS` blocks.
 """
 
 import itertools
@@ -23,19 +24,19 @@ BLOCKS = 3  # timed blocks
 
 
 class Cell(NamedTuple):
-    """An agent, and the number of seeds that are trained at once."""
+    """An agent and the number of seeds that are trained at once."""
 
     agent: str
     seeds: int
 
     @property
     def name(self) -> str:
-        """A description in words."""
+        """A description in words, which identifies the cell in the results."""
         return f"{self.agent}, {self.seeds} seeds"
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Time blocks after the first one, in seconds."""
+    """Time the blocks of training after a first one, and return the row."""
     config: Any = AGENTS[cell.agent].Config(**(QUICK if quick else {}))
     _, _, init, block, _ = program(cell.agent, ENV)
     state = init(config, keys(range(cell.seeds)))
@@ -60,8 +61,8 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 
 def say(row: Row) -> str:
-    """Summarize a row: steps per second."""
-    return f"{row['env_steps_per_s']:,} steps a second, all seeds together"
+    """Summarize a row by its steps per second."""
+    return f"{row['env_steps_per_s']:,} steps per second, summed over seeds"
 
 
 def _cell_of(row: Row) -> str:
@@ -76,7 +77,7 @@ GRID = Grid(
     say,
     cell_of=_cell_of,
     small=(Cell("dqn", 2),),
-    about="Environment steps a second, as more seeds are trained at once.",
+    about="Environment steps per second, for growing numbers of seeds.",
     decides="how many seeds a device trains at once",
     turn=2,
 )

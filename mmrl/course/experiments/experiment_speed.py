@@ -1,9 +1,9 @@
-"""Environment steps per second of one agent, by memory and size, and the share of each part.
+"""Environment steps per second of one agent with different memories and sizes.
 
-A row times whole iterations without evaluations, and three programs of the same sizes: the
-environment under random actions, acting, and the memory's passes over the tape with their
-derivatives. The time of learning is the time of an iteration minus the time of acting. Each program
-is timed by itself, so the shares need not add up to those in a profile of the whole.
+A row contains the time of an iteration without evaluation, and the times of three programs of the
+same size: the environment with random actions, acting, and the forward and backward passes of the
+memory. The time of learning is the time of an iteration minus the time of acting. Each program is
+timed separately, so the fractions may differ from those in a profile of the complete iteration.
 """
 
 import itertools
@@ -29,7 +29,7 @@ TURNS = 3  # minimum repetitions per program
 
 
 class Cell(NamedTuple):
-    """An agent and its sizes."""
+    """An agent with its memory, sizes and precision."""
 
     agent: str = "ppo"
     memory: str = "lru"
@@ -41,14 +41,14 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name the cell in words."""
+        """A description in words, which identifies the cell in the results."""
         sizes = f"{self.environments} × {self.rollout}, width {self.width}"
         layers = f", {self.layers} layers" if self.layers > 1 else ""
         return f"{self.agent}, {self.memory}, {sizes}{layers}, {self.precision}"
 
 
 def cells() -> list[Cell]:
-    """List the cells, most informative first; each differs from the first in one or two sizes."""
+    """Return all cells, most informative first."""
     first = [Cell(), Cell(memory="gru"), Cell(rollout=1024, environments=512)]
     first += [Cell(memory="gru", rollout=1024, environments=512), Cell(precision="bfloat16")]
     first += [Cell(environments=8192), Cell(precision="tf32"), Cell(agent="clear")]
@@ -64,12 +64,12 @@ def cells() -> list[Cell]:
 
 
 def cost(cell: Cell) -> float:
-    """Return about how many products of numbers an iteration takes, relative to other cells."""
-    return cell.environments * cell.rollout * cell.width**2 * cell.layers
+    """Estimate the relative number of multiplications in an iteration."""
+    return float(cell.environments * cell.rollout * cell.width**2 * cell.layers)
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Time the programs of a cell."""
+    """Time the programs of a cell and return the row."""
     with jax.default_matmul_precision(PRECISIONS[cell.precision]):
         return _measured(cell, 0.0 if quick else SECONDS, quick)
 
@@ -123,7 +123,7 @@ def _config(cell: Cell) -> Any:
 
 
 def _environment(env: Any, params: Any, config: Any) -> Callable[[], Any]:
-    """Return a rollout of all environments under random actions, without a network."""
+    """Return a function that runs a rollout with random actions, without a network."""
     space = env.action_space(params)
 
     def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
@@ -142,7 +142,7 @@ def _acting(agent: Any, env: Any, params: Any, config: Any, state: Any) -> Calla
 
 
 def _memory(config: Any, net: Any) -> Callable[[], Any]:
-    """Return the forward and backward passes of an iteration's gradient steps through memories."""
+    """Return a function that runs the memories' forward and backward passes of an iteration."""
     memories = [x.memory for x in (net.policy, net.critic) if x is not None]
     minibatches, epochs = getattr(config, "minibatches", 1), getattr(config, "epochs", 1)
     rows = max(config.environments // minibatches, 1)
@@ -169,7 +169,7 @@ def _memory(config: Any, net: Any) -> Callable[[], Any]:
 
 
 def _timed(call: Callable[[], Any], seconds: float) -> float:
-    """Return the minimum time of a call in seconds, after a first call that compiles."""
+    """Return the minimum time of a call in seconds, without the first call, which compiles."""
     jax.block_until_ready(call())
     taken: list[float] = []
     while len(taken) < TURNS or sum(taken) < seconds:

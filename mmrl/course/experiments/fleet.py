@@ -1,4 +1,4 @@
-"""Several agents trained in one vmapped program, each with its own settings and key."""
+"""Training of several agents in one vmapped program, with separate hyperparameters and seeds."""
 
 import math
 import time
@@ -19,28 +19,28 @@ QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8}
 class Trained(NamedTuple):
     """Trained agents, and their returns and metrics at every evaluation."""
 
-    returns: Float[np.ndarray, "lane eval"]  # returns of the greedy policy
+    returns: Float[np.ndarray, "lane eval"]  # mean returns of the greedy policy
     metrics: Any  # `Metrics` per block, [lane, eval, ...]
-    cpu_seconds: list[float]  # per agent so far, [eval]; compilation is not counted
+    cpu_seconds: list[float]  # per agent up to each evaluation, without compilation
     state: Any  # states of the agents, [lane]
 
 
 class Fleet:
-    """Trains several agents in one vmapped program, which is compiled once for their settings.
+    """Trainer of several agents in one vmapped program.
 
-    `agent` is a module such as `ppo`, and `learn` may replace its own. If a loss is no longer
-    finite, that agent's later returns are NaN and no error is raised, because a learning rate may
-    be too high.
+    `agent` is a module such as `ppo`. If `learn` is given, it replaces the function of that name in
+    the module. If a loss of an agent is not finite, its returns are NaN from that evaluation
+    onwards. No error is raised, because a sweep may include learning rates that are too high.
     """
 
     def __init__(self, agent: Any, env: Any, params: Any, learn: Callable | None = None):
-        self.programs: dict[int, Any] = {}  # programs by the number of agents
-        self._settings: Any = None  # the settings of these programs
+        self.programs: dict[int, Any] = {}  # compiled programs, keyed by number of agents
+        self._settings: Any = None  # structure of the settings for which `programs` were compiled
         self._check = lambda config: agent.check(config, env, params)
         self._init, self._go_on = side_by_side(agent, env, params, learn=learn)
 
     def _begin(self, config: Any, lanes: Mapping[str, Any], keys: Any) -> Any:
-        """Return the settings of all agents, and their states before the first block."""
+        """Return the config of all agents and their initial states."""
         self._check(config)
         config = with_numbers(config, lanes)
         return config, self._init(config, keys)
@@ -48,7 +48,10 @@ class Fleet:
     def train(
         self, config: Any, lanes: Mapping[str, Sequence[float]], seeds: Sequence[int]
     ) -> Trained:
-        """Train one agent per seed, with its entry of every sequence in `lanes`."""
+        """Train one agent per seed.
+
+        `lanes` maps the names of hyperparameters to sequences with one value per agent.
+        """
         config, state = self._begin(config, lanes, keys(seeds))
         settings, many = (jax.tree.structure(config), *lanes), len(seeds)
         if settings != self._settings:
@@ -66,13 +69,13 @@ class Fleet:
 
 
 def told(config: Any, returns: Float[np.ndarray, "lane eval"]) -> dict[str, Any]:
-    """Return the fields of a row on returns: values, environment steps, and the final interval."""
+    """Return the fields of a row that describe returns, with the interval of the final ones."""
     middle, *ends = interval(returns[:, -1])
     about = {"interquartile_mean": middle, "interval_95": ends, "env_steps": env_steps(config)}
     return {**about, "returns": rounded(returns)}
 
 
 def env_steps(config: Any) -> list[int]:
-    """Return an agent's environment steps up to each of its evaluations."""
+    """Return the number of environment steps before each evaluation."""
     steps = math.prod(map(int, (config.block, config.rollout, config.environments)))
     return [steps * (i + 1) for i in range(config.blocks)]

@@ -1,13 +1,14 @@
-"""The loop of all experiments: measure the cells that lack a row, while time is left.
+"""Main loop of every experiment, which measures the missing cells until the time limit.
 
-A cell is a value with a `name`, which identifies its row. An experiment is a module with a `Grid`,
-which contains the cells, the function that measures some of them, and the function that summarizes
-a row in a line:
+A cell is an object with a `name` that identifies its row in the results. An experiment is a module
+with a `Grid`, which contains the cells, a function that measures cells, and a function that
+summarizes a row:
 
     GRID = Grid("ppo", cells(), alone(measure), say, about="…", decides="…", turn=9)
-    GRID.run(out, minutes, quick)       # appends to out/ppo.jsonl, a line of progress for each row
+    for line in GRID.run(out, minutes, quick):  # appends rows to out/ppo.jsonl
+        print(line)
 
-Jobs of a cluster measure the same cells by `parts` and `submit`, which use this `Grid`.
+`parts` and `submit` measure the cells of a `Grid` in the jobs of a cluster.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ Rows = dict[str, Row]  # rows by cell name
 
 
 def rows(path: pathlib.Path) -> list[Row]:
-    """Read the rows of a file of JSON lines; return an empty list if the file does not exist."""
+    """Read the rows of a JSON lines file. Return an empty list if the file does not exist."""
     lines = whole_lines(path.read_bytes()).splitlines() if path.exists() else []
     return [loads(line) for line in lines if line]
 
@@ -42,7 +43,7 @@ def rows(path: pathlib.Path) -> list[Row]:
 def alone(
     measure: Callable[[Any, bool, Row | None], Row],
 ) -> Callable[[Sequence[Any], Rows, bool], list[Row]]:
-    """Adapt a function that measures one cell, given its earlier row or None, for a `Grid`."""
+    """Adapt a function that measures a single cell for a `Grid`."""
 
     def measured(together: Sequence[Any], found: Rows, quick: bool) -> list[Row]:
         return [measure(cell, quick, found.get(cell.name)) for cell in together]
@@ -53,7 +54,7 @@ def alone(
 def kept(
     measure: Callable[[Any, bool, pathlib.Path], Row],
 ) -> Callable[[Sequence[Any], Rows, bool, pathlib.Path], list[Row]]:
-    """Adapt a function that measures one cell in a separate folder, for a `Grid` that `keeps`."""
+    """Adapt a function that measures a cell in a folder for a `Grid` that `keeps`."""
 
     def measured(together: Sequence[Any], _: Rows, quick: bool, folder: pathlib.Path) -> list[Row]:
         names = [cell.name.replace(", ", "-") + "-quick" * quick for cell in together]
@@ -63,7 +64,7 @@ def kept(
 
 
 def spanning(cells: Sequence[Any]) -> list[Any]:
-    """Return the cells that are first to have some field's value; together they have all values."""
+    """Return a subset of the cells that contains every value of every field."""
     seen: set[tuple[str, str]] = set()
     kept = []
     for cell in cells:
@@ -75,43 +76,70 @@ def spanning(cells: Sequence[Any]) -> list[Any]:
     return kept
 
 
+class Stopwatch:
+    """A stopwatch that starts when it is created."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic(), time.process_time()
+
+    def shares(self, count: int) -> dict[str, float]:
+        """Return the elapsed and the processor seconds so far, divided by `count`.
+
+        Processor seconds are summed over the threads of this process, without child processes.
+        """
+        seconds = (time.monotonic() - self._began[0], time.process_time() - self._began[1])
+        names = ("elapsed_s", "processor_s")
+        shares = (float(f"{x / max(count, 1):.3g}") for x in seconds)
+        return dict(zip(names, shares, strict=True))
+
+
+def completed(row: Row, **fields: Any) -> Row:
+    """Add fields such as the measured seconds to a new row.
+
+    A row that has a date was measured earlier, and is returned unchanged.
+    """
+    return row if "date" in row else {**row, **fields}
+
+
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """An experiment: its cells, most informative first, and the function that measures them."""
+    """An experiment, which consists of cells and the function that measures them."""
 
-    name: str  # name of the file and of the command
-    cells: Sequence[Any]
+    name: str  # name of the results file and argument of `mmrl experiment`
+    cells: Sequence[Any]  # most informative first
     measure: Callable[..., Iterable[Row]]  # (cells, rows so far, quick), and a folder if it `keeps`
     say: Callable[[Row], str]
-    about: str = ""  # the measured quantity, for `mmrl experiment`
-    decides: str = ""  # the statements in the book that its rows decide, for the queue
+    about: str = ""  # description in the list that `mmrl experiment` prints
+    decides: str = ""  # what the book concludes from the rows; the queue prints it
     turn: int = 1000  # position in the queue
-    # Cells with equal values are measured together.
+    # Cells for which this function returns equal values are measured together.
     program: Callable[[Any], Hashable] = lambda cell: cell.name
-    most: int | None = None  # most cells that are measured together
-    # Names of the cells whose rows a cell reads.
+    most: int | None = None  # maximum number of cells that are measured together
+    # Returns the names of cells whose rows must be measured before a cell.
     after: Callable[[Any], Iterable[str]] = lambda cell: ()
     outdated: Callable[[Row, Rows], bool] = lambda row, found: False  # True: measure the cell again
     cell_of: Callable[[Row], str] = lambda row: row["cell"]
     cost: Callable[[Any], float] = lambda cell: 1.0  # relative amount of computation
-    small: Sequence[Any] = ()  # cells of a quick run; default: those that `spanning` returns
-    keeps: bool = False  # True: keep trained agents in a folder next to the file
-    # Closing lines about all rows.
+    # Returns the number of agents in a row, each of which took `cpu_seconds`.
+    agents: Callable[[Row], int] = lambda row: len(row["seeds"])
+    small: Sequence[Any] = ()  # cells of a quick run; if empty, `spanning` selects them
+    keeps: bool = False  # True: save trained agents in a folder next to the results file
+    # Yields lines about the results, which are printed at the end of a run.
     close: Callable[[Sequence[Row]], Iterable[str]] = lambda found: ()
 
     def read(self, out: pathlib.Path, quick: bool = True) -> Rows:
-        """Read the latest row of each cell in a folder, without quick rows if `quick` is False."""
+        """Read the latest row of each cell. Rows of quick runs are skipped if `quick` is False."""
         found = rows(out / f"{self.name}.jsonl")
         return {self.cell_of(row): row for row in found if quick or not row.get("quick")}
 
     def run(self, out: pathlib.Path, minutes: float, quick: bool, only: str = "") -> Iterator[str]:
-        """Measure every cell that `out/<name>.jsonl` lacks, while time is left.
+        """Measure the cells that have no row in `out/<name>.jsonl`, until the time limit.
 
-        With `only`, measure the cells whose names contain it. Raises `ValueError` if there are
-        none.
+        If `only` is given, measure only the cells whose names contain it. Raises `ValueError` if
+        there are none.
 
-        Cells with `outdated` rows come first, starting with those that need no training. A new row
-        replaces the outdated one in its place. A full run also replaces the rows of quick runs.
+        Cells with outdated rows come first, starting with those that need no training. The new row
+        replaces the outdated one. A full run also replaces the rows of quick runs.
         """
         cells = self.chosen(quick, only)
         began, longest, found = time.monotonic(), 0.0, self.read(out, quick)
@@ -128,43 +156,52 @@ class Grid:
         yield from self.ending(out, quick, only)
 
     def _rows(self, out: pathlib.Path, together: Sequence[Any], quick: bool) -> Iterator[str]:
-        """Measure and write the cells that no other process has measured; yield a line for each."""
+        """Measure cells that still have no row, write the rows, and yield a summary of each."""
         with self.claimed(out, [cell.name for cell in together]):
             found = self.read(out, quick)
             lacking = [cell for cell in together if self.lacks(cell.name, found)]
-            began = time.monotonic()
+            watch = Stopwatch()
             measured = self.measured(out, lacking, found, quick) if lacking else []
-            seconds = time.monotonic() - began
+            seconds = watch.shares(len(measured))
             for row in measured:
                 with self.locked(out):
-                    self.write(out, row)
-                yield self.tell(row, seconds / len(measured))
+                    self.write(out, completed(row, **seconds))
+                yield self.tell(row, seconds["elapsed_s"])
 
     def chosen(self, quick: bool, only: str = "") -> list[Any]:
         """Return the cells whose names contain `only`. Raises `ValueError` if there are none."""
-        cells = (self.small or self._few()) if quick else self.cells
-        if not any(only in cell.name for cell in cells):
-            raise ValueError(f"`only` must be in a name, like {cells[0].name!r}; got {only!r}.")
-        return [cell for cell in cells if only in cell.name]
+        cells = self._of_run(quick)
+        if chosen := [cell for cell in cells if only in cell.name]:
+            return chosen
+        where = ""
+        if any(only in cell.name for cell in self._of_run(not quick)):
+            kind, remedy = ("full", "Omit") if quick else ("quick", "Add")
+            where = f", which is part of a name only in the {kind} run. {remedy} `--quick`"
+        name = cells[0].name
+        raise ValueError(f"`only` must be part of a name, such as {name!r}; got {only!r}{where}.")
+
+    def _of_run(self, quick: bool) -> Sequence[Any]:
+        """Return the cells of a quick or a full run."""
+        return (self.small or self._few()) if quick else self.cells
 
     def _few(self) -> list[Any]:
-        """Return cells that have every value of every field, and those whose rows they read."""
+        """Return the cells that `spanning` selects, and the cells that they depend on."""
         few = spanning(self.cells)
         read = {name for cell in few for name in self.after(cell)}
         return [cell for cell in self.cells if cell in few or cell.name in read]
 
     def lacking(self, out: pathlib.Path, quick: bool, only: str = "") -> list[Any]:
-        """Return the cells of a run without a row or with an outdated row, in order of priority."""
+        """Return the cells without a row or with an outdated one, in order of priority."""
         found = self.read(out, quick)
         lacking = [cell for cell in self.chosen(quick, only) if self.lacks(cell.name, found)]
         return sorted(lacking, key=lambda cell: self._turn(cell, found))
 
     def lacks(self, name: str, found: Rows) -> bool:
-        """Return True if a cell has no row, or an outdated one."""
+        """Return True if a cell has no row or an outdated one."""
         return name not in found or self.outdated(found[name], found)
 
     def units(self, cells: Sequence[Any]) -> list[list[Any]]:
-        """Group the cells that share a program and are measured together, `most` at a time."""
+        """Group cells that share a program into units of at most `most` cells."""
         alike: dict[Hashable, list[Any]] = {}
         for cell in cells:
             alike.setdefault(self.program(cell), []).append(cell)
@@ -181,10 +218,10 @@ class Grid:
 
     @contextlib.contextmanager
     def locked(self, out: pathlib.Path) -> Iterator[None]:
-        """Lock the file so that only this process writes to it; wait while another process does.
+        """Lock the results file for writing, and block while another process has the lock.
 
-        The lock is released if the process is killed. Raises `RunError` if the file system has no
-        locks.
+        The lock is released if the process is killed. Raises `RunError` if the file system does not
+        support locks.
         """
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
@@ -196,20 +233,20 @@ class Grid:
 
     @contextlib.contextmanager
     def claimed(self, out: pathlib.Path, names: Sequence[str]) -> Iterator[None]:
-        """Lock these cells so that only this process measures them; wait while another one does."""
+        """Lock cells for measuring, and block while another process does."""
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
             file = (out / f".{self.name}.claims").open("ab")
         with file:
-            # Each cell locks a byte; if two cells share one, the only effect is a needless wait.
-            # All processes lock in ascending order, so that no two wait for each other.
+            # Each cell is a byte of the file, given by a hash of its name. A collision only causes
+            # an unnecessary wait. Locking in ascending order prevents deadlocks.
             for byte in sorted({zlib.crc32(name.encode()) for name in names}):
                 with writing(out):
                     fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
             yield
 
     def write(self, out: pathlib.Path, row: Row) -> None:
-        """Add a row to the file, or replace an earlier row in its place. Requires `locked`."""
+        """Append a row to the results file, or replace the row of its cell. Requires `locked`."""
         path = out / f"{self.name}.jsonl"
         if self.cell_of(row) in self.read(out):
             revise(path, row, self.cell_of)
@@ -217,18 +254,18 @@ class Grid:
             append(path, row)
 
     def tell(self, row: Row, seconds: float) -> str:
-        """Summarize a row in a line, with the time that it took."""
+        """Summarize a row in a line, with the seconds that it took."""
         return f"{self.cell_of(row)}: {self.say(row)}, {seconds:.0f} s"
 
     def ending(
         self, out: pathlib.Path, quick: bool, only: str = "", how: str = ""
     ) -> Iterator[str]:
-        """Yield lines about all rows and the remaining cells, and `how` to continue."""
+        """Yield the closing lines, then how many cells remain, and then the command to continue."""
         yield from self.close(list(self.read(out, quick).values()))
         left, cells = self.lacking(out, quick, only), self.chosen(quick, only)
         yield f"{len(left)} of {len(cells)} cells remain{'' if left else ': all done'}."
         if left:
-            yield f"To go on: {self.again(out, quick, only)}{how}"
+            yield f"To continue: {self.again(out, quick, only)}{how}"
 
     def again(self, out: pathlib.Path, quick: bool, only: str = "") -> str:
         """Return the command that measures the remaining cells."""
@@ -242,22 +279,22 @@ class Grid:
 
 
 def by_an_earlier_rule(row: Row, found: Rows) -> bool:
-    """Return True if a row's learning rate was chosen by a rule that `tuning` has replaced."""
+    """Return True if a row's learning rate was chosen by an earlier rule."""
     return tuning.outdated(row)
 
 
 def interval_at_rate(row: Row) -> str:
-    """Summarize a row: the interquartile mean, its interval and the learning rate."""
+    """Summarize a row by its interquartile mean, the interval and the learning rate."""
     middle, (low, high) = row["interquartile_mean"], row["interval_95"]
     return f"{middle:.2f} [{low:.2f}, {high:.2f}] at {row['learning_rate']:g}"
 
 
 def settings(config: Any) -> Row:
-    """Return all settings of a configuration except the learning rate."""
+    """Return the fields of a config as a dictionary, without the learning rate."""
     named = dataclasses.asdict(config)
     return {name: value for name, value in named.items() if name != "learning_rate"}
 
 
 def rounded(values: Any) -> list[Any]:
-    """Return lists of numbers, rounded to 4 decimals."""
+    """Convert an array to nested lists of floats, rounded to 4 decimals."""
     return np.round(np.asarray(values, float), 4).tolist()

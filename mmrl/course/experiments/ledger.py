@@ -1,4 +1,4 @@
-"""Training that records its returns, and therefore needs no evaluation."""
+"""Training that records the returns of its episodes, so that no evaluation is needed."""
 
 from typing import Any, NamedTuple
 
@@ -15,10 +15,10 @@ NOISE_ROLLOUTS = 8  # rollouts per estimate of the gradient noise scale
 
 
 class Account(NamedTuple):
-    """The inner state, the return of the current episode, and the totals of finished episodes."""
+    """The inner state, the return of the current episode, and totals over finished episodes."""
 
     env_state: PyTree
-    under_way: Array
+    under_way: Array  # return of the current episode up to now
     paid: Array  # sum of the returns of finished episodes
     ended: Array  # number of finished episodes
 
@@ -29,21 +29,24 @@ class Account(NamedTuple):
 
 
 class Ledger(Wrapper):
-    """Records the returns of episodes across resets; observations and rewards are unchanged."""
+    """Wrapper that adds up the returns of finished episodes.
+
+    Observations and rewards do not change.
+    """
 
     def inner_state(self, state: Account) -> PyTree:
         """Return the state of the wrapped environment."""
         return state.env_state
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
-        """Start the account from 0."""
+        """Start with all totals at 0."""
         obs, env_state = reset
         return obs, Account(env_state, *jnp.zeros(3))
 
     def after_step(
         self, key: PRNGKeyArray, before: Account, action: Any, step: Step, params: Any
     ) -> Step:
-        """Add the reward, and the return of an episode that ends."""
+        """Add the reward, and count the episode if it ends."""
         obs, env_state, reward, terminated, info = step
         total = before.under_way + jnp.asarray(reward, jnp.float32)
         last = terminated | self.env.is_truncated(env_state, params)
@@ -53,24 +56,27 @@ class Ledger(Wrapper):
     def step_and_reset(
         self, key: PRNGKeyArray, state: Account, action: Any, params: Any
     ) -> tuple[Step, Reset]:
-        """Step, and keep the totals across a reset."""
+        """Step the environment, and carry the totals into the state after a reset."""
         step, (obs, fresh) = Wrapper.step_and_reset(self, key, state, action, params)
         after = step[1]
         return step, (obs, fresh._replace(paid=after.paid, ended=after.ended))
 
 
 class Block(NamedTuple):
-    """Measures of a block of training."""
+    """Diagnostics of a block of training."""
 
-    returns: Float[Array, "*any"]  # mean return of finished episodes, with the task's rewards
+    returns: Float[Array, "*any"]  # mean return of finished episodes, in unscaled rewards
     swing: Float[Array, "*any"]  # largest σ of the advantages divided by the smallest
-    clipped: Float[Array, "*any"]  # share of clipped ratios
-    kl: Float[Array, "*any"]  # divergence from the behavior policy, nats
-    finite: Bool[Array, "*any"]
+    clipped: Float[Array, "*any"]  # fraction of clipped ratios
+    kl: Float[Array, "*any"]  # divergence from the behavior policy, in nats
+    finite: Bool[Array, "*any"]  # True if all losses were finite
 
 
 def advance(config: ppo.Config, env: Any, params: Any, state: Any) -> tuple[Any, Block]:
-    """Run `config.block` iterations on a `Ledger`; returns are NaN if no episode ended."""
+    """Run `config.block` iterations in an environment with a `Ledger`.
+
+    Returns the new state and the `Block`, whose return is NaN if no episode ended.
+    """
 
     def account(state):
         return (state.policy if isinstance(state, ppg.State) else state).carries.env_state
@@ -100,7 +106,7 @@ def advance(config: ppo.Config, env: Any, params: Any, state: Any) -> tuple[Any,
 
 
 def noise_of(config: ppo.Config, env: Any, params: Any, state: ppo.State) -> tuple[Array, Array]:
-    """Estimate (S, |G|²) of the policy's gradient from rollouts that are not used for learning."""
+    """Estimate (S, |G|²), the noise and the signal of the policy gradient, on extra rollouts."""
 
     def one(key):
         act_key, shuffle_key = jax.random.split(key)

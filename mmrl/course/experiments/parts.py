@@ -1,19 +1,21 @@
-"""Rows in separate files, which jobs write and which are merged into one file.
+"""Rows that jobs write to separate files, and the merge of these files.
 
-A job measures some cells into the folder `out/<name>.jobs`. It writes each row to a separate file,
-atomically. The process that submitted the job, or `merge`, adds the rows to `out/<name>.jsonl`, one
-process at a time. A lock marks a cell that is being measured and is released if the process is
-killed; another process that needs the cell waits, finds its row, and does not measure it. So every
-cell is measured once and has one line, even if processes are killed and commands repeated.
+A job atomically writes each row to a separate file in the folder `out/<name>.jobs`. The process
+that submitted the job, or a call of `merge`, moves the rows to `out/<name>.jsonl`. Only one process
+at a time writes to that file.
+
+A cell is locked while it is measured. Another process that needs the same cell waits for the lock,
+finds the row and does not measure the cell again. The lock is released if the process is killed.
+Every cell is therefore measured once and has one row, even if processes are killed and commands are
+repeated.
 """
 
 import pathlib
-import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from mmrl.course.experiments.grid import Grid, Row
+from mmrl.course.experiments.grid import Grid, Row, Stopwatch, completed
 from mmrl.course.experiments.programs import forget_programs
 from mmrl.runs import RunError, provenance
 from mmrl.runs.checkpoint import dumps, loads
@@ -24,36 +26,39 @@ class Part(NamedTuple):
     """A row that a job wrote."""
 
     row: Row
-    seconds: float  # time to measure the row
+    seconds: float  # elapsed time of the measurement
     path: pathlib.Path
 
 
 def folder(grid: Grid, out: pathlib.Path) -> pathlib.Path:
-    """Return the folder where the jobs of an experiment write their rows and logs."""
+    """Return the folder to which the jobs of an experiment write their rows and logs."""
     return out / f"{grid.name}.jobs"
 
 
 def measure(
     grid: Grid, out: pathlib.Path, names: Sequence[str], quick: bool = False
 ) -> Iterator[str]:
-    """Measure the named cells that have no row yet, each into a file; yield a line for each.
+    """Measure the named cells that have no row, write a file per row, and yield summaries.
 
-    Waits while another process measures one of them. Raises `ValueError` for unknown names.
+    Blocks while another process measures one of the cells. Raises `ValueError` for unknown names.
     """
     known = {cell.name: cell for cell in grid.chosen(quick)}
     if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"`unit` must name cells, like {next(iter(known))!r}; got {unknown[0]!r}.")
+        raise ValueError(
+            f"`unit` must name cells, such as {next(iter(known))!r}; got {unknown[0]!r}."
+        )
     with grid.claimed(out, names):
         found = grid.read(out, quick)
         written = [part.row for part in _parts(grid, out)]
         found |= {grid.cell_of(row): row for row in written if quick or not row.get("quick")}
         lacking = [known[name] for name in names if grid.lacks(name, found)]
         for together in grid.units(lacking):
-            began = time.monotonic()
+            watch = Stopwatch()
             measured = grid.measured(out, together, found, quick)
-            seconds = (time.monotonic() - began) / len(measured)
+            shares = watch.shares(len(measured))
+            seconds = shares["elapsed_s"]
             for row in measured:
-                whole = row if "date" in row else {**row, **provenance()}
+                whole = completed(row, **shares, **provenance())
                 path = folder(grid, out) / f"{_file(grid.cell_of(row))}.json"
                 with writing(path.parent):
                     path.parent.mkdir(exist_ok=True)
@@ -63,10 +68,10 @@ def measure(
 
 
 def merge(grid: Grid, out: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """Add the rows of jobs to the experiment's file; yield the cell and a line for each new row.
+    """Move the rows of jobs to the results file, and yield summaries.
 
-    Rows that the file already has are not added, so a repetition after a kill, or a second process
-    at the same time, neither loses nor duplicates a row.
+    If the file already has a row of a cell, the other row is discarded. It is safe to call this
+    function again after a crash, and to call it in several processes at once.
     """
     for one in _parts(grid, out):
         with grid.locked(out):
@@ -83,11 +88,11 @@ def merge(grid: Grid, out: pathlib.Path) -> Iterator[tuple[str, str]]:
 
 
 def merged(grid: Grid, out: pathlib.Path) -> Iterator[str]:
-    """Run `merge` for a command, and yield its lines. Raises `RunError` if no job was submitted."""
+    """Run `merge` and yield its messages. Raises `RunError` if no job was submitted."""
     if not folder(grid, out).exists():
         raise RunError(
-            f"`out` must be a folder with rows of jobs of {grid.name}, got {out}. Give the "
-            "folder of the results with `--out`, or start jobs with `--submit`."
+            f"`out` must be the results folder for which jobs of {grid.name} were submitted, got "
+            f"{out}. Pass that folder with `--out`, or submit jobs with `--submit`."
         )
     lines = [line for _, line in merge(grid, out)]
     yield from lines
@@ -96,10 +101,10 @@ def merged(grid: Grid, out: pathlib.Path) -> Iterator[str]:
 
 
 def _parts(grid: Grid, out: pathlib.Path) -> list[Part]:
-    """Return the rows that wait to be merged, in the order of the cells."""
+    """Read the rows that are not yet merged, in the order of the cells."""
     turns = {cell.name: turn for turn, cell in enumerate((*grid.cells, *grid.small))}
     jobs = folder(grid, out)
-    if jobs.exists():  # changing a folder makes a network file system show its current contents
+    if jobs.exists():  # chmod makes a network file system refresh its listing of the folder
         jobs.chmod(jobs.stat().st_mode)
     found = [_read(path) for path in sorted(jobs.glob("*.json"))]
     return sorted(filter(None, found), key=lambda part: turns.get(grid.cell_of(part.row), -1))
@@ -113,7 +118,7 @@ def _read(path: pathlib.Path) -> Part | None:
         return None
     except (ValueError, KeyError, TypeError):
         raise RunError(
-            f"{path} is damaged, or no job wrote it: remove it, and its cell is measured again."
+            f"{path} is damaged, or no job wrote it. Delete it to measure its cell again."
         ) from None
 
 

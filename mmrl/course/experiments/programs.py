@@ -1,19 +1,19 @@
-"""Release of compiled programs, for processes that compile for hours."""
+"""Clear JAX's compiled programs in processes that compile for hours."""
 
 import gc
 import pathlib
 
 import jax
 
-MAPPINGS = pathlib.Path("/proc/self/maps")  # on Linux, with a line per mapping
+MAPPINGS = pathlib.Path("/proc/self/maps")  # file with a line per memory mapping, on Linux
 
 
 def forget_programs(most: int = 20_000) -> bool:
-    """Drop JAX's compiled programs if this process holds more than `most` mappings of memory.
+    """Clear JAX's caches if this process has more than `most` memory mappings.
 
-    A program on a CPU needs some dozens of mappings, and by default Linux allows a process 65 530,
-    beyond which JAX crashes. Programs that are used again are compiled again. Returns True if
-    programs were dropped.
+    A compiled CPU program uses dozens of memory mappings. By default, Linux limits a process to
+    65 530 of them, and JAX crashes beyond that limit. Programs that are used again after a call are
+    compiled again. Returns True if the caches were cleared.
     """
     if not MAPPINGS.exists() or MAPPINGS.read_bytes().count(b"\n") <= most:
         return False

@@ -1,15 +1,19 @@
-"""Cells of the experiment on forgetting: families of tasks, protocols, methods and their settings.
+"""Cells of the experiment on forgetting: task families, protocols, methods and their settings.
 
-A cell combines one of each. "V-trace" is the actor-critic without replay. "separate" trains one
-network per task, with the same number of steps of its task as in other protocols; `env_steps` adds
-up the steps of all networks. "probed" inserts one more task between the others.
+A cell combines a family, a protocol and a method. "V-trace" is the actor-critic without replay.
+"separate" trains one network per task, with the same number of steps on that task as in the other
+protocols; `env_steps` is the sum over all networks. "probed" inserts an additional task between the
+others.
 
-Settings were chosen on seeds of the 1000s and 1100s. `CATCH` is a compromise: at its learning rate,
-V-trace by itself did not learn its second task with a smaller weight of the entropy, and with a
-larger weight CLEAR did not act decisively, so that sampled actions scored far less than greedy
-ones; the rows of these trials were not kept. So each cell of `SWEEPS` is tuned separately when the
-experiment runs, on tuning seeds, including learning rate and entropy: EWC, Progress & Compress, one
-more CLEAR, one more V-trace, and, in the dark, simultaneous V-trace for all.
+The settings were chosen on seeds in the 1000s and 1100s. The entropy weight of `CATCH` is
+a compromise. With a smaller weight, V-trace did not learn its second task at this learning rate.
+With a larger weight, the policy of CLEAR remained so random that sampled actions scored much less
+than greedy ones. The rows of these trials were not saved.
+
+For this reason, the experiment also tunes the cells in `SWEEPS` separately on tuning seeds,
+including the learning rate and the entropy weight. These cells are EWC, Progress & Compress, an
+additional CLEAR and an additional V-trace. In the family "Dark", the settings of all cells are
+tuned with simultaneous V-trace.
 """
 
 import dataclasses
@@ -29,10 +33,10 @@ from mmrl.envs import continual as tasks
 from mmrl.envs import make
 from mmrl.envs.wrappers import FlattenObservation, ObservationWrapper
 
-TASKS = 3  # tasks in a cycle; "probed" has one more
+TASKS = 3  # tasks in a cycle, without the probe
 POSITIONS = (0, 3, 6, 9)  # positions of the probe, in stages
 
-# A stage has 72 000 steps, four cycles have 864 000.
+# A stage has 72 000 steps, and four cycles have 864 000 steps.
 CATCH = dataclasses.replace(
     plain.CLEAR,
     memory="none",
@@ -50,21 +54,24 @@ LEAST = CATCH.environments * CATCH.rollout  # steps in one unroll of all environ
 LRU = dataclasses.replace(CATCH, memory="lru", memory_sizes=(("state_size", 32),), width=32)
 QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 2, "width": 8}
 BASES = {"Catch": (CATCH, 4), "Dark": (LRU, 2)}
-"""The settings of each family, and its number of cycles."""
+"""Base config and number of cycles of each family."""
 
 
 class Fading(ObservationWrapper):
-    """Catch in the dark: the ball is visible only when an episode begins."""
+    """Wrapper of Catch that hides the ball except at the beginning of an episode."""
 
     def view(self, key: Any, obs: Any, state: Any, cause: Any, params: Any) -> Any:
-        """Hide the ball except at a reset."""
+        """Return the board, without the ball unless the episode begins."""
         paddle = jnp.arange(len(obs))[:, None] == len(obs) - 1  # the paddle is in the last row
         return jnp.where(paddle | (state.time == 0), obs, jnp.zeros_like(obs))
 
 
-@functools.cache  # jax caches programs by the identity of an environment
+@functools.cache  # JAX caches programs by the identity of the environment
 def family(name: str, count: int) -> tuple[Any, Any]:
-    """Return `count` disguises of Catch with 7 rows, and parameters; "Dark" needs a memory."""
+    """Return a family of `count` permuted Catch tasks with 7 rows, and its parameters.
+
+    In the family "Dark", the ball is hidden after the first step, so that a memory is required.
+    """
     if name == "Catch":
         return tasks.permuted_catch(count, rows=7)
     env = tasks.Permuted(FlattenObservation(Fading(make("Catch-bsuite", rows=7)[0])), count)
@@ -81,7 +88,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "V-trace": {"replay_fraction": 0.0},
     "CLEAR": {},
     "without cloning": {"policy_cloning": 0.0, "value_cloning": 0.0},
-    "25 % replay": {"replay_fraction": 0.25},  # the paper's 75-25
+    "25 % replay": {"replay_fraction": 0.25},  # 75-25 in the paper
     "100 % replay": {"replay_fraction": 1.0},
     "75 % replay": {"replay_fraction": 0.75},
     "policy cloning only": {"value_cloning": 0.0},
@@ -89,27 +96,27 @@ METHODS: dict[str, dict[str, Any]] = {
     "Progress & Compress": {**ALONE, "compress": 300},
     "tuned CLEAR": {},
     "tuned V-trace": {"replay_fraction": 0.0},
-    # One unroll of all environments is the smallest possible reservoir.
+    # The smallest possible reservoir contains one unroll of every environment.
     "reservoir 1/7200": {"capacity": LEAST},
     "reservoir 1/2400": {"capacity": 3 * LEAST},
     "reservoir 1/720": {"capacity": 10 * LEAST},
     "reservoir 1/200": {"capacity": STEPS // 200},
     "reservoir 1/2": {"capacity": STEPS // 2},
     "value cloning only": {"policy_cloning": 0.0},
-    "cloning 0.01": {"policy_cloning": 0.01, "value_cloning": 0.005},  # the paper's
+    "cloning 0.01": {"policy_cloning": 0.01, "value_cloning": 0.005},  # values in the paper
     "cloning 0.1": {"policy_cloning": 0.1, "value_cloning": 0.05},  # CLEAR has .3 and .15
     "cloning 1": {"policy_cloning": 1.0, "value_cloning": 0.5},
 }
-"""The settings in which each method differs from `CATCH`, most informative first."""
+"""Changes to the base config for each method, most informative first."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One entry of the grid."""
+    """A method, with a protocol and a family of tasks."""
 
     method: str
-    protocol: str = "sequential"  # or separate, simultaneous, probed
-    family: str = "Catch"
+    protocol: str = "sequential"  # or "separate", "simultaneous", "probed"
+    family: str = "Catch"  # or "Dark"
     position: int = 0  # position of the probe, in stages
 
     @property
@@ -120,22 +127,22 @@ class Cell:
 
     @property
     def agent(self) -> str:
-        """The name of the agent, a key of `AGENTS`."""
+        """The key of the agent in `AGENTS`."""
         return {"EWC": "consolidation", "Progress & Compress": "progress"}.get(self.method, "clear")
 
     @property
     def judge(self) -> "Cell":
-        """The cell whose sweep determines this one's settings; in the dark, one cell for all."""
+        """The cell whose sweep determines this cell's settings."""
         return Cell("V-trace", "simultaneous", "Dark") if self.family == "Dark" else self
 
     @property
     def tasks(self) -> int:
-        """The number of tasks, including a probe."""
+        """The number of tasks, including the probe."""
         return TASKS + (self.protocol == "probed")
 
     @property
     def plans(self) -> Int[np.ndarray, "network stage env"]:
-        """The schedule of each network: a single one, or one per task in separate training."""
+        """The schedule of each network. There is one network, or one per task if separate."""
         base, cycles = BASES[self.family]
         width = base.environments
         if self.protocol == "separate":
@@ -149,14 +156,14 @@ class Cell:
 
     @property
     def order(self) -> list[int]:
-        """The task of each stage, if tasks follow one another."""
+        """The task of each stage, or an empty list unless the tasks are trained in sequence."""
         return self.plans[0, :, 0].tolist() if self.protocol in ("sequential", "probed") else []
 
     def config(self, chosen: dict[str, float], quick: bool = False) -> Any:
-        """Return the settings of the cell, including those that a sweep has chosen."""
+        """Return the config of the cell, including the settings `chosen` by a sweep."""
         base = BASES[self.family][0]
         settings: dict[str, Any] = dataclasses.asdict(base) | METHODS[self.method] | chosen
-        # Keep the number of evaluations per total steps about equal.
+        # Shorter blocks give about as many evaluations per network as in other protocols.
         if self.protocol == "separate":
             settings |= {**ALONE, "block": base.block // 4, "blocks": 4 * base.blocks}
         if quick:
@@ -165,7 +172,7 @@ class Cell:
 
     @property
     def program(self) -> tuple[Any, ...]:
-        """A key that is equal for cells that train in one program with the same chosen settings."""
+        """A key that is equal for cells that share tuned settings and a compiled program."""
         tuned, shape = self.judge.name if self.judge in SWEEPS else "", self.plans.shape[:2]
         structure = jax.tree.structure(self.config({}))
         return tuned, self.family, self.agent, self.tasks, shape, structure
@@ -186,7 +193,7 @@ def cells() -> list[Cell]:
 
 
 def each(values: dict[str, tuple[float, ...]]) -> list[dict[str, float]]:
-    """Return every combination of these values."""
+    """Return every combination of the values, keyed by name."""
     return [dict(zip(values, x, strict=True)) for x in itertools.product(*values.values())]
 
 
@@ -215,4 +222,4 @@ SWEEPS: dict[Cell, list[dict[str, float]]] = {
         {"learning_rate": (3e-4, 1e-3, 3e-3), "entropy_weight": (0.03, 0.1)}
     ),
 }
-"""The cells that are tuned, and the settings that are tried for each."""
+"""Settings that are tried for each tuned cell."""

@@ -1,12 +1,13 @@
-"""The queue: measure all missing rows one after another while time is left.
+"""A queue that measures the missing rows of all experiments until the time limit.
 
-The `turn` of an experiment gives its priority, by how much its rows decide in the book. A separate
-process measures each unit of cells that share a program, and ends after `LIMIT` seconds per row, so
-an endless compilation or a device with too little memory costs only one unit. On a CPU the limit is
-on processor time of all cores, so that other programs on the machine do not cause a timeout. An
-experiment that keeps its runs continues from their checkpoints when it is tried again. The file
-`queue.jsonl` next to the results records all tries. The queue uses it to estimate times, and skips
-units that failed at the same revision; remove the file to try those again.
+The queue follows the `turn` of each experiment, its priority. Each unit of cells that share
+a program is measured in a separate process, which is stopped after `LIMIT` seconds per row. If
+a compilation never ends or the device runs out of memory, only that unit is lost. On a CPU the
+limit applies to the processor time over all cores, so that a busy machine does not cause a timeout.
+An experiment that keeps its runs continues from their checkpoints in the next try.
+
+The file `queue.jsonl` next to the results records every try. The queue uses it to estimate times
+and to skip units that failed at the same revision. Remove the file to try these units again.
 """
 
 import dataclasses
@@ -32,8 +33,8 @@ from mmrl.runs.results import revision
 
 Device = Literal["cpu", "gpu"]
 LIMIT = 300  # seconds per row, including compilation
-SLOWER = 10  # on a shared CPU, the limit on elapsed time is this multiple of `LIMIT`
-FIRST_GUESS = {"cpu": 120.0, "gpu": 45.0}  # seconds per row of an untried study
+SLOWER = 10  # limit of elapsed time on a CPU, as a multiple of `LIMIT`
+FIRST_GUESS = {"cpu": 120.0, "gpu": 45.0}  # seconds per row of an experiment without tries
 LATE = "the time of the queue was over"
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
 
@@ -52,15 +53,15 @@ class Unit:
 
     @property
     def title(self) -> str:
-        """Name the unit by its first cell."""
+        """A title with the experiment, the first cell and the number of other cells."""
         first, *more = self.names
         return f"{self.grid.name}: {first}{f' and {len(more)} more' if more else ''}"
 
 
 class Try(NamedTuple):
-    """An attempt to measure a unit: its outcome and its duration in seconds."""
+    """An attempt to measure a unit."""
 
-    study: str
+    study: str  # name of the experiment
     cells: list[str]
     outcome: str  # "measured", or the reason for a failure
     seconds: float
@@ -72,12 +73,12 @@ class Try(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """True if another try would end the same way."""
+        """True if the unit failed for another reason than a lack of time."""
         return self.outcome not in ("measured", LATE)
 
 
 class Queue:
-    """The missing rows of one folder, for one kind of device."""
+    """Queue of the missing rows in a folder, for one kind of device."""
 
     def __init__(
         self,
@@ -93,16 +94,17 @@ class Queue:
         self.new: list[Try] = []
 
     def waiting(self) -> list[Unit]:
-        """List the missing units by priority; on a CPU, the smaller ones of each study first.
+        """Return the missing units in order of priority.
 
-        Units that failed at this revision are left out, except those with checkpoints.
+        On a CPU, the cheaper units of an experiment come first. Units that failed at this revision
+        are omitted, unless they have checkpoints.
         """
         failed = {name for x in self.tries if x.failed for name in _cells(x)}
         units = [unit for grid in self.grids for unit in self._units(grid)]
         return [unit for unit in units if not failed & _cells(unit)]
 
     def run(self, minutes: float = math.inf) -> Iterator[str]:
-        """Measure the units that fit into the time; yield a line for each try, then a table."""
+        """Measure units until the time limit; yield a message per row, and finally a table."""
         end = time.monotonic() + 60 * minutes
         if self.device == "gpu" and (error := _measured(_LOOK, "gpu", LIMIT, 60 * minutes)):
             yield f"Nothing was measured, because JAX cannot start a GPU here: {error}"
@@ -115,14 +117,14 @@ class Queue:
         yield from self.table()
 
     def seconds(self, unit: Unit) -> float:
-        """Estimate how long a unit takes: the median of its study's rows, or a first guess."""
+        """Estimate the duration of a unit from earlier tries of its experiment, or guess it."""
         known = [x.seconds / len(x.cells) for x in self.tries if x.study == unit.grid.name]
         guess = FIRST_GUESS[self.device] / (6 if self.quick else 1)
         row = statistics.median(known) if known else guess
         return row * len(unit.names)
 
     def table(self) -> Iterator[str]:
-        """List the measured, the failed and the next units."""
+        """Yield a summary of the measured rows, the failed units and the next units."""
         done = sum(len(x.cells) for x in self.new if x.measured)
         yield f"{done} rows measured in {sum(x.seconds for x in self.new):.0f} s."
         for failed in (x for x in self.new if not x.measured):
@@ -134,7 +136,7 @@ class Queue:
             yield f"Next: {unit.title}, {estimate}. It decides {unit.grid.decides}."
 
     def _earlier(self) -> list[Try]:
-        """Read the tries at this revision on this device, and all earlier successes."""
+        """Read the earlier tries on this device, without failures at other revisions."""
         now, resumable = revision(), {grid.name for grid in self.grids if grid.keeps}
         tries = []
         for row in rows(self.out / "queue.jsonl"):
@@ -150,18 +152,18 @@ class Queue:
         return [Unit(grid, tuple(cell.name for cell in unit)) for unit in units]
 
     def _next(self, end: float) -> Unit | None:
-        """Return the first unit that is expected to end in time."""
+        """Return the first unit whose estimated duration fits into the remaining time."""
         left = end - time.monotonic()
         return next((unit for unit in self.waiting() if self.seconds(unit) <= left), None)
 
     def _left_over(self) -> Iterator[str]:
-        """Merge the rows that an earlier queue measured before it was killed."""
+        """Merge rows that an earlier queue left because it was killed."""
         for grid in self.grids:
             for _, line in parts.merge(grid, self.out):
                 yield f"{grid.name}: {line}"
 
     def _tried(self, unit: Unit, end: float) -> Iterator[str]:
-        """Measure a unit in a separate process, and record the outcome."""
+        """Measure a unit in a separate process, record the outcome, and yield messages."""
         began, most = time.monotonic(), LIMIT * len(unit.names)
         error = _measured(self._command(unit), self.device, most, end - began)
         if error and time.monotonic() >= end:
@@ -178,7 +180,7 @@ class Queue:
             yield f"{unit.title}: not measured: {outcome}"
 
     def _origin(self) -> Row:
-        """Return the provenance of a try; the process that measures adds the device."""
+        """Return the fields of a try that describe its origin."""
         date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         return {"on": self.device, "quick": self.quick, "revision": revision(), "date": date}
 
@@ -187,15 +189,16 @@ class Queue:
 
 
 def _measured(command: Sequence[str], device: Device, limit: float, left: float) -> str:
-    """Run a command for at most `limit` seconds, and at most `left` in total; return its error.
+    """Run a command with time limits; return its error message, or "" if it succeeded.
 
-    On a CPU, `limit` is in seconds of processor time, because others may use the cores. The process
-    ends in time even if this one is killed.
+    The command is stopped after `limit` seconds or after `left` seconds, whichever is less. On
+    a CPU, `limit` is in seconds of processor time per core, and `left` in elapsed seconds. The
+    limits also apply if the current process is killed.
     """
     environment = {**os.environ, "JAX_PLATFORMS": PLATFORMS[device]}
     shared = device == "cpu"
     seconds = min(limit * (SLOWER if shared else 1), left)
-    of_cores = limit * len(cluster.cores()) if shared else 0  # 0: no limit
+    of_cores = limit * len(cluster.cores()) if shared else 0  # 0 means no limit
     bounds = [str(math.ceil(x)) for x in (seconds, of_cores)]
     words = [sys.executable, "-c", _ALARM, *bounds, *command]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:

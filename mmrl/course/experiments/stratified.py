@@ -1,6 +1,7 @@
-"""The similarity of learning curves: areas, distances, and a test that pools environments.
+"""Comparison of learning curves, and a statistical test that is stratified by environment.
 
-Hilton et al. 2022, Figure 3, Table 5 and Appendix E, from the rows of `invariance.jsonl`.
+These are the quantities of Hilton et al. 2022, Figure 3, Table 5 and Appendix E. They are computed
+from the rows of `invariance.jsonl`.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,23 +16,26 @@ Figure = Callable[[Row], Float[np.ndarray, " seed"]]
 
 
 def curves(row: Row) -> Float[np.ndarray, "seed eval"]:
-    """Scale returns so that a random policy has 0 and the best one has 1."""
+    """Normalize returns to 0 for a random policy and 1 for the best policy."""
     return (np.array(row["returns"]) - row["worst"]) / (row["best"] - row["worst"])
 
 
 def area(row: Row) -> Float[np.ndarray, " seed"]:
-    """Compute the mean of each curve."""
+    """Compute the mean of each seed's normalized curve."""
     return curves(row).mean(1)
 
 
 def final(row: Row) -> Float[np.ndarray, " seed"]:
-    """Compute the mean of the last quarter of each curve."""
+    """Compute the mean over the last quarter of each seed's normalized curve."""
     found = curves(row)
     return found[:, -max(found.shape[1] // 4, 1) :].mean(1)
 
 
 def select(rows: Sequence[Row], agent: str, condition: str) -> dict[str, dict[int, Row]]:
-    """Return the rows of each task by c; for c = 1, those with all adjustments by default."""
+    """Return the rows of an agent and a condition, keyed by task and then by c.
+
+    If a condition has no row at c = 1, the row with all adjustments is used.
+    """
     own = [row for row in rows if (row["agent"], row["condition"]) == (agent, condition)]
     base = [row for row in rows if (row["agent"], row["condition"]) == (agent, EVERY)]
     found: dict[str, dict[int, Row]] = {row["task"]: {} for row in own}
@@ -42,33 +46,33 @@ def select(rows: Sequence[Row], agent: str, condition: str) -> dict[str, dict[in
 
 
 def spread(by_factor: dict[int, Row], figure: Figure = area) -> float:
-    """Compute the range over c of the mean over seeds."""
+    """Compute the maximum minus the minimum, over all c, of the mean over seeds."""
     means = [figure(row).mean() for row in by_factor.values()]
     return float(max(means) - min(means))
 
 
 def distance(by_factor: dict[int, Row], c: int) -> float:
-    """Compute the mean absolute difference between the mean curves of c and of 1."""
+    """Compute the mean absolute difference between the mean curves at c and at 1."""
     return float(np.abs(curves(by_factor[c]).mean(0) - curves(by_factor[1]).mean(0)).mean())
 
 
 def losses(by_factor: dict[int, Row], c: int, figure: Figure) -> Float[np.ndarray, " seed"]:
-    """Compute the return that each seed loses with c compared with 1."""
+    """Return how much `figure` drops for each seed when the batch is divided by c."""
     return figure(by_factor[1]) - figure(by_factor[c])
 
 
 class Effect(NamedTuple):
-    """The additional loss of an ablation when the batch becomes smaller."""
+    """Effect of an ablation on the drop in a figure that a smaller batch causes."""
 
-    size: float  # difference of differences, averaged over tasks
-    z: float  # one-tailed statistic, large if the ablation loses more
-    tasks: tuple[str, ...]  # the strata
+    size: float  # additional drop with the ablation, averaged over tasks
+    z: float  # statistic of a one-tailed test, large if the drop is larger with the ablation
+    tasks: tuple[str, ...]  # tasks that were compared, the strata of the test
 
 
 def effect(
     rows: Sequence[Row], agent: str, condition: str, c: int, figure: Figure = area
 ) -> Effect:
-    """Compare what seeds lose, with and without an ablation, when the batch is divided by c."""
+    """Test whether an ablation increases the drop that dividing the batch by c causes."""
     ablation, whole = select(rows, agent, condition), select(rows, agent, EVERY)
     both = [t for t in whole if {1, c} <= set(whole[t]) & set(ablation.get(t, ()))]
     pairs = [(losses(ablation[t], c, figure), losses(whole[t], c, figure)) for t in both]
@@ -81,10 +85,9 @@ def van_elteren(strata: Sequence[tuple[Any, Any]]) -> float:
 
         Z = Σ (U - mn/2) / (N + 1)  /  √ Σ Var U / (N + 1)²,   N = m + n
 
-    U counts the pairs with a > b, and each tie as one half; its variance is over all ways to deal
-    the same N values, ties included. With one stratum, this is the test of Mann and Whitney without
-    a correction for continuity. The weights 1 / (N + 1) are optimal if the effect is equal
-    everywhere.
+    U is the number of pairs with a > b, where a tie counts as one half. Its variance is corrected
+    for ties. With a single stratum, this is the Mann-Whitney test without a continuity correction.
+    The weights 1 / (N + 1) are optimal if the effect is equal in all strata.
     """
     total = variance = 0.0
     for a, b in strata:
@@ -99,7 +102,7 @@ def van_elteren(strata: Sequence[tuple[Any, Any]]) -> float:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Return a line per task, agent and condition: final returns by c, and the range over c."""
+    """Format a table of final returns by c and their spread, per task, agent and condition."""
     factors = sorted({row["c"] for row in rows})
     head = f"{'':40s}" + "".join(f"c = {c:<5d}" for c in factors) + "spread of finals  of areas"
     lines = []

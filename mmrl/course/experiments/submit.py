@@ -1,10 +1,10 @@
 """Run the cells of an experiment as parallel jobs, and merge their rows as they arrive.
 
-A unit of cells that share a program is a job, `mmrl experiment NAME --unit CELL...`. At most the
-requested number of jobs waits or runs at a time, and the submitting process merges their rows. A
-cell that reads the rows of others, for example because they chose its learning rate, waits until
-those are merged. The submitting process may be killed: its jobs continue, and the same command, or
-`--merge`, finds their rows.
+Cells that share a program form a unit, which runs as one job, `mmrl experiment NAME --unit
+CELL...`. The number of jobs that are queued or running never exceeds the requested number. A cell
+that depends on other rows, for example because they determine its learning rate, waits until these
+rows are merged. If the submitting process is killed, its jobs continue. The same command, or
+`--merge`, then merges their rows.
 """
 
 import math
@@ -17,15 +17,15 @@ from mmrl.course.experiments import parts
 from mmrl.course.experiments.grid import Grid
 from mmrl.runs import RunError
 
-Start = Callable[[Sequence[str], int], Any]  # (cells, place among the running jobs) -> submitit.Job
+Start = Callable[[Sequence[str], int], Any]  # (names of cells, slot of the job) -> submitit.Job
 
 
 class Running(NamedTuple):
-    """A job, the cells that it measures, and the time of its submission."""
+    """A submitted job and the cells that it measures."""
 
     job: Any
     names: list[str]
-    since: float  # seconds of a monotonic clock
+    since: float  # time of submission, in seconds of the monotonic clock
 
 
 def submitted(
@@ -39,15 +39,16 @@ def submitted(
     how: str = "",
     pause: float = 0.2,
 ) -> Iterator[str]:
-    """Measure the cells of `Grid.run` in jobs, and merge their rows; yield the same lines.
+    """Measure the cells of `Grid.run` in jobs, and merge their rows; yield the same messages.
 
-    At most `jobs` wait or run at a time, and no job is submitted that would end after `minutes` if
-    it took as long as the longest so far. `how` ends the command that continues, and `pause` is in
+    At most `jobs` jobs are queued or running at a time. A job is submitted only if it would end
+    within `minutes`, assuming that it takes as long as the longest job so far. `how` is appended to
+    the command that continues the experiment. `pause` is the interval between two merges in
     seconds. Closing this iterator, as Ctrl-C does, cancels all jobs. Raises `RunError` at the end
-    if a job ended without its rows.
+    if a job ended without writing its rows.
     """
     began, longest = time.monotonic(), 0.0
-    running: dict[int, Running] = {}  # running jobs by place
+    running: dict[int, Running] = {}  # running jobs, keyed by slot
     tried, done, lost = set[str](), set[str](), list[str]()
     grid.chosen(quick, only)
     yield from (line for _, line in parts.merge(grid, out))  # rows of earlier jobs
@@ -82,13 +83,16 @@ def submitted(
             one.job.cancel(check=False)
     yield from grid.ending(out, quick, only, how)
     if lost:
-        raise RunError(f"The jobs of {len(lost)} cells ended without their rows: they remain.")
+        raise RunError(
+            f"The jobs of {len(lost)} cells ended without writing their rows, so these cells "
+            "remain. Run the command again."
+        )
 
 
 def ready(
     grid: Grid, out: pathlib.Path, quick: bool, only: str = "", tried: set[str] | None = None
 ) -> list[list[Any]]:
-    """Return the units that may be measured now, because no cell waits for another unit's row."""
+    """Return the units that can be measured now, because all rows that they need are present."""
     lacking = grid.lacking(out, quick, only)
     missing = {cell.name for cell in lacking}
     units = grid.units([cell for cell in lacking if cell.name not in (tried or set())])
@@ -101,6 +105,6 @@ def ready(
 
 
 def _forget(job: Any) -> None:
-    """Remove the files that submitit keeps for a finished job."""
+    """Remove the files that submitit wrote for a finished job."""
     for path in job.paths.folder.glob(f"{job.job_id}_*"):
         path.unlink(missing_ok=True)

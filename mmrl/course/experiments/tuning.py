@@ -1,9 +1,9 @@
-"""The choice of a setting on tuning seeds: one rule for every experiment except forgetting.
+"""Tuning of hyperparameters, which every experiment except forgetting uses.
 
-The rule is taken from `mmrl.runs.sweep`, and a winner must also have neighbors: until the next
-smaller and larger values of each of its numbers have been tried, agents are trained there too, up
-to the ends of a stated grid. So the first values may be few: a winner inside them costs no more,
-and a winner at their edge costs one more value.
+The selection rule extends the rule of `mmrl.runs.sweep` by a condition. For each
+hyperparameter of the winner, the next smaller and the next larger value on the grid must have been
+trained. A search can therefore start with few values. If the winner is in their interior, no other
+value is trained. If it is at their edge, usually one more value is trained.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,15 +15,15 @@ from jaxtyping import Float
 from mmrl.runs import provenance
 from mmrl.runs.sweep import CLOSE, Curves, Setting, Tried, area, best, ends, equal, final
 
-GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # learning rates; a step is a factor of about 3
+GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # learning rates
 
 
 class Chosen(NamedTuple):
-    """The winner, all tried settings, and the numbers for which the grid was too narrow."""
+    """Result of a search."""
 
-    setting: Setting
-    tried: list[Tried]  # in ascending order
-    bound: list[str]  # the numbers of the winner that lie at an end of their grid
+    setting: Setting  # the winner
+    tried: list[Tried]  # all settings with their scores, in ascending order
+    bound: list[str]  # hyperparameters of the winner that are at the edge of their grid
 
 
 def choose(
@@ -35,11 +35,13 @@ def choose(
     score: Callable[[Curves], Float[np.ndarray, " setting"]] = final,
     known: Iterable[Tried] = (),
 ) -> Chosen:
-    """Return the best setting by score, then by area, with neighbors on every side of the grid.
+    """Find the best setting by training until all its neighbors on the grid have been tried.
 
-    `train` trains agents at some settings. Numbers without a `grid` stay as in `first`; `span` is
-    the best return minus the worst. `known` settings are not trained again, unless their area is
-    needed and missing.
+    The search starts with the settings in `first`. Settings are compared by score, and settings
+    with nearly equal scores by the area under the learning curve. `train` trains agents with the
+    given settings and returns their curves. Hyperparameters that are not in `grid` keep their
+    values from `first`. `span` is the range of possible returns, best minus worst. Settings in
+    `known` are trained again only if their area is needed but missing.
     """
     first = [dict(one) for one in first]
     _check(first, grid)
@@ -67,7 +69,7 @@ def _key(setting: Setting) -> tuple[tuple[str, float], ...]:
 
 
 def _neighbors(setting: Setting, grid: Mapping[str, Sequence[float]]) -> list[Setting]:
-    """Return the settings that differ by one step on one grid."""
+    """Return the settings that differ in one hyperparameter by one step on its grid."""
     steps = [
         (name, values[i])
         for name, values in grid.items()
@@ -79,7 +81,7 @@ def _neighbors(setting: Setting, grid: Mapping[str, Sequence[float]]) -> list[Se
 
 def _check(first: Sequence[Setting], grid: Mapping[str, Sequence[float]]) -> None:
     if not first:
-        raise ValueError("`first` must hold at least one setting; got none.")
+        raise ValueError("`first` must contain at least one setting; got none.")
     for name, values in grid.items():
         for one in first:
             if one[name] not in values:
@@ -96,9 +98,10 @@ def choose_rate(
     score: Callable[[Curves], Float[np.ndarray, " setting"]] = final,
     row: Mapping[str, Any] | None = None,
 ) -> Chosen:
-    """Run `choose` for only the learning rate: `train` trains an agent per rate and seed.
+    """Run `choose` for the learning rate.
 
-    An earlier `row` provides known results.
+    `train` takes a sequence of rates and a sequence of seeds of equal length, and trains one agent
+    per pair. If an earlier `row` is given, the results that it records are not measured again.
     """
 
     def curves(settings: list[Setting]) -> Curves:
@@ -127,11 +130,11 @@ def tuned(
     curves: Callable[[Any], Float[np.ndarray, "lane eval"]] = lambda trained: trained.returns,
     **rule: Any,
 ) -> dict[str, Any]:
-    """Return a row's learning rate, how it was chosen, and the fields that `tell` returns.
+    """Choose a learning rate, train agents with it, and return the row.
 
-    `tell` describes agents trained at this rate; `train` trains one per rate and seed. `rule`
-    contains the arguments of `choose_rate`. An earlier `row` keeps its agents if they had the same
-    rate.
+    `train` trains one agent per rate and seed, and `tell` returns the fields of a row that describe
+    agents trained with the best rate. `rule` contains further arguments of `choose_rate`. If the
+    agents of an earlier `row` had the same rate, they are not trained again.
     """
     chosen = choose_rate(
         lambda rates, seeds: curves(train(rates, seeds)), first, tuning_seeds, row=row, **rule
@@ -144,7 +147,7 @@ def tuned(
 
 
 def record(chosen: Chosen) -> dict[str, Any]:
-    """Return the part of a row that records the learning rate and how it was chosen."""
+    """Return the fields of a row that record the learning rate and the search for it."""
     tried = [(str(one.setting["learning_rate"]), one) for one in chosen.tried]
     return {
         "learning_rate": chosen.setting["learning_rate"],
@@ -155,7 +158,7 @@ def record(chosen: Chosen) -> dict[str, Any]:
 
 
 def recall(row: Mapping[str, Any]) -> list[Tried]:
-    """Read the rates that a row's tuning tried; rows of an earlier rule have no areas."""
+    """Read the results of a search from a row."""
     areas = row.get("tuning_areas", {})
     return [
         Tried({"learning_rate": float(rate)}, score, areas.get(rate))
@@ -164,21 +167,24 @@ def recall(row: Mapping[str, Any]) -> list[Tried]:
 
 
 def outdated(row: Mapping[str, Any]) -> bool:
-    """Return True if a row's learning rate was chosen by an earlier rule: the best of a few."""
+    """Return True if a row's learning rate was chosen by an earlier rule."""
     return bool(row.get("tuning")) and "tuning_areas" not in row
 
 
 def stands(row: Mapping[str, Any]) -> bool:
-    """Return True if an outdated row needs no training: its neighbors score clearly less."""
+    """Return True if the other rates of an outdated row are clearly worse.
+
+    The rate of the row must also be in the interior of those that were tried.
+    """
     scores = {float(rate): score for rate, score in row.get("tuning", {}).items()}
     rate = row.get("learning_rate", 0.0)
     others = [score for other, score in scores.items() if other != rate]
     inside = bool(scores) and min(scores) < rate < max(scores)
-    return inside and max(others) < scores[rate] - 2 * CLOSE  # for the largest span, 2
+    return inside and max(others) < scores[rate] - 2 * CLOSE  # 2 is the largest span of any task
 
 
 def grown(row: Mapping[str, Any], chosen: Chosen) -> dict[str, Any] | None:
-    """Add all tried rates to a row; None if its agents were trained at another rate."""
+    """Add all tried rates to a row, or return None if its agents had another rate."""
     if row.get("learning_rate") != chosen.setting["learning_rate"]:
         return None
     return {**row, **record(chosen), "tuned": provenance()}

@@ -1,1 +1,1 @@
-"""Figures of several chapters, by subject: functions of arrays that return Axes."""
+"""Plots that several chapters share. The functions take arrays and return Matplotlib axes."""

@@ -1,4 +1,4 @@
-"""Errors on a logarithmic axis, and the strategies for recurrent states in their usual order."""
+"""Plots of errors on a logarithmic axis, and labels of the strategies for recurrent states."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,10 +29,10 @@ def errors(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw one line per label of an error over `x` (default 0, 1, …), on a logarithmic axis.
+    """Plot each error against `x` (default: 0, 1, …) with a logarithmic vertical axis.
 
-    Strategies come in their usual order. The labels in `bounds` are drawn thin and dark. `log` sets
-    a logarithmic horizontal axis.
+    Strategies are drawn first, in the order of `STRATEGIES`. Curves whose labels are in `bounds`
+    are drawn as thin dark lines. If `log` is True, the horizontal axis is also logarithmic.
     """
     ax = figure()[1][0] if ax is None else ax
     looks = iter(STYLES)
@@ -52,6 +52,6 @@ def errors(
 
 
 def name_columns(ax: Axes, columns: Sequence[str]) -> None:
-    """Write the names of strategies below the columns of a figure."""
+    """Label the columns of a plot with the names of their strategies."""
     ax.set_xticks(range(len(columns)), [STRATEGIES[name] for name in columns], color=INK)
     ax.set_xlim(-0.6, len(columns) - 0.4)

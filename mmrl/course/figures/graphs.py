@@ -1,4 +1,4 @@
-"""Orders of execution: when values are computed, when they are last read, and how many wait."""
+"""Plots of execution orders, which show when values are computed and when they are last read."""
 
 from collections.abc import Sequence
 
@@ -9,26 +9,28 @@ from matplotlib.axes import Axes
 from mmrl.pdg.build.graph import Point
 from mmrl.show import INK, STYLES, dress, figure
 
-Order = Sequence[tuple[str, Point]]  # operations at points, in the order of execution
+Order = Sequence[tuple[str, Point]]  # pairs (operation, point), in the order of execution
 
 
 def places(order: Order, name: str) -> dict[Point, int]:
-    """Return the place of each point of an operation in the order.
+    """Return the position in `order` of each point of an operation.
 
     Raises `ValueError` if the order does not contain the operation.
     """
     found = {point: place for place, (op, point) in enumerate(order) if op == name}
     if not found:
         names = sorted({op for op, _ in order})
-        raise ValueError(f"`name` must be an operation of the order, got {name!r}; it has {names}.")
+        raise ValueError(
+            f"`name` must be an operation in `order`, got {name!r}; select one of {names}."
+        )
     return found
 
 
 def waiting(order: Order, made: str, read: str) -> Integer[np.ndarray, " place"]:
-    """Count the points of `made` that are computed but not yet read by `read` at the same point.
+    """Count the values of `made` that are waiting for `read`, at each place in the order.
 
-    The count is for each place in the order, before it is executed; points that are never read do
-    not count.
+    A value waits from its computation until `read` is executed at the same point. Entry i is the
+    count before the operation at place i is executed. Values that are never read are not counted.
     """
     change = np.zeros(len(order) + 1, int)
     first, last = places(order, made), places(order, read)
@@ -47,9 +49,9 @@ def lifetimes(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a line for each step, from the place where it is computed to where it is last read.
+    """Draw the lifetime of each step's value, from `made` to `read`, as a horizontal line.
 
-    Points end in the step. The title states the largest number of steps that wait at once.
+    The title states the maximum number of values alive at the same time.
     """
     ax = figure()[1][0] if ax is None else ax
     first, last = places(order, made), places(order, read)

@@ -1,4 +1,4 @@
-"""Lines with labels at their ends: over the steps of an episode, or over any other axis."""
+"""Line plots with labels at the ends of the lines."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def by_step(
     chance: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw one line per label over the steps of an episode, with labels at the ends."""
+    """Plot each series against the steps of an episode, with labels at the ends."""
     ax = figure()[1][0] if ax is None else ax
     ends: dict[str, float] = {}
     most = 0
@@ -48,9 +48,10 @@ def lines(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw one line per entry of `curves` over `x`, and thin lines at `references`.
+    """Plot each curve against `x`, and draw thin horizontal lines at `references`.
 
-    Labels are at the ends of lines. `log` sets a logarithmic horizontal axis.
+    Labels are drawn at the ends of the curves. If `log` is True, the horizontal axis is
+    logarithmic.
     """
     ax = figure()[1][0] if ax is None else ax
     for (_, values), style in zip(curves.items(), STYLES, strict=False):
@@ -80,7 +81,7 @@ def paths(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw one line per label over its own `x`, with labels at the right ends."""
+    """Plot each series against a separate `x`, with labels at the right ends."""
     ax = figure()[1][0] if ax is None else ax
     for (label, line), style in zip(lines.items(), STYLES, strict=False):
         look: dict[str, Any] = {"linewidth": 2, "markersize": 5, **style}
@@ -100,7 +101,7 @@ def recall_curves(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw `learning_curves` and a line at the best return of a memory that ignores order."""
+    """Draw `learning_curves`, and a line at the best return without memory of order, `blind`."""
     named = {name.replace("_", " "): curves for name, curves in returns.items()}
     ax = learning_curves(named, env_steps, title=title, ax=ax, chance=-0.5, best=1.0)
     ax.axhline(blind, color=INK, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)

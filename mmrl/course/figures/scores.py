@@ -1,9 +1,11 @@
-"""Scores in all tasks at all times.
+"""Plots of the score on every task at every evaluation.
 
-Scores are [seed, time, task], the first before all training, at times `env_steps`. `order` is the
-task of each stage of equal length, or empty if all tasks are trained throughout. Rows of
-`published("forgetting")` have scores of the greedy policy, and `sampled` turns each into a row of
-sampled actions; next to these, greedy scores are drawn dotted.
+Scores have shape [seed, time, task], and `env_steps` contains the environment steps at each time.
+The first evaluation precedes all training. `order` lists the task of each stage; all stages have
+equal length. `order` is empty if all tasks are trained throughout.
+
+Rows of `published("forgetting")` contain scores of the greedy policy. `sampled` returns the same
+row with scores of sampled actions. In a plot of sampled scores, greedy scores are dotted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +20,9 @@ from mmrl.show import INK, STYLES, figure, label_ends, name_axes
 
 Row = dict[str, Any]
 
-TRAINED, AT_REST = 3.4, 1.2  # widths of a line, in points
+TRAINED, AT_REST = 3.4, 1.2  # line widths in points, while a task is trained and otherwise
 
-BESIDE = (0, (1, 1.2))  # dashes of greedy scores next to sampled ones
+BESIDE = (0, (1, 1.2))  # dash pattern of greedy scores in a plot of sampled scores
 
 
 def scores_by_task(
@@ -34,11 +36,11 @@ def scores_by_task(
     names: Sequence[str] = (),
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a line per task: thick while it is trained, thin otherwise.  Figure 1.
+    """Plot the scores on each task over time (Figure 1).
 
-    Shows the interquartile mean over seeds and its 95 % interval. Bands in the background show the
-    trained task by color and by name at the top. Next to sampled scores, the scores of the `greedy`
-    policy are dotted. Raises `ValueError` if the sizes do not fit together.
+    Lines are interquartile means over seeds, with 95 % intervals. Colored bands with names at the
+    top show which task is trained. If `greedy` is given, these scores of the greedy policy are
+    drawn as dotted lines. Raises `ValueError` if the shapes are inconsistent.
     """
     scores, env_steps = np.asarray(scores), np.asarray(env_steps)
     _check(scores, env_steps, order)
@@ -48,7 +50,7 @@ def scores_by_task(
     for stage, task in enumerate(order):
         begin, end = (float(env_steps[s * blocks]) for s in (stage, stage + 1))
         _band(ax, begin, end, names[task], task)
-    if order:  # leave room for the names of stages without fixing the shared limits
+    if order:  # extend the data limits, so that the names of stages do not cover the lines
         ax.update_datalim([(0.0, scores.max() + 0.12 * np.ptp(scores))])
     for task, style in zip(range(scores.shape[2]), STYLES, strict=False):
         middle, low, high = np.array([interval(column) for column in scores[:, :, task].T]).T
@@ -74,17 +76,17 @@ def scores_by_task(
 
 
 def sampled(row: Mapping[str, Any]) -> Row:
-    """Return the row of a published row's sampled actions, with the `greedy` row included."""
+    """Return a published row with scores of sampled actions; `greedy` holds the original row."""
     return {**row, **row["sampled"], "greedy": row}
 
 
 def policy(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Name the policies whose scores in these rows are drawn."""
+    """Return a label for the policies whose scores are drawn from these rows."""
     return "sampled (dotted: greedy)" if all("greedy" in row for row in rows) else "greedy"
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Return a line per row: final cumulative performance by task, its mean, and the share kept."""
+    """Format a table of cumulative performance per task, its mean, and the fraction retained."""
     width = max(len(row["cell"]) for row in rows)
     tasks = max(np.shape(row["cumulative"])[1] for row in rows)
     head = f"{'':{width}s}" + "".join(f"{f'task {k + 1}':>8s}" for k in range(tasks))
@@ -114,11 +116,11 @@ def _band(ax: Axes, begin: float, end: float, name: str, task: int) -> None:
 def _check(scores: np.ndarray, env_steps: np.ndarray, order: Sequence[int]) -> None:
     if scores.ndim != 3 or scores.shape[1] != len(env_steps) or scores.shape[2] > len(STYLES):
         raise ValueError(
-            f"`scores` must have shape [seed, {len(env_steps)}, task], one entry per entry of "
-            f"`env_steps` and at most {len(STYLES)} tasks; got {list(scores.shape)}."
+            f"`scores` must have shape [seed, {len(env_steps)}, task], where the second size is "
+            f"that of `env_steps`, and at most {len(STYLES)} tasks; got {list(scores.shape)}."
         )
     if order and (len(env_steps) - 1) % len(order):
         raise ValueError(
-            f"`order` must divide the {len(env_steps) - 1} evaluations after the first into equal "
-            f"stages; got {len(order)} stages."
+            f"`order` must divide the {len(env_steps) - 1} evaluations after the first one into "
+            f"stages of equal length; got {len(order)} stages."
         )

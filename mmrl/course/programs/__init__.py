@@ -1,14 +1,14 @@
 """Programs as recurrence equations: REINFORCE, A2C, PPO, a policy with memory, and a decoder.
 
-Every program is a graph over iterations i, steps t and a batch b of environments, with episodes of
-one length T. Its functions handle one environment: `vectorize(graph, "b")`, before other passes,
-moves the batch into the arrays, and the bound B is its size. An episode that ends early is masked
-afterwards: T is the greatest length. Random numbers come from keys that are functions of the point,
-so that every legal order of execution computes the same numbers. Environments, networks and
-optimizers (optax) are arguments: this package imports none of their libraries.
+The programs that learn are graphs over iterations i, steps t and a batch of environments b. Their
+functions handle one environment. Run `vectorize(graph, "b")` before the other passes to move the
+batch into the arrays; the bound B is the batch size. The bound T is the maximum length of an
+episode, and steps after the end of a shorter episode are masked. Random keys are functions of the
+point, so every legal order of execution computes the same values. Environments, networks and optax
+optimizers are arguments, and this package imports none of their libraries.
 
-A run of any of them takes a `key`. Programs that learn have no other inputs, and two results: the
-last parameters, and the mean return of the episodes of every iteration. The decoder is given its
+Every program takes a `key`. Programs that learn have no other inputs and return two results: the
+final parameters, and the mean return of the episodes of every iteration. The decoder also takes its
 parameters, and returns tokens and their log-probabilities.
 """
 

@@ -1,8 +1,9 @@
-"""A decoder that generates token by token, with attention to all earlier tokens or to a window.
+"""An autoregressive decoder with attention to all earlier tokens or to a window of them.
 
-The code does not mention a cache of keys and values: k[b, 0:t + 1] is every key so far, and
-k[b, max_(0, t + 1 - W):t + 1] the last W. The schedule keeps each key as long as a later step reads
-it, so the first becomes a cache of T entries, and the second a ring of W.
+The program has no explicit key-value cache. The expression k[b, 0:t + 1] selects every key so far,
+and k[b, max_(0, t + 1 - W):t + 1] selects the last W keys. The compiler keeps each key until the
+last step that reads it, so the first expression becomes a cache of T entries, and the second
+becomes a ring buffer of W entries.
 """
 
 import jax
@@ -19,9 +20,10 @@ Vector = Float[Array, " width"]
 def decoder(like: PyTree, *, window: int | None = None) -> Graph:
     """Build a decoder that samples tokens x[b, t + 1] ~ softmax(logits[b, t]) for B sequences.
 
-    It has one input, `params`, with the shapes of `like` (see `initial`). Attention covers all
-    positions so far, or the last `window`. Results are the tokens [time, batch], from 0 on, and the
-    log-probabilities of the tokens that follow. Raises `ValueError` for a `window` below 1.
+    The graph has one input, `params`, with the shapes of `like` (see `initial`). Attention covers
+    all positions so far, or only the last `window` of them. The results are the tokens
+    [time, batch], starting at t = 0, and the log-probability of the token that follows each of
+    them. Raises `ValueError` for a `window` below 1.
     """
     if window is not None and window < 1:
         raise ValueError(f"`window` must be at least 1, or None for all positions; got {window}")
@@ -41,7 +43,7 @@ def decoder(like: PyTree, *, window: int | None = None) -> Graph:
 
 
 def initial(key: PRNGKeyArray, *, vocabulary: int, width: int, layers: int = 2) -> PyTree:
-    """Return random parameters of a decoder: one head per layer, `width` numbers per position."""
+    """Initialize a decoder with one attention head per layer and activations of size `width`."""
 
     def matrix(key: PRNGKeyArray, rows: int, columns: int) -> Array:
         return jax.random.normal(key, (rows, columns)) * rows**-0.5
@@ -61,7 +63,7 @@ def initial(key: PRNGKeyArray, *, vocabulary: int, width: int, layers: int = 2) 
 
 
 def embed(w: PyTree, token: Int[Array, ""], t: Int[Array, ""]) -> Vector:
-    """Embed a token, with sines and cosines of its position (Vaswani et al. 2017, §3.5)."""
+    """Embed a token and add its sinusoidal position encoding (Vaswani et al. 2017, §3.5)."""
     half = w["embed"].shape[1] // 2
     angle = t * 1e4 ** (-jnp.arange(half) / half)
     return w["embed"][token] + jnp.concatenate([jnp.sin(angle), jnp.cos(angle)])
@@ -73,13 +75,13 @@ def normal(x: Vector) -> Vector:
 
 
 def project(w: PyTree, h: Vector) -> tuple[Vector, Vector, Vector]:
-    """Compute query, key and value of a position; the query is scaled by 1 / √width."""
+    """Compute the query, key and value of a position, with the query scaled by 1 / √width."""
     q, k, v = jnp.split(normal(h) @ w["qkv"], 3)
     return q * q.size**-0.5, k, v
 
 
 def mix(w: PyTree, h: Vector, seen: Vector) -> Vector:
-    """Compute the next layer's input from a position and what it attended to, with a perceptron."""
+    """Apply the attention output and the MLP, and return the input of the next layer."""
     h = h + seen @ w["out"]
     return h + jax.nn.gelu(normal(h) @ w["up"]) @ w["down"]
 
@@ -90,7 +92,7 @@ def read_out(w: PyTree, h: Vector) -> Float[Array, " vocabulary"]:
 
 
 def choose(key: PRNGKeyArray, w: PyTree, h: Vector) -> tuple[Int[Array, ""], Float[Array, ""]]:
-    """Sample the next token; also return its log-probability."""
+    """Sample the next token and return it with its log-probability."""
     logits = read_out(w, h)
     token = jax.random.categorical(key, logits).astype(jnp.int32)
     return token, jax.nn.log_softmax(logits)[token]

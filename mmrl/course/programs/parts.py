@@ -1,4 +1,4 @@
-"""Parts of all programs: environments that act, and parameters that change."""
+"""Environments, networks and learners, which the reinforcement learning programs share."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from mmrl.pdg.build.tensor import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """One environment, as two functions.
+    """A single environment, given by two functions.
 
     `reset(key)` returns (obs, state), and `step(key, state, action)` returns (obs, state, reward,
-    terminated, truncated), where `obs` results from the action, also at the end of an episode.
-    Values after an end are never used, and neither is a terminal observation that is NaN or
+    terminated, truncated). `obs` is the observation after the action, even if the action ends the
+    episode. Steps after the end of an episode are masked, and a terminal observation may be NaN or
     infinite.
     """
 
@@ -30,11 +30,11 @@ class Environment:
 
     @classmethod
     def of(cls, env: Any, params: Any) -> "Environment":
-        """Wrap an environment with gymnax's interface, and its parameters, as two functions.
+        """Wrap an environment with gymnax's interface and its parameters.
 
-        After an end, gymnax returns the first observation of the next episode; the observation that
-        results from the action is `final_observation` in its info. Raises `ValueError` if it is
-        missing.
+        When an episode ends, the environment resets itself and returns the first observation of the
+        next episode. The last observation of the old episode must be in `info` under the key
+        `final_observation`. Raises `ValueError` if it is missing.
         """
 
         def step(key: PRNGKeyArray, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
@@ -43,7 +43,7 @@ class Environment:
                 raise ValueError(
                     "`env.step` must return (obs, state, reward, terminated, truncated, info) with "
                     f"info['final_observation'], got {len(answer) + 1} values and an info with "
-                    f"{sorted(info)}. For such an environment write Environment(reset, step)."
+                    f"{sorted(info)}. For other interfaces, use `Environment(reset, step)`."
                 )
             _, state, reward, terminated, truncated = answer
             return info["final_observation"], state, reward, terminated, truncated
@@ -53,7 +53,10 @@ class Environment:
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """A network: `init(key)` returns parameters, `apply(params, obs)` logits or (logits, value)."""
+    """A feedforward network.
+
+    `init(key)` returns parameters, and `apply(params, obs)` returns logits or (logits, value).
+    """
 
     init: Callable[[PRNGKeyArray], PyTree]
     apply: Callable[[PyTree, Any], Any]
@@ -61,7 +64,11 @@ class Network:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """A network with a state: `start()` returns it, `apply(params, state, obs)` (state, logits)."""
+    """A recurrent network.
+
+    `init(key)` returns parameters, `start()` returns the initial state, and
+    `apply(params, state, obs)` returns (state, logits).
+    """
 
     init: Callable[[PRNGKeyArray], PyTree]
     start: Callable[[], PyTree]
@@ -70,20 +77,20 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """The values of a step at [i, t, b]."""
+    """Tensors of the environment steps, over [i, t, b]."""
 
     seen: Tensor
-    """(observation, alive). `alive` is 1 up to the step that ends an episode, then 0."""
+    """(observation, alive). `alive` is 1 up to the step that ends the episode, and 0 afterwards."""
     carried: Tensor
-    """(state, return so far)"""
+    """(environment state, return so far)"""
     after: Tensor
-    """`seen` after the action; it is `seen` at t + 1."""
+    """The (observation, alive) pair after the action, which is `seen` at t + 1."""
     reward: Tensor
-    """0 once an episode has ended."""
+    """Reward, which is 0 after the end of the episode."""
     goes_on: Tensor
-    """0 if the environment terminated here, so that no value follows."""
+    """0 if the environment terminated at this step, otherwise 1; masks the next value."""
     score: Tensor
-    """Mean return of the episodes of iteration i."""
+    """Mean return of the episodes of iteration i, without the axes t and b."""
 
 
 def begin(p: Program, environment: Environment) -> tuple[Tensor, Tensor]:
@@ -102,7 +109,7 @@ def begin(p: Program, environment: Environment) -> tuple[Tensor, Tensor]:
 def advance(
     p: Program, environment: Environment, seen: Tensor, carried: Tensor, action: Tensor
 ) -> Steps:
-    """Define one step of the environment, and x[i, t + 1, b] as its result."""
+    """Define one environment step, and `seen` and `carried` at t + 1 as its results."""
     (i, *_, t, b), (*_, T, B) = p.symbols, p.bounds
 
     def step(key: PRNGKeyArray, seen: Any, carried: Any, action: Array) -> tuple:
@@ -120,7 +127,7 @@ def advance(
 
 
 def layers(network: Network | Layers) -> Layers:
-    """Return the network as layers that read `seen`; a `Network` is one layer."""
+    """Convert the network to `Layers` whose first layer takes `seen`; a `Network` is one layer."""
     if not isinstance(network, Layers):
         network = Layers(Layer("network", network.init, network.apply))
     first, *others = network.layers
@@ -134,11 +141,11 @@ def _of_observation(layer: Layer | Callable[[Any], Any]) -> Layer | Callable[[An
 
 
 class Learner:
-    """Parameters as tensors over some dimensions, and the optimizer that changes them.
+    """Parameters as tensors over the given dimensions, and the optimizer that updates them.
 
-    `w` contains the parameters of each layer by its name; there is one entry for a `Network` or a
-    `Memory`. The optimizer is one operation if it has optax's interface, `init` and `update`, or
-    equations if it has `step`, as `nn.Adam` does.
+    `w` maps the name of each layer to its parameters; a `Network` or a `Memory` is a single entry.
+    An optimizer with optax's interface (`init` and `update`) becomes one operation. An optimizer
+    with a `step` method, such as `nn.Adam`, is written as recurrence equations.
     """
 
     def __init__(
@@ -173,7 +180,7 @@ class Learner:
         return {name: w[index] for name, w in self.w.items()}
 
     def descend(self, loss: Tensor) -> Tensor:
-        """Define the next parameters by the gradient of a loss; return the last of all."""
+        """Define the next parameters by a gradient step on the loss; return the final ones."""
         w = [*self.w.values()]
         found = gradient(loss, *w)
         gradients = found if isinstance(found, tuple) else (found,)
@@ -191,5 +198,5 @@ class Learner:
 
 
 def log_prob(logits: Float[Array, "... action"], action: Int[Array, "..."]) -> Float[Array, "..."]:
-    """Compute log π(a) from logits."""
+    """Compute log π(a), the log-probability of an action, from logits."""
     return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], -1)[..., 0]

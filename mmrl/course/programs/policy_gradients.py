@@ -1,7 +1,7 @@
-"""REINFORCE (Monte-Carlo, n-step, and for a policy with memory), A2C and PPO.
+"""REINFORCE (Monte Carlo, n-step, and for a policy with memory), A2C and PPO.
 
-The advantages of A2C and PPO are a recurrence that runs backward; A2C then takes one step, and PPO
-several epochs.
+A2C and PPO compute advantages by a recurrence that runs backward in time. In each iteration A2C
+takes one gradient step, and PPO takes one gradient step per epoch.
 """
 
 import dataclasses
@@ -38,10 +38,12 @@ def reinforce(
     n: int | None = None,
     gamma: float = 0.99,
 ) -> Graph:
-    """Build REINFORCE (Williams 1992) with returns r[t:T], or r[t:min(t + n, T)] if `n` is given.
+    """Build REINFORCE (Williams 1992) with Monte Carlo returns, or n-step returns without a value.
 
-    The gradient of each step is a separate operation, summed over b and t, so that learning may
-    follow acting n steps behind. Raises `ValueError` for `n` below 1.
+    The return is the discounted sum of r[t:T], or of r[t:min(t + n, T)] if `n` is given. The
+    gradient of each step is a separate operation, and these gradients are summed over b and t. A
+    schedule can therefore compute the gradient of a step as soon as its n rewards are known. Raises
+    `ValueError` for `n` below 1.
     """
     if n is not None and n < 1:
         raise ValueError(f"`n` must be at least 1, or None for all rewards that follow; got {n}")
@@ -61,7 +63,7 @@ def remember(
 ) -> Graph:
     """Build REINFORCE for a policy with memory: h[i, t + 1, b] = f(w[i], h[i, t, b], o[i, t, b]).
 
-    Acting carries the state from step to step, and gradients flow back through time along it.
+    Gradients flow back through time along the state h.
     """
     p = Program("i", "t", "b")
     (i, t, b), T = p.symbols, p.bounds[1]
@@ -83,7 +85,7 @@ def remember(
 def _learn(
     p: Program, learner: Learner, logits: Tensor, action: Tensor, returns: Tensor, now: Steps
 ) -> Graph:
-    """Descend -Σ_t mean_b log π(a[t]) g[t], over the steps up to the end of each episode."""
+    """Finish the graph with a gradient step on -Σ_t mean_b log π(a[t]) g[t] per iteration."""
 
     def loss(logits: Array, action: Array, returns: Array, seen: Any, count: Array) -> Array:
         return -log_prob(logits, action) * returns * seen[1] / count
@@ -95,13 +97,13 @@ def _learn(
 
 @dataclasses.dataclass(frozen=True)
 class ActorCritic:
-    """Settings of A2C and PPO."""
+    """Hyperparameters of A2C and PPO."""
 
     gamma: float = 0.99
     lam: float = 0.95  # λ of the generalized advantage estimate
-    value: float = 0.5  # weight of the squared error of the values
-    entropy: float = 0.01  # weight of the entropy of the policy
-    clip: float = 0.2  # ε: the ratio counts in 1 - ε … 1 + ε (PPO)
+    value: float = 0.5  # weight of the squared value error
+    entropy: float = 0.01  # weight of the entropy bonus
+    clip: float = 0.2  # ε of PPO, which clips the probability ratio to 1 - ε … 1 + ε
 
 
 def advantages(
@@ -109,8 +111,8 @@ def advantages(
 ) -> Tensor:
     """Define A[t] = δ[t] + γ λ A[t + 1], δ[t] = r[t] + γ v[t + 1] - v[t].
 
-    Schulman et al. 2016, Eq. 16: a recurrence that runs backward. Terminal steps have no next
-    value, and last steps have no next advantage.
+    This is Schulman et al. 2016, Eq. 16, written as a backward recurrence. The next value is 0
+    where the environment terminated, and the next advantage is 0 at the last step of an episode.
     """
     (i, *_, t, b), T = p.symbols, p.bounds[-2]
     following, ahead = (p.tensor(i, t, b, name=f"next_{x}") for x in ("value", "advantage"))
@@ -136,10 +138,12 @@ def _loss(
     c: ActorCritic,
     *before: Tensor,
 ) -> Tensor:
-    """Return the losses of policy, value and entropy at a step; their sum is a mean over steps.
+    """Return the loss of policy, value and entropy at each step.
 
-    `judged` are logits and values. `value`, `gain` and `before`, a log-probability, are from the
-    time of acting; with `before`, the policy's loss is PPO's.
+    Each loss is divided by the number of steps, so that their sum is a mean. `judged` is the
+    current (logits, value). `value`, `gain` (the advantage) and `before` (the log-probability of
+    the action) were computed during the rollout. If `before` is given, the policy loss is PPO's
+    clipped objective.
     """
     (i, *_, t, _), (*_, T, B) = p.symbols, p.bounds
     alive = p.fn(lambda seen: seen[1], now.seen, name="alive")
@@ -175,7 +179,7 @@ def a2c(
     optimizer: Any,
     config: ActorCritic = ActorCritic(),
 ) -> Graph:
-    """Build an advantage actor-critic (Mnih et al. 2016) with generalized advantages."""
+    """Build A2C (Mnih et al. 2016) with generalized advantage estimation."""
     p = Program("i", "t", "b")
     judge, learner = layers(network), Learner(p, network, optimizer, p.symbols[0])
     seen, carried = begin(p, environment)
@@ -195,8 +199,9 @@ def ppo(
 ) -> Graph:
     """Build proximal policy optimization (Schulman et al. 2017) with K epochs on each episode.
 
-    Parameters live on (i, k): w[i, k + 1] = u[i, k] and w[i + 1, 0] = u[i, K - 1]. Acting reads
-    w[i, 0], so that the ratio of an epoch is 1 at k = 0 only.
+    Parameters have the domain (i, k): w[i, k + 1] = u[i, k] and w[i + 1, 0] = u[i, K - 1], where u
+    is the result of a gradient step. The policy that acts has the parameters w[i, 0], so the
+    probability ratio equals 1 in the first epoch.
     """
     p = Program("i", "k", "t", "b")
     i, k, *_ = p.symbols

@@ -1,11 +1,11 @@
-"""Explorers that compute in the browser, so that they also work on a page without a kernel.
+"""Explorers that compute in the browser and therefore also work on a page without a kernel.
 
     from mmrl.course.widgets import ScanPlayer
     ScanPlayer(method="blelloch")
 
-Each is a class of traits: the settings of its controls, and the arrays that it starts from. In a
-notebook the traits are live, for example `player.method`, and can be set from Python. Every
-`Explorer` that a file of this folder defines is exported by this package and listed in `EXPLORERS`.
+The traits of an explorer are the settings of its controls and the initial arrays. In a notebook,
+traits such as `player.method` follow the controls and can be set from Python. Every `Explorer` that
+a module in this folder defines is exported by this package and listed in `EXPLORERS`.
 """
 
 import importlib
@@ -24,7 +24,7 @@ END = base.END
 
 
 def _explorers() -> dict[str, type[base.Explorer]]:
-    """Import each file of this folder, and return the explorers by the names of their classes."""
+    """Import each module in this folder and return its explorers, keyed by class name."""
     files = [file.name for file in pkgutil.iter_modules(__path__) if not file.ispkg]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in files]
     classes = [value for module in modules for value in vars(module).values()]

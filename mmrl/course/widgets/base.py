@@ -1,4 +1,4 @@
-"""The base of all widgets: a self-contained browser module, a question, and arrays it receives."""
+"""Base class of all widgets, a trait for arrays, and the loading of browser modules."""
 
 import re
 from functools import cache
@@ -11,17 +11,16 @@ import traitlets
 
 FOLDER = Path(__file__).parent / "js"
 IMPORT = re.compile(r'^import \{[^}]*\} from "(\.[\w./]+\.mjs)";\n', flags=re.MULTILINE)
-END = 9999  # a position that means the end, at any distance
-# More numbers than any picture can show; later ones are not sent, which keeps pages small.
-MOST = 1024
+END = 9999  # position that stands for the last one
+MOST = 1024  # maximum length of an array that is sent to the browser, which keeps pages small
 
 
 @cache
 def source(name: str) -> str:
-    """Return js/<name>.mjs after all its imports, as one ES module without imports.
+    """Return js/<name>.mjs and all its imports, bundled into one ES module.
 
-    A notebook loads each widget from a separate address, where relative imports do not work. Each
-    file occurs once, before the files that import it, so that all share one scope.
+    A notebook loads each widget from a separate URL, so relative imports do not work. Each file is
+    included once, before the files that import it, and all files share one scope.
     """
     parts: dict[Path, str] = {}
 
@@ -42,9 +41,10 @@ def style() -> str:
 
 
 class Explorer(anywidget.AnyWidget):
-    """A widget that may ask a `question` first, and is shown after an answer.
+    """Base class of widgets, with an optional question.
 
-    The answer is stored in `answer`, and stays visible.
+    If `question` is not empty, the widget is hidden until the reader enters an answer. The text is
+    stored in `answer` and remains visible.
     """
 
     question = traitlets.Unicode("").tag(sync=True)
@@ -52,18 +52,18 @@ class Explorer(anywidget.AnyWidget):
 
 
 class Shown(NamedTuple):
-    """The first numbers of an array, and their total number."""
+    """The first values of an array, and the length of the array."""
 
     values: tuple[float, ...]
     length: int
 
 
 class Series(traitlets.TraitType):
-    """A trait for one array of numbers: anything that NumPy reads as one axis, also NaN or empty.
+    """Trait for a one-dimensional array of real numbers.
 
-    Only the first `MOST` entries are kept. Values that are not finite are sent as null, because the
-    NaN that Python writes is not JSON and would break every widget on the page. Raises `ValueError`
-    for anything else than one axis of real numbers.
+    Only the first `MOST` entries are stored. NaN and infinite values are sent as null, because
+    Python would write them as invalid JSON, which breaks every widget on the page. Raises
+    `ValueError` for a value that is not a one-dimensional array of real numbers.
     """
 
     info_text = "one axis of numbers"
@@ -73,7 +73,7 @@ class Series(traitlets.TraitType):
         self.tag(sync=True, to_json=_to_json, from_json=_from_json)
 
     def validate(self, obj: Any, value: Any) -> Shown:
-        """Return the array as `Shown`. Raises `ValueError` for anything but one axis of numbers."""
+        """Convert an array to `Shown`. Raises `ValueError` if it is not real or not 1-D."""
         if isinstance(value, Shown):
             return value
         try:
@@ -82,7 +82,7 @@ class Series(traitlets.TraitType):
             array = np.array(value, object)
         if array.ndim != 1 or array.dtype.kind not in "biuf":
             raise ValueError(
-                f"`{self.name}` must be one axis of real numbers, like [1.0, 0.0, 2.0]; got "
+                f"`{self.name}` must be a 1-D array of real numbers, such as [1.0, 0.0]; got "
                 f"{type(value).__name__} of {array.dtype}{list(array.shape)}."
             )
         first = array[:MOST].astype(float)

@@ -1,4 +1,4 @@
-"""A player of recorded episodes, which shows the pictures of `mmrl.course.drawings` in turn."""
+"""A player of recorded episodes, with one drawing of `mmrl.course.drawings` per step."""
 
 import re
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ from mmrl.course.drawings.episode import Steps
 from mmrl.course.drawings.svg import ROLES
 from mmrl.course.widgets.base import END, Explorer, Series, source, style
 
-MOST_FRAMES = 210  # CartPole's longest POPGym episode is 200 steps
+MOST_FRAMES = 210  # enough for CartPole, whose longest POPGym episode has 200 steps
 
 
 def _roles() -> str:
-    """Return the colours of the pictures as CSS, which follow the page's theme."""
+    """Return CSS rules for the colors of the drawings, which follow the theme of the page."""
     rules = (
         f".mmrl svg .mm-{attribute}-{role} {{ {attribute}: light-dark({light}, {dark}); }}"
         for attribute in ("fill", "stroke")
@@ -27,10 +27,11 @@ def _roles() -> str:
 
 
 class EpisodePlayer(Explorer):
-    """One picture per step of an episode, and its rewards; `episode_player` creates one.
+    """Player of an episode, with one drawing per step and the rewards.
 
-    `frames` are SVG texts, `step` is the visible one, from 0; `mmrl.course.widgets.END` is the
-    last. Without arguments it shows an example. `policy` is the panel that a `PolicyPlayer` adds.
+    Use `episode_player` to create one; without arguments, the player shows an example. `frames`
+    contains SVG strings. `step` is the index of the visible frame, or `mmrl.course.widgets.END` for
+    the last one. `policy` contains the data of the panel that a `PolicyPlayer` adds.
     """
 
     _esm = source("episode_player")
@@ -56,14 +57,16 @@ def episode_player(
     *,
     hidden: Float[ndarray, "time state"] | None = None,
     question: str = "",
+    observe: str = "observation",
     **settings: int,
 ) -> EpisodePlayer:
-    """Return a player of one episode of `env_id`, with the arguments and errors of `episode_svg`.
+    """Return a player of one episode of `env_id`.
 
-    Only the first 210 steps of an episode are shown, so that a page stays small. With a `question`,
-    the episode is hidden until it is answered.
+    The arguments and errors are those of `episode_svg`. Only the first 210 steps of an episode are
+    shown, to limit the size of a page. If a `question` is given, the episode is hidden until the
+    reader answers it.
     """
-    frames = _frames(env_id, steps, hidden=hidden, **settings)
+    frames = _frames(env_id, steps, hidden=hidden, observe=observe, **settings)
     rewards = np.asarray(steps.reward)[: len(frames)]
     title = f"An episode of {env_id}"
     return EpisodePlayer(frames=frames, rewards=rewards, title=title, question=question)
@@ -75,7 +78,7 @@ def _frames(env_id: str, steps: Steps, **settings: Any) -> list[str]:
     pictures = (
         episode_svg(env_id, steps, frame=t, **settings) for t in range(min(length, MOST_FRAMES))
     )
-    # The player's style sheet defines the roles, and themes that a single picture cannot detect.
+    # The style sheet of the player defines the colors, so the frames do not need style elements.
     return [re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL) for text in pictures]
 
 

@@ -1,4 +1,4 @@
-"""Explorers of scans, returns, resets, segments and memories, with instructive initial values."""
+"""Explorers of scans, returns, resets, segments, memories and attention."""
 
 import numpy as np
 from traitlets import Bool, Enum, Float, Int
@@ -8,10 +8,10 @@ from mmrl.memory.s5 import diagonalise, hippo
 
 
 class ScanPlayer(Explorer):
-    """h_t = x_0 • … • x_t, bracketed level by level as each method of `mmrl.schedules` does.
+    """Player for the scan h_t = x_0 • … • x_t, with the methods of `mmrl.schedules`.
 
-    Shows the first 16 of `values`. `level` is the number of finished levels, `END` all; `gain`
-    is a in "affine" and the decay in "max".
+    The player uses the first `length` of `values`, at most 16. `level` is the number of finished
+    levels, or `END` for all. `gain` is the factor a of "affine" or the decay of "max".
     """
 
     _esm = source("scan_player")
@@ -28,11 +28,11 @@ class ScanPlayer(Explorer):
 
 
 class ReturnsExplorer(Explorer):
-    """The weights on r_k and V(s_k) in the target at step 0, for the targets of `mmrl.returns`.
+    """Explorer for the weights of r_k and V(s_k) in the targets of `mmrl.returns` at step 0.
 
-    The episode is truncated, not terminated, after `length` steps. `spread` scales
-    `log_ratios`, the logarithms of π(a_k | s_k) / μ(a_k | s_k), by default draws from a normal
-    distribution.
+    The episode is truncated, not terminated, after `length` steps. `log_ratios` contains
+    log(π(a_k | s_k) / μ(a_k | s_k)), by default samples of a normal distribution, and `spread`
+    scales them.
     """
 
     _esm = source("returns_explorer")
@@ -53,11 +53,12 @@ class ReturnsExplorer(Explorer):
 
 
 class ResetExplorer(Explorer):
-    """h_t = a h_{t-1} + x_t over three episodes, and what leaks with and without a reset.
+    """Explorer for the information that leaks between episodes in h_t = a h_{t-1} + x_t.
 
-    Shows the first 24 of `values`. `first` and `second` are the steps at which the second and third
-    episode begin; "select" is `mmrl.monoid.Resettable`, "multiply" Eq. 22 of Morad et al. 2024 as
-    printed. `poison` puts a NaN into the first episode.
+    The explorer shows the first 24 of `values`, in three episodes. `first` and `second` are the
+    steps at which the second and the third episode begin. The mode "select" is
+    `mmrl.monoid.Resettable`, and "multiply" is Eq. 22 of Morad et al. 2024 as printed. If `poison`
+    is True, the first episode contains a NaN.
     """
 
     _esm = source("reset_explorer")
@@ -71,9 +72,10 @@ class ResetExplorer(Explorer):
 
 
 class SegmentsExplorer(Explorer):
-    """Episodes of the given `lengths` as segments of L steps and on a tape: padding, cuts, batches.
+    """Explorer for the padding, cuts and batches of segments, in comparison with a tape.
 
-    Shows the first 24 episodes. `segment` is L, and `batch` B, both in steps.
+    `lengths` contains the lengths of the episodes, of which the first 24 are shown. `segment` is
+    the length L of a segment, and `batch` is the batch size B, both in steps.
     """
 
     _esm = source("segments_explorer")
@@ -84,13 +86,14 @@ class SegmentsExplorer(Explorer):
 
 
 class MemoryExplorer(Explorer):
-    """λ = exp(-rate + i turn) of LRU, S5 and FFM at initialization: half-lives, impulse responses.
+    """Explorer for the eigenvalues λ = exp(-rate + i turn) of LRU, S5 and FFM at initialization.
 
-    Random draws are spread evenly over their ranges: `low` ≤ |λ| ≤ `high` and angles up to `phase`
-    (LRU), Δ between `step_low` and `step_high` (S5), α between `alpha_low` and `alpha_high` and
-    periods from 2 to `period` steps (FFM). To show your own eigenvalues, set `real`, `imag` and
-    `family="given"`: `MemoryExplorer(real=λ.real, imag=λ.imag, family="given")`. `unit` marks one,
-    from 0 (forgets first) to 100.
+    The explorer shows half-lives and impulse responses. Values that are initialized at random are
+    spaced evenly over their ranges: `low` ≤ |λ| ≤ `high` and phases up to `phase` (LRU), Δ from
+    `step_low` to `step_high` (S5), and α from `alpha_low` to `alpha_high` with periods from 2 to
+    `period` steps (FFM). `unit` selects an eigenvalue, from 0 (shortest memory) to 100.
+
+    To show other eigenvalues, use `MemoryExplorer(real=λ.real, imag=λ.imag, family="given")`.
     """
 
     _esm = source("memory_explorer")
@@ -111,10 +114,12 @@ class MemoryExplorer(Explorer):
 
 
 class AttentionExplorer(Explorer):
-    """φ(q_t)·φ(k_s) / Σ_s φ(q_t)·φ(k_s): the matrix that `LinearAttention` never builds.
+    """Explorer for the attention matrix φ(q_t)·φ(k_s) / Σ_s φ(q_t)·φ(k_s).
 
-    `symbols` are up to 24 whole numbers from 0 to 25. Each has a fixed direction, which is key and
-    query at once, `scale` long. "softmax" is ordinary attention, not a monoid of fixed size.
+    `LinearAttention` computes with this matrix implicitly and does not build it. `symbols` are up
+    to 24 integers from 0 to 25. Each symbol has a fixed vector of length `scale`, which is both its
+    key and its query. The feature "softmax" is standard attention, whose state grows with the
+    number of steps.
     """
 
     _esm = source("attention_explorer")

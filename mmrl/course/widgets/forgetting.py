@@ -1,4 +1,4 @@
-"""The explorer of forgetting and interference in a plane."""
+"""Explorer for forgetting and interference in a model with two parameters."""
 
 from traitlets import Bool, Enum, Float, Int
 
@@ -6,14 +6,16 @@ from mmrl.course.widgets.base import END, Explorer, source, style
 
 
 class ForgettingExplorer(Explorer):
-    """Two or three valleys, L = (u·θ - y)² / 2, learned by gradient descent, one after another.
+    """Explorer for two or three tasks L = (u·θ - y)² / 2 that gradient descent learns in sequence.
 
-    Each valley is rotated by `angle` degrees from the one before. All meet in one point, which
-    solves every task, except that the last is moved off it by `conflict`. A stage has `steps` steps
-    of 0.1; after all tasks, the next of the `cycles` begins. `replay` is the share of the gradient
-    from a uniform sample of all steps so far. `ewc` is λ of ½ λ Σ F (θ - θ*)², with the full F or
-    its `diagonal`, integrated implicitly, so that every λ is stable. `step` is the visible one, or
-    `END` for the last.
+    The direction u of each task is rotated by `angle` degrees from the task before. All tasks share
+    a solution, except that the last task is shifted away from it by `conflict`. A stage has `steps`
+    gradient steps with learning rate 0.1, and the sequence of tasks is repeated `cycles` times.
+
+    `replay` is the fraction of the gradient from a uniform sample of all earlier steps. `ewc` is
+    the weight λ of the penalty ½ λ Σ F (θ - θ*)², where F is the full Fisher matrix or its
+    `diagonal`. Steps on the penalty are implicit and therefore stable for every λ. `step` is the
+    visible step, or `END` for the last one.
     """
 
     _esm = source("forgetting_explorer")

@@ -1,4 +1,4 @@
-"""Explorers of dependence graphs: the reads of an index expression, and the resulting schedules."""
+"""Explorers of dependence graphs, their index expressions and their schedules."""
 
 import dataclasses
 from functools import cache
@@ -25,12 +25,13 @@ OBSERVATION = ("obs", 0)
 
 
 class AccessPatternExplorer(Explorer):
-    """y[t] reads x[φ(t)]: a matrix of readers and elements, the inverse φ⁻¹, and the storage.
+    """Explorer for an access pattern φ, where y[t] reads x[φ(t)].
 
-    `pattern` is φ, one of `PATTERNS`, with x and y of length `T` and a window of `n`. `t` and `k`
-    are the selected row and column. Readers run in order and x is computed in order, as late as
-    they allow; the greatest number alive is the size of a ring that x fits into. The inverses are
-    those of `mmrl.pdg.build.sets.invert`.
+    The explorer shows a matrix of reads, the inverse φ⁻¹ and the required storage. `pattern` is φ,
+    one of `PATTERNS`. x and y have length `T`, and `n` is the size of a window. `t` and `k` are the
+    selected row and column. Both y and x are computed in order, with x as late as possible. The
+    maximum number of live entries is the size of a ring buffer for x. The inverses equal the
+    results of `mmrl.pdg.build.sets.invert`.
     """
 
     _esm = source("access_pattern_explorer")
@@ -43,12 +44,12 @@ class AccessPatternExplorer(Explorer):
 
 
 class ScheduleExplorer(Explorer):
-    """REINFORCE with one index changed, r[t:min(t + n, T)] or r[t:T]: its code, time and memory.
+    """Explorer for the schedule of REINFORCE with returns r[t:min(t + n, T)] or r[t:T].
 
-    `n` is the window, None for Monte-Carlo returns; `proximity` is an option of
-    `mmrl.pdg.schedule`. `moment` is the selected operation, counted from 0. The schedules of all
-    choices are computed when the first explorer is created, in a few seconds, and sent to the
-    browser as `schedules`: the code for all T, and the events of one iteration of 16 steps.
+    `n` is the window, or None for Monte Carlo returns, and `proximity` is an option of
+    `mmrl.pdg.schedule`. `moment` is the index of the selected operation. `schedules` contains the
+    generated code and the events of one iteration of 16 steps, for all choices of these options.
+    Computing it takes a few seconds when the first explorer is created.
     """
 
     _esm = source("schedule_explorer")
@@ -64,10 +65,12 @@ class ScheduleExplorer(Explorer):
 
 
 class TileExplorer(Explorer):
-    """A learner in tiles of `m` steps: T / m launches, and min(T, m + n - 1) observations alive.
+    """Explorer for a learner that processes tiles of `m` steps.
 
-    An episode has `T` steps. `returns` are "n_step", with a window of `n` steps, or "monte_carlo",
-    whose tiles all wait for the end. `m` = 1 interleaves most, `m` = `T` is one batch.
+    Learning from an episode of `T` steps takes T / m kernel launches. With "n_step" returns over
+    `n` steps, at most min(T, m + n - 1) observations are live. With "monte_carlo" returns, all
+    tiles wait for the end of the episode. `m` = 1 interleaves acting and learning most finely, and
+    `m` = `T` learns from the complete episode at once.
     """
 
     _esm = source("tile_explorer")
@@ -79,9 +82,10 @@ class TileExplorer(Explorer):
 
 
 def reinforce(n: int | None) -> Graph:
-    """Return REINFORCE in little detail: scalar tensors, and one operation per concept.
+    """Build a simplified REINFORCE with scalar tensors.
 
-    The dependences are as in `mmrl.course.programs.policy_gradients`; the functions are toys.
+    The dependences are those of `mmrl.course.programs.policy_gradients`, but the functions are
+    placeholders.
     """
     p = Program("i", "t")
     (i, t), (I, T) = p.symbols, p.bounds  # noqa: E741
@@ -105,9 +109,10 @@ def reinforce(n: int | None) -> Graph:
 
 @cache
 def schedules() -> dict[str, Any]:
-    """Return the code and events of every choice, and what a gradient waits for, by window.
+    """Return the code and events for every choice of options, as JSON values.
 
-    `of` maps "n proximity" to an index of `programs`, because many choices give the same program.
+    `of` maps "n proximity" to an index in `programs`, because many choices give the same program.
+    `waits` states which step a gradient waits for, keyed by n.
     """
     found: dict[tuple[str, str], int] = {}
     of, waits = {}, {}
@@ -125,7 +130,7 @@ def schedules() -> dict[str, Any]:
 
 
 def program(order: Schedule, n: int | None) -> tuple[str, str]:
-    """Return the code, in which only observations are freed, and its events during a run."""
+    """Return the generated code and the events of a run, in which only observations are freed."""
     whole = plan_memory(order)
     # If T is at least the window, prologue, steady loop and epilogue are separate loops.
     tree = generate(_only_observations(whole), readable=True, least=n or 2)
@@ -134,7 +139,7 @@ def program(order: Schedule, n: int | None) -> tuple[str, str]:
 
 
 def _only_observations(whole: MemoryPlan) -> MemoryPlan:
-    """Return a plan without the frees of other tensors, which hides detail and compiles faster."""
+    """Return a memory plan that frees only observations, for which the code is short."""
 
     def wanted(name: str) -> bool:
         statement = whole.statements[name]
@@ -145,7 +150,7 @@ def _only_observations(whole: MemoryPlan) -> MemoryPlan:
 
 
 def _event(graph: Graph, event: Event) -> str:
-    """Encode an event: `grad3` runs at t = 3, `-obs3` frees obs[3], `update` has no t."""
+    """Encode an event. `grad3` runs at t = 3, `-obs3` frees obs[3], and `update` has no t."""
     kind, what, point = event
     name = what if isinstance(what, str) else what[0]
     step = dict(zip(graph.ops[name].domain.names, point, strict=True)).get("t", "")

@@ -6,14 +6,17 @@ from mmrl.course.widgets.base import Explorer, source, style
 
 
 class RubberBandExplorer(Explorer):
-    """θ and θ_prox of a Gaussian policy on a hill, and the same with the batch divided by c.
+    """Explorer for θ and θ_prox for a Gaussian policy, with the full batch size and with 1/c of it.
 
-    The policy N(θ, σ²) samples actions in the plane and learns from 4096 of them, 16 at a time, the
-    same ones in every run; eight batches are an iteration. `proximal` is the behavior policy, the
-    policy at the start of the iteration, a moving average with center of mass `center` (in steps),
-    or none. `band` ties θ to it: β KL[π_prox, π] with `weight` β, or a clip with `epsilon` ε. Data
-    are `staleness` iterations old. c is 2^`halvings`; with `change` "batch" the batch is divided by
-    c, with "band" the center of mass is divided by c and β multiplied by it.
+    The policy N(θ, σ²) samples actions in the plane and maximizes a reward. It learns from 4096
+    actions, 16 at a time, whose random numbers are equal in every run. An iteration has eight
+    batches, and data are `staleness` iterations old.
+
+    `proximal` selects the proximal policy: the behavior policy, the policy at the start of the
+    iteration, a moving average with center of mass `center` (in steps), or none. `band` selects how
+    θ is kept close to it, by the penalty β KL[π_prox, π] with `weight` β or by clipping with
+    `epsilon`. c is 2^`halvings`. If `change` is "batch", the batch size is divided by c. If it is
+    "band", the center of mass is divided by c, and β is multiplied by c.
     """
 
     _esm = source("rubber_band_explorer")
@@ -33,11 +36,12 @@ class RubberBandExplorer(Explorer):
 
 
 class ClipExplorer(Explorer):
-    """The decoupled objective of one action and its gradient in log π, as in `mmrl.losses`.
+    """Explorer for the decoupled objective for one action, and of its gradient in log π.
 
-    All logarithms are relative to the behavior policy: `log_ratio` is log π - log μ and
-    `log_proximal` is log π_p - log μ, for `proximal` "apart"; "behavior" is PPO, and "policy" the
-    result of β_prox = 0. `form` "kl" is the penalty β (log π - log π_p)² / 2 with `weight` β.
+    The objective is that of `mmrl.losses`. `log_ratio` is log π - log μ, where μ is the behavior
+    policy. If `proximal` is "apart", `log_proximal` is log π_p - log μ. "behavior" uses π_p = μ, as
+    in PPO, and "policy" uses π_p = π, the result of β_prox = 0. If `form` is "kl", the penalty is
+    β (log π - log π_p)² / 2 with `weight` β.
     """
 
     _esm = source("clip_explorer")
@@ -53,12 +57,13 @@ class ClipExplorer(Explorer):
 
 
 class BatchCalculator(Explorer):
-    """The hyperparameters that compensate for a batch divided by c = 2^`power`.
+    """Calculator of hyperparameters that compensate for dividing the batch size by c = 2^`power`.
 
-    Each rule of Hilton et al. 2022 can be switched off. `batch` is the optimization batch, in
-    examples, and an iteration has `minibatches` of them; `center` is the proximal average's center
-    of mass, in steps, `phases` PPG's N_π. `average` selects the average whose weights are shown, by
-    age in examples. Starts at the defaults of the paper.
+    Each rule of Hilton et al. 2022 can be switched off. `batch` is the size of the optimization
+    batch in examples, and an iteration has `minibatches` of these batches. `center` is the center
+    of mass of the proximal average in steps, and `phases` is PPG's N_π. `average` selects the
+    average whose weights are plotted against age in examples. The initial values are the defaults
+    of the paper.
     """
 
     _esm = source("batch_calculator")

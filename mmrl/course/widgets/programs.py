@@ -1,4 +1,4 @@
-"""Explorers of compiled programs: a run step by step, and the graph after each pass."""
+"""Explorers of compiled programs, which show a run step by step and the graph after each pass."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -23,18 +23,18 @@ BOUNDS = {"I": 1, "T": 8}
 WINDOW = 3
 TILE = 4
 PROGRAMS = ("n_step", "monte_carlo", "tiles")
-# The operations of REINFORCE that act and those that learn; shared ones are in neither list.
+# Group of each operation of REINFORCE. Operations that are not listed are "learning".
 SIDES = {"obs": "acting", "act": "acting", "step": "acting", "reset": "acting"}
 SIDES |= dict.fromkeys(("start", "params", "last", "w"), "other")
 
 
 class StepDebugger(Explorer):
-    """One iteration of REINFORCE, event by event: the current line, and every tensor as cells.
+    """Debugger that shows one iteration of REINFORCE, with the current line and all tensors.
 
-    `program` has returns of 3 steps ("n_step"), "monte_carlo" ones, or the former learned in
-    "tiles" of 4 steps; an episode has 8. `moment` counts events from 0: an operation runs, or a
-    tensor is freed. `programs` contains the code and events of all programs, compiled when the
-    first debugger is created, in about a second.
+    `program` has 3-step returns ("n_step"), Monte Carlo returns ("monte_carlo"), or 3-step returns
+    that are learned in tiles of 4 steps ("tiles"). An episode has 8 steps. `moment` is the index of
+    an event, in which an operation runs or a tensor is freed. `programs` contains the code and the
+    events of all programs. Compiling them takes about a second when the first debugger is created.
     """
 
     _esm = source("step_debugger")
@@ -49,12 +49,12 @@ class StepDebugger(Explorer):
 
 
 class GraphEvolution(Explorer):
-    """The dependence graph of REINFORCE with its gradients, after each pass of the compiler.
+    """Explorer for the dependence graph of REINFORCE after each pass of the compiler.
 
-    `returns` are "recursive", r[t] + γ G[t + 1], or a "window" of 3 steps. The passes are lift,
-    `route` ("tile" by 4 or "vectorize"), and fuse; `stage` counts them, and 0 is the program. `op`
-    is the selected operation, counted from the top. `graphs` contains all stages, computed with the
-    first of these widgets.
+    The returns are "recursive", r[t] + γ G[t + 1], or computed over a "window" of 3 steps. The
+    passes are lift, then "tile" (by 4) or "vectorize" as `route` selects, and then fuse. `stage` is
+    the number of finished passes. `op` is the index of the selected operation, counted from the
+    top. `graphs` contains all stages, which are computed when the first explorer is created.
     """
 
     _esm = source("graph_evolution")
@@ -72,7 +72,7 @@ class GraphEvolution(Explorer):
 
 @cache
 def compiled(name: str) -> Compiled:
-    """Return the compiled program of this name, one of `PROGRAMS`."""
+    """Compile the program with a name in `PROGRAMS`."""
     if name == "tiles":
         return compile(reinforce(WINDOW), {"tile": lambda graph: tile(graph, "t", TILE)})
     return compile(reinforce(WINDOW if name == "n_step" else None), {})
@@ -80,7 +80,7 @@ def compiled(name: str) -> Compiled:
 
 @cache
 def programs() -> dict[str, Any]:
-    """Return the code of every program, its tensors with their cells, and the events of a run."""
+    """Return the code, the tensors and the events of every program, as JSON values."""
     return {"steps": BOUNDS["T"]} | {name: _program(compiled(name)) for name in PROGRAMS}
 
 
@@ -105,7 +105,7 @@ def _program(made: Compiled) -> dict[str, Any]:
 
 
 def _tensor(op: Op, output: int) -> dict[str, Any]:
-    """Return the steps of a tensor (null without any), and the count of numbers in a cell."""
+    """Describe a tensor by its steps (None if it has no step) and its number of entries."""
     shape = op.types(BOUNDS)[output].shape
     steps = [_step_of(op, point) for point in op.domain.points(BOUNDS)]
     name = op.name if len(op.outputs) == 1 else f"{op.name}[{output}]"
@@ -120,13 +120,13 @@ def _tensor(op: Op, output: int) -> dict[str, Any]:
 
 
 def _statements(code: str) -> list[int]:
-    """Return the lines that execute a statement."""
+    """Return the indices of the lines that contain a statement, without loops and conditions."""
     heads = ("for ", "if ", "elif ", "else:", "pass")
     return [k for k, line in enumerate(code.split("\n")) if not line.strip().startswith(heads)]
 
 
 def _walk(node: Node, env: dict[str, int]) -> Iterator[tuple[Leaf, dict[str, int]]]:
-    """Walk like `mmrl.pdg.plan.code.trace`, with each event's statement and the loop counters."""
+    """Yield the statements that a run executes, each with the values of the loop counters."""
     if isinstance(node, Body):
         for child in node.body:
             yield from _walk(child, env)
@@ -142,7 +142,7 @@ def _walk(node: Node, env: dict[str, int]) -> Iterator[tuple[Leaf, dict[str, int
 def _reads(
     graph: Graph, name: str, point: tuple[int, ...]
 ) -> Iterator[tuple[tuple[str, int], Any]]:
-    """Yield the tensors that an operation reads at a point, with the step of each."""
+    """Yield each tensor that an operation reads at a point, with the step that it reads."""
     env = graph.ops[name].domain.env(point, BOUNDS)
     for edge in graph.inputs(name):
         if edge.when.evaluate(env):
@@ -155,12 +155,12 @@ def _step(graph: Graph, name: str, point: tuple[int, ...]) -> int | None:
 
 
 def _step_of(op: Op, point: tuple[int, ...]) -> int | None:
-    """Return the t of a point, or None."""
+    """Return the value of t at a point, or None if the operation does not depend on t."""
     return dict(zip(op.domain.names, point, strict=True)).get("t")
 
 
 def learner(returns: str) -> Graph:
-    """Return REINFORCE with gradients that the compiler derives; the functions are toys."""
+    """Build REINFORCE with gradients by automatic differentiation and placeholder functions."""
     p = Program("i", "t")
     (i, t), (I, T) = p.symbols, p.bounds  # noqa: E741
     w, obs = p.tensor(i, name="w"), p.tensor(i, t, name="obs")
@@ -186,7 +186,7 @@ def learner(returns: str) -> Graph:
 
 @cache
 def evolution(returns: str, route: str) -> list[Stage]:
-    """Return the program and the results of three passes."""
+    """Return the stages of a compilation with three passes."""
     third = {"tile": lambda graph: tile(graph, "t", TILE), "vectorize": lambda g: vectorize(g, "t")}
     passes = {"lift": lambda graph: lift_loops(graph, "t"), route: third[route], "fuse": fuse}
     return stages(learner(returns), passes)
@@ -194,7 +194,11 @@ def evolution(returns: str, route: str) -> list[Stage]:
 
 @cache
 def graphs() -> dict[str, Any]:
-    """Return the stages of both returns: the shared ones, `before`, and then each route's."""
+    """Return the stages for all options, as JSON values.
+
+    For each kind of returns, "before" contains the stages that both routes share, and the name of
+    a route contains its later stages.
+    """
     found = {}
     for returns in ("recursive", "window"):
         ways = {route: evolution(returns, route) for route in ("tile", "vectorize")}
@@ -214,7 +218,7 @@ def _stage(stage: Stage) -> dict[str, Any]:
 
 
 def _edge(graph: Graph, edge: Edge) -> list[Any]:
-    """Encode an edge: its ends, φ and ψ as text, and whether it reads this point or another."""
+    """Encode an edge as a list of JSON values."""
     names = graph.ops[edge.source].domain.names
     away = [shift(part, name) for part, name in zip(edge.index, names, strict=True)]
     phi, psi = ", ".join(map(str, edge.index)), "" if TRUE.same(edge.when) else str(edge.when)

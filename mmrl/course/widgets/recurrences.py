@@ -1,4 +1,4 @@
-"""Loops that are scans, and loops that are not, according to the compiler."""
+"""Explorer for loops that the compiler recognizes as scans, and of loops that it rejects."""
 
 import inspect
 import textwrap
@@ -21,14 +21,18 @@ LENGTHS = (8, 16)
 
 
 class Case(NamedTuple):
-    """A step and its explanation. `a` and `b` are Python expressions of the inputs."""
+    """A step of a loop, with an explanation.
+
+    If the loop is a scan, `a` and `b` are the coefficients of its monoid, as Python expressions in
+    the inputs.
+    """
 
     title: str
     step: Callable
     a: str = ""
     b: str = ""
     why: str = ""
-    """The reason why the loop is not a scan."""
+    """The reason why the loop is not recognized as a scan."""
     reverse: bool = False
     x0: Any = 0.0
 
@@ -122,19 +126,19 @@ CASES = {
     "fraction": Case(
         "fraction",
         _fraction,
-        why="Two fractions (a·x + b) / (c·x + d) in a row are one again, so this could be a scan; "
+        why="Two fractions (a·x + b) / (c·x + d) combine into one, so this could be a scan; "
         "but the table has no row for it.",
     ),
 }
 
 
 class LiftInspector(Explorer):
-    """A loop x_t = f(x_{t-1}, u_t): is it a scan, of which monoid, and what does that change?
+    """Inspector of loops x_t = f(x_{t-1}, u_t) that may be scans.
 
-    `recurrence` is one of `CASES`, with `T` steps; `moment` counts finished steps of the loop, or
-    finished levels of the tree. `examples` contains the result of `mmrl.pdg.passes.recognize` for
-    each case and both results in float32, for the longest T, computed when the first inspector is
-    created, in a few seconds.
+    `recurrence` is one of `CASES`, with `T` steps. `moment` is the number of finished steps of the
+    loop, or of finished levels of the tree. For each case, `examples` contains the result of
+    `mmrl.pdg.passes.recognize`, and the states of the loop and of the scan in float32 for the
+    longest T. Computing them takes a few seconds when the first inspector is created.
     """
 
     _esm = source("lift_inspector")
@@ -150,9 +154,11 @@ class LiftInspector(Explorer):
 
 
 def inputs(case: Case, length: int) -> dict[str, np.ndarray]:
-    """Return inputs by name: rounded normal numbers, and flags for the ends of episodes.
+    """Return the inputs of a case, keyed by name.
 
-    A shorter run begins like a longer one, so its states are the first states of the longer run.
+    The inputs are rounded normal samples, and flags that mark the ends of episodes. The inputs of a
+    shorter run are a prefix of those of a longer run (a suffix if the loop runs in reverse), so the
+    states agree.
     """
     numbers = np.round(np.random.default_rng(0).normal(size=max(LENGTHS)), 1)
     known: dict[str, np.ndarray] = dict.fromkeys(("u", "r", "delta"), numbers.astype("f4"))
@@ -163,8 +169,8 @@ def inputs(case: Case, length: int) -> dict[str, np.ndarray]:
 
 @cache
 def examples() -> dict[str, Any]:
-    """Return the code of each case, its monoid or the reason against one, and both results."""
-    # A notebook's file sorts the names, so each entry contains its position.
+    """Return the code, the form and the states of each case as JSON."""
+    # Keys are sorted when a notebook is saved, so each entry contains its position.
     return {name: {"place": k, **_example(CASES[name])} for k, name in enumerate(CASES)}
 
 
@@ -183,7 +189,7 @@ def _example(case: Case) -> dict[str, Any]:
 
 
 def _states(case: Case, found: Recurrence | None) -> dict[str, Any]:
-    """Return the states of a loop and, for a monoid, of a scan, with one compilation."""
+    """Return the states of the loop, and of the scan if there is one."""
 
     def step(x, u):
         after = case.step(x, *u)
@@ -211,6 +217,6 @@ def _names(case: Case) -> list[str]:
 
 
 def _numbers(values: Any) -> list[float]:
-    """Return the real part of the first array, in the fewest digits that distinguish float32s."""
+    """Return the real part of the first array, with the shortest float32 representation."""
     leaf = np.real(np.asarray(jax.tree.leaves(values)[0])).astype(np.float32)
     return [float(str(x)) for x in leaf]

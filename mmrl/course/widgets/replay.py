@@ -1,23 +1,25 @@
-"""Explorers of CLEAR: targets from old data, and the sample of old data."""
+"""Explorers of CLEAR's V-trace targets and of its reservoir."""
 
 from traitlets import Bool, Enum, Float, Int
 
 from mmrl.course.widgets.base import END, Explorer, Series, source, style
 
-# Rare rewards, and a critic that is only partly right; the last value is bootstrapped.
+# An example with sparse rewards and an inaccurate critic. The last value is the bootstrap value.
 REWARDS = (0.0, 0.0, 1.0, 0.0, 0.0, -0.5, 0.0, 0.0, 1.0, 0.0, 0.5, 1.0)
 VALUES = (1.2, 1.3, 1.2, 0.8, 0.9, 0.6, 1.1, 1.3, 1.5, 0.7, 0.9, 1.0, 0.6)
 RATIOS = (1.0, 0.5, 2.0, 1.0, 1.5, 3.0, 0.2, 1.0, 2.5, 0.6, 1.2, 1.8)
 
 
 class VtraceExplorer(Explorer):
-    """v̂_s - V_s = a_s + b_s (v̂_{s+1} - V_{s+1}), a = ρ δ, b = γ λ c, on one unroll.
+    """Explorer for `mmrl.returns.vtrace` on one unroll.
 
-    Shows `mmrl.returns.vtrace` step by step, for the first 16 of `rewards`; `values` has one number
-    more, which is bootstrapped. `policy` is the distance of π from the acting policy μ: "on",
-    "near", "far", or "own", for which `ratios` contains π / μ of each step. Short arrays are
-    repeated. If `rho_max` or `c_max` is 4, there is no clipping. With `terminates`, an episode ends
-    after two thirds of the unroll. `step` is the selected one, from 0.
+    V-trace is the recurrence v̂_s - V_s = a_s + b_s (v̂_{s+1} - V_{s+1}), a = ρ δ, b = γ λ c. The
+    explorer shows the first 16 of `rewards`; `values` has an additional entry, the bootstrap value.
+    Shorter arrays are repeated.
+
+    `policy` selects how far π is from the behavior policy μ. If it is "own", `ratios` contains
+    π / μ at each step. `rho_max` or `c_max` = 4 disables clipping. If `terminates` is True, an
+    episode ends after two thirds of the unroll. `step` is the index of the selected step.
     """
 
     _esm = source("vtrace_explorer")
@@ -35,13 +37,17 @@ class VtraceExplorer(Explorer):
 
 
 class ReservoirExplorer(Explorer):
-    """The unrolls with the k largest random numbers: a reservoir's sample of three tasks in turn.
+    """Explorer for a reservoir that samples unrolls of three consecutive tasks.
 
-    Each task provides 40 unrolls, `seen` of them so far, or `END` for all, dealt to `parts` workers
-    in turn. As in `mmrl.replay.reservoir`, each part has capacity // parts places; with `merge`
-    each has `capacity`, and the largest numbers of all parts are kept. `runs` reservoirs, with
-    other random numbers, test whether every unroll is kept equally often. `seed` determines the
-    numbers; `compare` adds the contents of a buffer of the same size that drops the oldest.
+    A reservoir of size k keeps the unrolls with the k largest random keys, and `seed` determines
+    the keys. Each task provides 40 unrolls, which are dealt round-robin to `parts` workers. `seen`
+    unrolls have arrived so far, or all of them if it is `END`.
+
+    As in `mmrl.replay.reservoir`, each worker has a reservoir of size capacity // parts. If `merge`
+    is True, each worker has a reservoir of size `capacity`, and the largest keys over all workers
+    are kept. `runs` is the number of reservoirs with other seeds, which test whether every unroll
+    is kept equally often. If `compare` is True, a first-in, first-out buffer of the same size is
+    shown as well.
     """
 
     _esm = source("reservoir_explorer")

@@ -1,4 +1,4 @@
-"""The explorers of chapter 18: a scan over devices, and its estimated costs."""
+"""Explorers of a scan over several devices and of its estimated cost."""
 
 from traitlets import Bool, Enum, Float, Int
 
@@ -6,13 +6,15 @@ from mmrl.course.widgets.base import END, Explorer, Series, source, style
 
 
 class ShardedScanPlayer(Explorer):
-    """h_t = x_0 • … • x_t of a tape that is split over `devices`, stage by stage.
+    """Player for the scan h_t = x_0 • … • x_t over a tape that is split across `devices`.
 
-    Every device scans its own part, sends its total to all others, computes the product of the
-    totals before its own, and combines that with its prefixes from the left. Shows the first
-    `length` of `values`; `gain` is a in "affine" and the decay in "max". With `reverse`, earlier
-    means nearer to the end. With `resets`, the element at step `reset` forgets everything before
-    it. `stage` is the number of finished stages, of five, `END` all of them.
+    Every device scans its part of the tape, sends its total to all other devices, computes the
+    product of the totals before its own, and multiplies its prefixes by this product from the left.
+    `stage` is the number of finished stages, 0 to 5; `END` shows all five.
+
+    The player shows the first `length` of `values`. `gain` is the factor a of "affine" or the decay
+    of "max". If `reverse` is True, the scan starts at the end of the tape. If `resets` is True, the
+    element at step `reset` discards all earlier elements.
     """
 
     _esm = source("sharded_scan_player")
@@ -29,13 +31,14 @@ class ShardedScanPlayer(Explorer):
 
 
 class ScalingCalculator(Explorer):
-    """Bytes, latency and share of the time of a scan over devices.
+    """Calculator of the bytes and the time of a scan across devices.
 
-    Computed as in `mmrl.course.ch18_many_devices.scaling`, not measured: the tape has 2^`log_steps`
-    steps, `size` is the memory's d, and 2^`log_devices` devices split it. `network` selects the
-    devices that share a node, where messages are fast: eight each, all, or none. With `united`, one
-    all-gather sends the leaves of a total together, as programs for GPUs do; otherwise each leaf
-    waits separately, as on CPUs. `capacity` is a device's memory, in GB.
+    The results are estimates by the model in `mmrl.course.ch18_many_devices.scaling`. A tape of
+    2^`log_steps` steps is split across 2^`log_devices` devices, and `size` is the size d of the
+    memory. `network` selects how many devices share a node with fast communication: eight, all
+    ("within") or only one ("across"). If `united` is True, one all-gather sends all leaves of
+    a total, as on GPUs. Otherwise each leaf has a separate all-gather, as on CPUs. `capacity` is
+    the memory of a device in GB.
     """
 
     _esm = source("scaling_calculator")

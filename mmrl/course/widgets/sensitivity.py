@@ -1,4 +1,4 @@
-"""The explorer of a trained Q's dependence on the past, and agents that were measured."""
+"""Explorer for the sensitivity of a trained Q-function to past observations."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ TASK, MEMORY, LAG = "RepeatPreviousPaper", "lru", 9
 
 
 class SensitivityExplorer(Explorer):
-    """|∂Q(s_n, a_n)/∂o_i| along an episode, and the share that a segment of L steps cuts off.
+    """Explorer for |∂Q(s_n, a_n)/∂o_i|, and of the fraction that a segment of L steps truncates.
 
-    `tape` and `segments` are two agents, each a matrix [n, i] written row after row up to its
-    diagonal, as `lower(matrix)` of the experiment in chapter 8 returns it. Only the first 44
-    steps are shown. The defaults are two LRUs of the book's results, on RepeatPreviousPaper. `lag`
-    is the age of the observation that the task needs: -1 for none, `END` for the first of the
-    episode.
+    `tape` and `segments` are the sensitivities of two agents. Each is the lower triangle of a
+    matrix [n, i], flattened row by row, as `lower` in the experiment of chapter 8 returns it. Only
+    the first 44 steps are shown. The defaults are the published results of two LRUs on
+    RepeatPreviousPaper. `lag` is the age of the observation that the task requires, -1 for none, or
+    `END` for the first observation of the episode.
     """
 
     _esm = source("sensitivity_explorer")
@@ -34,7 +34,7 @@ class SensitivityExplorer(Explorer):
 
     def __init__(self, **traits: Any):
         given = [name for name in ("tape", "segments") if name in traits]
-        if given:  # do not compare a user's agent with a published one
+        if given:  # do not compare the user's agent with a published agent
             traits = {"tape": (), "segments": (), "agent": given[0], **traits}
         super().__init__(**traits)
 
@@ -48,19 +48,19 @@ class SensitivityExplorer(Explorer):
 
 
 def measured(batching: str, task: str = TASK, memory: str = MEMORY) -> np.ndarray:
-    """Return the example of an agent in the book's results, as `SensitivityExplorer` takes it.
+    """Return the published sensitivities of an agent, in the format of `SensitivityExplorer`.
 
-    Raises `ValueError` if the results do not contain this agent.
+    Raises `ValueError` if there are no published results for this agent.
     """
     names = {row["cell"]: row["example"] for row in published("sensitivity")}
     name = f"{task}, {memory}, {batching}"
     if name not in names:
-        raise ValueError(f"The agent must be one of {sorted(names)}; got {name!r}.")
+        raise ValueError(f"The cell must be one of {sorted(names)}; got {name!r}.")
     return np.array(names[name])
 
 
 def _measured_or_nothing(batching: str) -> Any:
-    """Return a measured example, or an empty one if the book's results are missing."""
+    """Return the published sensitivities of an agent, or an empty tuple if they are missing."""
     try:
         return measured(batching)
     except ValueError:

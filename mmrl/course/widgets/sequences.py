@@ -1,10 +1,10 @@
-"""Explorers of R2D2's replay: how episodes become sequences, and how often each is sampled."""
+"""Explorers of R2D2's replay buffer, its sequences and their priorities."""
 
 from traitlets import Float, Int
 
 from mmrl.course.widgets.base import Explorer, Series, source, style
 
-# |δ| along twelve sequences of 8 steps: one spike, an even level, a slow fall, almost 0, …
+# Example of |δ| in twelve sequences of 8 steps, for example constant, decaying or with a spike.
 ERRORS = (
     *(0.1, 0.2, 0.1, 0.1, 0.2, 0.1, 0.1, 0.2),
     *(1.0, 0.9, 1.1, 1.0, 0.9, 1.0, 1.1, 1.0),
@@ -22,11 +22,12 @@ ERRORS = (
 
 
 class SequenceCutter(Explorer):
-    """Episodes of the given `lengths`, cut as `mmrl.replay.sequences` cuts them, on one tape.
+    """Explorer for the sequences into which `mmrl.replay.sequences` cuts episodes.
 
-    Shows the first 3 episodes, of up to 30 steps each. `length`, `overlap` and `burn_in` are those
-    of `init`, in steps; `n` is the n of n-step targets, so that `tail` is n - 1. `sequence` is
-    the one in view, from 0. All is a tenth of R2D2's own: 80, 40 and 40 steps.
+    `lengths` contains the lengths of the episodes, of which the first three are shown, with at most
+    30 steps each. `length`, `overlap` and `burn_in` are arguments of `mmrl.replay.sequences.init`,
+    in steps. `n` is the n of n-step targets, for which `tail` is n - 1. `sequence` is the index of
+    the selected sequence. The default sizes are a tenth of R2D2's 80, 40 and 40 steps.
     """
 
     _esm = source("sequence_cutter")
@@ -40,12 +41,14 @@ class SequenceCutter(Explorer):
 
 
 class PriorityExplorer(Explorer):
-    """p = η max|δ| + (1 - η) mean|δ|, P = p^α / Σ p^α, w = (1 / (N P))^β / max w, and P w.
+    """Explorer for prioritized replay: priorities p, probabilities P and weights w of sequences.
 
-    `errors` contains the |δ| of one sequence after another, `steps` of each; the first 16 sequences
-    are shown. `draws` of them are sampled, always the same. The largest w is over all sequences; in
-    `mmrl.replay.sequences.sample` it is over the batch. `sequence` is the selected one, from 0.
-    Starts at the η, α and β of R2D2.
+        p = η max|δ| + (1 - η) mean|δ|,   P = p^α / Σ p^α,   w = (1 / (N P))^β / max w
+
+    `errors` contains |δ| at `steps` steps of each sequence, concatenated. The first 16 sequences
+    are shown. `draws` is the number of samples, which do not change from run to run. The maximum
+    of w is over all sequences, whereas in `mmrl.replay.sequences.sample` it is over the batch.
+    `sequence` is the index of the selected sequence. The defaults of η, α and β are those of R2D2.
     """
 
     _esm = source("priority_explorer")

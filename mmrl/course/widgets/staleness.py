@@ -1,4 +1,4 @@
-"""The explorers of R2D2: rescaled returns, and stale recurrent states."""
+"""Explorers of R2D2's rescaled returns and of stale recurrent states."""
 
 from traitlets import Enum, Float, Int
 
@@ -6,11 +6,12 @@ from mmrl.course.widgets.base import Explorer, source, style
 
 
 class RescalingExplorer(Explorer):
-    """h(G), G = Σ_k γ^k r + γⁿ h⁻¹(q): R2D2's target step by step, and the effect of float32.
+    """Explorer for R2D2's target h(Σ_k γ^k r + γⁿ h⁻¹(q)) and of its rounding errors in float32.
 
-    h is `mmrl.returns.rescale`. The network predicts q = h(`x`) at the bootstrap, `n` steps ahead,
-    and each step before it has the reward `reward`. `inverse` selects how float32 computes h⁻¹: as
-    usually printed, or as `mmrl.returns.unrescale` does. `epsilon` is ε.
+    h is `mmrl.returns.rescale` with `epsilon`. The network predicts q = h(`x`) at the bootstrap
+    step, `n` steps ahead, and each step before it has the reward `reward`. `inverse` selects the
+    formula for h⁻¹: "textbook", as it is usually printed, or "stable", as in
+    `mmrl.returns.unrescale`.
     """
 
     _esm = source("rescaling_explorer")
@@ -24,14 +25,18 @@ class RescalingExplorer(Explorer):
 
 
 class StalenessExplorer(Explorer):
-    """ΔQ = ‖Q(ĥ; θ) - Q(h; θ)‖₂ / |max_a Q(h; θ)| for four starts ĥ.  Kapturowski et al. 2019.
+    """Explorer for ΔQ = ‖Q(ĥ; θ) - Q(h; θ)‖₂ / |max_a Q(h; θ)| for four initial states ĥ.
 
-    The geometric mean over five random networks of 16 units, each on one random episode: LSTMs
-    whose forget gates, by their bias only, keep half for `half_life` steps, or LRUs whose λ do. The
-    actor that stored the states had θ + `drift` · σ · z in place of each weight θ, which was drawn
-    with standard deviation σ, and z is a normal draw; rates and angles of λ were multiplied by
-    exp(`drift` · z). 40 steps are trained from step `start` of the episode on, after a burn-in over
-    `burn_in` steps, or over all available ones. `highlight` is one of the starts.
+    The measure is from Kapturowski et al. 2019. The explorer shows the geometric mean of ΔQ
+    over five random networks of 16 units, each on a random episode. `half_life` is the number of
+    steps after which an LSTM or an LRU retains half of its state. It sets the bias of the forget
+    gate in an LSTM, and the modulus of λ in an LRU.
+
+    The actor that stored the states had the weights θ + `drift` · σ · z, where σ is the standard
+    deviation with which θ was initialized and z is a normal sample. The rates and phases of λ were
+    multiplied by exp(`drift` · z). A sequence of 40 trained steps starts at step `start` of the
+    episode, after a burn-in of `burn_in` steps or of all earlier steps if there are fewer.
+    `highlight` selects one of the initial states.
     """
 
     _esm = source("staleness_explorer")

@@ -1,7 +1,7 @@
-"""Environments of other libraries, by their names: `envs.make("navix:Navix-DoorKey-5x5-v0")`.
+"""Adapters for environments of other libraries, as in `envs.make("navix:Navix-DoorKey-5x5-v0")`.
 
-Each library has an adapter in a separate file, the only one that imports it. An adapter passes on
-the library's step and reset, without its automatic reset, because `step` of `base` resets.
+Each adapter is in a separate file, so that a library is imported only when it is used. Adapters do
+not use the automatic reset of a library, because `mmrl.envs.base` implements its own.
 """
 
 from importlib import import_module
@@ -15,20 +15,20 @@ LIBRARIES = {
     "popgym-arcade": "popgym_arcade",
     "xland": "xminigrid",
 }
-"""Prefixes of names before the colon, and the modules of the libraries."""
+"""Prefix of each library's ids, and the module that the library installs."""
 REPLACES = {"popgym-arcade": "--no-deps popgym-arcade dm-pix"}
-"""Install arguments of a library whose requirements would replace ours, such as an older gymnax."""
+"""Arguments of `pip install` for libraries whose requirements conflict with mmrl's."""
 
 
 def known(name: Any) -> bool:
-    """Return True if a name is that of an environment in one of the `LIBRARIES`."""
+    """Return True if `name` starts with the prefix of one of the `LIBRARIES`."""
     return isinstance(name, str) and name.partition(":")[0] in LIBRARIES
 
 
 def make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the environment "library:name", built by its library with `kwargs`, and parameters.
+    """Return the environment with id "library:name" and its default parameters.
 
-    Raises `ValueError` if the library is not installed, and for what it refuses.
+    Raises `ValueError` if the library is not installed or cannot build the environment.
     """
     library, _, name = env_id.partition(":")
     module = LIBRARIES[library]
@@ -44,10 +44,10 @@ def make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     adapter = import_module(f".of_{module}", __name__)
     try:
         env = adapter.make(name, **kwargs)
-    except Exception as error:  # each library raises its own kinds
+    except Exception as error:  # each library has its own exceptions
         raise ValueError(
-            f"`env_id` must name what {library} can make, got {env_id!r} with {kwargs}: "
-            f"{type(error).__name__}: {error}."
+            f"`env_id` must be an environment that {library} can build, got {env_id!r} with "
+            f"{kwargs}: {type(error).__name__}: {error}."
         ) from error
     env.title = env_id
     return env, env.default_params

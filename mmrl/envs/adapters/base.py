@@ -1,4 +1,4 @@
-"""The interface of gymnax over an environment of another library."""
+"""Base class of adapters, which convert other libraries' environments to gymnax's interface."""
 
 import abc
 from collections.abc import Callable
@@ -16,53 +16,55 @@ from mmrl.envs.base import Obs, Reset, Resetting, Step
 
 
 class Outcome(NamedTuple):
-    """One step of a library, without a reset."""
+    """Result of a library's step, without automatic reset."""
 
     obs: Any
     state: Any
     reward: Any
-    terminated: Any  # the task is over, so the target has no bootstrap
-    truncated: Any  # the library's clock ended the episode, so the target bootstraps
+    terminated: Any  # bool: True if a terminal state was reached
+    truncated: Any  # bool: True if the library's time limit ended the episode
 
 
 @struct.dataclass
 class State(environment.EnvState):
-    """The library's state, and how its last step ended."""
+    """State of an adapter."""
 
-    time: Any  # int32: steps since the reset
-    inner: Any
-    terminated: Any  # bool
-    truncated: Any  # bool
+    time: Any  # int32: number of steps since the reset
+    inner: Any  # state of the library's environment
+    terminated: Any  # bool: True if the last step terminated the episode
+    truncated: Any  # bool: True if the last step truncated the episode
 
 
 class Adapter(Resetting):
-    """An environment of another library, `env`. A subclass writes `first`, `next` and two spaces.
+    """Base class of adapters for the environments of a library.
 
-    Its parameters consist of `max_steps_in_episode`, by default the library's own limit; a smaller
-    one truncates. An end that the library itself counts as a termination is one, also by a clock.
+    Subclasses implement `first`, `next` and the two spaces. The only parameter is
+    `max_steps_in_episode`, whose default is the library's time limit. A smaller limit truncates
+    episodes. If a library reports its time limit as a termination, the adapter reports a
+    termination, too, unless it can detect the limit, as in Craftax.
     """
 
-    python = False  # True if each step and each reset calls Python
+    python = False  # whether steps and resets call Python
 
     def __init__(self, env: Any, num_steps: int):
         self.env, self.num_steps, self.title = env, int(num_steps), type(self).__name__
 
     @abc.abstractmethod
     def first(self, key: PRNGKeyArray) -> tuple[Any, Any]:
-        """Return the first observation of an episode, and the library's state."""
+        """Reset the library's environment; return its observation and state."""
 
     @abc.abstractmethod
     def next(self, key: PRNGKeyArray, inner: Any, action: Any) -> Outcome:
-        """Return a step from the library's state, without its automatic reset."""
+        """Step the library's environment from state `inner`, without automatic reset."""
 
     @promoting
     def reset_env(self, key: PRNGKeyArray, params: Any) -> Reset:
-        """Return the first observation and state."""
+        """Return the initial observation and state."""
         return self._begun(*self.first(key))
 
     @promoting
     def step_env(self, key: PRNGKeyArray, state: State, action: Any, params: Any) -> Step:
-        """Take one step, without a reset."""
+        """Take a step without automatic reset."""
         obs, inner, reward, *ends = jax.lax.stop_gradient(self.next(key, state.inner, action))
         terminated, truncated = (jnp.asarray(x, bool) for x in ends)
         state = State(state.time + 1, inner, terminated, truncated)
@@ -71,17 +73,17 @@ class Adapter(Resetting):
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:
-        """Return a step, and the reset that follows an end."""
+        """Return the results of a step and of the reset that follows if the episode ends."""
         key_step, key_reset = jax.random.split(key)
         step = self.step_env(key_step, state, action, params)
         return step, self.reset_env(key_reset, params)
 
     def is_terminated(self, state: State, params: Any) -> Bool[Array, ""]:
-        """Return True if the library ended the task itself."""
+        """Return True if the library terminated the episode."""
         return state.terminated
 
     def is_truncated(self, state: State, params: Any) -> Bool[Array, ""]:
-        """Return True at the library's limit of steps, or at the parameters' limit."""
+        """Return True at the library's time limit or at `max_steps_in_episode`."""
         return state.truncated | (state.time >= params.max_steps_in_episode)
 
     @property
@@ -120,21 +122,22 @@ class Adapter(Resetting):
 
 
 def box(low: Any, high: Any, shape: Any, dtype: Any) -> spaces.Box:
-    """Return a Box in JAX's precision, of float32 where its bounds do not fit into `dtype`."""
+    """Return a Box with a dtype that JAX supports, or float32 if `dtype` cannot hold the bounds."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     space = spaces.Box(low, high, tuple(int(n) for n in shape), jnp.dtype(dtype))
     return space if holds(space, space.dtype) else spaces.Box(low, high, space.shape, jnp.float32)
 
 
 def flat(obs: Any) -> Float[Array, " obs"]:
-    """Return all numbers of a nested observation as one vector."""
+    """Flatten a nested observation to a float32 vector."""
     return jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in jax.tree.leaves(obs)])
 
 
 def on_host(function: Callable, like: Any, *given: Any) -> Any:
-    """Call a Python function of one environment at a time; its result has the types of `like`.
+    """Call a Python function from a compiled program, sequentially for each environment.
 
-    The program may call it more or less often than it is written, so it must be pure.
+    Its results must have the shapes and dtypes of `like`. The function must be pure, because XLA
+    may repeat or omit calls.
     """
     types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
     return jax.pure_callback(function, types, *given, vmap_method="sequential")

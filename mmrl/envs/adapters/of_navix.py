@@ -1,8 +1,9 @@
-"""MiniGrid in JAX by navix: "navix:Navix-DoorKey-5x5-v0".
+"""Adapter for navix, a version of MiniGrid in JAX, as in "navix:Navix-DoorKey-5x5-v0".
 
-An observation has the kind, the color and the state of each square, as a library's option
-`observation_fn` shows them: `envs.make("navix:…", observation_fn=…)`. An episode is truncated after
-`max_steps`, 100 unless given. `step` of navix resets at the call after an end; this calls `_step`.
+By default, observations contain the entity, color and state of each square. To change this, pass
+navix's option: `envs.make("navix:…", observation_fn=…)`. Episodes are truncated after `max_steps`
+steps, 100 by default. The adapter calls `_step`, because navix's `step` resets at the step after
+the end of an episode.
 """
 
 from typing import Any
@@ -15,16 +16,16 @@ from jaxtyping import PRNGKeyArray
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.adapters.base import Adapter, Outcome, box
 
-PLAYER = 10  # the largest number of a kind of entity; its own spaces end at 8
+PLAYER = 10  # maximum entity index; the upper bound of navix's spaces, 8, is too small
 
 
 class Navix(Adapter):
-    """An environment of navix, whose time step is the state."""
+    """Navix environment. Its state is navix's time step."""
 
     def __init__(self, env: Any):
         super().__init__(env, env.max_steps)
         self.draws = True
-        try:  # a picture of the empty grid is part of the state, which few observations need
+        try:  # remove the rendering cache from the state, unless the observation requires it
             start = jax.eval_shape(lambda: self._bare(env.reset(jax.random.key(0))))
             jax.eval_shape(lambda x: env._step(x, 0), start)
             self.draws = False
@@ -32,22 +33,22 @@ class Navix(Adapter):
             pass
 
     def first(self, key: PRNGKeyArray) -> tuple[Any, Any]:
-        """Return the first observation of an episode, and the library's state."""
+        """Reset the library's environment; return its observation and state."""
         step = self._kept(self.env.reset(key))
         return step.observation, step
 
     def next(self, key: PRNGKeyArray, inner: Any, action: Any) -> Outcome:
-        """Return a step from the library's state, without its automatic reset."""
+        """Step the library's environment from state `inner`, without automatic reset."""
         step = self._kept(self.env._step(inner, action))
         ends = step.is_termination(), step.is_truncation()
         return Outcome(step.observation, step, step.reward, *ends)
 
     def action_space(self, params: Any = None) -> spaces.Discrete:
-        """Return the space of actions."""
+        """Return the action space."""
         return spaces.Discrete(len(self.env.action_set))
 
     def observation_space(self, params: Any = None) -> spaces.Box:
-        """Return the space of observations."""
+        """Return the observation space."""
         space = self.env.observation_space
         low, high = (float(np.asarray(x)) for x in (space.minimum, space.maximum))
         return box(low, max(high, PLAYER), space.shape, space.dtype)
@@ -61,5 +62,5 @@ class Navix(Adapter):
 
 
 def make(name: str, **kwargs: Any) -> Navix:
-    """Return the environment that `navix.make` returns for these arguments."""
+    """Return an adapter for the environment `navix.make(name, **kwargs)`."""
     return Navix(navix.make(name, **kwargs))

@@ -1,10 +1,11 @@
-"""The POPGym tasks as gymnax environments: `SPECS` maps an id to the function that builds one.
+"""POPGym's tasks, reimplemented as gymnax environments.
 
-`SPECS["popgym-RepeatPreviousEasy-v0"]()` is the task as popgym 1.0.7 has it; keyword arguments
-override the level's: `SPECS["popgym-RepeatPreviousEasy-v0"](k=8)`. "Paper" is the setting of
-Morad et al. 2024 (arXiv:2402.09900) for RepeatPrevious: two decks, k = 10.
+`SPECS` maps ids to functions that build a task. `SPECS["popgym-RepeatPreviousEasy-v0"]()` is
+equivalent to the task in popgym 1.0.7. Keyword arguments override the level's arguments, as in
+`SPECS["popgym-RepeatPreviousEasy-v0"](k=8)`. RepeatPrevious has an additional level, "Paper", with
+the configuration of Morad et al. 2024 (arXiv:2402.09900): two decks and k = 10.
 
-Each file has one task, or variants of one, and lists them with their levels in its `TASKS`.
+Each file defines a task and its variants, and lists their levels in `TASKS`.
 """
 
 from collections.abc import Callable

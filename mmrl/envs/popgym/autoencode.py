@@ -1,4 +1,4 @@
-"""Watch a deck, then repeat it in reverse order: a memory for an ordered list."""
+"""Autoencode: watch a deck of cards, then repeat it in reverse order. Tests memory of a list."""
 
 import jax.numpy as jnp
 from flax import struct
@@ -15,20 +15,21 @@ MODES = 2  # PLAY = 0, WATCH = 1
 
 @struct.dataclass
 class State(environment.EnvState):
-    """State of an episode since the deck was shuffled."""
+    """State of an episode."""
 
-    time: Leaf  # int32: steps taken
-    card: Leaf  # int32: the suit in view
-    cards: Leaf  # int32 [n]: the deck, dealt from its end; UNSEEN where not dealt yet
-    left: Leaf  # int32 [4]: cards of each suit still in the deck
+    time: Leaf  # int32: number of steps taken
+    card: Leaf  # int32: suit of the visible card
+    cards: Leaf  # int32 [n]: suits in dealing order, last index first; UNSEEN if not yet dealt
+    left: Leaf  # int32 [4]: number of cards of each suit that remain in the deck
 
 
 class Autoencode(CardTask):
-    """Game of repeating a deck of cards in reverse.
+    """Task in which the agent watches a deck of n cards and repeats it in reverse order.
 
-    r_t = 0 while t < n - 1 (WATCH), then ±1/n for a_t = suit_{2n-2-t} (PLAY); n = 52 num_decks. The
-    n-th card is already shown with mode PLAY, and from then on the suit in view is 0. An episode
-    takes 2n - 1 steps; its return lies in [-1, 1].
+    The reward is 0 while the cards are shown (mode WATCH, t < n - 1). Afterwards (mode PLAY), it is
+    1/n if a_t = suit_{2n-2-t} and -1/n otherwise. The last card is already shown in mode PLAY;
+    after it, the visible suit is always 0. n = 52 num_decks. An episode takes 2n - 1 steps, and its
+    return is in [-1, 1].
     """
 
     def __init__(self, num_decks: int = 1):
@@ -39,7 +40,7 @@ class Autoencode(CardTask):
         self.start_numbers = self.step_numbers = 1
 
     def start(self, u: Numbers, params: Params) -> State:
-        """Return the first state of an episode."""
+        """Return the initial state of an episode."""
         card, left = draw(u[0], full_deck(self.num_decks, SUITS))
         unseen = jnp.full(self.num_cards - 1, UNSEEN, jnp.int32)
         cards = jnp.concatenate([unseen, card[None]])
@@ -54,21 +55,21 @@ class Autoencode(CardTask):
         suit = jnp.sum(jnp.where(place == asked, state.cards, 0))
         reward = jnp.where(asked < 0, 0.0, plus_minus(suit == action, 1 / self.num_cards))
         card, left = draw(u[0], state.left)
-        # In mode PLAY the place is negative, so no card is written.
+        # The index is negative in mode PLAY, so no card is written.
         cards = jnp.where(place == self.num_cards - 2 - state.time, card, state.cards)
         card = jnp.where(asked < 0, card, 0)
         return State(time=state.time + 1, card=card, cards=cards, left=left), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Return the mode (PLAY, WATCH) and the suit in view, each one-hot."""
+        """Return the one-hot mode (PLAY, WATCH) and the one-hot suit of the visible card."""
         return jnp.concatenate([self._mode(state), one_hot(state.card, SUITS)])
 
     @promoting
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return the deck's suits and the mode, each one-hot, and the share of cards to replay.
+        """Return the one-hot suits of the deck, the one-hot mode, and the fraction left to repeat.
 
-        popgym's state also shows the cards not dealt yet; here they are zeros, because they have
-        not been drawn.
+        popgym's state includes the cards that have not been dealt. Here these are zeros, because a
+        card is sampled when it is dealt.
         """
         hand = jnp.minimum(state.time + 1, self.num_steps - state.time)
         suits = one_hot(state.cards, SUITS).ravel()

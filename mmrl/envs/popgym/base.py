@@ -1,11 +1,13 @@
-"""The interface of all POPGym tasks: gymnax's, built from three pure functions.
+"""Base class of the POPGym tasks.
 
-The tasks equal popgym 1.0.7 step by step (Morad et al. 2023, "POPGym: Benchmarking Partially
-Observable Reinforcement Learning"): rewards, lengths, flags, and observations as
-`gymnasium.spaces.flatten` returns them. A task is `start(u)`, `advance(u, state, action)` and
-`look(state)`. All randomness is in u, uniform numbers, so the functions are deterministic.
+The tasks reproduce popgym 1.0.7 step by step (Morad et al. 2023, "POPGym: Benchmarking Partially
+Observable Reinforcement Learning"), with the same rewards, episode lengths and flags. Observations
+are flattened as by `gymnasium.spaces.flatten`.
 
-Read `repeat_previous.py` first; every other file has the same structure.
+A task consists of three deterministic functions: `start(u)`, `advance(u, state, action)` and
+`look(state)`. The only source of randomness is u, a vector of uniform samples.
+
+Start reading with `repeat_previous.py`. All other tasks have the same structure.
 """
 
 import abc
@@ -26,69 +28,71 @@ Params = environment.EnvParams
 Info = dict[str, Any]
 Step = tuple[Float[Array, " obs"], Any, Float[Array, ""], Bool[Array, ""], Info]
 Reset = tuple[Float[Array, " obs"], Any]
-# Fields are not type-checked: a field is an array, but jax also builds states from placeholders.
+# Fields of a state are arrays. Their type is Any, because JAX also fills states with placeholders.
 Leaf = Any
 
 
 class Task(Resetting):
-    """A task of three functions: `start`, `advance` and `look`.
+    """Base class of tasks, defined by the functions `start`, `advance` and `look`.
 
-    s_0 = start(u), (s_{t+1}, r_t) = advance(u, s_t, a_t), o_t = look(s_t), u ~ U[0, 1)ⁿ. A subclass
-    sets the six sizes in `__init__` and defines these functions, `is_terminated` and `state_obs`.
+    s_0 = start(u), (s_{t+1}, r_t) = advance(u, s_t, a_t), o_t = look(s_t), with u ~ U[0, 1)ⁿ.
+
+    Subclasses implement these functions, `is_terminated` and `state_obs`, and set the six
+    attributes below.
     """
 
-    num_steps: int  # steps in the longest episode
-    actions: int  # actions to choose from
-    obs_size: int  # width of an observation
-    state_size: int  # width of `state_obs`
-    start_numbers: int  # uniform numbers that `start` takes
-    step_numbers: int  # uniform numbers that `advance` takes
+    num_steps: int  # number of steps in the longest episode
+    actions: int  # number of actions
+    obs_size: int  # size of an observation
+    state_size: int  # size of the vector that `state_obs` returns
+    start_numbers: int  # number of uniform samples used by `start`
+    step_numbers: int  # number of uniform samples used by `advance`
 
     @abc.abstractmethod
     def start(self, u: Numbers, params: Params) -> Any:
-        """Return the first state of an episode."""
+        """Return the initial state of an episode."""
 
     @abc.abstractmethod
     def advance(
         self, u: Numbers, state: Any, action: Action, params: Params
     ) -> tuple[Any, Float[Array, ""]]:
-        """Return the next state, with time increased by one, and the reward."""
+        """Return the next state and the reward. The state's `time` increases by one."""
 
     @abc.abstractmethod
     def look(self, state: Any, params: Params) -> Float[Array, " obs"]:
-        """Return the observation, a function of only the state."""
+        """Return the observation of a state."""
 
     @abc.abstractmethod
     def is_terminated(self, state: Any, params: Params) -> Bool[Array, ""]:
-        """Return True if the episode ended by itself when this state was reached."""
+        """Return True if the episode terminates in this state."""
 
     @abc.abstractmethod
     def state_obs(self, state: Any, params: Params) -> Float[Array, " state"]:
-        """Return the Markov state as a vector: popgym's `get_state`, flattened.
+        """Return the Markov state as a vector.
 
-        If that is not Markov, the vector contains more. A card that has not been dealt is not part
-        of the state, because it is dealt at random when it is needed. Everything on a board is part
-        of it, even if it is hidden.
+        This is popgym's `get_state`, flattened, plus whatever is missing to make it Markov. It
+        includes everything on a board, even if it is hidden. It does not include cards that have
+        not been dealt, because a card is sampled when it is dealt.
         """
 
     def twin(self) -> "Task":
-        """Return this task in the form that `StateObservation` shows: here, itself."""
+        """Return the task that `StateObservation` wraps, by default this task."""
         return self
 
     def observe(
         self, key: PRNGKeyArray, state: Any, action: Action | None, params: Params
     ) -> Float[Array, " obs"]:
-        """Return look(s), which does not depend on the key and the action."""
+        """Return `look(state)`. Neither the key nor the action is used."""
         return self.look(state, params)
 
     @promoting
     def reset_env(self, key: PRNGKeyArray, params: Params) -> Reset:
-        """Return the first observation and state."""
+        """Return the initial observation and state."""
         return self._reset(jax.random.uniform(key, (self.start_numbers,)), params)
 
     @promoting
     def step_env(self, key: PRNGKeyArray, state: Any, action: Action, params: Params) -> Step:
-        """Take one step without reset: observation, state, reward, terminated, info."""
+        """Take a step without automatic reset; return (obs, state, reward, terminated, info)."""
         u = jax.random.uniform(key, (self.step_numbers,))
         return self._step(u, state, action, params)
 
@@ -96,10 +100,10 @@ class Task(Resetting):
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Action, params: Params
     ) -> tuple[Step, Reset]:
-        """Return (`step_env`, `reset_env`) from one call of the random generator.
+        """Return the results of a step and of a reset, sampling all random numbers at once.
 
-        gymnax splits the key, and step and reset draw separately: on a CPU these three calls take
-        most of the time.
+        gymnax calls the random generator three times: to split the key, for the step, and for the
+        reset. On a CPU, these calls would dominate the cost of a step.
         """
         u = jax.random.uniform(key, (self.step_numbers + self.start_numbers,))
         step = self._step(u[: self.step_numbers], state, action, params)
@@ -116,7 +120,7 @@ class Task(Resetting):
 
     @property
     def default_params(self) -> Params:
-        """Parameters with the true length of an episode as limit; a smaller limit truncates."""
+        """Default parameters, with `num_steps` as time limit. A smaller limit truncates."""
         return Params(max_steps_in_episode=self.num_steps)
 
     @property
@@ -125,64 +129,68 @@ class Task(Resetting):
         return self.actions
 
     def action_space(self, params: Params | None = None) -> spaces.Discrete:
-        """Return the space of actions."""
+        """Return the action space."""
         return spaces.Discrete(self.actions)
 
     def observation_space(self, params: Params | None = None) -> spaces.Box:
-        """Return the space of observations."""
+        """Return the observation space."""
         return spaces.Box(0.0, 1.0, (self.obs_size,), jnp.float32)
 
     def state_space(self, params: Params | None = None) -> spaces.Box:
-        """Return the space of states."""
+        """Return the space of `state_obs`."""
         return spaces.Box(0.0, 1.0, (self.state_size,), jnp.float32)
 
 
 class Entry(NamedTuple):
-    """A row of a file's `TASKS`: a task with its levels, and the scores of POPGym's paper.
+    """Entry of `TASKS`: a task, its levels, and published scores.
 
-    Scores are MMERs of Morad et al. 2023, Appendix B, Table 3, transcribed at second hand.
+    The scores are the MMERs in Morad et al. 2023, Appendix B, Table 3, copied from a secondary
+    source.
     """
 
     build: Callable[..., Task]
-    levels: dict[str, dict[str, Any]]  # level: arguments of `build`
-    gru: tuple[float, float, float] | None = None  # scores of its GRU: Easy, Medium, Hard
-    # by level, score and name of a better model of its thirteen, as far as transcribed
+    levels: dict[str, dict[str, Any]]  # arguments of `build` for each level
+    gru: tuple[float, float, float] | None = None  # scores of the GRU on Easy, Medium and Hard
+    # Per level, the score and name of another model in the paper that outperforms the GRU.
     better: Mapping[str, tuple[float, str]] = {}
-    changed: bool = False  # True if the task changed since the paper, so that scores do not compare
+    changed: bool = False  # True if the task has changed since the paper was published
 
 
 def levels(**arguments: tuple[Any, Any, Any]) -> dict[str, dict[str, Any]]:
-    """Return the arguments of each level, from those of Easy, Medium and Hard in turn."""
+    """Return the arguments of each level, given values for Easy, Medium and Hard."""
     each = zip(*arguments.values(), strict=True)
     rows = (dict(zip(arguments, values, strict=True)) for values in each)
     return dict(zip(("Easy", "Medium", "Hard"), rows, strict=True))
 
 
 def one_hot(value: Int[Array, "*shape"], size: int) -> Float[Array, "*shape size"]:
-    """Return the float32 one-hot encoding of 0..size-1; zeros for any other value."""
+    """Return the float32 one-hot encoding. Values outside 0..size-1 are encoded as zeros."""
     return jax.nn.one_hot(value, size, dtype=jnp.float32)
 
 
 def plus_minus(right: Bool[Array, ""], scale: float) -> Float[Array, ""]:
-    """Return +scale for a right answer, -scale for a wrong one."""
+    """Return `scale` where `right` is True, and -`scale` elsewhere."""
     return jnp.where(right, jnp.float32(scale), jnp.float32(-scale))
 
 
 def check_positive(name: str, value: Any, remedy: str) -> None:
-    """Raise `ValueError` unless the argument is a positive integer."""
+    """Raise `ValueError` unless `value` is a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"`{name}` must be a positive integer, got {value!r}: {remedy}.")
 
 
 def check_noise(sigma: Any, place: str) -> None:
-    """Raise `ValueError` unless `sigma`, the noise at a place, is a finite number ≥ 0."""
+    """Raise `ValueError` unless `sigma` is finite and nonnegative."""
     if not 0 <= sigma < float("inf"):
         raise ValueError(
-            f"`sigma` must be a finite number ≥ 0, got {sigma!r}. It is the standard deviation of "
-            f"the noise {place}; 0.1 is the Easy level."
+            f"`sigma` must be finite and nonnegative, got {sigma!r}. It is the standard deviation "
+            f"of the noise {place}. The Easy level uses 0.1."
         )
 
 
 def normal(u: Numbers) -> Float[Array, " numbers"]:
-    """Return Φ⁻¹(u), with u moved to the middle of its cell of width 2⁻²³: never infinite."""
+    """Convert uniform samples u to standard normal samples Φ⁻¹(u).
+
+    The samples are multiples of 2⁻²³. Adding half of that keeps the result finite.
+    """
     return jnp.sqrt(2.0) * jax.scipy.special.erfinv(2 * u - 1 + 2.0**-23)

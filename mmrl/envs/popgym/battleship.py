@@ -1,4 +1,4 @@
-"""Sink hidden ships: a memory for the squares that were tried, and for hits."""
+"""Battleship: sink hidden ships. Requires memory of past shots and their results."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -26,37 +26,39 @@ OUTCOMES = 2  # miss = 0, hit = 1
 
 @struct.dataclass
 class State(environment.EnvState):
-    """The board, the guesses, and the result of the last one."""
+    """State of an episode."""
 
-    time: Leaf  # int32: steps taken
-    ships: Leaf  # bool [size²]: squares with a ship, row by row
-    guesses: Leaf  # bool [size²]: tried squares, row by row
-    hit: Leaf  # bool: the last guess was a new hit
+    time: Leaf  # int32: number of steps taken
+    ships: Leaf  # bool [size²]: True on squares with a ship, in row-major order
+    guesses: Leaf  # bool [size²]: True on squares that were guessed, in row-major order
+    hit: Leaf  # bool: True if the last guess was a new hit
 
 
 class Battleship(Task):
-    """Game of finding hidden ships by guessing squares.
+    """Task in which the agent sinks hidden ships by guessing squares.
 
-    r_t = 1/h for a new hit, -1/(size² - h) for any other guess; h squares belong to ships.
+    r_t = 1/h for a new hit and -1/(size² - h) for any other guess, where the ships occupy h squares
+    in total.
 
-    Action `size` row + column tries a square. The observation shows whether that was a new hit, but
-    not where: give the agent its previous action. A square that was hit before counts as a miss. An
-    episode terminates when all ships are sunk and is truncated after size² steps; both may happen
-    at once. A return lies in [-size²/(size² - h), 1].
+    Action `size` · row + column guesses a square. The observation only shows whether the guess was
+    a new hit, so agents need the previous action as an input. Guessing a square again counts as a
+    miss. An episode terminates when all ships are sunk and is truncated after size² steps; both can
+    happen at the same step. The return is in [-size²/(size² - h), 1].
     """
 
     def __init__(self, size: int = 8, ships: Sequence[int] = (2, 3, 3, 4)):
-        check_positive("size", size, "size=8 is the Easy level")
+        check_positive("size", size, "the Easy level uses 8")
         if size > 32:
             raise ValueError(f"`size` must be at most 32, got {size}.")
         for length in ships:
             check_positive("ships", length, "list the length of each ship, as in (2, 3, 3, 4)")
-        # The squares of the other ships cannot block every place of a ship.
+        # A ship of length n has at least size * (size // n) disjoint positions. It always fits if
+        # the other ships have fewer squares than that.
         blocked = [n for n in ships if sum(ships) - n >= size * (size // n)]
         if not ships or blocked or sum(ships) >= size * size:
             raise ValueError(
-                f"`ships` must be at least one length, all of which surely fit on {size} × {size} "
-                f"squares, got {tuple(ships)}. Take fewer or shorter ships, or a larger `size`."
+                f"`ships` must be lengths of ships that always fit on {size} × {size} squares, got "
+                f"{tuple(ships)}. Use fewer or shorter ships (at least one), or a larger `size`."
             )
         self.size, self.ships, self.squares = size, tuple(ships), sum(ships)
         self.num_steps = self.actions = size * size
@@ -64,13 +66,13 @@ class Battleship(Task):
         self.start_numbers, self.step_numbers = len(self.ships), 0
 
     def start(self, u: Numbers, params: Params) -> State:
-        """Return the first state of an episode."""
+        """Return the initial state of an episode."""
         board = jnp.zeros(self.size, jnp.uint32)
         for number, length in zip(u, self.ships, strict=True):
             board |= place(number, board, length)
-        nothing = jnp.zeros(self.actions, bool)
+        guesses = jnp.zeros(self.actions, bool)
         ships = bits.flags(board, self.size).ravel()
-        return State(jnp.int32(0), ships, nothing, jnp.asarray(False))
+        return State(jnp.int32(0), ships, guesses, jnp.asarray(False))
 
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
@@ -83,24 +85,24 @@ class Battleship(Task):
         return State(state.time + 1, state.ships, state.guesses | square, hit), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Return whether the last guess was a new hit, one-hot; "miss" at first."""
+        """Return the one-hot result of the last guess, which is "miss" before the first guess."""
         return one_hot(state.hit.astype(jnp.int32), OUTCOMES)
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """Return True if every square with a ship was tried."""
+        """Return True if all ships are sunk."""
         return jnp.all(state.guesses >= state.ships)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return each square's ship and each square's guess, one-hot, then the observation."""
+        """Return the one-hot ships and guesses of all squares, and the observation."""
         squares = jnp.concatenate([state.ships, state.guesses]).astype(jnp.int32)
         return jnp.concatenate([one_hot(squares, 2).ravel(), self.look(state, params)])
 
 
 def place(u: Float[Array, ""], board: bits.Rows, length: int) -> bits.Rows:
-    """Return the squares of one more ship: any free straight segment, all equally likely.
+    """Sample the position of another ship uniformly from all free segments.
 
-    popgym draws a square and a direction until the ship fits. Each segment then has two chances,
-    one from each end, so the law is the same. u is uniform in [0, 1).
+    This is equivalent to popgym, which samples squares and directions until the ship fits: each
+    segment can be sampled in two ways there, one from each end. u is uniform in [0, 1).
     """
     size = board.size
     starts = size - length + 1  # along the segment's axis

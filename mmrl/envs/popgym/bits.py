@@ -1,6 +1,7 @@
-"""Boards of at most 32 columns as rows of bits: column c of a row is bit c of a uint32.
+"""Bitboards of at most 32 columns.
 
-A board of n × n squares is n numbers, and a step on it costs O(n), not O(n²).
+Each row is a uint32 whose bit c represents column c. An operation on a board of n × n squares costs
+O(n) instead of O(n²).
 """
 
 import jax
@@ -17,25 +18,25 @@ def bits(number: int) -> Array:
 
 
 def square(row: Place, column: Place, rows: int, width: int = 1) -> Rows:
-    """Return a board with one square, or with the `width` squares from there on in its row."""
+    """Return a board with `width` adjacent squares of a row, starting at (row, column)."""
     stretch = jnp.left_shift(bits((1 << width) - 1), column.astype(jnp.uint32))
     return jnp.where(jnp.arange(rows) == row, stretch, bits(0))
 
 
 def has(board: Rows, row: Place, column: Place) -> Bool[Array, ""]:
-    """Return True if the square at (row, column) is on the board."""
+    """Return True if the square at (row, column) is set."""
     return jnp.any(board & square(row, column, board.size) != 0)
 
 
 def count(board: Rows) -> Int[Array, " row"]:
-    """Return the number of squares in each row."""
+    """Return the number of squares set in each row."""
     return jax.lax.population_count(board).astype(jnp.int32)
 
 
 def pick(u: Float[Array, ""], board: Rows, columns: int) -> tuple[Place, Place]:
-    """Return the row and column of one square of the board, all equally likely.
+    """Sample the row and column of a square uniformly from the squares that are set.
 
-    u is uniform in [0, 1). The square of an empty board is past its end.
+    u is uniform in [0, 1). If no square is set, the result is out of bounds.
     """
     upto = jnp.cumsum(count(board))
     number = jnp.floor(u * upto[-1]).astype(jnp.int32)
@@ -48,6 +49,6 @@ def pick(u: Float[Array, ""], board: Rows, columns: int) -> tuple[Place, Place]:
 
 
 def flags(board: UInt32[Array, "*rows"], columns: int) -> Bool[Array, "*rows columns"]:
-    """Return the board as one bool per square."""
+    """Unpack a board to one bool per square."""
     shifts = jnp.arange(columns, dtype=jnp.uint32).reshape(*[1] * board.ndim, columns)
     return (board[..., None] >> shifts) & bits(1) == 1

@@ -1,8 +1,8 @@
-"""Lazy dealing: draw a card from the remaining ones instead of shuffling a deck.
+"""Card decks that are dealt lazily, without shuffling.
 
-gymnax resets inside every step, so a deck shuffled at reset would be shuffled at every step and
-discarded. Dealing from the counts of the remaining cards has the same distribution, costs O(types),
-and keeps no future in the state, so the state cannot reveal it.
+gymnax computes a reset at every step, so a deck that is shuffled at reset would be shuffled at
+every step. Here each card is sampled from the counts of the remaining cards. This has the same
+distribution and costs O(types). The state does not contain future cards, so it cannot leak them.
 """
 
 from typing import Any
@@ -13,23 +13,23 @@ from jaxtyping import Array, Bool, Float, Int
 from mmrl._dtypes import promoting
 from mmrl.envs.popgym.base import Params, Task, check_positive
 
-DECK = 52  # cards
-SUITS = 4  # popgym's order: ♠ ♦ ♣ ♥
+DECK = 52  # number of cards in a deck
+SUITS = 4  # number of suits; popgym's order is ♠ ♦ ♣ ♥
 
 
 class CardTask(Task):
-    """A task over `num_decks` decks, which terminates after `num_steps` steps, never truncated."""
+    """Base class of card tasks, which terminate after `num_steps` steps."""
 
     num_decks: int
 
     def is_terminated(self, state: Any, params: Params) -> Bool[Array, ""]:
-        """Return True if t ≥ num_steps."""
+        """Return True after `num_steps` steps."""
         return jnp.asarray(state.time >= self.num_steps)
 
     def is_truncated(self, state: Any, params: Params) -> Bool[Array, ""]:
-        """Return True if t ≥ max_steps_in_episode, unless terminated.
+        """Return True at the time limit, unless the episode terminates at the same step.
 
-        Only a limit below num_steps truncates.
+        A time limit of at least `num_steps` never truncates.
         """
         return (state.time >= params.max_steps_in_episode) & ~self.is_terminated(state, params)
 
@@ -42,10 +42,10 @@ def full_deck(num_decks: int, types: int) -> Int[Array, " types"]:
 def draw(
     u: Float[Array, ""], left: Int[Array, " types"]
 ) -> tuple[Int[Array, ""], Int[Array, " types"]]:
-    """Deal one card: type i with probability leftᵢ / Σ left, as from a shuffled deck.
+    """Sample a card from the remaining ones; return its type and the updated counts.
 
-    u is uniform in [0, 1). Returns the type and the remaining cards. An empty deck deals the type
-    `len(left)`, which one-hot encodes as zeros.
+    Type i has probability leftᵢ / Σ left, as in a shuffled deck. u is uniform in [0, 1). If the
+    deck is empty, the type is `len(left)`, whose one-hot encoding is zeros.
     """
     upto = jnp.cumsum(left)
     card = jnp.sum(u * upto[-1] >= upto, dtype=jnp.int32)
@@ -54,10 +54,10 @@ def draw(
 
 @promoting
 def share_left(left: Int[Array, " types"], num_decks: int) -> Float[Array, " types"]:
-    """Return the share of each type that has not been dealt, in [0, 1]."""
+    """Return the fraction of the cards of each type that have not been dealt."""
     return left / jnp.float32(DECK * num_decks // left.size)
 
 
 def check_decks(num_decks: Any) -> None:
     """Raise `ValueError` unless `num_decks` is a positive integer."""
-    check_positive("num_decks", num_decks, "a deck has 52 cards; num_decks=1 is the Easy level")
+    check_positive("num_decks", num_decks, "a deck has 52 cards, and the Easy level has one deck")

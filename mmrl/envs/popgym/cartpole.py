@@ -1,4 +1,4 @@
-"""Balance a pole without seeing velocities, or without seeing positions."""
+"""Cart-pole in which the agent observes only the positions or only the velocities."""
 
 import jax.numpy as jnp
 from flax import struct
@@ -24,28 +24,29 @@ PHYSICS = cartpole.CartPole()
 
 @struct.dataclass
 class State(environment.EnvState):
-    """gymnax's cart-pole, with the noise of its observation."""
+    """State of gymnax's cart-pole, and the observation noise."""
 
-    time: Leaf  # int32: steps taken
+    time: Leaf  # int32: number of steps taken
     x: Leaf  # float32: position of the cart [m]
-    x_dot: Leaf  # float32 [m/s]
+    x_dot: Leaf  # float32: velocity of the cart [m/s]
     theta: Leaf  # float32: angle of the pole from upright [rad]
-    theta_dot: Leaf  # float32 [rad/s]
-    noise: Leaf  # float32 [2]: on x and theta, in standard deviations
+    theta_dot: Leaf  # float32: angular velocity [rad/s]
+    noise: Leaf  # float32 [2]: noise of x and theta, in units of sigma
 
 
 class PositionOnlyCartPole(Task):
-    """Cart-pole whose velocities are hidden.
+    """Cart-pole with hidden velocities.
 
-    gymnax's CartPole seen as o = clip((x, θ) + σ z, ±2 limits), z ~ N(0, 1), with r_t = 1/T; x in
-    meters, θ in radians. An episode terminates when |x| > 2.4 or |θ| > 12°, and is truncated after
-    T = num_steps steps; both may happen at once. Every step is rewarded, including the failing one,
-    so a return lies in (0, 1]. `sigma` > 0 is popgym's NoisyPositionOnlyCartPole.
+    The dynamics are the same as in gymnax's CartPole. The observation is (x, θ) + σ z with
+    z ~ N(0, 1), where x is in meters and θ in radians, clipped to ±4.8 m and ±24°. An episode
+    terminates when |x| > 2.4 m or |θ| > 12°, and is truncated after T = num_steps steps; both can
+    happen at the same step. Every step, including the last one, has reward 1/T, so the return is in
+    (0, 1]. Set `sigma` > 0 for popgym's NoisyPositionOnlyCartPole.
     """
 
     def __init__(self, num_steps: int = 200, sigma: float = 0.0):
-        check_positive("num_steps", num_steps, "num_steps=200 is the Easy level")
-        check_noise(sigma, "in metres and radians")
+        check_positive("num_steps", num_steps, "the Easy level uses 200")
+        check_noise(sigma, "in meters and radians")
         self.num_steps, self.sigma, self.actions = num_steps, float(sigma), 2
         self.obs_size, self.state_size = 2, 4
         noises = 2 if sigma > 0 else 0
@@ -53,11 +54,11 @@ class PositionOnlyCartPole(Task):
 
     @property
     def default_params(self) -> Params:
-        """gymnax's constants of the cart and the pole; `max_steps_in_episode` is T."""
+        """Default parameters of gymnax's CartPole, with a time limit of `num_steps`."""
         return Params(max_steps_in_episode=self.num_steps)
 
     def start(self, u: Numbers, params: Params) -> State:
-        """Return the first state of an episode."""
+        """Return the initial state of an episode."""
         x, x_dot, theta, theta_dot = 0.1 * u[:4] - 0.05
         return State(jnp.int32(0), x, x_dot, theta, theta_dot, self._noise(u[4:]))
 
@@ -65,13 +66,13 @@ class PositionOnlyCartPole(Task):
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
         """Return the next state and the reward."""
-        # The physics is deterministic, so it needs no key.
+        # The dynamics are deterministic, so no key is needed.
         pole = PHYSICS.step_env(None, state, action, params)[1]  # pyright: ignore
         return State(**vars(pole), noise=self._noise(u)), jnp.float32(1 / self.num_steps)
 
     @promoting
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Return x [m] and θ [rad], with noise, clipped to the observation space."""
+        """Return x [m] and θ [rad] with noise, clipped to the observation space."""
         high = self._limits(params)
         return jnp.clip(jnp.stack([state.x, state.theta]) + self.sigma * state.noise, -high, high)
 
@@ -81,16 +82,16 @@ class PositionOnlyCartPole(Task):
         return PHYSICS.is_terminated(state, params)  # pyright: ignore
 
     def observation_space(self, params: Params | None = None) -> spaces.Box:
-        """Return the space of observations."""
+        """Return the observation space."""
         high = self._limits(self.default_params if params is None else params)
         return spaces.Box(-high, high, (self.obs_size,), jnp.float32)
 
     def state_space(self, params: Params | None = None) -> spaces.Box:
-        """Return the space of states."""
+        """Return the space of `state_obs`."""
         return spaces.Box(-jnp.inf, jnp.inf, (self.state_size,), jnp.float32)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return x, ẋ, θ, θ̇, without noise."""
+        """Return (x, ẋ, θ, θ̇) without noise."""
         return jnp.stack([state.x, state.x_dot, state.theta, state.theta_dot])
 
     def _limits(self, params: Params) -> Float[Array, " obs"]:
@@ -101,10 +102,11 @@ class PositionOnlyCartPole(Task):
 
 
 class VelocityOnlyCartPole(PositionOnlyCartPole):
-    """Cart-pole whose positions are hidden: o = (ẋ, θ̇) in m/s and rad/s, without bounds.
+    """Cart-pole with hidden positions. The observation is (ẋ, θ̇), in m/s and rad/s.
 
-    The first observation of an episode is (x, θ), which is a bug in popgym 1.0.7. With `first`
-    "velocities" it is (ẋ, θ̇), like all others. A linear policy without memory balances the pole.
+    By default, the first observation of an episode is (x, θ), which reproduces a bug of popgym
+    1.0.7. Set `first="velocities"` to observe (ẋ, θ̇) at every step. A linear policy without memory
+    can balance the pole.
     """
 
     def __init__(self, num_steps: int = 200, first: str = "positions"):
@@ -114,14 +116,14 @@ class VelocityOnlyCartPole(PositionOnlyCartPole):
         self.first = first
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Return ẋ and θ̇; at the first observation x and θ, unless `first` is "velocities"."""
+        """Return (ẋ, θ̇), or (x, θ) at the first step if `first` is "positions"."""
         velocities = jnp.stack([state.x_dot, state.theta_dot])
         if self.first == "velocities":
             return velocities
         return jnp.where(state.time == 0, jnp.stack([state.x, state.theta]), velocities)
 
     def observation_space(self, params: Params | None = None) -> spaces.Box:
-        """Return the space of observations."""
+        """Return the observation space."""
         return spaces.Box(-jnp.inf, jnp.inf, (self.obs_size,), jnp.float32)
 
 

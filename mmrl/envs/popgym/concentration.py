@@ -1,4 +1,4 @@
-"""Turn over pairs of equal cards: a memory that associates values with places."""
+"""Concentration: find pairs of matching cards. Tests memory of cards and their positions."""
 
 import math
 
@@ -12,45 +12,50 @@ from mmrl.envs.popgym import pixels
 from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, Task, levels, one_hot
 from mmrl.envs.popgym.cards import DECK, check_decks, draw, full_deck
 
-TYPES = (2, 13)  # colours, ranks: popgym has no suits here, of which there are 13 cards each
+TYPES = (2, 13)  # number of colors or of ranks; popgym has no variant with suits
 UNKNOWN = -1
 
 
 @struct.dataclass
 class State(environment.EnvState):
-    """The table, and the cards of the last step."""
+    """State of an episode."""
 
-    time: Leaf  # int32: steps taken
-    values: Leaf  # int32 [n]: type of the card at each place; UNKNOWN until it is dealt
-    left: Leaf  # int32 [types]: cards of each type that are not dealt yet
-    up: Leaf  # bool [n]: cards that stay face up
-    first: Leaf  # int32: place of the earlier card of the last step, n if there is none
-    second: Leaf  # int32: place of its later card, n if there is none
+    time: Leaf  # int32: number of steps taken
+    values: Leaf  # int32 [n]: type of the card at each position; UNKNOWN if not yet dealt
+    left: Leaf  # int32 [types]: number of cards of each type that have not been dealt
+    up: Leaf  # bool [n]: True for cards that stay face up
+    first: Leaf  # int32: position of the first card in play; n if there is none
+    second: Leaf  # int32: position of the second card in play; n if there is none
 
 
 class Concentration(Task):
-    """Game of turning over pairs of equal cards.
+    """Task in which the agent finds pairs of matching cards among n face-down cards.
 
-    r_t = 2/n for the second card of a pair, -2/T for a wrong one, -k/T for one that is up.
+    Action a turns over the card at position a. The reward is
 
-    Action a turns over the card at place a; k counts the cards in play, this one included, and a
-    first card pays 0. After a second card, or one that was up already, no card is in play. A wrong
-    pair is seen once, together, and is face down in the next observation. n = 52 num_decks, and
-    `types` is 2 or 13: cards match by colour or by rank. An episode terminates when all cards are
-    up and is truncated after T = ⌈2n - n/(2n - 1)⌉ steps; both may happen at once. A return lies
-    in [-1, 1].
+    - 0 for the first card of a pair, if it was face down;
+    - 2/n for a second card that matches, and -2/T for one that does not match;
+    - -k/T for a card that is already face up, where k is the number of cards in play, including
+      this one.
 
-    A card is dealt when it is first turned over, which has the law of a shuffled deck and leaves
-    no future in the state: `state_obs` is what a perfect memory contains. With `shuffled` all are
-    dealt at the start, so that the state shows every card, as popgym's does; the twin is shuffled.
+    No card is in play after a second card, or after a card that was already face up. Two cards that
+    do not match are visible in one observation only. Cards match by color (`types` = 2) or by rank
+    (`types` = 13). n = 52 num_decks. An episode terminates when all cards are face up and is
+    truncated after T = ⌈2n - n/(2n - 1)⌉ steps; both can happen at the same step. The return is in
+    [-1, 1].
+
+    A card is sampled when it is first turned over, which has the distribution of a shuffled deck.
+    The state contains only cards that the agent has seen, so `state_obs` represents a perfect
+    memory. If `shuffled` is True, all cards are sampled at reset, and the state includes all of
+    them, as in popgym. The twin has `shuffled=True`.
     """
 
     def __init__(self, num_decks: int = 1, types: int = 2, shuffled: bool = False):
         check_decks(num_decks)
         if types not in TYPES:
             raise ValueError(
-                f"`types` must be one of {TYPES} (colors, ranks), got {types!r}: types=2 is the "
-                "Easy level."
+                f"`types` must be one of {TYPES} (colors, ranks), got {types!r}. The Easy level "
+                "uses 2."
             )
         self.num_decks, self.types, self.shuffled = num_decks, types, bool(shuffled)
         self.cards = self.actions = DECK * num_decks
@@ -59,7 +64,7 @@ class Concentration(Task):
         self.start_numbers, self.step_numbers = (self.cards, 0) if shuffled else (0, 1)
 
     def start(self, u: Numbers, params: Params) -> State:
-        """Return the first state of an episode."""
+        """Return the initial state of an episode."""
         left, none = full_deck(self.num_decks, self.types), jnp.int32(self.cards)
         values = jnp.full(self.cards, UNKNOWN, jnp.int32)
         if self.shuffled:
@@ -76,7 +81,8 @@ class Concentration(Task):
             values, left = self._deal(u[0], state, action)
         here, before = place == action, place == state.first
         up = jnp.any(here & state.up)
-        # A first card waits for a second one, unless it was up already.
+        # True if this action turns over a second card. A first card that was already face up does
+        # not count.
         waiting = (state.first < none) & (state.second == none) & ~jnp.any(before & state.up)
         same = jnp.sum(jnp.where(here, values, 0)) == jnp.sum(jnp.where(before, values, 0))
         pair = waiting & ~up & same & (state.first != action)
@@ -88,38 +94,39 @@ class Concentration(Task):
         return State(state.time + 1, values, left, kept, first, second), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Return the type of each card in view, or "face down", one-hot."""
+        """Return the one-hot type of each card. Face-down cards have a separate type."""
         place = jnp.arange(self.cards)
         seen = state.up | (place == state.first) | (place == state.second)
         return one_hot(jnp.where(seen, state.values, self.types), self.types + 1).ravel()
 
     def pixels(self, obs: Float[Array, " obs"]) -> UInt8[Array, "rows columns 3"]:
-        """Return the table as a picture, in rows of 13 cards."""
+        """Return an image of the table, with 13 cards per row."""
         kinds = pixels.shown(obs, self.types + 1)
         return pixels.table(kinds, pixels.faces(self.types), columns=13)
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """Return True if all cards are up."""
+        """Return True if all cards are face up."""
         return jnp.all(state.up)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return each card's type, whether it is up, and the last step's places, one-hot.
+        """Return the type of each card, which cards are up, and the positions of cards in play.
 
-        Zeros stand for a card that is not dealt yet, and for no card; popgym shows every card,
-        and writes "no card" as place `types`, which is also a place on the table.
+        Types and positions are one-hot. A card that has not been dealt, and a position without a
+        card, are encoded as zeros. popgym includes all cards, and encodes a missing card as
+        position `types`, which is ambiguous.
         """
         values, up = one_hot(state.values, self.types).ravel(), state.up.astype(jnp.float32)
         places = jnp.stack([state.first, state.second])
         return jnp.concatenate([values, up, one_hot(places, self.cards).ravel()])
 
     def twin(self) -> "Concentration":
-        """Return the task with all cards on the table at the start."""
+        """Return the task in which all cards are sampled at reset."""
         return Concentration(self.num_decks, self.types, shuffled=True)
 
     def _deal(
         self, u: Float[Array, ""], state: State, action: Action
     ) -> tuple[Int[Array, " n"], Int[Array, " types"]]:
-        """Return the values and the cards that are left, with a card at the place of `action`."""
+        """Deal the card at position `action` if necessary; return `values` and `left`."""
         card, fewer = draw(u, state.left)
         new = (jnp.arange(self.cards) == action) & (state.values == UNKNOWN)
         left = jax.lax.select(jnp.any(new), fewer, state.left)

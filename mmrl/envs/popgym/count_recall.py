@@ -1,4 +1,4 @@
-"""Report how often a card was shown so far: counting, where order does not matter."""
+"""Count Recall: report how often a card was shown. Tests counting, independent of the order."""
 
 import jax.numpy as jnp
 from flax import struct
@@ -8,34 +8,35 @@ from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, levels, one_hot, plus_minus
 from mmrl.envs.popgym.cards import DECK, CardTask, check_decks, draw, full_deck, share_left
 
-TYPES = (2, 4, 13)  # colours, suits, ranks
+TYPES = (2, 4, 13)  # number of card types at each level: colors, suits or ranks
 
 
 @struct.dataclass
 class State(environment.EnvState):
-    """State of an episode since the two decks were shuffled."""
+    """State of an episode."""
 
-    time: Leaf  # int32: steps taken
-    value: Leaf  # int32: the type shown
-    query: Leaf  # int32: the type in question
-    values_left: Leaf  # int32 [types]: cards of each type still in the deck shown
-    queries_left: Leaf  # int32 [types]: cards of each type still in the deck of questions
+    time: Leaf  # int32: number of steps taken
+    value: Leaf  # int32: type of the visible card
+    query: Leaf  # int32: type to count
+    values_left: Leaf  # int32 [types]: cards of each type that remain in the value deck
+    queries_left: Leaf  # int32 [types]: cards of each type that remain in the query deck
 
 
 class CountRecall(CardTask):
-    """Game of counting how often a card was shown.
+    """Task in which the agent counts the cards of the queried type.
 
-    r_t = ±1/(n - 1) for a_t = #{i ≤ t : value_i = query_t}; n = 52 num_decks. The count includes
-    the card shown together with the query. An episode takes n - 1 steps; its return lies in [-1,
-    1]. `types` is 2, 4 or 13: cards differ by color, suit or rank.
+    At each step, a card is dealt from a value deck and a query from a second deck. The reward is
+    1/(n - 1) if a_t = #{i ≤ t : value_i = query_t}, and -1/(n - 1) otherwise; n = 52 num_decks. The
+    count includes the current card. Cards differ by color (`types` = 2), suit (4) or rank (13). An
+    episode takes n - 1 steps, and its return is in [-1, 1].
     """
 
     def __init__(self, num_decks: int = 1, types: int = 2):
         check_decks(num_decks)
         if types not in TYPES:
             raise ValueError(
-                f"`types` must be one of {TYPES} (colors, suits, ranks), got {types!r}: "
-                "types=2 is the Easy level."
+                f"`types` must be one of {TYPES} (colors, suits, ranks), got {types!r}. The Easy "
+                "level uses 2."
             )
         self.num_decks, self.types = num_decks, types
         self.per_type = DECK * num_decks // types
@@ -44,7 +45,7 @@ class CountRecall(CardTask):
         self.start_numbers = self.step_numbers = 2
 
     def start(self, u: Numbers, params: Params) -> State:
-        """Return the first state of an episode."""
+        """Return the initial state of an episode."""
         deck = full_deck(self.num_decks, self.types)
         return self._deal(u, jnp.int32(0), deck, deck)
 
@@ -58,11 +59,11 @@ class CountRecall(CardTask):
         return self._deal(u, state.time + 1, state.values_left, state.queries_left), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Return the card shown and the card in question, each one-hot."""
+        """Return the one-hot type of the visible card and the one-hot query."""
         return jnp.concatenate([one_hot(state.value, self.types), one_hot(state.query, self.types)])
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return the shares of each type shown and queried so far, then the observation."""
+        """Return the fractions of each type shown and queried so far, and the observation."""
         shown = 1 - share_left(state.values_left, self.num_decks)
         asked = 1 - share_left(state.queries_left, self.num_decks)
         return jnp.concatenate([shown, asked, self.look(state, params)])

@@ -1,4 +1,4 @@
-"""Guess whether the next card is higher: counting cards pays a little more than a threshold."""
+"""Higher Lower: guess whether the next card is higher or lower. Counting cards helps a little."""
 
 import jax.numpy as jnp
 from flax import struct
@@ -8,25 +8,24 @@ from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, levels, one_hot, plus_minus
 from mmrl.envs.popgym.cards import DECK, CardTask, check_decks, draw, full_deck, share_left
 
-RANKS = 13  # ace, 2, …, 10, jack, queen, king, in ascending order
+RANKS = 13  # ace, 2, …, 10, jack, queen and king, in ascending order
 
 
 @struct.dataclass
 class State(environment.EnvState):
-    """The cards dealt since the deck was shuffled."""
+    """State of an episode."""
 
-    time: Leaf  # int32: steps taken
-    card: Leaf  # int32: the rank in view
-    left: Leaf  # int32 [13]: cards of each rank still in the deck
+    time: Leaf  # int32: number of steps taken
+    card: Leaf  # int32: rank of the visible card
+    left: Leaf  # int32 [13]: number of cards of each rank that remain in the deck
 
 
 class HigherLower(CardTask):
-    """Game of guessing whether the next card is higher.
+    """Task in which the agent guesses whether the next card is higher or lower.
 
-    r_t = ±1/n for a right or a wrong guess, 0 if the rank is the same.
-
-    Action 0 guesses that the next card is higher, action 1 that it is lower; n = 52 num_decks.
-    An episode takes n - 1 steps; its return lies in [-1, 1].
+    Action 0 means "higher" and action 1 means "lower". With n = 52 num_decks, the reward is 1/n for
+    a correct guess, -1/n for a wrong guess, and 0 if the next card has the same rank. An episode
+    takes n - 1 steps, and its return is in [-1, 1].
     """
 
     def __init__(self, num_decks: int = 1):
@@ -37,7 +36,7 @@ class HigherLower(CardTask):
         self.start_numbers = self.step_numbers = 1
 
     def start(self, u: Numbers, params: Params) -> State:
-        """Return the first state of an episode."""
+        """Return the initial state of an episode."""
         card, left = draw(u[0], full_deck(self.num_decks, RANKS))
         return State(jnp.int32(0), card, left)
 
@@ -51,13 +50,13 @@ class HigherLower(CardTask):
         return State(state.time + 1, card, left), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Return the rank in view, one-hot."""
+        """Return the one-hot rank of the visible card."""
         return one_hot(state.card, RANKS)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return the share of each rank shown so far, and the rank in view, one-hot.
+        """Return the fraction of each rank shown so far, and the one-hot rank of the visible card.
 
-        popgym's `get_state` ends before the rank in view, so it is not Markov.
+        popgym's `get_state` omits the visible card, so it is not Markov.
         """
         shown = 1 - share_left(state.left, self.num_decks)
         return jnp.concatenate([shown, self.look(state, params)])

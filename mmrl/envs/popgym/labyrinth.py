@@ -1,10 +1,11 @@
-"""Find the way out of a maze, or walk all of it, seeing only the squares around.
+"""Labyrinth: escape from a maze or explore it, with a view of the adjacent squares only.
 
-popgym itself warns that these tasks do not need a memory: following the left wall, which needs only
-the last action, returns 0.96, 0.90 and 0.84 on the three levels of LabyrinthEscape.
+As popgym warns, an agent does well without a recurrent memory. Following the left wall, which only
+requires the last action, has average returns of 0.96, 0.90 and 0.84 on the three levels of
+LabyrinthEscape.
 
-While an episode runs, the maze of the next one is carved, some cells in each step. gymnax resets in
-every step, and carving a whole maze each time would take longer than the rest of the step.
+gymnax computes a reset at every step, and carving an entire maze each time would dominate the cost
+of a step. So the maze of the next episode is carved during the current one, a few cells per step.
 """
 
 import abc
@@ -34,57 +35,58 @@ from mmrl.envs.popgym.base import (
 )
 
 FREE, WALL, START, GOAL = 0, 1, 2, 3  # kinds of squares
-KINDS = 5  # as popgym counts them, which hides some squares
-LEFT, RIGHT, UP, DOWN, NONE = 0, 1, 2, 3, 4  # actions, with NONE before the first step
+KINDS = 5  # number of kinds of squares in popgym, including hidden squares
+LEFT, RIGHT, UP, DOWN, NONE = 0, 1, 2, 3, 4  # actions; NONE means no action yet
 PENALTY = -1 / 1024
-ENTER = 4  # uniform numbers to enter a maze, and to begin the next
+ENTER = 4  # number of uniform samples used by `_enter`
 
 
 @struct.dataclass
 class State(environment.EnvState):
-    """The maze, what was walked of it, and the next maze. Boards are rows of bits."""
+    """State of an episode, and the maze of the next one. For the boards, see `bits`."""
 
-    time: Leaf  # int32: steps taken
-    open: Leaf  # uint32 [H + 2]: squares without a wall, with a ring of walls around the maze
-    walked: Leaf  # uint32 [H]: squares that the agent has visited
-    free: Leaf  # int32: free squares of the maze, without its entrances
-    left: Leaf  # int32: free squares not yet visited
+    time: Leaf  # int32: number of steps taken
+    open: Leaf  # uint32 [H + 2]: board of squares without a wall, padded with walls on all sides
+    walked: Leaf  # uint32 [H]: board of squares that the agent has visited
+    free: Leaf  # int32: number of free squares, excluding the entrances
+    left: Leaf  # int32: number of free squares not yet visited
     start: Leaf  # int32 [2]: row and column of the start
     goal: Leaf  # int32 [2]: row and column of the goal
     place: Leaf  # int32 [2]: row and column of the agent
-    action: Leaf  # int32: the last action, NONE at first
-    plan: maze.Plan  # the maze of the next episode
+    action: Leaf  # int32: last action; NONE before the first step
+    plan: maze.Plan  # maze of the next episode
 
 
 class Labyrinth(Task):
-    """Maze of size × size cells, H = 2 size + 1 squares a side, entered at its border.
+    """Base class of mazes with `size` × `size` cells.
 
-    Actions go left, right, up and down; into a wall, the agent stays where it is. The observation
-    is the 3 × 3 squares around it and the last action, each one-hot. An episode is truncated after
-    `num_steps` steps, also when it terminates there.
+    The maze has H × H squares, H = 2 size + 1, and the agent starts on its border. The actions are
+    left, right, up and down; moving into a wall has no effect. The observation consists of the
+    3 × 3 squares around the agent and the last action, all one-hot. An episode is truncated after
+    `num_steps` steps, even if it terminates at that step.
 
-    At the border, where an episode starts, popgym cuts the view at the grid and fills it up with
-    walls at the bottom and at the right, so that the agent does not stand in its middle. With
-    `centered` it always does.
+    If the agent is on the top or left border, popgym's view does not extend beyond the maze.
+    Instead, walls are added at the bottom or on the right, so that the agent is not in the center
+    of the view. If `centered` is True, the agent is always in the center.
     """
 
-    ends_at_goal: bool  # False: the goal is a wall
+    ends_at_goal: bool  # if False, there is no goal, and its square stays a wall
 
     def __init__(self, size: int = 5, num_steps: int = 1023, centered: bool = False):
-        check_positive("num_steps", num_steps, "num_steps=1023 is that of every level")
+        check_positive("num_steps", num_steps, "all levels use 1023")
         if not isinstance(size, int) or not 3 <= size <= 14:
-            raise ValueError(f"`size` must be 3 to 14 cells, got {size!r}; size=5 is Easy.")
+            raise ValueError(f"`size` must be 3 to 14 cells, got {size!r}. The Easy level uses 5.")
         self.size, self.num_steps, self.centered = size, num_steps, bool(centered)
         self.side, self.actions = 2 * size + 1, 4
         self.obs_size = 10 * KINDS
         self.state_size = self.side**2 * KINDS + 2 * self.side
-        # An episode takes at least H - 1 steps, by the end of which the next maze is complete.
+        # The shortest episode has H - 1 steps, after which the next maze must be complete.
         self.cells_per_step = -(-(size**2 - 1) // (self.side - 1))
         self.start_numbers = maze.NUMBERS * (size**2 - 1) + 1 + ENTER
         self.step_numbers = maze.NUMBERS * self.cells_per_step
 
     def start(self, u: Numbers, params: Params) -> State:
-        """Return the first state of an episode."""
+        """Return the initial state of an episode."""
         plan = maze.blank(u[0], self.size)
         return self._enter(self._carve(plan, u[1:-ENTER]), u[-ENTER:])
 
@@ -115,13 +117,16 @@ class Labyrinth(Task):
 
     @abc.abstractmethod
     def reward(self, state: State, new: Bool[Array, ""]) -> Float[Array, ""]:
-        """Return the reward of a step to a square that is `new` or was walked before."""
+        """Return the reward of a step, given whether the agent's square is `new`."""
 
     @promoting
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Action, params: Params
     ) -> tuple[Step, Reset]:
-        """Step, and enter the next maze, whose rest is carved if the episode ends."""
+        """Return the results of a step and of a reset, which uses the maze carved so far.
+
+        If the episode ends before the maze is complete, the remaining cells are carved.
+        """
         key, rest = jax.random.split(key)
         u = jax.random.uniform(key, (self.step_numbers + ENTER,))
         step = self._step(u[:-ENTER], state, action, params)
@@ -132,9 +137,9 @@ class Labyrinth(Task):
         return step, (self.look(fresh, params), fresh)
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Return the 3 × 3 squares around the agent and the last action, each one-hot."""
+        """Return the 3 × 3 squares around the agent and the last action, all one-hot."""
         shifted = (state.place == 0) & (not self.centered)
-        corner = state.place + shifted  # corner of the view, in squares with the ring of walls
+        corner = state.place + shifted  # top left corner of the view, as indices of `open`
         rows = jax.lax.dynamic_slice(state.open, corner[:1], (3,))
         free = bits.flags(rows >> corner[1].astype(jnp.uint32), 3)
         inside = ~shifted[:, None] | (jnp.arange(3) < 2)[None]
@@ -144,10 +149,10 @@ class Labyrinth(Task):
         return one_hot(jnp.append(view.ravel(), state.action), KINDS).ravel()
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return the kind of each square, one-hot, and whether it was stood on; then the place.
+        """Return the kinds of all squares, which ones were visited, and the agent's position.
 
-        The row and the column of the place are one-hot. popgym's `get_state` hides squares that
-        were never stood on, and ends before the place, so it is not Markov.
+        Kinds, rows and columns are one-hot. popgym's `get_state` hides squares that have not been
+        visited and omits the position, so it is not Markov.
         """
         square = jnp.arange(self.side)
         free = bits.flags(state.open[1:-1] >> bits.bits(1), self.side)
@@ -163,7 +168,7 @@ class Labyrinth(Task):
         columns: Int[Array, " columns"],
         state: State,
     ) -> Int[Array, "rows columns"]:
-        """Return the kind of each square at these rows and columns, some of them `free`."""
+        """Return the kind of each square in `rows` and `columns`, given which squares are free."""
 
         def at(place: Int[Array, " 2"]) -> Bool[Array, "rows columns"]:
             return free & (rows == place[0])[:, None] & (columns == place[1])[None]
@@ -176,7 +181,10 @@ class Labyrinth(Task):
         return jax.lax.scan(lambda plan, u: (maze.carve(plan, u), None), plan, numbers)[0]
 
     def _finish(self, plan: maze.Plan, ended: Bool[Array, ""], key: PRNGKeyArray) -> maze.Plan:
-        """Carve the missing cells if an episode ended; the task's own limit leaves none."""
+        """Carve the remaining cells of a maze if the episode has ended.
+
+        Cells remain only if the episode was truncated by a time limit below `num_steps`.
+        """
         words, key_of = as_words(key)
 
         def more(state: tuple) -> tuple:
@@ -187,7 +195,11 @@ class Labyrinth(Task):
         return jax.lax.while_loop(lambda s: ended & ~s[0].done, more, (plan, words))[0]
 
     def _enter(self, plan: maze.Plan, u: Numbers) -> State:
-        """Return the first state in a maze, with its entrances and a cell of the next maze."""
+        """Return the initial state in a maze, with random entrances.
+
+        The first three entries of `u` determine the entrances, and the fourth determines the first
+        cell of the next maze.
+        """
         start, goal = maze.entrances(u[:3], self.size)
         squares, walked = maze.squares(plan), bits.square(start[0], start[1], self.side)
         free = jnp.sum(bits.count(squares))
@@ -209,40 +221,40 @@ class Labyrinth(Task):
 
 
 class LabyrinthEscape(Labyrinth):
-    """Labyrinth to leave.
+    """Labyrinth from which the agent must escape.
 
-    r_t = -1/1024, and 1 more on the goal, opposite of the start, where an episode terminates.
+    The goal is on the border opposite the start. The reward is -1/1024 per step, plus 1 for
+    reaching the goal, which terminates the episode.
     """
 
     ends_at_goal = True
 
     def reward(self, state: State, new: Bool[Array, ""]) -> Float[Array, ""]:
-        """Return -1/1024, or 1 - 1/1024 on the goal."""
+        """Return 1 - 1/1024 on the goal, and -1/1024 elsewhere."""
         done = jnp.all(state.place == state.goal)
         return jnp.where(done, jnp.float32(1 + PENALTY), jnp.float32(PENALTY))
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """Return True if the agent stands on the goal."""
+        """Return True if the agent is on the goal."""
         return jnp.all(state.place == state.goal)
 
 
 class LabyrinthExplore(Labyrinth):
-    """Labyrinth to walk all of.
+    """Labyrinth that the agent must explore completely.
 
-    r_t = 1/F on a square that the agent has not stood on before, else -1/1024.
-
-    F free squares lie inside the maze, and there is no goal. An episode terminates when the agent
-    has stood on all of them.
+    The maze has F free squares and no goal. The reward is 1/F on a square that the agent has not
+    visited before, and -1/1024 elsewhere. An episode terminates when all free squares have been
+    visited.
     """
 
     ends_at_goal = False
 
     def reward(self, state: State, new: Bool[Array, ""]) -> Float[Array, ""]:
-        """Return 1/F on a new square, else -1/1024."""
+        """Return 1/F on a new square, and -1/1024 elsewhere."""
         return jnp.where(new, 1 / state.free.astype(jnp.float32), jnp.float32(PENALTY))
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """Return True if no free square is left."""
+        """Return True if all free squares have been visited."""
         return state.left == 0
 
 

@@ -1,8 +1,9 @@
-"""Mazes by hunt and kill, carved one cell at a time, with the law of mazelib 0.9.16.
+"""Maze generation with the hunt-and-kill algorithm, one cell at a time.
 
-A walk carves from its cell to a uniform unvisited neighbor until there is none. Then uniform cells
-are probed until one is visited and has an unvisited neighbor, and the next walk begins there. The
-probes are limited to (2n + 1)² for a whole maze, so one maze in about 40 000 stays incomplete.
+The mazes have the same distribution as in mazelib 0.9.16. A walk repeatedly carves a passage to a
+random unvisited neighbor, until it reaches a dead end. Then random cells are probed, and a new walk
+starts at the first cell that is visited and has an unvisited neighbor. At most (2n + 1)² cells are
+probed per maze, so about one maze in 40 000 remains incomplete.
 """
 
 import jax
@@ -14,49 +15,50 @@ from mmrl.envs.popgym import bits
 from mmrl.envs.popgym.base import Leaf
 from mmrl.envs.popgym.cards import draw
 
-NUMBERS = 3  # uniform numbers that `carve` takes
+NUMBERS = 3  # number of uniform samples used by `carve`
 
 
 @struct.dataclass
 class Plan:
-    """A maze of n × n cells that is being carved. Boards are rows of bits: see `bits`."""
+    """Partially carved maze of n × n cells. For the boards, see `bits`."""
 
-    cells: Leaf  # uint32 [n]: carved cells
-    right: Leaf  # uint32 [n]: cells with a passage to the next one in the row
-    down: Leaf  # uint32 [n]: cells with a passage to the next one in the column
-    row: Leaf  # int32: the cell where the walk is
-    column: Leaf  # int32
-    probes: Leaf  # int32: remaining probes; negative once they did not suffice
+    cells: Leaf  # uint32 [n]: board of carved cells
+    right: Leaf  # uint32 [n]: board of cells with a passage to their right neighbor
+    down: Leaf  # uint32 [n]: board of cells with a passage to the neighbor below
+    row: Leaf  # int32: row of the walk's current cell
+    column: Leaf  # int32: column of the walk's current cell
+    probes: Leaf  # int32: number of remaining probes; negative once the limit is exceeded
 
     @property
     def done(self) -> Bool[Array, ""]:
-        """True once `carve` no longer changes the maze."""
+        """True if the maze is complete, or if no probes remain."""
         return jnp.all(self.cells == _full(self.cells.shape[-1])) | (self.probes < 0)
 
 
 def blank(u: Float[Array, ""], size: int) -> Plan:
-    """Return a maze with one carved cell, a uniform one for u uniform in [0, 1)."""
+    """Return a maze with a single, randomly chosen carved cell. u is uniform in [0, 1)."""
     cell = jnp.floor(u * size * size).astype(jnp.int32)
-    row, column, nothing = cell // size, cell % size, jnp.zeros(size, jnp.uint32)
+    row, column, empty = cell // size, cell % size, jnp.zeros(size, jnp.uint32)
     cells = bits.square(row, column, size)
-    return Plan(cells, nothing, nothing, row, column, jnp.int32((2 * size + 1) ** 2))
+    return Plan(cells, empty, empty, row, column, jnp.int32((2 * size + 1) ** 2))
 
 
 def carve(plan: Plan, u: Float[Array, " 3"]) -> Plan:
-    """Carve one more cell, after as many probes as that takes. u is uniform in [0, 1)³.
+    """Carve another cell, probing cells first if the walk is at a dead end.
 
-    The number of probes is geometric, so one number stands for all of them.
+    The number of probes has a geometric distribution, so a single sample determines it. u is
+    uniform in [0, 1)³.
     """
     size, one = plan.cells.size, bits.bits(1)
     closed = ~plan.cells & _full(size)
     edge = jnp.zeros(1, jnp.uint32)
-    # Cells whose neighbor above, below, left, right is there and not carved.
+    # Boards of the cells whose neighbor above, below, on the left or on the right is not carved.
     above, below = jnp.append(edge, closed[:-1]), jnp.append(closed[1:], edge)
     around = jnp.stack([above, below, closed << one, closed >> one])
     frontier = plan.cells & (around[0] | around[1] | around[2] | around[3])
     walks = bits.has(frontier, plan.row, plan.column)
     share = jnp.sum(bits.count(frontier)) / jnp.float32(size * size)
-    # A share of 1 divides by -inf: the first probe always succeeds.
+    # If `share` is 1, the quotient is 0, because the denominator is -inf. One probe is enough then.
     probes = 1 + jnp.floor(jnp.log1p(-u[0]) / jnp.log1p(-share)).astype(jnp.int32)
     probes = plan.probes - jnp.where(walks, 0, probes)
     row, column = bits.pick(u[1], frontier, size)
@@ -74,7 +76,7 @@ def carve(plan: Plan, u: Float[Array, " 3"]) -> Plan:
         column=to_column,
         probes=probes,
     )
-    # Without probes the walk ends here; `probes` itself changes unless the maze was done before.
+    # If no probes remain, the maze stays as it is. The negative `probes` marks it as done.
     done = plan.done
     stopped = plan.replace(probes=jnp.where(done, plan.probes, probes))  # pyright: ignore
     stays = done | (probes < 0)
@@ -86,7 +88,7 @@ def _full(size: int) -> Array:
 
 
 def entrances(u: Float[Array, " 3"], size: int) -> tuple[Int[Array, " 2"], Int[Array, " 2"]]:
-    """Return the squares (row, column) of start and goal, on opposite borders of the grid."""
+    """Sample start and goal, given as (row, column), on opposite borders."""
     last = 2 * size
     side = jnp.floor(4 * u[0]).astype(jnp.int32)
     start, goal = 2 * jnp.floor(size * u[1:]).astype(jnp.int32) + 1
@@ -97,7 +99,10 @@ def entrances(u: Float[Array, " 3"], size: int) -> tuple[Int[Array, " 2"], Int[A
 
 
 def squares(plan: Plan) -> bits.Rows:
-    """Return the free squares of a maze, 2n + 1 a side: cell (i, j) is square (2i + 1, 2j + 1)."""
+    """Return the board of free squares, with 2n + 1 rows and columns.
+
+    Cell (i, j) becomes square (2i + 1, 2j + 1).
+    """
     size, one = plan.cells.size, bits.bits(1)
     rows = (_spread(plan.cells) | _spread(plan.right) << one) << one
     between = _spread(plan.down) << one

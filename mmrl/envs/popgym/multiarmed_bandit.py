@@ -1,4 +1,4 @@
-"""Find the arm that pays best: explore, keep a statistic of each arm, exploit."""
+"""Multi-armed bandit: find the best arm. Tests memory of the results of each arm."""
 
 import jax.numpy as jnp
 from flax import struct
@@ -23,30 +23,30 @@ OUTCOMES = 2  # lost = 0, won = 1
 
 @struct.dataclass
 class State(environment.EnvState):
-    """The arms of this episode and the result of the last pull."""
+    """State of an episode."""
 
-    time: Leaf  # int32: steps taken
-    won: Leaf  # int32: 1 if the last pull paid
-    odds: Leaf  # float32 [arms]: the probability that an arm pays
+    time: Leaf  # int32: number of steps taken
+    won: Leaf  # int32: 1 if the last pull paid, otherwise 0
+    odds: Leaf  # float32 [arms]: probability of winning with each arm
 
 
 class MultiarmedBandit(Task):
-    """Bandit whose arms pay with unknown probabilities, redrawn in every episode.
+    """Bandit with unknown probabilities p ~ U[0, 1), sampled at the start of each episode.
 
-    r_t = ±1/T: + with probability p_a of the arm pulled, p ~ U[0, 1). An episode is truncated after
-    T = num_steps steps; its return lies in [-1, 1]. The observation does not show which arm was
-    pulled: give the agent its previous action.
+    Pulling arm a has reward 1/T with probability p_a, and -1/T otherwise. An episode is truncated
+    after T = num_steps steps, and its return is in [-1, 1]. The observation does not show which arm
+    was pulled, so agents need the previous action as an input.
     """
 
     def __init__(self, num_arms: int = 10, num_steps: int = 200):
-        check_positive("num_arms", num_arms, "num_arms=10 is the Easy level")
-        check_positive("num_steps", num_steps, "num_steps=200 is the Easy level")
+        check_positive("num_arms", num_arms, "the Easy level uses 10")
+        check_positive("num_steps", num_steps, "the Easy level uses 200")
         self.num_steps, self.actions = num_steps, num_arms
         self.obs_size, self.state_size = OUTCOMES, num_arms
         self.start_numbers, self.step_numbers = num_arms, 1
 
     def start(self, u: Numbers, params: Params) -> State:
-        """Return the first state of an episode."""
+        """Return the initial state of an episode."""
         return State(time=jnp.int32(0), won=jnp.int32(0), odds=u)
 
     def advance(
@@ -59,15 +59,15 @@ class MultiarmedBandit(Task):
         return state, plus_minus(won, 1 / self.num_steps)
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Return whether the last pull paid, one-hot; "lost" on the first observation."""
+        """Return the one-hot result of the last pull, which is "lost" before the first pull."""
         return one_hot(state.won, OUTCOMES)
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """Return False: only the time limit ends an episode."""
+        """Return False, because only the time limit ends an episode."""
         return jnp.asarray(False)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return each arm's probability of paying."""
+        """Return the probability of winning with each arm."""
         return state.odds
 
 

@@ -1,7 +1,7 @@
-"""Pictures of cards: what two tasks show, as pixels instead of one-hot numbers.
+"""Images of cards, used as observations instead of one-hot vectors.
 
-A picture is a function of the observation and shows as much, so the task is as hard to remember as
-before, and an agent must see, too.
+An image contains the same information as the vector, so the task requires the same memory. The
+agent must additionally learn to recognize the cards.
 """
 
 import jax.numpy as jnp
@@ -21,11 +21,11 @@ SIGNS = (
     "..####.. ..####.. ..####.. ######## ######## ######## ...##... ..####..",  # ♣
     ".##..##. ######## ######## ######## .######. ..####.. ...##... ...##...",  # ♥
 )
-"""The suits in popgym's order, 8 × 8 pixels each."""
+"""Bitmaps of the suits in popgym's order, each with 8 × 8 pixels."""
 
 
 def suits() -> UInt8[np.ndarray, "suit 20 20 3"]:
-    """Return the pictures of the four suits: their sign, twice as large, on a white card."""
+    """Return images of the four suits, with each bitmap scaled by two on a white card."""
     cards = np.full((len(SIGNS), 20, 20, 3), WHITE, np.uint8)
     for card, sign, color in zip(cards, SIGNS, (BLACK, RED, BLACK, RED), strict=True):
         lines = np.array([[x == "#" for x in line] for line in sign.split()])
@@ -34,9 +34,9 @@ def suits() -> UInt8[np.ndarray, "suit 20 20 3"]:
 
 
 def faces(types: int) -> UInt8[np.ndarray, "face 5 5 3"]:
-    """Return the pictures of `types` kinds of cards, and of one that is face down.
+    """Return images of `types` kinds of cards, followed by an image of a face-down card.
 
-    Of two kinds one is black and one is red; of more, kind k has k + 1 black pixels.
+    If there are two kinds, they are black and red. Otherwise, kind k has k + 1 black pixels.
     """
     cards = np.full((types + 1, 5, 5, 3), WHITE, np.uint8)
     cards[-1] = BLUE
@@ -51,7 +51,7 @@ def faces(types: int) -> UInt8[np.ndarray, "face 5 5 3"]:
 def table(
     kinds: Int[Array, " card"], cards: UInt8[np.ndarray, "face height width 3"], columns: int
 ) -> UInt8[Array, "rows columns 3"]:
-    """Return a table with these cards, row by row, a pixel apart."""
+    """Return an image of a table, with cards in row-major order and one pixel between them."""
     height, width = cards.shape[1:3]
     shape = len(kinds) // columns, height + 1, columns, width + 1, 3
     table = jnp.broadcast_to(jnp.array(TABLE, jnp.uint8), shape)
@@ -61,5 +61,5 @@ def table(
 
 
 def shown(obs: Float[Array, " obs"], kinds: int) -> Int[Array, " card"]:
-    """Return the kind of each card in an observation that is one-hot."""
+    """Return the kind of each card in a one-hot observation."""
     return jnp.argmax(obs.reshape(-1, kinds), axis=1)

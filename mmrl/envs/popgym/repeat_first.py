@@ -1,4 +1,4 @@
-"""Report the first suit of the episode at every step: a memory for one item."""
+"""Repeat First: report the first suit of the episode at every step. Tests memory of one item."""
 
 import jax.numpy as jnp
 from flax import struct
@@ -11,19 +11,19 @@ from mmrl.envs.popgym.cards import DECK, SUITS, CardTask, check_decks, draw, ful
 
 @struct.dataclass
 class State(environment.EnvState):
-    """State of an episode since the deck was shuffled."""
+    """State of an episode."""
 
-    time: Leaf  # int32: steps taken
-    first: Leaf  # int32: the suit to repeat
-    card: Leaf  # int32: the suit in view
-    left: Leaf  # int32 [4]: cards of each suit still in the deck
+    time: Leaf  # int32: number of steps taken
+    first: Leaf  # int32: suit of the first card, which the agent must repeat
+    card: Leaf  # int32: suit of the visible card
+    left: Leaf  # int32 [4]: number of cards of each suit that remain in the deck
 
 
 class RepeatFirst(CardTask):
-    """Game of repeating the first suit.
+    """Task in which the agent repeats the first suit at every step.
 
-    r_t = ±1/(n - 1) for a_t = suit_0; n = 52 num_decks. An episode takes n - 1 steps; its return
-    lies in [-1, 1].
+    The reward is 1/(n - 1) if a_t = suit_0, and -1/(n - 1) otherwise, with n = 52 num_decks. An
+    episode takes n - 1 steps, and its return is in [-1, 1].
     """
 
     def __init__(self, num_decks: int = 1):
@@ -34,7 +34,7 @@ class RepeatFirst(CardTask):
         self.start_numbers = self.step_numbers = 1
 
     def start(self, u: Numbers, params: Params) -> State:
-        """Return the first state of an episode."""
+        """Return the initial state of an episode."""
         card, left = draw(u[0], full_deck(self.num_decks, SUITS))
         return State(time=jnp.int32(0), first=card, card=card, left=left)
 
@@ -47,11 +47,11 @@ class RepeatFirst(CardTask):
         return State(time=state.time + 1, first=state.first, card=card, left=left), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Return the suit in view, one-hot."""
+        """Return the one-hot suit of the visible card."""
         return one_hot(state.card, SUITS)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return the first suit, one-hot, and the share of each suit left in the deck."""
+        """Return the one-hot first suit, and the fraction of each suit that remains in the deck."""
         return jnp.concatenate(
             [one_hot(state.first, SUITS), share_left(state.left, self.num_decks)]
         )

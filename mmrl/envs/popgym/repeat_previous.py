@@ -1,4 +1,4 @@
-"""Report the suit shown k - 1 steps ago: recall at a fixed lag."""
+"""Repeat Previous: report the suit shown k - 1 steps ago. Tests recall at a fixed lag."""
 
 import jax.numpy as jnp
 from flax import struct
@@ -12,19 +12,19 @@ from mmrl.envs.popgym.cards import DECK, SUITS, CardTask, check_decks, draw, ful
 
 @struct.dataclass
 class State(environment.EnvState):
-    """State of an episode since the deck was shuffled."""
+    """State of an episode."""
 
-    time: Leaf  # int32: steps taken
-    cards: Leaf  # int32 [k]: the last suits, newest last, 0 before the first
-    left: Leaf  # int32 [4]: cards of each suit still in the deck
+    time: Leaf  # int32: number of steps taken
+    cards: Leaf  # int32 [k]: the last k suits, newest last; initially padded with zeros
+    left: Leaf  # int32 [4]: number of cards of each suit that remain in the deck
 
 
 class RepeatPrevious(CardTask):
-    """Game of repeating an earlier suit.
+    """Task in which the agent repeats the suit shown k - 1 steps ago.
 
-    r_t = ±1/(n - k) for a_t = suit_{t-(k-1)}, 0 while t < k - 1; n = 52 num_decks. popgym counts
-    the card in view as k = 1, so the lag is k - 1 steps. An episode takes n - 1 steps; its return
-    lies in [-1, 1].
+    The reward is 1/(n - k) if a_t = suit_{t-(k-1)}, and -1/(n - k) otherwise; n = 52 num_decks. It
+    is 0 for t < k - 1. As in popgym, k = 1 refers to the visible card, so the lag is k - 1 steps.
+    An episode takes n - 1 steps, and its return is in [-1, 1].
     """
 
     def __init__(self, num_decks: int = 1, k: int = 4):
@@ -33,15 +33,15 @@ class RepeatPrevious(CardTask):
         cards = DECK * num_decks
         if not isinstance(k, int) or not 1 <= k < cards:
             raise ValueError(
-                f"`k` must be an integer in 1..{cards - 1} with {num_decks} deck(s), got {k!r}: "
-                "k = 1 is the card in view; raise `num_decks` for a longer lag."
+                f"`k` must be an integer in 1..{cards - 1} if `num_decks` is {num_decks}, got "
+                f"{k!r}. Increase `num_decks` for a longer lag; k = 1 is the visible card."
             )
         self.num_steps, self.actions = cards - 1, SUITS
         self.obs_size, self.state_size = SUITS, SUITS * k + SUITS
         self.start_numbers = self.step_numbers = 1
 
     def start(self, u: Numbers, params: Params) -> State:
-        """Return the first state of an episode."""
+        """Return the initial state of an episode."""
         card, left = draw(u[0], full_deck(self.num_decks, SUITS))
         cards = jnp.concatenate([jnp.zeros(self.k - 1, jnp.int32), card[None]])
         return State(time=jnp.int32(0), cards=cards, left=left)
@@ -57,17 +57,17 @@ class RepeatPrevious(CardTask):
         return State(time=state.time + 1, cards=cards, left=left), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Return the suit in view, one-hot."""
+        """Return the one-hot suit of the visible card."""
         return one_hot(state.cards[-1], SUITS)
 
     def pixels(self, obs: Float[Array, " obs"]) -> UInt8[Array, "20 20 3"]:
-        """Return the card in view as a picture."""
+        """Return an image of the visible card."""
         return jnp.asarray(pixels.suits())[pixels.shown(obs, SUITS)[0]]
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return the last k suits, one-hot, and the share of each suit left in the deck.
+        """Return the one-hot last k suits, and the fraction of each suit that remains in the deck.
 
-        Suit 0 stands in for cards before the first.
+        Until k cards have been shown, the missing suits are encoded as suit 0.
         """
         suits = one_hot(state.cards, SUITS).ravel()
         return jnp.concatenate([suits, share_left(state.left, self.num_decks)])

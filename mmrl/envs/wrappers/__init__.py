@@ -1,8 +1,10 @@
-"""Wrappers: environments that change the observations, rewards or actions of another one.
+"""Wrappers that change the observations, rewards, actions or episodes of an environment.
 
-`base` explains how they work. `observation` and `views` have those that change the agent's
-observation, `mask` the one that shows legal actions, `episode` those that change the reward, the
-clock or the reset.
+- `base`: base classes, with an explanation of how wrappers work.
+- `observation` and `views`: wrappers that change the observation.
+- `mask`: wrappers for masks of legal actions.
+- `episode`: wrappers that change rewards, time limits or resets.
+- `trial`: wrapper that joins several episodes.
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,9 @@
-"""The base of all wrappers: a wrapper *is* a gymnax `Environment`.
+"""Base classes of wrappers.
 
-It changes the results of a step (`after_step`) and of a reset (`after_reset`) while the two are
-still separate; only the outermost `step` merges them. So `info["final_observation"]`, the begin
-flag and an empty previous action after a reset are correct without special code. Two wrappers with
-equal arguments around equal environments are equal, and compile once.
+A wrapper is itself a gymnax `Environment`. It transforms the results of the inner step
+(`after_step`) and of the inner reset (`after_reset`) separately. Only `step` of the outermost
+wrapper selects between the two, so `info["final_observation"]` and appended inputs, such as the
+previous action, are correct at the end of an episode without special cases.
 """
 
 import abc
@@ -20,48 +20,56 @@ from mmrl.envs.base import Obs, Reset, Resetting, Step, step_and_reset
 
 
 class Wrapper(Resetting):
-    """The inner environment unchanged; a subclass overrides what it changes.
+    """Base class of wrappers. Without overrides, it behaves like the inner environment.
 
-    Attributes of the inner environment are under `.env` and `.unwrapped`; none are forwarded by
-    name, so a wrapper copies, pickles and compares like any object.
+    Subclasses override the methods whose results they change. `env` is the inner environment, and
+    `unwrapped` is the innermost one. Other attributes of the inner environment are not forwarded,
+    so that wrappers can be copied, pickled and compared. Two wrappers are equal if they have equal
+    arguments and equal inner environments; equal wrappers share compiled programs.
 
-    Raises `ValueError` around an environment that overrides `step` (a gymnax wrapper, DeepSea),
-    because the effect of such a `step` would be lost.
+    Raises `ValueError` if the inner environment overrides `step`, as gymnax's wrappers and DeepSea
+    do, because that `step` would never be called.
     """
 
     def __init__(self, env: Any):
         if getattr(type(env), "step", None) not in (environment.Environment.step, Resetting.step):
             raise ValueError(
-                "`env` must be a gymnax Environment that does not override step, got "
-                f"{type(env).__name__}. Apply wrappers of mmrl.envs first, others around them, "
-                "VmapAutoReset last."
+                "`env` must be a gymnax Environment that does not override `step`, got "
+                f"{type(env).__name__}. Apply the wrappers of mmrl.envs before any other wrappers, "
+                "and VmapAutoReset last."
             )
         self.env = env
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
-        """Return our reset, from the inner environment's; `key` is the inner one's: see `keys`."""
+        """Transform the result of the inner reset. `key` is the second result of `keys`."""
         return reset
 
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        """Return our step, from the inner environment's and our state `before`."""
+        """Transform the result of the inner step.
+
+        `before` is the state of this wrapper before the step.
+        """
         return step
 
     def keys(self, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-        """Return (the inner key, our key): the same one, because most wrappers use none."""
+        """Return a key for the inner environment and a key for this wrapper.
+
+        By default, the keys are the same, because most wrappers do not use random numbers.
+        """
         return key, key
 
     @promoting
     def reset_env(self, key: PRNGKeyArray, params: Any) -> Reset:
-        """Return the first observation and state."""
+        """Return the initial observation and state."""
         inner, key = self.keys(key)
         reset = self.env.reset_env(inner, self.inner_params(params))
         return self.after_reset(key, reset, params)
 
     @promoting
     def step_env(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Step:
-        """Take one step, without a reset."""
+        """Take a step without automatic reset."""
         inner, key = self.keys(key)
         here = self.inner_state(state), self.inner_action(action, params), self.inner_params(params)
         step = self.env.step_env(inner, *here)
@@ -71,7 +79,7 @@ class Wrapper(Resetting):
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:
-        """Return a step, and the reset that follows an end."""
+        """Return the results of a step and of the reset that follows if the episode ends."""
         inner, key = self.keys(key)
         here = self.inner_state(state), self.inner_action(action, params), self.inner_params(params)
         step, reset = step_and_reset(self.env, inner, *here)
@@ -84,11 +92,11 @@ class Wrapper(Resetting):
         return self.env.unwrapped if isinstance(self.env, Wrapper) else self.env
 
     def inner_state(self, state: Any) -> Any:
-        """Return the inner environment's state: ours, unless a wrapper has its own."""
+        """Return the inner environment's state, by default `state` itself."""
         return state
 
     def inner_action(self, action: Any, params: Any) -> Any:
-        """Return the inner environment's action: ours, unless a wrapper changes actions."""
+        """Return the inner environment's action, by default `action` itself."""
         return action
 
     def inner_params(self, params: Any) -> Any:
@@ -96,7 +104,7 @@ class Wrapper(Resetting):
         return params
 
     def twin(self) -> "Wrapper":
-        """Return this wrapper around the inner environment's twin: see `StateObservation`."""
+        """Return this wrapper around the twin of the inner environment; see `StateObservation`."""
         outer = copy.copy(self)
         outer.env = self.env.twin() if hasattr(self.env, "twin") else self.env
         return outer
@@ -104,23 +112,23 @@ class Wrapper(Resetting):
     def state_obs(self, state: Any, params: Any) -> Float[Array, " state"]:
         """Return the Markov state as a vector.
 
-        Raises `ValueError` if the inner environment does not offer it.
+        Raises `ValueError` if the inner environment has no method `state_obs`.
         """
         if not hasattr(self.env, "state_obs"):
             raise ValueError(
-                "`env` must have a method state_obs(state, params) to be observed by its state, as "
-                f"POPGym's tasks and the probes do; got {self.env.name}, whose observation may be "
-                "its state already: leave `observe` out, or write `state_obs` in a subclass."
+                "`env` must have a method state_obs(state, params) if its state is observed, got "
+                f"{self.env.name}. POPGym's tasks and the probes have this method. Omit `observe` "
+                "if the observation is already the state, or define `state_obs` in a subclass."
             )
         return self.env.state_obs(self.inner_state(state), self.inner_params(params))
 
     def action_mask(self, state: Any, params: Any) -> Bool[Array, " action"]:
-        """Return True for each legal action, as a method of the inner environment does."""
+        """Return the mask of legal actions, which is True for each legal action."""
         mask = self.env.action_mask(self.inner_state(state), self.inner_params(params))
         return self.outer_mask(mask, params)
 
     def outer_mask(self, mask: Bool[Array, " inner"], params: Any) -> Bool[Array, " action"]:
-        """Return our mask from the inner one: the same, unless a wrapper changes actions."""
+        """Transform the inner environment's mask of legal actions, by default unchanged."""
         return mask
 
     def is_terminated(self, state: Any, params: Any) -> Any:
@@ -128,7 +136,7 @@ class Wrapper(Resetting):
         return self.env.is_terminated(self.inner_state(state), self.inner_params(params))
 
     def is_truncated(self, state: Any, params: Any) -> Any:
-        """Return True if the time limit cuts the episode in this state."""
+        """Return True if the episode is truncated in this state."""
         return self.env.is_truncated(self.inner_state(state), self.inner_params(params))
 
     @property
@@ -147,30 +155,30 @@ class Wrapper(Resetting):
         return self.env.num_actions
 
     def action_space(self, params: Any = None) -> spaces.Space:
-        """Return the space of actions."""
+        """Return the action space."""
         params = self.default_params if params is None else params
         return self.env.action_space(self.inner_params(params))
 
     def observation_space(self, params: Any) -> spaces.Space:
-        """Return the space of observations."""
+        """Return the observation space."""
         return self.env.observation_space(self.inner_params(params))
 
     def state_space(self, params: Any) -> spaces.Space:
-        """Return the space of states."""
+        """Return the state space."""
         return self.env.state_space(self.inner_params(params))
 
     @property
     def supports_transition_gradients(self) -> bool:
-        """True if the inner environment has a differentiable form."""
+        """True if the inner environment has a differentiable version."""
         return self.env.supports_transition_gradients
 
     @property
     def transition_gradients_enabled(self) -> bool:
-        """True if this is the differentiable form."""
+        """True if this is the differentiable version."""
         return self.env.transition_gradients_enabled
 
     def with_transition_gradients(self) -> "Wrapper":
-        """Return this wrapper around the inner environment's differentiable form."""
+        """Return this wrapper around the differentiable version of the inner environment."""
         twin = copy.copy(self)
         twin.env = self.env.with_transition_gradients()
         return twin
@@ -182,30 +190,33 @@ class Wrapper(Resetting):
 
 
 class ObservationWrapper(Wrapper):
-    """A wrapper that only changes the observation, o ↦ view(o, …). A subclass defines `view`."""
+    """Base class of wrappers that change only the observation. Subclasses define `view`."""
 
     @abc.abstractmethod
     def view(
         self, key: PRNGKeyArray, obs: Obs, state: Any, cause: tuple[Any, Any] | None, params: Any
     ) -> Obs:
-        """Return the new observation. `cause` is (action, reward), or None right after a reset."""
+        """Transform the observation.
+
+        `cause` is the pair (action, reward) of the step that led to it, or None after a reset.
+        """
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
-        """Return the inner reset with this wrapper's changes."""
+        """Transform the observation of the inner reset."""
         obs, state = reset
         return self.view(key, obs, state, None, params), state
 
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        """Return the inner step with this wrapper's changes."""
+        """Transform the observation of the inner step."""
         obs, state, reward, terminated, info = step
         obs = self.view(key, obs, state, (action, reward), params)
         return obs, state, reward, terminated, info
 
 
 def bounds(space: Any) -> tuple[Float[Array, "*obs"], Float[Array, "*obs"]]:
-    """Return the lowest and highest observation of a Box, each in the observation's shape."""
+    """Return the lower and upper bounds of a Box, each with the shape of an observation."""
     low = jnp.broadcast_to(jnp.asarray(space.low, jnp.float32), space.shape)
     return low, jnp.broadcast_to(jnp.asarray(space.high, jnp.float32), space.shape)
 
@@ -218,9 +229,9 @@ def box(
 
 
 def flat(space: Any, obs: Any) -> Float[Array, " obs"]:
-    """Return an observation as a vector: arrays row by row, a discrete one as one-hot.
+    """Flatten an observation to a vector. Discrete values are one-hot encoded.
 
-    The parts of a dictionary follow each other in the order of their keys.
+    Arrays are flattened in row-major order, and dictionaries are sorted by key.
     """
     if isinstance(space, spaces.Dict):
         inner = [flat(space.spaces[key], obs[key]) for key in sorted(space.spaces)]
@@ -231,7 +242,7 @@ def flat(space: Any, obs: Any) -> Float[Array, " obs"]:
 
 
 def flat_bounds(space: Any) -> tuple[Float[Array, " obs"], Float[Array, " obs"]]:
-    """Return the lowest and the highest vector that `flat` returns."""
+    """Return the lower and upper bounds of flattened observations."""
     if isinstance(space, spaces.Dict):
         inner = [flat_bounds(space.spaces[key]) for key in sorted(space.spaces)]
         low, high = zip((jnp.zeros(0), jnp.zeros(0)), *inner, strict=True)
@@ -243,22 +254,22 @@ def flat_bounds(space: Any) -> tuple[Float[Array, " obs"], Float[Array, " obs"]]
 
 
 def vector_size(env: Any, wrapper: str) -> int:
-    """Return the width of the observation. Raise `ValueError` if it is not a vector."""
+    """Return the size of the observation. Raises `ValueError` if it is not a vector."""
     space = env.observation_space(env.default_params)
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise ValueError(
-            f"`env` must observe a vector for {wrapper}, got {space!r}. Put FlattenObservation "
-            "inside."
+            f"`env` must have vector observations for {wrapper}, got {space!r}. Wrap it in "
+            "FlattenObservation first."
         )
     return int(space.shape[0])
 
 
 def action_count(env: Any, params: Any = None) -> int:
-    """Return the number of actions. Raises `ValueError` if they are not discrete."""
+    """Return the number of actions. Raises `ValueError` if the actions are not discrete."""
     space = env.action_space(env.default_params if params is None else params)
     if not isinstance(space, spaces.Discrete):
         raise ValueError(
-            f"`env` must have discrete actions; got {space!r}. Where actions are vectors of "
-            "numbers, train the agent `ppo` or `ppg`."
+            f"`env` must have discrete actions, got {space!r}. For continuous actions, use an "
+            "agent that supports them, such as `ppo`."
         )
     return int(space.n)

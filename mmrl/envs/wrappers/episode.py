@@ -1,4 +1,4 @@
-"""Wrappers around an episode: its reward, its clock, its statistics, and its reset."""
+"""Wrappers for rewards, time limits, episode statistics and resets."""
 
 import dataclasses
 from functools import partial
@@ -13,7 +13,7 @@ from mmrl.envs.wrappers.base import Obs, Reset, Step, Wrapper
 
 
 class ScaleReward(Wrapper):
-    """Rewards multiplied by `scale`, for the learner."""
+    """Wrapper that multiplies rewards by `scale`."""
 
     def __init__(self, env: Any, scale: float):
         super().__init__(env)
@@ -22,17 +22,17 @@ class ScaleReward(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        """Return the inner step with this wrapper's changes."""
+        """Multiply the reward of the inner step by `scale`."""
         obs, state, reward, terminated, info = step
         return obs, state, jnp.asarray(self.scale * reward, jnp.float32), terminated, info
 
 
 class TimeLimit(Wrapper):
-    """Truncation after T steps: an episode is cut, but never terminated, by the limit.
+    """Wrapper that truncates episodes after `steps` steps.
 
-    T is `max_steps_in_episode` of this wrapper's parameters, so it may be traced. The inner
-    environment keeps its own limit, on which the scale of a reward or a natural end may depend; so
-    a limit beyond the inner one has no effect.
+    The limit is stored as `max_steps_in_episode` in the parameters, so it may be traced. The inner
+    environment keeps its own limit, because its rewards or terminations may depend on it. A limit
+    above the inner one therefore has no effect.
     """
 
     def __init__(self, env: Any, steps: int):
@@ -41,8 +41,8 @@ class TimeLimit(Wrapper):
             raise ValueError(f"`steps` must be at least 1, got {steps}.")
         if _contains(env, EpisodeStatistics):
             raise ValueError(
-                "`env` must not count episodes yet, or it would miss those that are cut here. "
-                "Write EpisodeStatistics(TimeLimit(env, steps))."
+                "`env` must not contain EpisodeStatistics, which would miss the episodes that "
+                f"TimeLimit truncates, got {env!r}. Use EpisodeStatistics(TimeLimit(env, steps))."
             )
         self.steps = int(steps)
 
@@ -59,38 +59,38 @@ class TimeLimit(Wrapper):
         return dataclasses.replace(params, max_steps_in_episode=steps)
 
     def is_truncated(self, state: Any, params: Any) -> Any:
-        """Return True if the time limit cuts the episode in this state."""
+        """Return True if the episode is truncated in this state."""
         inner = self.env.is_truncated(state, self.inner_params(params))
         return jnp.logical_or(inner, state.time >= params.max_steps_in_episode)
 
 
 class EpisodeState(NamedTuple):
-    """The inner state, with the return and the length so far."""
+    """State of `EpisodeStatistics`."""
 
-    env_state: Any
-    total: Any
-    length: Any
-    rest: Any  # rounding error of the total
+    env_state: Any  # state of the inner environment
+    total: Any  # float32: sum of rewards since the reset
+    length: Any  # int32: number of steps since the reset
+    rest: Any  # float32: rounding error of `total`
 
     @property
     def time(self) -> Any:
-        """Steps since the reset, as in every gymnax state."""
+        """Number of steps since the reset, which every gymnax state has."""
         return self.env_state.time
 
 
 class EpisodeStatistics(Wrapper):
-    """Statistics of the episode in info["episode"]: {"return": Σ r, "length": steps, "ended":
-    bool}.
+    """Wrapper that records the return and the length of the episode in `info["episode"]`.
 
-    Sums are undiscounted and include this step. Where "ended" is False they are the sums so far.
-    Put it inside every `ScaleReward`, to count the task's rewards, and outside every `TimeLimit`.
+    `info["episode"]` is a dictionary with the keys "return" (undiscounted), "length" and "ended".
+    All values include the current step. Apply this wrapper before `ScaleReward`, so that it records
+    unscaled rewards, and after `TimeLimit`.
     """
 
     def __init__(self, env: Any):
         super().__init__(env)
         if _contains(env, ScaleReward):
             raise ValueError(
-                "`env` must pay the task's own rewards, got scaled ones. Write "
+                "`env` must have unscaled rewards, got scaled ones. Use "
                 "ScaleReward(EpisodeStatistics(env), scale)."
             )
 
@@ -99,14 +99,14 @@ class EpisodeStatistics(Wrapper):
         return state.env_state
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
-        """Return the inner reset with this wrapper's changes."""
+        """Start the statistics of an episode."""
         obs, env_state = reset
         return obs, EpisodeState(env_state, jnp.float32(0), jnp.int32(0), jnp.float32(0))
 
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        """Return the inner step with this wrapper's changes."""
+        """Update the statistics, and add them to `info`."""
         obs, env_state, reward, terminated, info = step
         total, rest = accumulate((before.total, before.rest), jnp.asarray(reward, jnp.float32))
         length = before.length + 1
@@ -116,12 +116,14 @@ class EpisodeStatistics(Wrapper):
 
 
 class VmapAutoReset(Wrapper):
-    """`num_envs` environments under `jax.vmap`, with resets computed only when they are due.
+    """Wrapper that vectorizes an environment, and computes resets only when an episode ends.
 
-    `reset` and `step` take one key, and take and return leaves [env, ...]. gymnax computes a reset
-    at every step and mostly discards it; here a `lax.cond` skips it while no episode ends. That
-    pays off on a CPU if resets are expensive and episodes end together (inside a further `vmap`
-    both branches run anyway). It is the outermost wrapper; its spaces are those of one environment.
+    `reset` and `step` take a single key. All other arrays have a leading axis of size `num_envs`.
+    gymnax computes a reset at every step and usually discards it. Here `lax.cond` skips the reset
+    if no episode ends, which saves time on a CPU when resets are expensive and episodes end at the
+    same steps. Inside another `vmap`, both branches are always computed.
+
+    This must be the outermost wrapper. Its spaces describe a single environment.
     """
 
     def __init__(self, env: Any, num_envs: int):
@@ -141,7 +143,7 @@ class VmapAutoReset(Wrapper):
     def step(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any = None
     ) -> tuple[Obs, Any, Any, Any, Any, dict[Any, Any]]:
-        """Step all environments, with automatic resets."""
+        """Step all environments, and reset those whose episode ends."""
         params = self.default_params if params is None else params
         key_step, key_reset = jax.random.split(key)
         keys = jax.random.split(key_step, self.num_envs)
@@ -159,7 +161,7 @@ class VmapAutoReset(Wrapper):
 
 
 def _where(last: Bool[Array, " env"], new: Any, old: Any) -> Any:
-    """Return, leaf by leaf, `new` in those environments where `last`, otherwise `old`."""
+    """Select `new` in environments where `last` is True, and `old` elsewhere."""
 
     def pick(x: Array, y: Array) -> Array:
         return jnp.where(jnp.reshape(last, last.shape + (1,) * (y.ndim - 1)), x, y).astype(y.dtype)
@@ -168,5 +170,5 @@ def _where(last: Bool[Array, " env"], new: Any, old: Any) -> Any:
 
 
 def _contains(env: Any, kind: type) -> bool:
-    """Return True if `env` or an environment inside it is of this kind."""
+    """Return True if `env` or one of its inner environments is an instance of `kind`."""
     return isinstance(env, kind) or (isinstance(env, Wrapper) and _contains(env.env, kind))

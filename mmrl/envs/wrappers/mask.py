@@ -1,6 +1,6 @@
-"""Masks of legal actions, which agents read at the end of the observation."""
+"""Wrappers for masks of legal actions."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +13,19 @@ from mmrl.envs.wrappers.base import Wrapper, action_count, box, flat, flat_bound
 
 
 class ActionMask(Wrapper):
-    """Observations that end in a mask, with 1 for each legal action and 0 for the others.
+    """Wrapper that appends the mask of legal actions to the observation.
 
-    The mask is the part `action_mask` of a dictionary observation, or the result of the
-    environment's method `action_mask(state, params)`. Runs put this wrapper around an environment
-    that has either; all agents then choose among legal actions only, and look ahead only to those.
+    The mask is 1 for legal and 0 for illegal actions. It is the entry "action_mask" of a dictionary
+    observation, or the result of the environment's method `action_mask(state, params)`. Runs apply
+    this wrapper automatically. All agents then select only legal actions, and ignore illegal
+    actions in their targets.
 
-    In every state, at least one action must be legal, except in the last one of an episode that
-    terminated. `MaskedState.stuck` records where this was not so, and runs raise an error there.
+    Every state must have at least one legal action, except the last state of an episode that
+    terminates. `MaskedState.stuck` records the first step that violates this, and runs then raise
+    an error.
 
-    Raises `ValueError` if the environment has no mask or no discrete actions, or if there is not
-    one flag for each action.
+    Raises `ValueError` if the environment has no mask, if its actions are not discrete, or if the
+    mask does not have one entry per action.
     """
 
     def __init__(self, env: Any):
@@ -31,14 +33,14 @@ class ActionMask(Wrapper):
         self.actions, params = action_count(env), env.default_params
         if not offers_mask(env, params):
             raise ValueError(
-                f"`env` must have a mask of legal actions; got {env!r}. Give it a method "
-                f"{MASK}(state, params), or a part {MASK!r} of a dictionary observation."
+                f"`env` must have a mask of legal actions, got {env!r}. Define a method "
+                f"{MASK}(state, params), or add {MASK!r} to a dictionary observation."
             )
         obs, state = jax.eval_shape(env.reset_env, jax.random.key(0), params)
         mask = jax.eval_shape(lambda obs, state: self._mask(obs, state, params), obs, state)
         if mask.shape != (self.actions,):
             raise ValueError(
-                f"`{MASK}` must have one flag for each action, the shape ({self.actions},); got "
+                f"`{MASK}` must have shape ({self.actions},), with one entry per action; got "
                 f"{mask.shape}."
             )
 
@@ -47,7 +49,7 @@ class ActionMask(Wrapper):
         return state.env_state
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
-        """Return the inner reset with this wrapper's changes."""
+        """Append the mask to the observation of the inner reset."""
         obs, state = reset
         mask = self._mask(obs, state, params)
         return self._shown(obs, mask, params), MaskedState(state, _number(mask, state, False))
@@ -55,7 +57,7 @@ class ActionMask(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        """Return the inner step with this wrapper's changes."""
+        """Append the mask to the observation of the inner step."""
         obs, state, reward, terminated, info = step
         mask = self._mask(obs, state, params)
         number = _first(before.stuck, _number(mask, state, terminated))
@@ -64,22 +66,19 @@ class ActionMask(Wrapper):
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:
-        """Return a step, and the reset that follows an end."""
+        """Return the results of a step and of the reset that follows if the episode ends."""
         step, (obs, begun) = Wrapper.step_and_reset(self, key, state, action, params)
         return step, (obs, begun._replace(stuck=_first(step[1].stuck, begun.stuck)))
 
     def observation_space(self, params: Any) -> spaces.Box:
-        """Return the space of observations."""
+        """Return the observation space, including the mask."""
         low, high = flat_bounds(self._seen(params))
         more = jnp.zeros(self.actions), jnp.ones(self.actions)
         return box(jnp.append(low, more[0]), jnp.append(high, more[1]))
 
     def _seen(self, params: Any) -> Any:
-        """Return the inner space without the mask."""
-        space = self.env.observation_space(self.inner_params(params))
-        if not _has_key(space):
-            return space
-        return spaces.Dict({key: x for key, x in space.spaces.items() if key != MASK})
+        """Return the inner observation space without the mask."""
+        return unmasked(self.env.observation_space(self.inner_params(params)))
 
     def _mask(self, obs: Any, state: Any, params: Any) -> Bool[Array, "*action"]:
         here = self.inner_params(params)
@@ -92,8 +91,54 @@ class ActionMask(Wrapper):
         return jnp.concatenate([vector, mask.astype(vector.dtype)])
 
 
+class MaskedObservation(NamedTuple):
+    """State of `MaskInState`."""
+
+    env_state: Any  # state of the inner environment
+    mask: Bool[Array, "*action"]  # mask of the latest observation
+
+    @property
+    def time(self) -> Any:
+        """Number of steps since the reset, which every gymnax state has."""
+        return self.env_state.time
+
+
+class MaskInState(Wrapper):
+    """Wrapper that copies the mask of a dictionary observation to the state.
+
+    The method `action_mask` returns this copy. Wrappers that replace the dictionary apply this
+    wrapper first, so that the mask is not lost.
+    """
+
+    def inner_state(self, state: Any) -> Any:
+        """Return the inner environment's state."""
+        return state.env_state
+
+    def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
+        """Store the mask of the first observation."""
+        obs, state = reset
+        return obs, MaskedObservation(state, jnp.asarray(obs[MASK]).astype(bool))
+
+    def after_step(
+        self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
+    ) -> Step:
+        """Store the mask of the new observation."""
+        obs, state, reward, terminated, info = step
+        mask = jnp.asarray(obs[MASK]).astype(bool)
+        return obs, MaskedObservation(state, mask), reward, terminated, info
+
+    def action_mask(self, state: Any, params: Any) -> Bool[Array, "*action"]:
+        """Return the mask of the latest observation."""
+        return state.mask
+
+
+def mask_in_state(env: Any) -> Any:
+    """Apply `MaskInState` if the observation contains a mask."""
+    return MaskInState(env) if _has_key(env.observation_space(env.default_params)) else env
+
+
 def offers_mask(env: Any, params: Any) -> bool:
-    """Return True if an environment has a mask of legal actions that no `ActionMask` shows."""
+    """Return True if `env` has a mask of legal actions and is not an `ActionMask` wrapper."""
     if isinstance(env, ActionMask):
         return False
     if _has_key(env.observation_space(params)):
@@ -103,12 +148,19 @@ def offers_mask(env: Any, params: Any) -> bool:
     return callable(getattr(env, MASK, None))
 
 
+def unmasked(space: Any) -> Any:
+    """Remove the mask from a dictionary space. Other spaces are returned unchanged."""
+    if not _has_key(space):
+        return space
+    return spaces.Dict({key: x for key, x in space.spaces.items() if key != MASK})
+
+
 def _has_key(space: Any) -> bool:
     return isinstance(space, spaces.Dict) and MASK in space.spaces
 
 
 def _number(mask: Bool[Array, " action"], state: Any, terminated: Any) -> Any:
-    """Return the number of the step that begins in a state, if it has no legal action, else 0."""
+    """Return the number of the next step, counted from 1, if it has no legal action, else 0."""
     none = ~jnp.any(mask) & ~jnp.asarray(terminated, bool)
     return jnp.where(none, jnp.asarray(state.time, jnp.int32) + 1, 0)
 

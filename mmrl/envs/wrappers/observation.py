@@ -1,4 +1,4 @@
-"""Wrappers that change the agent's observation: hide, disturb or reveal parts, or add the past."""
+"""Wrappers that flatten, mask or perturb observations, or append inputs to them."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -22,39 +22,36 @@ from mmrl.envs.wrappers.base import (
     flat_bounds,
     vector_size,
 )
-from mmrl.envs.wrappers.mask import ActionMask, offers_mask
+from mmrl.envs.wrappers.mask import ActionMask, mask_in_state, offers_mask, unmasked
 from mmrl.envs.wrappers.views import Beside, PixelObservation, StateObservation
 
 
 class FlattenObservation(ObservationWrapper):
-    """Observations as float32 vectors: arrays row by row, a discrete observation one-hot.
+    """Wrapper that flattens observations to float32 vectors. Discrete values are one-hot encoded.
 
-    The parts of a dictionary follow each other in the order of their keys. Raises `ValueError` for
-    one that has a mask of legal actions.
+    Arrays are flattened in row-major order, and dictionaries are sorted by key. A mask of legal
+    actions is removed, but remains available through the method `action_mask`.
     """
 
+    def __init__(self, env: Any):
+        super().__init__(mask_in_state(env))
+
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
-        return flat(self.env.observation_space(params), obs)
+        return flat(unmasked(self.env.observation_space(params)), obs)
 
     def observation_space(self, params: Any) -> spaces.Box:
-        space = self.env.observation_space(params)
-        if isinstance(space, spaces.Dict) and MASK in space.spaces:
-            raise ValueError(
-                f"`env` must not observe {MASK!r} for FlattenObservation, which would hide its "
-                f"meaning from agents; got {space!r}. Use ActionMask."
-            )
-        return box(*flat_bounds(space))
+        return box(*flat_bounds(unmasked(self.env.observation_space(params))))
 
 
 class MaskObservation(ObservationWrapper):
-    """Only the elements `indices` of the observation, from the first observation on."""
+    """Wrapper that selects the elements `indices` of the observation."""
 
     def __init__(self, env: Any, indices: Sequence[int]):
         super().__init__(env)
         width = vector_size(env, "MaskObservation")
         if not indices or any(not 0 <= i < width for i in indices):
             raise ValueError(
-                f"`indices` must name elements 0..{width - 1} of the observation, got "
+                f"`indices` must be among the elements 0..{width - 1} of the observation, got "
                 f"{list(indices)}."
             )
         self.indices = tuple(int(i) for i in indices)
@@ -69,10 +66,11 @@ class MaskObservation(ObservationWrapper):
 
 
 class NoisyObservation(ObservationWrapper):
-    """Noisy observations clip(o + σ ε), ε ~ N(0, 1) per element, clipped to the inner bounds.
+    """Wrapper that adds Gaussian noise to observations: o ↦ o + σ ε, with ε ~ N(0, 1).
 
-    `sigma` is in the observation's units. The first and the last observation of an episode are as
-    noisy as any other.
+    `sigma` is in the units of the observation. If `clip` is True, the result is clipped to the
+    bounds of the inner observation space. The first and the last observation of an episode are
+    noisy, too.
     """
 
     def __init__(self, env: Any, sigma: float, clip: bool = True):
@@ -105,11 +103,13 @@ class NoisyObservation(ObservationWrapper):
 
 
 class PreviousAction(ObservationWrapper):
-    """Observations with the previous action appended: o_t ↦ [o_t, one_hot(a_{t-1})].
+    """Wrapper that appends the previous action to the observation: o_t ↦ [o_t, one_hot(a_{t-1})].
 
-    An action that is a vector of numbers is appended without encoding. There is none at the first
-    observation of an episode: `null="zero"` appends zeros, `null="action0"` one_hot(0), as popgym
-    does, which is also the entry after action 0. Raises `ValueError` for other spaces of actions.
+    Continuous actions are appended without encoding. At the first step of an episode, zeros are
+    appended if `null` is "zero". If `null` is "action0", one_hot(0) is appended, as in popgym. It
+    cannot be distinguished from action 0.
+
+    Raises `ValueError` if the action space is neither discrete nor a Box.
     """
 
     def __init__(self, env: Any, null: str = "zero"):
@@ -123,8 +123,8 @@ class PreviousAction(ObservationWrapper):
         seen = env.observation_space(env.default_params)
         if self.vector and not jnp.issubdtype(seen.dtype, jnp.floating):
             raise ValueError(
-                "`env` must observe real numbers, if actions that are vectors are shown next to "
-                f"them; got {seen!r}. Put FlattenObservation inside."
+                "`env` must have floating-point observations if actions are continuous, got "
+                f"{seen!r}. Wrap it in FlattenObservation first."
             )
         self.null = null
 
@@ -132,21 +132,24 @@ class PreviousAction(ObservationWrapper):
         if self.vector:
             action = jnp.zeros(self.size) if cause is None else jnp.ravel(cause[0])
             return jnp.concatenate([obs, action.astype(obs.dtype)])
-        # "No action" is one_hot(-1), all zeros.
+        # one_hot(-1) is a vector of zeros.
         null = 0 if self.null == "action0" else -1
         action = null if cause is None else cause[0]
         return jnp.concatenate([obs, jax.nn.one_hot(action, self.size, dtype=obs.dtype)])
 
     def observation_space(self, params: Any) -> spaces.Box:
         low, high = 0.0, 1.0
-        if self.vector:  # 0 at the first observation
+        if self.vector:  # include 0, the previous action at the first step of an episode
             ends = bounds(self.env.action_space(params))
             low, high = jnp.minimum(ends[0].min(), low), jnp.maximum(ends[1].max(), 0.0)
         return _append(self.env.observation_space(params), self.size, low, high)
 
 
 class PreviousReward(ObservationWrapper):
-    """Observations with the previous reward appended: o_t ↦ [o_t, scale · r_{t-1}], at first 0."""
+    """Wrapper that appends the previous reward to the observation: o_t ↦ [o_t, scale · r_{t-1}].
+
+    At the first step of an episode, 0 is appended.
+    """
 
     def __init__(self, env: Any, scale: float = 1.0):
         super().__init__(env)
@@ -163,10 +166,11 @@ class PreviousReward(ObservationWrapper):
 
 
 class BeginFlag(ObservationWrapper):
-    """Observations with a flag appended, which is 1 at the first observation of an episode, else 0.
+    """Wrapper that appends a flag b_t, which is 1 at the first step of an episode, and 0 elsewhere.
 
-    `one_hot=True` appends (1 - b_t, b_t), as popgym's Antialias does once flattened. A memory
-    should take `begin` from the rollout: this is for a network that should *see* the flag.
+    If `one_hot` is True, (1 - b_t, b_t) is appended, like popgym's Antialias after flattening. The
+    flag is only an additional input of the network. Memories are reset by `begin` of the rollout,
+    with or without this wrapper.
     """
 
     def __init__(self, env: Any, one_hot: bool = False):
@@ -184,9 +188,9 @@ class BeginFlag(ObservationWrapper):
 
 
 def paper_stack(env: Any, previous_action: bool = True) -> BeginFlag:
-    """Return the observations of Morad et al. 2024: o_t ↦ [o_t, one_hot(a_{t-1}), 1 - b_t, b_t].
+    """Append the inputs that Morad et al. 2024 use: o_t ↦ [o_t, one_hot(a_{t-1}), 1 - b_t, b_t].
 
-    They left the previous action out in RepeatFirst and RepeatPrevious, where it does not matter.
+    The authors omit the previous action in RepeatFirst and RepeatPrevious, where it is irrelevant.
     """
     inner = PreviousAction(env, null="action0") if previous_action else env
     return BeginFlag(inner, one_hot=True)
@@ -197,13 +201,14 @@ OBSERVED: dict[str, Callable[[Any], Any]] = {
     "state": StateObservation,
     "pixels": PixelObservation,
 }
-"""Observations to choose from: the task's, its Markov state, or a picture."""
+"""Wrapper for each value of `observe`."""
 
 
 def observed(env: Any, observe: str) -> Any:
-    """Return an environment with the observation that `observe` names.
+    """Apply the wrapper that `observe` selects.
 
-    Raises `ValueError` for a name that is not in `OBSERVED`, or if the environment lacks it.
+    Raises `ValueError` if `observe` is not a key of `OBSERVED`, or if the environment does not
+    support it.
     """
     if observe not in OBSERVED:
         raise ValueError(f"`observe` must be one of {', '.join(OBSERVED)}; got {observe!r}.")
@@ -215,7 +220,7 @@ SHOWN = {
     "previous_reward": PreviousReward,
     "begin_flag": BeginFlag,
 }
-"""Inputs after the observation, in this order: a_{t-1}, r_{t-1}, b_t."""
+"""Wrappers of the additional inputs, in the order in which they are appended."""
 
 
 def shown(
@@ -225,19 +230,20 @@ def shown(
     observe: str = "observation",
     flat: bool = True,
 ) -> Any:
-    """Return the environment as runs show it to a network: a vector with the inputs in `observes`.
+    """Apply all wrappers that runs use, so that observations are vectors with all inputs.
 
-    The vector is the observation of `observed(env, observe)`. A mask of legal actions, if there is
-    one, ends it. Without `flat` a picture, [height, width, channel], stays as it is, with the
-    inputs beside it.
+    The vector consists of the observation that `observe` selects, the mask of legal actions if the
+    environment has one, and the inputs in `observes`. If `flat` is False, images of shape
+    [height, width, channel] are not flattened, and the inputs form a separate vector.
     """
     env = observed(env, observe)
     space = env.observation_space(params)
     if offers_mask(env, params):
         if not flat and is_picture(space):
             raise ValueError(
-                "`encoder` must be 'dense' for pictures with a mask of legal actions, which are "
-                f"flattened together; got another one for observations of shape {space.shape}."
+                "`encoder` must be 'dense' for images with a mask of legal actions, because both "
+                "are flattened to a single vector; got another encoder for observations of shape "
+                f"{space.shape}."
             )
         env = ActionMask(env)
     elif not flat and is_picture(space):
@@ -251,40 +257,43 @@ def shown(
 
 
 def bare(env: Any) -> Any:
-    """Return the environment without the inputs that `shown` appends."""
+    """Remove the wrappers that append the inputs in `SHOWN`."""
     while isinstance(env, tuple(SHOWN.values())):
         env = env.env
     return env
 
 
 def mask_place(env: Any, params: Any) -> tuple[int, int] | None:
-    """Return the place of the mask in an observation, (first number, actions), or None.
+    """Return the first index and the size of the mask in an observation, or None without a mask.
 
-    Raises `ValueError` if the environment has a mask that an agent would not find.
+    Raises `ValueError` if the environment has a mask that agents would not find.
     """
     inner = bare(env)
-    with jax.ensure_compile_time_eval():  # a traced agent computes nothing here
+    with jax.ensure_compile_time_eval():  # return Python integers even while an agent is traced
         offers = offers_mask(inner, params)
         if isinstance(inner, ActionMask):
             return inner.observation_space(params).shape[0] - inner.actions, inner.actions
     if offers:
         raise ValueError(
-            f"`env` must show its {MASK!r} to agents at the end of a vector; got {inner!r}, which "
-            "does not. Use mmrl.envs.wrappers.ActionMask, as runs do."
+            f"`env` must include its {MASK!r} in the observation, because agents read it there; "
+            f"got {inner!r}. Wrap it in mmrl.envs.wrappers.ActionMask, as runs do."
         )
     while isinstance(inner, Wrapper):
         inner = inner.env
         if isinstance(inner, ActionMask):
             raise ValueError(
-                f"`env` must have ActionMask outside of its other wrappers, so that agents find "
-                f"the mask; got {env!r}. Only {', '.join(x.__name__ for x in SHOWN.values())} may "
-                "stand around it."
+                f"`env` must have ActionMask as its outermost wrapper, so that agents find the "
+                f"mask; got {env!r}. Only {', '.join(x.__name__ for x in SHOWN.values())} may be "
+                "applied after ActionMask."
             )
     return None
 
 
 def legal_actions(env: Any, params: Any, obs: Any) -> Bool[Array, " action"] | None:
-    """Return the mask in an observation of `shown`; None if it has none. Raises as `mask_place`."""
+    """Return the mask of legal actions in an observation, or None without a mask.
+
+    Raises `ValueError` if the environment has a mask that agents would not find.
+    """
     if (place := mask_place(env, params)) is None:
         return None
     return obs[place[0] : sum(place)] > 0.5
@@ -292,7 +301,7 @@ def legal_actions(env: Any, params: Any, obs: Any) -> Bool[Array, " action"] | N
 
 @promoting
 def _append(space: Any, count: int, low: Any, high: Any, dtype: Any = None) -> spaces.Box:
-    """Return the space with `count` further elements, each between `low` and `high`."""
+    """Append `count` elements, with values between `low` and `high`, to a space of vectors."""
     lows, highs = bounds(space)
     more = jnp.ones(count)
     lows, highs = jnp.concatenate([lows, low * more]), jnp.concatenate([highs, high * more])
@@ -300,5 +309,5 @@ def _append(space: Any, count: int, low: Any, high: Any, dtype: Any = None) -> s
 
 
 def _real(dtype: Any) -> Any:
-    """Return the type for noise or rewards next to numbers of `dtype`: integers would lose them."""
+    """Promote `dtype` to a floating-point dtype."""
     return jnp.result_type(dtype, float)

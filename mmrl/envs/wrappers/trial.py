@@ -1,7 +1,7 @@
-"""Trials of several episodes, over which a memory is kept: RL² (Duan et al. 2016).
+"""Trials of several episodes, across which an agent keeps its memory, as in RL² (Duan et al. 2016).
 
-An agent that remembers earlier episodes can learn, within a trial, which task it plays. So the
-environment is reset after each episode, and the memory only after each trial.
+The environment is reset after each episode, but the memory only after each trial. So an agent can
+infer the task from earlier episodes of the trial.
 """
 
 from typing import Any, NamedTuple
@@ -15,48 +15,44 @@ from mmrl.envs.wrappers.base import Obs, Reset, Step, Wrapper, bounds, box, vect
 
 
 class TrialState(NamedTuple):
-    """The inner state, and the progress of the trial."""
+    """State of `Trial`."""
 
-    env_state: Any
-    episodes: Array  # int32: number of episodes that have ended
-    time: Array  # int32: steps since the trial began
+    env_state: Any  # state of the inner environment
+    episodes: Array  # int32: number of completed episodes
+    time: Array  # int32: number of steps since the start of the trial
 
 
 class Trial(Wrapper):
-    """`episodes` episodes joined into one, so that a memory is reset only where the trial begins.
+    """Wrapper that joins several episodes into a trial, which agents treat as one long episode.
 
-    There are two flags. `begin` of a rollout marks the first step of a trial, where the memory is
-    reset. The last element that this wrapper appends to the observation is 1 at the first
-    observation of each episode, where the environment was reset. The end of an episode inside a
-    trial does not end the return: values look ahead to the next one. A trial ends with its last
-    episode, and is terminated or truncated as that one is.
+    The memory is reset only at the first step of a trial, where `begin` of the rollout is True.
+    Returns and values extend over all remaining episodes of the trial. The wrapper appends a flag
+    to the observation, which is 1 at the first step of each episode. The last observation of an
+    episode is replaced by the first one of the next episode. A trial ends with its last episode,
+    and is terminated or truncated like that episode. The parameter `max_steps_in_episode` limits
+    the length of the trial.
 
-    Put `PreviousAction` and `PreviousReward` around it (`observes` of a run does): they then show
-    the last step of an episode with the first observation of the next one. The last observation of
-    the episode itself is not shown.
+    Apply `PreviousAction` and `PreviousReward` after this wrapper, as runs do for `observes`. At
+    the first step of an episode, they then show the last action and reward of the previous episode.
 
-    An environment with a method `next_episode(key, state, params)` -> (obs, state) keeps everything
-    there that belongs to the trial, such as the task. Others are reset as usual, at random.
-    `max_steps_in_episode` of the parameters limits the whole trial.
+    An environment may define a method `next_episode(key, state, params)`, which returns (obs,
+    state) and preserves what is constant during a trial, such as the task. Without this method, the
+    environment is reset at random. Inner wrappers, such as `FlattenObservation`, treat every
+    episode separately.
 
-    Raises `ValueError` if `episodes` is not positive, if the observation is not a vector, and for
-    environments that call Python, such as gymnasium's.
+    Raises `ValueError` if `episodes` is not positive, if the observation is not a vector, or if the
+    environment calls Python, as gymnasium's environments do.
     """
 
     def __init__(self, env: Any, episodes: int):
         super().__init__(env)
         if not isinstance(episodes, int) or episodes < 1:
-            raise ValueError(f"`episodes` must be an integer of at least 1, got {episodes!r}.")
+            raise ValueError(f"`episodes` must be a positive integer, got {episodes!r}.")
         vector_size(env, "Trial")
         task = env.unwrapped if isinstance(env, Wrapper) else env
         if getattr(task, "python", False):
             raise ValueError(
                 f"`env` must be written in JAX, because Trial resets it at every step; got {env!r}."
-            )
-        if hasattr(task, "next_episode") and task is not env:
-            raise ValueError(
-                f"`env` must be {task.name} itself, which keeps its task over a trial; got "
-                f"{env!r}. Write the other wrappers around Trial({task.name}, {episodes})."
             )
         self.episodes = episodes
 
@@ -77,7 +73,7 @@ class Trial(Wrapper):
         return state.env_state
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
-        """Return the inner reset with this wrapper's changes."""
+        """Start a trial, and append the flag to the observation."""
         obs, env_state = reset
         zero = jnp.int32(0)
         return _flagged(obs, True), TrialState(env_state, zero, zero)
@@ -85,13 +81,13 @@ class Trial(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        """Return the inner step with this wrapper's changes."""
+        """Begin the next episode if one ends, and append the flag to the observation."""
         obs, env_state, reward, terminated, info = step
         inner = self.inner_params(params)
         ended = jnp.logical_or(terminated, self.env.is_truncated(env_state, inner))
         episodes = before.episodes + ended
         again = ended & (episodes < self.episodes)
-        following = self._next_episode(jax.random.fold_in(key, 2), env_state, inner)
+        following = next_episode(self.env, jax.random.fold_in(key, 2), env_state, inner)
         obs, env_state = jax.tree.map(
             lambda new, old: jnp.where(again, new, old), following, (obs, env_state)
         )
@@ -99,38 +95,53 @@ class Trial(Wrapper):
         return _flagged(obs, again), state, reward, terminated & ~again, info
 
     def is_terminated(self, state: Any, params: Any) -> Any:
-        """Return True if the episode terminates in this state."""
+        """Return True if the trial terminates in this state."""
         inner = self.env.is_terminated(state.env_state, self.inner_params(params))
         return inner & (state.episodes >= self.episodes)
 
     def is_truncated(self, state: Any, params: Any) -> Any:
-        """Return True if the time limit cuts the episode in this state."""
+        """Return True if the trial is truncated in this state."""
         inner = self.env.is_truncated(state.env_state, self.inner_params(params))
         return (inner & (state.episodes >= self.episodes)) | (
             state.time >= params.max_steps_in_episode
         )
 
     def state_obs(self, state: Any, params: Any) -> Float[Array, " state"]:
-        """Return the inner state, and the shares of the trial's episodes and steps so far."""
+        """Return the inner state, and the fractions of episodes and of steps completed."""
         inner = self.env.state_obs(state.env_state, self.inner_params(params))
         shares = state.episodes / self.episodes, state.time / params.max_steps_in_episode
         return jnp.concatenate([inner, jnp.stack(shares).astype(inner.dtype)])
 
     def state_space(self, params: Any) -> spaces.Box:
-        """Return the space of states."""
+        """Return the state space."""
         low, high = bounds(self.env.state_space(self.inner_params(params)))
         return box(jnp.append(low, jnp.zeros(2)), jnp.append(high, jnp.ones(2)))
 
     def observation_space(self, params: Any) -> spaces.Box:
-        """Return the space of observations."""
+        """Return the observation space, including the flag."""
         space = self.env.observation_space(self.inner_params(params))
         low, high = bounds(space)
         return box(jnp.append(low, 0.0), jnp.append(high, 1.0), space.dtype)
 
-    def _next_episode(self, key: PRNGKeyArray, state: Any, params: Any) -> Reset:
-        if hasattr(self.env, "next_episode"):
-            return self.env.next_episode(key, state, params)
-        return self.env.reset_env(key, params)
+
+def next_episode(env: Any, key: PRNGKeyArray, state: Any, params: Any) -> Reset:
+    """Return the first observation and state of the next episode of a trial.
+
+    This calls the method `next_episode` of the environment, or of one inside its wrappers. Without
+    such a method, the environment is reset.
+    """
+    if hasattr(env, "next_episode"):
+        return env.next_episode(key, state, params)
+    if not _keeps(env):
+        return env.reset_env(key, params)
+    inner, key = env.keys(key)
+    reset = next_episode(env.env, inner, env.inner_state(state), env.inner_params(params))
+    return env.after_reset(key, reset, params)
+
+
+def _keeps(env: Any) -> bool:
+    """Return True if `env` or one of its inner environments has a method `next_episode`."""
+    return hasattr(env, "next_episode") or (isinstance(env, Wrapper) and _keeps(env.env))
 
 
 def _flagged(obs: Obs, begin: Any) -> Obs:

@@ -1,4 +1,4 @@
-"""Wrappers that show something else: the state, a picture, or a picture with numbers beside it."""
+"""Wrappers that replace the observation by the Markov state or by an image."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,18 +9,21 @@ from jaxtyping import PRNGKeyArray
 
 from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.wrappers.base import Obs, ObservationWrapper, bounds, box
+from mmrl.envs.wrappers.mask import MaskInState, mask_in_state
 
 
 class StateObservation(ObservationWrapper):
-    """The Markov state as observation: the fully observed twin of a task, which needs no memory.
+    """Wrapper whose observation is the Markov state, so that no memory is needed.
 
-    An environment with a method `twin` is replaced by its result: the same task in a form whose
-    `state_obs` shows everything that is already decided. The time limit of an episode is not part
-    of the state. Raises `ValueError` if the environment does not offer `state_obs`.
+    If the environment has a method `twin`, the environment that it returns is wrapped instead. A
+    twin is a version of the same task whose state includes all hidden information, such as
+    face-down cards. The time limit is not part of the state.
+
+    Raises `ValueError` if the environment has no method `state_obs`.
     """
 
     def __init__(self, env: Any):
-        super().__init__(env.twin() if hasattr(env, "twin") else env)
+        super().__init__(mask_in_state(env.twin() if hasattr(env, "twin") else env))
         self.observation_space(self.default_params)
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
@@ -35,22 +38,23 @@ class StateObservation(ObservationWrapper):
 
 
 class PixelObservation(ObservationWrapper):
-    """o ↦ its picture, uint8 [height, width, 3], by the environment's method `pixels(obs)`.
+    """Wrapper that renders the observation as an image, uint8 [height, width, 3].
 
-    Raises `ValueError` if the environment has none.
+    Raises `ValueError` if the environment has no method `pixels(obs)`, which renders the image.
     """
 
     def __init__(self, env: Any):
-        super().__init__(env)
+        super().__init__(mask_in_state(env))
         if not hasattr(env, "pixels"):
             raise ValueError(
-                "`env` must have a method pixels(obs) to be observed by pixels, as RepeatPrevious "
-                f"and Concentration of POPGym have; got {env.name}. Leave `observe` out, or put "
-                "PixelObservation inside the other wrappers."
+                "`env` must have a method pixels(obs) for observations of pixels, as POPGym's "
+                f"RepeatPrevious and Concentration have; got {env.name}. Omit `observe`, or apply "
+                "PixelObservation before other wrappers."
             )
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
-        return self.env.pixels(obs)
+        env = self.env.env if isinstance(self.env, MaskInState) else self.env
+        return env.pixels(obs)
 
     def observation_space(self, params: Any) -> spaces.Box:
         picture = jax.eval_shape(self.reset_env, jax.random.key(0), params)[0]
@@ -58,7 +62,7 @@ class PixelObservation(ObservationWrapper):
 
 
 class Beside(ObservationWrapper):
-    """o ↦ (o, numbers): a picture as it is, and beside it what `wrappers` append to a vector."""
+    """Wrapper that pairs an image with the vector of inputs that `wrappers` append."""
 
     def __init__(self, env: Any, wrappers: Sequence[Callable[[Any], ObservationWrapper]]):
         super().__init__(env)
@@ -78,7 +82,7 @@ class Beside(ObservationWrapper):
 
 
 class Nothing(ObservationWrapper):
-    """o ↦ a vector without numbers."""
+    """Wrapper that replaces the observation with an empty vector."""
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
         return jnp.zeros(0)

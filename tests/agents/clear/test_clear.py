@@ -15,9 +15,10 @@ from gymnax.environments import spaces
 from mmrl import losses
 from mmrl.agents import clear, normalize
 from mmrl.agents.clear import vtrace
+from mmrl.agents.clear.storage import check_stored
 from mmrl.agents.common import trained
 from mmrl.course import plain
-from mmrl.envs import continual, make, probes
+from mmrl.envs import continual, make, probes, wrappers
 from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Unrolls
 
@@ -132,6 +133,7 @@ def oracle(config: clear.Config) -> Any:
     return targets
 
 
+@pytest.mark.full_except("inf-0.5")
 @pytest.mark.slow
 @pytest.mark.parametrize("rho_max, c_max", [(1.0, 1.0), (math.inf, 0.5)])
 def test_the_loss_is_the_papers(net, batch, rho_max: float, c_max: float):
@@ -346,6 +348,7 @@ def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
         assert (names[replayed, 0] < 800).any()  # old ones
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_replayed_unroll_is_as_it_was_acted():
     """Logits and values of then: what V-trace and cloning compare with."""
@@ -364,9 +367,7 @@ def test_a_replayed_unroll_is_as_it_was_acted():
 
 def test_a_type_that_rounds_observations_is_refused():
     env, params = make("CartPole-v1")
-    with pytest.raises(
-        ValueError, match="got 'uint8', which rounds observations of this environment"
-    ):
+    with pytest.raises(ValueError, match=r"`stored` must .*observations of `env`; got 'uint8'"):
         clear.check(change(TINY, stored="uint8"), env, params)
     clear.check(change(TINY, stored="float16"), env, params)
 
@@ -395,9 +396,39 @@ def test_a_type_that_cannot_hold_later_observations_is_refused(
             return spaces.Box(0.0, high, (self.obs_size,), jnp.float32)
 
     env = Rising()
-    with pytest.raises(ValueError, match=f"`stored` .* got '{stored}', .* Take 'float32'"):
+    with pytest.raises(ValueError, match=f"`stored` .* got '{stored}', .* Set stored='float32'"):
         clear.check(change(TINY, stored=stored), env, env.default_params)
     clear.check(TINY, env, env.default_params)
+
+
+def test_whole_numbers_without_bounds_are_looked_at():
+    class Counting(wrappers.Wrapper):
+        """It shows 300, as a whole number."""
+
+        def after_reset(self, key: Any, reset: Any, params: Any) -> Any:
+            return jnp.full(3, 300, jnp.int32), reset[1]
+
+        def after_step(self, key: Any, before: Any, action: Any, step: Any, params: Any) -> Any:
+            return jnp.full(3, 300, jnp.int32), *step[1:]
+
+        def observation_space(self, params: Any = None) -> Any:
+            return spaces.Box(-jnp.inf, jnp.inf, (3,), jnp.int32)
+
+    env = Counting(probes.Memory())
+    with pytest.raises(ValueError, match=r"`stored` .* got 'uint8'"):
+        check_stored("uint8", env, env.default_params)
+    check_stored("int16", env, env.default_params)
+
+
+def test_a_type_is_checked_while_a_run_is_traced():
+    """As `jax.jit` of `train` or `init` does."""
+    env = probes.Memory()
+
+    def traced(x: Any) -> Any:
+        clear.check(change(TINY, stored="float16"), env, env.default_params)
+        return x
+
+    assert jax.jit(traced)(1.0) == 1.0
 
 
 @pytest.mark.full
@@ -445,6 +476,7 @@ def test_entering_a_task_begins_episodes_and_changes_nothing_else():
 # The scale of rewards, and the rate
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_rewards_are_divided_where_they_are_learned_from_and_the_rate_falls():
     """A loss that is the mean reward and the sum of θ shows both: Adam moves θ by the rate."""

@@ -103,5 +103,5 @@ def test_a_run_of_before_the_switch_can_go_on():
     now["config"]["estimator"] = "gae"
     check_same("here", before, now)
     now["config"]["noise_scale"] = True
-    with pytest.raises(RunError, match=r"setup: noise_scale was False, is True\. Repeat"):
+    with pytest.raises(RunError, match=r"setup: noise_scale was False, is True\. Use"):
         check_same("here", before, now)

@@ -179,6 +179,7 @@ def test_the_auxiliary_phase_has_a_rate_of_its_own(kept: ppg.Kept):
         assert (distance(after.net, state.net) == 0) == still
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_policy_phase_is_kept_whole_for_the_auxiliary_one():
     """The rows are every step of every iteration, with the targets of then."""

@@ -85,7 +85,7 @@ def stray(net: Any) -> Any:
 
 
 # One of each kind: every memory's step is its tape, see tests/memory/test_laws.py.
-@pytest.mark.full_except("none", "lru")
+@pytest.mark.full_except("none")
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", ["none", "lru", "gru"])
 def test_all_ratios_are_one_before_the_first_step(memory: str):
@@ -115,6 +115,7 @@ def acted() -> tuple[ppo.State, ppo.Rollout]:
     return act(BARE, begin(BARE), jax.random.key(2))
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_who_limits_and_who_is_corrected_for(acted):
     """Stored or recomputed, for each of the two; without staleness it is all the same."""
@@ -560,7 +561,7 @@ def test_continuous_actions():
             {"memory": "none", "memory_sizes": (), "minibatches": 3},
             "the rows of an iteration, 28; got 3",
         ),
-        ({"memory_sizes": (("width", 16),)}, "`memory_sizes` must name .* got width, which is set"),
+        ({"memory_sizes": (("width", 16),)}, "`memory_sizes` must name .* got width, which is"),
         ({"memory": "none"}, "`sizes` of 'none' must be .*; got `state_size`"),
         ({"staleness": -1}, "`staleness` must be at least 0"),
         ({"clip": -0.1}, "`clip` must be positive"),

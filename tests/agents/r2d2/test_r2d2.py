@@ -40,6 +40,7 @@ def assert_same_gradient(ours: Any, theirs: Any, tolerance: float) -> None:
 # The loss: DQN's, a loop's, rlax's
 
 
+@pytest.mark.full
 def test_without_its_additions_it_is_dqn_on_segments():
     memory = "lru"
     config = dataclasses.replace(CONFIG, **PLAIN, alpha=0.0)
@@ -61,6 +62,7 @@ def test_without_its_additions_it_is_dqn_on_segments():
     assert_same_gradient(our_gradient, gradient, 1e-6)
 
 
+@pytest.mark.full_except("lru-5-zero-False")
 @pytest.mark.parametrize(
     ("memory", "n", "start", "rescaled"),
     [("lstm", 3, "stored", True), ("lru", 5, "zero", False)],
@@ -188,6 +190,7 @@ def test_padding_is_never_looked_at():
 # Recurrent states
 
 
+@pytest.mark.full
 def test_a_whole_prefix_or_a_fresh_state_gives_the_exact_values():
     exact = [
         ("lru", "zero", oracle.LONGEST, True), ("lru", "zero", 0, False),

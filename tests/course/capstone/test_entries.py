@@ -74,7 +74,7 @@ def test_tuning_and_reporting_share_neither_tasks_nor_seeds():
 
 def test_an_edited_score_is_refused(path: Path):
     edit(path, score=0.9, interval_95=[0.88, 0.92])
-    assert "Its score was edited: 0.9 is stated, and 0.52 follows" in refused(path)
+    assert "Its score was edited: 0.9 is reported, and 0.52 follows" in refused(path)
 
 
 def test_edited_returns_are_refused_because_they_do_not_come_again(path: Path):
@@ -83,7 +83,7 @@ def test_edited_returns_are_refused_because_they_do_not_come_again(path: Path):
         one["returns"] = [x + 0.3 for x in one["returns"]]
     edit(path, tasks=tasks, **evaluation.summary(tasks))
     said = refused(path)
-    assert "not what comes of the seeds 0, 1, 2, 3, 4" in said and "it was edited" in said
+    assert "not reproduced with the seeds 0, 1, 2, 3, 4" in said and "it was edited" in said
 
 
 def test_who_widens_an_interval_until_it_meets_the_true_one_is_refused(path: Path):
@@ -104,7 +104,7 @@ def test_nothing_is_replaced_but_a_quick_look(path: Path, tmp_path: Path):
     with pytest.raises(ValueError, match=r"`out` must be a new file; .*in\.json"):
         entries.run("mine:right", path, evaluate=unreached)
     (path.parent / "own.py").write_text("mine")
-    with pytest.raises(ValueError, match=r"own\.py is there already"):
+    with pytest.raises(ValueError, match=r"own\.py exists already"):
         entries.run("mine:right", path.with_name("own.json"), evaluate=unreached)
     for _ in range(2):
         entries.run("mine:right", tmp_path / "quick.json", protocol=QUICK, evaluate=scored)
@@ -120,7 +120,7 @@ def test_of_two_runs_at_once_none_replaces_an_entry(protocol: Any, path: Path):
         out.write_bytes(first)
         return scored(*args, **options)
 
-    with pytest.raises(ValueError, match=r"new\.json is there already"):
+    with pytest.raises(ValueError, match=r"new\.json exists already"):
         entries.run("mine:right", out, protocol=protocol, evaluate=overtaken)
     assert out.read_bytes() == first
 
@@ -130,7 +130,7 @@ def test_a_quick_look_replaces_a_quick_look_alone(path: Path, tmp_path: Path):
     (tmp_path / "precious.py").write_text("mine")
     for out in (path, tmp_path / "precious.py"):
         before = {file: file.read_bytes() for file in tmp_path.rglob("*.*") if file.is_file()}
-        with pytest.raises(ValueError, match="is there already"):
+        with pytest.raises(ValueError, match="exists already"):
             entries.run("mine:right", out, protocol=QUICK, evaluate=scored)
         assert before == {file: file.read_bytes() for file in before}
     for _ in range(2):
@@ -219,7 +219,7 @@ def test_another_source_budget_or_set_of_seeds_is_refused(path: Path):
     assert "in.py raised ModuleNotFoundError" in refused(path)
     (path.parent / "in.py").unlink()
     edit(path, memory="nowhere:Mine")
-    assert "Its memory is not there" in refused(path)
+    assert "Its memory cannot be loaded" in refused(path)
 
 
 def test_what_sees_the_state_is_not_ranked(path: Path):

@@ -40,7 +40,10 @@ def test_pad_keeps_types_and_shapes():
     ("call", "message"),
     [
         (lambda e: segments.split(e, 0), "`length` must be at least 1 step .* got 0"),
-        (lambda e: segments.split({"o": e["o"][:0]}, 2), "`episode` must have leaves of one"),
+        (
+            lambda e: segments.split({"o": e["o"][:0]}, 2),
+            "`episode` must have leaves .* at least 1, got",
+        ),
         (lambda e: segments.pad(e, 2), "`fragment` must have at most `length` = 2 steps, got 3"),
         (lambda e: segments.pad(e, -1), "`length` must be at least 1"),
     ],

@@ -42,6 +42,6 @@ def test_panels_can_share_a_height():
 
 def test_lengths_that_do_not_fit_are_refused():
     with pytest.raises(
-        ValueError, match=r"`live`, `acting` and `learning` need .* got \[2, 3, 2\]"
+        ValueError, match=r"`live`, `acting` and `learning` must .* got \[2, 3, 2\]"
     ):
         schedules.memory_over_time(np.zeros(2, int), np.zeros(3, bool), np.zeros(2, bool))

@@ -37,7 +37,7 @@ def test_one_is_killed_and_what_the_other_says_is_told(
     monkeypatch.setenv("XLA_FLAGS", "--one --xla_force_host_platform_device_count=4 --two")
     said = pair.kill_one(tmp_path / "run", ["Catch"], limit=600.0, program=["-c", TRAINS])
     assert re.fullmatch(
-        r"Process 1 was killed after block [23]\. Process 0 said .*end here\. False --one --two",
+        r"Process 1 was killed after block [23]\. .* process 0: .*end here\. False --one --two",
         said,
     )
     assert pair.blocks(tmp_path / "run") == 3
@@ -48,5 +48,5 @@ def test_one_is_killed_and_what_the_other_says_is_told(
 )
 def test_a_pair_that_does_not_start_is_said(tmp_path: Path, script: str):
     said = pair.kill_one(tmp_path / "run", [], limit=600.0, program=["-c", script])
-    assert said.startswith("The two did not train two blocks within 600 s.")
-    assert said.endswith("said last: No such thing.") and pair.blocks(tmp_path / "run") == 0
+    assert said.startswith("No second block within 600 s.")
+    assert said.endswith("process 0: No such thing.") and pair.blocks(tmp_path / "run") == 0

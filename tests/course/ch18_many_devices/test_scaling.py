@@ -38,6 +38,7 @@ def gathered() -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_compiled_program_sends_the_bytes_that_are_counted():
     for name, said in call(gathered).items():

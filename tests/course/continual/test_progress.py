@@ -131,6 +131,7 @@ def test_the_base_goes_on_from_its_own_state():
     assert jax.tree.leaves(jax.eval_shape(ended))
 
 
+@pytest.mark.full
 def test_what_the_base_knows_is_held():
     ended = leave(LONG, begin(LONG))
     moved = []

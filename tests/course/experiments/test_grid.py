@@ -40,7 +40,7 @@ def written(out: pathlib.Path) -> list[str]:
 def test_an_experiment_goes_on_where_it_stopped(tmp_path: pathlib.Path):
     some = grid(cells=CELLS[:2])
     late = list(some.run(tmp_path, 0.0, False))
-    assert late == ["2 of 2 cells remain.", f"To go on: mmrl experiment x --out {tmp_path}"]
+    assert late == ["2 of 2 cells remain.", f"To continue: mmrl experiment x --out {tmp_path}"]
     said = ["a1: done, 0 s", "a2: done, 0 s", "0 of 2 cells remain: all done."]
     assert list(some.run(tmp_path, 9.0, False)) == said
     assert list(some.run(tmp_path, 9.0, False)) == said[2:]
@@ -53,8 +53,18 @@ def test_some_cells_may_be_asked_for_by_a_part_of_their_names(tmp_path: pathlib.
     assert lines[0] == "3 of 3 cells remain." and lines[1].endswith(f"--out {tmp_path} --only a")
     assert list(grid().run(tmp_path, 9.0, False, "a"))[-1] == "0 of 3 cells remain: all done."
     assert written(tmp_path) == ["a1", "a2", "a3"]
-    with pytest.raises(ValueError, match="`only` must be in a name, like 'a1'; got 'c'"):
+    with pytest.raises(ValueError, match="`only` must be part of a name, such as 'a1'; got 'c'"):
         next(grid().run(tmp_path, 9.0, False, "c"))
+
+
+def test_a_cell_of_the_other_kind_of_run_is_named_with_the_remedy(tmp_path: pathlib.Path):
+    some = grid(small=[Cell("a1"), Cell("tiny")])
+    with pytest.raises(ValueError, match=r"`only` .* 'a1'; got 'b', .* Omit `--quick`"):
+        next(some.run(tmp_path, 9.0, True, "b"))
+    with pytest.raises(ValueError, match=r"`only` .* 'a1'; got 'tiny', .* Add `--quick`"):
+        next(some.run(tmp_path, 9.0, False, "tiny"))
+    with pytest.raises(ValueError, match=r"`only` .* 'a1'; got 'c'\.$"):
+        next(some.run(tmp_path, 9.0, True, "c"))
 
 
 def test_a_cell_that_another_process_measures_is_not_measured_again(
@@ -182,7 +192,7 @@ def test_a_row_is_brought_up_to_date_in_its_place(tmp_path: pathlib.Path):
         "tuning_areas": None,
     }
     assert all("tuning_areas" in row and row["date"] for row in after)
-    with pytest.raises(ValueError, match="of a cell that"):
+    with pytest.raises(ValueError, match="`row` must belong to a cell in"):
         results.revise(tmp_path / "x.jsonl", {"cell": "another"})
 
 

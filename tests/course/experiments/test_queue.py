@@ -10,24 +10,11 @@ import pytest
 
 from mmrl.course import experiments
 from mmrl.course.experiments import parts, queue
-from mmrl.course.experiments.grid import Grid, Row, Rows, rows
+from mmrl.course.experiments.grid import rows
 from mmrl.course.experiments.queue import Queue, studies
+from tests.helpers.cells import Cell, one
 
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    name: str
-    size: int = 1
-
-
-CELLS = [Cell("large", 9), Cell("small", 1), Cell("broken", 5)]
-
-
-def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
-    return [{"cell": cell.name} for cell in together]
-
-
-GRID = Grid("one", CELLS, measure, lambda row: "done", cost=lambda cell: cell.size)
+GRID = one(Cell("large", 9), Cell("small", 1), Cell("broken", 5))
 
 
 @pytest.fixture
@@ -57,6 +44,7 @@ def test_every_experiment_waits_in_the_queue():
         assert 20 <= len(grid.about) <= 100 and 20 <= len(grid.decides) <= 100, grid.name
 
 
+@pytest.mark.full_except("gpu-order1")
 @pytest.mark.parametrize(
     ("device", "order"),
     [("cpu", ["small", "broken", "large"]), ("gpu", ["large", "small", "broken"])],
@@ -103,6 +91,7 @@ def test_a_unit_is_left_out_for_one_that_fits(measured: list[str], tmp_path: pat
     assert known.seconds(units["large"]) == 7.0
 
 
+@pytest.mark.full
 def test_a_process_that_does_not_end_is_stopped():
     def outcome(code: str, limit: float = 600.0, left: float = 600.0) -> str:
         return queue._measured([sys.executable, "-c", code], "cpu", limit, left)

@@ -112,8 +112,9 @@ def test_killed_cells_alone_are_missing_and_alone_repeated(tmp_path: pathlib.Pat
     ]
     assert lines[3:] == [
         "2 of 4 cells remain.",
-        f"To go on: mmrl experiment x --out {tmp_path}",
-        "The jobs of 2 cells ended without their rows: they remain.",
+        f"To continue: mmrl experiment x --out {tmp_path}",
+        "The jobs of 2 cells ended without writing their rows, so these cells remain. Run the "
+        "command again.",
     ]
     assert sorted(written(tmp_path)) == ["a3", "b1"]
     again = Here(where.grid, tmp_path)
@@ -181,7 +182,7 @@ def test_minutes_and_parts_of_names_mean_what_they_do_in_a_run(tmp_path: pathlib
         lines = go(where, minutes=jobs, only="a")
         assert lines[0] == "3 of 3 cells remain." and lines[1].endswith(f"{tmp_path} --only a")
     assert where.units == []
-    with pytest.raises(ValueError, match="`only` must be in a name, like 'a1'; got 'c'"):
+    with pytest.raises(ValueError, match="`only` must be part of a name, such as 'a1'; got 'c'"):
         go(where, only="c")
 
 
@@ -273,7 +274,7 @@ def test_a_damaged_row_is_named_and_nothing_is_lost(content: str, tmp_path: path
     list(parts.measure(grid(), tmp_path, ["a1", "b1"]))
     damaged = parts.folder(grid(), tmp_path) / "b1.json"
     damaged.write_text(content)
-    with pytest.raises(RunError, match=f"{damaged} is damaged, or no job wrote it: remove it"):
+    with pytest.raises(RunError, match=f"{damaged} is damaged, or no job wrote it"):
         list(parts.merge(grid(), tmp_path))
     damaged.unlink()
     assert [name for name, _ in parts.merge(grid(), tmp_path)] == ["a1"]
@@ -437,7 +438,7 @@ def test_ctrl_c_stops_all_jobs_and_says_how_to_go_on(
     _, said = process.communicate(timeout=LONG)
     again = f"mmrl experiment tiny --out {tmp_path} --only 1 --submit local --jobs 2"
     assert process.returncode == 130
-    assert said == f"mmrl: Stopped, with all jobs. To continue: {again}\n"
+    assert said == f"mmrl: Stopped all jobs. To continue: {again}\n"
     wait(lambda: all(map(gone, begun.values())), "the jobs to end")
     assert not (tmp_path / "tiny.jsonl").exists()
 
@@ -467,6 +468,7 @@ done
 """
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @needs_processes
 def test_jobs_of_slurm_ask_for_what_they_were_told(start: Any, tmp_path: pathlib.Path):
@@ -495,14 +497,14 @@ def test_jobs_of_slurm_ask_for_what_they_were_told(start: Any, tmp_path: pathlib
     ("words", "said"),
     [
         (["--submit", "local", "--jobs", "0"], "`jobs` must be at least 1; got 0."),
-        (["--jobs", "2"], "`jobs` are those of `--submit local`"),
-        (["--submit", "slurm"], "`jobs` must be the number"),
-        (["--submit", "slurm", "--jobs", "2"], "`submit` must be local where"),
-        (["--submit", "local", "--hours", "1"], "`hours` is for Slurm jobs: add"),
+        (["--jobs", "2"], "`jobs` requires `--submit local`"),
+        (["--submit", "slurm"], "Add `--jobs 16`"),
+        (["--submit", "slurm", "--jobs", "2"], "`submit` must be local"),
+        (["--submit", "local", "--hours", "1"], "`hours` requires `--submit slurm`"),
         (["--submit", "slurm", "--jobs", "2", "--cpus", "0"], "`cpus` must be positive; got 0."),
         (["--submit", "local", "--merge"], "only one of"),
-        (["--merge"], "`out` must be a folder with rows of jobs of ffm"),
-        (["--unit", "Chess"], "`unit` must name cells, like 'RepeatPreviousPaper"),
+        (["--merge"], "`out` must be the results folder for which jobs of ffm"),
+        (["--unit", "Chess"], "`unit` must name cells, such as 'RepeatPreviousPaper"),
     ],
 )
 def test_what_is_asked_for_wrongly_is_one_sentence(

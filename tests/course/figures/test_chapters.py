@@ -59,7 +59,7 @@ def test_forms_are_ordered_by_speed():
 def test_the_least_error_is_named():
     errors = np.array([[3.0, 3.0], [1.0, 1.0], [2.0, 2.0]])
     ax = returns.error_by_trace(errors, np.array([0, 0.5, 1]))
-    assert [text.get_text() for text in ax.texts] == ["least: λ = 0.5"]
+    assert [text.get_text() for text in ax.texts] == ["minimum: λ = 0.5"]
     assert "2 seeds" in ax.get_xlabel()
 
 

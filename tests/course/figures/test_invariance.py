@@ -35,7 +35,7 @@ def test_a_curve_for_each_batch():
 
 def test_rows_that_do_not_fit_together_are_refused():
     odd = row(WHOLE, 4, 0.8) | {"env_steps": [1, 2, 3, 4]}
-    with pytest.raises(ValueError, match="`by_factor` must hold rows with the same `env_steps`"):
+    with pytest.raises(ValueError, match=r"`by_factor` must .* `env_steps`"):
         batches.curves({1: ROWS[0], 4: odd})
 
 

@@ -38,7 +38,7 @@ def test_every_row_is_a_curve_of_its_name():
 
 @pytest.mark.parametrize("other", [row("lru"), row("gru", env_steps=[1000, 3000])])
 def test_rows_that_do_not_fit_together_are_refused(other: dict[str, Any]):
-    with pytest.raises(ValueError, match="`rows` must have one name each"):
+    with pytest.raises(ValueError, match=r"`rows` must .* `env_steps`, got"):
         memories.curves([row("lru"), other], lambda r: r["memory"])
 
 
@@ -89,7 +89,7 @@ def test_intervals_and_seeds_stand_at_their_line():
 
 @pytest.mark.parametrize("rows", [ROWS[:1], [*ROWS, stale("recent", 4, 0.1, 0.1, task="Other")]])
 def test_staleness_needs_a_beginning_and_one_task(rows: list[dict[str, Any]]):
-    with pytest.raises(ValueError, match="`rows` must be of one task, with one row"):
+    with pytest.raises(ValueError, match=r"`rows` must .* staleness 0"):
         proximal.aging(rows)
 
 
@@ -135,6 +135,7 @@ def test_cells_are_the_ones_that_are_published():
         assert not set(published["seeds"]) & set(published["tuning_seeds"])
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_who_forgets_learns_from_zero_and_from_all_else_as_it_was(monkeypatch: pytest.MonkeyPatch):
     learned: list[Any] = []

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mmrl.course import widgets
+from mmrl.course.widgets.base import Series
 from mmrl.course.widgets.training import LiveAgent, PolicyPlayer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "browser"))
@@ -88,7 +89,7 @@ def test_every_control_answers_to_the_keyboard(chromium: Browser, tmp_path: Path
 ASK = """
 const [form, stage] = [".mmrl-ask", ".mmrl-stage"].map((name) => root.querySelector(name));
 const shown = (node) => Boolean(node?.getClientRects().length);
-const both = () => [shown(form), shown(stage), root.textContent.includes("You said: 7 steps")];
+const both = () => [shown(form), shown(stage), root.textContent.includes("Your answer: 7 steps")];
 report.seen = [both()];
 for (const answer of ["", "  ", "7 steps"]) {
   form.querySelector("input").value = answer;
@@ -214,6 +215,7 @@ report.moments = [["pointerdown", 53, 60], [on, 5000, 60], ["pointerup", 0, 0], 
 """
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_what_is_under_the_pointer_comes_into_view(chromium: Browser, tmp_path: Path):
     shown = [widgets.AccessPatternExplorer(), widgets.ScheduleExplorer()]
@@ -282,6 +284,7 @@ for (const width of ["760px", "404px"]) {
 """
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_no_name_in_a_graph_is_cut_or_covered(chromium: Browser, tmp_path: Path):
     shown = [widgets.GraphEvolution(route=route) for route in ("tile", "vectorize")]
@@ -320,20 +323,23 @@ def test_what_is_seen_is_said_and_fits(theme: str, chromium: Browser, tmp_path: 
         assert found["notes"] == "", name
 
 
-SERIES: dict[str, dict[str, dict[str, str]]] = {
-    "ScanPlayer": {"values": {"monoid": "sum"}},
-    "ReturnsExplorer": {"log_ratios": {"kind": "vtrace"}},
-    "ResetExplorer": {"values": {}},
-    "SegmentsExplorer": {"lengths": {}},
-    "MemoryExplorer": {"real": {"family": "given"}, "frequencies": {"family": "s5"}},
-    "AttentionExplorer": {"symbols": {}},
-    "EpisodePlayer": {"rewards": {}},
-    "SensitivityExplorer": {"tape": {}, "segments": {"log": True}},
-    "SequenceCutter": {"lengths": {}},
-    "PriorityExplorer": {"errors": {}},
-    "VtraceExplorer": {"rewards": {}, "values": {}, "ratios": {"policy": "own"}},
-    "ShardedScanPlayer": {"values": {"monoid": "affine"}},
+# Settings with which an array is drawn, if those of a new widget do not suffice.
+DRAWN_WITH: dict[tuple[str, str], dict[str, Any]] = {
+    ("ScanPlayer", "values"): {"monoid": "sum"},
+    ("ReturnsExplorer", "log_ratios"): {"kind": "vtrace"},
+    ("MemoryExplorer", "real"): {"family": "given"},
+    ("MemoryExplorer", "frequencies"): {"family": "s5"},
+    **{("RecallExplorer", name): {"agent": name} for name in ("first", "previous", "none")},
+    ("SensitivityExplorer", "segments"): {"log": True},
+    ("VtraceExplorer", "ratios"): {"policy": "own"},
+    ("ShardedScanPlayer", "values"): {"monoid": "affine"},
 }
+ARRAYS = [
+    (cls, trait)
+    for cls in widgets.EXPLORERS.values()
+    for trait, kind in cls.class_traits().items()
+    if isinstance(kind, Series) and trait != "imag"  # which is as long as `real`
+]
 ENDS = """
 const labels = [...root.querySelectorAll("label")];
 const slider = (text) => labels.find((label) => label.textContent === text).control;
@@ -362,10 +368,10 @@ BAD: dict[str, tuple[Any, str]] = {
 def test_bad_arrays_are_met_with_a_calm_word(chromium: Browser, tmp_path: Path):
     shown, words = [], []
     for values, word in BAD.values():
-        for name, traits in SERIES.items():
-            for trait, settings in traits.items():
-                shown.append(getattr(widgets, name)(**{trait: values}, **settings))
-                words.append(word)
+        for cls, trait in ARRAYS:
+            settings = DRAWN_WITH.get((cls.__name__, trait), {})
+            shown.append(cls(**{trait: values}, **settings))
+            words.append(word)
     for (name, found), word in zip(examine(chromium, tmp_path, shown, LOOK), words, strict=True):
         assert word in found["notes"], (name, word)
         assert found["labels"] and "cannot be drawn" not in found["notes"], (name, word)

@@ -102,7 +102,7 @@ function drawMatrix(ui, now) {
     const [k, t] = [x - left, y - top].map((d) => Math.floor(d / cell));
     return k >= 0 && k < T && t >= 0 && t < T ? { t, k } : null;
   };
-  const heading = svg("text", { x: 0, y: 13, class: "dim" }, "a dot: y[t] reads x[k]; ringed: it is the last to read it");
+  const heading = svg("text", { x: 0, y: 13, class: "dim" }, "dot: y[t] reads x[k]; ring: it is the last reader");
   const label = `A matrix of ${T} readers y[t] by ${T} elements x[k] with a dot where y[t] reads x[k], for φ(t) = ${pattern}.`;
   return picture(width, bottom + 38, label, hatch.defs, grid, cursor(now, place, hatch), dots, heading, drawLabels(now, place), drawAlive(now, place));
 }
@@ -117,8 +117,8 @@ export function inverseText(name) {
 function table({ pattern, n, most, ring, T }) {
   const slots = ring === most ? `${ring} of ${T}` : `${ring} of ${T} (${most} alive)`;
   const lines = [
-    ["φ(t), what y[t] reads of x", pattern, true],
-    ["φ⁻¹(k), who reads x[k] of y", inverseText(pattern), true],
+    ["φ(t): the part of x that y[t] reads", pattern, true],
+    ["φ⁻¹(k): the part of y that reads x[k]", inverseText(pattern), true],
     ["is φ⁻¹ a point or a slice?", PATTERNS[pattern].every ? "no, it has gaps: a mask or a stride" : "yes", false],
     ["ring size W", slots, false],
   ];
@@ -130,11 +130,11 @@ function table({ pattern, n, most, ring, T }) {
 const ending = (count) => (count === 1 ? "" : `, ${count} elements`);
 
 function tell({ T, t, k, rows, columns, last, most, ring }) {
-  const row = rows[t] ? `y[${t}] reads ${elements("x", rows[t])}${ending(rows[t].length)}.` : `y[${t}] does not exist: what it would read lies outside of x[0:${T}].`;
+  const row = rows[t] ? `y[${t}] reads ${elements("x", rows[t])}${ending(rows[t].length)}.` : `y[${t}] does not exist, because it would read outside of x[0:${T}].`;
   const who = columns[k].length
-    ? `x[${k}] is read by ${elements("y", columns[k])}, last by y[${last[k]}]: then it can be freed, and its gradient is the sum over ${columns[k].length === 1 ? "this one reader" : `these ${columns[k].length} readers`}.`
+    ? `x[${k}] is read by ${elements("y", columns[k])}, last by y[${last[k]}]. After that it can be freed. Its gradient is the sum over ${columns[k].length === 1 ? "this one reader" : `these ${columns[k].length} readers`}.`
     : `x[${k}] has no reader: its gradient is 0, and it need not be computed.`;
-  const kept = `With the readers in order, at most ${most} of ${plural(T, "element")} ${most === 1 ? "is" : "are"} alive at once: x[k] can live in slot k mod ${ring}.`;
+  const kept = `If the readers run in order, at most ${most} of ${plural(T, "element")} ${most === 1 ? "is" : "are"} alive at once, so x[k] can use slot k mod ${ring}.`;
   return `${row} ${who} ${kept}`;
 }
 

@@ -95,10 +95,10 @@ function draw(ui) {
   const same = row.filter((_, s) => now.symbols[s] === now.symbols[now.step]).length;
   const summary =
     `Step ${now.step} queries ${LETTERS[now.symbols[now.step]]}: ${percent(own)} of its weight falls on the ` +
-    `${same} of ${row.length} steps that hold it; an even spread would give ${percent(same / row.length)}. ` +
+    `${same} of ${row.length} steps with this symbol; equal weights would give ${percent(same / row.length)}. ` +
     (FEATURES[ui.get("feature")].map
-      ? `The memory holds ${ui.get("key_size")} numbers per value, however long the tape.`
-      : `Softmax has to keep all ${row.length} keys.`);
+      ? `The memory holds ${ui.get("key_size")} numbers per value, for a tape of any length.`
+      : `Softmax must store all ${row.length} keys.`);
   return { pictures: [drawMatrix(ui, now), drawRow(ui, now)], summary, notes: now.notes };
 }
 
@@ -111,7 +111,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Linear attention: a sum of outer products, seen as the matrix it stands for",
+    title: "Linear attention: a sum of outer products, and the matrix that it represents",
     names: ["symbols", "feature", "scale", "key_size", "step"],
     controls,
     draw,

@@ -82,7 +82,7 @@ function table({ base, now, c, on, optimizer, minibatches }) {
   const body = rows.map(([title, what, format, rule, used]) => {
     const [from, to] = [base, now].map((s) => format(typeof what === "string" ? s[what] : what(s)));
     const style = from === to ? null : "font-weight:700";
-    return html("tr", {}, html("th", { scope: "row" }, title), html("td", {}, from), html("td", { style }, to), html("td", { style: "text-align:left" }, used ? rule : "left alone"));
+    return html("tr", {}, html("th", { scope: "row" }, title), html("td", {}, from), html("td", { style }, to), html("td", { style: "text-align:left" }, used ? rule : "unchanged"));
   });
   return html("table", {}, html("thead", {}, head), html("tbody", {}, body));
 }
@@ -122,20 +122,20 @@ function drawWeights(width, { curves, average, c, base, minibatches }) {
 /** What the plot shows, in words. */
 function verdict({ curves, average, c }) {
   const { before, after, left } = curves;
-  if (c === 1) return "The batch stays as it is: move the first slider.";
+  if (c === 1) return "The batch is unchanged. Move the first slider.";
   const share = (one) => percent(overlap(before, one));
   const [what, number] = average === "advantages"
     ? ["an effective sample", (one) => count(Math.round(spanOf(one.decay) * one.size))]
     : ["a mean age", (one) => count(Math.round(meanAge(one)))];
-  const said = `The average (${AVERAGES[average]}) has ${what} of ${number(before)} examples before and ${number(after)} after; ${share(after)} of its weight lies where it did.`;
+  const said = `The average (${AVERAGES[average]}) has ${what} of ${number(before)} examples before and ${number(after)} after; ${share(after)} of its weight is on the same examples as before.`;
   return after.decay === left.decay ? `${said} It does not change.` : `${said} Unchanged: ${number(left)} examples, ${share(left)}.`;
 }
 
 function warnings({ base, now, c, on, optimizer, average, asked }) {
   const notes = [];
-  if (now.batch < 1 || !Number.isInteger(now.batch)) notes.push(`A batch of ${num(now.batch)} examples cannot be had.`);
-  if (c < 1) notes.push("Enlarging the batch keeps the curve only while it stays below the critical batch size.");
-  if (on.advantages && c * spanOf(base.advantage_decay) < 1) notes.push("The advantages' span cannot fall below the one iteration at hand.");
+  if (now.batch < 1 || !Number.isInteger(now.batch)) notes.push(`A batch cannot have ${num(now.batch)} examples.`);
+  if (c < 1) notes.push("A larger batch keeps the curve only if it is below the critical batch size.");
+  if (on.advantages && c * spanOf(base.advantage_decay) < 1) notes.push("The span of the advantages' moments cannot be shorter than one iteration.");
   if (on.phases && Math.abs(now.phases - base.phases * c) > 1e-9) notes.push(`N_π × c = ${num(base.phases * c)} is not a whole number of iterations: ${num(now.phases)} is used.`);
   if (asked !== average) notes.push("SGD has no β₁ and β₂, so the proximal policy is shown.");
   return notes;
@@ -149,14 +149,14 @@ function draw(ui) {
     on.learning_rate && c !== 1 ? `learning rate ${rate(base.learning_rate)} → ${rate(now.learning_rate)} (${optimizer === "adam" ? "√c, since Adam divides by a noise that grows like √c" : "c, as always for SGD"})` : "",
     on.center && c !== 1 ? `β_prox ${fade(decayOf(base.center))} → ${fade(decayOf(now.center))}` : "",
   ].filter(Boolean);
-  const lead = c === 1 ? "" : `Batch ${by(c)}: ${done.length ? done.join(", ") : "learning rate and β_prox as they were"}. `;
+  const lead = c === 1 ? "" : `Batch ${by(c)}: ${done.length ? done.join(", ") : "learning rate and β_prox unchanged"}. `;
   const summary = `${lead}${verdict(seen)} All this is for one policy epoch (E = 1).`;
   return { pictures: [table(seen), drawWeights(wide >= 800 ? wide - 505 : Math.min(wide, 560), seen)], summary, notes: warnings(seen) };
 }
 
 function controls(ui) {
   const adam = () => ui.get("optimizer") === "adam";
-  slider(ui, "power", { label: "batch", min: -6, max: 8, step: 1, format: (p) => (p ? by(2 ** p) : "as it is") });
+  slider(ui, "power", { label: "batch", min: -6, max: 8, step: 1, format: (p) => (p ? by(2 ** p) : "unchanged") });
   choice(ui, "optimizer", { label: "optimizer", options: [["adam", "Adam"], ["sgd", "SGD"]] });
   slider(ui, "learning_rate", { label: "learning rate", min: 1e-5, max: 0.1, step: 0.1, log: true, format: rate });
   slider(ui, "center", { label: "COM of θ_prox", min: 0, max: 64, step: 1 });

@@ -104,7 +104,7 @@ function drawPanels(width, seen) {
     mark(0, kind === "behavior" ? "μ = π_p" : "μ behavior", 0, { class: "s-ink", "stroke-width": 1.2 }),
     kind === "apart" ? mark(where, "π_p proximal", 1, { class: "s-green", "stroke-width": 2, "stroke-dasharray": "8 3" }, true) : null,
     mark(at, kind === "policy" ? "π = π_p" : "π current", 2, { class: "s-orange", "stroke-width": 1.6, "stroke-dasharray": "2 3" }, true),
-    cap < HIGH ? mark(cap, "π / μ held from here", 3, { class: "s-dim", "stroke-width": 1.2, "stroke-dasharray": "1 4" }) : null,
+    cap < HIGH ? mark(cap, "π / μ limited from here", 3, { class: "s-dim", "stroke-width": 1.2, "stroke-dasharray": "1 4" }) : null,
   ];
   const said = gone.map((one) => (form === "kl" ? `at ${num(one, 2)}` : `from ${num(one[0], 2)} to ${num(one[1], 2)}`)).join(" and ");
   const alt = `Objective and gradient against log π − log μ from −1.5 to 1.5. The gradient vanishes ${said || "nowhere"}.`;
@@ -150,16 +150,16 @@ function verdict({ form, kind, at, now, where, advantage, epsilon, weight, setti
   const gradient = `the gradient in log π is ${num(now.gradient)}`;
   if (form === "kl") {
     const pull = weight * off;
-    if (kind === "policy") return `${gradient}: with θ_prox = θ the band has no length and does not pull.`;
+    if (kind === "policy") return `${gradient}: with θ_prox = θ the band has length 0 and does not pull.`;
     return `${gradient}: ${num(now.gradient + pull)} from the advantage, ${num(-pull)} from the band to π_p.`;
   }
-  if (kind === "policy") return `${gradient}: π / π_p is 1 wherever π is, so the clip never acts. β_prox = 0 is the importance-sampled policy gradient, not PPO.`;
+  if (kind === "policy") return `${gradient}: π / π_p is always 1, so the clip has no effect. β_prox = 0 is the importance-sampled policy gradient, not PPO.`;
   if (advantage === 0) return `${gradient}, since the advantage is 0.`;
   const ratio = `π / π_p = ${num(Math.exp(off))}`;
   const limit = advantage > 0 ? `1 + ε = ${num(1 + epsilon)}` : `1 − ε = ${num(1 - epsilon)}`;
   if (now.stopped) return `${ratio} is beyond ${limit}, so ${gradient}: the gradient no longer pulls the action ${advantage > 0 ? "up" : "down"} any further.`;
   const wrong = Math.sign(off) !== Math.sign(advantage) && (off < Math.log1p(-epsilon) || off > Math.log1p(epsilon));
-  const why = wrong ? `${ratio} has gone the wrong way, and no clip hinders the way back` : `${ratio} has not passed ${limit}`;
+  const why = wrong ? `${ratio} has moved in the wrong direction, and the clip does not stop it on the way back` : `${ratio} has not passed ${limit}`;
   const ppo = objective("behavior", at, settings);
   if (kind === "apart" && ppo.stopped) return `${why}: ${gradient}. PPO, which measures from μ, would have stopped: π / μ = ${num(Math.exp(at))}.`;
   return `${why}: ${gradient}.`;
@@ -176,12 +176,12 @@ function draw(ui) {
     `with advantage ${num(advantage)}. The objective is ${num(now.value)}; `;
   const notes = [];
   if (form === "clip" && kind === "behavior") notes.push("With π_p = μ the decoupled objective is PPO's.");
-  if (most > 0 && at > Math.log(most)) notes.push(`π / μ is held at ${num(most)} by raising μ, which no gradient sees: here the gradient is not the slope of the curve.`);
+  if (most > 0 && at > Math.log(most)) notes.push(`π / μ is limited to ${num(most)} by raising μ, without a gradient, so here the gradient is not the slope of the curve.`);
   return { pictures: [drawPanels(width(ui), seen), table(seen)], summary: lead + verdict(seen), notes };
 }
 
 function controls(ui) {
-  choice(ui, "proximal", { label: "proximal policy", options: [["behavior", "behavior: PPO"], ["apart", "its own: decoupled"], ["policy", "θ itself: β_prox = 0"]] });
+  choice(ui, "proximal", { label: "proximal policy", options: [["behavior", "behavior: PPO"], ["apart", "separate: decoupled"], ["policy", "θ itself: β_prox = 0"]] });
   choice(ui, "form", { label: "objective", options: [["clip", "clip"], ["kl", "KL penalty, sampled"]] });
   slider(ui, "log_ratio", { label: "log π − log μ", min: LOW, max: HIGH, step: 0.05 });
   slider(ui, "log_proximal", { label: "log π_p − log μ", min: LOW, max: HIGH, step: 0.05, when: () => ui.get("proximal") === "apart" });

@@ -166,16 +166,18 @@ function ask(model, root, head, cleanups) {
     form.hidden = Boolean(answer);
     for (const node of covered) node.hidden = !answer;
     said.hidden = !answer;
-    said.textContent = `You said: ${answer}`;
+    said.textContent = `Your answer: ${answer}`;
   };
   form.addEventListener("submit", (event) => {
     take(event);
     const answer = input.value.trim();
-    // Nothing is uncovered without an answer, if only a guess.
+    // Reveal nothing without an answer; a guess is enough.
     if (!answer) return input.focus();
+    // The site submits the form of an earlier visit, and must not move the focus.
+    const focused = form.contains(document.activeElement);
     model.set("answer", answer);
     model.save_changes();
-    root.querySelector(".mmrl-controls :is(input, button)")?.focus({ preventScroll: true });
+    if (focused) root.querySelector(".mmrl-controls :is(input, button)")?.focus({ preventScroll: true });
   });
   model.on("change:answer", sync);
   cleanups.push(() => model.off("change:answer", sync));
@@ -294,7 +296,7 @@ export function player(ui, name, { last, what, pause = 700 }) {
     button("First", halt(() => 0), `Before the first ${what}`),
     button("Back", halt(() => now() - 1), `One ${what} back`),
     play,
-    button("Next", halt(() => now() + 1), `One ${what} on`),
+    button("Next", halt(() => now() + 1), `One ${what} forward`),
     button("Last", () => (stop(), ui.set(name, END)), `After the last ${what}`),
   );
   ui.settings.append(box);

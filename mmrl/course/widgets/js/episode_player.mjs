@@ -40,7 +40,7 @@ function drawRewards(ui, { rewards, step }) {
     return svg("rect", { x: axis.x(t) - thick / 2, y: a, width: thick, height: b - a, class: kind, "fill-opacity": t <= step ? 1 : 0.25 });
   });
   const now = svg("line", { x1: axis.x(step), x2: axis.x(step), y1: 18, y2: box[3], ...dashes });
-  const alt = `Rewards of ${rewards.length} steps; ${num(total(rewards, step))} in all up to step ${step}.`;
+  const alt = `Rewards of ${rewards.length} steps; their sum up to step ${step} is ${num(total(rewards, step))}.`;
   return picture(width, 126, alt, svg("text", { x: 0, y: 12 }, "rewards"), axis.axes, bars, now);
 }
 

@@ -60,7 +60,7 @@ function drawMap(width, { now, tasks, rows, at, joint }) {
   });
   const [start, optimum] = [START, joint].map(place);
   const words = [
-    svg("text", { x: 0, y: 12 }, "θ on its way, and the valley of each task"),
+    svg("text", { x: 0, y: 12 }, "the path of θ, and the valley of each task"),
     svg("circle", { cx: start[0], cy: start[1], r: 4, class: "f-ink" }),
     svg("text", { x: start[0], y: start[1] - 10, class: "dim", "text-anchor": "middle" }, "start"),
     Number.isFinite(optimum[0]) ? svg("text", { x: optimum[0], y: optimum[1] + 5, "text-anchor": "middle", style: "font-size:16px" }, "✕") : null,
@@ -91,9 +91,9 @@ function drawCurves(width, { tasks, rows, at, told }) {
     return svg("text", { x: width - 48, y, class: `f-${COLORS[k]}`, style: "font-weight:700" }, `task ${k + 1}`);
   });
   const said = told.map(({ now }, k) => `task ${k + 1}: ${share(now)}`).join("; ");
-  return picture(width, 284, `How much of each task is solved over the gradient steps; in the end, ${said}.`,
-    svg("text", { x: 0, y: 12 }, "solved of each task: 1 − L / L(start)"),
-    svg("text", { x: 0, y: 27, class: "dim" }, "thick: it is trained; number: which one"),
+  return picture(width, 284, `Share of each task that is solved, by gradient step; at the end, ${said}.`,
+    svg("text", { x: 0, y: 12 }, "share solved of each task: 1 − L / L(start)"),
+    svg("text", { x: 0, y: 27, class: "dim" }, "thick: in training; number: the task in training"),
     bands, axis.axes, thin, thick, names);
 }
 
@@ -141,7 +141,7 @@ function controls(ui) {
   slider(ui, "cycles", { label: "cycles", min: 1, max: 8, step: 1 });
   slider(ui, "replay", { label: "share of replay", min: 0, max: 1, step: 0.05, format: percent, when: turns });
   slider(ui, "ewc", { label: "strength λ of EWC", min: 0, max: 10, step: 0.25, when: turns });
-  toggle(ui, "diagonal", { label: "EWC knows the diagonal of F only", when: () => turns() && ui.get("ewc") > 0 });
+  toggle(ui, "diagonal", { label: "EWC uses only the diagonal of F", when: () => turns() && ui.get("ewc") > 0 });
   player(ui, "step", { last: total, what: "step", pause: 60 });
 }
 

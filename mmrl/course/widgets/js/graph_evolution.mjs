@@ -220,7 +220,7 @@ function drawGraph(ui, width, now) {
   ui.hit = (x, y) => nodes.find((node) => Math.abs(x - node.x) <= wide / 2 && y >= 24 + node.at * ROW && y <= 24 + node.at * ROW + HIGH)?.op;
   const label = `The dependence graph after ${now.name}: ${plural(now.ops.length, "operation")} and ${plural(now.edges.length, "edge")}.`;
   return picture(width, height + 24, label,
-    svg("text", { x: 0, y: 12, class: "small dim" }, "an arrow leads from what is made to who reads it"),
+    svg("text", { x: 0, y: 12, class: "small dim" }, "arrows lead from an operation to its readers"),
     drawn.map(({ lines }) => lines), drawn.map(({ back }) => back), nodes.map((node) => drawOp(node, wide, now.marks[node.op.name], node.op === now.chosen)), drawn.map(({ text }) => text));
 }
 
@@ -231,9 +231,9 @@ function drawKey(width) {
   const box = (y, side) => svg("g", { transform: `translate(18 ${y}) scale(0.53) translate(0 -24)` }, drawOp({ x: 0, at: 0, op: { name: "", domain: "", kind: side, side } }, 56, "", false));
   const line = (y, dash) => svg("path", { d: `M2 ${y + 9}h30`, class: "f-none s-ink", "stroke-width": 1.4, "stroke-dasharray": dash });
   const green = (y) => svg("rect", { x: 3, y: y + 2, width: 28, height: 14, rx: 3, class: "f-none s-green", "stroke-width": 2.6 });
-  return picture(width, 124, "What the signs mean.",
+  return picture(width, 124, "Key to the symbols.",
     item(0, box(0, "acting"), "acting: square, whole blue bar"), item(20, box(20, "learning"), "learning: round, broken orange bar"),
-    item(40, green(40), "new or changed by this pass"), item(60, line(60), "[φ] if it is not the same point that is read"),
+    item(40, green(40), "new or changed by this pass"), item(60, line(60), "[φ] if a different point is read"),
     item(80, line(80, "5 3"), "another step of a loop"), item(100, box(100, "other"), "belongs to both"));
 }
 
@@ -242,7 +242,7 @@ const indexed = ({ output, phi, psi }, name) => `${name}${phi ? `[${phi}]` : ""}
 function panel(width, now) {
   const { name, words, chosen, edges, last, ops, at } = now;
   const gone = last ? last.ops.map((op) => op.name).filter((op) => !ops.some((other) => other.name === op)) : [];
-  const lines = at ? [...words, ...(gone.length ? [`gone: ${gone.join(", ")}`] : [])] : ["as it is written, and what reverse-mode differentiation adds to it"];
+  const lines = at ? [...words, ...(gone.length ? [`gone: ${gone.join(", ")}`] : [])] : ["as it is written, with the operations that reverse-mode differentiation adds"];
   const reads = edges.filter(({ sink }) => sink === chosen.name).map((edge) => indexed(edge, edge.source));
   const readers = edges.filter(({ source }) => source === chosen.name).map((edge) => `${edge.sink} reads ${indexed(edge, edge.source)}`);
   const list = (title, rows) => [
@@ -286,7 +286,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Graph evolution: what each pass makes of a program",
+    title: "Graph evolution: what each pass does to a program",
     names: ["returns", "route", "stage", "op", "graphs"],
     controls,
     draw,

@@ -50,7 +50,7 @@ function verdict(width, { code, form, a, b, primitive, reason, why, reverse }) {
         words(bold(`✓ ${form === "max" ? "max-plus" : form}: `), "x becomes ", term(FORMS[form][0])),
         words(form === "matrix" ? "A = " : "a = ", term(a)),
         words("b = ", term(b)),
-        words("two steps in a row are one with ", term(FORMS[form][1])),
+        words("two steps in a row are one step with ", term(FORMS[form][1])),
       ]
     : [words(bold(`✗ refused at ${primitive}: `), term(reason)), words(why)];
   const box = `flex:1 1 240px;min-width:0;padding:6px 10px;border:1px ${form ? "solid var(--green)" : "dashed var(--orange)"};border-width:1px 1px 1px 5px;border-radius:6px;font-size:13px`;
@@ -105,16 +105,16 @@ function drawDepth(width, now) {
   const [, , end] = panels[0];
   const tree = (panels[1][0] + panels[1][2]) / 2;
   const y = top + depth * row;
-  const key = [[true, "a state x[t]"], [false, "a part of it so far"]].map(([whole, words], j) => [
+  const key = [[true, "a state x[t]"], [false, "a partial result"]].map(([whole, words], j) => [
     place(panels[1][0] + 8, y + 26 + 20 * j, 5, true, whole), svg("text", { x: panels[1][0] + 20, y: y + 30 + 20 * j }, words),
   ]);
   const none = form ? key : [
     svg("line", { x1: panels[1][0], x2: width, y1: top, y2: y, class: "s-orange", "stroke-width": 2.5 }),
     svg("line", { x1: panels[1][0], x2: width, y1: y, y2: top, class: "s-orange", "stroke-width": 2.5 }),
-    svg("text", { x: tree, y: y + 24, "text-anchor": "middle", style: "font-weight:700" }, "no tree: two steps are"),
-    svg("text", { x: tree, y: y + 40, "text-anchor": "middle", style: "font-weight:700" }, "not one of this kind"),
+    svg("text", { x: tree, y: y + 24, "text-anchor": "middle", style: "font-weight:700" }, "no tree: two steps do"),
+    svg("text", { x: tree, y: y + 40, "text-anchor": "middle", style: "font-weight:700" }, "not combine into one"),
   ];
-  const label = `The loop as a chain of ${T} steps${form ? `, and the same by a tree of ${depth} levels` : "; no tree"}; ${moment} moments have passed.`;
+  const label = `The loop as a chain of ${T} steps${form ? `, and the same computation as a tree of ${depth} levels` : "; no tree"}; after ${plural(moment, "moment")}.`;
   return picture(width, bottom + 26, label,
     svg("text", { x: panels[0][0], y: 13 }, width < 420 ? `loop: depth ${T}` : `the loop: depth T = ${T}`),
     svg("text", { x: panels[1][0], y: 13 }, form ? (width < 420 ? `tree: depth ${depth}` : `the tree: depth log₂ T = ${depth}`) : width < 420 ? "tree" : "the tree it would need"),

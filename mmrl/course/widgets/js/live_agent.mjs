@@ -154,7 +154,7 @@ function controls(ui) {
     const others = ui.get("wipes").filter((t) => t !== step);
     ui.set("wipes", here() ? others : [...others, step].sort((a, b) => a - b));
   });
-  ui.syncs.push(() => (wipe.textContent = here() ? "Give it back its memory" : "Wipe its memory now"));
+  ui.syncs.push(() => (wipe.textContent = here() ? "Restore its memory" : "Wipe its memory now"));
   ui.settings.append(html("div", { class: "mmrl-player" }, wipe));
 }
 

@@ -106,7 +106,7 @@ function drawResponse(width, { unit }, horizon) {
        svg("text", { x: axis.x(half) + (half > horizon * 0.7 ? -9 : 9), y: axis.y(0.5) - 7, "text-anchor": half > horizon * 0.7 ? "end" : "start" }, `half left after ${num(half)}`)]
     : [];
   return picture(width, 212, `Response to an impulse over ${horizon} steps; half-life ${num(half)} steps.`,
-    svg("text", { x: 0, y: 12 }, "what one impulse leaves: Re λᵗ  (dashed: |λ|ᵗ)"),
+    svg("text", { x: 0, y: 12 }, "response to one impulse: Re λᵗ  (dashed: |λ|ᵗ)"),
     axis.axes, path(points(response), { class: "f-none s-blue", "stroke-width": 1.5 }), path(points(envelope), dashes), mark);
 }
 
@@ -130,12 +130,12 @@ function draw(ui) {
   const lives = now.units.map(halfLife);
   // Sampled at whole steps, a turn by more than half a circle looks like a slower one backwards.
   const turn = Math.abs(Math.atan2(Math.sin(now.unit.turn), Math.cos(now.unit.turn)));
-  const period = turn > 1e-6 ? `one turn in ${num((2 * Math.PI) / turn)} steps` : "no turning";
+  const period = turn > 1e-6 ? `one rotation in ${num((2 * Math.PI) / turn)} steps` : "no rotation";
   const half = halfLife(now.unit);
   const summary =
     `${now.units.length} units; half-lives from ${num(lives[0])} to ${num(lives.at(-1))} steps, median ` +
     `${num(lives[Math.floor((lives.length - 1) / 2)])}. The marked one: |λ| = ${num(Math.exp(-now.unit.rate), 4)}, ` +
-    `${Number.isFinite(half) ? `half left after ${num(half)} steps` : "it never fades"}, ${period}.`;
+    `${Number.isFinite(half) ? `half left after ${num(half)} steps` : "it never decays"}, ${period}.`;
   const charts = [drawResponse(rest, now, ui.get("horizon")), drawHalfLives(rest, now)];
   const column = document.createElement("div");
   column.append(...charts);
@@ -153,8 +153,8 @@ function controls(ui) {
   slider(ui, "phase", { label: "largest angle", min: 0.02, max: 6.28, step: 0.02, when: only("lru") });
   slider(ui, "step_low", { label: "smallest step Δ", min: 1e-4, max: 1, step: 0.05, log: true, when: only("s5") });
   slider(ui, "step_high", { label: "largest step Δ", min: 1e-4, max: 1, step: 0.05, log: true, when: only("s5") });
-  slider(ui, "alpha_low", { label: "slowest fade α", min: 1e-6, max: 2, step: 0.05, log: true, when: only("ffm") });
-  slider(ui, "alpha_high", { label: "fastest fade α", min: 1e-6, max: 2, step: 0.05, log: true, when: only("ffm") });
+  slider(ui, "alpha_low", { label: "slowest decay α", min: 1e-6, max: 2, step: 0.05, log: true, when: only("ffm") });
+  slider(ui, "alpha_high", { label: "fastest decay α", min: 1e-6, max: 2, step: 0.05, log: true, when: only("ffm") });
   slider(ui, "period", { label: "longest period", min: 2, max: 10000, step: 0.05, log: true, when: only("ffm") });
   slider(ui, "unit", { label: "marked unit", min: 0, max: 100, step: 1, format: (x) => (x < 1 ? "fastest" : x > 99 ? "slowest" : `${num(x)} %`) });
   slider(ui, "horizon", { label: "steps shown", min: 10, max: 400, step: 10 });

@@ -24,7 +24,7 @@ export const MONOIDS = {
     show: ([, x], digits) => num(x, digits),
   },
   max: {
-    name: "max with fading",
+    name: "max with decay",
     identity: [0, -Infinity],
     lift: (x, t, gain) => [Math.log(gain), x],
     combine: ([w, m], [v, n]) => [w + v, Math.max(m + v, n)],

@@ -194,7 +194,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Priority explorer: which sequences are drawn, and what the weights take back",
+    title: "Priority explorer: which sequences are drawn, and what the weights correct",
     names: ["errors", "steps", "eta", "alpha", "beta", "draws", "sequence"],
     controls,
     draw,

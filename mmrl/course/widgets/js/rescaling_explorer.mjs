@@ -175,7 +175,7 @@ function draw(ui) {
   const summary =
     `A return of ${num(x)} is ${num(ideal.q)} to the network. Its ${n}-step target: h⁻¹(${num(ideal.q)}) = ${num(ideal.back)}; ` +
     `${num(ideal.rewards)} + ${num(ideal.gain)} · ${num(ideal.back)} = ${num(ideal.sum)}; h(${num(ideal.sum)}) = ${num(ideal.y)}. ` +
-    `There and back in float32, h⁻¹(h(x)), this x is off by ${num(trips.textbook, 2)} of its size with the textbook inverse and by ${num(trips.stable, 2)} ` +
+    `After a round trip in float32, h⁻¹(h(x)), this x is off by ${num(trips.textbook, 2)} of its size with the textbook inverse and by ${num(trips.stable, 2)} ` +
     `with the stable one; returns from 0.001 to 0.1 by up to ${worst("textbook")} and ${worst("stable")}.`;
   return { pictures: [drawCurve(half, now), drawErrors(half, now), table(now)], summary };
 }

@@ -136,7 +136,7 @@ function drawInclusion(width, top, now) {
   const words = (x, anchor, text) => svg("text", { x, y: area[3] - 5, "text-anchor": anchor, class: "dim" }, text);
   const roomy = at(last) - at(0) > 76;
   return [
-    svg("text", { x: 0, y: top + 13 }, runs ? `kept how often, in ${plural(runs, "run")} (dashed: k / n; band: ± 2σ)` : "kept how often (dashed: k / n)"),
+    svg("text", { x: 0, y: top + 13 }, runs ? `how often each is kept, in ${plural(runs, "run")} (dashed: k / n; band: ± 2σ)` : "how often each is kept (dashed: k / n)"),
     compare && seen ? svg("rect", { x: at(last), y: area[1], width: at(seen) - at(last), height: area[3] - area[1], class: "f-fill" }) : null,
     axis.axes,
     rates.map((rate, j) => {
@@ -169,11 +169,11 @@ function aboutParts({ parts, merge, slots, room, mine, one, capacity, seen }) {
 function verdict({ test, runs, seen, room }) {
   if (seen <= room) return "Nothing has been dropped yet.";
   if (!runs) return "No runs, so there is no test.";
-  if (!test || test.p === null) return "Too little has come to test how evenly.";
+  if (!test || test.p === null) return "Too few unrolls have come for a test of equal chances.";
   const p = test.p < 1e-4 ? "p < 0.0001" : `p = ${num(test.p, 2)}`;
   const outside = test.found.filter((x, j) => Math.abs(x - runs * test.mean[j]) > 2 * test.sigma[j]).length;
   const freedom = test.found.length - 1;
-  return `In ${plural(runs, "run")} ${outside} of ${test.found.length} intervals lie beyond ± 2σ; χ² = ${num(test.statistic)} on ${freedom} degrees of freedom, ${p}: ${test.p < 0.001 ? "not what even chances give." : "what even chances give."}`;
+  return `In ${plural(runs, "run")} ${outside} of ${test.found.length} intervals lie beyond ± 2σ; χ² = ${num(test.statistic)} on ${freedom} degrees of freedom, ${p}: ${test.p < 0.001 ? "not consistent with equal chances." : "consistent with equal chances."}`;
 }
 
 function draw(ui) {
@@ -187,7 +187,7 @@ function draw(ui) {
   const least = mine.length ? Math.min(...mine.map((i) => lots[i])) : 0;
   const summary = seen
     ? `${seen} of ${COUNT} unrolls have come, and ${mine.length} are kept: tasks 1 to 3 are ${said(range(seen))} of the stream and ${said(mine)} of the reservoir${compare ? `, and ${said(fifo)} of the last ${fifo.length}, which FIFO keeps` : ""}. ` +
-      `${mine.length < room ? "There is still room." : `The least lot kept is ${num(least)}; the dashed line, what is to be expected of ${now.merge || now.parts === 1 ? "it" : "each part's least"}, is at ${num(hurdle(seen, now), 2)}.`} ${aboutParts(now)}${verdict(now)}`
+      `${mine.length < room ? "There is still room." : `The least lot kept is ${num(least)}; the dashed line, the expected value of ${now.merge || now.parts === 1 ? "this lot" : "each part's least lot"}, is at ${num(hurdle(seen, now), 2)}.`} ${aboutParts(now)}${verdict(now)}`
     : `0 of ${COUNT} unrolls have come. ${aboutParts(now)}${verdict(now)}`;
   const alt = `Three charts over a stream of ${COUNT} unrolls: their lots and which are kept, the share of each task, and how often each position is kept.`;
   return { pictures: [picture(width, bars.bottom + 172, alt, hatch.defs, parts)], summary };
@@ -206,7 +206,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Reservoir explorer: an even sample of all that ever came",
+    title: "Reservoir explorer: a uniform sample of everything so far",
     names: ["seen", "capacity", "parts", "merge", "runs", "seed", "compare"],
     controls,
     draw,

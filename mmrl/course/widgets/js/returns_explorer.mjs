@@ -77,9 +77,9 @@ function draw(ui) {
   const peak = values.slice(1).reduce((best, w, k) => (Math.abs(w) > Math.abs(values[best]) ? k + 1 : best), 1);
   const name = KINDS.find(([key]) => key === kind)[1];
   const summary =
-    `${name}, γ = ${num(gamma)}: the rewards weigh ${num(total)} in all, half of it within ${half + 1} ` +
-    `steps of ${steps}; the values V(sₖ) ahead weigh ${num(booted)} in all, most at k = ${peak} (${num(values[peak])})` +
-    (values[0] ? `; V(s₀) weighs ${num(values[0])}.` : ".");
+    `${name}, γ = ${num(gamma)}: the weights of rewards sum to ${num(total)}, half of it within ${half + 1} ` +
+    `steps of ${steps}; the weights of later values V(sₖ) sum to ${num(booted)}, with the largest at k = ${peak} (${num(values[peak])})` +
+    (values[0] ? `; V(s₀) has weight ${num(values[0])}.` : ".");
   const width = Math.max(300, ui.width);
   const alt = `Two bar charts over steps ahead k. ${summary}`;
   const chart = picture(
@@ -99,12 +99,12 @@ function controls(ui) {
   slider(ui, "spread", { label: "off-policy by", min: 0, max: 2, step: 0.1, when: uses("vtrace") });
   slider(ui, "rho_max", { label: "clip ρ̄", min: 0, max: 4, step: 0.1, when: uses("vtrace") });
   slider(ui, "c_max", { label: "clip c̄", min: 0, max: 4, step: 0.1, when: uses("vtrace") });
-  slider(ui, "length", { label: "steps until the cut", min: 4, max: 24, step: 1 });
+  slider(ui, "length", { label: "steps to truncation", min: 4, max: 24, step: 1 });
 }
 
 const render = (context) =>
   frame(context, {
-    title: "Returns explorer: what a target adds up, from the step it belongs to",
+    title: "Returns explorer: the weights of rewards and values in a target",
     names: ["kind", "gamma", "lam", "n", "spread", "rho_max", "c_max", "length", "log_ratios"],
     controls,
     draw,

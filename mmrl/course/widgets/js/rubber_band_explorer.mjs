@@ -14,7 +14,7 @@ const LINES = {
 };
 const NAMES = { behavior: "the behavior policy", recent: "the policy at the iteration's start", ewma: "the moving average" };
 
-/** The runs to compare: as it is, with c, and with c but COM left where it was. */
+/** The runs to compare: unchanged, with c, and with c but an unchanged COM. */
 export function runs(now) {
   const { c, change, adjust_center, adjust_learning_rate, proximal } = now;
   const base = { ...now, batch: BATCH };
@@ -65,7 +65,7 @@ const line = (points, name) => path(points, {
 
 const legends = ({ now, rows }) => {
   const [c, band] = [now.c, now.change === "band"];
-  const texts = { base: "as set", changed: band ? `COM ÷ ${c}, β × ${c}` : `batch ÷ ${c}`, left: band ? `COM ÷ ${c} alone` : `batch ÷ ${c}, COM left` };
+  const texts = { base: "as set", changed: band ? `COM ÷ ${c}, β × ${c}` : `batch ÷ ${c}`, left: band ? `only COM ÷ ${c}` : `batch ÷ ${c}, COM unchanged` };
   return Object.keys(rows).map((name) => [name, texts[name]]);
 };
 
@@ -132,9 +132,9 @@ function drawCurves(width, { rows }) {
   };
   const lag = ({ theta, prox }) => (prox === null ? NaN : distance(theta, prox) / HILL.sigma);
   const some = rows.base[0].prox !== null;
-  const alt = `Two plots against examples seen: the return still lost, which ends at ${names.map((name) => num(lost(rows[name].at(-1).theta), 2)).join(", ")}, and the lag between θ and θ_prox.`;
+  const alt = `Two plots against examples seen: the mean return below the best, which ends at ${names.map((name) => num(lost(rows[name].at(-1).theta), 2)).join(", ")}, and the lag between θ and θ_prox.`;
   return picture(width, some ? 366 : 190, alt,
-    panel(12, "mean return still lost", some ? "" : "examples seen", ({ theta }) => lost(theta), 4),
+    panel(12, "mean return below the best", some ? "" : "examples seen", ({ theta }) => lost(theta), 4),
     some ? panel(188, "lag |θ − θ_prox|, in σ of the policy", "examples seen", lag, 6) : null);
 }
 
@@ -162,16 +162,16 @@ function verdict({ now, rows }) {
   const way = rows.base.slice(1).reduce((sum, row, i) => sum + distance(row.theta, rows.base[i].theta), 0);
   const far = gap(rows.base, rows.changed);
   const whole = rows.changed.at(-1).examples === Z.length && rows.base.at(-1).examples === Z.length;
-  const said = !whole ? "runs away" : `is ${num(far, 2)} away from the first (root mean square over the examples seen, ${percent(far / way)} of its length)`;
+  const said = !whole ? "diverges" : `is ${num(far, 2)} away from the first (root mean square over the examples seen, ${percent(far / way)} of its length)`;
   const other = rows.left ? gap(rows.base, rows.left) : null;
   if (change === "band") {
-    return `A band tied to a point ${c} times as near and ${c} times as thick should pull as hard: the path ${said}. With only COM ÷ ${c} it strays ${num(other, 2)}.`;
+    return `A band tied to a point ${c} times closer and ${c} times as thick should pull equally hard: the path ${said}. With only COM ÷ ${c} it deviates by ${num(other, 2)}.`;
   }
   const rate = now.optimizer === "adam" ? `√${c}` : c;
   const done = [`batch ÷ ${c}`, now.adjust_learning_rate ? `learning rate ÷ ${rate}` : "", proximal === "ewma" && now.adjust_center ? `COM × ${c}` : ""].filter(Boolean);
   const what = done.length > 1 ? `${done.slice(0, -1).join(", ")} and ${done.at(-1)}` : `${done[0]} and nothing else`;
   const start = `With ${what} the path ${said}.`;
-  if (other !== null) return `${start} With COM left at ${num(now.center)} steps it strays ${num(other, 2)}: θ_prox comes ${c} times as close, in examples, and the band goes slack.`;
+  if (other !== null) return `${start} With COM unchanged at ${num(now.center)} steps it deviates by ${num(other, 2)}: θ_prox is ${c} times closer, in examples, and the band goes slack.`;
   if (proximal === "ewma" || proximal === "none") return start;
   return `${start} An iteration is ${HILL.minibatches} batches, so θ_prox was refreshed ${c} times as often: no COM can compensate for it.`;
 }
@@ -185,12 +185,12 @@ function draw(ui) {
   const mean = lags.reduce((a, b) => a + b, 0) / lags.length;
   const from = lost(HILL.start);
   const end = lost(rows.base.at(-1).theta);
-  const climbed = end < from ? `it has made up ${percent(1 - end / from)} of the return that was lost` : "it has lost more than at the start";
+  const climbed = end < from ? `it has gained ${percent(1 - end / from)} of the return that was missing` : "it is further below the best than at the start";
   const pull = lags.length ? `On average θ is ${num(mean, 2)} σ away from θ_prox, ${NAMES[now.proximal]}` : "Without a θ_prox θ is free";
   const summary = `${pull}; after ${plural(rows.base.at(-1).examples, "example")} ${climbed}. ${verdict(seen)}`;
   const notes = [];
   if (Object.values(rows).some((path) => path.at(-1).examples < Z.length)) {
-    notes.push("A path runs away and is cut there: the steps are too long for so stiff a band.");
+    notes.push("A path diverges and is cut off there: the steps are too long for such a stiff band.");
   }
   return { pictures: [drawMap(wide >= 720 ? wide - side - 12 : wide, seen), drawCurves(side, seen), table(seen)], summary, notes };
 }

@@ -114,9 +114,9 @@ function table({ at, model, leaves, found, need, room }) {
   const rows = [
     ["one element", size(leaves.reduce((sum, leaf) => sum + leaf, 0))],
     ["prefixes, one device", `${size(one.prefixes)}${binary(one.prefixes)}`],
-    ["prefixes, each of n", `${size(found.prefixes)}${binary(found.prefixes)}`],
+    ["prefixes, one of n devices", `${size(found.prefixes)}${binary(found.prefixes)}`],
     ["prefixes and elements", `${size(need)} of ${size(room)}`],
-    ["received by each", size(found.received)],
+    ["received by each device", size(found.received)],
     ["communication", percent(found.share)],
     ["speed (one device: 1)", num(one.seconds / found.seconds)],
   ];
@@ -132,9 +132,9 @@ function verdict({ need, room, devices, found }) {
   }
   if (devices === 1) return "The bandwidth of memory limits: every element is read once, every prefix written once, and there is no communication.";
   return {
-    memory: "The bandwidth of memory limits: reading and writing take longest, so that more devices still pay.",
-    latency: "Latency limits: waiting for the first byte takes longest, and no further device makes that shorter.",
-    transfer: "The bandwidth of the network limits: each device receives a total from every other, the more the more there are.",
+    memory: "The bandwidth of memory limits: reading and writing take longest, so more devices still help.",
+    latency: "Latency limits: waiting for the first byte takes longest, and more devices do not shorten it.",
+    transfer: "The bandwidth of the network limits: each device receives a total from every other device, so more devices mean more data.",
   }[TIMES.map(([key]) => key).sort((a, b) => found[b] - found[a])[0]];
 }
 
@@ -142,7 +142,7 @@ function draw(ui) {
   const now = state(ui);
   const { model, steps, d, devices, found, link, within } = now;
   const wide = Math.max(300, ui.width);
-  const talk = devices > 1 ? `Each of ${devices} devices receives ${size(found.received)} and talks for ${percent(found.share)} of ${time(found.seconds)}.` : `One device needs ${time(found.seconds)}.`;
+  const talk = devices > 1 ? `Each of ${devices} devices receives ${size(found.received)} and communicates for ${percent(found.share)} of ${time(found.seconds)}.` : `One device needs ${time(found.seconds)}.`;
   const taken = devices > 1 ? `, read and written twice, and ${time(link.latency)} and ${size(link.bandwidth)}/s ${within ? "within a node" : "between nodes"}` : ", read and written once";
   const summary = `${model.name}, d = ${d}, T = ${whole(steps)}. ${talk} ${verdict(now)} Computed, not measured: from ${size(MEMORY)}/s of memory${taken}.`;
   return { pictures: [drawTimes(wide >= 700 ? wide - 310 : wide, now), table(now)], summary, notes: [] };
@@ -153,8 +153,8 @@ function controls(ui) {
   slider(ui, "log_steps", { label: "tape length T", min: 10, max: 26, step: 1, format: power });
   slider(ui, "size", { label: "size d", min: 8, max: 256, step: 8 });
   slider(ui, "log_devices", { label: "devices n", min: 0, max: 8, step: 1, format: (k) => num(2 ** k, 9) });
-  choice(ui, "network", { label: "network", options: [["eight", "eight a node"], ["within", "all in one node"], ["across", "each in its own"]] });
-  slider(ui, "capacity", { label: "memory of each", min: 8, max: 192, step: 1, format: (x) => `${x} GB` });
+  choice(ui, "network", { label: "network", options: [["eight", "eight per node"], ["within", "all in one node"], ["across", "one per node"]] });
+  slider(ui, "capacity", { label: "memory of a device", min: 8, max: 192, step: 1, format: (x) => `${x} GB` });
   toggle(ui, "united", { label: "one all-gather for all leaves" });
 }
 

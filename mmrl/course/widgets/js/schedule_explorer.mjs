@@ -161,22 +161,22 @@ function code(width, { n, code: text }) {
   const line = (...parts) => html("code", { style: "display:block;font:12px/1.5 monospace;background:none;color:inherit" }, parts);
   const words = (text) => html("div", { style: "margin:6px 0 2px;font-size:13px" }, text);
   return html("div", { style: `width:${width}px;min-width:0` },
-    words("The index of the program that changes:"),
+    words("The index that changes in the program:"),
     line("window = reward[i, ", mark(slice), "]"),
     line("ret = window.discounted_sum(γ)"),
-    words(`What it is compiled to${n > 1 ? `, for T ≥ ${n}` : ""}:`),
+    words(`The compiled program${n > 1 ? `, for T ≥ ${n}` : ""}:`),
     listing(text),
-    html("div", { style: "color:var(--dim);font-size:12px;margin-top:4px" }, "edge solid: acting; double: learning; dotted: a free"));
+    html("div", { style: "color:var(--dim);font-size:12px;margin-top:4px" }, "edge solid: acting; double: learning; dotted: memory is freed"));
 }
 
 /** Why acting and learning go together, or do not. */
 export function reason({ n, proximity, steps, lead, waits }) {
   if (n === null) return `No order could do better: ${waits}, so every gradient waits for the last step.`;
-  const window = `A gradient waits for ${n === 1 ? "its own step" : `the step ${n - 1} ahead`} only`;
+  const window = `A gradient waits only for ${n === 1 ? "its own step" : `the step ${n - 1} ahead`}`;
   if (n >= steps) return `${window}, but that is the whole episode.`;
-  if (lead < steps) return `${window}, and is pulled towards it.`;
+  if (lead < steps) return `${window}, and the objective pulls it towards that step.`;
   if (proximity === "none") return `${window}: it could come sooner, but no objective requires that.`;
-  return `${window}, but is pulled towards all ${n} steps of its window at once, and the solver gives up.`;
+  return `${window}, but the objective pulls it towards all ${n} steps of its window at once, and the solver fails.`;
 }
 
 function tell(now) {
@@ -211,7 +211,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Schedule explorer: one line changed",
+    title: "Schedule explorer: the effect of changing one line",
     names: TRAITS,
     controls,
     draw,

@@ -111,7 +111,7 @@ function draw(ui) {
   });
   const tape = flow(parts, columns, { wrap: true }).map((run) => ({ ...run, first: run.head && run.part === 0 }));
   const full = Math.min(batch, now.steps);
-  const never = batch < Math.max(...lengths) ? `, whose steps from ${batch} on no batch ever shows` : "";
+  const never = batch < Math.max(...lengths) ? `, whose steps from ${batch} on are never in a batch` : "";
   const summary =
     `Segments of L = ${size}: ${now.rows} rows; ${percent(now.padding)} of them is padding (striped), and ` +
     `${percent(now.late)} of the steps lie in rows that start from an empty memory in mid-episode (arrows). Gradients join ` +

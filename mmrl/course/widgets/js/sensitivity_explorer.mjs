@@ -1,15 +1,7 @@
 // Which observations Q(s_n, a_n) depends on along an episode, and what a segment cuts off.
 import { END, choice, clamp, frame, num, percent, picture, plural, range, series, slider, stripes, svg, toggle } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
-
-/** The complete rows of 1, 2, 3, … numbers that follow one another: row n holds i = 0 … n. */
-export function triangle(values) {
-  const rows = [];
-  for (let start = 0; start + rows.length < values.length; start += rows.length) {
-    rows.push(values.slice(start, start + rows.length + 1));
-  }
-  return rows;
-}
+import { triangle } from "./triangles.mjs";
 
 /** The first step of the segment of L steps in which step n lies. */
 export const first = (n, size) => n - (n % size);
@@ -51,7 +43,7 @@ function state(ui) {
   const { values, notes } = series(ui.get(agent), { name: agent, most: MOST, fallback: EXAMPLE, unit: "number" });
   const rows = triangle(values);
   const left = values.length - (rows.length * (rows.length + 1)) / 2;
-  if (left) notes.push(`The last ${plural(left, "number")} of \`${agent}\` fill no row and are left out.`);
+  if (left) notes.push(`The last ${plural(left, "number")} of \`${agent}\` do not fill a row and are omitted.`);
   const n = clamp(ui.get("n"), 0, rows.length - 1);
   const [size, lag] = [ui.get("segment"), ui.get("lag")];
   const needed = lag < 0 || (lag > n && lag < END) ? -1 : Math.max(0, n - lag);

@@ -164,7 +164,7 @@ function resetting({ resets, reset, size, devices, reverse, stage }) {
   const edge = reset % size === (reverse ? size - 1 : 0);
   const where = edge ? `The reset at step ${reset} is the first step that device ${at} reads` : `The reset at step ${reset} lies within device ${at}`;
   if (stage < 1) return ` ${where}.`;
-  const later = ["from there on, the local scan is enough", "its total forgets all that came before, too", "its total forgets all that came before, too", "totals from before it do not count any more", "no earlier element has passed it"][stage - 1];
+  const later = ["from there on, the local scan is enough", "its total forgets all that came before, too", "its total forgets all that came before, too", "totals from before it no longer count", "no earlier element has passed it"][stage - 1];
   return ` ${where}: ${later}.`;
 }
 
@@ -180,10 +180,10 @@ function draw(ui) {
     `Each device has scanned its own ${plural(size, "step")}: ${ready} of ${plural(xs.length, "prefix", "prefixes")} are finished, the others lack what came before.`,
     `The last prefix of each device is its total: ${list(totals)}.`,
     devices > 1
-      ? `Each device has received ${plural(devices - 1, "total")} of ${sent} B: ${received} B, though the whole tape has ${tape} B. A longer tape makes this no more.`
+      ? `Each device has received ${plural(devices - 1, "total")} of ${sent} B: ${received} B, though the whole tape has ${tape} B. A longer tape does not increase this amount.`
       : "There is no other device to send the total to.",
     `The product before each device's first step: ${list(before)}.`,
-    `All ${xs.length} prefixes equal the scan on one device (largest difference: ${num(apart(states, one), 2)}). ${devices > 1 ? `Each device received ${received} B of a tape of ${tape} B, and a longer tape makes it no more` : "Nothing had to travel"}. h = ${states.map((h) => text(monoid, h)).join(", ")}.`,
+    `All ${xs.length} prefixes equal the scan on one device (largest difference: ${num(apart(states, one), 2)}). ${devices > 1 ? `Each device received ${received} B of a tape of ${tape} B, and a longer tape does not increase this amount` : "No data had to be sent"}. h = ${states.map((h) => text(monoid, h)).join(", ")}.`,
   ][stage];
   return { pictures: [drawRows(Math.max(300, ui.width), now)], summary: said + resetting(now), notes: now.notes };
 }

@@ -113,7 +113,7 @@ function verdict({ first, flip, life }) {
   const better = first.stored < first.burn_in ? "stored beats burn-in" : "burn-in beats stored";
   if (!flip) return `With this memory ${better}, as with every half-life from 1 to 100 steps.`;
   const other = life > flip ? "below" : "above";
-  return `With this memory ${better}; ${other} a half-life of about ${num(flip, 1)} steps it is the other way round, because burn-in works by forgetting the state it began with.`;
+  return `With this memory ${better}; ${other} a half-life of about ${num(flip, 1)} steps it is the other way around, because burn-in works by forgetting the state it began with.`;
 }
 
 function draw(ui) {
@@ -123,12 +123,12 @@ function draw(ui) {
   const strength = now.name === "lstm" ? `forget-gate bias ${num(gateBias(now.life), 2)}` : `|λ| = ${num(kept(now.life))}`;
   const said = STARTS.map(([key, text]) => `${text} ${num(now.first[key], 2)}`).join(", ");
   const summary =
-    `${now.name === "lstm" ? "LSTMs" : "LRUs"} that keep half for ${num(now.life, 2)} steps (${strength}); the actor's parameters were ` +
+    `${now.name === "lstm" ? "LSTMs" : "LRUs"} with a half-life of ${num(now.life, 2)} steps (${strength}); the actor's parameters were ` +
     `${percent(now.drift)} away from the learner's. ΔQ at the first trained step: ${said}. ${verdict(now)}`;
   const notes = [];
   if (now.burnIn === now.start) notes.push("The burn-in reaches the beginning of the episode: from there every state is exact, and ΔQ is 0.");
-  if (!now.drift) notes.push("The actor has the learner's parameters, so that what it stored is exact.");
-  if (!now.burnIn && now.start) notes.push("Without burn-in the lines lie on each other in pairs.");
+  if (!now.drift) notes.push("The actor has the learner's parameters, so its stored states are exact.");
+  if (!now.burnIn && now.start) notes.push("Without burn-in the lines coincide in pairs.");
   const main = drawSequence(wide >= 720 ? wide - side - 12 : wide, now);
   return { pictures: [main, drawFlip(side, now), table(now)], summary, notes };
 }

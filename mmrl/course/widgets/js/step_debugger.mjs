@@ -201,9 +201,9 @@ function draw(ui) {
   const stores = drawStores(ui, wide >= 720 ? wide - beside - 14 : wide, now);
   const go = (line) => ui.set("moment", next(now.events, now.at, line));
   const height = wide >= 720 ? 400 : 200;
-  const legend = html("div", { style: "color:var(--dim);font-size:12px;margin-top:4px" }, "edge solid: acting; double: learning; dotted: a free");
+  const legend = html("div", { style: "color:var(--dim);font-size:12px;margin-top:4px" }, "edge solid: acting; double: learning; dotted: memory is freed");
   const code = html("div", { style: `width:${beside}px;min-width:0` },
-    html("div", { style: "font-size:12px;margin-bottom:4px" }, "the program; click a line to go where it runs next"),
+    html("div", { style: "font-size:12px;margin-bottom:4px" }, "the program; click a line to jump to its next run"),
     listing(now.code, { at: now.event[0], height, sides, go }), legend);
   return { pictures: [stores, code], summary: tell(now) };
 }

@@ -45,7 +45,7 @@ function drawFrontier(width, { mc, n, m, T, launches, peak }) {
   const label = `m = ${m}: ${peak} alive`;
   const left = cx > width - 14 - 7.4 * label.length;
   return picture(width, 306, `Peak of observations alive over learner launches, for all tile sizes; chosen: ${launches} launches, peak ${peak}.`,
-    svg("text", { x: 0, y: 12 }, "peak of observations alive, for every tile size m that pays"),
+    svg("text", { x: 0, y: 12 }, "peak of observations alive, for every useful tile size m"),
     svg("text", { x: 0, y: 28, class: "dim" }, "few launches to the left, little memory below"),
     axis.axes,
     !mc && n === 1 ? null : path(line(1), { class: "f-none s-dim", "stroke-width": 1.2, "stroke-dasharray": "3 3" }),
@@ -76,7 +76,7 @@ function drawRun(width, { T, tiles: found, alive, peak }) {
   const most = alive.indexOf(peak);
   return picture(width, 306, `Observations alive at each of ${T} steps, at most ${peak}, and ${plural(found.length, "launch", "launches")} of the learner.`,
     svg("text", { x: 0, y: 12 }, "observations alive during an episode"),
-    svg("text", { x: 0, y: 28, class: "dim" }, "triangles: a tile is learned; below: its steps"),
+    svg("text", { x: 0, y: 28, class: "dim" }, "triangles: the learner reads a tile; below: its steps"),
     axis.axes,
     svg("text", { x: LEFT - 6, y: area[3] + 31, "text-anchor": "end", class: "dim" }, "tiles"),
     path(under, { class: "f-purple", opacity: 0.25 }),

@@ -179,7 +179,7 @@ function drawPolicies(width, { ratio, s, rho_max: rhoMax }) {
     return [svg("rect", size), svg("text", { x: x + wide / 2 + 1, y: 134, "text-anchor": "middle", class: "small" }, name)];
   }));
   const names = mu.map((_, i) => svg("text", { x: axis.x(i), y: 150, "text-anchor": "middle" }, i ? `action ${i + 1}` : "taken"));
-  const title = [svg("text", { x: 0, y: 13 }, "V settles at the values of π_ρ̄ ∝ min(ρ̄ μ, π)"), svg("text", { x: 0, y: 29, class: "dim" }, `(an example of four actions, with the ratio of step ${s})`)];
+  const title = [svg("text", { x: 0, y: 13 }, "V converges to the values of π_ρ̄ ∝ min(ρ̄ μ, π)"), svg("text", { x: 0, y: 29, class: "dim" }, `(an example of four actions, with the ratio of step ${s})`)];
   const alt = `Probabilities of the taken action: ${num(mu[0], 2)} under μ, ${num(pi[0], 2)} under π, ${num(learned[0], 2)} under the policy π_ρ̄ whose values are learned.`;
   return { node: picture(width, 156, alt, title, axis.axes, bars, names), mu, pi, learned };
 }
@@ -201,8 +201,8 @@ function draw(ui) {
   const cuts = `ρ̄ = ${num(rhoMax)} cuts ${above(rhoMax)} and c̄ = ${num(cMax)} cuts ${above(cMax)} of ${plural(steps, "ratio")}. `;
   const far = Math.max(...targets.map((v, t) => Math.abs(v - nStep[t])));
   const same = far <= 1e-9 * Math.max(1, ...nStep.map(Math.abs));
-  const settled = `In the example of four actions V learns of a policy that takes this one with probability ${num(learned[0])}; under μ it is ${num(mu[0])}, under π ${num(pi[0])}.`;
-  const compared = same ? "Every v̂ is the n-step return. " : `From the n-step return v̂ differs by up to ${num(far)}. `;
+  const settled = `In the example of four actions, V learns the values of a policy that takes this action with probability ${num(learned[0])}; under μ it is ${num(mu[0])}, under π ${num(pi[0])}.`;
+  const compared = same ? "Every v̂ is the n-step return. " : `v̂ differs from the n-step return by up to ${num(far)}. `;
   const notes = [...now.notes];
   if (cMax > rhoMax) notes.push("c̄ > ρ̄: Espeholt et al. 2018 assume ρ̄ ≥ c̄.");
   if (lam < 1 && ratio.every((x) => x === 1) && Math.min(rhoMax, cMax) >= 1) notes.push("On-policy with λ < 1, v̂ is the λ-return.");
@@ -232,7 +232,7 @@ function controls(ui) {
   slider(ui, "c_max", { label: "clip c̄", min: 0, max: UNCLIPPED, step: 0.1, format });
   slider(ui, "gamma", { label: "discount γ", min: 0, max: 1, step: 0.01 });
   slider(ui, "lam", { label: "trace λ", min: 0, max: 1, step: 0.05 });
-  toggle(ui, "terminates", { label: "the episode terminates on the way" });
+  toggle(ui, "terminates", { label: "the episode terminates early" });
 }
 
 const render = (context) =>

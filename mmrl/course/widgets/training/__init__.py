@@ -1,11 +1,11 @@
-"""Training that can be watched, paused, stopped, compared and saved.
+"""Widgets for training agents interactively and for watching them play.
 
     explorer = TrainingExplorer(memory="lru")
     explorer                            # press Train
     explorer.run("GRU", memory="gru")   # or train from a cell
     PolicyPlayer("zoo/RepeatFirstEasy-dqn-lru")   # watch a trained agent play
 
-Controls and curves need a kernel; a page without one shows their last state.
+The controls require a kernel. A page without a kernel shows their last state.
 """
 
 try:

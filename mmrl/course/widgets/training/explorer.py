@@ -1,4 +1,4 @@
-"""The training explorer: the actions of its settings and buttons."""
+"""The training explorer, which runs experiments with the settings of a panel."""
 
 import dataclasses
 import pathlib
@@ -25,20 +25,20 @@ from mmrl.runs.checkpoint import dumps
 from mmrl.runs.files import create, expanded, replace, writing
 from mmrl.show import STYLES
 
-REFRESH = 0.2  # minimum seconds between two pictures
-SHORTEST_BATCH = 500  # steps; a batch of 0 adapts to longer episodes
+REFRESH = 0.2  # minimum seconds between two updates of the plot
+SHORTEST_BATCH = 500  # maximum segment length in steps, if `batch` is None
 NOTHING = "Nothing trained yet: choose settings and press Train."
 
 
 class TrainingExplorer(ipywidgets.VBox):
-    """Train an agent with a memory, watch it, and compare it with other settings.
+    """Panel that trains agents and compares their learning curves.
 
-    The traits are the visible settings, which start from `config`, a `Config` of an agent (default:
-    the course's double DQN). All others are behind a button. Another `agent` starts from its own
-    settings. `bounds` maps an environment to heights to mark, `{"popgym-RepeatFirstEasy-v0":
-    {"best": 1.0}}`. Runs of one environment share a figure. A run replaces another one of the same
-    name, so a cell can be run again; with `keep`, the last runs stay next to a new one, and older
-    ones are removed.
+    The traits are the settings that are always visible; a button reveals the others. `config`, a
+    `Config` of any agent (default: the course's double DQN), contains the initial settings.
+
+    `bounds` maps an environment to labeled lines, `{"popgym-RepeatFirstEasy-v0": {"best": 1.0}}`.
+    Runs in the same environment share a plot. A new run replaces one of the same name, so that a
+    cell can be run again. If `keep` is given, only the last `keep` runs remain next to a new one.
     """
 
     env = traitlets.Unicode(ENVIRONMENTS[0])
@@ -50,7 +50,7 @@ class TrainingExplorer(ipywidgets.VBox):
     learning_rate = traitlets.Float(3e-3)
     seeds = traitlets.Int(3)  # number of seeds
     blocks = traitlets.Int(16)
-    name = traitlets.Unicode("")  # name of the next run; "" derives it from the settings
+    name = traitlets.Unicode("")  # name of the next run, derived from the settings if it is empty
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class TrainingExplorer(ipywidgets.VBox):
         self.trials: dict[tuple[str, str], Trial] = {}  # trials by environment and name
         self._current: Trial | None = None
         self.png, self._figure, self._shown = b"", LiveCurves(), 0.0
-        self._lock = threading.RLock()  # several threads draw
+        self._lock = threading.RLock()  # the threads of runs also update the panel
         actions = {
             "Train": self.train,
             "Pause": self.pause,
@@ -90,7 +90,7 @@ class TrainingExplorer(ipywidgets.VBox):
         self.refresh()
 
     def train(self) -> None:
-        """Start a run with the visible settings and return at once; errors appear in a line."""
+        """Start a run in the background. Errors are shown in the panel."""
         try:
             self._begin()
         except (ValueError, RunError) as error:
@@ -99,15 +99,15 @@ class TrainingExplorer(ipywidgets.VBox):
             self._say(f"{type(error).__name__}: {error}")
 
     def run(self, name: str = "", **settings: Any) -> Run:
-        """Train with `settings` on top of the visible ones, and return the run when it is done.
+        """Change `settings` of the panel, train, and return the finished run.
 
-        The widget follows, if a cell above shows it. Raises `ValueError` and `RunError`.
+        Raises `ValueError` for invalid settings and `RunError` for a run without a finished block.
         """
-        first = {key: settings[key] for key in ("agent",) if key in settings}  # changes others
+        first = {key: settings[key] for key in ("agent",) if key in settings}  # resets others
         for key, value in {**first, **settings, "name": name}.items():
             if key not in self.class_own_traits():
                 known = ", ".join(sorted(self.class_own_traits()))
-                raise ValueError(f"The setting must be one of {known}; got `{key}`.")
+                raise ValueError(f"The settings must be among {known}; got `{key}`.")
             setattr(self, key, value)
         try:
             trial = self._begin()
@@ -125,13 +125,13 @@ class TrainingExplorer(ipywidgets.VBox):
         return trial.run
 
     def pause(self) -> None:
-        """Pause at the end of this block, or continue."""
+        """Pause the current run at the end of its block, or resume it."""
         if self._current is not None:
             self._current.pause()
         self.refresh()
 
     def stop(self) -> None:
-        """Stop the current run; its blocks so far are kept."""
+        """Stop the current run, and keep its finished blocks."""
         if self._current is not None:
             self._current.stop()
         self.refresh()
@@ -144,15 +144,15 @@ class TrainingExplorer(ipywidgets.VBox):
         self.refresh()
 
     def remove(self, name: str) -> None:
-        """Remove one run of the visible environment; ignore unknown names."""
+        """Remove a run in the selected environment. Unknown names are ignored."""
         self._drop((self.env, name))
         self.refresh()
 
     def save(self) -> pathlib.Path | None:
-        """Write the visible runs, with results.json and curves.png, and return their folder.
+        """Save the visible runs, results.json and curves.png; return the folder, or None on errors.
 
-        The folder is the one in the box, with a number if it already contains results. It has a
-        folder for each run, like those that `mmrl train` writes.
+        A number is appended to the folder's name if it already contains results. Each run has
+        a subfolder in the format of `mmrl train`.
         """
         trials = [trial for trial in self.in_view() if trial.reports]
         if not trials:
@@ -186,7 +186,7 @@ class TrainingExplorer(ipywidgets.VBox):
 
     @property
     def setup(self) -> Setup:
-        """The visible settings. Raises `ValueError` for a setup that cannot be trained here."""
+        """The settings of the panel. Raises `ValueError` for invalid or too large settings."""
         config = dataclasses.replace(self.config, **self._panel.others())
         most = {key: MOST[key] for key in ("seeds", "blocks")}
         most |= {"segment_length": getattr(config, "batch", 0) or SHORTEST_BATCH}
@@ -197,7 +197,7 @@ class TrainingExplorer(ipywidgets.VBox):
                     f"`{key}` must be from 1 to {most[key]}; got {getattr(self, key)}."
                 )
         config = dataclasses.replace(config, **{key: getattr(self, key) for key in in_view})
-        if "batching" in in_view and config.batching == "segments" and config.batch:  # whole ones
+        if "batching" in in_view and config.batching == "segments" and config.batch:
             whole = config.batch // config.segment_length * config.segment_length
             config = dataclasses.replace(config, batch=whole)
         setup = Setup(self.env, config, tuple(range(self.seeds)), self.agent)
@@ -205,7 +205,7 @@ class TrainingExplorer(ipywidgets.VBox):
         return setup
 
     def _begin_with(self, agent: str) -> None:
-        """Show the settings of another agent: the given ones, or the defaults."""
+        """Show the settings of another agent, which are its defaults unless `config` set them."""
         self.config = self._configs.setdefault(agent, find(agent).Config())
         for key, value in _in_view(self.config).items():
             if key not in ("memory", "blocks"):
@@ -215,7 +215,7 @@ class TrainingExplorer(ipywidgets.VBox):
         self.refresh()
 
     def _auto_name(self, config: Any) -> str:
-        """Return a name of memory and batching, and of the settings that were changed."""
+        """Return a label that combines the memory, the batching and the changed settings."""
         parts = [self.memory] if self.agent == Setup.agent else [self.agent, self.memory]
         in_view = _in_view(config)
         if in_view.get("batching") == "segments":
@@ -247,7 +247,7 @@ class TrainingExplorer(ipywidgets.VBox):
             taken = {trial.curve.style for trial in self.in_view()}
             free = [i for i in range(len(STYLES)) if i not in taken]
             if not free:
-                raise ValueError(f"The figure holds {len(STYLES)} runs: remove one first.")
+                raise ValueError(f"The plot can show at most {len(STYLES)} runs; remove one first.")
             self._current = Trial(setup, Curve(key[1], free[0]), self._tell)
             self.trials[key] = self._current
         self.refresh()
@@ -259,20 +259,20 @@ class TrainingExplorer(ipywidgets.VBox):
             trial.stop()
 
     def in_view(self) -> list[Trial]:
-        """Return the runs of this environment, oldest first."""
+        """Return the runs in the selected environment, oldest first."""
         with self._lock:
             return [trial for (env, _), trial in self.trials.items() if env == self.env]
 
     def _tell(self) -> None:
-        """Handle news from a trial's thread; fast blocks do not all get a picture."""
-        with self._lock:  # a trial that ended without a point is removed
+        """Handle an update from the thread of a run, and redraw at most every `REFRESH` seconds."""
+        with self._lock:  # remove trials that ended before their first block
             self.trials = {k: t for k, t in self.trials.items() if t.active or t.reports}
         soon = time.monotonic() - self._shown < REFRESH
         training = self._current is not None and self._current.status == "training"
         self.refresh(picture=not (soon and training))
 
     def refresh(self, picture: bool = True) -> None:
-        """Update the picture, the table and the buttons."""
+        """Update the plot, the table and the buttons."""
         with self._lock:
             current = self._current
             text = NOTHING
@@ -310,7 +310,7 @@ def _free(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _slug(name: str) -> str:
-    """Convert a run's name to that of a folder."""
+    """Convert the name of a run to a valid folder name."""
     return re.sub(r"[^\w.]+", "-", name).strip("-.") or "run"
 
 

@@ -1,4 +1,4 @@
-"""Learning curves of runs in progress, as in `curves`, but redrawn within milliseconds."""
+"""Learning curves of runs in progress, which can be redrawn quickly."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from mmrl.show import INK, STYLES, name_axes
 MARKS = "○□△◇▽✚✖"  # the markers of `STYLES` as characters
 EMPTY = "no curve yet"
 INCHES, DPI = (6.8, 3.9), 130
-_LONGEST = 26  # characters of a name next to its line
+_LONGEST = 26  # longest label next to a line, in characters
 
 
 class Point(NamedTuple):
-    """One evaluation; the interval over seeds is computed once, when it arrives."""
+    """An evaluation, with the interquartile mean over seeds and its interval."""
 
     env_steps: int
     returns: Float[np.ndarray, " seed"]
@@ -28,9 +28,10 @@ class Point(NamedTuple):
 
 
 class Curve:
-    """The evaluations of one run so far; `style` is its index in `STYLES`.
+    """The evaluations of a run so far. `style` is an index in `STYLES`.
 
-    One thread may add a point while another draws: `points` only grows, by whole points.
+    One thread may append while another draws, because points are only appended, each in one
+    operation.
     """
 
     def __init__(self, name: str, style: int):
@@ -49,10 +50,10 @@ class Curve:
 
 
 class LiveCurves:
-    """A figure that keeps its artists and moves them, one set for each entry of `STYLES`."""
+    """A figure whose artists are created once and then updated, one set per entry of `STYLES`."""
 
     def __init__(self):
-        # There is no layout engine, because finding a layout would take longer than drawing.
+        # The margins are fixed, because a layout engine would take longer than drawing.
         self.figure = Figure(figsize=INCHES, dpi=DPI)
         self.figure.subplots_adjust(left=0.1, right=0.72, top=0.9, bottom=0.17)
         self.ax = self.figure.subplots()
@@ -70,9 +71,9 @@ class LiveCurves:
         end: int = 1,
         bounds: Mapping[str, float] | None = None,
     ) -> bytes:
-        """Return a PNG of `curves` up to `end` steps, with at most three `bounds` as thin lines."""
+        """Draw `curves` up to `end` steps and at most three `bounds`, and return a PNG."""
         bounds = dict(bounds or {})
-        # Points that arrive from here on are drawn next time.
+        # Copy the points, because another thread may append to them.
         shown = [(curve, tuple(curve.points)) for curve in curves]
         shown = sorted((pair for pair in shown if pair[1]), key=lambda pair: pair[1][-1].interval)
         name_axes(self.ax, title, {len(points[0].returns) for _, points in shown} or {0})
@@ -80,7 +81,7 @@ class LiveCurves:
         heights = [x for _, points in shown for point in points for x in point.returns]
         heights += [*bounds.values()]
         low, high = (min(heights), max(heights)) if heights else (-1, 1)
-        margin = max(0.06 * (high - low), 0.05)  # not 0, even if all curves are level
+        margin = max(0.06 * (high - low), 0.05)  # positive even if all curves are level
         self.ax.set_xlim(0, end)
         self.ax.set_ylim(low - margin, high + margin)
         for line in self._lines:
@@ -100,7 +101,7 @@ class LiveCurves:
 
 
 class _Line:
-    """The artists of one curve: its seeds, their band and middle, and the name."""
+    """The artists of a curve: lines for all seeds, the interval, the middle, and the label."""
 
     def __init__(self, ax: Axes, style: Mapping):
         color = style["color"]
@@ -131,7 +132,7 @@ class _Line:
             np.array([p.returns for p in points]).T,
         )
         middle, low, high = np.array([p.interval for p in points]).T
-        # All seeds are one line with NaN between them, so the number of artists never changes.
+        # All seeds are drawn as one line with gaps (NaN), so the number of artists is constant.
         breaks = np.full((len(returns), 1), np.nan)
         self.seeds.set_data(
             np.tile(np.append(steps, np.nan), len(returns)), np.hstack([returns, breaks]).ravel()

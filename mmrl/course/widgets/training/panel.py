@@ -1,4 +1,4 @@
-"""The layout of the training explorer: its boxes, buttons, picture and table."""
+"""Layout of the training explorer, with its inputs, buttons, plot and table."""
 
 import base64
 import dataclasses
@@ -28,7 +28,7 @@ ENVIRONMENTS = (
     "popgym-PositionOnlyCartPoleEasy-v0",
     "probe-Memory-v0",
 )
-# Ipywidgets takes colours from JupyterLab; elsewhere, and in the dark theme, we define them.
+# Only JupyterLab defines the colors of ipywidgets. These rules define them on every page.
 LOOK = """
 .mmrl.mmrl-training {
   --jp-widgets-label-color: var(--ink); --jp-widgets-readout-color: var(--ink);
@@ -56,8 +56,9 @@ LOOK = """
 .mmrl-training .swatch { background: #ffffff; border-radius: 4px; padding: 0 4px; }
 """
 HELP = (
-    "<p class='mmrl-notes mmrl-static'>Training needs a kernel, which this page does not have: it "
-    "shows how the panel was left. The buttons work in JupyterLab, VS Code, Colab and the app.</p>"
+    "<p class='mmrl-notes mmrl-static'>Training needs a kernel, which this page does not have, so "
+    "it shows the panel as it was saved. The buttons work in JupyterLab, VS Code, Colab and the "
+    "app.</p>"
 )
 WIDTH, HEIGHT = (round(720 * side / INCHES[0]) for side in INCHES)  # pixels on the page
 MORE, FEWER = "Show all settings", "Hide the other settings"
@@ -72,10 +73,10 @@ def short(env_id: str) -> str:
 
 
 class Panel:
-    """The widgets of one explorer: `settings` are its traits, `actions` the effects of its buttons.
+    """The widgets of a training explorer.
 
-    The actions are "Train", "Pause", "Stop", "Clear" and "Save"; `remove` is called with a run's
-    name.
+    `settings` is the object whose traits the inputs edit. `actions` maps "Train", "Pause", "Stop",
+    "Clear" and "Save" to the functions of these buttons. `remove` is called with the name of a run.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Panel:
         remove: Callable[[str], None],
     ):
         self.boxes, self.remove = _boxes(settings), remove
-        self.kinds: dict[str, Any] = {}  # types of the settings behind the button
+        self.kinds: dict[str, Any] = {}  # types of the settings that `MORE` reveals, keyed by name
         self.more = ipywidgets.Box(
             layout={"flex_flow": "row wrap", "width": "100%", "display": "none"}
         )
@@ -95,7 +96,7 @@ class Panel:
         self.buttons["Train"].style.text_color = "#FFFFFF"
         self.folder = ipywidgets.Text("results/explorer", **described_box("Folder"))
         self.status, self.table = ipywidgets.HTML(), ipywidgets.HTML()
-        self.picture = ipywidgets.HTML()  # HTML, because an Image cannot have a description
+        self.picture = ipywidgets.HTML()  # not an Image, which cannot have a description
         self.removers = ipywidgets.Box(layout=ROW)
         self.children = (
             ipywidgets.HTML(f"<style>{style()}{LOOK}</style>", layout={"display": "none"}),
@@ -110,7 +111,7 @@ class Panel:
         )
 
     def offer(self, config: Any) -> None:
-        """Add boxes for the settings of an agent's config that have none yet."""
+        """Show inputs for the settings of an agent's config that are not always visible."""
         fields = [f for f in dataclasses.fields(config) if f.name not in self.boxes]
         self.kinds = {field.name: field.type for field in fields}
         self.more.children = tuple(_other(f, getattr(config, f.name)) for f in fields)
@@ -118,7 +119,7 @@ class Panel:
             self.boxes[name].disabled = not hasattr(config, name)
 
     def others(self) -> dict[str, Any]:
-        """Return the settings behind the button by name. Raises `ValueError` for invalid words."""
+        """Return the values of these other settings. Raises `ValueError` for an invalid string."""
         words = dict(zip(self.kinds, (box.value for box in self.more.children), strict=True))
         return {
             name: words[name] if kind is bool else understood(name, words[name], kind)
@@ -131,23 +132,23 @@ class Panel:
         self.opener.description = FEWER if hidden else MORE
 
     def say(self, text: str, trial: Trial | None) -> None:
-        """Show one line of text, and the progress of the current run."""
+        """Show a message and the progress of the current run, and enable the buttons."""
         active = trial is not None and trial.active
         bar = ""
         if trial is not None and active:
             done, blocks = len(trial.reports), trial.setup.config.blocks
-            value = f" value='{done}'" if done else ""  # without a value the bar means "busy"
+            value = f" value='{done}'" if done else ""  # without a value, the bar is indeterminate
             bar = f"<progress aria-label='blocks trained' max='{blocks}'{value}></progress>"
         self.status.value = f"<div role='status'>{html.escape(text)}{bar}</div>"
         held = trial is not None and trial.status in ("pausing", "paused")
-        self.buttons["Pause"].description = "Go on" if held else "Pause"
+        self.buttons["Pause"].description = "Continue" if held else "Pause"
         for name, enabled in {"Train": not active, "Pause": active, "Stop": active}.items():
             self.buttons[name].disabled = not enabled
 
     def show(
         self, trials: Sequence[Trial], png: bytes, title: str, bounds: Mapping[str, float]
     ) -> None:
-        """Show the picture with its description, the table, and a button to remove each run."""
+        """Show the plot with a description, the table, and a button to remove each run."""
         marks = [f"{name} is {height:.2f}" for name, height in bounds.items()]
         curves = [str(trial.curve) for trial in trials] or ["no curve yet"]
         said = f"Learning curves in {title}. {'; '.join([*curves, *marks])}."
@@ -167,7 +168,7 @@ class Panel:
 
 
 def _boxes(settings: Any) -> dict[str, Any]:
-    """Return a box per setting; boxes do not limit numbers, so that errors can be explained."""
+    """Return an input per setting. Inputs accept any number, so that errors can be explained."""
     boxes = {
         "env": ipywidgets.Dropdown(options=_offered(settings.env), **described_box("Environment")),
         "agent": ipywidgets.Dropdown(options=tuple(AGENTS), **described_box("Agent")),
@@ -184,17 +185,17 @@ def _boxes(settings: Any) -> dict[str, Any]:
 
     def offer(change: dict) -> None:
         if change["new"] not in dict(boxes["env"].options).values():
-            links["env"].unlink()  # new options select their first one for a moment
+            links["env"].unlink()  # setting the options temporarily selects the first one
             boxes["env"].options = _offered(change["new"])
             links["env"].link()
 
-    settings.observe(offer, "env")  # before the link, which selects one of the options
+    settings.observe(offer, "env")  # must run before the link, which requires a valid option
     links |= {name: traitlets.link((settings, name), (box, "value")) for name, box in boxes.items()}
     return boxes
 
 
 def _other(field: Any, value: Any) -> ipywidgets.DOMWidget:
-    """Return a box for a setting, with the name that `mmrl train` uses."""
+    """Return an input for a setting, labeled with its option in `mmrl train`."""
     about = described_box(field.name.replace("_", "-"), "144px")
     if field.type is bool:
         return ipywidgets.Checkbox(value=value, indent=False, **about)
@@ -206,7 +207,7 @@ def _offered(env_id: str) -> list[tuple[str, str]]:
 
 
 def described_box(text: str, width: str = "96px") -> dict:
-    """Return the layout of a box with this label."""
+    """Return the label and the layout of an input, as keyword arguments of its widget."""
     return {
         "description": text,
         "style": {"description_width": width},
@@ -221,14 +222,14 @@ def _button(text: str, action, **options) -> ipywidgets.Button:
 
 
 def _table(trials: Sequence[Trial]) -> str:
-    """Return the table of runs, with their scores and costs."""
+    """Return an HTML table of the runs, with their scores and times."""
     if not trials:
         return ""
     rows = "".join(_row(trial) for trial in trials)
     heads = ("run", "return [95 % interval]", "steps per seed", "first block", "later blocks")
     return (
         "<table><caption class='mmrl-notes'>Return: interquartile mean over seeds at the last "
-        "evaluation. The first block includes compiling.</caption><thead><tr>"
+        "evaluation. The first block includes compilation.</caption><thead><tr>"
         + "".join(f"<th scope='col'>{head}</th>" for head in heads)
         + f"</tr></thead><tbody>{rows}</tbody></table>"
     )

@@ -1,4 +1,4 @@
-"""Players of an agent: from a run, or from a file."""
+"""Players of trained agents, which are loaded from a run or from a file."""
 
 import base64
 import functools
@@ -20,27 +20,29 @@ from mmrl.runs import Run, zoo
 from mmrl.runs.content import Same
 from mmrl.runs.player import Policy
 
+OF_VALUES = ("dqn", "pqn", "r2d2")  # agents whose networks output Q(s, ·)
+
 
 class AgentPlayer(EpisodePlayer):
-    """The greedy agent of one seed in one episode; before its first block, the untrained one.
+    """Player of an episode that a run's agent plays greedily.
 
-    `seed` counts from 0 among the run's seeds, `episode` determines the random numbers. With
-    `steps`, only the first steps are shown: a page with fewer pictures loads faster. Raises
-    `ValueError` for a seed that the run does not have, or an environment without a picture.
+    `seed` is an index of the run's seeds, and `episode` determines the random key. If the run has
+    no finished block, the untrained agent plays. If `steps` is given, only the first steps are
+    shown, and the page loads faster. Raises `ValueError` if `seed` is out of range.
     """
 
     def __init__(self, run: Run, seed: int = 0, episode: int = 0, steps: int | None = None):
         EpisodePlayer.__init__(self, **_seen(run, seed, episode, steps))
 
     def show(self, run: Run, seed: int = 0, episode: int = 0, steps: int | None = None) -> None:
-        """Show another episode in this player; arguments and errors are as for a new one."""
+        """Show another episode. The arguments and errors are those of the constructor."""
         with self.hold_sync():
             for name, value in _seen(run, seed, episode, steps).items():
                 setattr(self, name, value)
 
 
 def _seen(run: Run, seed: int, episode: int, steps: int | None) -> dict[str, Any]:
-    """Return the traits of a player of one episode."""
+    """Play an episode, and return the traits of a player that shows it."""
     if not 0 <= seed < len(run.setup.seeds):
         raise ValueError(f"`seed` must be from 0 to {len(run.setup.seeds) - 1}; got {seed}.")
     tape = jax.tree.map(lambda x: x[:steps], _play(run, seed, episode))
@@ -59,7 +61,7 @@ def _play(run: Run, seed: int, episode: int) -> Transition:
     return jax.device_get(play(state.net, seed, jax.random.key(episode)))
 
 
-@functools.lru_cache(4)  # so that an agent is compiled only once, before and after training
+@functools.lru_cache(4)  # players before and after training share a compiled program
 def _playing(agent: str, env: Same, params: Same) -> Callable[[Any, int, Any], Transition]:
     game, its = env.part, params.part  # compared by identity, because parameters may be arrays
 
@@ -74,13 +76,15 @@ def _playing(agent: str, env: Same, params: Same) -> Callable[[Any, int, Any], T
 
 
 class PolicyPlayer(EpisodePlayer):
-    """A trained policy in one episode: its observations, its actions and its memory.
+    """Player of an episode of an exported policy, with its outputs and its memory.
 
-    `policy` is an agent of the zoo, zoo/NAME, or a file of `mmrl export`; `episode` determines the
-    random numbers. Next to the picture are Q(s, ·) or the logits at that step, and below it the
-    units of the memory up to that step. The first `steps` steps are shown, 210 by default; with a
-    `question`, the episode is hidden until it is answered. Errors are those of `zoo.load`,
-    `zoo.play` and `episode_svg`.
+    `policy` is an agent from the zoo, zoo/NAME, or a file that `mmrl export` wrote, and `episode`
+    determines the random key. The player shows Q(s, ·) or the logits at the visible step, and the
+    units of the memory up to that step. Only the first `steps` steps are shown (default: 210). If
+    a `question` is given, the episode is hidden until the reader answers it.
+
+    Raises `ValueError` for `steps` below 1, and the errors of `zoo.load`, `zoo.play` and
+    `episode_svg`.
     """
 
     def __init__(
@@ -98,7 +102,7 @@ class PolicyPlayer(EpisodePlayer):
         seen = zoo.Step(*map(np.array, zip(*tape, strict=True)))
         frames = _frames(about["env"], seen)
         outputs = seen.outputs[: len(frames)].astype(float)
-        least = outputs.min(initial=0, where=np.isfinite(outputs))  # stands for illegal actions
+        least = outputs.min(initial=0, where=np.isfinite(outputs))  # replaces -∞ of illegal actions
         memory = "no memory" if about["memory"] == "none" else f"memory {about['memory']}"
         EpisodePlayer.__init__(
             self,
@@ -106,7 +110,7 @@ class PolicyPlayer(EpisodePlayer):
             rewards=seen.reward[: len(frames)],
             policy={
                 "actions": action_names(about["env"], about["actions"]),
-                "says": "Q(s, ·)" if about["agent"] in ("dqn", "r2d2") else "logits",
+                "says": "Q(s, ·)" if about["agent"] in OF_VALUES else "logits",
                 "outputs": np.round(np.maximum(outputs, least), 4).tolist(),
                 **_memory_strip(played, seen.memory[: len(frames)]),
             },
@@ -116,9 +120,10 @@ class PolicyPlayer(EpisodePlayer):
 
 
 def _memory_strip(policy: Policy, h: Shaped[np.ndarray, "time h"]) -> dict[str, Any]:
-    """Return a PNG [unit, time] of the memory's units, from 0 black to 1 white, and a description.
+    """Return a grayscale PNG [unit, time] of a memory's state, and a description of it.
 
-    |h| of an LRU is relative to the unit's largest value in the episode; h of a GRU is in [-1, 1].
+    For an LRU, the image shows |h| divided by the maximum of the unit in the episode. For a GRU,
+    the range [-1, 1] of h is mapped to [0, 1]. Black is 0 and white is 1.
     """
     units = h.shape[1]
     if not units:

@@ -1,4 +1,4 @@
-"""An agent of the zoo that runs in the browser, where its memory can be wiped."""
+"""A zoo agent that runs in the browser, where its memory can be erased."""
 
 import base64
 from typing import Any
@@ -13,11 +13,11 @@ from mmrl.runs.player import Policy
 
 
 class LiveAgent(Explorer):
-    """A double DQN with an LRU, which names the first card of the deck until its memory is wiped.
+    """An agent that must remember the first card, and whose memory can be erased.
 
-    It is zoo/RepeatFirstEasy-dqn-lru, computed step by step in the browser. `deck` determines the
-    shuffle, `step` is the visible one, and before each of the steps in `wipes` the recurrent state
-    is reset to its value before the first observation.
+    The agent is zoo/RepeatFirstEasy-dqn-lru, a double DQN with an LRU, which runs in the browser.
+    `deck` is the seed of the shuffle, and `step` is the visible step. The recurrent state is reset
+    to its initial value before each of the steps in `wipes`.
     """
 
     _esm = source("live_agent")
@@ -34,7 +34,7 @@ class LiveAgent(Explorer):
 
 
 def packed(policy: Policy) -> dict[str, Any]:
-    """Encode a policy as JSON: names and shapes [row, column], with the numbers in base64."""
+    """Encode a policy as JSON, with the shapes of its arrays and their values in base64."""
     arrays: dict[str, np.ndarray] = {}
     for name, array in policy.arrays.items():
         parts = {"_re": array.real, "_im": array.imag} if np.iscomplexobj(array) else {"": array}

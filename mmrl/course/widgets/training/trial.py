@@ -1,4 +1,4 @@
-"""A training run in the background, which can be paused and stopped between two blocks."""
+"""A training run in a background thread, which can be paused and stopped."""
 
 import copy
 import threading
@@ -9,25 +9,25 @@ import numpy as np
 from mmrl.course.widgets.training.live import Curve
 from mmrl.runs import Report, Run, RunError, Setup
 
-COMPILING = "compiling (10 to 30 s for new settings, at once for known ones) …"
+COMPILING = "compiling (10 to 30 s for new settings, no time for earlier ones) …"
 ACTIVE = ("compiling", "training", "pausing", "paused")
 
 
 class Trial:
-    """One run in a separate thread, which calls `tell` without arguments at every change.
+    """A run in a separate thread, which calls `tell` without arguments after every change.
 
-    XLA cannot be interrupted, so a pause begins at the end of a block; a stop takes effect at once,
-    and the current block is discarded when it is done.
+    XLA cannot be interrupted, so a pause begins at the end of a block. A stop takes effect
+    immediately, but the current block continues in the background, and its result is discarded.
     """
 
     def __init__(self, setup: Setup, curve: Curve, tell: Callable[[], None]):
         self.setup, self.curve, self.tell = setup, curve, tell
         self.status = "compiling"  # one of `ACTIVE`, or "done", "stopped", "failed"
         self.run: Run | None = None
-        self.kept: Run | None = None  # the run after the last block that counts
+        self.kept: Run | None = None  # the run after its last finished block
         self.reports: list[Report] = []
         self.error: Exception | None = None
-        self.over = False  # True when the thread has ended; XLA continues for a while after a stop
+        self.over = False  # True if the thread has ended, which may be some time after a stop
         self.finished = threading.Event()  # set after the last callback
         self._go, self._lock = threading.Event(), threading.Lock()
         self._go.set()
@@ -39,7 +39,7 @@ class Trial:
         return self.status in ACTIVE
 
     def pause(self) -> None:
-        """Pause after this block, or continue."""
+        """Pause at the end of the current block, or resume."""
         with self._lock:
             if self.status in ("pausing", "paused"):
                 self.status = "training"
@@ -49,7 +49,7 @@ class Trial:
                 self._go.clear()
 
     def stop(self) -> None:
-        """Stop now; the result of the current compilation or block is discarded."""
+        """Stop immediately, and discard the result of the current compilation or block."""
         with self._lock:
             self.status = "stopped" if self.active else self.status
             self._go.set()
@@ -65,7 +65,7 @@ class Trial:
                 if not self.active:
                     break
             self._end("done")
-        except Exception as error:  # every error is shown, because it would vanish with the thread
+        except Exception as error:  # store the error, because it would be lost with the thread
             self.error = error
             self._end("failed")
         finally:
@@ -76,7 +76,7 @@ class Trial:
                 self.finished.set()
 
     def _count(self, report: Report) -> bool:
-        """Add a block, unless the run has been stopped."""
+        """Add the report of a block. Return False if the run has been stopped."""
         with self._lock:
             if self.active:
                 self.reports.append(report)
@@ -90,7 +90,7 @@ class Trial:
             self.status = status if self.active else self.status
 
     def __str__(self) -> str:
-        """Describe the status of the run."""
+        """Describe the status and the progress of the run."""
         done, blocks = len(self.reports), self.setup.config.blocks
         times = [report.seconds for report in self.reports]
         if self.status == "failed":
@@ -105,7 +105,7 @@ class Trial:
             return COMPILING
         so_far = f"{self.status}, block {done} of {blocks}"
         if done == 1:  # the first block includes compilation, so it does not predict later ones
-            return f"{so_far}, {_seconds(times[0])} with compiling"
+            return f"{so_far}, {_seconds(times[0])} including compilation"
         pace = float(np.mean(times[1:]))
         left = f", about {pace * (blocks - done):.0f} s left" if self.active else ""
         return f"{so_far}, {_seconds(pace)} per block{left}"

@@ -1,4 +1,4 @@
-"""The agent in play, next to its curve, while it learns."""
+"""A player that shows an agent while it is being trained."""
 
 import html
 import threading
@@ -7,26 +7,25 @@ import time
 import ipywidgets
 
 from mmrl.course.widgets.training.explorer import TrainingExplorer
-from mmrl.course.widgets.training.panel import ROWS, described_box, short
+from mmrl.course.widgets.training.panel import ROWS, described_box
 from mmrl.course.widgets.training.player import AgentPlayer
 from mmrl.course.widgets.training.trial import Trial
 
-PAUSE = 3.0  # minimum seconds between two episodes, because showing one takes time from training
-NOTHING = "No agent yet: it plays here from its first block on."
+PAUSE = 3.0  # minimum seconds between two episodes, because playing slows down the training
+NOTHING = "No agent yet. It plays here after its first block."
 
 
 class Watch(ipywidgets.VBox):
-    """The agent of the first seed of a run of `explorer`, playing one episode greedily.
+    """Panel that shows an episode of an agent from a training explorer.
 
-    It plays again after later blocks, unless `follow` is off, with the same random numbers, which
-    `episode` determines.
+    The agent of the first seed acts greedily, and `episode` determines the random key. If `follow`
+    is checked, it plays again after later blocks.
     """
 
     def __init__(self, explorer: TrainingExplorer):
         ipywidgets.VBox.__init__(self)
         self._explorer, self._player = explorer, None
         self._lock, self._seen, self._when = threading.Lock(), None, 0.0
-        self._blind: set[str] = set()  # environments without a picture
         self.run = ipywidgets.Dropdown(options=(), **described_box("Run"))
         self.episode = ipywidgets.IntText(0, **described_box("Episode"))
         self.follow = ipywidgets.Checkbox(True, **described_box("Play after every block", "0px"))
@@ -40,7 +39,7 @@ class Watch(ipywidgets.VBox):
         self._hear()
 
     def look(self, wait: bool = True) -> None:
-        """Show an episode of the run in the box, unless its current agent is already visible."""
+        """Play an episode of the selected run, unless its current agent is already shown."""
         trial = self._chosen()
         if trial is None or trial.kept is None or not self._lock.acquire(blocking=wait):
             return
@@ -57,29 +56,23 @@ class Watch(ipywidgets.VBox):
         run, episode = trial.kept, self.episode.value
         if run is None:
             return
-        unseen = f"{short(run.setup.env)} has no picture: its agents train, but play unseen."
-        if run.setup.env in self._blind:
-            return self._leave(unseen)
         try:
             if not 0 <= episode < 2**32:
                 raise ValueError(f"`episode` must be from 0 to 2³² - 1; got {episode}.")
             if self._player is None:
-                self._say(f"{trial.curve.name} gets ready to play …")
+                self._say(f"{trial.curve.name} is getting ready to play …")
                 self._player = AgentPlayer(run, episode=episode)
                 self._place.children = (self._player,)
             else:
                 self._player.show(run, episode=episode)
         except ValueError as error:
-            if "no picture" not in str(error):
-                return self._leave(str(error))
-            self._blind.add(run.setup.env)
-            return self._leave(unseen)
+            return self._leave(str(error))
         blocks = len(run.history)
         many = "1 block" if blocks == 1 else f"{blocks} blocks"
         self._say(f"{trial.curve.name} after {many}, its first seed, played greedily.")
 
     def _hear(self) -> None:
-        """Handle news from the explorer, perhaps in the thread that trains."""
+        """Handle an update from the explorer, possibly in the training thread."""
         trials = {trial.curve.name: trial for trial in self._explorer.in_view() if trial.kept}
         names = tuple(trials)
         if names != self.run.options:
@@ -102,7 +95,7 @@ class Watch(ipywidgets.VBox):
         return None
 
     def _leave(self, text: str) -> None:
-        """Show a reason in place of an episode."""
+        """Show a message instead of an episode."""
         self._player, self._place.children = None, ()
         self._say(text)
 

@@ -1,0 +1,206 @@
+"""Verdicts on planted claims and rows: how cases are formed, decided and combined."""
+
+import datetime
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
+import evidence  # noqa: E402
+import ledgers  # noqa: E402
+import verdicts  # noqa: E402
+from ledgers import Row, Rows  # noqa: E402
+from verdicts import Claim, ClaimError, Verdict  # noqa: E402
+
+# Two arms on tasks whose chance is 0 and whose best return is 1
+
+PLANTED = Claim(
+    id="planted",
+    paper="r2d2",
+    title="a is better than b",
+    section="Method",
+    figures=[],
+    quote="",
+    written=datetime.date(2026, 1, 1),
+    tables=["planted"],
+    let="tasks = dict.fromkeys(row['task'] for row in planted)",
+    each='{x: {arm: planted.one(task=x, arm=arm) for arm in "ab"} for x in tasks}',
+    unless=["unlearned(final(a), final(b))", "ceiling(area(a), area(b))"],
+    effect="difference(area(a), area(b))",
+    measure="",
+    held="low > 0",
+    failed="low <= 0 and high < SMALL",
+    held_unless=["edge(b)"],
+    failed_unless=["edge(a)"],
+    missing="two arms.",
+    cost="Nothing.",
+)
+
+
+def arms(task: str, a: float, b: float, seeds: int = 6, spread: float = 0.02) -> list[Row]:
+    """Return a row per arm, whose seeds spread evenly around its mean return."""
+    offsets = spread * np.linspace(-1, 1, seeds)
+    ends = {"a": a + offsets, "b": b + offsets[::-1]}
+    return [
+        {"cell": f"{task}, {arm}", "task": task, "arm": arm, "worst": 0.0, "best": 1.0}
+        | {"returns": [[x, x] for x in map(float, end)]}
+        for arm, end in ends.items()
+    ]
+
+
+def verdict(*pairs: list[Row], **changes: Any) -> Verdict:
+    return verdicts.judge(PLANTED._replace(**changes), {"planted": Rows(itertools.chain(*pairs))})
+
+
+BETTER, EQUAL, WORSE = arms("1", 0.9, 0.7), arms("2", 0.8, 0.8), arms("3", 0.6, 0.8)
+VAGUE = arms("4", 0.8, 0.75, spread=0.15)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "word"),
+    [
+        ([BETTER], "holds"),
+        ([EQUAL], "does not hold"),
+        ([WORSE], "does not hold"),
+        ([VAGUE], "undecided"),
+        ([BETTER, WORSE], "holds in part"),
+        ([BETTER, VAGUE], "holds in part"),
+        ([EQUAL, VAGUE], "does not hold"),
+        ([BETTER, EQUAL, WORSE], "does not hold"),
+        ([BETTER, arms("5", 0.9, 0.7), WORSE], "holds in part"),
+    ],
+)
+def test_a_verdict_combines_the_cases(pairs: list[list[Row]], word: str):
+    assert verdict(*pairs).word == word
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        (arms("1", 0.4, 0.1), "the best arm does not learn"),
+        (arms("1", 0.999, 0.997, spread=0.0005), "every arm is at the ceiling"),
+        (arms("1", 0.9, 0.7, seeds=3), "there are too few seeds"),
+        (arms("1", 0.4, 0.1, seeds=3), "there are too few seeds"),  # nor does an arm learn
+        (arms("1", 0.8, 0.75, spread=0.15), "the interval is compatible with either"),
+        (arms("1", float("nan"), 0.7), "a score is missing"),
+    ],
+)
+def test_a_study_that_cannot_decide_reports_the_reason(pair: list[Row], reason: str):
+    result = verdict(pair)
+    assert result.word == "undecided" and result.cases[0].why.startswith(reason)
+    assert result.reasons() == {result.cases[0].reason: 1}
+    assert verdict(pair, arms("5", 0.9, 0.7, seeds=10)).word == "holds in part"
+
+
+def test_the_number_of_cases_raises_the_number_of_seeds_that_is_needed():
+    pairs = [arms(str(i), 0.9, 0.7, seeds=4) for i in range(2)]
+    assert verdict(pairs[0]).word == "holds"  # 2 / 70 = 0.029
+    assert verdict(*pairs).word == "undecided"  # 0.05 / 2 = 0.025
+    assert all(case.why.startswith("there are too few seeds: 4") for case in verdict(*pairs).cases)
+
+
+@pytest.mark.parametrize(
+    ("tuned", "pair", "word"),
+    [
+        ("b", BETTER, "undecided"),  # the loser might gain from another rate
+        ("a", BETTER, "holds"),
+        ("a", EQUAL, "undecided"),
+        ("b", EQUAL, "does not hold"),
+    ],
+)
+def test_an_arm_at_the_end_of_its_grid_decides_only_against_itself(
+    tuned: str, pair: list[Row], word: str
+):
+    rates = {"tuning": {"0.1": 0.0, "0.2": 0.0, "0.3": 0.0}}
+    changed = [row | rates | {"learning_rate": 0.3 if row["arm"] == tuned else 0.2} for row in pair]
+    assert verdict(changed).word == word
+
+
+def test_equal_arms_near_the_best_return_do_not_refute_a_gain():
+    change = {"failed_unless": ["full(high, area(b))"]}
+    high, low = arms("1", 0.97, 0.97, spread=0.01), arms("2", 0.97, 0.96, spread=0.0001)
+    assert verdict(EQUAL, **change).word == "does not hold"
+    assert verdict(high).word == "does not hold" and verdict(high, **change).word == "undecided"
+    assert verdict(low, **change).word == "holds"
+    assert verdict(arms("3", 0.9, 0.97), **change).word == "does not hold"  # worse, not equal
+
+
+def test_two_rows_of_one_arm_are_an_error():
+    rows = Rows(row | {"memory": "lru"} for row in (*BETTER, BETTER[0]))
+    with pytest.raises(ValueError, match=r"`rows` must .*two of '1, a'"):
+        evidence.by(rows, "arm", one="a", other="b")
+    assert evidence.by(rows[:2], "arm", one="a", other="b")
+
+
+def test_a_claim_about_more_cases_than_were_measured_holds_in_part():
+    assert verdict(BETTER, of=1).word == "holds"
+    assert verdict(BETTER, of=2).word == "holds in part"
+
+
+def test_one_case_is_enough_for_a_claim_about_some():
+    assert verdict(BETTER, WORSE, some=True).word == "holds"
+    assert verdict(EQUAL, WORSE, some=True).word == "does not hold"
+    assert verdict(EQUAL, VAGUE, some=True).word == "undecided"
+
+
+def test_a_claim_without_rows_needs_what_is_missing_and_its_cost():
+    assert verdict().word == "undecided" and verdict().cases == []
+    assert verdict(here=False).word == "not testable here"
+    assert verdict(BETTER, here=False).word == "holds"
+    for change in ({"missing": ""}, {"cost": ""}):
+        with pytest.raises(ClaimError, match=r"`planted` .*`missing` and `cost`"):
+            verdict(**change)
+
+
+def test_conditions_that_are_both_true_are_an_error():
+    with pytest.raises(ClaimError, match=r"`planted`: `held` and `failed` .*'1'"):
+        verdict(BETTER, failed="high > 0")
+
+
+@pytest.mark.parametrize("scores", [[np.nan] * 5, [0.9], []])
+def test_scores_without_an_interval_are_reported_as_such(scores: list[float]):
+    whole = np.full(5, 0.99)
+    for reason in (evidence.unlearned, evidence.ceiling):
+        assert reason(whole, np.array(scores)).startswith(("a score is missing", "there are too"))
+
+
+def test_a_table_without_published_results_is_an_error():
+    with pytest.raises(ClaimError, match=r"`planted`: `tables` must .*'plantd'"):
+        verdict(BETTER, tables=["plantd"])
+
+
+def test_rows_of_two_devices_are_never_compared():
+    claim = PLANTED._replace(each='by(planted, "arm", a="a", b="b")')
+    on_cpu, on_gpu = Rows([*BETTER, EQUAL[0]]), Rows([*WORSE, EQUAL[1]])
+    apart = verdicts.judge(claim, {"planted": on_cpu, "gpu_planted": on_gpu})
+    assert [(case.name, case.word) for case in apart.cases] == [
+        ("1", "holds"),
+        ("3", "does not hold"),
+    ]
+    files = [{row["table"] for row in case.rows} for case in apart.cases]
+    assert files == [{"planted"}, {"gpu_planted"}]
+
+    both = {"planted": Rows(BETTER), "gpu_planted": Rows(arms("1", 0.6, 0.8))}
+    assert [case.word for case in verdicts.judge(claim, both).cases] == ["holds"]  # of the CPU
+    separate = verdicts.judge(claim._replace(by_device=True), both)
+    assert [(case.name, case.word) for case in separate.cases] == [
+        ("CPU, 1", "holds"),
+        ("GPU, 1", "does not hold"),
+    ]
+
+
+def test_a_row_that_is_not_unique_is_reported_with_its_fields():
+    for rows, count in ((Rows(), 0), (Rows([*BETTER, *BETTER]), 2)):
+        with pytest.raises(ValueError, match=f"'arm': 'a'.*got {count}"):
+            rows.one(arm="a")
+
+
+def test_scores_of_sampled_actions_replace_greedy_ones_on_each_device():
+    row = {"cell": "x", "retained": [0.1], "sampled": {"retained": [0.9]}}
+    found = ledgers.tables({"forgetting": [row], "gpu_forgetting": [row], "other": [{"cell": "y"}]})
+    assert found["forgetting"] == found["gpu_forgetting"]
+    assert found["gpu_forgetting"][0]["retained"] == [0.9] and found["other"] == [{"cell": "y"}]
