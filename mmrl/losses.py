@@ -59,9 +59,8 @@ def double_q_target(
 ) -> Float[Array, " time"]:
     """Return double Q-learning targets.  van Hasselt et al. 2016, Eq. 4.
 
-    y_t = r_t + γ_t Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)) with γ_t = γ (1 - terminated_t). The online
-    network's `next_q` selects the action, and the target network's `next_q_target` evaluates it.
-    Gradients are stopped.
+    y_t = r_t + γ_t Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)) with γ_t = γ (1 - terminated_t), without
+    gradients. `next_q` = Q selects the action; `next_q_target` = Q⁻ of the target network rates it.
     """
     best = taken(next_q_target, jnp.argmax(next_q, axis=-1))
     return jax.lax.stop_gradient(rewards + returns.bootstrap(discount, best))
@@ -82,8 +81,8 @@ def td_loss(
     """Return the weighted Huber loss of TD errors, averaged over real steps.
 
     Σ w_t huber(δ_t) / n, where n is the number of real steps. The importance weights w_t have mean
-    1 and correct for sampling some steps more often than others. Note that the paper's code applies
-    the Huber loss to the mean absolute error of segments, which is a different loss.
+    1 and correct for unequal sampling. The paper's code instead applies the Huber loss to the mean
+    absolute error of segments.
     """
     # Mask the errors as well as the loss, because the gradient of 0 · NaN is NaN.
     return masked_mean(weights * huber(jnp.where(mask, td_error, 0)), mask)
@@ -115,11 +114,7 @@ def clip_loss(
     -(π_p/μ) min(ρ A, clip(ρ, 1-ε, 1+ε) A), with ρ = π/π_p. The behavior policy μ corrects for
     off-policy actions, and the proximal policy π_p limits the size of the step. With π_p = μ, this
     is the objective of PPO (Schulman et al. 2017, Eq. 7) with truncated importance weights. With ε
-    = ∞, it is the importance-sampled policy gradient. If π_p = π, its gradient equals the latter
-    for any ε > 0.
-
-    As in the paper's code, ratios are computed from log-probabilities, which avoids dividing by
-    small probabilities.
+    = ∞, or with π_p = π, its gradient is the importance-sampled policy gradient.
     """
     anchor = _raised(log_prob, log_prob_behavior, importance_max)
     low, high = jnp.log1p(-jnp.minimum(epsilon, 1.0)), jnp.log1p(epsilon)
@@ -151,8 +146,7 @@ def squared_log_ratio(log_prob: Steps, log_prob_proximal: Steps) -> Steps:
     """Return (log π - log π_p)² / 2, the KL estimate of the paper's code.
 
     Its mean approximates KL[π_p, π] in either direction when π is close to π_p. For actions sampled
-    from π, its mean gradient is that of KL[π ‖ π_p], which is the reverse of the divergence in the
-    paper's formula.
+    from π, its mean gradient is that of KL[π ‖ π_p], the reverse of the paper's formula.
     """
     return 0.5 * (log_prob - log_prob_proximal) ** 2
 

@@ -79,10 +79,9 @@ def collect(
 ) -> tuple[Carry, Transition]:
     """Collect `steps` transitions from one environment; leaves are [time, ...].
 
-    The rollout continues across episode ends. An episode may also span several rollouts, in which
-    case the later ones start with `begin` = False. To collect from many environments, with leaves
-    [env, time, ...], use `jax.vmap(lambda c, k: collect(policy, env, params, c, k, steps))(carries,
-    keys)`. Raises `ValueError` if `steps` < 1.
+    The rollout continues across episode ends, and an episode may span several rollouts. For many
+    environments, with leaves [env, time, ...], use `jax.vmap(lambda c, k: collect(policy, env,
+    params, c, k, steps))(carries, keys)`. Raises `ValueError` if `steps` < 1.
     """
     if steps < 1:
         raise ValueError(f"`steps` must be at least 1, got {steps}.")

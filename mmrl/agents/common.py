@@ -104,8 +104,7 @@ def training(
             run = jax.jit(jax.vmap(lambda key: train(config, env, params, key)))
             state, metrics = run(seeds)         # metrics.returns [seed, block, episode]
 
-        For progress, checkpoints and resuming, use `mmrl.runs` instead. It also adds the inputs in
-        `OBSERVES`; to use them here, wrap `env`.
+        `mmrl.runs` adds progress, checkpoints, resuming, and the inputs in `OBSERVES`.
         """
         check(config, env, params)
         state = init(config, env, params, key, make)

@@ -7,8 +7,7 @@ Morad et al. 2024, and training on segments is Algorithm 2. Both use the same st
                 then `updates` times: sample `batch` steps, one gradient step, move the target.
 
 Implementation details
-- Target states are computed by `Net.lookahead`: s'_t has seen o_0, …, o_t and o'_t. The paper's
-  code scans the next observations instead, so its targets never see the first observation.
+- `Net.lookahead` computes target states: s'_t has seen o_0, …, o_t and o'_t. The paper omits o_0.
 - Actors keep their memory state when the parameters change, as in R2D2. Training starts every
   episode or segment from the initial memory state; no states are stored.
 - `check` requires a batch at least as long as the longest episode, because later steps would never

@@ -86,8 +86,7 @@ class SequenceModel(eqx.Module):
 
         The output for `next_xs[t]` is the output at t + 1 if `next_xs[t]` follows `xs[t]`. It is
         computed by one step from the state after `xs[t]`, so s'_t depends on o_0, …, o_t and o'_t.
-        The paper's code instead scans the next observations by themselves, so its memory never
-        receives o_0.
+        The paper's code scans only the next observations, so its memory never receives o_0.
         """
 
 

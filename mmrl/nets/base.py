@@ -88,8 +88,7 @@ class Net(eqx.Module):
     network.
 
     `begin` resets the memory, but is not an input of the network. To make the start of an episode
-    observable, use `mmrl.envs.wrappers.BeginFlag`. With segments, which also reset the memory in
-    the middle of an episode, the two differ.
+    observable, use `mmrl.envs.wrappers.BeginFlag`, which ignores resets between segments.
     """
 
     encoder: Callable[[PyTree], Float[Array, " in"]]

@@ -180,9 +180,8 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
 
     Unused entries are `capacity`. Episodes are sampled without replacement, in the order in which
     they arrive in an exponential race (`tree.race`). First, `batch / SHORT` episodes are drawn,
-    which usually suffice. If they do not, the race continues to `batch` episodes, which always
-    suffice; the episodes drawn so far stay the same. The continuation is a loop with at most one
-    iteration, because `lax.cond` would always run both branches under `vmap`.
+    which usually suffice. Otherwise, the race continues to `batch` episodes, which always suffice.
+    This is a loop with at most one iteration, because `cond` under `vmap` runs both branches.
     """
     capacity = tape.length.shape[0]
     most = min(batch, capacity)
