@@ -59,8 +59,9 @@ def double_q_target(
 ) -> Float[Array, " time"]:
     """Return double Q-learning targets.  van Hasselt et al. 2016, Eq. 4.
 
-    y_t = r_t + γ_t Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)) with γ_t = γ (1 - terminated_t), without
-    gradients. `next_q` = Q selects the action; `next_q_target` = Q⁻ of the target network rates it.
+    y_t = r_t + γ_t Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)) with γ_t = γ (1 - terminated_t). The online
+    network's `next_q` selects the action, and the target network's `next_q_target` evaluates it.
+    Gradients are stopped.
     """
     best = taken(next_q_target, jnp.argmax(next_q, axis=-1))
     return jax.lax.stop_gradient(rewards + returns.bootstrap(discount, best))
@@ -114,7 +115,8 @@ def clip_loss(
     -(π_p/μ) min(ρ A, clip(ρ, 1-ε, 1+ε) A), with ρ = π/π_p. The behavior policy μ corrects for
     off-policy actions, and the proximal policy π_p limits the size of the step. With π_p = μ, this
     is the objective of PPO (Schulman et al. 2017, Eq. 7) with truncated importance weights. With ε
-    = ∞, or with π_p = π, its gradient is the importance-sampled policy gradient.
+    = ∞, and for any ε > 0 if π_p = π, the gradient is the importance-sampled policy gradient. As in
+    the paper's code, ratios are differences of log-probabilities, to avoid small denominators.
     """
     anchor = _raised(log_prob, log_prob_behavior, importance_max)
     low, high = jnp.log1p(-jnp.minimum(epsilon, 1.0)), jnp.log1p(epsilon)
@@ -134,8 +136,8 @@ def kl_loss(
 ) -> Steps:
     """Return the KL-penalized PPO loss -(π/μ) A + β KL[π_p, π] per step.  Hilton et al. 2022.
 
-    L^KLPEN_decoupled in the paper; Schulman et al. 2017, Eq. 8. `penalty` is either the exact
-    divergence, `proximal.kl(policy)`, or its estimate `squared_log_ratio`.
+    The paper calls it L^KLPEN_decoupled (cf. Schulman et al. 2017, Eq. 8). `penalty` is either the
+    exact divergence, `proximal.kl(policy)`, or its estimate `squared_log_ratio`.
     """
     ratio = importance_ratio(log_prob, log_prob_behavior, importance_max)
     return weight * penalty - ratio * advantages
@@ -184,7 +186,7 @@ def policy_cloning(
 
 @converting("values", "values_behavior")
 def value_cloning(values: Steps, values_behavior: Steps) -> Steps:
-    """Return (V - V_then)², where V_then is the value when the actor acted.  Rolnick et al. 2019.
+    """Return (V - V_then)², where V_then is the actor's stored value.  Rolnick et al. 2019.
 
     For scalars, this is the squared norm ‖·‖₂² of the paper. Unlike the targets of `value_loss`,
     V_then is never recomputed.

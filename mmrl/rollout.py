@@ -124,7 +124,7 @@ def act(
 
 
 def legal(space: Any, action: Any) -> Any:
-    """Return the nearest action in a `Box`, with its dtype; other actions stay unchanged."""
+    """Return the nearest action in a `Box`, in its dtype; actions of other spaces are unchanged."""
     if not hasattr(space, "low"):
         return action
     dtype = jax.dtypes.canonicalize_dtype(space.dtype)
@@ -141,9 +141,8 @@ class Evaluation(eqx.Module):
 
     Returns are undiscounted, and lengths are in steps. `ended` is False if `max_steps` cut the
     episode short, in which case its return is partial. `observed` is False if an observation was
-    not finite; the last observation of a terminated episode is not checked. `stuck` is the number,
-    counted from 1, of a step without a legal action, or 0 if there was none. It is None without
-    `wrappers.ActionMask`.
+    not finite; the last observation of a terminated episode is not checked. `stuck` is the number
+    of a step without a legal action, from 1, or 0; it is None without `wrappers.ActionMask`.
     """
 
     returns: Float[Array, " episodes"]

@@ -48,8 +48,8 @@ def scan(
 
     If the tape is sharded over devices, `axis` is the axis name of the enclosing `jax.shard_map`
     (or the `axis_name` of a `jax.vmap`). Each device holds one consecutive part of `xs`, and `init`
-    is replicated. A device sends only one element, regardless of the length of the tape. With `P`
-    for `jax.sharding.PartitionSpec`:
+    is replicated. A device sends only one element, regardless of the length of the tape. `run` can
+    be differentiated like a function on a single device; P is `jax.sharding.PartitionSpec`:
 
         run = jax.shard_map(
             lambda xs, init: scan_and_last(monoid, xs, init, axis="time"),
@@ -58,8 +58,6 @@ def scan(
             out_specs=(P("time"), P()),  # prefixes stay sharded; the last one is replicated
             check_vma=False,
         )
-
-    `run` can be differentiated like a function on a single device.
 
     Raises `ValueError` if the method is unknown or does not support the monoid, if `chunk` is below
     1, if the leaves of `xs` differ in length, if their dtypes differ from those of the products, if
@@ -165,11 +163,10 @@ def _in_turn_jvp(primals, tangents, *, reverse):
 
 
 def _unroll(xs: PyTree) -> int:
-    """Return how many steps of the loop to unroll.
+    """Return how many steps of the loop to unroll: 4 for up to three scalars per step, else 1.
 
-    It is 4 for up to three scalars per step, where loop overhead dominates. For larger elements it
-    is 1, because XLA compiles only a small loop body to a single kernel, and each step of a larger
-    one takes about twenty times as long.
+    Overhead dominates a loop over scalars. For larger elements, XLA compiles only a small loop body
+    to a single kernel, and each step of a larger one takes about twenty times as long.
     """
     leaves = jax.tree.leaves(xs)
     return 4 if len(leaves) <= 3 and all(x.ndim == 1 for x in leaves) else 1
@@ -180,9 +177,8 @@ def _across(
 ) -> tuple[PyTree, PyTree]:
     """Scan a tape that is sharded along `axis`; return the local prefixes and the total product.
 
-    This corresponds to the method "chunked" with one chunk per device. Each device scans its part
-    starting from the identity, then the totals of all devices are gathered and scanned, and the
-    product of all earlier parts is combined with the local prefixes.
+    Each device scans its part from the identity. Then the totals of all devices are gathered and
+    scanned, and the product of all earlier parts is combined with the local prefixes.
     """
     try:
         here = jax.lax.axis_index(axis)

@@ -2,7 +2,7 @@
 
 Import the module of an agent, or look it up by name:
 
-    from mmrl.agents import dqn
+    from mmrl.agents import dqn, find
     find("ppg").train(...)
 """
 
@@ -34,7 +34,7 @@ class Agent(Protocol):
 
     @property
     def OBSERVES(self) -> tuple[str, ...]:
-        """Default inputs of the network in addition to o_t, from `mmrl.runs.SHOWN`."""
+        """Default inputs of the network besides o_t, as names from `mmrl.runs.SHOWN`."""
         ...
 
     @property
@@ -97,9 +97,9 @@ class Agent(Protocol):
 
     @property
     def SMALL(self) -> Mapping[str, Any]:
-        """Settings that learn a one-step task within seconds, for `mmrl doctor` and tests.
+        """Settings with which `mmrl doctor` and tests learn a one-step task within seconds.
 
-        Some tests override the sizes, or train for longer.
+        Some tests change the sizes, or train for longer.
         """
         ...
 

@@ -14,7 +14,7 @@ from mmrl.agents.settings import resized
 
 
 def check_discrete(env: Any, params: Any) -> None:
-    """Check that the action space is discrete, and the observations are supported."""
+    """Raise `ValueError` unless actions are discrete and observations are supported."""
     from mmrl.envs.wrappers.base import action_count  # imports gymnax, which is slow
 
     action_count(env, params)
@@ -41,10 +41,10 @@ def check_shown(env: Any, params: Any) -> None:
 def fit_storage(config: Any, params: Any) -> Any:
     """Return the settings of DQN with default values for `batch` and `capacity`.
 
-    The default batch is the larger of 500 steps and the longest episode on every tape, rounded up
-    to complete segments and tapes. The default capacity is the larger of 16 384 steps, and two of
-    the longest episodes plus a rollout in every environment, rounded up to a multiple of
-    `environments`.
+    The default batch has at least 500 steps, and room for the longest episode on each tape. It is
+    rounded up so that it divides into equal tapes and segments. The default capacity is at least
+    16 384 steps, and has room for two of the longest episodes and a rollout in each environment. It
+    is rounded up to a multiple of `environments`.
     """
     longest, piece = params.max_steps_in_episode * config.tapes, _piece(config)
     depth = max(-(-16_384 // config.environments), 2 * params.max_steps_in_episode + config.rollout)
@@ -56,12 +56,12 @@ def fit_storage(config: Any, params: Any) -> Any:
 
 
 def _piece(config: Any) -> int:
-    """Return the number that must divide the batch size of DQN."""
+    """Return the number of steps that must divide the batch size of DQN."""
     return config.tapes * (config.segment_length if config.batching == "segments" else 1)
 
 
 def check_storage(config: Any, params: Any) -> None:
-    """Check that the batch size and the capacity of DQN match its other sizes.
+    """Check that the batch size and the capacity of DQN are consistent with its other sizes.
 
     Raises `ValueError` if `batch` cannot be divided into equal tapes and segments, or if `capacity`
     is too small for a rollout or the longest episode in every environment.
@@ -116,13 +116,13 @@ def check_whole_episodes(config: Any, params: Any) -> None:
 
 
 def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bool = True) -> Any:
-    """Check a network that `make` has built, and return it.
+    """Check the network that `make` has built, and return it.
 
-    Raises `ValueError` unless all leaves are arrays, the network accepts the observations of `env`
-    in calls for a step and for a tape, and its outputs match the number of actions. The outputs are
-    Q(s, ·), or a policy if `acts` is True. `lookahead`, which agents use to bootstrap, is checked
+    Raises `ValueError` unless all leaves are arrays, the network accepts the observations of `env`,
+    both of one step and of a tape, and it has one output per action. The outputs are Q(s, ·), or a
+    policy if `acts` is True. The method `lookahead`, which agents use to bootstrap, is checked
     unless the argument `lookahead` is False. If the environment has a mask of legal actions, the
-    network is wrapped in `nets.Masked`.
+    network is returned wrapped in `nets.Masked`.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(net):
         if not eqx.is_array(leaf):
@@ -172,7 +172,7 @@ def _masked(net: Any, env: Any, params: Any) -> Any:
 
     if (place := mask_place(env, params)) is None:
         return net
-    from mmrl.nets.legal import Masked  # import it only if it is needed
+    from mmrl.nets.legal import Masked  # imported only if the environment has a mask
 
     return Masked(net, *place)
 
@@ -189,10 +189,10 @@ def _two_observations(env: Any, params: Any) -> Any:
 
 
 def action_size(env: Any, params: Any) -> tuple[int, bool]:
-    """Return the size of an action, and whether actions are continuous.
+    """Return the size of an action, and True if actions are continuous.
 
     The size is the number of discrete actions, or the dimension of a continuous action. Raises
-    `ValueError` for any other action space, and for a box without an interior.
+    `ValueError` for any other action space, and for a box in which an action cannot vary.
     """
     space = _space(env, params, "action")
     if hasattr(space, "n"):
@@ -259,7 +259,7 @@ def normalized_features(config: Any, env: Any, params: Any) -> tuple[bool, ...]:
 
     Additional inputs such as `previous_action` are never normalized. If `normalize_observations` is
     None, features are normalized only if they are unbounded or their bounds exceed ±10. Raises
-    `ValueError` if it is True and the encoder is convolutional.
+    `ValueError` if the setting is True and the encoder is convolutional.
     """
     from mmrl.envs.wrappers import observation  # imports gymnax, which is slow
 
@@ -293,6 +293,6 @@ def observed_spaces(env: Any, params: Any) -> list[Any]:
 
 
 def _space(env: Any, params: Any, kind: str) -> Any:
-    """Return a space of `env`, with concrete bounds even if the agent is being traced."""
+    """Return a space of `env`, with concrete bounds even while the agent is traced."""
     with jax.ensure_compile_time_eval():
         return getattr(env, f"{kind}_space")(params)

@@ -31,12 +31,11 @@ class Metrics(eqx.Module):
     lengths: Int[Array, "*blocks episodes"]
     loss: Float[Array, "*blocks"]
     fill: Float[Array, "*blocks"]  # fraction of real steps in a batch
-    # True if rewards and losses are finite, including those of the evaluation
-    finite: Bool[Array, "*blocks"]
+    finite: Bool[Array, "*blocks"]  # True if losses, rewards and evaluation returns are finite
     diagnostics: PyTree = None  # additional metrics of an agent
     # True if the current observations and those of the evaluation are finite
     observed: Bool[Array, "*blocks"] | bool = True
-    # number, counted from 1, of a step without a legal action; 0 if none, None without masks
+    # number of a step in which no action was legal, from 1; 0 if there is none, None without masks
     stuck: Int[Array, "*blocks"] | None = None
 
 
@@ -71,7 +70,7 @@ def fresh(
 
 
 def watch(state: Any, nets: Callable[[Any], Any], obs: PyTree) -> Any:
-    """Update the normalization statistics, if any, of the networks `nets(state)`."""
+    """Update the normalization statistics, if any, of the networks `nets(state)` with `obs`."""
     from mmrl.nets import inputs
 
     counted = inputs.count(nets(state), obs)
@@ -104,7 +103,8 @@ def training(
             run = jax.jit(jax.vmap(lambda key: train(config, env, params, key)))
             state, metrics = run(seeds)         # metrics.returns [seed, block, episode]
 
-        `mmrl.runs` adds progress, checkpoints, resuming, and the inputs in `OBSERVES`.
+        For progress, checkpoints and resuming, use `mmrl.runs`, which also adds the inputs in
+        `OBSERVES`.
         """
         check(config, env, params)
         state = init(config, env, params, key, make)
@@ -121,7 +121,7 @@ def trained(net: Any) -> PyTree:
 
 
 def fixed(net: Any) -> Any:
-    """Stop gradients through a network, so that no residuals are stored for them."""
+    """Return the network with gradients stopped, so that JAX stores no residuals for it."""
     arrays, rest = eqx.partition(net, eqx.is_array)
     return eqx.combine(jax.lax.stop_gradient(arrays), rest)
 
@@ -221,7 +221,7 @@ def score(
     episodes: int,
     policy: Callable[[Any], Policy] = greedy,
 ) -> Evaluation:
-    """Evaluate a network's `policy` on one episode in each of several new environments."""
+    """Evaluate a network's `policy` on `episodes` episodes, each in a new environment."""
     most = params.max_steps_in_episode
     return evaluate(policy(net), env, params, net.init(), key, episodes, most)
 

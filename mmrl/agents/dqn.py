@@ -7,7 +7,8 @@ Morad et al. 2024, and training on segments is Algorithm 2. Both use the same st
                 then `updates` times: sample `batch` steps, one gradient step, move the target.
 
 Implementation details
-- `Net.lookahead` computes target states: s'_t has seen o_0, …, o_t and o'_t. The paper omits o_0.
+- Target states are computed by `Net.lookahead`: s'_t has seen o_0, …, o_t and o'_t. The paper's
+  code scans the next observations instead, so its targets never see the first observation.
 - Actors keep their memory state when the parameters change, as in R2D2. Training starts every
   episode or segment from the initial memory state; no states are stored.
 - `check` requires a batch at least as long as the longest episode, because later steps would never
@@ -107,7 +108,7 @@ def sized(config: Config, env: Any, params: Any) -> Config:
     """Replace the sizes that are None by numbers, and check all settings.
 
     Raises `ValueError` if `init` would fail. Batches shorter than an episode are rejected only by
-    `check`, because runs of older versions may have them.
+    `check`, because runs of earlier versions may have them.
     """
     config.check_ranges()
     config = checks.fit_storage(config, params)
@@ -156,7 +157,7 @@ def epsilon_greedy(net: Any, epsilon: Float[Array, ""]) -> Policy:
 def act_and_store(
     config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
 ) -> tuple[State, Transition]:
-    """Collect a rollout in every environment and append it to the tape.  Algorithm 4."""
+    """Collect a rollout from every environment and append it to the tape.  Algorithm 4."""
     behavior = epsilon_greedy(state.net, epsilon(config, state.iteration))
     act = partial(collect, behavior, env, params, steps=config.rollout)
     carries, rollout = jax.vmap(act)(state.carries, jax.random.split(key, config.environments))

@@ -60,7 +60,7 @@ def shuffle(
 
 
 def take(batch: PyTree, rows: Int[Array, " rows"]) -> PyTree:
-    """Select rows from every leaf, sharded over the devices of an agent."""
+    """Select rows from every leaf, and shard them over the devices of an agent."""
     batch = jax.tree.map(lambda x: x.at[rows].get(mode="promise_in_bounds"), batch)
     return split_rows(batch, "The number of rows in a minibatch")
 

@@ -1,8 +1,8 @@
 """Running statistics for the normalization of rewards and advantages.
 
 All statistics are folds of monoids. The discounted sum of past rewards is a fold of `Affine`. Its
-variance, and the mean and variance of advantages, are folds of `Moments`. Following the published
-code of Hilton et al. 2022, and Cobbe et al. 2021.
+variance, and the mean and variance of advantages, are folds of `Moments`. The formulas are those of
+the published code of Hilton et al. 2022, and Cobbe et al. 2021.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ Averages = tuple[Float[Array, ""], ...]
 
 
 class RewardScale(eqx.Module):
-    """Running moments of R_t = r_t + g R_{t-1}; rewards are divided by their deviation."""
+    """Running moments of R_t = r_t + g R_{t-1}, whose standard deviation scales the rewards."""
 
     sums: Float[Array, " env"]  # R after the last step of each environment
     moments: Averages
@@ -32,7 +32,7 @@ class RewardScale(eqx.Module):
 def reward_scale(environments: int) -> RewardScale:
     """Return the initial statistics, with a variance of 1.
 
-    This prior has the weight of 1/10 000 of a reward.
+    This prior has 1/10 000 of the weight of a reward.
     """
     prior = jnp.float32(1e-4), jnp.float32(0), jnp.float32(1e-4)
     return RewardScale(jnp.zeros(environments), (*prior, *Moments().identity()))
@@ -82,7 +82,7 @@ def standardize(
 
     Each call multiplies the weight of the previous moments by `decay`; 0 uses only the moments of
     x. A decay of d corresponds to an average over about (1 + d) / (1 - d) calls. If all values are
-    equal, the result is 0. In all other cases, it is as accurate as a computation in 64 bits.
+    equal, the result is 0. Otherwise, the result is as accurate as a computation in 64 bits.
     """
     means = slice(1, None, 3)
     faded = [jnp.where(decay > 0, decay * number, 0) for number in moments]
@@ -106,7 +106,7 @@ def standardize(
 
 @converting("x")
 def sample(x: Float[Array, "*shape"]) -> Averages:
-    """Return the element of `Moments` for all values of an array."""
+    """Return the moments (n, μ, M₂) of all values of an array."""
     rough = jnp.mean(x)
     # the second term makes the mean exact if all values are equal
     mean = rough + jnp.mean(x - rough)

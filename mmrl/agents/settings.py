@@ -139,7 +139,7 @@ _KINDS = {
 
 
 def kinds_of(field: dataclasses.Field) -> tuple[Any, ...]:
-    """Return the types of a field: a single type, possibly followed by that of None."""
+    """Return the types that a field accepts, such as (int,) or (int, NoneType)."""
     return typing.get_args(field.type) or (field.type,)
 
 

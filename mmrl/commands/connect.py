@@ -36,8 +36,8 @@ def connect(arguments: Sequence[str]) -> None:
     """Join the other processes of a run, if `arguments` contain `--distributed`.
 
     The processes are specified by the arguments or by the environment variables of a cluster.
-    Raises `ValueError` if neither is the case. Ends this process if not all processes have joined
-    after `WAIT` seconds.
+    Raises `ValueError` if neither specifies them. Ends this process if not all processes have
+    joined after `WAIT` seconds.
     """
     words = {word.partition("=")[0] for word in arguments}
     options = {f"--{field.name}" for field in dataclasses.fields(Hosts)}
@@ -154,7 +154,7 @@ def _place(hosts: Hosts) -> tuple[str, int, int, Sequence[int] | None]:
 
 
 def _check_port(port: int) -> None:
-    """Raise `ValueError` if process 0 cannot listen on a port, because JAX would crash."""
+    """Raise `ValueError` if process 0 cannot listen on a port; otherwise JAX would crash."""
     try:
         socket.create_server(("", port)).close()
     except OSError as error:

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _evaluate_run(options: Options) -> None:
-    """Evaluate every seed's network of a run."""
+    """Evaluate the network of every seed of a run, and print a table."""
     run, console = open_run(options.path, options.best), open_console()
     best = run.best if options.best else None
     net, done = best.net if best else run.state.net, len(run.history)

@@ -138,7 +138,7 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
 
 
 def _first_words(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the options that affect how the others are parsed; also return the others' names."""
+    """Parse the options that affect how others are parsed; return them and the others' names."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("--agent", "--preset", "--memory"):  # a --memory value may look like ENVIRONMENT
         parser.add_argument(name, nargs="?")
@@ -234,9 +234,6 @@ def _no_environment(resumed: pathlib.Path | None, command: str) -> Exception:
     return ValueError(f"ENVIRONMENT is missing. Example: `{example}`. List all with `{every}`.")
 
 
-# Folders of new runs
-
-
 def new_folder(env: str, name: str) -> pathlib.Path:
     """Create the folder results/<task>-<name>-<number>, with the first free number."""
     task = env.rpartition(":")[2]  # drop the module of my_module:MyEnv
@@ -270,9 +267,6 @@ def unless_empty(path: pathlib.Path) -> Iterator[None]:
             with contextlib.suppress(OSError):  # the folder is not empty
                 folder.rmdir()
         raise
-
-
-# Settings in words
 
 
 def described(agent: str, config: Any) -> tuple[str, str]:

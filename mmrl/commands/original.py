@@ -50,8 +50,8 @@ def play(run: Run, net: PyTree, episodes: int, seed: int = 0) -> Float[np.ndarra
     """Return the greedy returns of all networks in the original popgym.
 
     Leaves of `net` have shape [seed, ...]. All networks play with the same random seeds, for
-    example with the same decks. Raises `ValueError` if `observe` of the run is not "observation",
-    and if `original` does.
+    example with the same decks. Raises `ValueError` if the setting `observe` of the run is not
+    "observation", or if `original` raises it.
     """
     if run.setup.observe != "observation":
         raise ValueError(

@@ -47,7 +47,7 @@ class Permuted(ObservationWrapper):
 
     To a network without convolutions, all tasks are equally difficult. Pixels and actions have a
     different meaning in each task, so training on one task does not help with another. Agents can
-    recognize the task only by the pixels.
+    recognize the task only from the pixels.
 
     Raises `ValueError` if the observation is not a vector or the actions are not discrete.
     """
@@ -188,9 +188,9 @@ def popgym(names: Sequence[str], seed: int = 0) -> list[tuple[Permuted, FamilyPa
     """Return POPGym tasks, such as "RepeatFirstEasy", with common spaces, and their parameters.
 
     The tasks are disguised, because some of them look alike but require different answers: both
-    RepeatFirst and RepeatPrevious show a suit, for example. The size of an observation is the sum
-    over all tasks. Task k places its observation at random indices, sampled with `seed`, and sets
-    the other elements to zero. Its actions are shifted by k, as in `Permuted`. The number of
+    RepeatFirst and RepeatPrevious show a suit, for example. An observation is as long as those of
+    all tasks together. Task k places its observation at random indices, sampled with `seed`, and
+    sets the other elements to zero. Its actions are shifted by k, as in `Permuted`. The number of
     actions is the maximum over all tasks.
 
     Raises `ValueError` if `names` is empty or contains a name that is not registered.

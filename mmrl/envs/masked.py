@@ -1,4 +1,4 @@
-"""Environments with illegal actions, given by the method `action_mask`.
+"""Environments with illegal actions, which the method `action_mask` reports.
 
 | id | illegal actions | optimal return |
 |---|---|---|

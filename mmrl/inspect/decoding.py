@@ -19,7 +19,7 @@ def decode(
 
     R² = 1 - Σ (y - ŷ)² / Σ (y - ȳ)² is averaged over the entries of the target, so their scales do
     not matter; constant entries are ignored. 1 means that the target is a linear function of the
-    memory. With 0 or less, the regression is not better than the mean.
+    memory. 0 or less means that the regression predicts no better than the mean.
 
     The first half of the episodes is used for fitting and for the mean ȳ, the third quarter selects
     the penalty, and R² is measured on the last quarter. Values of the memory that are not finite

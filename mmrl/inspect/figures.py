@@ -25,7 +25,7 @@ def recall_by_lag(ax: Axes, numbers: Mapping[str, Any]) -> Axes:
 
 
 def flips_by_step(ax: Axes, numbers: Mapping[str, Any]) -> Axes:
-    """Plot the fraction of changed actions by step of the action and replaced observation."""
+    """Plot the fraction of changed actions, by the steps of the action and the observation."""
     flips = np.array(numbers["flips_at"], float)
     time, lags = flips.shape
     square = np.full((time, time), np.nan)

@@ -75,7 +75,7 @@ def _parts(seen: Episodes, parts: Parts | None) -> Parts:
 def _recall(agent: Subject, seen: Episodes, key: Any, own: Any) -> Numbers:
     """Measure recall of the observation, and of all inputs if runs append inputs to it.
 
-    The main result is for the observation. If the observation is constant, it is for all inputs.
+    The main result refers to the observation, or to all inputs if the observation is constant.
     """
     results = {OWN: recall(agent, seen, key, own=own)}
     if not all(np.all(x) for x in jax.tree.leaves(own)):

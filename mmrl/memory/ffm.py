@@ -82,7 +82,7 @@ class FFM(Memory):
 
     @property
     def monoid(self) -> Decay:
-        """The monoid `Decay`, with the current α and ω."""
+        """Monoid `Decay` with the current α and ω."""
         return Decay(bounded_exp(self.log_alpha), bounded_exp(self.log_omega, 16.0))
 
     @promoting

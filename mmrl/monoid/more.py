@@ -149,10 +149,10 @@ class LogAffine(Monoid):
 class Moments(Monoid):
     """Count, mean and sum of squared deviations of a sample, (n, μ, M₂).
 
-    Chan, Golub & LeVeque 1979, Eq. 2.1. f(x) = (1, x, 0), and the variance is M₂ / n. Instead of
-    1, an observation may have any non-negative weight. In float32, n cannot exceed 2²⁴ observations
-    of weight 1; use `LongMoments` for larger samples. A weight that is lost when n is rounded is
-    also omitted from μ and M₂, so the variance remains correct.
+    Chan, Golub & LeVeque 1979, Eq. 2.1. The element of one observation is f(x) = (1, x, 0), and the
+    variance is M₂ / n. Instead of 1, an observation may have any non-negative weight. In float32, n
+    cannot exceed 2²⁴ observations of weight 1; use `LongMoments` for larger samples. A weight that
+    is lost when n is rounded is also omitted from μ and M₂, so the variance remains correct.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
@@ -180,7 +180,7 @@ class LongMoments(Monoid):
     """Moments of up to 2⁴⁸ observations in double-single precision, (n, μ, M₂, n', μ', M₂').
 
     n', μ' and M₂' contain the rounding errors of n, μ and M₂; for example, the count is n + n'.
-    f(x) = (1, x, 0, 0, 0, 0), and the variance is M₂ / n.
+    The element of one observation is f(x) = (1, x, 0, 0, 0, 0), and the variance is M₂ / n.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())

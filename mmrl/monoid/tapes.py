@@ -51,9 +51,9 @@ def _array(x: Any, kind: Any) -> Array:
 
 
 def first_of(monoid: Monoid, xs: PyTree, init: PyTree | None) -> PyTree:
-    """Return `init`, or the identity if it is None, cast and broadcast to an element of `xs`.
+    """Return `init`, or by default the identity, cast and broadcast to an element of `xs`.
 
-    Raises `ValueError` if its structure, shape or dtype does not fit.
+    Raises `ValueError` if its structure, shape or dtype does not match `xs`.
     """
     name, first = ("monoid.identity()", monoid.identity()) if init is None else ("init", init)
     wanted, got = jax.tree.structure(xs), jax.tree.structure(first)

@@ -1,7 +1,7 @@
 """Numerical tests of the monoid laws.
 
-A scan relies on these laws but does not check them. With an operator that violates a law, its
-results are silently wrong.
+A scan relies on these laws but does not check them. If an operator violates a law, the results of
+the scan are silently wrong.
 """
 
 import functools
@@ -28,8 +28,8 @@ def laws(
     for booleans that differ. Rounding causes errors of about 1e-6 in float32 and 1e-15 in float64.
 
     The laws only need to hold for elements that occur in a scan; `products` samples such elements.
-    They do not guarantee that the operator computes what you want. For example, linear attention
-    that keeps the later normalizer instead of the sum is associative but wrong. Compare the results
+    An operator that satisfies the laws may still compute the wrong result. For example, linear
+    attention that keeps the later normalizer instead of the sum is associative. Compare the results
     of a scan with a loop as well.
     """
     return {name: float(jnp.max(error)) for name, error in errors(monoid, a, b, c).items()}
@@ -38,7 +38,7 @@ def laws(
 def products(
     monoid: Monoid, elements: PyTree[Shaped[Array, "..."]], key: PRNGKeyArray
 ) -> PyTree[Shaped[Array, "..."]]:
-    """Sample elements as they occur in a scan, f(x_1) • … • f(x_n).
+    """Sample products f(x_1) • … • f(x_n), as they occur in a scan.
 
     n is random, from 1 to N. Leaves of `elements` have shape [cases, N, ...], and leaves of the
     result have shape [cases, ...].

@@ -88,7 +88,8 @@ class Net(eqx.Module):
     network.
 
     `begin` resets the memory, but is not an input of the network. To make the start of an episode
-    observable, use `mmrl.envs.wrappers.BeginFlag`, which ignores resets between segments.
+    observable, use `mmrl.envs.wrappers.BeginFlag`. Segments also reset the memory in the middle of
+    an episode, where this flag stays 0.
     """
 
     encoder: Callable[[PyTree], Float[Array, " in"]]

@@ -52,7 +52,7 @@ class Cut(eqx.Module):
 
     @property
     def guard(self) -> int:
-        """Number of steps by which sequences are removed ahead of the cursor.
+        """Distance ahead of the cursor, in steps, at which sequences are removed.
 
         A sequence is thus removed before its burn-in prefix is overwritten.
         """

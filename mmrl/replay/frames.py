@@ -126,7 +126,7 @@ def cut(
 
 @promoting
 def write(frames: Frames, rollout: Any, stored: Bool[Array, "worker time"]) -> tuple[Frames, Any]:
-    """Write the images of a rollout to the rings; return them, and the rollout with indices.
+    """Write the images of a rollout to the rings; return the rings, and the rollout with indices.
 
     The rollout has axes [worker, time, ...]. `stored` is True at the last step of an episode if the
     image after that step is stored as well.

@@ -145,7 +145,7 @@ def read(
 def check_numbers(name: str, value: Array, shape: tuple[int, ...], each: str) -> None:
     """Check that `value` has one entry per item, with the given shape.
 
-    `each` names the items. Raises `ValueError` if the shape differs.
+    `each` names an item in the error. Raises `ValueError` if the shape differs.
     """
     if jnp.shape(value) != shape:
         raise ValueError(

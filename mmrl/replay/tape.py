@@ -24,9 +24,7 @@ from mmrl.replay import frames, ring, tree
 from mmrl.replay.frames import SHORTEST, Frames
 from mmrl.replay.ring import Rollout
 
-# `sample` first runs a race for batch / SHORT episodes (`tree.race`). A longer race follows only if
-# these episodes do not fill the batch, which is rare if their mean length is at least SHORT steps.
-SHORT = 16
+SHORT = 16  # mean episode length, in steps, from which `_episodes` rarely needs a longer race
 
 
 class Tape(eqx.Module):
@@ -157,9 +155,8 @@ def sample(tape: Tape, key: PRNGKeyArray, batch: int) -> Sample:
 
     The last episode of a batch may be cut off. Steps near the end of an episode are therefore
     sampled less often, and steps beyond the first `batch` steps of an episode are never sampled.
-    Use a batch at least as long as the longest episode.
-
-    The cost is O(batch + log capacity). Raises `ValueError` if `batch` is not positive.
+    Use a batch at least as long as the longest episode. The cost is O(batch + log capacity). Raises
+    `ValueError` if `batch` is not positive.
     """
     if batch < 1:
         raise ValueError(f"`batch` must be at least 1 step, got {batch}.")
@@ -181,7 +178,7 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
     Unused entries are `capacity`. Episodes are sampled without replacement, in the order in which
     they arrive in an exponential race (`tree.race`). First, `batch / SHORT` episodes are drawn,
     which usually suffice. Otherwise, the race continues to `batch` episodes, which always suffice.
-    This is a loop with at most one iteration, because `cond` under `vmap` runs both branches.
+    This is a loop with at most one iteration, because `lax.cond` under `vmap` runs both branches.
     """
     capacity = tape.length.shape[0]
     most = min(batch, capacity)

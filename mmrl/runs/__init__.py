@@ -5,7 +5,7 @@
         print(report.block, report.returns.mean())
     run.state                           # networks, tapes and environments of all seeds
     run.best                            # best network of each seed so far, and its block
-    logged(run, "csv", "tensorboard")   # the same reports, each written to disk first
+    logged(run, "csv", "tensorboard")   # yields the same reports, and writes each to disk first
 
     Setup(env="popgym-RepeatFirstEasy-v0", agent="r2d2")  # default settings: `r2d2.Config()`
 

@@ -111,7 +111,7 @@ def unwrap_keys(tree: PyTree) -> PyTree:
 
 
 def wrap_keys(tree: PyTree, like: PyTree) -> PyTree:
-    """Convert key data to random keys where `like` has keys. This inverts `unwrap_keys`."""
+    """Convert key data to random keys where `like` has keys; the inverse of `unwrap_keys`."""
     kinds = {name: jax.eval_shape(partial(jax.random.key, impl=name), 0) for name in _GENERATORS}
     names = {key.dtype: name for name, key in kinds.items()}
 

@@ -61,8 +61,8 @@ def content(part: Any, argument: str = "env") -> Hashable:
 
     The content of an object includes its attributes and the code of its class. The content of a
     function includes its code, its closure and the globals that it reads. Only the user's modules
-    are searched, because installed packages do not change. For a string such as "my_module:MyEnv",
-    this is the content of the object that it refers to.
+    are searched, because installed packages do not change. The content of a string such as
+    "my_module:MyEnv" is the content of the object that it names.
     """
     named = isinstance(part, str) and ":" in part and not adapters.known(part)
     return _content(_own.find(part, argument) if named else part)
@@ -94,7 +94,7 @@ def _content(root: Any) -> Hashable:
 def _value(part: Any) -> tuple[Hashable, ...] | None:
     """Return the value of a leaf, or None if the object has parts."""
     if isinstance(part, float | complex):
-        return type(part), repr(part)  # unlike floats, strings compare NaN equal, and 0 unequal -0
+        return type(part), repr(part)  # as strings, NaN equals NaN, and 0 differs from -0
     if isinstance(part, _PLAIN):
         return type(part), part
     if isinstance(part, np.ndarray) and not part.dtype.hasobject:
@@ -171,7 +171,11 @@ def _of_module(read: Read) -> Iterator[Any]:
 
 
 def _read(value: Any, names: tuple[str, ...]) -> Any:
-    """Return a value to search: a `Read` for a user's module, or an id to skip the object."""
+    """Return what to search for a value that a function reads.
+
+    This is a `Read` for a user's module, and an id for an instance of an installed class, which is
+    compared by identity. All other values are searched themselves.
+    """
     if isinstance(value, types.ModuleType):
         return Read(value, names) if _is_own(value.__name__) else value
     function = isinstance(inspect.unwrap(value), types.FunctionType)

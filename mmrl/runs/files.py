@@ -130,7 +130,7 @@ def _locked(folder: pathlib.Path) -> tuple[int, pathlib.Path] | None:
 
 @contextlib.contextmanager
 def alone(path: pathlib.Path) -> Iterator[io.FileIO]:
-    """Open or create a file with an exclusive lock, and wait until the lock is available."""
+    """Open or create a file, and wait for an exclusive lock on it."""
     while True:
         file = io.FileIO(path, "a+")
         with contextlib.suppress(OSError):  # the disk may not support locks

@@ -85,7 +85,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _of_main(text: Any) -> Any:
-    """Replace the name of the running script by `__main__`, as earlier versions recorded it."""
+    """Replace the name of the running script with `__main__`, which earlier versions recorded."""
     name = script()
     if name is None or not isinstance(text, str):
         return text

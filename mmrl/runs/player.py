@@ -1,4 +1,4 @@
-"""Player for policies from `mmrl export`. It only needs NumPy, so this file can be copied.
+"""Player for policies from `mmrl export`. This file needs only NumPy, so you can copy it.
 
 policy = load("policy.npz")
 state, begin, reward = policy.init(), True, 0.0

@@ -1,4 +1,4 @@
-"""Cache of compiled training programs, which runs with equal content share."""
+"""Cache of compiled training programs, shared by runs with equal content."""
 
 import collections
 import contextlib

@@ -45,7 +45,7 @@ def _cores() -> int | None:
 
 @functools.cache
 def revision() -> str | None:
-    """Return the git commit of mmrl, with "+" if there are changes, or None outside a checkout."""
+    """Return the git commit of mmrl, or None outside a checkout; "+" marks uncommitted changes."""
     root = pathlib.Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None

@@ -62,8 +62,8 @@ class Run:
     from the checkpoint, or from the start if none has been written yet. Without `path`, no files
     are written.
 
-    If the loss of an agent becomes non-finite in a sweep, its returns are NaN starting at that
-    block, and the other agents continue. In a run without `over`, this is an error.
+    If the loss of an agent becomes non-finite in a sweep, its returns are NaN from that block on,
+    and the other agents continue. In a run without `over`, a non-finite loss is an error.
 
     Raises `ValueError` for invalid settings. Raises `RunError` if the folder contains a run and
     `resume` is False, if it contains no run and `resume` is True, if it cannot be written, if the
@@ -120,7 +120,7 @@ class Run:
 
     @property
     def state(self) -> PyTree:
-        """State of the agents, [seed, ...], after the last complete block, or None before one."""
+        """State of all agents, [seed, ...], after the last complete block, or None before one."""
         return self.snapshot.state
 
     @property
@@ -140,7 +140,7 @@ class Run:
 
     @property
     def planned(self) -> int:
-        """Number of blocks planned by the run in the folder, or by this setup if it is new."""
+        """Total number of blocks of the run in the folder, or of the setup if the run is new."""
         blocks = self.setup.config.blocks
         return blocks if self.folder is None else self.folder.planned or blocks
 

@@ -103,14 +103,14 @@ class Setup:
 
 
 def grid(over: Iterable[Sequence[Any]]) -> list[dict[str, float]]:
-    """Return all combinations of the values in pairs (name, values). The last varies fastest."""
+    """Return all combinations of values from pairs (name, values); the last name varies fastest."""
     names = [name for name, _ in over]
     combined = itertools.product(*(values for _, values in over))
     return [dict(zip(names, each, strict=True)) for each in combined]
 
 
 SEEDS = (100, 101, 102)
-"""Seeds for tuning. They differ from `Setup`'s, because results on tuning seeds are biased."""
+"""Seeds for tuning. `Setup` has other default seeds, because results on tuning seeds are biased."""
 
 
 def _values(agent: str, over: Any) -> tuple[tuple[str, tuple[float, ...]], ...]:

@@ -23,7 +23,7 @@ Curves = Float[np.ndarray, "setting seed eval"]
 
 
 class Tried(NamedTuple):
-    """A setting and its results, which are -∞ after a non-finite loss."""
+    """Setting and its results, which are -∞ after a non-finite loss."""
 
     setting: Setting
     score: float
@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
     winner: Scored
     edges: list[str]  # settings whose best value is at an end of the grid, which may be too narrow
     equals: list[Scored]  # settings that are not significantly worse than the winner
-    tied: list[Scored]  # settings whose score equals the winner's, but whose area is lower
+    tied: list[Scored]  # settings whose score ties with the winner's, but whose area is smaller
 
 
 def rows(

@@ -208,7 +208,7 @@ def leave(config: Config, env: Any, params: Any, state: State) -> State:
 def of_task(params: Any, task: Any) -> Any:
     """Return the parameters of an environment family with the given `task`.
 
-    If it is None, they are unchanged.
+    If `task` is None, return the parameters unchanged.
     """
     return params if task is None else dataclasses.replace(params, task=task)
 

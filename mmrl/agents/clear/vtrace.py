@@ -19,7 +19,7 @@ from mmrl.rollout import Policy
 
 
 class Acted(NamedTuple):
-    """Policy and value when the actor acted, for importance weights and cloning."""
+    """Policy and value that the actor computed, for importance weights and cloning."""
 
     logits: Float[Array, "*time action"]
     value: Float[Array, "*time"]
@@ -75,7 +75,7 @@ def sampled(net: Any) -> Policy:
 def trace(
     config: Any, net: Any, unroll: Unrolls
 ) -> tuple[Any, Float[Array, " time"], returns.VTrace, Float[Array, " time"]]:
-    """Return outputs of the network, log π(a_t), V-trace targets, and min(ρ̄, π/μ)."""
+    """Return the network's outputs, log π(a_t), the V-trace targets, and min(ρ̄, π/μ)."""
     steps: Any = unroll.steps
     obs, next_obs = jax.tree.map(lambda x: x.astype(jnp.float32), (steps.obs, steps.next_obs))
     _, now, ahead = net.lookahead(unroll.state, obs, steps.begin, next_obs)
@@ -109,10 +109,10 @@ def loss(
 ) -> tuple[Float[Array, ""], Measures]:
     """Return the loss of a batch and its terms.  Rolnick et al. 2019, Section 3.
 
-    Sum or mean of the policy gradient, value, entropy and cloning losses, weighted by the config.
-    Cloning losses count only on replayed unrolls. `batch.state` is the memory state before each
-    unroll, [env]. `batch.steps` is a `Transition`, [env, time], with the rewards to learn from, and
-    with `Acted` as `extras`. `replayed` is True for unrolls from the reservoir.
+    The loss is the sum or mean of the policy gradient, value, entropy and cloning losses, weighted
+    by the config. Cloning losses count only on replayed unrolls. `batch.state` is the memory state
+    before each unroll, [env]. `batch.steps` is a `Transition`, [env, time], with the rewards to
+    learn from, and with `Acted` as `extras`. `replayed` is True for unrolls from the reservoir.
     """
     outputs, log_prob, targets, ratio = jax.vmap(partial(trace, config, net))(batch)
     acted, policy = batch.steps.extras, outputs.policy

@@ -37,7 +37,7 @@ class Average(NamedTuple):
 
 
 class Learner(eqx.Module):
-    """The part of a run's state that gradient steps change."""
+    """Part of a run's state that gradient steps change."""
 
     net: Any  # an `ActorCritic`, or another network with the same methods
     optimizer: PyTree
@@ -45,7 +45,7 @@ class Learner(eqx.Module):
 
 
 class Acted(NamedTuple):
-    """Policy and value of a step when the actor acted."""
+    """Policy and value that the actor computed at a step."""
 
     policy: Distribution
     value: Float[Array, "*time"]
@@ -138,11 +138,11 @@ def estimate(
     The config's `estimator` is one of:
 
         gae     uses the actor's values; the targets are A_t + v_t
-        vtrace  uses current values, and corrects to the current policy, but only after step t,
-                because the objective weights step t by π/μ: A_t = δ_t + γ_t λ (v̂_{t+1} - v_{t+1})
+        vtrace  uses current values, and corrects the steps after t for the current policy:
+                A_t = δ_t + γ_t λ (v̂_{t+1} - v_{t+1}). The objective itself weights step t by π/μ
 
-    Both are equal if the parameters have not changed since the rollout. The current network
-    provides the values to bootstrap from.
+    Both estimates are equal if the parameters have not changed since the rollout. Both bootstrap
+    from values of the current network.
     """
     steps: Any = rollout.steps
     _, now, ahead = net.lookahead(rollout.state, steps.obs, steps.begin, steps.next_obs)
@@ -205,7 +205,7 @@ def loss(
     `terms` selects the parts to include: "policy", "value", or both. If `average` is None, the
     proximal policy is taken from the batch; otherwise it is the policy of `average`. A custom loss
     has the same arguments, and returns a scalar and `Measures`. Use it in a run with
-    `learn=partial(ppo.learn, loss=custom)`, and likewise for `ppg.learn`.
+    `learn=partial(ppo.learn, loss=custom)`, or with `ppg.learn`.
     """
     outputs = jax.vmap(net)(batch.state, batch.obs, batch.begin)[1]
     policy: Any = outputs.policy

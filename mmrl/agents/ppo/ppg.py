@@ -9,7 +9,7 @@ targets are distilled into its auxiliary value head, while a cloning loss preser
 
 Implementation details
 - Policy and value share an Adam optimizer if they have the same number of epochs. Otherwise each
-  has its own, and the epochs of the value come first.
+  has a separate one, and the value is trained first.
 - The auxiliary phase has a separate Adam optimizer, which persists across phases. Its value targets
   are those of the policy phase, and it clones the policy from the start of the auxiliary phase.
 - The average of θ restarts in every policy phase, because θ changes a lot between phases.

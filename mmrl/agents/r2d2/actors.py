@@ -17,7 +17,7 @@ from mmrl.rollout import Carry, Policy, Transition, collect
 
 
 class Acted(NamedTuple):
-    """Memory state before a step, Q(s_t, a_t) and max_a Q(s_t, a), when the actor acted."""
+    """Memory state before a step, Q(s_t, a_t) and max_a Q(s_t, a), computed by the actor."""
 
     state: PyTree
     taken: Float[Array, "*time"]

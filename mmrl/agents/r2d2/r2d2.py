@@ -17,7 +17,7 @@ Implementation details
 - The last n - 1 steps of a window are used only for targets, so every target has n rewards unless
   the episode ends earlier. All trained steps enter the loss, including terminal ones.
 - The priority of a step depends on the next n steps, so rollouts are stored n steps late. After a
-  truncation, the actor bootstraps from its last value; the learner is exact.
+  truncation, the actor bootstraps from its last value, but the learner uses the exact target.
 - The loss is Huber's, as in `dqn`. On the scale of h, few errors leave its quadratic part.
 - The previous action and reward are part of the observation (`mmrl.envs.wrappers`).
 """
@@ -259,7 +259,7 @@ def beta(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., tuple[Any, Any]] = loss
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
-    """Take one gradient step, and update priorities, target and actors where due."""
+    """Take one gradient step; update the priorities and, when due, the target and the actors."""
     batch = sequences.sample(state.sequences, key, config.batch, beta(config, state.iteration))
     batch = split_rows(batch, "`batch`")
     batch = dataclasses.replace(batch, steps=normalize.divided(state.rewards, batch.steps))

@@ -44,7 +44,7 @@ class Adapter(Resetting):
     termination, too, unless it can detect the limit, as in Craftax.
     """
 
-    python = False  # whether steps and resets call Python
+    python = False  # True if steps and resets call Python
 
     def __init__(self, env: Any, num_steps: int):
         self.env, self.num_steps, self.title = env, int(num_steps), type(self).__name__
@@ -134,7 +134,7 @@ def flat(obs: Any) -> Float[Array, " obs"]:
 
 
 def on_host(function: Callable, like: Any, *given: Any) -> Any:
-    """Call a Python function from a compiled program, sequentially for each environment.
+    """Call a Python function from a compiled program, for one environment after another.
 
     Its results must have the shapes and dtypes of `like`. The function must be pure, because XLA
     may repeat or omit calls.

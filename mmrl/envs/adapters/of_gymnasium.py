@@ -1,6 +1,6 @@
 """Gymnasium adapter, as in "gymnasium:Acrobot-v1".
 
-Every step calls back into Python, sequentially for each environment, so these environments are slow
+Every step calls back into Python, for one environment after another, so these environments are slow
 to train on. If a program repeats the last step of a game, the stored result is returned.
 Checkpoints do not contain games, so a resumed run does not continue exactly.
 """
@@ -25,7 +25,7 @@ MOST, LIMIT = 4096, 1000
 
 @dataclasses.dataclass
 class Game:
-    """A game, and its last step."""
+    """Game and its last step."""
 
     env: Any  # None if the game is over
     time: int = -1  # index of the last step, -1 before the first

@@ -70,7 +70,7 @@ class Task(Resetting):
     def state_obs(self, state: Any, params: Params) -> Float[Array, " state"]:
         """Return the Markov state as a vector.
 
-        This is popgym's `get_state`, flattened, plus whatever is missing to make it Markov. It
+        This is popgym's `get_state`, flattened, plus any information needed to make it Markov. It
         includes everything on a board, even if it is hidden. It does not include cards that have
         not been dealt, because a card is sampled when it is dealt.
         """
@@ -191,6 +191,6 @@ def check_noise(sigma: Any, place: str) -> None:
 def normal(u: Numbers) -> Float[Array, " numbers"]:
     """Convert uniform samples u to standard normal samples Φ⁻¹(u).
 
-    The samples are multiples of 2⁻²³. Adding half of that keeps the result finite.
+    The samples are multiples of 2⁻²³, including 0. Adding 2⁻²⁴ to them keeps the result finite.
     """
     return jnp.sqrt(2.0) * jax.scipy.special.erfinv(2 * u - 1 + 2.0**-23)
