@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import verdicts
 from estimates import NOISE
-from evidence import REASONS
+from evidence import REASONS, SMALL
 from ledgers import BOOK, read, tables
 from verdicts import FAILED, HELD, OPEN, WORDS, Case, Claim, Verdict
 
@@ -38,12 +38,29 @@ def lines(found: Iterable[Verdict]) -> Iterator[str]:
 
 def page(text: str, found: list[Verdict]) -> str:
     """Return the page with everything below `BEGIN` replaced."""
-    parts = [text.partition(BEGIN)[0] + BEGIN, "\n".join(lines(found))]
+    parts = [text.partition(BEGIN)[0] + BEGIN, "\n".join(lines(found)), _dates(found)]
     for paper, about in verdicts.papers().items():
         own = [verdict for verdict in found if verdict.claim.paper == paper]
         parts.append(_paper(about, own))
         parts += map(_claim, own)
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _dates(found: list[Verdict]) -> str:
+    """State how many claims have rows that are newer than their decision rules."""
+    decided = [verdict for verdict in found if verdict.rows]
+    newer = sum(_newer(verdict) > 0 for verdict in decided)
+    if not newer:
+        return (
+            "Every decision rule on this page was written after its rows were measured, so no "
+            "verdict is a prediction."
+        )
+    return f"Rows were measured after the decision rule for {newer} of {len(decided)} claims."
+
+
+def _newer(verdict: Verdict) -> int:
+    """Count the rows that were measured after the decision rule was written."""
+    return sum(row["date"][:10] > str(verdict.claim.written) for row in verdict.rows)
 
 
 def _paper(about: dict[str, Any], own: list[Verdict]) -> str:
@@ -76,9 +93,7 @@ def _claim(verdict: Verdict) -> str:
     items += [*_rule(verdict)] if claim.tables else []
     items += [f"- Data: {_rows(verdict)}" if verdict.rows else "- Data: none."]
     items += [f"- Differences from the paper: {claim.distance}"] * bool(claim.distance)
-    items += [
-        f"- Further measurements: {claim.missing} Cost: {claim.cost[0].lower() + claim.cost[1:]}"
-    ]
+    items += [f"- Further measurements: {claim.missing}"]
     words = [
         f"### {claim.title}",
         f"**{verdict.word.capitalize()}.** {_counts(verdict)}",
@@ -92,10 +107,21 @@ def _rule(verdict: Verdict) -> Iterator[str]:
     """Yield items about the interval and the decision rule."""
     claim = verdict.claim
     yield f"- Interval: {_interval(verdict)}."
-    yield f"- Decision: a case holds if `{claim.held}`, and does not hold if `{claim.failed}`."
-    if claim.unreachable:
-        yield f"- Limit of the data: {claim.unreachable}"
+    held, failed = (x.replace("SMALL", f"{SMALL:g}") for x in (claim.held, claim.failed))
+    yield f"- Decision: a case holds if `{held}`, and does not hold if `{failed}`."
+    if limit := _limit(verdict):
+        yield f"- Limit of the data: {limit}, whatever its estimate."
     yield from (f"- {sentence}" for sentence in _exceptions(claim))
+
+
+def _limit(verdict: Verdict) -> str:
+    """Describe the outcomes that no case can have with its number of seeds and its noise."""
+    if not verdict.cases or {HELD, FAILED} <= verdict.reach:
+        return ""
+    if not verdict.reach:
+        return "no case has enough seeds to be decided"
+    word = "hold" if HELD not in verdict.reach else "count against the claim"
+    return f"the intervals are so wide that no case can {word}"
 
 
 def _interval(verdict: Verdict) -> str:
@@ -175,7 +201,7 @@ def _rows(verdict: Verdict) -> str:
     seeds = {len(x) for row in rows if isinstance(x := row.get("seeds"), list)}
     steps = {x[-1] if isinstance(x, list) else x for row in rows if (x := row.get("env_steps"))}
     dates = sorted(row["date"][:10] for row in rows)
-    newer = sum(row["date"][:10] > str(verdict.claim.written) for row in rows)
+    newer = _newer(verdict)
     tables = " and ".join(f"`{name}`" for name in files)
     parts = [f"{len(rows)} row{'s' * (len(rows) > 1)} of {tables}"]
     parts += [f"{_span(seeds)} seed{'s' * (seeds != {1})}"] if seeds else []

@@ -1,6 +1,7 @@
-"""Estimates for the expressions in `book/claims`: statistics with confidence intervals."""
+"""Estimates for the expressions in `book/claims`: statistics with intervals."""
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +13,9 @@ LEAST = 5  # minimum number of seeds for the mean of a single arm
 # Uncertainty of a measured time as a factor, in either direction. This is an allowance that we
 # chose: most times were measured only once, so their deviation is not known.
 NOISE = 1.15
+FURTHEST = 3.0  # maximum distance from 0 of the values in `Estimate.others`
+# 1, -1, 0.99, -0.99, …, 0: this order finds most conditions at once, and ends at the center
+_STEPS = np.linspace(1.0, 0.0, 301).repeat(2) * np.tile([1.0, -1.0], 301)
 
 
 class Interval(NamedTuple):
@@ -23,14 +27,22 @@ class Interval(NamedTuple):
 
 
 class Estimate(Protocol):
-    """Interface of a statistic with a confidence interval."""
+    """Interface of a statistic with an interval."""
 
     def interval(self, alpha: float) -> Interval:
-        """Return the confidence interval of level 1 - `alpha`."""
+        """Return the interval, at level 1 - `alpha` if it is a confidence interval."""
         ...
 
-    def flaw(self, alpha: float) -> str:
-        """Return the reason why the data are insufficient at this level, or ""."""
+    def others(self, alpha: float) -> Iterator[Interval]:
+        """Yield intervals of the same width around other values, the most extreme ones first."""
+        ...
+
+    def missing(self) -> str:
+        """Return the reason why there is no estimate, or ""."""
+        ...
+
+    def few(self, alpha: float) -> str:
+        """Return the reason why there are too few data for this level, or ""."""
         ...
 
 
@@ -56,11 +68,19 @@ class Contrast(NamedTuple):
         half = float(stats.t.ppf(1 - alpha / 2, freedom)) * math.sqrt(variance)
         return Interval(middle - half, middle, middle + half)
 
-    def flaw(self, alpha: float) -> str:
-        """Report missing scores, or too few seeds for a rank test to reach `alpha`."""
+    def others(self, alpha: float) -> Iterator[Interval]:
+        """Yield intervals around values from ±3 to 0."""
+        low, middle, high = self.interval(alpha)
+        for value in FURTHEST * _STEPS:
+            yield Interval(value - (middle - low), value, value + (high - middle))
+
+    def missing(self) -> str:
+        """Report missing scores."""
+        return "" if all(np.all(np.isfinite(x)) for _, x in self.terms) else MISSING
+
+    def few(self, alpha: float) -> str:
+        """Report too few seeds for a rank test to reach `alpha`."""
         counts = sorted(len(x) for _, x in self.terms)
-        if not all(np.all(np.isfinite(x)) for _, x in self.terms):
-            return MISSING
         if counts[0] < LEAST and len(counts) == 1:
             return f"there are too few seeds: {counts[0]}, and a mean requires {LEAST}"
         reach = 2 / math.comb(counts[0] + counts[-1], counts[0]) if len(counts) > 1 else 0.0
@@ -82,9 +102,18 @@ class Within(NamedTuple):
         """Return the value with its bounds, which do not depend on the level."""
         return Interval(self.value / self.factor, self.value, self.value * self.factor)
 
-    def flaw(self, alpha: float) -> str:
+    def others(self, alpha: float) -> Iterator[Interval]:
+        """Yield intervals around values from 10⁻⁶ and 10⁶ to 1."""
+        for power in 2 * FURTHEST * _STEPS:
+            yield Within(10.0**power, self.factor).interval(alpha)
+
+    def missing(self) -> str:
         """Report a missing value."""
         return "" if math.isfinite(self.value) else "a number is missing"
+
+    def few(self, alpha: float) -> str:
+        """Return "", because a single value has bounds."""
+        return ""
 
 
 def gap(*scores: Any) -> str:

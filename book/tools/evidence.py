@@ -5,7 +5,7 @@ Scores are arrays over seeds, normalized to 0 for a random policy and 1 for the 
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ REASONS = {  # reasons that the functions with these names return
     "unlearned": "the best arm does not learn the task",
     "ceiling": "every arm is at the ceiling",
     "full": "the other arm leaves no room for a gain",
+    "forgets": "100 % replay does not resist forgetting",
     "edge": "a tuned setting is at the end of its grid",
 }
 
@@ -42,9 +43,9 @@ def unlearned(*scores: Any, level: float = LEARNED) -> str:
     if best.low >= level:
         return ""
     return (
-        f"{REASONS['unlearned']}: its score is {best.middle:.2f} (lower bound {best.low:.2f}), and "
-        f"{level:g} is required"
-    )
+        f"{REASONS['unlearned']}: its score is {best.middle:z.2f} (lower bound {best.low:z.2f}), "
+        f"and {level:g} is required"
+    ).replace("-", "−")
 
 
 def ceiling(*scores: Any, level: float = CEILING) -> str:
@@ -63,6 +64,14 @@ def full(high: float, *others: Any) -> str:
     """
     ends = [mean(x).interval(0.05).high for x in others]
     return REASONS["full"] if max(ends) > 1 - SMALL and high >= 0 else ""
+
+
+def forgets(kept: Scores, level: float = 0.8) -> str:
+    """Report that 100 % replay forgets, because the fraction retained may be below `level`."""
+    if flaw := gap(kept):
+        return flaw
+    low = mean(kept).interval(0.05).low
+    return "" if low >= level else f"{REASONS['forgets']}: the lower bound is {low:.2f}"
 
 
 def edge(*rows: Row) -> str:
@@ -188,11 +197,24 @@ def longer(rows: Sequence[Row], memories: Sequence[str]) -> dict[str, dict[str, 
         studies.setdefault(id(pair["tape"]), []).append(pair["cut"])
     ordered = [sorted(study, key=lambda row: row["segment_length"]) for study in studies.values()]
     return {
-        f"{short['task']}, {short['memory']}, {long['segment_length']} against "
+        f"{short['task']}, {short['memory']}, segments of {long['segment_length']} against "
         f"{short['segment_length']}, {short['env_steps'][-1]} steps": {"short": short, "long": long}
         for study in ordered
         for short, long in itertools.pairwise(study)
     }
+
+
+def beside(rows: Sequence[Row], others: Sequence[Row], *fields: str) -> Iterator[tuple[Row, Row]]:
+    """Pair each row with the one of `others` that has the same fields. Skip rows without one."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for row in others:
+        key = tuple(row[name] for name in fields)
+        if key in found:
+            raise ValueError(f"`others` must have one row per {fields}; got two of {key}.")
+        found[key] = row
+    for row in rows:
+        if (key := tuple(row[name] for name in fields)) in found:
+            yield row, found[key]
 
 
 def by(rows: Rows, field: str, **arms: Any) -> dict[str, dict[str, Row]]:

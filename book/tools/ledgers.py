@@ -22,7 +22,12 @@ class Rows(list[Row]):
         return row
 
     def __call__(self, **fields: Any) -> "Rows":
-        """Return the rows whose fields have the given values."""
+        """Return the rows whose fields have the given values.
+
+        Raises `ValueError` if no row has one of the fields.
+        """
+        if self and (unknown := fields.keys() - {name for row in self for name in row}):
+            raise ValueError(f"`fields` must be fields of the rows; got {sorted(unknown)}.")
         wanted = fields.items()
         return Rows(row for row in self if all(row.get(k) == value for k, value in wanted))
 

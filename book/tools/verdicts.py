@@ -1,11 +1,12 @@
 """Verdicts on claims of the five papers, computed by the expressions in `book/claims`.
 
 A claim consists of cases, each of which has an estimate with an interval. A case holds or does not
-hold if the corresponding condition on its interval is true. It is undecided if its best arm does
-not learn the task, if there are too few seeds, or if neither condition is true. The level of a
-confidence interval is 1 - 0.05 / (number of cases), so that all confidence intervals of a claim
-contain their true values with probability at least 95 %. Intervals of times and counts are not
-confidence intervals, so this does not apply to them: see `estimates.Within`.
+hold if the corresponding condition on its interval is true. It is undecided, in this order, if a
+score is missing, if a check in `unless` fails (for example, if its best arm does not learn the
+task), if there are too few seeds, or if neither condition is true. The level of a confidence
+interval is 1 - 0.05 / (number of cases), so that all confidence intervals of a claim contain their
+true values with probability at least 95 %. Intervals of times and counts are not confidence
+intervals, so this does not apply to them: see `estimates.Within`.
 
 Cases are formed separately from the rows of each device, so that no case compares rows of a CPU
 with rows of a GPU. If both devices have rows of a case, the rows of the CPU count, except in claims
@@ -14,18 +15,18 @@ about times, where each device has separate cases (`by_device`).
     holds              every case holds
     holds in part      some cases hold, and at most as many do not; others may be undecided
     does not hold      more cases do not hold than hold
-    undecided          every case is undecided, or there are no rows
+    undecided          no case is decided, or there are no rows
     not testable here  there are no rows, and this project cannot measure them
 
-If `some` is True, the claim is that at least one case exists. It holds if any case holds, and does
-not hold if every case does not.
+If `some` is True, the claim is that at least one case holds. It holds if any case holds, does not
+hold if every case does not, and is undecided otherwise.
 """
 
 import datetime
 import functools
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,11 +64,9 @@ class Claim(NamedTuple):
     failed: str = ""  # condition for "does not hold"
     held_unless: Sequence[str] = ()  # return why "holds" is rejected
     failed_unless: Sequence[str] = ()  # return why "does not hold" is rejected
-    unreachable: str = ""  # reason why no estimate satisfies `held`, or `failed`
     of: int = 0  # number of cases in the paper, if only some of them are measured
     some: bool = False  # True if the claim is that at least one case holds
     missing: str = ""  # description of the missing rows
-    cost: str = ""  # effort of measuring the missing rows
     here: bool = True  # False if this project cannot measure the missing rows
 
 
@@ -79,6 +78,7 @@ class Case(NamedTuple):
     why: str  # reason why the case is undecided, as "reason: details", or ""
     interval: Interval | None
     rows: list[Row]
+    reach: frozenset[str] = frozenset()  # outcomes that an interval of this width could have
 
     @property
     def reason(self) -> str:
@@ -101,6 +101,11 @@ class Verdict(NamedTuple):
     def count(self, word: str) -> int:
         """Return the number of cases with this outcome."""
         return sum(case.word == word for case in self.cases)
+
+    @property
+    def reach(self) -> frozenset[str]:
+        """The outcomes that some case could have if its estimate were different."""
+        return frozenset(word for case in self.cases for word in case.reach)
 
     def reasons(self) -> Counter[str]:
         """Count the reasons why cases are undecided."""
@@ -167,9 +172,9 @@ def _scope(claim: Claim, tables: Mapping[str, Rows], prefix: str) -> dict[str, A
 
 def _check_absence(claim: Claim) -> None:
     """Raise `ClaimError` if a claim without rows does not describe the missing rows."""
-    if not claim.missing or not claim.cost:
+    if not claim.missing:
         raise ClaimError(
-            f"claim `{claim.id}` must have rows, or `missing` and `cost`; `each` returns no cases."
+            f"claim `{claim.id}` must have rows or `missing`; `each` returns no cases."
         )
 
 
@@ -179,20 +184,36 @@ def _case(
     """Decide one case of a claim."""
     rows = [row for row in arms.values() if isinstance(row, dict)]
     estimate: Estimate = eval(claim.effect, scope)
+    few = estimate.few(alpha)
     reasons = (eval(code, scope) for code in claim.unless)
-    why = estimate.flaw(alpha) or next(filter(None, reasons), "")
+    why = estimate.missing() or next(filter(None, reasons), "") or few
+    possible = frozenset() if few else reach(claim, scope, estimate.others(alpha))
     if why:
-        return Case(name, OPEN, why, None, rows)
+        return Case(name, OPEN, why, None, rows, possible)
     interval = estimate.interval(alpha)
     known = scope | interval._asdict()
     held, failed = (bool(eval(code, known)) for code in (claim.held, claim.failed))
     if held and failed:
         raise ClaimError(f"claim `{claim.id}`: `held` and `failed` are both true of {name!r}.")
     if not held and not failed:
-        return Case(name, OPEN, "the interval is compatible with either verdict", interval, rows)
+        why = "the interval is compatible with either verdict"
+        return Case(name, OPEN, why, interval, rows, possible)
     word, doubts = (HELD, claim.held_unless) if held else (FAILED, claim.failed_unless)
     why = next(filter(None, (eval(code, known) for code in doubts)), "")
-    return Case(name, OPEN if why else word, why, interval, rows)
+    return Case(name, OPEN if why else word, why, interval, rows, possible)
+
+
+def reach(claim: Claim, scope: Mapping[str, Any], intervals: Iterable[Interval]) -> frozenset[str]:
+    """Return the outcomes that a claim's conditions give for any of the intervals."""
+    rules = {HELD: compile(claim.held, "held", "eval")}
+    rules[FAILED] = compile(claim.failed, "failed", "eval")
+    known, found = dict(scope), set()
+    for interval in intervals:
+        known |= interval._asdict()
+        found |= {word for word in rules.keys() - found if eval(rules[word], known)}
+        if len(found) == len(rules):
+            break
+    return frozenset(found)
 
 
 def _combined(claim: Claim, cases: list[Case]) -> str:

@@ -37,7 +37,6 @@ PLANTED = Claim(
     held_unless=["edge(b)"],
     failed_unless=["edge(a)"],
     missing="two arms.",
-    cost="Nothing.",
 )
 
 
@@ -84,7 +83,8 @@ def test_a_verdict_combines_the_cases(pairs: list[list[Row]], word: str):
         (arms("1", 0.4, 0.1), "the best arm does not learn"),
         (arms("1", 0.999, 0.997, spread=0.0005), "every arm is at the ceiling"),
         (arms("1", 0.9, 0.7, seeds=3), "there are too few seeds"),
-        (arms("1", 0.4, 0.1, seeds=3), "there are too few seeds"),  # nor does an arm learn
+        (arms("1", 0.4, 0.1, seeds=3), "the best arm does not learn"),  # and few seeds
+        (arms("1", float("nan"), 0.1, seeds=3), "a score is missing"),
         (arms("1", 0.8, 0.75, spread=0.15), "the interval is compatible with either"),
         (arms("1", float("nan"), 0.7), "a score is missing"),
     ],
@@ -147,18 +147,68 @@ def test_one_case_is_enough_for_a_claim_about_some():
     assert verdict(EQUAL, VAGUE, some=True).word == "undecided"
 
 
-def test_a_claim_without_rows_needs_what_is_missing_and_its_cost():
+def test_a_claim_without_rows_needs_what_is_missing():
     assert verdict().word == "undecided" and verdict().cases == []
     assert verdict(here=False).word == "not testable here"
     assert verdict(BETTER, here=False).word == "holds"
-    for change in ({"missing": ""}, {"cost": ""}):
-        with pytest.raises(ClaimError, match=r"`planted` .*`missing` and `cost`"):
-            verdict(**change)
+    with pytest.raises(ClaimError, match=r"`planted` .*`missing`"):
+        verdict(missing="")
 
 
 def test_conditions_that_are_both_true_are_an_error():
     with pytest.raises(ClaimError, match=r"`planted`: `held` and `failed` .*'1'"):
         verdict(BETTER, failed="high > 0")
+
+
+EQUALITY = {"held": "-0.1 < low and high < 0.1", "failed": "high < -0.1 or low > 0.1"}
+SAME_TIME = {"held": "0.8 < low and high < 1.25", "failed": "high < 0.8 or low > 1.25"}
+
+
+@pytest.mark.parametrize(
+    ("pair", "changes", "outcomes"),
+    [
+        (BETTER, {}, {"holds", "does not hold"}),
+        (BETTER, EQUALITY, {"holds", "does not hold"}),
+        (VAGUE, EQUALITY, {"does not hold"}),  # wider than 0.2
+        (arms("1", 0.4, 0.3, spread=0.15), EQUALITY, {"does not hold"}),  # learns nothing
+        (arms("1", 0.9, 0.7, seeds=3), {}, set()),
+        (BETTER, SAME_TIME | {"effect": "timed(3.0, times=1)"}, {"holds", "does not hold"}),
+        (BETTER, SAME_TIME | {"effect": "timed(3.0, times=2)"}, {"does not hold"}),
+        (BETTER, {"effect": "exact(3)", "held": "low == 1", "failed": "low > 2"}, None),
+        (BETTER, {"held": "low > 9", "failed": "low < -9"}, set()),
+    ],
+)
+def test_the_outcomes_within_reach_depend_on_the_width_of_the_interval(
+    pair: list[Row], changes: dict[str, str], outcomes: set[str] | None
+):
+    assert verdict(pair, **changes).reach == (
+        {"holds", "does not hold"} if outcomes is None else outcomes
+    )
+
+
+def test_a_claim_reaches_what_any_of_its_cases_reaches():
+    assert verdict(VAGUE, BETTER, **EQUALITY).reach == {"holds", "does not hold"}
+
+
+def test_rows_are_paired_by_fields():
+    rows = [{"task": "x", "arm": "a"}, {"task": "y", "arm": "a"}]
+    others = [{"task": "x", "arm": "b"}, {"task": "z", "arm": "b"}]
+    assert list(evidence.beside(rows, others, "task")) == [(rows[0], others[0])]
+    assert not list(evidence.beside(rows, others, "task", "arm"))
+    with pytest.raises(ValueError, match=r"`others` .*'task'.*two of \('x',\)"):
+        list(evidence.beside(rows, [*others, others[0]], "task"))
+
+
+def test_a_field_that_no_row_has_is_an_error():
+    assert Rows()(task="x") == [] and Rows(BETTER)(task="x") == []
+    with pytest.raises(ValueError, match=r"`fields` must .*'tasks'"):
+        Rows(BETTER)(tasks="1", arm="a")
+
+
+def test_replay_that_forgets_is_reported():
+    assert evidence.forgets(np.array([0.9, 0.9, 0.91])) == ""
+    assert "0.60" in evidence.forgets(np.array([0.6, 0.6]))
+    assert evidence.forgets(np.array([0.9, np.nan])) == "a score is missing"
 
 
 @pytest.mark.parametrize("scores", [[np.nan] * 5, [0.9], []])
