@@ -5,8 +5,9 @@ a CPU, and elapsed time on a GPU. The time of a missing row is estimated from al
 experiment, in proportion to the `cost` of its cell. An outdated row is expected to take as long as
 before, which is too long if its tuning stands. Rows without the fields `elapsed_s` and
 `processor_s` contain only the training time, so estimates from them are too low. If no row of an
-experiment records its time, the estimate is the one that the queue uses, in elapsed time.
-"≥" precedes the hours spent if some rows do not record their time.
+experiment records its time, the estimate is the one that the queue uses. On a CPU it is then in
+elapsed time, and the last line states how many of the hours are. Outdated rows are not done, but
+their hours are spent. "≥" precedes the hours spent if some rows do not record their time.
 """
 
 import pathlib
@@ -27,6 +28,7 @@ class Estimate(NamedTuple):
 
     seconds: dict[str, float]  # keyed by the name of a cell
     source: str
+    elapsed: bool = False  # True if the estimate is that of the queue, in elapsed time
 
 
 class Plan(NamedTuple):
@@ -63,7 +65,7 @@ def plan(grid: Grid, queue: Queue, only: str = "") -> Plan:
     names = {cell.name for cell in cells}
     left = grid.lacking(queue.out, queue.quick, only)
     tries = [x for x in queue.tries if x.study == grid.name and x.failed]
-    failed = {name for x in tries for name in x.cells} & {cell.name for cell in left}
+    failed = {cell.name for cell in left} & {name for x in tries for name in x.cells}
     known = {name: seconds_of(grid, row, queue.device) for name, row in found.items()}
     seconds = {name: x for name, x in known.items() if x is not None}
     spent = [seconds[name] for name in names & set(seconds)]
@@ -85,7 +87,7 @@ def _estimate(grid: Grid, queue: Queue, left: Sequence[Any], seconds: dict[str, 
         )
     guesses = {cell.name: queue.seconds(Unit(grid, (cell.name,))) for cell in left}
     tried = any(x.study == grid.name for x in queue.tries)
-    return Estimate(guesses, f"{'tries of the queue' if tried else 'a first guess'}, elapsed")
+    return Estimate(guesses, "tries of the queue" if tried else "a first guess", elapsed=True)
 
 
 def lines(
@@ -106,31 +108,35 @@ def lines(
     heads = f"{'cells':>7s}{'done':>7s}{'left':>7s}{'spent':>11s}{'to go':>9s}"
     yield f"{'experiment':20s}{heads}  from"
     for one in plans:
-        yield _line(one)
-    yield _total(plans)
+        yield _line(one, device)
+    yield _total(plans, device)
     if len(plans) == 1:
         yield from _cells(plans[0])
 
 
-def _line(one: Plan) -> str:
+def _line(one: Plan, device: Device) -> str:
     spent = _spent([one])
-    source = one.estimate.source if one.left else "all done"
+    source = one.estimate.source + ", elapsed" * (one.estimate.elapsed and device == "cpu")
+    source = source if one.left else "all done"
     failed = f"; {len(one.failed)} failed" * bool(one.failed)
     return _columns(one.grid.name, len(one.cells), len(one.left), spent, one.seconds) + (
         f"  {source}{failed}"
     )
 
 
-def _total(plans: Sequence[Plan]) -> str:
+def _total(plans: Sequence[Plan], device: Device) -> str:
+    """Format the sums, and how much of the time is elapsed time although the rest is not."""
     cells, left = sum(len(one.cells) for one in plans), sum(len(one.left) for one in plans)
-    return _columns("all", cells, left, _spent(plans), sum(one.seconds for one in plans))
+    seconds = sum(one.seconds for one in plans)
+    elapsed = sum(one.seconds for one in plans if one.estimate.elapsed)
+    mixed = device == "cpu" and elapsed > 0
+    note = f"  {elapsed / 3600:.2f} h of these are elapsed time" * mixed
+    return _columns("all", cells, left, _spent(plans), seconds) + note
 
 
 def _spent(plans: Sequence[Plan]) -> str:
     """Format the hours spent, which are a lower bound if some rows do not record their time."""
     rows, timed = sum(one.rows for one in plans), sum(one.timed for one in plans)
-    if rows and not timed:
-        return "unknown"
     return f"{'≥ ' * (timed < rows)}{sum(one.spent for one in plans) / 3600:.2f} h"
 
 

@@ -10,7 +10,7 @@ from mmrl.commands import experiment
 from mmrl.course.experiments import grid, parts, plan
 from mmrl.course.experiments.grid import Row, rows
 from mmrl.course.experiments.plan import Plan
-from mmrl.course.experiments.queue import FIRST_GUESS, Queue, Try
+from mmrl.course.experiments.queue import FIRST_GUESS, Device, Queue, Try
 from mmrl.runs import append
 from tests.helpers.cells import Cell, one
 
@@ -63,17 +63,16 @@ def test_an_older_row_has_the_seconds_of_training(tmp_path: pathlib.Path):
     append(tmp_path / "one.jsonl", row)
     assert planned(tmp_path).spent == 5.0
     unknown = planned(tmp_path, device="gpu")
-    assert unknown.timed == 0 and unknown.estimate.source == "a first guess, elapsed"
-    assert planned(tmp_path, Try("one", ["x"], "measured", 7.0), device="gpu").estimate.source == (
-        "tries of the queue, elapsed"
-    )
+    assert unknown.timed == 0 and unknown.estimate.source == "a first guess"
+    tried = planned(tmp_path, Try("one", ["x"], "measured", 7.0), device="gpu").estimate
+    assert tried.elapsed and tried.source == "tries of the queue"
 
 
 @pytest.mark.parametrize(
     ("rows", "spent"),
     [
         ([], "0.00 h"),
-        ([{"cell": "small"}], "unknown"),
+        ([{"cell": "small"}], "≥ 0.00 h"),
         ([{"cell": "small"}, {"cell": "large", "processor_s": 36.0}], "≥ 0.01 h"),
         ([{"cell": "small", "processor_s": 36.0}], "0.01 h"),
     ],
@@ -86,6 +85,26 @@ def test_rows_without_seconds_make_the_hours_a_lower_bound(
     _, _, *sums = [*plan.lines(tmp_path, "cpu", grids=[GRID])][:4]
     for line in sums:
         assert re.fullmatch(rf"\S+ +3 +\d +\d +{spent} +\S+ h.*", line), line
+
+
+def test_hours_of_elapsed_time_are_counted_apart_on_a_cpu(tmp_path: pathlib.Path):
+    timed = dataclasses.replace(GRID, name="timed")
+    append(tmp_path / "timed.jsonl", {"cell": "small", "processor_s": 360.0, "elapsed_s": 36.0})
+
+    def ends(device: Device) -> list[str]:
+        _, _, *lines = plan.lines(tmp_path, device, grids=[GRID, timed])
+        return [line.rpartition(" h  ")[2] for line in lines]
+
+    assert ends("cpu")[:2] == ["a first guess, elapsed", "1 row"]
+    assert ends("cpu")[2].startswith("0.10 h")  # 3 cells at 120 s
+    assert ends("gpu")[:2] == ["a first guess", "1 row"] and ends("gpu")[2].endswith(" h")
+
+
+def test_the_time_of_an_outdated_row_is_spent_although_its_cell_is_not_done(tmp_path: pathlib.Path):
+    append(tmp_path / "one.jsonl", {"cell": "small", "processor_s": 3600.0})
+    old = dataclasses.replace(GRID, outdated=lambda row, found: True)
+    line = [*plan.lines(tmp_path, "cpu", grids=[old])][2]
+    assert line.split()[:6] == ["one", "3", "0", "3", "1.00", "h"]
 
 
 def test_without_rows_the_estimate_is_that_of_the_queue(tmp_path: pathlib.Path):
@@ -122,7 +141,10 @@ def test_the_command_plans_one_experiment_or_all(
 
 @pytest.mark.parametrize(
     ("words", "error"),
-    [(["--queue"], "only one of .*`queue` and `plan`"), (["--only", "a"], "`only` selects cells")],
+    [
+        (["--queue"], r"`submit`, `merge`, `unit`, `queue` and `plan`"),
+        (["--only", "a"], r"`only` .*one experiment.*`only`"),
+    ],
 )
 def test_options_that_do_not_belong_to_a_plan_are_refused(words: list[str], error: str):
     with pytest.raises(ValueError, match=error):
