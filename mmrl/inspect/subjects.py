@@ -88,55 +88,16 @@ class _Exported(eqx.Module):
     """Step function of an exported policy, for observations as in runs."""
 
     arrays: dict[str, Array]
-    encoder: tuple[str, ...] = eqx.field(static=True)
-    head: tuple[str, ...] = eqx.field(static=True)
+    about: tuple[tuple[str, Any], ...] = eqx.field(static=True)
     masked: tuple[int, int] | None = eqx.field(static=True)
 
     def __call__(self, state: PyTree, obs: Any, begin: Any) -> tuple[PyTree, Any]:
         state = jnp.where(begin, self.arrays["state"], state)
-        x = self._layers("encoder", self.encoder, obs)
-        state = self._remember(state, x)
-        reading = flat_pairs(state)
-        values = self._layers("head", self.head, jnp.concatenate([reading, x]))
-        if "low" in self.arrays:
-            values = jnp.clip(values, self.arrays["low"], self.arrays["high"])
+        state, values = Player(dict(self.about), self.arrays, jnp).network(state, obs)
         if self.masked is not None:
             first, actions = self.masked
             values = jnp.where(obs[first : first + actions] > 0.5, values, -jnp.inf)
         return state, values
-
-    def _linear(self, name: str, x: Any) -> Any:
-        return self.arrays[f"{name}.weight"] @ x + self.arrays[f"{name}.bias"]
-
-    def _layers(self, part: str, kinds: tuple[str, ...], x: Any) -> Any:
-        for i, kind in enumerate(kinds):
-            name = f"{part}.{i}"
-            if kind == "normalized":
-                most = self.arrays[f"{name}.most"]
-                x = (x - self.arrays[f"{name}.center"]) * self.arrays[f"{name}.scale"]
-                x = jnp.clip(x, -most, most)
-                continue
-            x = self._linear(name, x)
-            if kind == "tanh":
-                x = jnp.tanh(x)
-            elif kind == "dense":
-                x = (x - x.mean()) / jnp.sqrt(x.var() + 1e-5)
-                x = jax.nn.leaky_relu(x)
-        return x
-
-    def _remember(self, h: Any, x: Any) -> Any:
-        if "eigenvalues" in self.arrays:
-            return self.arrays["eigenvalues"] * h + self.arrays["read_in"] @ x
-        r, z, n = jnp.split(self._linear("input", x), 3)
-        recur_r, recur_z, recur_n = jnp.split(self._linear("recur", h), 3)
-        r, z = jax.nn.sigmoid(r + recur_r), jax.nn.sigmoid(z + recur_z)
-        n = jnp.tanh(n + r * recur_n)
-        return n + z * (h - n)
-
-
-def flat_pairs(h: Shaped[Array, " h"]) -> Float[Array, " both"]:
-    """Interleave the real and imaginary parts of a complex state."""
-    return jnp.stack([h.real, h.imag], axis=-1).ravel() if jnp.iscomplexobj(h) else h
 
 
 def exported(policy: Player, env: Any, params: Any) -> Subject:
@@ -147,7 +108,8 @@ def exported(policy: Player, env: Any, params: Any) -> Subject:
     about = policy.about
     arrays = {name: jnp.asarray(x) for name, x in policy.arrays.items()}
     place = mask_place(env, params) if about.get("masked") else None
-    step = _Exported(arrays, tuple(about["encoder"]), tuple(about["head"]), place)
+    layers = (("encoder", tuple(about["encoder"])), ("head", tuple(about["head"])))
+    step = _Exported(arrays, (("memory", about["memory"]), *layers), place)
     return Subject(arrays["state"], step, bool(about["continuous"]))
 
 

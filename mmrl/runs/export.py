@@ -9,20 +9,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.memory import GRU, LRU, Memoryless, Nothing
+from mmrl.memory import GRU, LMU, LRU, MLSTM, S6, GTrXL, Memoryless, Nothing, WindowAttention
+from mmrl.memory.checks import listed
+from mmrl.memory.lmu import legendre
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Masked, Net, Stack, Tanh
 from mmrl.nets.inputs import MOST, Normalized
 from mmrl.nets.policy import unit
 from mmrl.runs.checkpoint import RunError, dumps
 from mmrl.runs.files import create, expanded, writing
 from mmrl.runs.identity import describe
-from mmrl.runs.player import FORMAT, LATER, MASKED
+from mmrl.runs.player import FORMAT, LATER, MASKED, MEMORIES
 from mmrl.runs.results import provenance
 from mmrl.runs.run import Run
 
+FIRST = "gru", "lru", "none"  # memories that every format supports
 Arrays = dict[str, Any]
 Reading = tuple[Any, Any, Any]
-"""Parameters (`of_h`, `of_x`, `bias`) of a memory's output y = of_h h + of_x x + bias."""
+"""Parameters (`of_h`, `of_x`, `bias`) of a memory's output y = of_h h + of_x x + bias.
+
+h is the vector that the player computes from the memory's state, and for most memories from x too.
+"""
 
 
 def export(
@@ -58,6 +64,8 @@ def export(
     about["format"] = LATER if vectors or "normalized" in about["encoder"] else FORMAT
     if about.get("masked"):
         about["format"] = MASKED
+    if about["memory"] not in FIRST:
+        about["format"] = MEMORIES
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(dumps(about)), **arrays)
     with writing(path.parent):
@@ -201,18 +209,96 @@ def _no_units(inputs: int) -> Arrays:
     return {"state": none, "eigenvalues": none, "read_in": jnp.zeros((0, inputs), jnp.complex64)}
 
 
+def _lmu(memory: LMU) -> tuple[Arrays, Reading]:
+    read_in, out, skip = memory.read_in.weight, memory.read_out.weight, memory.skip
+    order = memory.monoid.keys
+    held, drive = (jnp.asarray(x, jnp.float32) for x in legendre(order, memory.delay))
+    arrays = {"state": jnp.zeros((len(read_in), order)), "read_in": read_in}
+    return {**arrays, "held": held.T, "drive": drive}, (out, skip.weight, skip.bias)
+
+
+def _s6(memory: S6) -> tuple[Arrays, Reading]:
+    names = "step_bias", "step_gain", "skip"
+    return {
+        "state": jnp.zeros_like(memory.log_decay),
+        "rate": -jnp.exp(jnp.clip(memory.log_decay, -20, 20)),
+        **{"read_in": memory.read_in.weight, "select": memory.select.weight},
+        **{name: getattr(memory, name) for name in names},
+    }, _read_out(memory)
+
+
+def _mlstm(memory: MLSTM) -> tuple[Arrays, Reading]:
+    _, scale, table = memory.init()
+    arrays = {"state": jnp.append(scale, table)}
+    for name in ("key", "query", "value", "gates", "output_gate"):
+        arrays |= _linear(name, getattr(memory, name))
+    size = memory.monoid.shape[1] ** -0.5  # the factor of the keys
+    arrays |= {name: arrays[name] * size for name in ("key.weight", "key.bias")}
+    return arrays, _read_out(memory)
+
+
+def _window(memory: WindowAttention) -> tuple[Arrays, Reading]:
+    return _attending(memory), _read_out(memory)
+
+
+def _attending(memory: WindowAttention, part: str = "") -> Arrays:
+    """Return the arrays of an attention, with names that begin with `part`."""
+    items, _ = memory.init()
+    flags = jnp.zeros((len(items), 1))  # 1 for the slots that are not empty
+    arrays = {"state": jnp.concatenate([items, flags], 1), **_linear(f"{part}value", memory.value)}
+    for name in ("key", "query"):
+        arrays[f"{part}{name}.weight"] = getattr(memory, name).weight
+    for name in ("relative", "content_bias", "position_bias"):
+        arrays[part + name] = getattr(memory, name)
+    return arrays
+
+
+def _gtrxl(memory: GTrXL) -> tuple[Arrays, Reading]:
+    arrays, states = _linear("blocks", memory.read_in), []
+    for i, block in enumerate(memory.blocks):
+        part = f"blocks.{i}."
+        attending = _attending(block.memory, part)
+        states.append(attending.pop("state"))
+        arrays |= attending | _linear(f"{part}read_out", block.memory.read_out)
+        for name in ("norm", "mlp_norm", "up", "down"):
+            arrays |= _linear(part + name, getattr(block, name))
+        for name in ("gate", "mlp_gate"):
+            gate = getattr(block, name)
+            arrays[f"{part}{name}.bias"] = gate.bias
+            for weights in ("from_y", "from_x", "candidate"):
+                arrays[f"{part}{name}.{weights}"] = getattr(gate, weights).weight
+    return {"state": jnp.stack(states), **arrays}, _read_out(memory)
+
+
+def _read_out(memory: Any) -> Reading:
+    """Return the parameters of an output that depends on x only through h."""
+    out = memory.read_out
+    return out.weight, jnp.zeros((len(out.bias), memory.input_size)), out.bias
+
+
+def _linear(name: str, layer: Any) -> Arrays:
+    return {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
+
+
 _LAYERS = {Dense: "dense", Tanh: "tanh", LinearHead: "linear", DuelingHead: "linear"}
 _LAYERS[Normalized] = "normalized"
 _MEMORIES: dict[type, tuple[str, Callable[[Any], tuple[Arrays, Reading]]]] = {
     LRU: ("lru", _lru),
     GRU: ("gru", _gru),
+    GTrXL: ("gtrxl", _gtrxl),
+    LMU: ("lmu", _lmu),
+    MLSTM: ("mlstm", _mlstm),
+    S6: ("s6", _s6),
+    WindowAttention: ("window", _window),
     Memoryless: ("none", _memoryless),
     Nothing: ("none", _nothing),
 }
 
 
 def _unknown(part: str, found: Any) -> RunError:
+    memories = sorted({name for name, _ in _MEMORIES.values()})
     return RunError(
         f"A {part} of type {type(found).__name__} cannot be exported. The player supports the "
-        "memories gru, lru and none, with a single layer, between the layers of `mmrl.nets`."
+        f"memories {listed(memories)}, with a single layer (gtrxl: any number), between the layers "
+        "of `mmrl.nets`."
     )

@@ -12,14 +12,19 @@ import numpy as np
 FORMAT = "mmrl policy 2"
 LATER = "mmrl policy 3"  # adds normalized observations, and vectors as previous actions
 MASKED = "mmrl policy 4"  # adds masks of legal actions
+MEMORIES = "mmrl policy 5"  # adds the memories gtrxl, lmu, mlstm, s6 and window
+FORMATS = FORMAT, LATER, MASKED, MEMORIES
 ENDS = {"low": -np.inf, "high": np.inf}  # default bounds of a continuous action
 
 
 class Policy:
-    """Greedy policy. `about` describes its task, its training and its returns."""
+    """Greedy policy. `about` describes its task, its training and its returns.
 
-    def __init__(self, about: dict, arrays: dict):
-        self.about, self.arrays = about, arrays
+    `xp` is the module that computes, NumPy or another one with the same functions.
+    """
+
+    def __init__(self, about: dict, arrays: dict, xp=np):
+        self.about, self.arrays, self.xp = about, arrays, xp
         self.low, self.high = (arrays.get(name, end) for name, end in ENDS.items())
 
     def init(self) -> tuple:
@@ -52,19 +57,40 @@ class Policy:
         are -∞.
         """
         h, action = self.init() if begin else state
-        x = self._layers("encoder", self._shown(obs, action, 0.0 if begin else reward, begin))
-        h = self._remember(h, x)
-        outputs = self._layers("head", np.concatenate([h.view(np.float32), x]))
-        outputs = np.clip(outputs, self.low, self.high)
+        h, outputs = self.network(h, self.inputs(obs, action, reward, begin))
         return (h, action), self._legal(outputs, obs) if self.about.get("masked") else outputs
 
-    def _legal(self, outputs, obs) -> np.ndarray:
-        legal = np.ravel(obs)[-len(outputs) :] > 0.5
-        if not legal.any():
-            raise ValueError("`obs` must end in a mask with a legal action; got zeros.")
-        return np.where(legal, outputs, -np.inf)
+    def network(self, h, inputs) -> tuple:
+        """Return the next memory state, and the outputs without a mask, for all inputs of a step.
 
-    def _shown(self, obs, action, reward, begin) -> np.ndarray:
+        The inputs consist of the observation and the additional inputs, `about["observes"]`.
+        """
+        x = self._layers("encoder", inputs)
+        recurrence = {
+            "gru": self._gru,
+            "gtrxl": self._gtrxl,
+            "lmu": self._lmu,
+            "mlstm": self._mlstm,
+            "s6": self._s6,
+            "window": self._window,
+        }.get(self.about["memory"], self._lru)
+        h, y = recurrence(h, x)
+        outputs = self._layers("head", self.xp.concatenate([y, x]))
+        return h, self.xp.clip(outputs, self.low, self.high)
+
+    def attention(self, h: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        """Return the weights [slot, head] of the first attention, with the current step last.
+
+        h is the memory state after this step. `about["memory"]` must be window or gtrxl.
+        """
+        x, part = self._layers("encoder", inputs), ""
+        if self.about["memory"] == "gtrxl":
+            h, part = h[0], "blocks.0."
+            x = self._scaled(part + "norm", self._linear("blocks", x))
+        return self._attention(h, x, part)
+
+    def inputs(self, obs, action, reward: float, begin: bool) -> np.ndarray:
+        """Return all inputs of a step, given the previous action and reward."""
         size = self.about["observation"]
         obs = np.eye(size)[obs] if np.ndim(obs) == 0 and size > 1 else np.ravel(obs)
         if obs.shape != (size,):
@@ -72,37 +98,134 @@ class Policy:
         one_hot = np.ndim(action) == 0
         before = np.arange(self.about["actions"]) == action if one_hot else action
         parts = {"previous_action": before}
-        parts |= {"previous_reward": [reward], "begin_flag": [begin]}
+        parts |= {"previous_reward": [0.0 if begin else reward], "begin_flag": [begin]}
         parts = [obs, *(parts[name] for name in self.about["observes"])]
         return np.concatenate(parts, dtype=np.float32)
 
-    def _linear(self, name, x) -> np.ndarray:
+    def _legal(self, outputs, obs) -> np.ndarray:
+        legal = np.ravel(obs)[-len(outputs) :] > 0.5
+        if not legal.any():
+            raise ValueError("`obs` must end in a mask with a legal action; got zeros.")
+        return np.where(legal, outputs, -np.inf)
+
+    def _linear(self, name, x):
         return self.arrays[name + ".weight"] @ x + self.arrays[name + ".bias"]
 
-    def _layers(self, part, x) -> np.ndarray:
+    def _sigmoid(self, x):
+        return 0.5 + 0.5 * self.xp.tanh(x / 2)
+
+    def _normal(self, x):
+        return (x - x.mean()) / self.xp.sqrt(x.var() + 1e-5) if x.size > 1 else x
+
+    def _layers(self, part, x):
+        xp = self.xp
         for i, kind in enumerate(self.about[part]):
             if kind == "normalized":
                 center, scale, most = (
                     self.arrays[f"{part}.{i}.{name}"] for name in ("center", "scale", "most")
                 )
-                x = np.clip((x - center) * scale, -most, most)
+                x = xp.clip((x - center) * scale, -most, most)
                 continue
             x = self._linear(f"{part}.{i}", x)
             if kind == "tanh":
-                x = np.tanh(x)
+                x = xp.tanh(x)
             elif kind == "dense":
-                x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
-                x = np.maximum(x, 0.01 * x)
+                x = self._normal(x)
+                x = xp.maximum(x, 0.01 * x)
         return x
 
-    def _remember(self, h, x) -> np.ndarray:
-        if "eigenvalues" in self.arrays:  # an LRU, which has no units if the policy has no memory
-            return self.arrays["eigenvalues"] * h + self.arrays["read_in"] @ x
-        r, z, n = np.split(self._linear("input", x), 3)  # gates and candidate of a GRU
-        of_r, of_z, of_n = np.split(self._linear("recur", h), 3)
-        r, z = 0.5 + 0.5 * np.tanh((r + of_r) / 2), 0.5 + 0.5 * np.tanh((z + of_z) / 2)
-        n = np.tanh(n + r * of_n)
-        return n + z * (h - n)
+    # Each memory returns its next state and a vector, of which its output is a linear function.
+
+    def _lru(self, h, x) -> tuple:  # without units if the policy has no memory
+        h = self.arrays["eigenvalues"] * h + self.arrays["read_in"] @ x
+        return h, self.xp.stack([h.real, h.imag], axis=-1).ravel()
+
+    def _gru(self, h, x) -> tuple:
+        r, z, n = self.xp.split(self._linear("input", x), 3)  # gates and candidate
+        of_r, of_z, of_n = self.xp.split(self._linear("recur", h), 3)
+        r, z = self._sigmoid(r + of_r), self._sigmoid(z + of_z)
+        n = self.xp.tanh(n + r * of_n)
+        h = n + z * (h - n)
+        return h, h
+
+    def _lmu(self, h, x) -> tuple:  # h has a row of polynomial coefficients per channel
+        u = self.arrays["read_in"] @ x
+        h = h @ self.arrays["held"] + u[:, None] * self.arrays["drive"][None]
+        return h, h.ravel()
+
+    def _s6(self, h, x) -> tuple:
+        xp, arrays = self.xp, self.arrays
+        u = arrays["read_in"] @ x
+        step = xp.logaddexp(0.0, arrays["step_bias"] + arrays["step_gain"] @ u)
+        into, out = xp.split(arrays["select"] @ u, 2)
+        turn = step[:, None] * arrays["rate"]
+        drive = xp.expm1(turn) / arrays["rate"] * (u[:, None] * into[None])
+        h = xp.exp(turn) * h + drive
+        return h, h @ out + arrays["skip"] * u
+
+    def _mlstm(self, h, x) -> tuple:  # h consists of the log of its scale, and the table [C, n]
+        xp = self.xp
+        log_i, f = self._linear("gates", x)
+        k = self._linear("key", x)
+        v = xp.concatenate([self._linear("value", x), xp.ones(1, x.dtype)])
+        faded = h[0] - xp.logaddexp(0.0, -f)
+        scale = xp.maximum(faded, log_i)
+        table = xp.exp(faded - scale) * h[1:].reshape(len(v), len(k))
+        table = table + xp.exp(log_i - scale) * (v[:, None] * k[None])
+        sums = table @ self._linear("query", x)
+        y = sums[:-1] / xp.maximum(abs(sums[-1]), xp.exp(-xp.maximum(scale, -80.0)))
+        y = self._sigmoid(self._linear("output_gate", x)) * y
+        return xp.concatenate([scale[None], table.ravel()]), y
+
+    def _window(self, h, x, part="") -> tuple:
+        h = self._appended(h, x, part)
+        values = self._items(h, part)[:, 1]
+        return h, (self._attention(h, x, part)[:, :, None] * values).sum(0).ravel()
+
+    def _appended(self, h, x, part):
+        # A row of h consists of a key, a value, and 1, or of zeros if the slot is empty.
+        k, v = self.arrays[part + "key.weight"] @ x, self._linear(part + "value", x)
+        row = self.xp.concatenate([k, v, self.xp.ones(1, x.dtype)])
+        return self.xp.concatenate([h[1:], row[None]])
+
+    def _items(self, h, part):
+        window, heads, size = self.arrays[part + "relative"].shape
+        return h[:, :-1].reshape(window, 2, heads, size)
+
+    def _attention(self, h, x, part):
+        xp, arrays = self.xp, self.arrays
+        relative = arrays[part + "relative"]
+        query = (arrays[part + "query.weight"] @ x).reshape(relative.shape[1:])
+        logits = (query + arrays[part + "content_bias"])[None] * self._items(h, part)[:, 0]
+        logits = logits + (query + arrays[part + "position_bias"])[None] * relative
+        logits = logits.sum(2) / query.shape[1] ** 0.5
+        logits = xp.where(h[:, -1:] > 0.5, logits, -xp.inf)
+        weights = xp.exp(logits - logits.max(0, keepdims=True))
+        return weights / weights.sum(0, keepdims=True)
+
+    def _gtrxl(self, h, x) -> tuple:
+        xp, windows = self.xp, []
+        x = self._linear("blocks", x)
+        for i in range(len(h)):
+            part = f"blocks.{i}."
+            window, y = self._window(h[i], self._scaled(part + "norm", x), part)
+            x = self._gate(part + "gate", x, self._linear(part + "read_out", y))
+            y = xp.maximum(self._linear(part + "up", self._scaled(part + "mlp_norm", x)), 0)
+            x = self._gate(part + "mlp_gate", x, self._linear(part + "down", y))
+            windows.append(window)
+        return xp.stack(windows), x
+
+    def _scaled(self, name, x):
+        scaled = self._normal(x) * self.arrays[name + ".weight"] + self.arrays[name + ".bias"]
+        return scaled if x.size > 1 else x
+
+    def _gate(self, name, x, y):
+        xp, arrays = self.xp, self.arrays
+        y_r, y_z, y_n = xp.split(arrays[name + ".from_y"] @ xp.maximum(y, 0), 3)
+        x_r, x_z = xp.split(arrays[name + ".from_x"] @ x, 2)
+        z = self._sigmoid(y_z + x_z - arrays[name + ".bias"])
+        n = xp.tanh(y_n + arrays[name + ".candidate"] @ (self._sigmoid(y_r + x_r) * x))
+        return x + z * (n - x)
 
 
 def load(path) -> Policy:
@@ -111,7 +234,7 @@ def load(path) -> Policy:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(str(arrays.pop("about")))
-        if about["format"] not in (FORMAT, LATER, MASKED):
+        if about["format"] not in FORMATS:
             raise ValueError
         policy = Policy(about, arrays)
         policy.step(policy.init(), np.ones(about["observation"]), True)

@@ -37,7 +37,7 @@ class Step(NamedTuple):
     next_obs: Shaped[np.ndarray, "episode *obs"]
     running: Bool[np.ndarray, " episode"]  # False after the end of an episode
     outputs: Float[np.ndarray, "episode out"]  # Q(s, ·), logits, or the mean action
-    memory: Shaped[np.ndarray, "episode h"]  # memory state h after this observation
+    memory: Shaped[np.ndarray, "episode *h"]  # memory state h after this observation
 
 
 def names() -> list[str]:

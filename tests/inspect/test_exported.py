@@ -20,7 +20,7 @@ def test_an_exported_policy_has_the_values_of_its_player(name: str):
     for begin in (True, False, False, True, False):
         obs = rng.uniform(size=policy.about["observation"])
         before = None if begin else state[1]
-        seen = policy._shown(obs, before, 0.0 if begin else reward, begin)
+        seen = policy.inputs(obs, before, reward, begin)
         state, wanted = policy.outputs(state, obs, begin, reward)
         mine, values = step(mine, jax.numpy.asarray(seen), jax.numpy.asarray(begin))
         np.testing.assert_allclose(values, wanted, rtol=1e-4, atol=1e-4)

@@ -70,6 +70,16 @@ CASES = [
     ("probe-Memory-v0", "ppo", "none", {}),
     ("probe-Memory-v0", "dqn", "none", {"batch": 16, "capacity": 64, "dueling": False}),
     ("probe-MaskedBandit-v0", "dqn", "gru", {"batch": 16, "capacity": 64}),
+    *[
+        ("popgym-RepeatFirstEasy-v0", "pqn", memory, {"minibatches": 4, "memory_sizes": sizes})
+        for memory, sizes in {
+            "window": (("window", 5),),
+            "gtrxl": (("window", 5), ("layers", 2)),
+            "lmu": (("order", 3),),
+            "mlstm": (("key_size", 3),),
+            "s6": (("channels", 6),),
+        }.items()
+    ],
 ]
 
 
@@ -86,6 +96,7 @@ def test_the_player_plays_as_the_network(
     assert policy.about == json.loads(checkpoint.dumps(about)) and about["seed"] == 5
     state, reward = policy.init(), np.nan  # which is not read at a start
     assert steps.begin.sum() > 1 or env in CONTINUOUS
+    assert (about["format"] == player.MEMORIES) == (memory not in ("gru", "lru", "none"))
     for t in range(STEPS):
         obs = steps.obs[t][: about["observation"]]
         _, outputs = policy.outputs(state, obs, bool(steps.begin[t]), float(reward))
@@ -209,7 +220,7 @@ def test_what_the_player_does_not_know_is_named(tmp_path: pathlib.Path):
         with pytest.raises(RunError, match=f"A {part} of type Other cannot be exported"):
             export(run, tmp_path / "policy.npz")
     run.snapshot = run.snapshot._replace(state=SimpleNamespace(net=Other()))
-    with pytest.raises(RunError, match=r"A network of .* The player supports the memories gru"):
+    with pytest.raises(RunError, match=r"A network of .* The player supports the memories `gru`"):
         export(run, tmp_path / "policy.npz")
     net: Any = Around(Net(**parts))
     run.snapshot = run.snapshot._replace(state=SimpleNamespace(net=net))

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float
 from matplotlib.image import imsave
 
 from mmrl.agents import AGENTS
@@ -80,8 +80,9 @@ class PolicyPlayer(EpisodePlayer):
 
     `policy` is an agent from the zoo, zoo/NAME, or a file that `mmrl export` wrote, and `episode`
     determines the random key. The player shows Q(s, ·) or the logits at the visible step, and the
-    units of the memory up to that step. Only the first `steps` steps are shown (default: 210). If
-    a `question` is given, the episode is hidden until the reader answers it.
+    units of the memory up to that step, or what an attention reads. Only the first `steps` steps
+    are shown (default: 210). If a `question` is given, the episode is hidden until the reader
+    answers it.
 
     Raises `ValueError` for `steps` below 1, and the errors of `zoo.load`, `zoo.play` and
     `episode_svg`.
@@ -112,29 +113,45 @@ class PolicyPlayer(EpisodePlayer):
                 "actions": action_names(about["env"], about["actions"]),
                 "says": "Q(s, ·)" if about["agent"] in OF_VALUES else "logits",
                 "outputs": np.round(np.maximum(outputs, least), 4).tolist(),
-                **_memory_strip(played, seen.memory[: len(frames)]),
+                **_memory_strip(played, zoo.Step(*(x[: len(frames)] for x in seen))),
             },
             title=f"{about['env']}: {about['agent']} with {memory}",
             question=question,
         )
 
 
-def _memory_strip(policy: Policy, h: Shaped[np.ndarray, "time h"]) -> dict[str, Any]:
+def _memory_strip(policy: Policy, seen: zoo.Step) -> dict[str, Any]:
     """Return a grayscale PNG [unit, time] of a memory's state, and a description of it.
 
-    For an LRU, the image shows |h| divided by the maximum of the unit in the episode. For a GRU,
-    the range [-1, 1] of h is mapped to [0, 1]. Black is 0 and white is 1.
+    For a GRU, the range [-1, 1] of h is mapped to [0, 1]. For attention, the image shows its
+    weights, with the current step on top. For other memories, it shows |h| divided by the maximum
+    of the unit in the episode. Black is 0 and white is 1.
     """
-    units = h.shape[1]
-    if not units:
+    if policy.about["memory"] in ("window", "gtrxl"):
+        levels, holds = _attention(policy, seen)
+    elif not (units := seen.memory[0].size):
         return {"units": 0, "image": "", "holds": ""}
-    if np.iscomplexobj(h):
-        size = abs(h[:, np.argsort(-abs(policy.arrays["eigenvalues"]), kind="stable")])
-        levels = size / np.maximum(size.max(0), 1e-12)
-        holds = f"|h| of {units} units, slowest on top"
+    elif policy.about["memory"] == "gru":
+        levels, holds = (seen.memory + 1) / 2, f"h of {units} units, −1 is pale"
     else:
-        levels, holds = (h + 1) / 2, f"h of {units} units, −1 is pale"
+        size, order = abs(seen.memory.reshape(-1, units)), ""
+        if "eigenvalues" in policy.arrays:
+            size = size[:, np.argsort(-abs(policy.arrays["eigenvalues"]), kind="stable")]
+            order = ", slowest on top"
+        levels = size / np.maximum(size.max(0), 1e-12)
+        holds = f"|h| of {units} units{order}"
     file = io.BytesIO()
     imsave(file, levels.T, cmap="gray", vmin=0, vmax=1, format="png")
     image = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
-    return {"units": units, "image": image, "holds": holds}
+    return {"units": levels.shape[1], "image": image, "holds": holds}
+
+
+def _attention(policy: Policy, seen: zoo.Step) -> tuple[Float[np.ndarray, "time slot"], str]:
+    """Return the mean attention weights of all heads, newest step first, and a description."""
+    levels = []
+    for t, (obs, h) in enumerate(zip(seen.obs, seen.memory, strict=True)):
+        action, reward = (None, 0.0) if t == 0 else (seen.action[t - 1], seen.reward[t - 1])
+        weights = policy.attention(h, policy.inputs(obs, action, float(reward), t == 0))
+        levels.append(weights.mean(1)[::-1])
+    holds = f"attention to the last {len(levels[0])} steps, newest on top"
+    return np.array(levels), holds
