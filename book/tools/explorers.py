@@ -3,7 +3,12 @@
     ```{explorer} LiveAgent
     ```
 
-inserts the widget in its initial state. `static/mount.js` runs it in the browser.
+inserts the widget in its initial state. `static/mount.js` runs it in the browser. A `PolicyPlayer`
+also takes an agent and a number of steps:
+
+    ```{explorer} PolicyPlayer zoo/RepeatFirstEasy-dqn-lru
+    :steps: 20
+    ```
 """
 
 import html
@@ -11,6 +16,7 @@ import json
 from typing import Any
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -21,10 +27,10 @@ from mmrl.course.widgets import training
 FOREIGN = ("layout", "tabbable", "tooltip")
 
 
-def mounted(name: str) -> dict[str, Any]:
+def mounted(name: str, *arguments: str, **options: Any) -> dict[str, Any]:
     """Return the JavaScript module, the style sheet and the traits of a widget as JSON values."""
     widget = getattr(widgets, name, None) or getattr(training, name)
-    made = widget()
+    made = widget(*arguments, **options)
     state = made.get_state()
     kept = {k: v for k, v in state.items() if not k.startswith("_") and k not in FOREIGN}
     return {"esm": made._esm, "css": made._css, "traits": kept}
@@ -34,11 +40,14 @@ class Explorer(SphinxDirective):
     """Directive that inserts a widget."""
 
     required_arguments = 1
+    optional_arguments = 1
+    option_spec = {"steps": directives.positive_int}  # noqa: RUF012  (as in docutils)
 
     def run(self) -> list[nodes.Node]:
         """Return a placeholder element, and a script element with the data of the widget."""
         self.env.note_reread()
-        text = json.dumps(mounted(self.arguments[0]), allow_nan=False).replace("</", "<\\/")
+        widget = mounted(*self.arguments, **self.options)
+        text = json.dumps(widget, allow_nan=False).replace("</", "<\\/")
         lacking = f"{html.escape(self.arguments[0])} needs JavaScript."
         place = f'<div class="mmrl-mount"><noscript>{lacking}</noscript></div>'
         data = f'<script type="application/json" class="mmrl-explorer">{text}</script>'

@@ -27,6 +27,7 @@ from mmrl.course.instruments import sensitivity
 from mmrl.course.widgets import graphs, programs, recurrences
 from mmrl.course.widgets.base import FOLDER, IMPORT, MOST, source
 from mmrl.course.widgets.training import LiveAgent, PolicyPlayer
+from mmrl.course.widgets.training.player import _attention
 from mmrl.memory import LRU
 from mmrl.memory.ffm import FFM
 from mmrl.memory.linear_attention import elu_plus_one
@@ -533,6 +534,19 @@ def test_figures_need_no_widgets():
     chapters = (root / "course").glob("ch*/figures.py")
     for path in (root / "show.py", *(root / "course" / "figures").glob("*.py"), *chapters):
         assert not re.search(r"anywidget|traitlets|\.widgets", path.read_text("utf-8")), path.name
+
+
+def test_a_player_shows_what_attention_reads():
+    policy = zoo.load("zoo/RepeatPreviousEasy-pqn-window")  # the card from three steps ago decides
+    cards, state, steps = np.random.default_rng(0).integers(4, size=40), policy.init(), []
+    for t, obs in enumerate(np.eye(4)[cards]):
+        (h, _), outputs = policy.outputs(state, obs, t == 0)
+        state = h, policy.greedy(outputs)
+        steps.append(zoo.Step(obs, np.array(state[1]), np.zeros(()), obs, np.True_, outputs, h))
+    levels, _ = _attention(policy, zoo.Step(*map(np.array, zip(*steps, strict=True))))
+    np.testing.assert_allclose(levels.sum(1), 1, rtol=1e-5)
+    assert levels.shape == (40, 16) and not np.triu(levels, 1).any()
+    assert (levels[4:].argmax(1) == 3).all()
 
 
 @pytest.mark.parametrize(("agent", "outputs"), [("pqn", "Q(s, ·)"), ("clear", "logits")])
