@@ -106,7 +106,11 @@ def lambda_return(
     """Return the λ-return of each step.  Sutton & Barto 2018, Eq. 12.18.
 
     G_t = r_t + γ_t ((1-λ) v'_t + λ G_{t+1}). This equals `discounted` for λ = 1, and the one-step
-    target r_t + γ_t v'_t for λ = 0.
+    target r_t + γ_t v'_t for λ = 0. For example, for an episode of three steps:
+
+        >>> rewards, discount, last = [0.0, 0.0, 4.0], [0.5, 0.5, 0.0], [False, False, True]
+        >>> lambda_return(rewards, discount, [2.0, 2.0, 0.0], last, lam=0.5)
+        Array([0.875, 1.5  , 4.   ], dtype=float32)
     """
     last = _ends(last, rewards=rewards, discount=discount, next_values=next_values)
     seen = jnp.where(last, 1, 1 - lam)

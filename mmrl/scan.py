@@ -42,9 +42,12 @@ def scan(
     Each step applies Eq. 7 of Morad et al. 2024. `init` defaults to the identity. With `reverse`,
     the scan starts at the last element: h_t = init • x_{T-1} • … • x_t. `method` is one of
     `METHODS`, or "kernel". All methods agree up to rounding, and all except "kernel" support
-    forward-mode derivatives. "auto" selects "sequential" on a CPU and "associative" elsewhere; see
-    `tests/benchmarks/bench_scan.py` for measurements. `chunk` is the block length for "chunked" and
-    "kernel".
+    forward-mode derivatives. "auto" selects "sequential" on a CPU and "associative" elsewhere.
+    `chunk` is the block length for "chunked" and "kernel".
+
+        >>> from mmrl.monoid import Affine
+        >>> scan(Affine(), (jnp.full(3, 0.5), jnp.array([0.0, 0.0, 4.0])), reverse=True)[1]
+        Array([1., 2., 4.], dtype=float32)
 
     If the tape is sharded over devices, `axis` is the axis name of the enclosing `jax.shard_map`
     (or the `axis_name` of a `jax.vmap`). Each device holds one consecutive part of `xs`, and `init`

@@ -1,9 +1,13 @@
 """Reinforcement learning agents, one per module or package.
 
-Import the module of an agent, or look it up by name:
+Import the module of an agent, or look it up by name. Its `Config` has the settings of a run:
 
-    from mmrl.agents import dqn, find
-    find("ppg").train(...)
+    >>> from mmrl.agents import dqn, find
+    >>> find("dqn") is dqn
+    True
+    >>> config = dqn.Config(memory="gru", gamma=0.99)
+    >>> config.for_steps(100_000).blocks  # at least 100 000 environment steps
+    40
 """
 
 import difflib

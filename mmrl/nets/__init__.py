@@ -2,7 +2,15 @@
 
 `base` defines `Net`, which consists of an encoder, a memory and a head, and `policy` defines
 actor-critics and distributions over actions. `pictures` has convolutional encoders for images,
-`inputs` normalizes observations, and `legal` masks illegal actions.
+`inputs` normalizes observations, and `legal` masks illegal actions. For example, this Q-network
+processes a tape of ten observations:
+
+    >>> import jax, jax.numpy as jnp
+    >>> from mmrl.nets import Net
+    >>> net = Net.make("lru", obs_size=3, outputs=2, key=jax.random.key(0))
+    >>> state, q = net(net.init(), jnp.zeros((10, 3)), begin=jnp.arange(10) == 0)
+    >>> q.shape
+    (10, 2)
 """
 
 from typing import TYPE_CHECKING

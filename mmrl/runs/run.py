@@ -53,7 +53,10 @@ class Report:
 class Run:
     """Training run of all seeds of a setup, and of all settings of a sweep.
 
-        for report in Run(Setup("CartPole-v1"), "runs/first"): ...
+        >>> from mmrl.agents import dqn
+        >>> run = Run(Setup("probe-Match-v0", dqn.Config(memory="none", blocks=2), seeds=(0, 1)))
+        >>> [(report.block, report.returns.shape) for report in run]
+        [(1, (2,)), (2, (2,))]
 
     The attributes `state`, `history` and `best` refer to the last complete block. An interrupted
     block has no effect; to repeat it, iterate again.

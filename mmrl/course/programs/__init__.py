@@ -10,6 +10,17 @@ optimizers are arguments, and this package imports none of their libraries.
 Every program takes a `key`. Programs that learn have no other inputs and return two results: the
 final parameters, and the mean return of the episodes of every iteration. The decoder also takes its
 parameters, and returns tokens and their log-probabilities.
+
+The smallest program is a single recurrence, which `compile` turns into a function for any bound T:
+
+    >>> from mmrl.pdg import Program, compile
+    >>> p = Program("t")
+    >>> (t,), (T,) = p.symbols, p.bounds
+    >>> x = p.tensor(t)
+    >>> x[0] = 0.0
+    >>> x[t + 1] = 0.5 * x + 1.0
+    >>> compile(p.graph(x[0:T])).xla(T=4)()
+    (Array([0.  , 1.  , 1.5 , 1.75], dtype=float32),)
 """
 
 from mmrl.course.programs.decoder import decoder
