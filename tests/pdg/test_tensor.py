@@ -112,6 +112,21 @@ def test_a_slice_of_a_slice_is_computed_first():
     assert [float(v) for v in values(shifted * 1.0, T=5).values()] == [3.0, 4.0, 5.0]
 
 
+def test_a_slice_may_end_before_the_missing_points():
+    p, t, T, x = line()
+    jump = (x[t + 1] - x[t]) * x  # has no last point
+    behind = x[t - 1] * 1.0  # has no first point
+    reads = [jump[0 : T - 1], jump[t : T - 1], behind[1:T], (x * x[t + 2])[0 : T - 2]]
+    sums = [read.sum() for read in reads]
+    slope, xs = gradient(sums[0] + sums[3], x), np.arange(1.0, 7)
+    *found, ours = compile(p.graph(*sums, slope)).xla({"T": len(xs)})()
+    later = [xs[k:-1].sum() for k in range(len(xs))]
+    wanted = [xs[:-1].sum(), later, xs[:-1].sum(), xs[:-2] @ xs[2:]]
+    jax.tree.map(np.testing.assert_allclose, found, list(map(np.float32, wanted)))
+    loss = lambda x: ((x[1:] - x[:-1]) * x[:-1]).sum() + x[:-2] @ x[2:]  # noqa: E731
+    np.testing.assert_allclose(ours, jax.grad(loss)(jnp.asarray(xs)))
+
+
 def test_padding_does_not_count():
     _, t, T, x = line()
     window = x[t : min_(t + 3, T)]
@@ -338,8 +353,10 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "hole": (lambda: x[t + 1][0:T], "leaves|exists only where"),
         "where defined": (
             lambda: p.graph((x[t + 1] * 1.0)[t:T].sum()),
-            "exists only where .* a slice along",
+            r"`mul` exists only where T >= t \+ 2, so a slice along \['t'\] may .*, as in 0:T - 1",
         ),
+        "hole at the start": (lambda: (x[t - 1] * 1.0)[0:T], "exists only where t >= 1, so"),
+        "hole in the middle": (lambda: (x * 1.0)[t % 2 == 0][0:T], "so a slice along .* may have"),
     }
 
 

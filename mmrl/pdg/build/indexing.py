@@ -124,6 +124,20 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
     return Domain(sink.dims, simplify(sink.when & inside, roomy(sink.box(), inside)))
 
 
+def complete(source: Domain, sink: Domain, at: dict[str, Expr]) -> bool:
+    """Return True if `source` exists at all points that its slices `at` read within `sink`."""
+    read, inside, dims = dict(at), TRUE, []
+    for dim in source:
+        part = at.get(dim.name)
+        if isinstance(part, Slice):
+            inner = Sym(f"{dim.name}_inner")
+            dims.append(Dim(inner, dim.bound, dim.rank))
+            read[dim.name], inside = inner, inside & (inner >= part.lo) & (inner < part.hi)
+    when = source.when.substitute(read)
+    points = Domain((*sink.dims, *dims), sink.when & inside)
+    return always(when, roomy(points, when, inside))
+
+
 def width(part: Slice, sink: Domain) -> Expr:
     """Return the number of points in a slice, or 0 where its end precedes its start."""
     size = part.width()
@@ -140,8 +154,8 @@ def within(source: Domain, index: Sequence[Expr], name: str) -> Expr:
     if holes:
         raise ValueError(
             f"`{name}` exists only where {source.when}, so a slice along {holes} may have "
-            f"holes; define the missing points in a `Program.tensor`, as in `x[T - 1] = 0.0`, "
-            f"`x[t] = …`"
+            f"holes; end the slice before them, as in 0:T - 1, or define the missing points in a "
+            f"`Program.tensor`, as in `x[T - 1] = 0.0`, `x[t] = …`"
         )
     return stays(source, index)
 

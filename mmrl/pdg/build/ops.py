@@ -279,7 +279,8 @@ def infer(
             raise
         raise ValueError(
             f"`{name}` must accept all values of the ragged sizes {sorted(sizes)}, but fails "
-            f"({error}); only a window, t:min_(t + n, T), has a fixed size, n, and only in `fn`"
+            f"({error}). If the size is always 6, write the slice with numbers, as in 0:6; only a "
+            f"window, t:min_(t + n, T), has a fixed size, n, and only in `fn`"
         ) from error
 
 

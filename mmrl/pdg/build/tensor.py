@@ -10,17 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from mmrl.pdg.build.expr import (
-    TRUE,
-    Expr,
-    Slice,
-    refuse,
-    structure,
-)
+from mmrl.pdg.build.expr import TRUE, Expr, Slice, refuse, structure
 from mmrl.pdg.build.graph import ArrayType, Domain, ragged, shape, type_text
-from mmrl.pdg.build.indexing import composes, defined, stays, subscript, width
+from mmrl.pdg.build.indexing import Subscript, complete, composes, defined, stays, subscript, width
 
 if TYPE_CHECKING:
     from mmrl.pdg.build.program import Program
@@ -105,10 +100,15 @@ class Tensor:
         """True if the tensor reads an operation with ragged outputs at an index."""
         return not self.is_whole and bool(ragged(self.program.ops[self.source].outputs))
 
-    def __repr__(self) -> str:
+    @property
+    def text(self) -> str:
+        """The source and the index, as in `x[i, t + 1]`."""
         index = "" if self.is_whole else f"[{', '.join(map(str, self.index))}]"
+        return f"{self.source}{index}"
+
+    def __repr__(self) -> str:
         kind = "untyped" if not self.program.ops[self.source].outputs else type_text(self.type)
-        return f"Tensor({self.source}{index} over {self.domain}: {kind})"
+        return f"Tensor({self.text} over {self.domain}: {kind})"
 
     def __getitem__(self, key: Any) -> "Tensor":
         found = subscript(key, self.domain, self.source)
@@ -122,8 +122,9 @@ class Tensor:
         holes = (self.domain.when & self.needs).symbols() & set(found.slices)
         twice = found.slices and any(isinstance(part, Slice) for part in self.index)
         plain = composes(self.index, found.slices) and not holes and not twice
-        tensor = self if plain else self.read()
-        domain, needs = tensor._domain(found.at, found.when)
+        tensor = self if plain else self.filled() if holes and self.covers(found) else self.read()
+        name = self.source if tensor is self else self.text
+        domain, needs = tensor._domain(found.at, found.when, name)
         widths = tuple(width(x, domain) for x in found.at.values() if isinstance(x, Slice))
         points = {n: part for n, part in found.at.items() if not isinstance(part, Slice)}
 
@@ -138,14 +139,31 @@ class Tensor:
             return view
         return self.program.apply("take", view, at=(..., *found.axes))
 
-    def _domain(self, at: dict[str, Expr], when: Expr) -> tuple[Domain, Expr]:
-        """Return the domain of the indexed tensor, and the condition `needs`."""
+    def covers(self, found: Subscript) -> bool:
+        """Return True if this tensor exists at all points that the slices of a subscript read."""
+        if ragged(self.type) or not TRUE.same(self.needs):
+            return False
+        return complete(self.domain, self._sink(found.at, found.when), found.at)
+
+    def filled(self) -> "Tensor":
+        """Return a tensor with zeros at the points of its dimensions where this one is missing."""
+        full = self.program.tensor(*self.domain.names, name=self.source)
+        full[self.domain.symbols] = self
+        full[self.domain.symbols] = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.type)
+        return full
+
+    def _sink(self, at: dict[str, Expr], when: Expr) -> Domain:
+        """Return the dimensions of the indexed tensor, with the condition of its subscript."""
         names = {name for name in self.domain.names if name not in at}
         for part in (*at.values(), when):
             names |= part.symbols() - {bound.name for bound in self.program.bounds}
+        return self.program.domain(names, when)
+
+    def _domain(self, at: dict[str, Expr], when: Expr, name: str) -> tuple[Domain, Expr]:
+        """Return the domain of the indexed tensor, and the condition `needs`."""
         source = self.program.ops[self.source].domain
         index = [at.get(dim.name, dim.symbol) for dim in self.domain]
-        domain = defined(self.program.domain(names, when), self.domain, index, self.source)
+        domain = defined(self._sink(at, when), self.domain, index, name)
         if self.is_whole:
             return domain, TRUE
         # A nested read exists where both reads exist: x[t + 1][t - 1] is x[t] except at t = 0.
