@@ -109,6 +109,8 @@ def _rule(verdict: Verdict) -> Iterator[str]:
     yield f"- Interval: {_interval(verdict)}."
     held, failed = (x.replace("SMALL", f"{SMALL:g}") for x in (claim.held, claim.failed))
     yield f"- Decision: a case holds if `{held}`, and does not hold if `{failed}`."
+    if claim.some:
+        yield "- One case that holds is enough for this claim."
     if limit := _limit(verdict):
         yield f"- Limit of the data: {limit}, whatever its estimate."
     yield from (f"- {sentence}" for sentence in _exceptions(claim))
@@ -235,7 +237,7 @@ def _cells(case: Case) -> list[str]:
 
 def number(value: float) -> str:
     """Format a number with at least three digits, no exponent, and a typographic minus sign."""
-    short = float(f"{value:.3g}")
+    short = float(f"{value:.3g}") + 0.0  # -0.0 becomes 0.0
     text = f"{value:.0f}" if abs(short) >= 1000 else np.format_float_positional(short, trim="-")
     return text.replace("-", "−")
 

@@ -71,7 +71,7 @@ def forgets(kept: Scores, level: float = 0.8) -> str:
     if flaw := gap(kept):
         return flaw
     low = mean(kept).interval(0.05).low
-    return "" if low >= level else f"{REASONS['forgets']}: the lower bound is {low:.2f}"
+    return "" if low >= level else f"{REASONS['forgets']}: the lower bound is {low:z.2f}"
 
 
 def edge(*rows: Row) -> str:

@@ -66,6 +66,7 @@ def test_a_claim_has_a_decision_rule_exactly_if_it_has_tables(claim: Claim):
     rule = (claim.each != "{}", claim.effect, claim.held, claim.failed)
     assert all(rule) if claim.tables else not any(rule)
     assert set(claim.tables) <= set(experiments.EXPERIMENTS)
+    assert claim.by_device == ("timed(" in claim.effect)
 
 
 def test_rows_on_a_second_device_do_not_change_a_verdict(
@@ -175,7 +176,14 @@ def test_the_page_and_the_readme_show_the_verdicts(found: list[Verdict]):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(999.7, "1000"), (12345.6, "12346"), (-0.01234, "−0.0123"), (1.234e-5, "0.0000123"), (1, "1")],
+    [
+        (999.7, "1000"),
+        (12345.6, "12346"),
+        (-0.01234, "−0.0123"),
+        (1.234e-5, "0.0000123"),
+        (1, "1"),
+        (-0.0, "0"),
+    ],
 )
 def test_numbers_have_no_exponent(value: float, text: str):
     assert claims.number(value) == text
