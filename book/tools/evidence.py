@@ -204,7 +204,7 @@ def longer(rows: Sequence[Row], memories: Sequence[str]) -> dict[str, dict[str, 
     }
 
 
-def beside(rows: Sequence[Row], others: Sequence[Row], *fields: str) -> Iterator[tuple[Row, Row]]:
+def matches(rows: Sequence[Row], others: Sequence[Row], *fields: str) -> Iterator[tuple[Row, Row]]:
     """Pair each row with the one of `others` that has the same fields. Skip rows without one."""
     found: dict[tuple[Any, ...], Row] = {}
     for row in others:

@@ -193,10 +193,10 @@ def test_a_claim_reaches_what_any_of_its_cases_reaches():
 def test_rows_are_paired_by_fields():
     rows = [{"task": "x", "arm": "a"}, {"task": "y", "arm": "a"}]
     others = [{"task": "x", "arm": "b"}, {"task": "z", "arm": "b"}]
-    assert list(evidence.beside(rows, others, "task")) == [(rows[0], others[0])]
-    assert not list(evidence.beside(rows, others, "task", "arm"))
+    assert list(evidence.matches(rows, others, "task")) == [(rows[0], others[0])]
+    assert not list(evidence.matches(rows, others, "task", "arm"))
     with pytest.raises(ValueError, match=r"`others` .*'task'.*two of \('x',\)"):
-        list(evidence.beside(rows, [*others, others[0]], "task"))
+        list(evidence.matches(rows, [*others, others[0]], "task"))
 
 
 def test_a_field_that_no_row_has_is_an_error():

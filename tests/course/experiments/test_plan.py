@@ -17,7 +17,7 @@ from tests.helpers.cells import Cell, one
 GRID = one(Cell("large", 9), Cell("small", 1), Cell("middle", 3))
 
 
-def planned(out: pathlib.Path, *tries: Try, device="cpu", only: str = "") -> Plan:
+def planned(out: pathlib.Path, *tries: Try, device: Device = "cpu", only: str = "") -> Plan:
     queue = Queue(out, device, grids=[GRID])
     queue.tries += tries
     return plan.plan(GRID, queue, only)
