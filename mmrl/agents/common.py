@@ -35,7 +35,7 @@ class Metrics(eqx.Module):
     diagnostics: PyTree = None  # additional metrics of an agent
     # True if the current observations and those of the evaluation are finite
     observed: Bool[Array, "*blocks"] | bool = True
-    # number of a step in which no action was legal, from 1; 0 if there is none, None without masks
+    # step (counted from 1) in which no action was legal; 0: there was none; None: there is no mask
     stuck: Int[Array, "*blocks"] | None = None
 
 

@@ -72,7 +72,7 @@ class Config(Settings):
     episodes: int = count(32)  # episodes per evaluation
 
     learning_rate: float = positive(3e-3)  # learning rate of Adam
-    anneal: float = share(1.0)  # fraction by which the learning rate decays linearly
+    anneal: float = share(1.0)  # relative linear decrease of the learning rate; 0: constant
     # blocks over which the learning rate decays; None: all blocks, even if the run is extended
     horizon: float | None = limit(None)
     gamma: float = share(0.98)  # γ, per step

@@ -15,7 +15,7 @@ class Options:
     """Open the course's app in a browser, to train agents, watch them play, and compare runs.
 
     The app runs locally until you press Ctrl-C, and saves its files in the current folder. A link
-    from the app contains all settings. It opens on any machine that runs this command.
+    from the app contains all settings, and works on any machine where this command is running.
     """
 
     port: int = 8866

@@ -291,7 +291,7 @@ def in_words_of_help(message: str, config: Any) -> str:
 
 
 def options_of(setup: Setup) -> list[str]:
-    """Return command-line arguments for all settings except seeds that are not the defaults."""
+    """Return command-line arguments for all settings, except seeds, that are not the defaults."""
     agent = find(setup.agent)
     words = ["--agent", setup.agent] * (setup.agent != Setup.agent)
     words += ["--observe", setup.observe] * (setup.observe != Setup.observe)

@@ -49,8 +49,8 @@ def original(env_id: str) -> Callable[[], Any]:
 def play(run: Run, net: PyTree, episodes: int, seed: int = 0) -> Float[np.ndarray, "seed episodes"]:
     """Return the greedy returns of all networks in the original popgym.
 
-    Leaves of `net` have shape [seed, ...]. All networks play with the same random seeds, for
-    example with the same decks. Raises `ValueError` if the setting `observe` of the run is not
+    Leaves of `net` have shape [seed, ...]. All networks play with the same random seeds, and so,
+    for example, with the same decks. Raises `ValueError` if the setting `observe` of the run is not
     "observation", or if `original` raises it.
     """
     if run.setup.observe != "observation":

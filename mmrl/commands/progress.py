@@ -19,7 +19,7 @@ def watch(run: Run, console: Console, reports: Iterable[Report]) -> None:
     """Train a run; print one line per block, and a progress bar with the remaining time."""
     room = (console.width - OTHERS) // 7
     console.print(_headings(run.setup.seeds, room), style="bold", highlight=False)
-    if not console.is_terminal:  # there is no progress bar
+    if not console.is_terminal:  # a progress bar requires a terminal
         console.print("compiling, which takes half a minute or so")
     progress = Progress(
         SpinnerColumn(),
@@ -70,7 +70,7 @@ def _left(report: Report, seconds: list[float]) -> str:
 
 
 def watch_sweep(run: Run, console: Console, reports: Iterable[Report]) -> None:
-    """Train a sweep; update a table after each block, or print a line outside a terminal."""
+    """Train a sweep; after each block, update a table, or print a line if there is no terminal."""
     with Live(table(run), console=console, transient=True) as live:
         for _, report in in_background([lambda: reports]):
             live.update(table(run))

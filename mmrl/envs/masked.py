@@ -95,7 +95,7 @@ class MaskedHigherLower(HigherLower):
     """
 
     def action_mask(self, state: State, params: Params) -> Bool[Array, " action"]:
-        """Return the mask: "higher" is legal unless on a king, "lower" unless on an ace."""
+        """Return the mask: "higher" is illegal if the card is a king, "lower" if it is an ace."""
         return jnp.stack([state.card < RANKS - 1, state.card > 0])
 
 

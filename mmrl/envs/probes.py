@@ -12,7 +12,7 @@ RL, without the agonizing pain", 2021.
 | `probe-Truncation-v0` | bootstrapping from `next_obs` at a time limit | 1/(1-γ), γ/(1-γ) |
 | `probe-Choice-v0` | policy | -1, +1 |
 | `probe-Match-v0` | policy that depends on the observation | ±1 |
-| `probe-Memory-v0` | memory: the cue is hidden at the question | γ^(steps left - 1), ±1 |
+| `probe-Memory-v0` | memory: the cue is hidden when it is needed | γ^(steps left - 1), ±1 |
 
 All probes have two actions and small observation vectors. `probe-Bandit-v0` is a trial of several
 episodes; see `bandit`. To debug an agent, compare its Q-values on a collected tape with

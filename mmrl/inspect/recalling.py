@@ -228,7 +228,7 @@ def _by_lag(matrix: Float[Array, "time time"], lags: int) -> Float[Array, "time 
 def _interventions(
     agent: Subject, obs: PyTree, other: PyTree, action: Array, running: Array, lags: int
 ) -> tuple[Array, ...]:
-    """Replace each observation in turn; return |Δv|, flips, and 1 for each valid intervention.
+    """Replace each observation in turn; return |Δv|, changes of the action, and validity (0 or 1).
 
     All results have shape [time, lag], where time is the step of the action, and are 0 where there
     is no intervention.

@@ -21,10 +21,10 @@ class FFM(Memory):
     column per context. The columns receive the same inputs and differ only in the frequency ω. The
     skip connection is s = W x, because the input and output sizes may differ.
 
-    The default y_t follows the paper's code and memax. `printed` selects Eq. 76 instead, with its
-    missing plus sign: y_t = MLP(LN(z_t)) ⊙ g + s ⊙ (1 - g). The paper does not specify the MLP; it
-    is W₆ GELU(W₅ x) here, with the width of y. The two models differ when the gate closes. The
-    default normalizes after the gate, which cancels most of its effect, so the memory's
+    The default y_t follows the paper's code and memax. `printed` selects Eq. 76 instead, where we
+    add a missing plus sign: y_t = MLP(LN(z_t)) ⊙ g + s ⊙ (1 - g). The paper does not specify the
+    MLP; it is W₆ GELU(W₅ x) here, with the width of y. The two models differ when the gate closes.
+    The default normalizes after the gate, which cancels most of its effect, so the memory's
     contribution keeps nearly its full size. In Eq. 76 the contribution goes to 0. On three tasks
     both reach the same final return. On RepeatFirst the areas under their curves are 0.69 and 0.51,
     with overlapping intervals (six seeds; `mmrl experiment ffm`).

@@ -31,7 +31,7 @@ class MLSTM(Memory):
     key: eqx.nn.Linear
     query: eqx.nn.Linear
     value: eqx.nn.Linear
-    gates: eqx.nn.Linear  # i and f, before their exponential and sigmoid
+    gates: eqx.nn.Linear  # arguments of i = exp(·) and f = σ(·)
     output_gate: eqx.nn.Linear
     read_out: eqx.nn.Linear
 

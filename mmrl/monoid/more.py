@@ -217,9 +217,9 @@ def _add(a, b):
 class EWMA(Monoid):
     """Bias-corrected exponentially weighted moving averages.  Hilton et al. 2022, Appendix A.
 
-    (β, w, m) • (β', w', m') = (β β', w̃ + w', (w̃ m + w' m') / (w̃ + w')), where w̃ = β' w and f(x)
-    = (β, 1, x). Elements contain a mean rather than a sum, so the average of a constant is exactly
-    that constant. β = 0 restarts the average.
+    (β, w, m) • (β', w', m') = (β β', w̃ + w', (w̃ m + w' m') / (w̃ + w')), where w̃ = β' w. The
+    element of one observation is f(x) = (β, 1, x). Elements contain a mean rather than a sum, so
+    the average of a constant is exactly that constant. β = 0 restarts the average.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())

@@ -181,9 +181,9 @@ def encoder(
 ) -> PictureEncoder:
     """Build an encoder for images with `width` output features.
 
-    `layer` is the class of the last layer, such as `Dense`, and the arguments after it are those of
-    this class. The size of the observation is ignored, because it follows from `picture`. If
-    `picture.stack` is "dense", the image is flattened instead of convolved.
+    `layer` is the class of the last layer, such as `Dense`, and the remaining arguments are those
+    of its constructor. The size of the observation is ignored, because it follows from `picture`.
+    If `picture.stack` is "dense", the image is flattened instead of convolved.
     """
     if picture.stack == "dense":
         flat = Pixels(math.prod(picture.shape))

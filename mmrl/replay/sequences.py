@@ -251,7 +251,7 @@ def sample(
     uniform = jax.random.uniform(key, (len(sums), batch), jnp.float32)
     rows, weight = tree.draw(sums, jnp.ones(1, jnp.float32), uniform)
     stored = sequences.stored.astype(jnp.float32)
-    share = jnp.where(weight > 0, stored * weight / sums[0].sum(), jnp.inf)  # N P
+    share = jnp.where(weight > 0, stored * weight / sums[0].sum(), jnp.inf)  # N P_i
     rows = jnp.where(weight > 0, rows, sequences.capacity)
     # Without the barrier, XLA fuses the draw into every gather, and repeats it for each value that
     # is read.

@@ -159,8 +159,8 @@ def draw(
     """Sample rows with replacement, with probability ∝ Σ_columns scale · weight.
 
     Returns the rows and their scaled sums. Each draw descends the tree, and picks a child by weight
-    at every level. Each level uses a separate uniform variable, because the 24 bits of a single one
-    are not enough for more than 16M rows. If all weights are 0, the rows are arbitrary.
+    at every level. Each level uses a separate uniform variable, because a float32 variable has only
+    24 random bits, too few for more than 16M rows. If all weights are 0, the rows are arbitrary.
     """
     top, *levels = tree
     nodes, weights = _pick((top * scales[:, None]).sum(axis=0)[None], uniform[0])

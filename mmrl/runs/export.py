@@ -242,7 +242,7 @@ def _window(memory: WindowAttention) -> tuple[Arrays, Reading]:
 
 
 def _attending(memory: WindowAttention, part: str = "") -> Arrays:
-    """Return the arrays of an attention, with names that begin with `part`."""
+    """Return the arrays of an attention layer, under names that begin with `part`."""
     items, _ = memory.init()
     flags = jnp.zeros((len(items), 1))  # 1 for the slots that are not empty
     arrays = {"state": jnp.concatenate([items, flags], 1), **_linear(f"{part}value", memory.value)}

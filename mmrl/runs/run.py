@@ -138,7 +138,7 @@ class Run:
 
     @property
     def memory(self) -> str:
-        """Size of the state of all seeds, including replay, such as "1.5 GB"."""
+        """Size of the state of all seeds, including replay, as a string such as "1.5 GB"."""
         return size(self._shapes)
 
     @property

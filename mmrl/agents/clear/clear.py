@@ -95,7 +95,7 @@ class Config(Settings):
     c_max: float = limit(1.0, zero=True)  # c̄, maximum trace weight; limits the reach of traces
     gamma: float = share(0.97)  # γ, per step
     learning_rate: float = positive(2e-3)  # learning rate of the optimizer
-    anneal: float = share(1.0)  # fraction by which the learning rate decays linearly
+    anneal: float = share(1.0)  # relative linear decrease of the learning rate; 0: constant
     # blocks over which the learning rate decays; None: all blocks, even if the run is extended
     horizon: float | None = limit(None)
     beta1: float = share(0.9, off=1.0)  # β₁ of Adam

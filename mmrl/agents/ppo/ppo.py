@@ -93,7 +93,7 @@ class Config(Settings):
     noise_scale: bool = static(default=False)  # measure the policy gradient noise once per block
 
     learning_rate: float = positive(1e-3)  # learning rate
-    anneal: float = share(1.0)  # fraction by which the learning rate decays linearly
+    anneal: float = share(1.0)  # relative linear decrease of the learning rate; 0: constant
     # blocks over which the learning rate decays; None: all blocks, even if the run is extended
     horizon: float | None = limit(None)
     beta1: float = share(0.9, off=1.0)  # β₁ of Adam

@@ -18,7 +18,7 @@ Implementation details
   the episode ends earlier. All trained steps enter the loss, including terminal ones.
 - The priority of a step depends on the next n steps, so rollouts are stored n steps late. After a
   truncation, the actor bootstraps from its last value, but the learner uses the exact target.
-- The loss is Huber's, as in `dqn`. On the scale of h, few errors leave its quadratic part.
+- The loss is Huber's, as in `dqn`. After rescaling by h, most errors are in its quadratic range.
 - The previous action and reward are part of the observation (`mmrl.envs.wrappers`).
 """
 
@@ -97,7 +97,7 @@ class Config(Settings):
 
     learning_rate: float = positive(3e-3)  # learning rate of Adam
     adam_eps: float = positive(1e-5)  # ε of Adam
-    anneal: float = share(1.0)  # fraction by which the learning rate decays linearly
+    anneal: float = share(1.0)  # relative linear decrease of the learning rate; 0: constant
     # blocks over which the learning rate decays; None: all blocks, even if the run is extended
     horizon: float | None = limit(None)
     gamma: float = share(0.97)  # γ, per step

@@ -14,7 +14,7 @@ from jaxtyping import PRNGKeyArray
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.adapters.base import Adapter, Outcome, box
 
-NEVER = 2**31 - 1  # time limit in steps that no episode reaches
+NEVER = 2**31 - 1  # time limit, in steps, that no episode reaches
 
 
 class Craftax(Adapter):

@@ -105,7 +105,7 @@ def place(u: Float[Array, ""], board: bits.Rows, length: int) -> bits.Rows:
     segment can be sampled in two ways there, one from each end. u is uniform in [0, 1).
     """
     size = board.size
-    starts = size - length + 1  # along the segment's axis
+    starts = size - length + 1  # number of possible starts along the segment's axis
     right = reduce(jnp.bitwise_or, [board >> bits.bits(k) for k in range(length)])
     down = reduce(jnp.bitwise_or, [board[k : k + starts] for k in range(length)])
     full, short = bits.bits((1 << size) - 1), bits.bits((1 << starts) - 1)
