@@ -7,6 +7,7 @@ date.
 """
 
 import ast
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ import numpy as np
 import verdicts
 from estimates import NOISE
 from evidence import REASONS, SMALL
-from ledgers import BOOK, read, tables
+from ledgers import BOOK, Row, read, tables
 from verdicts import FAILED, HELD, OPEN, WORDS, Case, Claim, Verdict
 
 PAGE = BOOK / "claims.md"
@@ -197,22 +198,35 @@ def _joined(parts: list[str]) -> str:
 
 
 def _rows(verdict: Verdict) -> str:
-    """Describe the files, seeds, steps, devices and dates of the rows behind a verdict."""
+    """Describe the files, seeds, steps, devices and dates of the rows behind a verdict.
+
+    Timings and counts have a single seed, which is not mentioned.
+    """
     rows = verdict.rows
     files = dict.fromkeys(row["table"] for row in rows)
     seeds = {len(x) for row in rows if isinstance(x := row.get("seeds"), list)}
-    steps = {x[-1] if isinstance(x, list) else x for row in rows if (x := row.get("env_steps"))}
+    steps = {x for row in rows if (x := trained_steps(row))}
     dates = sorted(row["date"][:10] for row in rows)
     newer = _newer(verdict)
     tables = " and ".join(f"`{name}`" for name in files)
     parts = [f"{len(rows)} row{'s' * (len(rows) > 1)} of {tables}"]
-    parts += [f"{_span(seeds)} seed{'s' * (seeds != {1})}"] if seeds else []
+    parts += [f"{_span(seeds)} seeds"] if seeds - {1} else []
     parts += [f"{_span(steps)} steps"] if steps else []
-    parts += [" and ".join(dict.fromkeys(row["device"] for row in rows))]
+    devices = dict.fromkeys(row["device"].replace("cpu, ", "", 1) for row in rows)
+    parts += [" and ".join(name.replace(", ", " with ") for name in devices)]
     parts += [" to ".join(dict.fromkeys((dates[0], dates[-1])))]
     count = "no row was" if not newer else "one row was" if newer == 1 else f"{newer} rows were"
     dated = f"The decision rule was written on {verdict.claim.written}"
     return f"{'; '.join(parts)}. {dated}; {count} measured later."
+
+
+def trained_steps(row: Row) -> int:
+    """Return the number of environment steps of a row, or 0 if it does not contain them."""
+    if found := row.get("env_steps"):
+        return found[-1] if isinstance(found, list) else found
+    sizes = ("environments", "rollout", "block", "blocks")
+    settings = row.get("settings", {})
+    return math.prod(settings[name] for name in sizes) if settings.keys() >= set(sizes) else 0
 
 
 def _span(values: set[int]) -> str:

@@ -189,6 +189,14 @@ def test_numbers_have_no_exponent(value: float, text: str):
     assert claims.number(value) == text
 
 
+def test_steps_of_a_row_follow_from_its_settings_if_it_has_no_such_field():
+    row = {"settings": {"environments": 2, "rollout": 3, "block": 5, "blocks": 7, "width": 11}}
+    assert claims.trained_steps(row) == 210
+    assert claims.trained_steps(row | {"env_steps": [4, 8]}) == 8
+    assert claims.trained_steps(row | {"env_steps": 6}) == 6
+    assert claims.trained_steps({"settings": {"rollout": 3}}) == 0
+
+
 def test_the_page_gives_a_claim_its_words_rows_and_cases(found: list[Verdict]):
     text = claims.PAGE.read_text("utf-8")
     for result in found:
