@@ -237,17 +237,19 @@ def show(numbers: Mapping[str, Any], console: Console) -> None:
 
 
 def _number(x: Any, digits: int = 3) -> str:
-    return "–" if x is None else f"{x:.{digits}f}"
+    return "–" if x is None else f"{x:z.{digits}f}"
 
 
-def columns(lags: Iterable[int]) -> list[int]:
-    """Select the lags that a table shows: those in `LAGS` and the largest one."""
+def columns(lags: Iterable[int], decisive: int = 0) -> list[int]:
+    """Select the lags that a table shows: those in `LAGS`, `decisive` and the largest one."""
     lags = [*lags]
-    return [lag for lag in lags if lag in LAGS or lag == lags[-1]]
+    return [lag for lag in lags if lag in (*LAGS, decisive, lags[-1])]
 
 
 def _recall(numbers: Mapping[str, Any]) -> Table:
-    lags = columns(range(len(numbers["pairs"])))
+    flips = [x or 0.0 for x in numbers["flips"]]
+    earlier = range(1, len(flips))
+    lags = columns(range(len(flips)), max(earlier, key=lambda lag: flips[lag], default=0))
     table = Table("recall by lag", "reach", *map(str, lags))
     rows = {"gradient": "gradient", "change": "value", "flips": "action"}
     for name, words in rows.items():
@@ -273,7 +275,7 @@ def _ablations(numbers: Mapping[str, Any]) -> Table:
         returns = np.array(each, float)
         middle, low, high = interval(returns)
         change = interval(returns - whole)[0]
-        table.add_row(name, f"{middle:.3f}", f"{low:.3f} to {high:.3f}", f"{change:+.3f}")
+        table.add_row(name, f"{middle:z.3f}", f"{low:z.3f} to {high:z.3f}", f"{change:+z.3f}")
     return table
 
 
@@ -282,7 +284,7 @@ def _saturation(numbers: Mapping[str, Any]) -> Table:
     table = Table("without resets", *(f"window {i + 1}" for i in windows))
     for words, name in (("return", "returns"), ("with resets", "reset_returns")):
         means = np.array(numbers[name], float).mean(1)
-        table.add_row(words, *(f"{means[i]:.2f}" for i in windows))
+        table.add_row(words, *(f"{means[i]:z.2f}" for i in windows))
     table.add_row("norm of the state", *(_number(numbers["norm"][i], 2) for i in windows))
     table.add_row("not finite", *(f"{numbers['broken'][i]:.1%}" for i in windows))
     return table

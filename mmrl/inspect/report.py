@@ -200,8 +200,8 @@ def _decoded(numbers: Numbers) -> Iterator[str]:
         lag = numbers["lags"][readable[-1]]
         when = f"{lag} steps ago" if lag > 1 else ("at the same step", "at the previous step")[lag]
         yield (
-            f"A linear map decodes the {name} {when} from the memory with R² {memory:.2f}, and "
-            f"from the current observation with R² {observation:.2f}."
+            f"A linear map decodes the {name} {when} from the memory with R² {memory:z.2f}, and "
+            f"from the current observation with R² {observation:z.2f}."
         )
 
 

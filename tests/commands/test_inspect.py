@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mmrl.__main__ import main
-from mmrl.commands.inspect import Options, _folder, columns, compared
+from mmrl.commands.inspect import Options, _folder, _recall, columns, compared
 from mmrl.inspect.report import STAGES, sentences
 from tests.helpers.runs import ARGUMENTS
 
@@ -62,6 +62,15 @@ def test_runs_are_compared_after_the_same_number_of_blocks():
 def test_a_table_has_the_largest_lag():
     assert columns(range(101)) == [0, 1, 2, 4, 8, 100] and columns(range(3)) == [0, 1, 2]
     assert columns([0, 1, 2, 4, 8, 16, 32]) == [0, 1, 2, 4, 8, 32]
+
+
+def test_recall_is_shown_at_the_lag_that_decides():
+    effects = {name: [0.5, *[-0.0001] * 50] for name in ("gradient", "change", "flips")}
+    effects["flips"][3] = 0.875
+    table = _recall({**effects, "reach": dict.fromkeys(effects, 4), "pairs": [9] * 51})
+    cells = [[str(column.header), *column.cells] for column in table.columns]
+    assert [first for first, *_ in cells[2:]] == ["0", "1", "2", "3", "4", "8", "50"]
+    assert cells[5][1:] == ["0.000", "0.000", "0.875"]
 
 
 @pytest.mark.full
