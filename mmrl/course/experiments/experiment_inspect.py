@@ -24,6 +24,10 @@ AGENTS = (
     "RepeatPreviousEasy-ppo-gru",
     "RepeatFirstEasy-dqn-none",
     "PositionOnlyCartPoleEasy-r2d2-gru",
+    "RepeatPreviousEasy-pqn-window",
+    "RepeatPreviousEasy-pqn-gtrxl",
+    "RepeatPreviousPaper-pqn-lmu",
+    "RepeatFirstEasy-pqn-s6",
 )
 
 
