@@ -23,8 +23,10 @@ from mmrl.pdg.passes.choose import (
     parse_bytes,
     widest,
 )
-from mmrl.pdg.plan.alive import peak
+from mmrl.pdg.plan.account import HOST
+from mmrl.pdg.plan.alive import Peak, peak
 from mmrl.pdg.plan.cost import flops, work
+from mmrl.pdg.plan.swap import Swap
 from mmrl.pdg.run import Automatic
 
 SIZES: Any = {"I": 2, "T": 16, "B": 4}
@@ -96,6 +98,21 @@ def test_the_choice_without_a_limit_runs_the_fewest_operations(free: Automatic):
 
 
 @pytest.mark.full
+def test_a_limit_counts_bytes_on_the_device_if_values_are_swapped(graph: Graph):
+    limit, blocks = 2500, {}
+    for swap in (Swap(()), Swap()):
+        compiled = compile(graph, memory=limit, swap=swap, **SIZES)
+        blocks[swap.tensors] = compiled.choice().along[-1].size
+    assert blocks[None] is None and blocks[()] < SIZES["T"]  # None is one block
+    account, report = compiled.interpret().account, compiled.report()
+    peaks = compiled.at().peak(SIZES)
+    assert peaks == Peak(account.peak(), account.peak(place=HOST))
+    assert report.chosen.cost.bytes == peaks.bytes <= limit < peaks.bytes + peaks.host
+    (line,) = (line for line in report.words if line.startswith(f"{report.chosen.passes}: "))
+    assert f"{peaks.bytes:,} " in line and f"{peaks.host:,} " in line
+
+
+@pytest.mark.full
 def test_blocks_are_as_large_as_the_limit_allows(graph: Graph):
     sizes = {}
     for limit in (6000, 2500, 1500):
@@ -140,7 +157,6 @@ def test_a_choice_is_of_its_bounds(graph: Graph):
         ({"Z": 3}, "`bounds` must contain only .* got Z"),
         ({"proximity": "near"}, "`proximity` must be"),
         ({"swap": [("z", 0)]}, "`swap` must name tensors"),
-        ({"swap": [("step", 0)], "memory": 8}, "`memory` must be left out with `swap`"),
         ({"passes": {}, "memory": 8}, "`passes` must be the only choice, got memory"),
         ({"passes": {}, "T": 8}, "`passes` must be the only choice, got T"),
     ],
@@ -268,6 +284,17 @@ def decay() -> tuple[Program, Any]:
     x[0] = 0.0
     x[t + 1] = 0.9 * x + 1.0
     return p, x
+
+
+def test_tensors_that_passes_move_are_swapped_as_blocks():
+    p, x = decay()
+    y = p.fn(jnp.tanh, p.fn(jnp.cos, x, name="inner"), name="y")
+    names = [("x", 0), ("inner", 0), ("y", 0)]
+    made = compile(p.graph(y), swap=names, vectorize=["t"], lift=[], T=9)
+    assert made.at().swap.tensors == (("x", 0), ("inner", 0), ("all_y", 0), ("y", 0))
+    fused = compile(p.graph(y), swap=names, vectorize=[], fuse=True, T=9).at()
+    assert fused.swap.tensors == tuple(x for x in names if x in fused.graph.tensors) != (*names,)
+    assert Swap().within(fused.graph, fused.graph) == Swap()
 
 
 @pytest.mark.parametrize("fold", ["sum", "mean", "max"])

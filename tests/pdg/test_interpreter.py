@@ -15,6 +15,7 @@ from mmrl.pdg.build.expr import Sym, as_expr, min_
 from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, array_type
 from mmrl.pdg.build.program import Program
 from mmrl.pdg.plan.account import DEVICE, HOST, Account, ReadTable
+from mmrl.pdg.plan.alive import Peak
 from mmrl.pdg.plan.code import Body, Execute, Free
 from mmrl.pdg.plan.frees import donations
 from mmrl.pdg.plan.swap import Swap
@@ -154,11 +155,14 @@ def test_what_is_not_worth_it_stays_and_the_rest_comes_back_ahead_of_use():
 def test_all_that_waits_long_may_be_swapped():
     bounds = {"I": 2, "T": 12}
     made = compile(reinforce(), {}, swap=Swap(idle=8, ahead=2))
-    assert made.check(bounds).ok
+    assert made.check(bounds).ok and made.peak(bounds).exact
     done, plain = interpret(made, bounds), monte_carlo()
+    every = compile(reinforce(), {}, swap=Swap())
     np.testing.assert_array_equal(done.results, plain.results)
     assert {tensor for tensor, _ in moves(made.trace(bounds), "fetch")} >= {OBS, ("a", 0), REWARD}
     assert 2 * done.account.peak() < plain.account.peak() < done.account.peak(place=HOST) + 40
+    for each, run in ((made, done), (every, every.interpret(bounds))):
+        assert each.peak(bounds) == Peak(run.account.peak(), run.account.peak(place=HOST))
     for place in (DEVICE, HOST):
         line = done.account.timeline(place=place)
         assert len(line) == len(done.account.events) and line.max() == done.account.peak(

@@ -1,8 +1,9 @@
-"""Bytes alive during a run, computed from the integer sets of its schedule.
+"""Bytes alive during a run, on the device and on the host, from the integer sets of its schedule.
 
 A value is alive from the operation that computes it to its last use. A merge copies its source only
 if the merge or the source is read by slices along one dimension, because the values of such a
-tensor are stored in a single array. The last operation that reads a value may overwrite it.
+tensor are stored in a single array. The last operation that reads a value may overwrite it. A value
+that is moved to the host (`Swap`) has several *stays* on the device, one per phase of its uses.
 `Account` measures the same bytes while the interpreter runs.
 
 `Schedule.last` describes the last uses of all points of a tensor at once, so bytes are counted with
@@ -15,6 +16,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import islpy as isl
 import numpy as np
@@ -25,6 +27,7 @@ from mmrl.pdg.build.indexing import largest_number
 from mmrl.pdg.plan.account import ReadTable, extents, nbytes
 from mmrl.pdg.plan.frees import donations
 from mmrl.pdg.plan.layout import layout
+from mmrl.pdg.plan.swap import NO_SWAP, Swap, phases
 from mmrl.pdg.schedule import Schedule
 
 MOST = 500_000
@@ -34,14 +37,17 @@ _INPUT, _DIV = isl.dim_type.in_, isl.dim_type.div
 
 @dataclasses.dataclass(frozen=True)
 class Peak:
-    """Peak of the bytes alive, or an upper bound of it unless `exact`."""
+    """Peak of the bytes alive on the device and on the host; upper bounds unless `exact`."""
 
     bytes: int
+    host: int = 0
     exact: bool = True
 
 
-def peak(schedule: Schedule, bounds: Mapping[str, int], *, most: int = MOST) -> Peak:
-    """Return the peak of the bytes alive in a run, as measured by `Account.peak`.
+def peak(
+    schedule: Schedule, bounds: Mapping[str, int], swap: Swap = NO_SWAP, *, most: int = MOST
+) -> Peak:
+    """Return the peaks of the bytes alive in a run, as measured by `Account.peak`.
 
     The result is exact for up to `most` values. For more values it is an upper bound, the smaller
     of two: the bytes of all rings, or the peak of a run with smaller bounds plus the growth of all
@@ -49,15 +55,20 @@ def peak(schedule: Schedule, bounds: Mapping[str, int], *, most: int = MOST) -> 
     of values that their rings store.
     """
     sizes = _cut(schedule.graph, bounds, most)
+    swapped = swap.of(schedule.graph)
     if sizes == dict(bounds):
-        return Peak(int(timeline(schedule, bounds).max(initial=0)))
-    rings, written = _rings(schedule, bounds)
-    above = sum(rings.values()) + written
+        device, host = timelines(schedule, bounds, swap)
+        return Peak(int(device.max(initial=0)), int(host.max(initial=0)))
+    # A fetched value shares its memory with no other value.
+    rings, written = _rings(schedule, bounds, alias=not swapped)
+    above, most_host = sum(rings.values()) + written, sum(rings[x] for x in swapped)
     if sizes is not None:
-        fewer, _ = _rings(schedule, sizes)
-        grown = sum(max(0, size - fewer.get(root, 0)) for root, size in rings.items())
-        above = min(above, int(timeline(schedule, sizes).max(initial=0)) + grown)
-    return Peak(above, exact=False)
+        fewer, _ = _rings(schedule, sizes, alias=not swapped)
+        grown = {root: max(0, size - fewer.get(root, 0)) for root, size in rings.items()}
+        device, host = timelines(schedule, sizes, swap)
+        above = min(above, int(device.max(initial=0)) + sum(grown.values()))
+        most_host = min(most_host, int(host.max(initial=0)) + sum(grown[x] for x in swapped))
+    return Peak(above, most_host, exact=False)
 
 
 def _cut(graph: Graph, bounds: Mapping[str, int], most: int) -> dict[str, int] | None:
@@ -88,14 +99,16 @@ def _reach(graph: Graph, bound: str) -> int:
     return max((largest_number(e) for e in exprs if names & e.symbols()), default=0)
 
 
-def _rings(schedule: Schedule, bounds: Mapping[str, int]) -> tuple[dict[Output, int], int]:
+def _rings(
+    schedule: Schedule, bounds: Mapping[str, int], *, alias: bool
+) -> tuple[dict[Output, int], int]:
     """Return the bytes of each tensor's ring, and the maximum bytes that an operation writes.
 
     Values that are needed at the same time, before or after an operation, are in different slots.
     """
     table = ReadTable(schedule.graph, bounds)
     size = {tensor: nbytes(kind) for tensor, kind in table.types.items()}
-    found = layout(table, schedule)
+    found = layout(table, schedule, alias=alias)
     roots = {place.root for place in found.places.values()}
     # The number of slots is rounded up to complete blocks, so it may exceed the number of values.
     values = {root: math.prod(extents(schedule.graph, root[0], bounds)) for root in roots}
@@ -103,23 +116,39 @@ def _rings(schedule: Schedule, bounds: Mapping[str, int]) -> tuple[dict[Output, 
     return rings, max((sum(map(size.__getitem__, x)) for x in table.outputs.values()), default=0)
 
 
-def timeline(schedule: Schedule, bounds: Mapping[str, int]) -> np.ndarray:
-    """Return the bytes alive during each operation; results stay alive until the end of the run."""
-    run = _Run(schedule, bounds)
-    begin, last, length = run.times()
+def timelines(
+    schedule: Schedule, bounds: Mapping[str, int], swap: Swap
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bytes alive on the device before or during each operation, and on the host.
+
+    Results stay alive until the end of the run.
+    """
+    run = _Run(schedule, bounds, swap)
     root = run.roots()
-    end = run.ends(begin, last, root)
-    own = (root == np.arange(len(root))) & (begin >= 0)
-    steps = np.zeros(length + 2)
-    steps += np.bincount(begin[own], run.sizes[own], minlength=length + 2)
-    steps -= np.bincount(end[own] + 1, run.sizes[own], minlength=length + 2)
+    (own,) = ((root == np.arange(len(root))) & (run.start >= 0)).nonzero()
+    start, sizes, (last, stop) = run.start[own], run.sizes[run.value[own]], run.ends(root)
+    during = _alive(start, stop[own], sizes, run.length)
+    # Fetched values are there before the operation, as is an input that it overwrites.
+    before = _alive(start + np.isin(own, run.first), last[own], sizes, run.length)
+    value, left, again = run.away
+    return np.maximum(before, during), _alive(left + 1, again, run.sizes[value], run.length)
+
+
+def _alive(first: np.ndarray, last: np.ndarray, sizes: np.ndarray, length: int) -> np.ndarray:
+    """Return the sum of the sizes of all intervals [first, last] that contain each number."""
+    steps = np.bincount(first, sizes, length + 2) - np.bincount(last + 1, sizes, length + 2)
     return np.cumsum(steps)[:length].astype(np.int64)
 
 
 class _Run:
-    """All values of a run, numbered by tensor, including those excluded by conditions."""
+    """All values of a run, numbered by tensor, including those excluded by conditions.
 
-    def __init__(self, schedule: Schedule, bounds: Mapping[str, int]):
+    Stay k of a value is on the device from operation `start[k]` to `stop[k]`. Stays are sorted by
+    `value` and time. `away` contains the values on the host, the last operation before each
+    transfer to the host, and the first operation after the transfer back.
+    """
+
+    def __init__(self, schedule: Schedule, bounds: Mapping[str, int], swap: Swap):
         self.schedule, self.table = schedule, ReadTable(schedule.graph, bounds)
         self.points = {
             name: np.indices(shape, np.int64).reshape(len(shape), math.prod(shape))
@@ -130,30 +159,64 @@ class _Run:
         self.place = dict(zip(self.table.tensors, starts, strict=False))
         types = self.table.types
         self.sizes = np.repeat([nbytes(types[x]) for x in self.table.tensors], counts)
+        moved = (x for x in swap.of(schedule.graph) if nbytes(types[x]) >= swap.size)
+        self.phases = {x: each for x in moved if len(each := phases(schedule, x)) > 1}
+        begin, last, self.away, self.length = self.times(max(swap.idle, swap.ahead), swap.ahead)
+        value, left, again = self.away
+        self.moved = {x for x in self.phases if np.isin(self.values(x), value).any()}
+        value, start = np.concatenate([np.arange(len(last)), value]), np.concatenate([begin, again])
+        order = np.lexsort((start, value))
+        left = np.concatenate([begin, left])[order]
+        self.value, self.start = value[order], start[order]
+        self.first = np.searchsorted(self.value, np.arange(len(last)))
+        self.stop, back = last[self.value], np.diff(self.value) == 0
+        self.stop[:-1][back] = left[1:][back]
 
     def images(self, function: isl.Map, op: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of the points where a function is defined, and its values there."""
         return images(sets.at(function, self.table.bounds), self.points[op])
 
-    def times(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return when each value is computed and last used, and the length of the run.
+    def values(self, tensor: Output) -> np.ndarray:
+        """Return the numbers of all values of a tensor."""
+        return self.place[tensor] + np.arange(self.points[tensor[0]].shape[1])
 
-        All three are measured in operations.
+    def times(self, idle: int, ahead: int) -> tuple[np.ndarray, np.ndarray, Any, int]:
+        """Return when each value is computed, last used and away, and the length of the run.
+
+        All are measured in operations.
         """
         schedule, tensors = self.schedule, self.table.tensors
         made = {name: self.images(times, name) for name, times in schedule.when.items()}
         used = {x: self.images(schedule.last[x], x[0]) for x in tensors}
-        order = _ranks([times for _, times in (*made.values(), *used.values())])
+        away = [
+            (x, *(self.images(each, x[0]) for each in (stay.lexmax(), later.lexmin())))
+            for x, stays in self.phases.items()
+            for stay, later in itertools.pairwise(stays)
+        ]
+        late = [times for _, *both in away for _, times in both]
+        order = _ranks([times for _, times in (*made.values(), *used.values())] + late)
         when = dict(zip(made, order, strict=False))
         length = sum(map(len, when.values()))
-        begin, last = (np.full(len(self.sizes), -1) for _ in range(2))
-        for tensor, now in zip(tensors, order[len(made) :], strict=True):
+        begin, last, left = (np.full(len(self.sizes), -1) for _ in range(3))
+        for tensor, now in zip(tensors, order[len(made) :], strict=False):
             at, (points, _) = self.place[tensor], made[tensor[0]]
             begin[at + points] = when[tensor[0]]
             last[at + used[tensor][0]] = now
             if tensor in schedule.graph.results:
                 last[at + points] = length
-        return begin, last, length
+        gone = [np.zeros((3, 0), np.int64)]
+        ranks = iter(order[len(made) + len(tensors) :])
+        for tensor, (used_at, _), (again_at, _) in away:
+            left[self.place[tensor] + used_at], again = next(ranks), next(ranks)
+            values = self.place[tensor] + again_at
+            far = again - left[values] - 1 > idle
+            gone.append(np.stack([values, left[values], again - ahead])[:, far])
+        return begin, last, np.concatenate(gone, axis=1), length
+
+    def stay(self, value: np.ndarray, now: np.ndarray) -> np.ndarray:
+        """Return the stay during which each value is on the device at the time `now`."""
+        key = self.value * (self.length + 2) + self.start
+        return np.searchsorted(key, value * (self.length + 2) + now, side="right") - 1
 
     def read(self, edge: Edge) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of the points that read along an edge, and of the values they read."""
@@ -165,35 +228,39 @@ class _Run:
         return points, self.place[edge.tensor] + np.asarray(flat)
 
     def roots(self) -> np.ndarray:
-        """Return the value whose memory stores each value; a merge uses its source's memory."""
-        root = np.arange(len(self.sizes))
+        """Return the stay whose memory stores each stay; a merge uses its source's memory."""
+        root = np.arange(len(self.value))
         for name, op in self.schedule.graph.ops.items():
             for edge in self.schedule.graph.inputs(name) if op.run is None else ():
                 if not (self._is_block((name, 0)) or self._is_block(edge.tensor)):
                     points, values = self.read(edge)
-                    root[self.place[name, 0] + points] = values
+                    sinks = self.first[self.place[name, 0] + points]
+                    root[sinks] = self.stay(values, self.start[sinks])
         while (root != root[root]).any():
             root = root[root]
         return root
 
-    def ends(self, begin: np.ndarray, last: np.ndarray, root: np.ndarray) -> np.ndarray:
-        """Return the last operation during which the memory of each root is in use."""
-        end = last.copy()
-        np.maximum.at(end, root, last)
-        holders = np.bincount(root, last == end[root], minlength=len(root))
+    def ends(self, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the last operations before and during which the memory of each root is in use."""
+        end = self.stop.copy()
+        np.maximum.at(end, root, self.stop)
+        last = end.copy()
+        holders = np.bincount(root, self.stop == end[root], minlength=len(root))
         for edge in donations(self.schedule):
             if self.schedule.graph.ops[edge.sink].run is None or self._is_block(edge.tensor):
                 continue
             points, values = self.read(edge)
-            now, roots = begin[self.place[edge.sink, 0] + points], root[values]
-            alone = (last[values] == now) & (end[roots] == now) & (holders[roots] == 1)
+            now = self.start[self.first[self.place[edge.sink, 0] + points]]
+            stays = self.stay(values, now)
+            roots = root[stays]
+            alone = (self.stop[stays] == now) & (end[roots] == now) & (holders[roots] == 1)
             # The output overwrites this input, so the input's memory is freed one step earlier.
             end[roots[alone]] -= 1
-        return end
+        return last, end
 
     def _is_block(self, tensor: Output) -> bool:
         """Return True if the values of a tensor along a dimension are stored in a single array."""
-        return len(self.table.sliced[tensor]) == 1
+        return len(self.table.sliced[tensor]) == 1 and tensor not in self.moved
 
 
 def _ranks(times: list[np.ndarray]) -> list[np.ndarray]:

@@ -15,15 +15,12 @@ import numpy as np
 from mmrl.pdg.build.graph import Graph, Op
 from mmrl.pdg.passes.choose import Cost, count, operations
 from mmrl.pdg.plan.account import ReadTable, nbytes
-from mmrl.pdg.plan.alive import peak
-from mmrl.pdg.schedule import Schedule
+from mmrl.pdg.plan.alive import Peak
 
 
-def cost(schedule: Schedule, bounds: Mapping[str, int]) -> Cost:
+def cost(graph: Graph, bounds: Mapping[str, int], most: Peak) -> Cost:
     """Return the bytes alive, the operations and the floating-point operations of a run."""
-    graph, most = schedule.graph, peak(schedule, bounds)
-    work = flops(graph, bounds)
-    return Cost(most.bytes, operations(graph, bounds), work, exact=most.exact)
+    return Cost(most.bytes, operations(graph, bounds), flops(graph, bounds), exact=most.exact)
 
 
 def sizes(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:

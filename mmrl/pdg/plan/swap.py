@@ -42,6 +42,21 @@ class Swap:
             )
         return tuple(swap)
 
+    def within(self, source: Graph, graph: Graph) -> "Swap":
+        """Return the rule for `graph`, which passes have made of `source`.
+
+        Blocks `all_x` of x are swapped like x. Tensors that passes have removed are omitted.
+        """
+        if self.tensors is None:
+            return self
+        left = []
+        for name, output in graph.tensors:
+            plain = name
+            while plain not in source.ops and plain.startswith("all_"):
+                plain = plain.removeprefix("all_")
+            left += [(name, output)] if (plain, output) in self.tensors else []
+        return dataclasses.replace(self, tensors=tuple(left))
+
     def among(self, events: Sequence[Any], sizes: Mapping[Output, int]) -> list[Any]:
         """Remove the transfers that do not pay off from the events of a run, and fetch early.
 
@@ -64,6 +79,10 @@ class Swap:
             after += kind == "run"
         kept = sorted((each for each in placed if each), key=lambda each: each[:2])
         return [event for _, _, event in kept]
+
+
+NO_SWAP = Swap(())
+"""Rule that moves no value."""
 
 
 def phases(schedule: Schedule, tensor: Output) -> list[isl.Map]:

@@ -36,6 +36,7 @@ from mmrl.pdg.passes.choose import (
 )
 from mmrl.pdg.plan import cost
 from mmrl.pdg.plan.account import ReadTable, nbytes
+from mmrl.pdg.plan.alive import Peak, peak
 from mmrl.pdg.plan.code import Body, Event, generate, text, trace
 from mmrl.pdg.plan.frees import MemoryPlan, plan_memory
 from mmrl.pdg.plan.swap import Swap
@@ -112,6 +113,14 @@ class Compiled:
         sizes = self._sizes(bounds, more)
         return naive.check(self.graph, self.trace(sizes), **sizes)
 
+    def peak(self, bounds: Bounds = None, /, **more: int) -> Peak:
+        """Return the peak bytes on the device and on the host, without running the program.
+
+        `interpret` measures the same bytes. If a run has more than 500,000 values, the result is an
+        upper bound, and `exact` is False.
+        """
+        return peak(self.schedule, self._sizes(bounds, more), self.swap)
+
     def interpret(
         self, bounds: Bounds = None, /, *, key: Any = None, backend: str = "jax", **more: Any
     ) -> Execution:
@@ -162,7 +171,7 @@ class Automatic:
     source: Graph
     """Original graph."""
     memory: int | None
-    """Limit on the bytes alive, or None."""
+    """Limit on the bytes alive on the device, or None."""
     fixed: Fixed
     """Parts of the choice that the caller fixed."""
     bounds: Mapping[str, int]
@@ -198,17 +207,24 @@ class Automatic:
     def report(self, bounds: Bounds = None, /, **more: int) -> Report:
         """Return the cost of the choice for the given bounds, and of similar choices."""
         sizes = self._sizes(bounds, more)
-        choice = self.choice(sizes)
-        rows = []
+        choice, swap = self.choice(sizes), self.options["swap"]
+        rows, moved = [], []
         for each in neighbors(choice, self.source, sizes, self.fixed):
             try:
-                price = self._cost(sizes, each)
+                price, host = self._priced(sizes, each)
             except ValueError:  # not a candidate, because there is no valid order
                 continue
             fits = self.memory is None or price.bytes <= self.memory
             rows.append(Row(str(each), price, fits, each == choice))
+            moved.append(f"{each}: {price.bytes:,} bytes on the device, {host:,} on the host")
         compiled = self.at(sizes)
         words = [line for stage in compiled.stages for line in stage.words]
+        if swap.of(self.source):
+            names = ", ".join(dict.fromkeys(name for name, _ in compiled.swap.of(compiled.graph)))
+            words += [
+                f"swapped: {names or 'no tensor, because passes removed all of them'}",
+                *moved,
+            ]
         if ends(compiled.graph) and not compiled.swap.of(compiled.graph):
             words += (f"With `early=True`, {line}" for line in compiled.xla(sizes, early=True).ends)
         return Report(tuple(rows), self.memory, tuple(words))
@@ -245,22 +261,30 @@ class Automatic:
     def _sizes(self, bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
         return fitting(self.source, {**self.bounds, **_merged(bounds, more)})
 
+    def _by_hand(self, passes: Mapping[str, Pass]) -> Compiled:
+        plain = by_hand(self.source, passes, self.options["proximity"])
+        swap = self.options["swap"].within(self.source, plain.graph)
+        return dataclasses.replace(plain, swap=swap)
+
     def _compiled(self, choice: Choice) -> Compiled:
         if choice not in self._known:
-            self._known[choice] = by_hand(self.source, choice.passes(), **self.options)
+            self._known[choice] = self._by_hand(choice.passes())
         return self._known[choice]
 
     def _cost(self, sizes: Mapping[str, int], choice: Choice) -> Cost:
+        return self._priced(sizes, choice)[0]
+
+    def _priced(self, sizes: Mapping[str, int], choice: Choice) -> tuple[Cost, int]:
+        """Return the cost of a choice, and its peak bytes on the host."""
         place = choice, tuple(sizes.items())
         if place not in self._known:
-            price = cost.cost(self._compiled(choice).schedule, sizes)
-            passes = choice.passes()
+            compiled = self._compiled(choice)
+            most, passes = compiled.peak(sizes), choice.passes()
             apart = {name: f for name, f in passes.items() if not name.startswith("fuse")}
             if len(apart) < len(passes):  # values inside a fused operation also count
-                inside = cost.peak(by_hand(self.source, apart, **self.options).schedule, sizes)
-                most = max(price.bytes, inside.bytes)
-                price = dataclasses.replace(price, bytes=most, exact=False)
-            self._known[place] = price
+                inside = self._by_hand(apart).peak(sizes)
+                most = Peak(max(most.bytes, inside.bytes), max(most.host, inside.host), False)
+            self._known[place] = cost.cost(compiled.graph, sizes, most), most.host
         return self._known[place]
 
 
@@ -318,14 +342,15 @@ def compile(
     `proximity` selects which dependences the schedule should keep short: "none", "all", or only
     those on the last element of each slice ("upper", the only setting that interleaves long
     windows; §6.1). Tensors (operation, output) in `swap` are moved to the host between their uses;
-    a `Swap` selects individual values.
+    a `Swap` selects individual values. `memory` limits the bytes on the device, and `report` states
+    how many bytes are on the host.
 
     `xla(early=True)` skips the steps of a loop after `Program.until` has ended its dimension, if
     this changes no result. `report` states for each loop whether steps are skipped, or why not.
 
     Raises `ValueError` for a graph without operations or without a valid order (the message
-    contains the cycle), for `passes` that are not functions, for an unknown `proximity`, if `swap`
-    contains an unknown or repeated tensor, and for `memory` together with `swap`.
+    contains the cycle), for `passes` that are not functions, for an unknown `proximity`, and if
+    `swap` contains an unknown or repeated tensor.
     """
     if not isinstance(graph, Graph):
         raise ValueError(
@@ -369,12 +394,7 @@ def automatic(
         )
     fixed.check(graph)
     swap = swap if isinstance(swap, Swap) else Swap(tuple(swap))
-    if swap.of(graph) and memory is not None:
-        raise ValueError(
-            "`memory` must be left out with `swap`, because the estimate counts swapped values as "
-            "if they were on the device: use `passes` with `swap`, and read the peak from "
-            "`interpret`"
-        )
+    swap.of(graph)
     return Automatic(graph, memory, fixed, bounds, {"proximity": proximity, "swap": swap})
 
 
