@@ -40,7 +40,7 @@ def change(path: pathlib.Path, old: str, new: str) -> None:
 @pytest.mark.full
 def test_the_environment_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     runpy.run_path("check.py")
-    assert "keeps the rules" in capsys.readouterr().out
+    assert "follows the rules" in capsys.readouterr().out
     del sys.modules["tmaze"]
     change(folder / "tmaze.py", "time=state.time + 1", "time=state.time")
     with pytest.raises(ValueError) as raised:
@@ -59,7 +59,7 @@ def test_the_masked_maze_allows_a_step_first():
 @pytest.mark.slow
 def test_the_agent_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     runpy.run_path("agent.py")
-    assert "replays what it acted" in capsys.readouterr().out
+    assert "same outputs as acting" in capsys.readouterr().out
     change(folder / "agent.py", "flags = tape.begin", "flags = tape.last")
     with pytest.raises(ValueError) as raised:
         runpy.run_path("agent.py")
@@ -71,7 +71,7 @@ def test_the_agent_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 def test_a_network_is_checked(capsys: pytest.CaptureFixture[str]):
     runpy.run_path("net.py")
-    assert "replays what it acted" in capsys.readouterr().out
+    assert "same outputs as acting" in capsys.readouterr().out
 
 
 def test_the_steps_shown_are_those_of_the_defaults():
