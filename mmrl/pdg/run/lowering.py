@@ -1,6 +1,6 @@
 """Lower the tree of a schedule to the plan of an XLA program, without conditions in loops.
 
-There are three steps. `roll` moves copies of a loop's body back into the loop, `regroup` replaces
+There are three steps. `rolling` moves copies of a loop's body into the loop, `regroup` replaces
 the conditions of the loop by rounds, and `Lowering` avoids reads of rings: a value that was
 computed earlier in the same block of code is used directly. Only results, values that are read by
 slices, and values that are read outside the block are stored in a ring.
@@ -19,11 +19,6 @@ be written as a loop over *rounds*. In each round, every group of statements run
 possibly zero. In this example, `learn` runs once per round, and `act` runs n, 1, 1, …, 1, 0, …, 0
 times. With tiles of m steps, `act` runs m times per round. All these numbers are known before the
 program is compiled.
-
-*Rolling* prepares a loop for this. isl often peels a loop: it places the last step of learning
-after the loop, and the first steps of acting in a separate loop before it. Each copy would be
-compiled again. If a statement next to the loop equals a statement of the loop for some value of its
-counter, it is added to the sequence of the loop, and `regroup` finds rounds that run the sequence.
 """
 
 import dataclasses
@@ -39,9 +34,7 @@ from mmrl.pdg.build.graph import Op, Output
 from mmrl.pdg.plan.account import Read, ReadTable
 from mmrl.pdg.plan.code import Body, Execute, If, Loop, substitute
 from mmrl.pdg.plan.layout import Layout
-
-Step = tuple[int, int]
-"""Group of statements in a loop, and the value of the loop's counter when it runs."""
+from mmrl.pdg.run.rolling import Rolled, Step, roll, unrolled
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -142,124 +135,6 @@ def _rounds(sequence: Sequence[Step], order: tuple[int, ...], last: int | None) 
 
 def _continues(run: list[int], value: int) -> bool:
     return len(run) < 2 or value - run[-1] == run[1] - run[0]
-
-
-SHIFT = Sym("shift")
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Rolled:
-    """Loop over groups of statements that depend on its counter, with their execution order."""
-
-    counter: str
-    groups: tuple[tuple[Any, ...], ...]
-    sequence: tuple[Step, ...]
-
-
-def unrolled(
-    loop: Loop, groups: Sequence[tuple[Expr, list]], bounds: Mapping[str, int]
-) -> Rolled | None:
-    """Return the loop as `Rolled` if it depends only on its counter and the bounds, else None."""
-    mine = {*bounds, loop.counter}
-    conditions = [condition for condition, _ in groups]
-    if not all(set(e.symbols()) <= mine for e in (loop.start, loop.stop, *conditions)):
-        return None
-    sequence = tuple(
-        (g, value)
-        for value in range(loop.start.evaluate(bounds), loop.stop.evaluate(bounds), loop.step)
-        for g, condition in enumerate(conditions)
-        if condition.evaluate({**bounds, loop.counter: value})
-    )
-    return Rolled(loop.counter, tuple(tuple(group) for _, group in groups), sequence)
-
-
-def roll(items: list[Any], bounds: Mapping[str, int]) -> list[Any]:
-    """Move statements and loops into neighboring loops that contain equal statements."""
-    loops = [item for item in items if isinstance(item, Rolled)]
-    for loop in sorted(loops, key=lambda each: -len(each.groups)):
-        if loop not in items:
-            continue
-        at = items.index(loop)
-        before, first = _absorb(loop, items[:at], bounds, backward=True)
-        after, last = _absorb(loop, items[at + 1 :], bounds)
-        whole = dataclasses.replace(loop, sequence=(*before, *loop.sequence, *after))
-        items = [*items[: at - first], whole, *items[at + 1 + last :]]
-    return items
-
-
-def _absorb(
-    loop: Rolled, items: list[Any], bounds: Mapping[str, int], backward: bool = False
-) -> tuple[tuple[Step, ...], int]:
-    """Return the steps of `loop` that equal the adjacent items, and the number of these items."""
-    steps: tuple[Step, ...] = ()
-    rest = items
-    while rest:
-        for size in sorted({1, *map(len, loop.groups)}, reverse=True):
-            near = rest[-size:] if backward else rest[:size]
-            found = _steps(loop, near, bounds) if len(near) == size else None
-            if found is not None:
-                steps = (*found, *steps) if backward else (*steps, *found)
-                rest = rest[:-size] if backward else rest[size:]
-                break
-        else:
-            break
-    return steps, len(items) - len(rest)
-
-
-def _steps(loop: Rolled, items: list[Any], bounds: Mapping[str, int]) -> tuple[Step, ...] | None:
-    """Return the steps of `loop` that equal `items`, or None.
-
-    `items` are either one other loop or the statements of one step.
-    """
-    if not isinstance(items[0], Rolled):
-        place = _place(loop, items, SHIFT, bounds)
-        return place and (place,)
-    other = items[0]
-    moved = SHIFT + Sym(other.counter)
-    places = {g: _place(loop, other.groups[g], moved, bounds) for g, _ in other.sequence}
-    if len(items) > 1 or None in places.values():
-        return None
-    moves = {g: place for g, place in places.items() if place is not None}
-    return tuple((moves[g][0], moves[g][1] + value) for g, value in other.sequence)
-
-
-def _place(
-    loop: Rolled, statements: Sequence[Any], counter: Expr, bounds: Mapping[str, int]
-) -> Step | None:
-    """Return the group of `loop` that equals `statements` and the value of `SHIFT`, or None.
-
-    The comparison substitutes `counter`, which contains `SHIFT`, for the counter of the loop.
-    """
-    if not all(isinstance(statement, Execute) for statement in statements):
-        return None
-    names = [statement.op for statement in statements]
-    for g, group in enumerate(loop.groups):
-        if [getattr(statement, "op", None) for statement in group] != names:
-            continue
-        known = {**bounds, loop.counter: counter}
-        points = [
-            (a.substitute(known), b.substitute(bounds))
-            for ours, theirs in zip(group, statements, strict=True)
-            for a, b in zip(ours.point, theirs.point, strict=True)
-        ]
-        shifts = {_solve(a, b) for a, b in points} - {True}
-        if len(shifts) == 1 and (shift := shifts.pop()) is not None:
-            return g, shift
-    return None
-
-
-def _solve(ours: Expr, theirs: Expr) -> Any:
-    """Return the shift that makes two indices equal.
-
-    Returns True if every shift does, and None if no shift does.
-    """
-    gap = theirs - ours
-    if gap.symbols() - {SHIFT.name}:
-        return None
-    zero, one = (gap.evaluate({SHIFT.name: shift}) for shift in (0, 1))
-    if zero == one:
-        return None if zero else True
-    return None if zero % (zero - one) else zero // (zero - one)
 
 
 Item = tuple[Expr, Any]
