@@ -20,7 +20,7 @@ ENDS = {"low": -np.inf, "high": np.inf}  # default bounds of a continuous action
 class Policy:
     """Greedy policy. `about` describes its task, its training and its returns.
 
-    `xp` is the module that computes, NumPy or another one with the same functions.
+    `xp` is the array module that computes the outputs: NumPy, or one with the same functions.
     """
 
     def __init__(self, about: dict, arrays: dict, xp=np):
@@ -134,9 +134,9 @@ class Policy:
                 x = xp.maximum(x, 0.01 * x)
         return x
 
-    # Each memory returns its next state and a vector, of which its output is a linear function.
+    # Each memory returns its next state and a vector. Its output is linear in that vector.
 
-    def _lru(self, h, x) -> tuple:  # without units if the policy has no memory
+    def _lru(self, h, x) -> tuple:  # has no units if the policy has no memory
         h = self.arrays["eigenvalues"] * h + self.arrays["read_in"] @ x
         return h, self.xp.stack([h.real, h.imag], axis=-1).ravel()
 
@@ -148,7 +148,7 @@ class Policy:
         h = n + z * (h - n)
         return h, h
 
-    def _lmu(self, h, x) -> tuple:  # h has a row of polynomial coefficients per channel
+    def _lmu(self, h, x) -> tuple:  # h has one row of coefficients per channel
         u = self.arrays["read_in"] @ x
         h = h @ self.arrays["held"] + u[:, None] * self.arrays["drive"][None]
         return h, h.ravel()
@@ -163,7 +163,7 @@ class Policy:
         h = xp.exp(turn) * h + drive
         return h, h @ out + arrays["skip"] * u
 
-    def _mlstm(self, h, x) -> tuple:  # h consists of the log of its scale, and the table [C, n]
+    def _mlstm(self, h, x) -> tuple:  # h consists of the log of a scale, and the table [C, n]
         xp = self.xp
         log_i, f = self._linear("gates", x)
         k = self._linear("key", x)
