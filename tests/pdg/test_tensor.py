@@ -13,7 +13,7 @@ import pytest
 
 from mmrl.pdg.build import ops
 from mmrl.pdg.build.autodiff import gradient
-from mmrl.pdg.build.expr import min_
+from mmrl.pdg.build.expr import max_, min_
 from mmrl.pdg.build.program import Program, fn
 from mmrl.pdg.build.tensor import Tensor
 from mmrl.pdg.run import compile
@@ -297,6 +297,24 @@ def test_a_tensor_is_neither_many_nor_true():
     )
 
 
+def target_network(detached: bool) -> Any:
+    """Weights whose loss also reads those of earlier steps, as a target network does."""
+    p, t, *_ = line()
+    w = p.tensor(t, name="w")
+    w[0] = 1.0
+    old = w[max_(0, t - 3)]
+    loss = w * (old.detach() if detached else old)
+    w[t + 1] = w - 0.1 * gradient(loss, w)
+    return compile(p.graph(w)).xla(T=6)()[0]
+
+
+def test_a_target_network_is_a_detached_read():
+    w = [1.0]
+    for step in range(5):
+        w.append(w[step] - 0.1 * w[max(0, step - 3)])
+    np.testing.assert_allclose(target_network(detached=True), w, rtol=1e-6)
+
+
 def misuse() -> dict[str, tuple[Any, str]]:
     p, t, T, x = line()
     u, v = p.tensor(t, name="u"), p.tensor(name="v")
@@ -354,6 +372,10 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "where defined": (
             lambda: p.graph((x[t + 1] * 1.0)[t:T].sum()),
             r"`mul` exists only where T >= t \+ 2, so a slice along \['t'\] may .*, as in 0:T - 1",
+        ),
+        "target": (
+            lambda: target_network(detached=False),
+            r"itself through .*: `detach` each read",
         ),
         "hole at the start": (lambda: (x[t - 1] * 1.0)[0:T], "exists only where t >= 1, so"),
         "hole in the middle": (lambda: (x * 1.0)[t % 2 == 0][0:T], "so a slice along .* may have"),

@@ -254,4 +254,6 @@ def describe_cycle(
     first = f"{path[0][0].sink}[{', '.join(domain.names)}]"
     where = ", ".join(f"{k} = {v}" for k, v in domain.env(start, bounds).items())
     chain = ", then ".join(through[:-1]) or "its own value"
-    return f"`{first}` depends on itself through {chain} (for instance at {where})"
+    back = any(graph.ops[edge.source].kind == "vjp" for edge, _ in path)
+    remedy = ": `detach` each read whose gradient you do not need" if back else ""
+    return f"`{first}` depends on itself through {chain} (for instance at {where}){remedy}"
