@@ -28,6 +28,8 @@ AGENTS = (
     "RepeatPreviousEasy-pqn-gtrxl",
     "RepeatPreviousPaper-pqn-lmu",
     "RepeatFirstEasy-pqn-s6",
+    "RepeatFirstEasy-pqn-mlstm",
+    "RepeatFirstEasy-pqn-window",
 )
 
 
