@@ -4,7 +4,7 @@
     python book/tools/build.py 02_monoids_and_scans    a preview of one chapter
 
 Only notebooks that have changed are run. If nothing has changed, a build returns immediately, and
-after a change of text it takes a few seconds.
+after a change to the text it takes a few seconds.
 """
 
 import hashlib

@@ -27,7 +27,7 @@ class Score(NamedTuple):
 
 
 GRU = {task: entry.gru for task, entry in popgym.LEVELS.items() if entry.gru}
-# Best score of the paper's thirteen models, where it is better than the GRU's and transcribed.
+# Best score of the paper's thirteen models, where it beats the GRU's and we have copied it.
 BETTER = {
     (task, level): Score(*score)
     for task, entry in popgym.LEVELS.items()

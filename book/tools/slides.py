@@ -90,7 +90,7 @@ def page(notebook: "NotebookNode", name: str) -> str:
         reveal_url_prefix="static",
         reveal_theme="slides",
         exclude_anchor_links=True,  # the speaker view would show them
-        # Join the parts in which a kernel sends the output of a loop.
+        # A kernel sends the output of a loop in several parts; join them.
         preprocessors=["nbconvert.preprocessors.CoalesceStreamsPreprocessor"],
     )
     about = {"metadata": {"name": name}}

@@ -67,7 +67,7 @@ class Options:
     """Continue the run in --out with its settings. To extend it, set --blocks or --steps."""
     seeds: tuple[int, ...] = Setup.seeds
     """Random seeds, e.g. `--seeds 0 1 2`, one per agent. The default with --over is 100 101 102.
-    Report results on other seeds than those that you used to select a setting."""
+    Report results on seeds that you did not use to select a setting."""
     observe: Literal["observation", "state", "pixels"] = "observation"
     """What the agent observes. `state`: the Markov state, with which no memory is needed (POPGym
     and probe tasks only). `pixels`: an image (RepeatPrevious and Concentration only)."""

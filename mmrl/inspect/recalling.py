@@ -73,7 +73,7 @@ class Recall(NamedTuple):
     def ignores_memory(self) -> bool:
         """True if replacing earlier observations has no effect on actions and values.
 
-        Changes of values up to 1 % of the largest change are ignored. Inputs that were not
+        Changes in values up to 1 % of the largest change are ignored. Inputs that were not
         replaced, such as earlier actions and rewards, may still matter.
         """
         return self.reach()["change"] <= 1 and not np.nan_to_num(self.flips[1:]).any()
@@ -228,7 +228,7 @@ def _by_lag(matrix: Float[Array, "time time"], lags: int) -> Float[Array, "time 
 def _interventions(
     agent: Subject, obs: PyTree, other: PyTree, action: Array, running: Array, lags: int
 ) -> tuple[Array, ...]:
-    """Replace each observation in turn; return |Δv|, changes of the action, and validity (0 or 1).
+    """Replace each observation in turn; return |Δv|, changes in the action, and validity (0 or 1).
 
     All results have shape [time, lag], where time is the step of the action, and are 0 where there
     is no intervention.

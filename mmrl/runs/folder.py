@@ -38,7 +38,7 @@ class Folder:
         self.path = expanded(path)
         self.planned: int | None = None  # total number of blocks of the run in the folder
         self._waiting: Claim | None = None  # claim on the folder between `open` and training
-        self._stamp: tuple[int, int] | None = None  # `_stamped` of the last known checkpoint
+        self._stamp: tuple[int, int] | None = None  # `_stamped()` of the last known checkpoint
         self._best: Best | None = None  # contents of the file `best`
 
     def description(self) -> dict[str, Any] | None:

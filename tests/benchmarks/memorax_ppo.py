@@ -79,7 +79,7 @@ def main() -> None:
     size = sum(x.size for x in jax.tree.leaves(parameters))
     print(json.dumps({"parameters": size}), flush=True)
     steps = settings["iterations"] * settings["rollout"] * settings["environments"]
-    for _ in range(2):  # the first state has other types than those that follow, so two programs
+    for _ in range(2):  # the first state differs in type from later ones, so two programs
         key, state, _ = agent.train(key, state, steps)
     for _ in sys.stdin:
         began, wall = time.process_time(), time.perf_counter()

@@ -31,7 +31,7 @@ def budgets(entry: Entry, protocol: Protocol) -> Iterator[str]:
     if entry["protocol"] != described(protocol) or set(entry["tasks"]) != set(protocol.tasks):
         yield "Its tasks, steps or sizes differ from the protocol: run it again."
     if any(one["env_steps"] != protocol.env_steps for one in entry["tasks"].values()):
-        yield f"It took other steps than {protocol.env_steps}, the budget of each task."
+        yield f"It did not take {protocol.env_steps} steps, the budget of each task."
     lengths = {len(one["returns"]) for one in entry["tasks"].values()}
     if tuple(entry["seeds"]) != protocol.seeds or lengths != {len(protocol.seeds)}:
         yield f"It must report the seeds {protocol.seeds}; it has {entry['seeds']}."

@@ -211,12 +211,12 @@ def step(seen: dict[str, Any]) -> str:
     clean, cut = seen["clean"], seen["cut"]
     for way in WAYS:
         if (error := _apart(seen["ways"][way][:, 0], clean)) >= EQUAL:
-            return _disagree(f"{_words(*way)} it gives other outputs than over one tape", error)
+            return _disagree(f"{_words(*way)} its outputs differ from those over one tape", error)
     ahead, later = (
         np.delete(ys, cut - 1, axis=1) for ys in (seen["next"][:, 0, :-1], clean[:, 1:])
     )
     if (error := _apart(ahead, later)) >= EQUAL:
-        return _disagree("`lookahead` gives another output than one more step of the tape", error)
+        return _disagree("`lookahead` differs from one more step of the tape", error)
     return ""
 
 

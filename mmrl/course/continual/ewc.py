@@ -1,4 +1,4 @@
-"""Online elastic weight consolidation (EWC), which penalizes changes of important parameters.
+"""Online elastic weight consolidation (EWC), which penalizes changes to important parameters.
 
 EWC was introduced by Kirkpatrick et al. 2017; this online variant has one anchor for all tasks
 (Schwarz et al. 2018, Section 3). It is an alternative to CLEAR that stores no experience, but it

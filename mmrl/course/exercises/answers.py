@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 Arguments = tuple[Any, ...]
-LONGEST = 120  # characters of a case or of an error in a hint
+LONGEST = 120  # maximum number of characters that a hint shows of a case or an error
 
 
 class NotYet(Exception):

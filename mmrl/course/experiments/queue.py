@@ -34,7 +34,7 @@ from mmrl.runs.results import revision
 Device = Literal["cpu", "gpu"]
 LIMIT = 300  # seconds per row, including compilation
 SLOWER = 10  # limit of elapsed time on a CPU, as a multiple of `LIMIT`
-FIRST_GUESS = {"cpu": 120.0, "gpu": 45.0}  # seconds per row of an experiment without tries
+FIRST_GUESS = {"cpu": 120.0, "gpu": 45.0}  # seconds per row, before the first try
 LATE = "the time of the queue was over"
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
 
@@ -73,7 +73,7 @@ class Try(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """True if the unit failed for another reason than a lack of time."""
+        """True if the unit failed for a reason other than a lack of time."""
         return self.outcome not in ("measured", LATE)
 
 

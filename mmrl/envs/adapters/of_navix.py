@@ -20,7 +20,7 @@ PLAYER = 10  # maximum entity index; the upper bound of navix's spaces, 8, is to
 
 
 class Navix(Adapter):
-    """Navix environment. Its state is navix's time step."""
+    """Navix environment. Its state is navix's `Timestep`."""
 
     def __init__(self, env: Any):
         super().__init__(env, env.max_steps)

@@ -16,7 +16,7 @@ from mmrl.envs.adapters.base import Adapter, Outcome, box
 
 
 class XLand(Adapter):
-    """XLand-MiniGrid environment. Its state is the library's time step."""
+    """XLand-MiniGrid environment. Its state is the library's `TimeStep`."""
 
     def __init__(self, env: Any, settings: Any):
         super().__init__(env, settings.max_steps)

@@ -112,8 +112,8 @@ def declare(
             triple = jax.tree.map(lambda x, case=case: x[case].tolist(), (a, b, c))
             at = ", ".join(f"{name} = {value}" for name, value in zip("abc", triple, strict=True))
             raise ValueError(
-                f"`combine` must {_LAWS[law]}, but this fails at {at}. A scan could return other "
-                "results than the loop: store more in each element, or keep the loop."
+                f"`combine` must {_LAWS[law]}, but this fails at {at}. A scan could return results "
+                "that differ from the loop's: store more in each element, or keep the loop."
             )
     return monoid
 

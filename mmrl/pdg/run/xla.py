@@ -70,7 +70,7 @@ class XlaProgram:
         alone = {fill.root for skip in self._skips.values() for fill in skip.fills}
         shared = lowering.stored - alone - {(name, 0) for name in alive}
         self.layout = donated(self.layout, self._accesses, compiled.schedule, shared)
-        # Maps the root of each `alive` to its tensor and the axis along which its end is stored.
+        # Maps the root of each tensor in `alive` to the tensor and the axis that stores its end.
         self._ends = {
             self.layout.places[x, 0].root: (x, self._accesses.names[x].index(ends(self._graph)[x]))
             for x in alive

@@ -209,7 +209,7 @@ def test_another_source_budget_or_set_of_seeds_is_refused(path: Path):
     assert "It must report the seeds (0, 1, 2, 3, 4)" in refused(path)
     tasks = {k: v | {"env_steps": 10 * v["env_steps"]} for k, v in entry["tasks"].items()}
     edit(path, **{**entry, "tasks": tasks})
-    assert f"other steps than {FULL.env_steps}" in refused(path)
+    assert f"did not take {FULL.env_steps} steps" in refused(path)
     edit(path, **entry)
     (path.parent / "in.py").write_text(SOURCE + "# 0.123\n" * 3000)
     assert "at most 20,000 are allowed" in refused(path)
