@@ -79,7 +79,7 @@ class Layout:
 
 
 def layout(accesses: ReadTable, schedule: Schedule, *, alias: bool = True) -> Layout:
-    """Return the places and rings under a schedule. Without `alias`, no two tensors share a ring."""
+    """Return the places and rings under a schedule. Without `alias`, no tensors share a ring."""
     lives = _Lives(schedule, accesses)
     places = {x: _own(x, accesses) for x in accesses.tensors}
     aliased: set[Read] = set()
