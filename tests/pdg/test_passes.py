@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mmrl.pdg.build.autodiff import gradient
-from mmrl.pdg.build.expr import TRUE, Slice, Sym, as_expr, min_
+from mmrl.pdg.build.expr import TRUE, Slice, Sym, as_expr, max_, min_
 from mmrl.pdg.build.graph import ArrayType, Domain, Edge, Graph, Op
 from mmrl.pdg.build.program import Program
 from mmrl.pdg.clean.validate import validate
@@ -360,6 +360,23 @@ def test_a_loop_with_two_states_of_one_operation_is_refused_by_its_outputs():
     for output, name in enumerate("su"):
         b.merge(name, STEPS, (t == 0, "x", 0, i, t), (t >= 1, "step", output, i, t - 1))
     assert "it carries step.0 and step.1, not one tensor" in words(lift_loops(b.graph("s"), "t"))
+
+
+@pytest.mark.parametrize("at", ["the last", "earlier", "even"])
+def test_a_read_of_earlier_weights_does_not_close_a_cycle(at: str):
+    """A target network holds the weights of an earlier iteration, at a distance that varies."""
+    p = Program("i", "b")
+    (i, b), (_, B) = p.symbols, p.bounds
+    w = p.tensor(i, name="w")
+    w[0] = 1.0
+    parts = {"the last": i, "earlier": max_(0, i - 3), "even": i // 2 * 2}
+    y = p.fn(lambda w, old, b: w * b + old, w, w[parts[at]].detach(), p.value(b), name="y")
+    w[i + 1] = w - 0.1 * gradient((y * y)[i, 0:B].mean(), w)  # adds up over b
+    before = p.graph(w)
+    after, _ = vectorize(before, "b")
+    assert "over" in after.ops["y"].params
+    bounds = {"I": 6, "B": 4}
+    jax.tree.map(np.testing.assert_allclose, execute(after, bounds), execute(before, bounds))
 
 
 def test_vectorize_moves_what_is_not_on_a_cycle():

@@ -285,16 +285,31 @@ def _lead_away(graph: Graph, edges: Sequence[Edge], dims: Sequence[str]) -> set[
     """Find a component whose edges never step in opposite directions along another dimension.
 
     Returns the edges of the component that step along this dimension, or an empty set if there is
-    no such component. All steps along the dimension must have fixed distances.
+    no such component. A step whose distance varies, as in w[max_(0, i - 3)], must not step in the
+    opposite direction either, and is kept, because its distance may be 0.
     """
     for _, inside in _components(edges):
         for dim in dims:
             steps = {edge: step(graph, edge, dim) for edge in inside}
-            known = [step for step in steps.values() if step is not None]
             gone = {edge for edge, step in steps.items() if step}
-            if gone and len(known) == len(inside) and (max(known) <= 0 or min(known) >= 0):
+            if gone and any(
+                all(_leads(graph, edge, dim, way, steps[edge]) for edge in inside)
+                for way in (-1, 1)
+            ):
                 return gone
     return set()
+
+
+def _leads(graph: Graph, edge: Edge, name: str, way: int, step: int | None) -> bool:
+    """Return True if an edge never steps against `way`, -1 or 1, along a dimension."""
+    if step is not None:
+        return step * way >= 0
+    domain = graph.ops[edge.sink].domain
+    part = phi(graph, edge).get(name) if name in domain.names else None
+    if part is None or isinstance(part, Slice):
+        return False
+    gap = (part - Sym(name)) * way
+    return never(gap < 0, domain.restrict(edge.when))
 
 
 def step(graph: Graph, edge: Edge, name: str) -> int | None:
