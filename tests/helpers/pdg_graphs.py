@@ -299,8 +299,8 @@ for i in range(I):
             del d[i, t - 1]
             del p[i, t - 1]
     u(i)
-    del G[i, T - 1]
     del w[i]
+    del G[i, T - 1]
 last()
 del u[I - 1]
 """,

@@ -246,21 +246,26 @@ def generate(
 
 
 def _grouped(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Meanings]:
-    """Group statements that always have the same time and point, such as deallocations.
+    """Group statements that always have the same time and point.
 
-    Returns the times of each group under a single name, and the statements that each name
-    represents, in the order of the plan.
+    Examples are deallocations, and an operation that is always followed by them. Returns the times
+    of each group under a single name, and the statements that each name represents, in the order of
+    the plan.
     """
     when = {each.get_tuple_name(IN): each.set_tuple_name(IN, "x") for each in maps(plan.times)}
-    found: list[tuple[isl.Map, list[Statement]]] = []
+    found: list[tuple[isl.Map, isl.Map, list[Statement]]] = []
     for name, statement in plan.statements.items():
         if name in when and (memory or statement.kind == "run"):  # omit all other statements
-            together = (group for times, group in found if times.plain_is_equal(when[name]))
+            times = when[name]
+            # An operation and deallocations differ only in the last coordinate.
+            near = statement.kind in ("run", "free")
+            key = times.project_out(OUT, plan.depth - 1, 1) if near else times
+            together = (group for other, _, group in found if other.plain_is_equal(key))
             if not (group := next(together, [])):
-                found.append((when[name], group))
+                found.append((key, times, group))
             group.append(statement)
-    times = [each.set_tuple_name(IN, f"s{k}") for k, (each, _) in enumerate(found)]
-    return times, {f"s{k}": group for k, (_, group) in enumerate(found)}
+    times = [each.set_tuple_name(IN, f"s{k}") for k, (_, each, _) in enumerate(found)]
+    return times, {f"s{k}": group for k, (*_, group) in enumerate(found)}
 
 
 def _merged(times: Sequence[isl.Map], depth: int) -> tuple[isl.UnionMap, int]:

@@ -44,7 +44,7 @@ class MemoryPlan:
     graph: Graph
     statements: Mapping[str, Statement]
     times: isl.UnionMap
-    depth: int  # number of coordinates of a time
+    depth: int  # number of coordinates of a time, including the kind of its event
 
 
 def plan_memory(
@@ -64,8 +64,7 @@ def plan_memory(
         # Name each affine piece separately. Under a single name, isl would combine the pieces into
         # conditional points such as `c0 if … else c0 - 1`.
         name = f"{statement.kind}_{statement.op}_{statement.output}"
-        points = sets.points(graph, statement.op, schedule.times.get_ctx())
-        for piece in _pieces(when, points):
+        for piece in _pieces(when, schedule.when[statement.op].domain()):
             new = next(each for each in _numbered(name) if each not in statements)
             statements[new] = statement
             placed.append(lengthened(piece, depth, place).set_tuple_name(IN, new))

@@ -12,6 +12,7 @@ A schedule consists of isl maps, which are built by `sets`. `plan.frees` adds de
 `plan.code` generates loops from both.
 """
 
+import collections
 import dataclasses
 import functools
 from typing import Literal, get_args
@@ -144,13 +145,20 @@ def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> is
             dataclasses.replace(edge, index=tuple(part.upper() for part in edge.index))
             for edge in edges
         )
-        edges = tuple(edge for edge in edges if not any(_later(edge, other) for other in edges))
+        between = collections.defaultdict(list)
+        for edge in edges:
+            between[edge.source, edge.sink].append(edge)
+        edges = tuple(
+            edge
+            for edge in edges
+            if not any(_later(edge, other) for other in between[edge.source, edge.sink])
+        )
     return sets.reads(graph, isl_context, edges=edges, dense=True).reverse()
 
 
 def _later(edge: Edge, other: Edge) -> bool:
-    """Return True if `other` connects the same operations and always reads a later point."""
-    if edge.sink != other.sink or edge.source != other.source or not edge.when.same(other.when):
+    """Return True if `other`, between the same operations, always reads a later point."""
+    if not edge.when.same(other.when):
         return False
     ahead = [b - a for a, b in zip(edge.index, other.index, strict=True)]
     moved = next((step for step in ahead if not Const(0).same(step)), Const(0))
