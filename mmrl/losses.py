@@ -116,7 +116,7 @@ def clip_loss(
     off-policy actions, and the proximal policy π_p limits the size of the step. With π_p = μ, this
     is the objective of PPO (Schulman et al. 2017, Eq. 7) with truncated importance weights. With ε
     = ∞, and for any ε > 0 if π_p = π, the gradient is the importance-sampled policy gradient. As in
-    the paper's code, ratios are differences of log-probabilities, to avoid small denominators.
+    the paper's code, ratios are computed from log-probabilities, for numerical stability.
     """
     anchor = _raised(log_prob, log_prob_behavior, importance_max)
     low, high = jnp.log1p(-jnp.minimum(epsilon, 1.0)), jnp.log1p(epsilon)

@@ -141,8 +141,8 @@ class Evaluation(eqx.Module):
 
     Returns are undiscounted, and lengths are in steps. `ended` is False if `max_steps` cut the
     episode short, in which case its return is partial. `observed` is False if an observation was
-    not finite; the last observation of a terminated episode is not checked. `stuck` is the number
-    of a step without a legal action, from 1, or 0; it is None without `wrappers.ActionMask`.
+    not finite; the last observation of a terminated episode is not checked. `stuck` is a step,
+    counted from 1, without a legal action (0: none); it is None without `wrappers.ActionMask`.
     """
 
     returns: Float[Array, " episodes"]

@@ -119,10 +119,10 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bo
     """Check the network that `make` has built, and return it.
 
     Raises `ValueError` unless all leaves are arrays, the network accepts the observations of `env`,
-    both of one step and of a tape, and it has one output per action. The outputs are Q(s, ·), or a
-    policy if `acts` is True. The method `lookahead`, which agents use to bootstrap, is checked
-    unless the argument `lookahead` is False. If the environment has a mask of legal actions, the
-    network is returned wrapped in `nets.Masked`.
+    both of one step and of a tape, and its outputs have the size of an action (`action_size`). The
+    outputs are Q(s, ·), or a policy if `acts` is True. The method `lookahead`, which agents use to
+    bootstrap, is checked unless the argument `lookahead` is False. If the environment has a mask of
+    legal actions, the network is returned wrapped in `nets.Masked`.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(net):
         if not eqx.is_array(leaf):

@@ -20,8 +20,8 @@ class Episodes(NamedTuple):
     """One episode of each environment, padded to equal lengths.
 
     `running` is False after the end of an episode. `memory` is the memory state after the
-    observation of each step, and `values` are the values computed from it. `state` is the Markov
-    state of the environment, with size 0 if the environment does not provide it.
+    observation of each step, and `values` are the agent's values at that step. `state` is the
+    Markov state of the environment, with size 0 if the environment does not provide it.
     """
 
     obs: PyTree[Shaped[Recorded, "episode time ..."]]

@@ -28,9 +28,10 @@ def laws(
     for booleans that differ. Rounding causes errors of about 1e-6 in float32 and 1e-15 in float64.
 
     The laws only need to hold for elements that occur in a scan; `products` samples such elements.
-    An operator that satisfies the laws may still compute the wrong result. For example, linear
-    attention that keeps the later normalizer instead of the sum is associative. Compare the results
-    of a scan with a loop as well.
+    Associativity is not enough: linear attention that keeps the later normalizer instead of the sum
+    violates only the right identity. An operator that satisfies all laws may still compute the
+    wrong result, such as a sum instead of a maximum. Compare the results of a scan with a loop as
+    well.
     """
     return {name: float(jnp.max(error)) for name, error in errors(monoid, a, b, c).items()}
 

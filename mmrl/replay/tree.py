@@ -160,7 +160,7 @@ def draw(
 
     Returns the rows and their scaled sums. Each draw descends the tree, and picks a child by weight
     at every level. Each level uses a separate uniform variable, because a float32 variable has only
-    24 random bits, too few for more than 16M rows. If all weights are 0, the rows are arbitrary.
+    23 random bits, too few for more than 8M rows. If all weights are 0, the rows are arbitrary.
     """
     top, *levels = tree
     nodes, weights = _pick((top * scales[:, None]).sum(axis=0)[None], uniform[0])
