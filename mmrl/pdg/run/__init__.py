@@ -39,7 +39,7 @@ from mmrl.pdg.plan.account import ReadTable, nbytes
 from mmrl.pdg.plan.alive import Peak, peak
 from mmrl.pdg.plan.code import Body, Event, generate, text, trace
 from mmrl.pdg.plan.frees import MemoryPlan, plan_memory
-from mmrl.pdg.plan.swap import Swap
+from mmrl.pdg.plan.swap import NO_SWAP, Swap
 from mmrl.pdg.plan.tails import ends
 from mmrl.pdg.run import naive
 from mmrl.pdg.run.interpreter import Execution, interpret
@@ -359,6 +359,7 @@ def compile(
         )
     if not graph.ops:
         raise ValueError("`graph` must have an operation, got an empty graph; add a result")
+    swap = swap if isinstance(swap, Swap) else Swap(tuple(swap))
     parts = {
         "vectorize": vectorize,
         "tile": tile,
@@ -385,7 +386,7 @@ def automatic(
     fixed: Fixed,
     bounds: Mapping[str, int],
     proximity: Proximity,
-    swap: Sequence[Output] | Swap,
+    swap: Swap,
 ) -> Automatic:
     """Return a graph whose passes are chosen later, after checking options that need no bounds."""
     if unknown := [name for name in bounds if name not in graph.bounds]:
@@ -393,7 +394,6 @@ def automatic(
             f"`bounds` must contain only {list(graph.bounds)}, got {', '.join(unknown)}"
         )
     fixed.check(graph)
-    swap = swap if isinstance(swap, Swap) else Swap(tuple(swap))
     swap.of(graph)
     return Automatic(graph, memory, fixed, bounds, {"proximity": proximity, "swap": swap})
 
@@ -402,7 +402,7 @@ def by_hand(
     graph: Graph,
     passes: Mapping[str, Pass],
     proximity: Proximity = "upper",
-    swap: Sequence[Output] | Swap = (),
+    swap: Swap = NO_SWAP,
 ) -> Compiled:
     """Apply `passes` to a graph, and schedule it."""
     changed = stages(graph, _checked(passes))
@@ -413,7 +413,6 @@ def by_hand(
     except ValueError:
         check_cycles(changed[-1].graph)
         raise
-    swap = swap if isinstance(swap, Swap) else Swap(tuple(swap))
     swap.of(changed[-1].graph)
     return Compiled(tuple(changed), times, swap)
 
