@@ -194,6 +194,8 @@ def test_bytes_of_a_run_that_is_cut_are_an_upper_bound(graph: Graph, free: Autom
         exact, above = (peak(compiled.schedule, sizes, most=m) for m in (10**6, 400))
         assert exact.exact and not above.exact
         assert exact.bytes <= above.bytes <= times * exact.bytes
+        exact, above = (peak(compiled.schedule, sizes, Swap(), most=m) for m in (10**6, 400))
+        assert exact.bytes <= above.bytes and 0 < exact.host <= above.host and not above.exact
     assert flops(compiled.graph, SIZES | {"I": 9}) > flops(compiled.graph, SIZES)
 
 
