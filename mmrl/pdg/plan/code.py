@@ -240,7 +240,8 @@ def generate(
     times, meanings = _grouped(plan, memory)
     merged, depth = _merged(times, plan.depth)
     within = context(plan.graph, least, merged.get_ctx())
-    build = isl.AstBuild.from_context(within).set_options(_options(merged, depth, readable))
+    build = isl.AstBuild.from_context(within)
+    build = build.set_options(_separated(merged, depth)) if readable else build
     tree = build.node_from_schedule_map(merged.intersect_params(within))
     return _named(_node(tree, meanings, {}), plan.graph, frozenset(plan.graph.bounds), readable)
 
@@ -291,15 +292,14 @@ def _merged(times: Sequence[isl.Map], depth: int) -> tuple[isl.UnionMap, int]:
     return union(parts), len(found[0])
 
 
-def _options(times: isl.UnionMap, depth: int, separate: bool) -> isl.UnionMap:
+def _separated(times: isl.UnionMap, depth: int) -> isl.UnionMap:
     """Return options for isl: unroll coordinates that only order statements, and separate loops.
 
-    Loops are separated only if `separate` is True, and never the outermost one of several.
+    The outermost one of several loops is not separated.
     """
     loops = [k for k in range(depth) if not constant(times, k)]
     options = {k: "unroll" for k in range(depth) if k not in loops}
-    if separate:
-        options |= {k: "separate" for k in loops[1:] or loops}
+    options |= {k: "separate" for k in loops[1:] or loops}
     time = ", ".join(f"c{k}" for k in range(depth))
     parts = "; ".join(f"[{time}] -> {option}[{k}]" for k, option in options.items())
     return isl.UnionMap(f"{{ {parts} }}", context=times.get_ctx())
