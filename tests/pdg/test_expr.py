@@ -202,6 +202,12 @@ INVERSES = {
     "0:t+1": (slice(0, t + 1), "t:T", "True"),
     "t:min(t+4,T)": (slice(t, min_(t + 4, T)), "max(0, t - 3):t + 1", "True"),
     "max(0,t-4):t+1": (slice(max_(0, t - 4), t + 1), "t:min(T, t + 5)", "True"),
+    "max(t-3,0):t+1": (slice(max_(t - 3, 0), t + 1), "t:min(T, t + 4)", "True"),
+    "max(t-1,0):min(t+2,T)": (
+        slice(max_(t - 1, 0), min_(t + 2, T)),
+        "max(0, t - 1):min(T, t + 2)",
+        "True",
+    ),
     "t//2": (t // 2, "2 * t:min(T, 2 * t + 2)", "T >= 2 * t + 1"),
     "T-1-t": (T - 1 - t, "T - t - 1", "True"),
     "2:5": (slice(2, 5), "0:T", "t >= 2 and t <= 4"),

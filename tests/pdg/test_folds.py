@@ -15,8 +15,9 @@ from mmrl.pdg.build.program import Program
 from mmrl.pdg.build.tensor import Tensor
 from mmrl.pdg.clean.validate import validate
 from mmrl.pdg.passes import lift_loops, move, tile, vectorize
-from mmrl.pdg.passes.folds import Fold
+from mmrl.pdg.passes.folds import Fold, folds
 from mmrl.pdg.passes.lift import unfold
+from mmrl.pdg.plan.alive import peak
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.naive import execute
 
@@ -181,6 +182,126 @@ def test_lift_folds_at_once_only_where_readers_wait_for_all():
         lifted, _ = lift_loops(p.graph(result), "t")
         op = lifted.ops[y.source]  # a view, if its points are picked out of a block
         assert op.kind != "view" and op.domain.names == dims
+
+
+TILED = {
+    **SLICES,
+    "before": lambda t, T: slice(0, t),
+    "later": lambda t, T: slice(t + 1, T),
+    "next": lambda t, T: slice(min_(t + 1, T - 1), min_(t + 1, T - 1) + 1),
+}
+
+
+def weighted(part: str, kind: str, slopes: bool = True) -> Graph:
+    """The square of folds of products, which are tiled too, and its gradient by their factor."""
+    p = Program("i", "t")
+    (i, t), (I, T) = p.symbols, p.bounds  # noqa: E741
+    x = p.fn(lambda i, t: DATA[i, t], p.value(i), p.value(t), name="x")
+    w = p.input("w", 1.0)
+    y = FOLDS[kind]((x * w)[i, TILED[part](t, T)])
+    loss = (y * y)[i, 0:T].sum(0).sum()[0:I].sum()
+    return p.graph(loss, *([gradient(loss, w)] if slopes else []))
+
+
+def total(part: str, kind: str, length: int, slopes: bool = True) -> Sequence[Any]:
+    def run(w: Any) -> Any:
+        found = 0.0
+        for row in DATA[:, :length] * w:
+            for t in range(length):
+                here = TILED[part](t, length)
+                taken = row[here.start : here.stop]
+                found += (FOLDS[kind](taken) ** 2).sum() if len(taken) else 0.0
+        return found
+
+    return [run(0.7), *([jax.grad(run)(0.7)] if slopes else [])]
+
+
+# Folds that are carried, in both directions; windows that reach one block, and several.
+CARRIED = [("prefix", "mean", True), ("suffix", "sum", True), ("before", "sum", False)]
+CARRIED += [("prefix", "max", False), ("suffix", "min", False)]
+CARRIED += [(part, "discounted_sum", False) for part in ("prefix", "suffix", "before", "later")]
+CARRIED += [("behind", "max", True), ("ahead", "discounted_sum", True), ("next", "min", False)]
+
+
+@pytest.mark.full_except("prefix mean", "ahead discounted_sum")
+@pytest.mark.parametrize(
+    ("part", "kind", "slopes"), CARRIED, ids=[" ".join(row[:2]) for row in CARRIED]
+)
+def test_a_fold_of_tiles_is_tiled_itself(part: str, kind: str, slopes: bool):
+    graph = weighted(part, kind, slopes)
+    moving = (fold for fold in folds(graph, "t") if "t" in fold.part.symbols())
+    name = next(fold.op.name for fold in moving if fold.kind == kind)
+    for size in (2, 3):
+        tiles, words = tile(graph, "t", size)
+        validate(tiles)
+        assert f" {name}," in words[0] and not any("stay" in word for word in words)
+        for length in (1, 7) if size == 3 else (4,):
+            found = execute(tiles, {"I": 2, "T": length}, w=np.float32(0.7))
+            got = [found[result][()] for result in tiles.results]
+            agree(got, total(part, kind, length, slopes))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("part", "kind"), [("prefix", "sum"), ("around", "max")])
+def test_executors_fold_tiles_as_loops_do(part: str, kind: str):
+    """The bytes that the interpreter counts are those of the plan."""
+    compiled = compile(weighted(part, kind), {"tile": lambda g: tile(g, "t", 3)})
+    bounds, want = {"I": 2, "T": 7}, total(part, kind, 7)
+    assert compiled.check(**bounds).ok
+    agree(compiled.xla(bounds)(w=0.7), want)
+    for backend in ("jax", "numpy"):
+        run = compiled.interpret(bounds, backend=backend, w=0.7)
+        agree(run.results, want)
+        assert backend == "numpy" or run.account.peak() == peak(compiled.schedule, bounds).bytes
+
+
+@pytest.mark.parametrize("part", ["prefix", "ahead", "behind"])
+def test_a_fold_of_tiles_keeps_a_few_tiles_of_a_loop(part: str):
+    """What is read is computed by a loop, and freed a few blocks later, however long it runs."""
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    s = p.tensor(t, name="s")
+    s[0] = p.constant(1.0)
+    s[t + 1] = (s * 0.9).tanh()
+    y = (s * 2.0)[TILED[part](t, T)].sum(0)
+    graph = p.graph((y * y)[0:T].sum(0))
+    compiled = compile(graph, {"tile": lambda g: tile(g, "t", 4)})
+    assert peak(compiled.schedule, {"T": 64}).bytes == peak(compiled.schedule, {"T": 32}).bytes
+
+
+def test_a_read_of_tiles_that_are_far_away_is_reported():
+    _, words = tile(weighted("prefix", "max"), "t", 3)
+    assert any("equal" in word and "mul[i, 0:t + 1]" in word for word in words)
+
+
+def test_a_block_exists_whose_first_point_does_not():
+    """a[t] is defined for t >= 1, so the block of points 0, 1, 2 has two of its points."""
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    s, c = p.tensor(t, name="s"), p.tensor(t, name="c")
+    s[0] = p.constant(1.0)
+    s[t + 1] = (s * 0.9).tanh()
+    c[0] = p.constant(0.0)
+    c[t] = s[t - 1] * 2.0
+    d = p.tensor(t, name="d")
+    d[T - 1] = p.constant(0.0)
+    d[t] = c[t + 1] * 3.0
+    graph = p.graph((c * d)[0:T].sum(0))
+    tiles, words = tile(graph, "t", 3)
+    assert " c," in words[0] and " d," in words[0]
+    for length in (2, 7):
+        want, got = (execute(g, {"T": length}) for g in (graph, tiles))
+        agree([got[tiles.results[0]][()]], [want[graph.results[0]][()]])
+
+
+def test_a_fold_in_blocks_exists_where_the_fold_does():
+    """Its values are read at i + 1, which the last i does not have."""
+    p = Program("i", "t")
+    (i, t), (_, T) = p.symbols, p.bounds
+    x = p.fn(lambda i, t: DATA[i, t], p.value(i), p.value(t), name="x")
+    graph = p.graph((x * 2.0)[i + 1, 0:T].sum(0))
+    tiles, _ = tile(graph, "t", 3)
+    agree(values(validate(tiles), 7), values(graph, 7))
 
 
 @pytest.mark.full

@@ -255,12 +255,14 @@ def following(value: Expr) -> Expr:
 
 
 def _candidates(node: isl.AstExpr) -> list[Expr]:
-    """Return possible expressions for a node; two cases become their maximum and minimum."""
+    """Return possible expressions for a node.
+
+    Two cases become their maximum, their minimum, or one of them, which may hold in both cases.
+    """
     if node.get_type() == _Kind.op and _operator(node) in ("cond", "select"):
-        pairs = [
-            (a, b) for a in _candidates(node.get_op_arg(1)) for b in _candidates(node.get_op_arg(2))
-        ]
-        return [extreme(a, b) for extreme in (max_, min_) for a, b in pairs]
+        first, second = (_candidates(node.get_op_arg(k)) for k in (1, 2))
+        pairs = [(a, b) for a in first for b in second]
+        return [extreme(a, b) for extreme in (max_, min_) for a, b in pairs] + first + second
     try:
         return [to_expr(node)]
     except ValueError:

@@ -13,6 +13,7 @@ search. (The paper calls a cycle trivial if all its indices of d are d or consta
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from mmrl.pdg.build.sets import always, never
 from mmrl.pdg.clean import composed, phi
 
 ZERO = Const(0)
+NEAR = 8
+"""Maximum number of blocks before or after a block that one read of a tiled operation may need."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,6 +53,11 @@ class Block(Structural):
     def length(self) -> Expr:
         return self.bound if self.size is None else Const(self.size)
 
+    @property
+    def final(self) -> Expr:
+        """First point of the last block."""
+        return ZERO if self.size is None else (self.bound - 1) // self.size * self.size
+
     def begin(self, env: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return `env` with d set to the first point of its block."""
         return {**env, self.name: self.start.evaluate(env)}
@@ -65,6 +73,30 @@ class Block(Structural):
         last = hi.substitute({self.name: self.symbol + (self.size - 1)})
         first = lo if always(lo >= 0, box) else max_(lo, 0)
         return Slice(first, last if always(last <= bound, box) else min_(last, bound))
+
+    def near(self, part: Expr, box: Domain) -> tuple[Expr, tuple[Expr, ...]] | None:
+        """Return the tiles that contain φ in a tile, or None if they are not next to it.
+
+        The result contains the first point of the first tile, which may be negative, and an index
+        for each tile. The indices of tiles beyond the ends of d are those of the first or last one.
+        """
+        if self.size is None or self.symbol.same(part):
+            return self.start, (self.symbol,)
+        lo, hi = (part.lo, part.hi) if isinstance(part, Slice) else (part, part + 1)
+        after, size = {self.name: self.symbol + 1}, self.size
+        for end in (lo, hi):
+            if self.name not in end.symbols() or not never(end > end.substitute(after), box):
+                return None
+        until, away = hi.substitute({self.name: self.symbol + (size - 1)}), range(NEAR + 1)
+        before = (k for k in away if always(lo >= self.symbol - size * k, box))
+        beyond = (k for k in away if always(until <= self.symbol + size * (k + 1), box))
+        first, last = next(before, None), next(beyond, None)
+        if first is None or last is None:
+            return None
+        tiles = [max_(self.symbol - size * k, 0) for k in range(first, 0, -1)]
+        tiles += [self.symbol]
+        tiles += [min_(self.symbol + size * k, self.final) for k in range(1, last + 1)]
+        return self.symbol - size * first, tuple(tiles)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,7 +117,8 @@ class Access(Structural):
     `steps` contains a rule for each axis, in the order of the source's dimensions. `stored` is the
     position in `steps` of the axis along d if each stored value contains it; in the input, this
     axis comes after those of slices. `walked` is the position of the axis along d if iterating over
-    this axis is all that is needed.
+    this axis is all that is needed. `more` contains a further φ for each further tile that the read
+    needs; the values of all tiles are joined along d.
     """
 
     index: tuple[Expr, ...]
@@ -93,6 +126,12 @@ class Access(Structural):
     steps: tuple[Step, ...] = ()
     stored: int | None = None
     walked: int | None = None
+    more: tuple[tuple[Expr, ...], ...] = ()
+
+    @property
+    def indices(self) -> tuple[tuple[Expr, ...], ...]:
+        """The new φ of each tile, in the order of their points."""
+        return (self.index, *self.more)
 
     @property
     def still(self) -> bool:
@@ -111,9 +150,10 @@ class Access(Structural):
         kept = [step for step in self.steps if step.take is None]
         return bool(sliced) and (not kept or kept[0] is not sliced[0])
 
-    def order(self, value: Any) -> Any:
-        """Return the input with axes in the order of the source's dimensions."""
+    def order(self, *values: Any) -> Any:
+        """Return the input, joined from all tiles, with axes in the order of the source's dims."""
         last, place = len(self.steps) - 1, self.stored
+        value = values[0] if len(values) == 1 else _join(values, last)
         return value if place is None else _move(value, last, place)
 
     def read(self, value: Any, env: Mapping[str, Any], start: Mapping[str, Any]) -> Any:
@@ -139,6 +179,16 @@ class Access(Structural):
         return jax.tree.map(one, value)
 
 
+def _join(values: Sequence[Any], axis: int) -> Any:
+    return jax.tree.map(lambda *tiles: jnp.concatenate(tiles, axis), *values)
+
+
+def ordered(readings: Sequence[Access], inputs: Sequence[Any]) -> list[Any]:
+    """Return one ordered input per reading, from inputs that contain one value per tile."""
+    left = iter(inputs)
+    return [each.order(*itertools.islice(left, len(each.indices))) for each in readings]
+
+
 def _move(value: Any, source: int, destination: int) -> Any:
     return jax.tree.map(lambda x: jnp.moveaxis(x, source, destination), value)
 
@@ -160,16 +210,16 @@ def arrive(
     None. `reads(point, here)` returns what the old φ reads at a point, where `here` contains the
     current entries of that list. `start` is the point at which the inputs were read.
     """
-    ordered = [reading.order(value) for reading, value in zip(readings, inputs, strict=True)]
+    values = ordered(readings, inputs)
     walked = [
         None if reading.walked is None else _move(value, reading.walked, 0)
-        for reading, value in zip(readings, ordered, strict=True)
+        for reading, value in zip(readings, values, strict=True)
     ]
 
     def reads(point: Mapping[str, Any], here: list[Any]) -> list[Any]:
         return [
             reading.read(value, point, start) if reading.walked is None else spot
-            for reading, value, spot in zip(readings, ordered, here, strict=True)
+            for reading, value, spot in zip(readings, values, here, strict=True)
         ]
 
     return walked, reads
@@ -184,18 +234,21 @@ def access(
     prevents the move.
     """
     source, domain, name = graph.ops[edge.source], graph.ops[edge.sink].domain, block.name
-    index, steps, stored, along = [], [], None, None
+    index, steps, stored, along, at, tiles = [], [], None, None, 0, ()
     for dim, part in zip(source.domain, edge.index, strict=True):
         if dim.name == name and block.symbol.same(part):
             along = len(steps)
         if source.name in moved and dim.name == name:
-            # Only the same tile can read a tile, whereas all of d can be read at any index.
-            if block.size is not None and not (sinks and block.symbol.same(part)):
+            # Only tiles nearby can read a tile, whereas all of d can be read at any index.
+            alone = block.size is None
+            near = block.near(part, domain.box()) if sinks or alone else None
+            if near is None:
                 return None
-            stored = len(steps)
+            base, tiles = near
+            stored, at = len(steps), len(index)
             whole = isinstance(part, Slice) and ZERO.same(part.lo) and dim.bound.same(part.hi)
-            steps.append(Step() if whole else Step(part, block.start))
-            index += [] if block.size is None else [block.symbol]
+            steps.append(Step() if whole else Step(part, base))
+            index += [] if alone else [tiles[0]]
         elif sinks and name in part.symbols():
             cover = block.cover(part, dim.bound, domain.box())
             if cover is None or dim.name in source.domain.when.symbols():
@@ -208,7 +261,8 @@ def access(
     taken = [(k, step.take) for k, step in enumerate(steps) if step.take is not None]
     # Only an axis of d can be iterated over: in x[t] with x over i, the axis contains points of i.
     walks = sinks and [place for place, _ in taken] == [along]
-    return Access(tuple(index), domain, tuple(steps), stored, along if walks else None)
+    more = tuple((*index[:at], tile, *index[at + 1 :]) for tile in tiles[1:])
+    return Access(tuple(index), domain, tuple(steps), stored, along if walks else None, more)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -81,6 +81,11 @@ class Fold:
 
     def ranges(self, x: Any, low: Any, high: Any, width: int) -> Any:
         """Return the folds of x[low[k]:high[k]] for every k, each over at most `width` points."""
+        count = jnp.maximum(high - low, 0).reshape(-1, *[1] * (x.ndim - 1))
+        return self.finish(self.parts(x, low, high, width), count)
+
+    def parts(self, x: Any, low: Any, high: Any, width: int) -> Any:
+        """Return the same as `ranges`, without applying `finish`."""
         table = x.astype(self.dtype)
         nothing, one = self.empty(table), (-1, *[1] * (x.ndim - 1))
         count = jnp.maximum(high - low, 0)
@@ -94,7 +99,7 @@ class Fold:
             done = jnp.where(taken, done + size, done)
             after = [table[size:], jnp.full((min(size, len(table)), *x.shape[1:]), nothing)]
             table = self.join(table, jnp.concatenate(after), size)
-        return self.finish(found, count.reshape(one))
+        return found
 
 
 def fold_of(graph: Graph, op: Op) -> Fold | None:

@@ -7,17 +7,29 @@ not moved extract their former inputs from the larger arrays inside their own `r
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.build.expr import TRUE, Expr, max_
-from mmrl.pdg.build.graph import ArrayType, Domain, Edge, Graph, Op, Output, array_type, conjuncts
+from mmrl.pdg.build.expr import TRUE, Expr, Slice, max_
+from mmrl.pdg.build.graph import (
+    ArrayType,
+    Domain,
+    Edge,
+    Graph,
+    Op,
+    Output,
+    array_type,
+    conjuncts,
+    ragged,
+)
 from mmrl.pdg.build.ops import MASKED
+from mmrl.pdg.build.sets import always
 from mmrl.pdg.clean import Made, phi, renamed, replaced
-from mmrl.pdg.passes.access import Access, Block, Step, access, arrive, cycles
+from mmrl.pdg.passes.access import NEAR, ZERO, Access, Block, Step, access, arrive, cycles, shift
 from mmrl.pdg.passes.folds import Fold, fold_of
 
 
@@ -82,15 +94,32 @@ def rewire(
 
 def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> str | None:
     """Return why an operation cannot be moved together with `moved`, or None if it can."""
+    op = graph.ops[name]
+    domain = block_domain(op.domain, block)
     for edge in graph.inputs(name):
-        if access(graph, edge, block, moved, True) is None:
-            at = ", ".join(map(str, edge.index))
-            return f"it reads {edge.source}[{at}], which no block of {block.name} contains"
+        if running(graph, op, block, moved):
+            edge = _at_point(edge, block)
+        reading, text = access(graph, edge, block, moved, True), ", ".join(map(str, edge.index))
+        if reading is None:
+            return f"it reads {edge.source}[{text}], which {_away(block, edge.source in moved)}"
+        partial = block.size is not None and block.name in op.domain.when.symbols()
+        if partial and not all(always(part.lo <= part.hi, domain) for part in _slices(reading)):
+            return f"it reads {edge.source}[{text}], which leaves {block.name} in some blocks"
     others = _asks(graph, name) - {block.name}
     if others and block.name in _asks(graph, name):
         own = ", ".join(sorted(others))
         return f"its branch depends on {block.name} and also on {own}"
     return None
+
+
+def _away(block: Block, tiled: bool) -> str:
+    if block.size is None or not tiled:
+        return f"no block of {block.name} contains"
+    return f"may be more than {NEAR} blocks of {block.name} away"
+
+
+def _slices(reading: Access) -> list[Slice]:
+    return [part for part in reading.index if isinstance(part, Slice)]
 
 
 def _asks(graph: Graph, name: str) -> set[str]:
@@ -159,13 +188,17 @@ def choose(conditions: Sequence[Expr], env: Mapping[str, Any], *values: Any) -> 
 
 
 def block_domain(domain: Domain, block: Block) -> Domain:
-    """Return the domain of blocks: without d, or restricted to the first point of each tile."""
-    if block.size is not None:
-        return domain.restrict((block.symbol % block.size) == 0)
+    """Return the domain of blocks: without d, or restricted to the first point of each tile.
+
+    Conditions on d do not restrict it, because other points of a tile may exist if the first one
+    does not.
+    """
     when = TRUE
     for part in conjuncts(domain.when):
         if block.name not in part.symbols():
             when = when & part
+    if block.size is not None:
+        return Domain(domain.dims, when & ((block.symbol % block.size) == 0))
     return Domain(tuple(dim for dim in domain if dim.name != block.name), when)
 
 
@@ -176,6 +209,8 @@ def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
     other dimensions, it stays a branching definition, in which a block takes a single branch.
     """
     op, reads = graph.ops[name], graph.inputs(name)
+    if found := running(graph, op, block, moved):
+        return _running_ops(graph, block, moved, *found)
     if op.run is not None or not _asks(graph, name) - {block.name}:
         return [_moved(graph, block, moved, op, reads)]
     domain, made, edges = block_domain(op.domain, block), [], []
@@ -200,7 +235,9 @@ def _moved(
 ) -> Made:
     known = readings(graph, reads, block, moved)
     assert known is not None, f"{op.name} cannot be moved: see `can_move`"
-    kind, run = _kind(op, known), op.run
+    kind, run, own = _kind(op, known), op.run, op.params
+    if any(reading.more for reading in known):  # a tile of this kind has fewer inputs
+        kind, own = "fn", {name: value for name, value in own.items() if name == "ends"}
     partial = any(block.name in part.symbols() for part in conjuncts(op.domain.when))
     if partial:
         kind = "fn"  # the result is zero at points that do not exist
@@ -208,8 +245,9 @@ def _moved(
         kind, run = "choice", functools.partial(choose, [edge.when for edge in reads])
     domain, outputs = block_domain(op.domain, block), [widen(kind, block) for kind in op.outputs]
     aligned = op.params.get("aligned", range(len(known)))
-    aligned = tuple(k for k in aligned if known[k].copies and not partial)
-    params = {**op.params, "over": block.name, "block": block.size, "aligned": aligned}
+    places = list(itertools.accumulate((len(each.indices) for each in known), initial=0))
+    aligned = tuple(places[k] for k in aligned if known[k].copies and not partial)
+    params = {**own, "over": block.name, "block": block.size, "aligned": aligned}
     fold = fold_of(graph, op)
     if fold is not None and len(known[0].steps) == 1 and block.name in fold.part.symbols():
         work = _fold_run(fold, known[0], block, op.domain)
@@ -233,10 +271,11 @@ def numbered(reads: Sequence[Edge]) -> list[Edge]:
 
 
 def replan(reads: Sequence[Edge], readings: Sequence[Access]) -> list[Edge]:
-    """Replace the index φ of each edge by the one of its reading."""
+    """Replace the index φ of each edge by those of its reading."""
     return [
-        dataclasses.replace(edge, index=reading.index)
+        dataclasses.replace(edge, index=index)
         for edge, reading in zip(reads, readings, strict=True)
+        for index in reading.indices
     ]
 
 
@@ -272,7 +311,7 @@ def _fold_run(
     row = Access((), domain, (Step(block.symbol, block.start),), walked=0)
     rows = _block_run(lambda env, row: (row,), [row], block, domain)
 
-    def run_block(env: Mapping[str, Any], value: Any) -> tuple[Any, ...]:
+    def run_block(env: Mapping[str, Any], *tiles: Any) -> tuple[Any, ...]:
         start = block.begin(env)
         points = start[block.name] + jnp.arange(block.length.evaluate(env))
         base, here = reading.steps[0].base.evaluate(start), {**env, block.name: points}
@@ -280,9 +319,104 @@ def _fold_run(
         low, high = (jnp.broadcast_to(end - base, points.shape) for end in ends)
         bounds = {name: n for name, n in env.items() if isinstance(n, int)}
         width = domain.largest(fold.part.width(), bounds)
-        return rows(env, fold.ranges(reading.order(value), low, high, width))
+        return rows(env, fold.ranges(reading.order(*tiles), low, high, width))
 
     return run_block
+
+
+def running(graph: Graph, op: Op, block: Block, moved: Collection[str]) -> tuple[Fold, int] | None:
+    """Return a fold whose value is carried from tile to tile, and the direction, or None.
+
+    The direction is 1 for prefixes such as 0:t + 1, and -1 for suffixes such as t:T of tiles. A
+    suffix of values that are not tiled is computed without waiting for the last tile.
+    """
+    fold = fold_of(graph, op) if block.size is not None else None
+    if fold is None or fold.name != block.name or ragged(op.outputs):
+        return None
+    source, part = graph.ops[fold.edge.source], fold.part
+    others = [index for index in fold.edge.index if index is not part]
+    partial = (*others, op.domain.when, source.domain.when)
+    if any(block.name in expr.symbols() for expr in partial):
+        return None
+    if ZERO.same(part.lo) and shift(part.hi, block.name) in (0, 1):
+        return fold, 1
+    later = shift(part.lo, block.name) in (0, 1) and part.hi.same(block.bound)
+    return (fold, -1) if later and source.name in moved else None
+
+
+def _at_point(edge: Edge, block: Block) -> Edge:
+    """Return an edge that reads the current point instead of a slice."""
+    index = (block.symbol if isinstance(part, Slice) else part for part in edge.index)
+    return dataclasses.replace(edge, index=tuple(index))
+
+
+def _running_ops(
+    graph: Graph, block: Block, moved: Collection[str], fold: Fold, way: int
+) -> list[Made]:
+    """Return the operations that compute a running fold in tiles.
+
+    A tile has a second output, the fold of all tiles up to this one, which the next tile reads.
+    """
+    op, symbol, size = fold.op, block.symbol, block.size
+    assert size is not None
+    edges = [_at_point(fold.edge, block)]
+    known = readings(graph, edges, block, moved)
+    assert known is not None, f"{op.name} cannot be moved: see `can_move`"
+    domain, params = block_domain(op.domain, block), {"over": block.name, "block": size}
+    first: Any = symbol == 0 if way > 0 else symbol >= block.bound - size
+    later: Any = symbol >= size if way > 0 else symbol < block.bound - size
+    empty, before = f"{op.name}_empty", f"{op.name}_before"
+    there = tuple(s - way * size if s.same(symbol) else s for s in domain.symbols)
+
+    def nothing(env: Mapping[str, Any]) -> tuple[Any]:
+        bounds = {name: n for name, n in env.items() if isinstance(n, int)}
+        (like,) = jax.tree.leaves(op.types(bounds))
+        zeros = jnp.zeros(like.shape, like.dtype)
+        return (jnp.full_like(zeros, fold.empty(zeros)),)
+
+    tiles = (widen(op.outputs[0], block), op.outputs[0])
+    return [
+        (Op(empty, "fn", domain.restrict(first), op.outputs, nothing, params), []),
+        (
+            Op(before, "merge", domain, op.outputs, None, params),
+            [Edge(before, empty, domain.symbols, first), Edge(before, op.name, there, later, 0, 1)],
+        ),
+        (
+            Op(op.name, "fn", domain, tiles, _running_run(fold, known[0], block, way), params),
+            numbered([*replan(edges, known), Edge(op.name, before, domain.symbols)]),
+        ),
+    ]
+
+
+def _running_run(fold: Fold, reading: Access, block: Block, way: int) -> Callable[..., Any]:
+    """Return a function of a tile's points and the state before it: all folds, and the next state.
+
+    The state is the fold of all earlier points, or of all later points if `way` is -1.
+    """
+    size, part = block.size, fold.part
+    ahead = shift(part.hi if way > 0 else part.lo, block.name)
+    assert size is not None and ahead is not None, f"{fold.op.name} is not carried: see `running`"
+
+    def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, Any]:
+        start, k = block.begin(env)[block.name], jnp.arange(size)
+        value, state = reading.order(*inputs[:-1]), inputs[-1]
+        row = jnp.asarray(state)[None]
+        column = (-1, *[1] * (value.ndim - 1))
+        count = jnp.minimum(block.bound.evaluate(env) - start, size)
+        real = (k < count).reshape(column)
+        x = jnp.where(real, value, jnp.zeros((), value.dtype))
+        low, high = (jnp.zeros_like(k), k + ahead) if way > 0 else (k + ahead, count + 0 * k)
+        folds, every = fold.parts(x, low, high, size), fold.all(x, count)
+        if way > 0:
+            found, after = fold.join(row, folds, start), fold.join(state, every, start)
+        else:
+            width = jnp.maximum(high - low, 0).reshape(column)
+            found, after = fold.join(folds, row, width), fold.join(every, state, count)
+        number = part.width().evaluate({**env, block.name: start + k})
+        found = fold.finish(found, number.reshape(column))
+        return jnp.where(real, found, jnp.zeros_like(found)), after
+
+    return run
 
 
 def _inside(point: Mapping[str, Any], block: Block, domain: Domain) -> Any:

@@ -19,9 +19,11 @@ A tiled operation exists only at the first points of blocks, t mod m = 0, and it
 not change. The scheduler can therefore schedule all points first and then select the strided ones
 ("dense, then strided"), which keeps acting and learning at the same pace.
 
-Blocks can be read by folds over all of d (sums, means, maxima, minima), and by loops whose last
-state is the only one that is read. If the last block is short, its missing points are zeros, which
-do not affect loops and folds.
+Blocks can be read by other operations in blocks, by folds over all of d (sums, means, maxima,
+minima), and by loops whose last state is the only one that is read. Windows such as
+t:min_(t + n, T) and shifts such as t + 1 read a few neighboring blocks. Folds of 0:t + 1 and t:T
+carry the fold of all blocks before, or after, from block to block. If the last block is short, its
+missing points are zeros, which do not affect loops and folds.
 """
 
 import dataclasses
@@ -93,8 +95,9 @@ def _sources(loop: Carried, name: str) -> set[str]:
 def tiled(loop: Carried, block: Block, moved: Collection[str]) -> Carried | None:
     """Return the loop with its inputs read in blocks, or None if this is impossible."""
     known = move.readings(loop.graph, loop.outside, block, moved)
-    new = None if known is None else dataclasses.replace(loop, readings=known, block=block)
-    return new
+    if known is None or (loop.before and known[loop.outside.index(loop.before)].more):
+        return None
+    return dataclasses.replace(loop, readings=known, block=block)
 
 
 def build(
@@ -127,7 +130,7 @@ def _chain(
     there is no state before the first block.
     """
     name, symbol, size = op.name, block.symbol, block.size
-    domain = move.block_domain(op.domain.box(), block)
+    domain = move.block_domain(op.domain, block)
     here = op.domain.symbols
     back = tuple(s - size if s.same(symbol) else s for s in here)
     params = {"over": block.name, "block": size}
@@ -164,7 +167,8 @@ def _tiled_loop(loop: Carried) -> list[Made]:
     if (edge := loop.before) is None:
         return _chain(op, block, loop.end, loop.reads, kind)
     k = loop.outside.index(edge)
-    start = functools.partial(loop.start, loop.readings[k]), loop.reads[k]
+    (read,) = move.replan([edge], [loop.readings[k]])
+    start = functools.partial(loop.start, loop.readings[k]), read
     outside = tuple(other for other in loop.outside if other is not edge)
     readings = [reading for place, reading in enumerate(loop.readings) if place != k]
     rest = dataclasses.replace(loop, outside=outside, readings=readings)
@@ -229,7 +233,9 @@ def tile(
     inside = {op for loop in loops for op in loop.ops}
     words = say([(ops, why) for ops, why in reasons if not inside & set(ops)])
     ends += [fold.op.name for fold in sums]
-    words.insert(0, f"tiled by {count} along {name}: {', '.join([*moved, *ends])}")
+    words = [f"tiled by {count} along {name}: {', '.join([*moved, *ends])}", *words]
+    for op in [op for op in moved if move.running(graph, graph.ops[op], block, moved)]:
+        words.append(f"{op} is carried from block to block of {name}")
     return build(graph, block, moved, loops, sums), words
 
 

@@ -133,9 +133,9 @@ def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> is
     The result is None for "none". "upper" replaces each slice by its last element, which its reader
     waits for, and min(a, b) by a: r[t : min(t + n, T)] becomes r[t + n - 1]. If an operation reads
     another one several times, as fused operations do, only the latest read counts, because the
-    other reads would pull in as many directions as a window does. Reads between different tiles are
-    ignored. The solver schedules all steps, so these reads would seem as far apart as the tiles are
-    wide, and it would separate the operations of one tile.
+    other reads would pull in as many directions as a window does. All other reads between different
+    tiles are ignored. The solver schedules all steps, so these reads would seem as far apart as the
+    tiles are wide, and it would separate the operations of one tile.
     """
     if check_proximity(proximity) == "none":
         return None
@@ -166,10 +166,20 @@ def _later(edge: Edge, other: Edge) -> bool:
 
 
 def _between_tiles(graph: Graph, edge: Edge) -> bool:
-    """Return True if an edge connects two different strided points."""
+    """Return True if an edge connects two different strided points.
+
+    An edge is an exception if its sink reads the same point too, but waits for a later one.
+    """
     sink, source = graph.ops[edge.sink].domain, graph.ops[edge.source].domain
     strided = all(not TRUE.same(d.when) and d.dense() != d for d in (sink, source))
-    return strided and structure(edge.index) != structure(source.symbols)
+    if not strided or structure(edge.index) == structure(source.symbols):
+        return False
+    awaited = dataclasses.replace(edge, index=tuple(part.upper() for part in edge.index))
+    here = dataclasses.replace(edge, index=source.symbols)
+    same = {
+        e.tensor for e in graph.inputs(edge.sink) if structure(e.index) == structure(here.index)
+    }
+    return edge.tensor not in same or not _later(here, awaited)
 
 
 def unordered(dependences: isl.UnionMap, times: isl.UnionMap) -> isl.UnionMap:
