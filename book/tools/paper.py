@@ -33,7 +33,7 @@ FLAGS = (
 )
 # Pages that are not printed, for example because their tables are too wide.
 LEFT = {"baselines", "popgym", "results", "settings", "runs", "scaling", "leaderboard"}
-LEFT |= {"claims", "teach", "grading", "explore"}
+LEFT |= {"models", "claims", "teach", "grading", "explore"}
 # Equations are drawn as SVG, because Chromium adds alternative texts only to images.
 MATHJAX = "mathjax@3.2.2"
 DRAWING = {

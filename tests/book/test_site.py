@@ -46,6 +46,7 @@ OTHERS = [
     "ppo_lru",
     "dqn_tape_lru",
     "choosing",
+    "models",
     "debugging",
     "inspect",
     "projects",
