@@ -287,6 +287,8 @@ def scan_cost(size: int, log_steps: int, devices: int) -> Any:
 def default(baselines: Rows, task: str, agent: str) -> str:
     """Format the final returns of an agent with an LRU and a GRU, as in the README."""
     names = [f"{task}, {agent}, {memory}" for memory in ("lru", "gru")]
+    if not any(row["cell"] in names for row in baselines):
+        return "–"
     rows = [baselines[name] for name in names]
     places = 0 if LEVELS[task][1] > 1 else 2
     held = [row["learned_and_stayed"] >= HELD for row in rows]
