@@ -36,7 +36,7 @@ class Chapter(NamedTuple):
 
     slug: str
     title: str
-    course: dict[str, Any]  # part, week, room (in class), home, and symbols for a test
+    course: dict[str, Any]  # keys: part, week, room (work in class), home, symbols
     minutes: tuple[int, int]  # minutes for reading and for the exercises
 
     @property

@@ -57,7 +57,7 @@ def lacking(root: Path = ROOT) -> list[str]:
     if subprocess.check_output(["git", "status", "--porcelain"], cwd=root, text=True):
         left.append("git: commit all changes.")
     if subprocess.check_output(["git", "tag", "--list", f"v{version}"], cwd=root, text=True):
-        left.append(f"git: v{version} is tagged already; raise the version in all three files.")
+        left.append(f"git: v{version} is tagged already; bump the version in all three files.")
     return left
 
 

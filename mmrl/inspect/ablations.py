@@ -35,7 +35,7 @@ class Harm(NamedTuple):
 
 
 def harms(at: int, delay: int = 2, noise: float = 0.5) -> dict[str, Harm]:
-    """Return an example of each harm, by name; `at` is the step of the wipe and the freeze."""
+    """Return a `Harm` of each kind, keyed by name; the wipe and the freeze occur at step `at`."""
     return {
         "unharmed": Harm(),
         f"wipe before step {at}": Harm(wipe=at),

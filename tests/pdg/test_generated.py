@@ -82,7 +82,7 @@ ONLY = os.environ.get("MMRL_PASSES")  # "chosen", to choose the passes of every 
 # Every sentence with which a program may be refused.
 REASONS = {
     "a slice over holes": "may have holes",
-    "a slice leaves": "leaves 0:|ends before it begins|indexed from 0",
+    "a slice leaves": "extends beyond 0:|ends before it begins|indexed from 0",
     "nothing to take the mean or extremes of": "reads too little for",
     "results on no grid": "which is not a grid",
     "not defined everywhere": "is not defined .*: add a case",

@@ -185,7 +185,7 @@ def arrow(x: svg.Number, y: svg.Number, down: int, scale: svg.Number = 1.0) -> s
 
 
 def _labels(top: svg.Number, baselines: dict[str, int]) -> list[str]:
-    """Draw the labels of the lines of a row, at its left."""
+    """Draw the line labels to the left of a row."""
     return [svg.text(12, top + y, name, size=10, fill="dim") for name, y in baselines.items()]
 
 

@@ -18,7 +18,7 @@ class Account(NamedTuple):
     """The inner state, the return of the current episode, and totals over finished episodes."""
 
     env_state: PyTree
-    under_way: Array  # return of the current episode up to now
+    under_way: Array  # return of the current episode so far
     paid: Array  # sum of the returns of finished episodes
     ended: Array  # number of finished episodes
 

@@ -94,8 +94,8 @@ def _from_start(item: Any, bound: Expr, name: str) -> Expr:
 def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> Domain:
     """Return the points of `sink` at which `source[index]` exists.
 
-    Raises `ValueError` if the index exists at no point, or if a slice leaves the source's domain,
-    because it would be truncated silently.
+    Raises `ValueError` if the index exists at no point, or if a slice extends beyond the source's
+    domain, because it would be truncated silently.
     """
     text = f"{name}[{', '.join(map(str, index))}]"
     for dim, part in zip(source, index, strict=True):
@@ -107,7 +107,7 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
             others = [other for other in source if other.name != dim.name]
             likely = [other.name for other in others if part.hi.same(other.bound)]
             meant = f", or use this slice as the index of {likely[0]}" if likely else ""
-            raise ValueError(f"`{text}` leaves 0:{dim.bound}; write {low}:{high}{meant}")
+            raise ValueError(f"`{text}` extends beyond 0:{dim.bound}; write {low}:{high}{meant}")
         if isinstance(part, Slice) and never(part.hi >= part.lo, roomy(sink, part.hi >= part.lo)):
             raise ValueError(
                 f"`{text}` ends before it begins, at every point of {sink}: swap its two ends"

@@ -128,7 +128,7 @@ def timelines(
     (own,) = ((root == np.arange(len(root))) & (run.start >= 0)).nonzero()
     start, sizes, (last, stop) = run.start[own], run.sizes[run.value[own]], run.ends(root)
     during = _alive(start, stop[own], sizes, run.length)
-    # Fetched values are there before the operation, as is an input that it overwrites.
+    # Fetched values, and an input that the operation overwrites, are in memory before it runs.
     before = _alive(start + np.isin(own, run.first), last[own], sizes, run.length)
     value, left, again = run.away
     return np.maximum(before, during), _alive(left + 1, again, run.sizes[value], run.length)

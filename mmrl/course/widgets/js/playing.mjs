@@ -37,7 +37,7 @@ export function drawOutputs({ policy, step }) {
   return picture(280, 40 + 30 * values.length, alt, title, rows, zero);
 }
 
-/** What the memory held up to now: a strip for each unit, dark where there is much in it. */
+/** What the memory has held so far: a strip for each unit, dark where there is much in it. */
 export function drawMemory(ui, { steps, policy, step }) {
   const bottom = 24 + clamp(3 * policy.units, 60, 160);
   const { width, axis } = overTime(ui, steps, bottom, { low: policy.units, high: 0, ticks: [] });
