@@ -163,7 +163,8 @@ def _names(points: Sequence[Point]) -> Iterable[str]:
 def _marks(points: Sequence[Point]) -> Iterable[str]:
     for point, (x, y) in zip(points, places(points), strict=True):
         low, high = down(min(point.recall)), down(max(point.recall))
-        yield f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" stroke="currentColor"/>'
+        if low - high > 2 * RADIUS:  # a shorter line would only show inside a hollow mark
+            yield f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" stroke="currentColor"/>'
         fill = "currentColor" if point.ordered else "none"
         yield (
             f'<g transform="translate({x:.1f} {y:.1f})" fill="{fill}" stroke="currentColor" '
