@@ -377,6 +377,10 @@ def misuse() -> dict[str, tuple[Any, str]]:
             lambda: target_network(detached=False),
             r"itself through .*: `detach` each read",
         ),
+        "hole at the end for small T": (
+            lambda: ((x[t + 1] - x) * 1.0)[0:5],
+            r"exists only where T >= t \+ 2, so a slice along \['t'\] may have holes",
+        ),
         "hole at the start": (lambda: (x[t - 1] * 1.0)[0:T], "exists only where t >= 1, so"),
         "hole in the middle": (lambda: (x * 1.0)[t % 2 == 0][0:T], "so a slice along .* may have"),
     }
