@@ -379,6 +379,21 @@ def test_a_read_of_earlier_weights_does_not_close_a_cycle(at: str):
     jax.tree.map(np.testing.assert_allclose, execute(after, bounds), execute(before, bounds))
 
 
+def test_a_block_whose_reads_a_condition_on_two_dimensions_restricts_stays():
+    """x[i + 1, t] exists where y does, but not for each i at some t."""
+    p = Program("i", "t")
+    (i, t), (I, _) = p.symbols, p.bounds  # noqa: E741
+    x = p.fn(lambda i, t: i * 10.0 + t, p.value(i), p.value(t), name="x")
+    z = p.tensor(i, t, name="z")
+    z[i, t] = x[i + 1, t][i + t + 1 < I] * 2.0
+    z[i, t] = 0.0
+    before = p.graph(z)
+    after, _ = vectorize(before, "t")
+    bounds = {"I": 3, "T": 4}
+    got, want = (execute(graph, bounds)["z", 0] for graph in (after, before))
+    jax.tree.map(np.testing.assert_allclose, got, want)
+
+
 def test_vectorize_moves_what_is_not_on_a_cycle():
     graph, said = vectorize(reinforce(N), "t")
     assert said[0] == "vectorized over t: g, d, before, total"

@@ -26,6 +26,7 @@ from mmrl.pdg.build.graph import (
     conjuncts,
     ragged,
 )
+from mmrl.pdg.build.indexing import roomy, stays
 from mmrl.pdg.build.ops import MASKED
 from mmrl.pdg.build.sets import always
 from mmrl.pdg.clean import Made, phi, renamed, replaced
@@ -105,6 +106,8 @@ def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> s
         partial = block.size is not None and block.name in op.domain.when.symbols()
         if partial and not all(always(part.lo <= part.hi, domain) for part in _slices(reading)):
             return f"it reads {edge.source}[{text}], which leaves {block.name} in some blocks"
+        if _leaves(graph, edge, reading, block, moved):
+            return f"it reads {edge.source}[{text}], which does not exist in some blocks"
     others = _asks(graph, name) - {block.name}
     if others and block.name in _asks(graph, name):
         own = ", ".join(sorted(others))
@@ -116,6 +119,20 @@ def _away(block: Block, tiled: bool) -> str:
     if block.size is None or not tiled:
         return f"no block of {block.name} contains"
     return f"may be more than {NEAR} blocks of {block.name} away"
+
+
+def _leaves(
+    graph: Graph, edge: Edge, reading: Access, block: Block, moved: Collection[str]
+) -> bool:
+    """Return True if a block may read a value that exists only under conditions on d and others."""
+    sink, source = graph.ops[edge.sink].domain, graph.ops[edge.source].domain
+    others = set(sink.names) - {block.name}
+    mixed = (p.symbols() for p in conjuncts(sink.when) if block.name in p.symbols())
+    if not any(others & symbols for symbols in mixed):
+        return False
+    source = block_domain(source, block) if edge.source in moved else source
+    inside, domain = stays(source, reading.index), block_domain(sink, block)
+    return not always(inside, roomy(domain, inside))
 
 
 def _slices(reading: Access) -> list[Slice]:
