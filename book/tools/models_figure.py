@@ -69,9 +69,10 @@ def figure(points: Sequence[Point]) -> str:
         f'<figure><svg role="img" viewBox="0 0 {WIDE} {HIGH}" style="{STYLE}" '
         f'font-size="{SIZE}" fill="currentColor"><title>{words}</title>{"".join(parts)}</svg>'
         "<figcaption>Numbers in the state, and recall: the mean accuracy above chance over the "
-        f"lags. Vertical lines are the range over {seeds} seeds. Circles are monoids, squares "
-        "recurrences, diamonds stacks of monoids, and the triangle has no memory. Filled marks "
-        "distinguish the order of two inputs; hollow ones do not.</figcaption></figure>"
+        f"lags. A vertical line is the range over {seeds} seeds, if it is longer than the mark. "
+        "Circles are monoids, squares recurrences, diamonds stacks of monoids, and the triangle "
+        "has no memory. Filled marks distinguish the order of two inputs; hollow ones do not."
+        "</figcaption></figure>"
     )
 
 
