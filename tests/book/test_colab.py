@@ -104,6 +104,7 @@ class Session:
 
         variables = execute.environment() | {
             "PATH": str(self.python.parent),
+            "SHELL": "/bin/sh",  # IPython otherwise looks for `sh` on this path
             "PYTHONPATH": "",
             "IPYTHONDIR": str(self.home / "ipython"),
             "PIP_CONSTRAINT": str(self.limits),
