@@ -59,8 +59,8 @@ def figure(points: Sequence[Point]) -> str:
         return "<p>No memory has been measured yet.</p>"
     best = max(points, key=lambda point: statistics.fmean(point.recall))
     words = (
-        f"{len(points)} memories by numbers in the state and mean recall. The best is "
-        f"{html.escape(best.name)}, with {best.state} numbers and a recall of "
+        f"Mean recall of {len(points)} memories against the number of values in their states. The "
+        f"best is {html.escape(best.name)}, with {best.state} values and a recall of "
         f"{statistics.fmean(best.recall):.2f}; the table below lists all of them."
     )
     parts = [*_axes(points), *_marks(points), *_names(points)]
@@ -68,11 +68,11 @@ def figure(points: Sequence[Point]) -> str:
     return (
         f'<figure><svg role="img" viewBox="0 0 {WIDE} {HIGH}" style="{STYLE}" '
         f'font-size="{SIZE}" fill="currentColor"><title>{words}</title>{"".join(parts)}</svg>'
-        "<figcaption>Numbers in the state, and recall: the mean accuracy above chance over the "
-        f"lags. A vertical line is the range over {seeds} seeds, if it is longer than the mark. "
-        "Circles are monoids, squares recurrences, diamonds stacks of monoids, and the triangle "
-        "has no memory. Filled marks distinguish the order of two inputs; hollow ones do not."
-        "</figcaption></figure>"
+        "<figcaption>Recall against the number of values in the state. Recall is the mean accuracy "
+        f"above chance over the lags. A vertical line shows the range over {seeds} seeds, if it is "
+        "longer than the mark. Circles stand for monoids, squares for other recurrences, diamonds "
+        "for stacks of monoids, and the triangle for no memory. Memories with filled marks "
+        "distinguish the order of two inputs; those with hollow marks do not.</figcaption></figure>"
     )
 
 
