@@ -22,7 +22,7 @@ HEADS = (
     "CPU-s",
     "state",
     "trainable",
-    "tells after",
+    "recall lag",
     "measured",
 )
 

@@ -122,7 +122,7 @@ def test_the_picture_shows_state_to_the_right_and_recall_upward():
     assert FRAME.bottom > ay > by > cy > FRAME.top
     text = models_figure.figure(points)
     assert text.count('fill="none" stroke="currentColor" stroke-width') == 1
-    assert "The best is c, with 1000 numbers and a recall of 1.00" in text
+    assert "The best is c, with 1000 values and a recall of 1.00" in text
     assert all(f">{name}</text>" in text for name in "abcd")
     assert "No memory has been measured" in models_figure.figure([])
 
