@@ -36,7 +36,7 @@ class Study(NamedTuple):
 
     @property
     def drawn(self) -> bool:
-        return "There is no figure" not in self.text
+        return "There is no figure" not in " ".join(self.text.split())
 
 
 STUDIES = {
