@@ -103,8 +103,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 # Here each case of a test compiles programs of its own; elsewhere cases are quick, and hundreds.
-_COMPILED = {"agents", "checks", "envs", "memory", "monoid", "nets", "pdg", "replay", "runs"}
-_COMPILED |= {"test_scan.py", "test_scan_devices.py", "test_returns.py", "test_rollout.py"}
+_SLOW_CASES = {"agents", "checks", "envs", "memory", "monoid", "nets", "pdg", "replay", "runs"}
+_SLOW_CASES |= {"test_scan.py", "test_scan_devices.py", "test_returns.py", "test_rollout.py"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -116,7 +116,9 @@ def _one_case(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept, others, seen = [], [], set()
     for item in items:
         test = item.nodeid.partition("[")[0]
-        again = test in seen and item.path.relative_to(Path(__file__).parent).parts[0] in _COMPILED
+        again = (
+            test in seen and item.path.relative_to(Path(__file__).parent).parts[0] in _SLOW_CASES
+        )
         (others if again else kept).append(item)
         seen.add(test)
     items[:] = kept
@@ -172,7 +174,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-_looked = [0.0]
+_last_count = [0.0]
 # By its path: its package imports every agent, which takes longer than most tests.
 _programs = runpy.run_path(
     str(Path(mmrl.__file__).parent / "course" / "experiments" / "programs.py")
@@ -187,9 +189,9 @@ def few_programs() -> Iterator[None]:
     longer than most tests.
     """
     yield
-    if time.process_time() > _looked[0] + 1:
+    if time.process_time() > _last_count[0] + 1:
         _programs["forget_programs"](40_000)
-        _looked[0] = time.process_time()
+        _last_count[0] = time.process_time()
 
 
 @pytest.fixture(scope="session")

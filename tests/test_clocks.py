@@ -16,7 +16,7 @@ CLOCK = re.compile(
 )
 # Files that may read a clock, and what for. None of them compares an elapsed time with a limit
 # that a working test could miss.
-ALLOWED = {
+EXCEPTIONS = {
     "test_clocks.py": "names the clocks",
     "conftest.py": "spaces out how often programs are counted",
     "browser/access.py": "prints the date of a report",
@@ -45,7 +45,7 @@ def test_only_these_tests_read_a_clock():
         for path in sources()
         if CLOCK.search(path.read_text("utf-8"))
     }
-    assert reading - ALLOWED.keys() == set(), "measure speed in tests/benchmarks"
+    assert reading - EXCEPTIONS.keys() == set(), "measure speed in tests/benchmarks"
 
 
 @pytest.mark.parametrize(

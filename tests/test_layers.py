@@ -45,11 +45,11 @@ LADDER["course"] = set(LADDER)
 # Programs stand on the top rung: they may import everything, nothing below may import them.
 PROGRAMS = {"__main__", "commands"}
 # What runs before everything else, and imports nothing of mmrl; any rung may import `SHARED`.
-SHARED = {"_random", "_own", "_devices", "_dtypes", "_lazy", "_moved", "_spaces"}
-FOUNDATION = {"__init__", "_xla", *SHARED}
+COMMON = {"_random", "_own", "_devices", "_dtypes", "_lazy", "_moved", "_spaces"}
+FOUNDATION = {"__init__", "_xla", *COMMON}
 
 # Packages that only these rungs, or a program, may import.
-CONFINED = {
+OWNERS = {
     "gymnax": {"envs"},
     "islpy": {"pdg"},
     "flax": {"envs"},
@@ -84,11 +84,11 @@ def complaint(rung: str, module: str) -> str | None:
     top, _, rest = module.partition(".")
     if module == ".":
         return "imports are absolute"
-    if rung not in CONFINED.get(top, {rung}):
-        return f"only {' and '.join(sorted(CONFINED[top]))} may import {top}"
+    if rung not in OWNERS.get(top, {rung}):
+        return f"only {' and '.join(sorted(OWNERS[top]))} may import {top}"
     if top != "mmrl" or rung in PROGRAMS or rest == "__version__":
         return None
-    allowed = {"_xla"} if rung == "__init__" else LADDER.get(rung, set()) | {rung, *SHARED}
+    allowed = {"_xla"} if rung == "__init__" else LADDER.get(rung, set()) | {rung, *COMMON}
     target = rest.partition(".")[0] or "mmrl itself"
     return None if target in allowed else f"{rung} may not import {target}"
 
@@ -138,7 +138,7 @@ def test_no_files_import_each_other_in_a_circle():
     assert circle({name(file): (PACKAGE / file).read_text("utf-8") for file in FILES}) == []
 
 
-LATE, ANNOTATED = "def late():\n    ", "if TYPE_CHECKING:\n    "
+LATE, FOR_TYPES = "def late():\n    ", "if TYPE_CHECKING:\n    "
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ LATE, ANNOTATED = "def late():\n    ", "if TYPE_CHECKING:\n    "
         ("from mmrl.x.b import f", "from mmrl.x.a import g", True),
         (LATE + "from mmrl.x import b", "import mmrl.x.a", True),
         ("from mmrl.x import b", "from mmrl.x import f", True),  # through the front door
-        (ANNOTATED + "from mmrl.x.b import f", "from mmrl.x.a import g", False),
+        (FOR_TYPES + "from mmrl.x.b import f", "from mmrl.x.a import g", False),
         ("import jax", "from mmrl.x import a", False),
     ],
 )
@@ -184,7 +184,7 @@ def test_files_stay_short():
 
 
 # Beside `__init__`, the methods that refine one case of what their base class does.
-REFINED = {("course", "_compare"), ("course", "step_and_reset"), ("pdg", "__bool__")}
+REFINEMENTS = {("course", "_compare"), ("course", "step_and_reset"), ("pdg", "__bool__")}
 
 
 def test_super_is_called_where_contributing_says():
@@ -195,7 +195,7 @@ def test_super_is_called_where_contributing_says():
         if isinstance(method, ast.FunctionDef)
         and any(isinstance(n, ast.Name) and n.id == "super" for n in ast.walk(method))
     }
-    assert {place for place in found if place[1] != "__init__"} == REFINED
+    assert {place for place in found if place[1] != "__init__"} == REFINEMENTS
 
 
 def test_every_file_stands_on_a_rung():

@@ -63,7 +63,7 @@ def vanilla(log_prob, log_prob_behavior, advantages):
     return -jnp.exp(log_prob - log_prob_behavior) * advantages
 
 
-def decoupled(log_prob, log_prob_behavior, log_prob_proximal, advantages, epsilon):
+def decoupled_loss(log_prob, log_prob_behavior, log_prob_proximal, advantages, epsilon):
     """Hilton et al. 2022, Section 2, as printed."""
     weight = jnp.exp(log_prob_proximal) / jnp.exp(log_prob_behavior)
     return weight * ppo(log_prob, log_prob_proximal, advantages, epsilon)
@@ -85,7 +85,7 @@ def test_decoupled_is_the_papers_formula(problem: Problem):
     assert_same(
         p,
         lambda x: losses.clip_loss(x, p.behavior, p.proximal, p.advantages, EPSILON),
-        lambda x: decoupled(x, p.behavior, p.proximal, p.advantages, EPSILON),
+        lambda x: decoupled_loss(x, p.behavior, p.proximal, p.advantages, EPSILON),
     )
     # The steps that are clipped one way and the other both occur, and the policies differ.
     ratio = jnp.exp(p.log_prob(p.theta) - p.proximal)

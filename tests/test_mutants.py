@@ -18,7 +18,7 @@ def test_a_mutant_that_does_not_apply_is_named(tmp_path: Path):
     (tmp_path / "it.py").write_text("one = 1\ntwo = 1 + 1\n")
     good = run.Mutant("two", "it.py", "1 + 1", "1 - 1", ("test_it.py::test_two",))
     assert run.flaws(good, tmp_path) == ""
-    assert good.planted(tmp_path) == "one = 1\ntwo = 1 - 1\n"
+    assert good.apply(tmp_path) == "one = 1\ntwo = 1 - 1\n"
     for change, said in [
         ({"old": "1"}, "once, got 3"),
         ({"old": "2"}, "once, got 0"),

@@ -65,7 +65,7 @@ def distribution(requirement: str) -> str:
     return re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
 
 
-def undeclared(nodes: Iterable[ast.AST], declared: set[str]) -> set[str]:
+def missing_modules(nodes: Iterable[ast.AST], declared: set[str]) -> set[str]:
     """Third-party modules imported by `nodes` that no declared distribution provides."""
     nodes = list(nodes)
     modules = {a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
@@ -88,7 +88,7 @@ def ours() -> set[str]:
 
 
 @cache
-def parsed(folder: str) -> dict[Path, ast.Module]:
+def modules_in(folder: str) -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text("utf-8")) for path in (ROOT / folder).rglob("*.py")}
 
 
@@ -114,21 +114,21 @@ RIVALS = {"sb3": {"sb3_contrib", "stable_baselines3"}}
 @pytest.mark.full
 def test_every_imported_package_is_declared():
     runtime, extras = dependencies()
-    for path, tree in {**parsed("mmrl"), **parsed("tests")}.items():
-        missing = undeclared(ast.walk(tree), runtime | extras)
+    for path, tree in {**modules_in("mmrl"), **modules_in("tests")}.items():
+        missing = missing_modules(ast.walk(tree), runtime | extras)
         # A rival that cannot live beside ours has an environment, and a script named after it.
         rival = path.stem.partition("_")[0]
         missing -= RIVALS.get(rival, {rival}) if "benchmarks" in path.parts else set()
         foreign = {path.stem.removeprefix("of_")} if "adapters" in path.parts else set()
         missing -= foreign  # a library that only its adapter imports
         assert not missing, f"{path.name} imports {missing}"
-    for path, tree in parsed("mmrl").items():
+    for path, tree in modules_in("mmrl").items():
         # Widgets come with the notebooks; the rest must import without an extra, or with its own.
         drawn = {"show", "course"} & set(path.parts)
         rung = path.relative_to(ROOT / "mmrl").parts[0]
         own = set(map(distribution, PROJECT["optional-dependencies"].get(rung, ())))
         foreign = {path.stem.removeprefix("of_")} if "adapters" in path.parts else set()
-        missing = set() if drawn else undeclared(tree.body, runtime | own) - foreign
+        missing = set() if drawn else missing_modules(tree.body, runtime | own) - foreign
         assert not missing, f"{path.name} needs {missing} at run time"
 
 
@@ -190,7 +190,7 @@ def in_mid_air(tree: ast.AST) -> list[str]:
 
 def test_first_lines_of_docstrings_can_be_read_alone():
     found = {
-        str(path): lines for path, tree in parsed("mmrl").items() if (lines := in_mid_air(tree))
+        str(path): lines for path, tree in modules_in("mmrl").items() if (lines := in_mid_air(tree))
     }
     assert found == {}
     assert in_mid_air(ast.parse('def f():\n    """What it does."""')) == ["What it does."]

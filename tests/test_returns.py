@@ -20,7 +20,7 @@ WINDOWS = (1, 2, 3, 5, 8, 13, 200)
 
 
 @pytest.fixture
-def unchecked(monkeypatch: pytest.MonkeyPatch):
+def without_type_checks(monkeypatch: pytest.MonkeyPatch):
     """Calls as users make them, without the tests' type checker in front of our own errors."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
@@ -93,7 +93,7 @@ def defined_sum(first: float, errors, factors, t: int, end: int) -> float:
     return total
 
 
-def defined(tape: Tape) -> dict[str, np.ndarray]:
+def by_definition(tape: Tape) -> dict[str, np.ndarray]:
     """Every target by its definition."""
     delta = tape.rewards + tape.discount * tape.next_values - tape.values
     rho, c = np.minimum(RHO_MAX, tape.ratio), LAM * np.minimum(C_MAX, tape.ratio)
@@ -118,7 +118,7 @@ def defined(tape: Tape) -> dict[str, np.ndarray]:
 
 
 @jax.jit
-def computed(tape: Tape, gamma=GAMMA, lam=LAM, rho_max=RHO_MAX, c_max=C_MAX):
+def by_library(tape: Tape, gamma=GAMMA, lam=LAM, rho_max=RHO_MAX, c_max=C_MAX):
     """Every target by `mmrl.returns`, its scalars traced."""
     discount = returns.discounts(gamma, tape.terminated)
     last = tape.terminated | tape.truncated
@@ -155,13 +155,13 @@ def test_targets_are_their_definitions_in_double_precision(x64):
     ends = np.stack([tape.terminated, tape.truncated, tape.terminated & tape.truncated])
     assert np.all(ends.sum(1) > 0), "the tape shows every way to end"
     scalars = map(jnp.asarray, (GAMMA, LAM, RHO_MAX, C_MAX))
-    assert_same(computed(arrays(tape, "f8"), *scalars), defined(tape), 1e-12)
+    assert_same(by_library(arrays(tape, "f8"), *scalars), by_definition(tape), 1e-12)
 
 
 @pytest.mark.slow
 def test_targets_are_their_definitions_in_single_precision():
     tape = random_tape(512, seed=1)
-    assert_same(computed(arrays(tape, "f4")), defined(tape), 1e-5)
+    assert_same(by_library(arrays(tape, "f4")), by_definition(tape), 1e-5)
 
 
 flags = st.lists(st.booleans(), min_size=12, max_size=12)
@@ -172,7 +172,7 @@ flags = st.lists(st.booleans(), min_size=12, max_size=12)
 @given(terminated=flags, truncated=flags)
 def test_every_arrangement_of_episodes(terminated, truncated):
     tape = random_tape(12, terminated, truncated)
-    assert_same(computed(arrays(tape, "f4")), defined(tape), 1e-5)
+    assert_same(by_library(arrays(tape, "f4")), by_definition(tape), 1e-5)
 
 
 @pytest.mark.slow
@@ -180,10 +180,10 @@ def test_each_episode_has_the_targets_it_has_alone():
     whole = random_tape(
         12, [0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0]
     )
-    together = computed(arrays(whole, "f4"))
+    together = by_library(arrays(whole, "f4"))
     assert [e.stop - e.start for e in episodes(whole.last)] == [3, 4, 1, 4]
     for episode in episodes(whole.last):
-        alone = computed(arrays(Tape(*(x[episode] for x in whole)), "f4"))
+        alone = by_library(arrays(Tape(*(x[episode] for x in whole)), "f4"))
         assert_same({name: x[episode] for name, x in together.items()}, alone, 1e-6)
 
 
@@ -191,13 +191,13 @@ def test_each_episode_has_the_targets_it_has_alone():
 def test_the_next_episode_has_no_influence(poison):
     tape = random_tape(12, terminated=np.arange(12) == 3, truncated=np.arange(12) == 7)
     changed = [np.where(np.arange(12) < 8, x, poison) if x.dtype == float else x for x in tape]
-    before, after = computed(arrays(tape, "f4")), computed(arrays(Tape(*changed), "f4"))
+    before, after = by_library(arrays(tape, "f4")), by_library(arrays(Tape(*changed), "f4"))
     for name in before:
         np.testing.assert_array_equal(before[name][:8], after[name][:8], err_msg=name)
 
 
 def first_episodes(rewards, values, tape: Tape):
-    targets = computed(tape._replace(rewards=rewards, values=values))
+    targets = by_library(tape._replace(rewards=rewards, values=values))
     return sum(jnp.sum(x[:8]) for x in targets.values())
 
 
@@ -223,10 +223,10 @@ def test_truncation_bootstraps_and_termination_does_not():
 def test_an_unfinished_tape_bootstraps_from_its_end():
     """Cutting a tape in two and bootstrapping with the right value changes nothing."""
     tape = random_tape(40, np.zeros(40), np.zeros(40))
-    true_returns = defined(tape)["discounted"]
+    true_returns = by_definition(tape)["discounted"]
     head = Tape(*(x[:25] for x in tape))
     head.next_values[-1] = true_returns[25]
-    found = computed(arrays(head, "f4"))["discounted"]
+    found = by_library(arrays(head, "f4"))["discounted"]
     np.testing.assert_allclose(found, true_returns[:25], atol=1e-5)
 
 
@@ -264,7 +264,7 @@ def special():
 
 
 def run(tape: Tape, lam=LAM, rho_max=1.0, c_max=1.0):
-    return computed(tape, GAMMA, lam, rho_max, c_max)
+    return by_library(tape, GAMMA, lam, rho_max, c_max)
 
 
 def test_lambda_one_is_the_return_and_lambda_zero_the_td_error():
@@ -300,7 +300,7 @@ def test_on_policy_vtrace_and_retrace_are_lambda_returns():
 def test_unclipped_vtrace_is_importance_sampling():
     tape, _ = special()
     found = run(tape, lam=1.0, rho_max=jnp.inf, c_max=jnp.inf)
-    plain = defined(Tape(*(np.asarray(x, bool if x.dtype == bool else float) for x in tape)))
+    plain = by_definition(Tape(*(np.asarray(x, bool if x.dtype == bool else float) for x in tape)))
     assert not np.allclose(found["vtrace"], plain["vtrace"], atol=1e-2)
     delta = np.asarray(tape.rewards) - tape.values
     delta = delta + returns.discounts(GAMMA, tape.terminated) * tape.next_values
@@ -407,7 +407,7 @@ def test_scalars_may_be_traced_and_differentiated(x64):
     tape = arrays(random_tape(30, seed=5), "f8")
 
     def total(scalars):
-        return sum(jnp.sum(x) for x in computed(tape, *scalars).values())
+        return sum(jnp.sum(x) for x in by_library(tape, *scalars).values())
 
     scalars, step = np.array([GAMMA, LAM, RHO_MAX, C_MAX]), 1e-6 * np.eye(4)
     program = jax.jit(lambda x, moved: (jax.grad(total)(x), jax.vmap(total)(moved)))
@@ -418,9 +418,9 @@ def test_scalars_may_be_traced_and_differentiated(x64):
 def test_many_tapes_by_vmap():
     tapes = [arrays(random_tape(12, seed=seed), "f4") for seed in range(3)]
     batch = jax.tree.map(lambda *x: jnp.stack(x), *tapes)
-    together = jax.vmap(computed, in_axes=(0, None))(batch, GAMMA)
+    together = jax.vmap(by_library, in_axes=(0, None))(batch, GAMMA)
     for row, tape in enumerate(tapes):
-        assert_same({name: x[row] for name, x in together.items()}, computed(tape), 1e-6)
+        assert_same({name: x[row] for name, x in together.items()}, by_library(tape), 1e-6)
 
 
 @pytest.mark.parametrize("method", ["sequential", "associative"])
@@ -522,13 +522,13 @@ def test_r2d2_target_is_the_n_step_return_between_h_and_its_inverse(x64):
         ("last", lambda x, last: returns.lambda_return(x, x, x, last[None], 0.9)),
     ],
 )
-def test_errors_name_the_argument(argument, call, unchecked):
+def test_errors_name_the_argument(argument, call, without_type_checks):
     with pytest.raises(ValueError, match=f"`{argument}` must"):
         call(jnp.ones(4), jnp.zeros(4, bool))
 
 
 @pytest.mark.slow
-def test_traced_scalars_and_whole_numbers_of_numpy_are_accepted(unchecked):
+def test_traced_scalars_and_whole_numbers_of_numpy_are_accepted(without_type_checks):
     x, last = jnp.ones(4), jnp.zeros(4, bool)
     got = jax.vmap(lambda lam: returns.gae(x, x, x, x, last, lam))(jnp.array([0.5, 2.0]))
     assert np.isfinite(got).all()
@@ -545,9 +545,9 @@ def test_traced_scalars_and_whole_numbers_of_numpy_are_accepted(unchecked):
 def test_values_that_are_not_read_may_be_anything(poison: float):
     tape = arrays(random_tape(12, terminated=np.arange(12) % 4 == 3, seed=3), np.float32)
     spoiled = tape._replace(next_values=jnp.where(tape.terminated, poison, tape.next_values))
-    assert_same(computed(spoiled), computed(tape), 0)
+    assert_same(by_library(spoiled), by_library(tape), 0)
     nothing = tape._replace(next_values=jnp.full(12, poison))
-    assert_same(computed(nothing, gamma=0.0), computed(tape, gamma=0.0), 0)
+    assert_same(by_library(nothing, gamma=0.0), by_library(tape, gamma=0.0), 0)
 
 
 @pytest.mark.slow

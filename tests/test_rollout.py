@@ -80,12 +80,12 @@ def many(key, steps):
 
 
 @pytest.fixture(scope="module")
-def rolled():
+def carry_and_steps():
     return jax.device_get(many(jax.random.key(0), 60))
 
 
-def test_shapes_and_types(rolled):
-    carry, transition = rolled
+def test_shapes_and_types(carry_and_steps):
+    carry, transition = carry_and_steps
     assert transition.obs.shape == transition.next_obs.shape == (7, 60, 2)
     assert transition.reward.shape == (7, 60) and transition.reward.dtype == np.float32
     for flag in (transition.begin, transition.terminated, transition.truncated, transition.last):
@@ -93,8 +93,8 @@ def test_shapes_and_types(rolled):
     assert carry.begin.shape == (7,)
 
 
-def test_flags_across_the_reset(rolled):
-    _, transition = rolled
+def test_flags_across_the_reset(carry_and_steps):
+    _, transition = carry_and_steps
     assert transition.begin[:, 0].all()
     np.testing.assert_array_equal(transition.begin[:, 1:], transition.last[:, :-1])
     np.testing.assert_array_equal(transition.begin, transition.obs[..., 1] == 0)
@@ -106,8 +106,8 @@ def test_flags_across_the_reset(rolled):
     assert transition.terminated.sum() > 20 and transition.truncated.sum() > 20
 
 
-def test_next_obs_belongs_to_the_same_episode(rolled):
-    _, transition = rolled
+def test_next_obs_belongs_to_the_same_episode(carry_and_steps):
+    _, transition = carry_and_steps
     expected = transition.obs + np.array([0.0, 1.0], np.float32)
     np.testing.assert_array_equal(transition.next_obs, expected)
     inside = ~transition.last[:, :-1]
@@ -117,15 +117,15 @@ def test_next_obs_belongs_to_the_same_episode(rolled):
     assert (transition.next_obs[:, :-1] != transition.obs[:, 1:]).any(-1)[~inside].all()
 
 
-def test_reward_follows_the_action(rolled):
-    _, transition = rolled
+def test_reward_follows_the_action(carry_and_steps):
+    _, transition = carry_and_steps
     expected = 10 * transition.obs[..., 1] + transition.action
     np.testing.assert_array_equal(transition.reward, expected)
     assert set(np.unique(transition.action)) == {0, 1, 2}
 
 
-def test_policy_state_is_never_reset(rolled):
-    carry, _ = rolled
+def test_policy_state_is_never_reset(carry_and_steps):
+    carry, _ = carry_and_steps
     np.testing.assert_array_equal(carry.policy_state, 60)
 
 
@@ -188,7 +188,7 @@ def test_a_policy_may_keep_more_than_its_action():
 
 
 @functools.partial(jax.jit, static_argnames="max_steps")
-def evaluated(keys, max_steps):
+def evaluate_many(keys, max_steps):
     """Twelve episodes for each key."""
     return jax.vmap(
         lambda key: rollout.evaluate(policy, ENV, PARAMS, jnp.int32(0), key, 12, max_steps)
@@ -224,7 +224,7 @@ def by_hand(key, max_steps):
 @pytest.mark.parametrize("max_steps", [3, 10])
 def test_evaluate_equals_a_loop_also_under_vmap(max_steps):
     keys = jax.random.split(jax.random.key(5), 3)
-    result = evaluated(keys, max_steps)
+    result = evaluate_many(keys, max_steps)
     for i in range(3):
         returns, lengths, ended = zip(*by_hand(keys[i], max_steps), strict=True)
         np.testing.assert_array_equal(result.returns[i], returns)

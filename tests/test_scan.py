@@ -23,7 +23,7 @@ MATRICES = Resettable(MatrixAffine(values=3, keys=2))
 
 
 @pytest.fixture
-def unchecked(monkeypatch: pytest.MonkeyPatch):
+def without_type_checks(monkeypatch: pytest.MonkeyPatch):
     """Calls as users make them, without the tests' type checker in front of our own errors."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
@@ -166,7 +166,7 @@ def test_complex_elements_agree_with_a_loop_in_double_precision():
         assert_close(found[way], np.array(hs))
 
 
-def test_lists_of_numbers_are_arrays(unchecked):
+def test_lists_of_numbers_are_arrays(without_type_checks):
     wanted = scan(Affine(), (jnp.array([0.5, 0.5]), jnp.array([0.0, 1.0])))
     for xs in (([0.5, 0.5], [0, 1]), ((0.5, 0.5), (False, True))):
         jax.tree.map(np.testing.assert_array_equal, scan(Affine(), xs), wanted)
@@ -179,7 +179,7 @@ def test_lists_of_numbers_are_arrays(unchecked):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_products_of_another_type_are_refused_not_rounded(method, unchecked):
+def test_products_of_another_type_are_refused_not_rounded(method, without_type_checks):
     xs = jnp.full(3, 0.9), jnp.array([0, 0, 1])
     with pytest.raises(ValueError, match=r"float32, float32; got float32, int32.*astype"):
         scan(Affine(), xs, reverse=True, method=method)
@@ -252,7 +252,7 @@ def score(monoid, xs, init, prefixes):
     return total
 
 
-def unrolled(monoid, xs, init, reverse: bool = False):
+def by_loop(monoid, xs, init, reverse: bool = False):
     h, hs = init, []
     for t in range(STEPS)[:: -1 if reverse else 1]:
         h = monoid(h, one(xs, t))
@@ -274,7 +274,7 @@ def test_gradients_agree_between_methods():
             way: gradients(arguments, functools.partial(scan, reverse=True, method=way, chunk=2))
             for way in WAYS
         }
-        return ways, gradients(arguments, functools.partial(unrolled, reverse=True))
+        return ways, gradients(arguments, functools.partial(by_loop, reverse=True))
 
     ways, expected = run((monoid, xs, one(xs, 2)))
     for way in WAYS:
@@ -295,7 +295,7 @@ def test_gradients_of_the_loop_are_those_of_plain_code(name, reverse):
 
     @eqx.filter_jit
     def run(arguments):
-        ways = functools.partial(scan, method="sequential"), unrolled
+        ways = functools.partial(scan, method="sequential"), by_loop
         return [gradients(arguments, functools.partial(way, reverse=reverse)) for way in ways]
 
     ours, expected = run((monoid, xs, one(xs, 2)))
@@ -318,7 +318,7 @@ def test_forward_mode_and_second_derivatives_of_the_loop():
             slope = jax.jvp(f, (floats,), (direction,))[1]
             return slope, jax.jvp(jax.grad(f), (floats,), (direction,))[1]
 
-        return of(functools.partial(scan, method="sequential")), of(unrolled)
+        return of(functools.partial(scan, method="sequential")), of(by_loop)
 
     ours, expected = derivatives(floats)
     assert_close(ours, expected, tolerance=1e-4)
@@ -418,6 +418,6 @@ def test_work_is_linear_but_for_hillis_and_steele(length):
         ("xs", lambda xs: fold(Affine(), (xs[0], 1.0))),
     ],
 )
-def test_errors_name_the_argument(argument, call, unchecked):
+def test_errors_name_the_argument(argument, call, without_type_checks):
     with pytest.raises(ValueError, match=f"`[^`]*{argument}[^`]*`"):
         call((jnp.ones(4), jnp.ones(4)))

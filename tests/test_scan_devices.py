@@ -26,7 +26,7 @@ from tests.helpers.monoids import PLAIN, Draw, make, tape
 DEVICES, T = 4, 16
 EDGE = T // 2  # the first step of a stretch
 NAMES = tuple(f"resettable {name}" for name in PLAIN)
-LANED = ("resettable complex", "resettable decay", "resettable max")
+ON_LANES = ("resettable complex", "resettable decay", "resettable max")
 MEMORIES = (*filter(is_monoid, memory.NAMES), "none", "gtrxl", "ffm + lru")
 
 
@@ -78,7 +78,7 @@ def at(steps: Any, x: Any) -> Any:
     return np.reshape(steps, (-1, *[1] * (x.ndim - 1)))
 
 
-def spoiled(xs: Any, steps: Any, value: float) -> Any:
+def spoil(xs: Any, steps: Any, value: float) -> Any:
     """`xs`, whose floats have a value at these steps."""
     return jax.tree.map(
         lambda x: np.where(at(steps, x), np.asarray(value, x.dtype), x) if is_float(x) else x, xs
@@ -119,14 +119,14 @@ def cases(name: str) -> Iterator[tuple[str, Any, Any, Any]]:
     yield "whole", (xs, np.isin(time, (6, 13))), init, weights(name, xs, time >= 0)
     begin, later = time == EDGE, weights(name, xs, time >= EDGE)
     yield "clean", (xs, begin), init, later
-    yield "NaN at the edge", (spoiled(xs, time == EDGE - 1, np.nan), begin), init, later
-    yield "∞ at the edge", (spoiled(xs, time == EDGE - 1, np.inf), begin), init, later
-    yield "NaN on the first device", (spoiled(xs, time == 1, np.nan), begin), init, later
+    yield "NaN at the edge", (spoil(xs, time == EDGE - 1, np.nan), begin), init, later
+    yield "∞ at the edge", (spoil(xs, time == EDGE - 1, np.inf), begin), init, later
+    yield "NaN on the first device", (spoil(xs, time == 1, np.nan), begin), init, later
     bad = jax.tree.map(lambda x: np.full_like(x, np.nan) if is_float(x) else x, init)
     yield "NaN before the tape", (xs, begin), bad, later
 
 
-def pulled(where: Callable, reverse: bool, monoid: Any, xs: Any, init: Any, weights: Any) -> Any:
+def pullback(where: Callable, reverse: bool, monoid: Any, xs: Any, init: Any, weights: Any) -> Any:
     """((prefixes, last), the weights' gradient in monoid, xs and init), all in reading order."""
     moving, fixed = eqx.partition((monoid, xs, init), eqx.is_inexact_array)
 
@@ -147,7 +147,7 @@ def pulled(where: Callable, reverse: bool, monoid: Any, xs: Any, init: Any, weig
 @eqx.filter_jit
 def answers(where: Callable, reverse: bool, monoid: Any, xs: Any, init: Any, weights: Any) -> Any:
     """`pulled` of many tapes."""
-    pull = functools.partial(pulled, where, reverse, monoid)
+    pull = functools.partial(pullback, where, reverse, monoid)
     return jax.vmap(pull)(xs, init, weights)
 
 
@@ -169,7 +169,7 @@ def ask(name: str, reverse: bool) -> dict[str, float]:
         return last, jax.tree.map(lambda x: x[EDGE:], (hs, of_xs))
 
     found = dict(zip(("values", "gradients"), apart(alone), strict=True))
-    found |= {"lanes": max(apart(over_lanes))} if name in LANED and not reverse else {}
+    found |= {"lanes": max(apart(over_lanes))} if name in ON_LANES and not reverse else {}
     clean = later(rows[1])
     crossed = [0.0 if eqx.tree_equal(later(row), clean) else 1.0 for row in rows[2:]]
     return found | dict(zip(labels[2:], crossed, strict=True))
@@ -281,7 +281,7 @@ def on_devices() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def device_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The answers, asked for once: workers that share these tests share them too."""
     folder = tmp_path_factory.getbasetemp()
     answers = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "scans.json"
@@ -295,37 +295,37 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.full
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_tape_on_four_devices_is_scanned_as_on_one(name, reverse, found):
+def test_a_tape_on_four_devices_is_scanned_as_on_one(name, reverse, device_results):
     """Values, gradients, and a past that is no number: nothing of it crosses a reset."""
-    answers = found[f"{name}, {reverse}"]
+    answers = device_results[f"{name}, {reverse}"]
     assert max(answers.values()) <= 1e-5, answers
 
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LANED)
-def test_lanes_of_vmap_give_the_numbers_of_devices(name, found):
-    assert found[f"{name}, False"]["lanes"] <= 1e-6
+@pytest.mark.parametrize("name", ON_LANES)
+def test_lanes_of_vmap_give_the_numbers_of_devices(name, device_results):
+    assert device_results[f"{name}, False"]["lanes"] <= 1e-6
 
 
 @pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MEMORIES)
-def test_a_memory_reads_a_tape_on_four_devices_as_on_one(name, found):
-    assert found[name] <= 1e-5
+def test_a_memory_reads_a_tape_on_four_devices_as_on_one(name, device_results):
+    assert device_results[name] <= 1e-5
 
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_a_memory_learns_from_a_tape_on_four_devices_as_on_one(found):
-    assert found["training"] <= 1e-5
+def test_a_memory_learns_from_a_tape_on_four_devices_as_on_one(device_results):
+    assert device_results["training"] <= 1e-5
 
 
 @pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAFFIC)
-def test_devices_exchange_one_element_each_however_long_the_tape(name, found):
-    short, long = (found[f"{name}, {n}"] for n in (16, 256))
+def test_devices_exchange_one_element_each_however_long_the_tape(name, device_results):
+    short, long = (device_results[f"{name}, {n}"] for n in (16, 256))
     assert short == long
     kinds, size = long["forward"]
     leaves, bytes_of_one = long["element"]
@@ -335,8 +335,8 @@ def test_devices_exchange_one_element_each_however_long_the_tape(name, found):
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_a_device_keeps_a_quarter_of_the_prefixes(found):
-    one, each = found["bytes"]
+def test_a_device_keeps_a_quarter_of_the_prefixes(device_results):
+    one, each = device_results["bytes"]
     assert one >= 4 * 1024 * 16 * 16  # every prefix, of 16 by 16 numbers
     assert 0.2 * one <= each <= 0.3 * one
 
@@ -373,12 +373,12 @@ def test_a_scan_over_lanes_without_a_start_begins_at_the_identity():
 
 
 @pytest.fixture
-def unchecked(monkeypatch: pytest.MonkeyPatch):
+def without_type_checks(monkeypatch: pytest.MonkeyPatch):
     """Calls as users make them, without the tests' type checker in front of our own errors."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
-def test_an_axis_that_is_not_mapped_is_refused(unchecked):
+def test_an_axis_that_is_not_mapped_is_refused(without_type_checks):
     xs = jnp.ones(4), jnp.ones(4)
     with pytest.raises(ValueError, match=r"`axis` must be the name of a mapped axis.*got 'time'"):
         scan(Affine(), xs, axis="time")
@@ -387,7 +387,7 @@ def test_an_axis_that_is_not_mapped_is_refused(unchecked):
 
 
 @pytest.mark.parametrize("name", sorted({*memory.NAMES} - {*MEMORIES}))
-def test_a_memory_that_is_no_monoid_refuses_to_be_split(name, unchecked):
+def test_a_memory_that_is_no_monoid_refuses_to_be_split(name, without_type_checks):
     model, xs, begin = build(name), jnp.zeros((4, 3)), jnp.zeros(4, bool)
     wanted = r"`axis` must be None for \w+.*got 'time'.*`Memory`"
     with pytest.raises(ValueError, match=wanted):

@@ -15,13 +15,13 @@ from typing import Any
 from reading import load
 
 ROOT = Path(__file__).parent.parent.parent
-PUBLISHED = """\
+FROM_REPOSITORY = """\
 import sys
 
 if "google.colab" in sys.modules:
     %pip install -q "{name}[colab] @ git+{address}"
 """
-UPLOADED = """\
+FROM_UPLOAD = """\
 import sys
 from glob import glob
 
@@ -54,8 +54,8 @@ def cell(where: str, root: Path = ROOT) -> str:
     """Return the second cell of every notebook, which installs the course on Colab."""
     name = _project(root)["name"]
     if where:
-        return PUBLISHED.format(name=name, address=where).strip()
-    return UPLOADED.format(file=name.replace("-", "_")).strip()
+        return FROM_REPOSITORY.format(name=name, address=where).strip()
+    return FROM_UPLOAD.format(file=name.replace("-", "_")).strip()
 
 
 def theme_options(where: str) -> dict[str, Any]:
@@ -82,10 +82,12 @@ def copies(root: Path = ROOT) -> dict[Path, str]:
 
 def write(root: Path = ROOT) -> list[Path]:
     """Update all copies, and return the files that were out of date."""
-    renewed = {path: text for path, text in copies(root).items() if path.read_text("utf-8") != text}
-    for path, text in renewed.items():
+    outdated_copies = {
+        path: text for path, text in copies(root).items() if path.read_text("utf-8") != text
+    }
+    for path, text in outdated_copies.items():
         path.write_text(text, "utf-8")
-    return sorted(renewed)
+    return sorted(outdated_copies)
 
 
 def _project(root: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ OPEN = re.compile(
     r"mmrl\.(agents\.\w+|course\.(ch\w+|capstone|continual|figures|widgets)"
     r"|pdg\.(build|clean|plan|run|schedule))$"
 )
-HIDDEN = re.compile(
+PRIVATE = re.compile(
     r"mmrl\.(course\.ch\w+\.(exercises|experiment_\w+)"
     r"|pdg\.(build\.derivative|plan\.cost|run\.lowering))$"
 )
@@ -41,16 +41,16 @@ def _adds(name: str) -> bool:
     first, *others = [".".join(parts[:i]) for i in range(2, len(parts))] or [name]
     if first == name:
         return True
-    given = [
+    exports = [
         getattr(importlib.import_module(package), "__all__", ()) for package in (first, *others)
     ]
-    if given[0] or HIDDEN.match(name) or not all(map(OPEN.match, others)):
+    if exports[0] or PRIVATE.match(name) or not all(map(OPEN.match, others)):
         return False
     module = importlib.import_module(name)
     members = inspect.getmembers(module, lambda x: inspect.isroutine(x) or inspect.isclass(x))
     own = {key for key, value in members if key[0] != "_" and value.__module__ == name}
-    shown = own.intersection(set().union(*given))
-    return hasattr(module, "__path__") or 2 * len(shown) < len(own)
+    reexports = own.intersection(set().union(*exports))
+    return hasattr(module, "__path__") or 2 * len(reexports) < len(own)
 
 
 def page(rung: str) -> str:

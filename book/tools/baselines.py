@@ -50,8 +50,8 @@ def table(task: str, rows: Sequence[dict[str, Any]]) -> str:
     """Return a table of scores and curves by agent and memory."""
     span = [value for row in rows for curve in row["returns"] for value in curve]
     pairs = [(row["agent"], row["memory"]) for row in rows]
-    ordered = sorted(rows, key=lambda row: pairs.index((row["agent"], row["memory"])))
-    cells = [_row(row, min(span), max(span)) for row in ordered]
+    sorted_rows = sorted(rows, key=lambda row: pairs.index((row["agent"], row["memory"])))
+    cells = [_row(row, min(span), max(span)) for row in sorted_rows]
     return scrolling(f"Scores on {task}", HEADS, cells, name=0)
 
 
@@ -65,16 +65,16 @@ def _row(row: dict[str, Any], low: float, high: float) -> list[str]:
         *map(_thousands, level(row)),
         _thousands(row["env_steps"][-1]),
     ]
-    drawn = _course(row["returns"], low, high)
+    curve = _curve(row["returns"], low, high)
     changes = (f"--{k.replace('_', '-')} {v}" for k, v in row.get("changes", {}).items())
     memory = " ".join((row["memory"], *(f"<code>{html.escape(x)}</code>" for x in changes)))
-    return [row["agent"], memory, drawn, *map(html.escape, cells)]
+    return [row["agent"], memory, curve, *map(html.escape, cells)]
 
 
 def level(row: dict[str, Any]) -> tuple[float | None, float | None]:
     """Return the steps and the CPU-seconds after which the median seed reached the level."""
-    reached = sorted(row["steps_to_level"], key=lambda steps: steps or float("inf"))
-    steps = reached[len(reached) // 2]
+    steps_of_seeds = sorted(row["steps_to_level"], key=lambda steps: steps or float("inf"))
+    steps = steps_of_seeds[len(steps_of_seeds) // 2]
     if steps is None or row["cpu_seconds"] is None:
         return steps, None
     return steps, row["cpu_seconds"][row["env_steps"].index(steps)]
@@ -84,7 +84,7 @@ def _thousands(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}".replace(",", " ")
 
 
-def _course(curves: Sequence[Sequence[float]], low: float, high: float) -> str:
+def _curve(curves: Sequence[Sequence[float]], low: float, high: float) -> str:
     """Draw the median and the range of the returns over seeds."""
     times = [WIDE * i / max(len(curves[0]) - 1, 1) for i in range(len(curves[0]))]
     at = [sorted(values) for values in zip(*curves, strict=True)]

@@ -52,8 +52,8 @@ def page(chapter: str) -> Path:
     """
     notebook = execute.NOTEBOOKS / f"{chapter}.ipynb"
     if not notebook.exists():
-        known = ", ".join(path.stem for path in execute.notebooks())
-        raise NotBuilt(f"`chapter` must be one of {known}; got {chapter!r}.")
+        names = ", ".join(path.stem for path in execute.notebooks())
+        raise NotBuilt(f"`chapter` must be one of {names}; got {chapter!r}.")
     _prepare([notebook])
     folder = BOOK / "_build" / "page" / chapter
     with lock(folder.parent / "lock"):
@@ -67,13 +67,13 @@ def page(chapter: str) -> Path:
 
 def _prepare(notebooks: list[Path]) -> None:
     """Fetch the files that pages load, and run those of the `notebooks` that have changed."""
-    if found := [name for name in FAST if os.environ.get(name)]:
-        raise NotBuilt(f"The site shows full runs only: unset {', '.join(found)}.")
+    if flags := [name for name in FAST if os.environ.get(name)]:
+        raise NotBuilt(f"The site shows full runs only: unset {', '.join(flags)}.")
     try:
         vendor.vendor()
         print("Running the notebooks", flush=True)
         execute.execute_all(notebooks)
-    except (vendor.Unreachable, execute.Failed) as error:
+    except (vendor.Unreachable, execute.ExecutionError) as error:
         raise NotBuilt(str(error)) from None
 
 
@@ -81,11 +81,11 @@ def _key() -> str:
     """Return a digest of everything that the pages depend on."""
     parts = (execute.library_key(), execute.hurry(), vendor.stamp())
     digest = hashlib.sha256("\0".join(parts).encode())
-    made = ("_build", "vendor", "api", "__pycache__")
+    outputs = ("_build", "vendor", "api", "__pycache__")
     paths = [*BOOK.rglob("*"), *execute.NOTEBOOKS.rglob("*")]
     paths += [api.ROOT / "README.md", api.ROOT / "pyproject.toml"]
     for path in sorted(paths):
-        if path.is_file() and not set(made) & set(path.parts):
+        if path.is_file() and not set(outputs) & set(path.parts):
             digest.update(f"{path}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -93,12 +93,14 @@ def _key() -> str:
 def _sphinx(*options: str) -> None:
     program = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     command = [*program, "build", str(BOOK), "--all", "-q", *options]
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=execute.environment(computing=False), capture_output=True, text=True
     )
-    warnings = [line for line in done.stderr.splitlines() if "WARNING" in line or "ERROR" in line]
-    if done.returncode:
-        raise NotBuilt("\n".join(warnings) or done.stdout[-4000:] + done.stderr[-4000:])
+    warnings = [
+        line for line in process.stderr.splitlines() if "WARNING" in line or "ERROR" in line
+    ]
+    if process.returncode:
+        raise NotBuilt("\n".join(warnings) or process.stdout[-4000:] + process.stderr[-4000:])
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from reading import load
 
 ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"\d\db?")
-NUMBERED = re.compile(r"notebooks/\d")
+CHAPTER = re.compile(r"notebooks/\d")
 NEWER = re.compile(r"^- Pages that are newer than the last test: .*\n(?:  .*\n)*", re.M)
 PLAN = re.compile(
     r"^\| (week|part) \| chapters \| to read \| exercises \| to set \|\n.*\n((?:\|.*\n)+)", re.M
@@ -61,7 +61,7 @@ def chapter(path: Path) -> Chapter:
 def copies(root: Path = ROOT) -> dict[Path, str]:
     """Return the up-to-date contents of each file."""
     paths = sorted(root.glob("notebooks/[0-9]*.ipynb"))
-    found = [chapter(path) for path in paths]
+    headers = [chapter(path) for path in paths]
     writers: dict[str, Callable[[str, list[Chapter]], str]] = {
         "book/_toc.yml": contents,
         "README.md": readme,
@@ -69,9 +69,11 @@ def copies(root: Path = ROOT) -> dict[Path, str]:
         "book/teach.md": teach,
         "book/accessibility.md": partial(access, root),
     }
-    texts = {root / name: make((root / name).read_text(), found) for name, make in writers.items()}
-    texts |= {root / f"mmrl/course/ch{one.slug}/__init__.py": package(one) for one in found}
-    return texts | {path: timed(path, one) for path, one in zip(paths, found, strict=True)}
+    texts = {
+        root / name: make((root / name).read_text(), headers) for name, make in writers.items()
+    }
+    texts |= {root / f"mmrl/course/ch{one.slug}/__init__.py": package(one) for one in headers}
+    return texts | {path: with_minutes(path, one) for path, one in zip(paths, headers, strict=True)}
 
 
 def package(chapter: Chapter) -> str:
@@ -79,7 +81,7 @@ def package(chapter: Chapter) -> str:
     return f'"""Chapter {re.sub("^0(?=.)", "", chapter.number)}: {chapter.title}."""\n'
 
 
-def timed(path: Path, chapter: Chapter) -> str:
+def with_minutes(path: Path, chapter: Chapter) -> str:
     """Return a notebook as JSON, with the computed minutes in its header."""
     notebook = load(path)
     words = "about {} minutes to read, and {} for the exercises"
@@ -97,7 +99,7 @@ def contents(text: str, chapters: list[Chapter]) -> str:
     toc = yaml.safe_load(text)
     for part in toc["parts"]:
         own = [f"notebooks/{one.slug}" for one in chapters if one.part == part["caption"]]
-        others = [page for page in part["chapters"] if not NUMBERED.match(page["file"])]
+        others = [page for page in part["chapters"] if not CHAPTER.match(page["file"])]
         part["chapters"] = [{"file": name} for name in own] + others
         for page in others:
             if page["file"] == "api/index":
@@ -108,7 +110,7 @@ def contents(text: str, chapters: list[Chapter]) -> str:
 def access(root: Path, text: str, chapters: list[Chapter]) -> str:
     """Return book/accessibility.md with the list of pages that have not been tested."""
     toc = yaml.safe_load(contents((root / "book" / "_toc.yml").read_text("utf-8"), chapters))
-    tested = json.loads((root / "book" / "accessibility.json").read_text("utf-8"))["pages"]["asked"]
+    tests = json.loads((root / "book" / "accessibility.json").read_text("utf-8"))["pages"]["asked"]
     pages = {page["file"] for part in toc["parts"] for page in part["chapters"]}
     pages |= {
         x["file"]
@@ -116,9 +118,9 @@ def access(root: Path, text: str, chapters: list[Chapter]) -> str:
         for page in part["chapters"]
         for x in page.get("sections", ())
     }
-    left = [f"`{page}`" for page in sorted(pages - {row["page"] for row in tested})]
-    listed = f"- Pages that are newer than the last test: {', '.join(left) or 'none'}.\n"
-    lines = textwrap.wrap(listed, 110, subsequent_indent="  ", break_on_hyphens=False)
+    untested_pages = [f"`{page}`" for page in sorted(pages - {row["page"] for row in tests})]
+    line = f"- Pages that are newer than the last test: {', '.join(untested_pages) or 'none'}.\n"
+    lines = textwrap.wrap(line, 110, subsequent_indent="  ", break_on_hyphens=False)
     return NEWER.sub("\n".join(lines) + "\n", text)
 
 
@@ -126,8 +128,8 @@ def readme(text: str, chapters: list[Chapter]) -> str:
     """Return README.md with a table of the chapters of each part."""
     rows = []
     for part, members in by_part(chapters).items():
-        named = " · ".join(f"{one.number} {_lower(one.title)}" for one in members)
-        rows.append([part.replace(" ·", "."), named])
+        titles = " · ".join(f"{one.number} {_lower(one.title)}" for one in members)
+        rows.append([part.replace(" ·", "."), titles])
     return table(text, "| part | chapters |", rows)
 
 
@@ -166,16 +168,16 @@ def teach(text: str, chapters: list[Chapter]) -> str:
     rows = [
         [
             str(number),
-            ", ".join(one.number for one in shared),
-            shared[0].course["room"],
-            ", ".join(one.course["home"] for one in shared),
+            ", ".join(one.number for one in members),
+            members[0].course["room"],
+            ", ".join(one.course["home"] for one in members),
         ]
-        for number, shared in enumerate(sessions, 1)
+        for number, members in enumerate(sessions, 1)
     ]
     text = table(text, "| session | chapters | in the room | at home |", rows)
     # The first plan is for a term. The other plans do not have weeks.
     whole = PLAN.sub(lambda match: _with_weeks(match[0], chapters), text, count=1)
-    return PLAN.sub(lambda match: _planned(match, chapters), whole)
+    return PLAN.sub(lambda match: _with_totals(match, chapters), whole)
 
 
 def _with_weeks(plan: str, chapters: list[Chapter]) -> str:
@@ -186,7 +188,7 @@ def _with_weeks(plan: str, chapters: list[Chapter]) -> str:
     return plan
 
 
-def _planned(match: re.Match[str], chapters: list[Chapter]) -> str:
+def _with_totals(match: re.Match[str], chapters: list[Chapter]) -> str:
     """Return a plan with the minutes of its chapters.
 
     A plan with parts of a day includes only a third of the time for exercises.
@@ -200,9 +202,9 @@ def _planned(match: re.Match[str], chapters: list[Chapter]) -> str:
     *lines, _ = match[2].splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     rows = [[*row[:2], *map(str, total(NUMBER.findall(row[1]))), *row[4:]] for row in cells]
-    taken = [number for row in cells for number in NUMBER.findall(row[1])]
-    hours = [f"{time / 60:.0f} hour" + "s" * (time >= 90) for time in total(taken)]
-    rows.append(["together", f"{len(taken)} chapters", *hours, ""])
+    numbers = [number for row in cells for number in NUMBER.findall(row[1])]
+    hours = [f"{time / 60:.0f} hour" + "s" * (time >= 90) for time in total(numbers)]
+    rows.append(["together", f"{len(numbers)} chapters", *hours, ""])
     return match[0].removesuffix(match[2]) + "".join(map(_row, rows))
 
 
@@ -219,14 +221,14 @@ def _row(cells: list[str]) -> str:
 
 def write(texts: dict[Path, str]) -> list[Path]:
     """Write the files whose contents are outdated, and return their paths."""
-    renewed = outdated(texts)
-    for path in renewed:
+    paths = outdated_paths(texts)
+    for path in paths:
         path.parent.mkdir(exist_ok=True)
         path.write_text(texts[path], "utf-8")
-    return renewed
+    return paths
 
 
-def outdated(texts: dict[Path, str]) -> list[Path]:
+def outdated_paths(texts: dict[Path, str]) -> list[Path]:
     """Return the files whose contents differ from `texts`."""
     return sorted(
         path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text

@@ -39,13 +39,13 @@ def sections(doctree: nodes.document) -> Iterator[nodes.section]:
 
 def link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Add a link for each paper of a chapter, and warn if the chapter lacks the section."""
-    found = names(docname)
-    own = list(sections(doctree)) if found else []
-    if found and not own:
+    papers = names(docname)
+    own = list(sections(doctree)) if papers else []
+    if papers and not own:
         logger.warning("%s has no section “%s”", docname, SECTION)
     for section in own:
         place = app.builder.get_relative_uri(docname, PAGE)
-        section += [paragraph(name, place) for name in found]
+        section += [paragraph(name, place) for name in papers]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -18,17 +18,17 @@ import verdicts
 from estimates import NOISE
 from evidence import REASONS, SMALL
 from ledgers import BOOK, Row, read, tables
-from verdicts import FAILED, HELD, OPEN, WORDS, Case, Claim, Verdict
+from verdicts import FAILS, HOLDS, OPEN, WORDS, Case, Claim, Verdict
 
 PAGE = BOOK / "claims.md"
 README = BOOK.parent / "README.md"
 BEGIN = "## Summary\n"  # the page above this line is written by hand
 
 
-def lines(found: Iterable[Verdict]) -> Iterator[str]:
+def lines(outcomes: Iterable[Verdict]) -> Iterator[str]:
     """Yield a table that counts the verdicts of each paper."""
     counts = {paper: Counter[str]() for paper in verdicts.papers()}
-    for verdict in found:
+    for verdict in outcomes:
         counts[verdict.claim.paper][verdict.word] += 1
     yield f"| paper | claims | {' | '.join(WORDS)} |"
     yield "|---" * (len(WORDS) + 2) + "|"
@@ -37,26 +37,26 @@ def lines(found: Iterable[Verdict]) -> Iterator[str]:
         yield f"| {' | '.join(map(str, cells))} |"
 
 
-def page(text: str, found: list[Verdict]) -> str:
+def page(text: str, outcomes: list[Verdict]) -> str:
     """Return the page with everything below `BEGIN` replaced."""
-    parts = [text.partition(BEGIN)[0] + BEGIN, "\n".join(lines(found)), _dates(found)]
+    parts = [text.partition(BEGIN)[0] + BEGIN, "\n".join(lines(outcomes)), _dates(outcomes)]
     for paper, about in verdicts.papers().items():
-        own = [verdict for verdict in found if verdict.claim.paper == paper]
+        own = [verdict for verdict in outcomes if verdict.claim.paper == paper]
         parts.append(_paper(about, own))
         parts += map(_claim, own)
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def _dates(found: list[Verdict]) -> str:
+def _dates(outcomes: list[Verdict]) -> str:
     """State how many claims have rows that are newer than their decision rules."""
-    decided = [verdict for verdict in found if verdict.rows]
-    newer = sum(_newer(verdict) > 0 for verdict in decided)
+    claims = [verdict for verdict in outcomes if verdict.rows]
+    newer = sum(_newer(verdict) > 0 for verdict in claims)
     if not newer:
         return (
             "Every decision rule on this page was written after its rows were measured, so no "
             "verdict is a prediction."
         )
-    return f"Rows were measured after the decision rule for {newer} of {len(decided)} claims."
+    return f"Rows were measured after the decision rule for {newer} of {len(claims)} claims."
 
 
 def _newer(verdict: Verdict) -> int:
@@ -108,8 +108,8 @@ def _rule(verdict: Verdict) -> Iterator[str]:
     """Yield items about the interval and the decision rule."""
     claim = verdict.claim
     yield f"- Interval: {_interval(verdict)}."
-    held, failed = (x.replace("SMALL", f"{SMALL:g}") for x in (claim.held, claim.failed))
-    yield f"- Decision: a case holds if `{held}`, and does not hold if `{failed}`."
+    condition, counterpart = (x.replace("SMALL", f"{SMALL:g}") for x in (claim.held, claim.failed))
+    yield f"- Decision: a case holds if `{condition}`, and does not hold if `{counterpart}`."
     if claim.some:
         yield "- One case that holds is enough for this claim."
     if limit := _limit(verdict):
@@ -119,11 +119,11 @@ def _rule(verdict: Verdict) -> Iterator[str]:
 
 def _limit(verdict: Verdict) -> str:
     """Describe the outcomes that no case can have with its number of seeds and its noise."""
-    if not verdict.cases or {HELD, FAILED} <= verdict.reach:
+    if not verdict.cases or {HOLDS, FAILS} <= verdict.reach:
         return ""
     if not verdict.reach:
         return "no case has enough seeds to be decided"
-    word = "hold" if HELD not in verdict.reach else "count against the claim"
+    word = "hold" if HOLDS not in verdict.reach else "count against the claim"
     return f"the intervals are so wide that no case can {word}"
 
 
@@ -131,7 +131,7 @@ def _interval(verdict: Verdict) -> str:
     """Describe the interval of an estimate."""
     if "exact(" in verdict.claim.effect:
         return "none, because the estimate is a count without noise"
-    if "timed(" in verdict.claim.effect:
+    if "time_ratio(" in verdict.claim.effect:
         return (
             f"a factor of {NOISE} in either direction for each time that enters the estimate. This "
             "is an allowance that we chose, not a confidence interval"
@@ -165,13 +165,13 @@ def _counts(verdict: Verdict) -> str:
     if not verdict.cases:
         return "There are no data."
     reasons = verdict.reasons()
-    counts = [(x, n) for x in (HELD, FAILED, OPEN) if (n := verdict.count(x))]
+    counts = [(x, n) for x in (HOLDS, FAILS, OPEN) if (n := verdict.count(x))]
     cases = len(verdict.cases)
     if len(counts) == 1:
         subject = {1: "The only case", 2: "Both cases"}.get(cases, f"All {cases} cases")
         text = f"{subject} {_outcome(counts[0][0], cases)}"
     else:
-        text = f"Of {cases} cases, {_joined([f'{n} {_outcome(word, n)}' for word, n in counts])}"
+        text = f"Of {cases} cases, {_join([f'{n} {_outcome(word, n)}' for word, n in counts])}"
     if len(reasons) == 1:
         text += f", because {next(iter(reasons))}"
     elif reasons:
@@ -184,14 +184,14 @@ def _counts(verdict: Verdict) -> str:
 def _outcome(word: str, count: int) -> str:
     """Return a verb phrase for `count` cases with an outcome."""
     one, many = {
-        HELD: ("holds", "hold"),
-        FAILED: ("does not hold", "do not hold"),
+        HOLDS: ("holds", "hold"),
+        FAILS: ("does not hold", "do not hold"),
         OPEN: ("is undecided", "are undecided"),
     }[word]
     return one if count == 1 else many
 
 
-def _joined(parts: list[str]) -> str:
+def _join(parts: list[str]) -> str:
     """Join the parts of a list with commas and "and"."""
     *rest, last = parts
     return ", ".join(rest) + ("," if len(rest) > 1 else "") + " and " * bool(rest) + last
@@ -216,14 +216,14 @@ def _rows(verdict: Verdict) -> str:
     parts += [" and ".join(name.replace(", ", " with ") for name in devices)]
     parts += [" to ".join(dict.fromkeys((dates[0], dates[-1])))]
     count = "no row was" if not newer else "one row was" if newer == 1 else f"{newer} rows were"
-    dated = f"The decision rule was written on {verdict.claim.written}"
-    return f"{'; '.join(parts)}. {dated}; {count} measured later."
+    rule = f"The decision rule was written on {verdict.claim.written}"
+    return f"{'; '.join(parts)}. {rule}; {count} measured later."
 
 
 def trained_steps(row: Row) -> int:
     """Return the number of environment steps of a row, or 0 if it does not contain them."""
-    if found := row.get("env_steps"):
-        return found[-1] if isinstance(found, list) else found
+    if steps := row.get("env_steps"):
+        return steps[-1] if isinstance(steps, list) else steps
     sizes = ("environments", "rollout", "block", "blocks")
     settings = row.get("settings", {})
     return math.prod(settings[name] for name in sizes) if settings.keys() >= set(sizes) else 0
@@ -243,9 +243,9 @@ def _cases(cases: list[Case]) -> str:
 
 
 def _cells(case: Case) -> list[str]:
-    known = case.interval
-    middle = number(known.middle) if known else ""
-    ends = f"{number(known.low)} to {number(known.high)}" if known else ""
+    interval = case.interval
+    middle = number(interval.middle) if interval else ""
+    ends = f"{number(interval.low)} to {number(interval.high)}" if interval else ""
     return [case.name, case.word, middle, ends, case.why]
 
 
@@ -267,10 +267,10 @@ def with_lines(readme: str, table: str) -> str:
 
 def main() -> None:
     """Write both files."""
-    known = tables(read())
-    found = [verdicts.judge(claim, known) for claim in verdicts.claims()]
-    PAGE.write_text(page(PAGE.read_text("utf-8"), found), "utf-8")
-    table = "\n".join(lines(found))
+    rows = tables(read())
+    outcomes = [verdicts.judge(claim, rows) for claim in verdicts.claims()]
+    PAGE.write_text(page(PAGE.read_text("utf-8"), outcomes), "utf-8")
+    table = "\n".join(lines(outcomes))
     README.write_text(with_lines(README.read_text("utf-8"), table), "utf-8")
     print(table)
 

@@ -41,7 +41,7 @@ def passages(source: str) -> list[Passage]:
     blocks = [*BLOCK.finditer(source)]
     ends = [block.start() for block in blocks[1:]] + [len(source)]
     title, _, text = docstring[1].partition("\n\n")
-    first = Passage(_joined(title), _joined(text), source[docstring.end() : blocks[0].start()])
+    first = Passage(_one_line(title), _one_line(text), source[docstring.end() : blocks[0].start()])
     return [first] + [
         _passage(block.group(), source[block.end() : end])
         for block, end in zip(blocks, ends, strict=True)
@@ -49,11 +49,11 @@ def passages(source: str) -> list[Passage]:
 
 
 def _passage(comment: str, code: str) -> Passage:
-    title, _, text = _joined(comment.replace("# ", "")).partition(". ")
+    title, _, text = _one_line(comment.replace("# ", "")).partition(". ")
     return Passage(title, text, code)
 
 
-def _joined(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 

@@ -140,7 +140,7 @@ def mean(scores: Any) -> Contrast:
     return contrast((1.0, scores))
 
 
-def timed(value: float, times: int = 2) -> Within:
+def time_ratio(value: float, times: int = 2) -> Within:
     """Return a ratio of `times` measured times, each of which may be wrong by `NOISE`."""
     return Within(float(value), NOISE**times)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from estimates import Scores, contrast, difference, exact, gap, mean, timed
+from estimates import Scores, contrast, difference, exact, gap, mean, time_ratio
 from jaxtyping import Float
 from ledgers import Row, Rows, read
 
@@ -18,13 +18,20 @@ from mmrl.course.ch13_forgetting.figures import in_its_stage
 from mmrl.course.experiments import stratified
 from mmrl.course.experiments.stratified import EVERY
 
-__all__ = ["EVERY", "LOOP", "contrast", "difference", "exact", "timed"]  # used only in expressions
+__all__ = [
+    "EVERY",
+    "LOOP",
+    "contrast",
+    "difference",
+    "exact",
+    "time_ratio",
+]  # used only in expressions
 
 SMALL = 0.05  # differences of scores up to this one are negligible
-LEARNED = 0.5  # score that the best arm must reach for a case to be decided
+LEAST_SCORE = 0.5  # score that the best arm must reach for a case to be decided
 CEILING = 0.98  # scores above this one do not show which of two arms is better
 REASONS = {  # reasons that the functions with these names return
-    "unlearned": "the best arm does not learn the task",
+    "no_learning": "the best arm does not learn the task",
     "ceiling": "every arm is at the ceiling",
     "full": "the other arm leaves no room for a gain",
     "forgets": "100 % replay does not resist forgetting",
@@ -35,7 +42,7 @@ REASONS = {  # reasons that the functions with these names return
 # Conditions under which a case is undecided. Each function returns a reason, or "".
 
 
-def unlearned(*scores: Any, level: float = LEARNED) -> str:
+def no_learning(*scores: Any, level: float = LEAST_SCORE) -> str:
     """Report that no arm has learned, because the best arm's interval begins below `level`."""
     if flaw := gap(*scores):
         return flaw
@@ -43,7 +50,7 @@ def unlearned(*scores: Any, level: float = LEARNED) -> str:
     if best.low >= level:
         return ""
     return (
-        f"{REASONS['unlearned']}: its score is {best.middle:z.2f} (lower bound {best.low:z.2f}), "
+        f"{REASONS['no_learning']}: its score is {best.middle:z.2f} (lower bound {best.low:z.2f}), "
         f"and {level:g} is required"
     ).replace("-", "−")
 
@@ -66,11 +73,11 @@ def full(high: float, *others: Any) -> str:
     return REASONS["full"] if max(ends) > 1 - SMALL and high >= 0 else ""
 
 
-def forgets(kept: Scores, level: float = 0.8) -> str:
+def forgets(fractions: Scores, level: float = 0.8) -> str:
     """Report that 100 % replay forgets, because the fraction retained may be below `level`."""
-    if flaw := gap(kept):
+    if flaw := gap(fractions):
         return flaw
-    low = mean(kept).interval(0.05).low
+    low = mean(fractions).interval(0.05).low
     return "" if low >= level else f"{REASONS['forgets']}: the lower bound is {low:z.2f}"
 
 
@@ -81,8 +88,8 @@ def edge(*rows: Row) -> str:
         if isinstance(tuning, dict):
             tuning = [{"learning_rate": float(rate)} for rate in tuning]
         for name, value in row.get("chosen", {"learning_rate": row.get("learning_rate")}).items():
-            tried = [one[name] for one in tuning]
-            if tried and value in (min(tried), max(tried)):
+            values = [one[name] for one in tuning]
+            if values and value in (min(values), max(values)):
                 setting = f"{name.replace('_', ' ')} {value:g}"
                 return f"{REASONS['edge']}: {setting}"
     return ""
@@ -98,14 +105,14 @@ def final(row: Row) -> Scores:
     if "condition" in row:
         return stratified.final(row)
     returns = np.array(row["returns"], float)
-    return _scaled(row, returns if returns.ndim == 1 else returns[:, -1])
+    return _normalize(row, returns if returns.ndim == 1 else returns[:, -1])
 
 
 def area(row: Row) -> Scores:
     """Return the mean scores over training, the area under the curve."""
     if "areas" in row:
         return _at_its_rate(row, "areas")
-    return _scaled(row, np.mean(np.array(row["returns"], float), axis=1))
+    return _normalize(row, np.mean(np.array(row["returns"], float), axis=1))
 
 
 def _at_its_rate(row: Row, field: str) -> Scores:
@@ -114,7 +121,7 @@ def _at_its_rate(row: Row, field: str) -> Scores:
     return values if values.ndim == 1 else values[row["rates"].index(row["learning_rate"])]
 
 
-def _scaled(row: Row, returns: Float[np.ndarray, " _seed"]) -> Scores:
+def _normalize(row: Row, returns: Float[np.ndarray, " _seed"]) -> Scores:
     worst = row["worst"] if "worst" in row else chance(row["task"])
     return (returns - worst) / (row.get("best", 1.0) - worst)
 
@@ -129,7 +136,7 @@ def chance(task: str) -> float:
 
 def _on_catch(returns: Float[np.ndarray, " _seed"]) -> Scores:
     """Scale returns on a variant of Catch, whose rows do not contain those of a random policy."""
-    return _scaled(Rows(read()["ewma"])["Catch, PPO"], returns)
+    return _normalize(Rows(read()["ewma"])["Catch, PPO"], returns)
 
 
 def total(row: Row) -> Scores:
@@ -137,7 +144,7 @@ def total(row: Row) -> Scores:
     return _on_catch(np.mean(np.array(row["cumulative"], float), axis=1))
 
 
-def retained(row: Row) -> Scores:
+def retention(row: Row) -> Scores:
     """Return the fraction of the gain of each stage that is retained two stages later."""
     return np.array(row["retained"], float)
 
@@ -182,12 +189,12 @@ def cuts(rows: Sequence[Row], memories: Sequence[str]) -> dict[str, dict[str, Ro
 
     plain = [row for row in rows if not row["quirks"] and row["memory"] in memories]
     tapes = {study(row): row for row in plain if not row["segment_length"]}
-    found = {}
+    pairs = {}
     for row in plain:
         if row["segment_length"] and study(row) in tapes:
             name = f"{row['cell']}, {row['env_steps'][-1]} steps"
-            found[name] = {"tape": tapes[study(row)], "cut": row}
-    return found
+            pairs[name] = {"tape": tapes[study(row)], "cut": row}
+    return pairs
 
 
 def longer(rows: Sequence[Row], memories: Sequence[str]) -> dict[str, dict[str, Row]]:
@@ -195,26 +202,26 @@ def longer(rows: Sequence[Row], memories: Sequence[str]) -> dict[str, dict[str, 
     studies: dict[int, list[Row]] = {}
     for pair in cuts(rows, memories).values():
         studies.setdefault(id(pair["tape"]), []).append(pair["cut"])
-    ordered = [sorted(study, key=lambda row: row["segment_length"]) for study in studies.values()]
+    by_length = [sorted(study, key=lambda row: row["segment_length"]) for study in studies.values()]
     return {
         f"{short['task']}, {short['memory']}, segments of {long['segment_length']} against "
         f"{short['segment_length']}, {short['env_steps'][-1]} steps": {"short": short, "long": long}
-        for study in ordered
+        for study in by_length
         for short, long in itertools.pairwise(study)
     }
 
 
 def matches(rows: Sequence[Row], others: Sequence[Row], *fields: str) -> Iterator[tuple[Row, Row]]:
     """Pair each row with the one of `others` that has the same fields. Skip rows without one."""
-    found: dict[tuple[Any, ...], Row] = {}
+    matching: dict[tuple[Any, ...], Row] = {}
     for row in others:
         key = tuple(row[name] for name in fields)
-        if key in found:
+        if key in matching:
             raise ValueError(f"`others` must have one row per {fields}; got two of {key}.")
-        found[key] = row
+        matching[key] = row
     for row in rows:
-        if (key := tuple(row[name] for name in fields)) in found:
-            yield row, found[key]
+        if (key := tuple(row[name] for name in fields)) in matching:
+            yield row, matching[key]
 
 
 def by(rows: Rows, field: str, **arms: Any) -> dict[str, dict[str, Row]]:
@@ -242,15 +249,15 @@ def by(rows: Rows, field: str, **arms: Any) -> dict[str, dict[str, Row]]:
 
 def scaling(invariance: Rows, condition: str, c: int) -> dict[str, dict[str, Any]]:
     """Return the rows that measure the effect of a condition at c."""
-    found = {}
+    cases = {}
     for agent in dict.fromkeys(row["agent"] for row in invariance):
         whole = stratified.select(invariance, agent, EVERY)
-        changed = stratified.select(invariance, agent, condition)
+        ablation = stratified.select(invariance, agent, condition)
         for task, rows in whole.items():
-            if {1, c} <= set(rows) and c in changed.get(task, {}):
-                arms = {"one": rows[1], "every": rows[c], "changed": changed[task][c]}
-                found[f"{task}, {agent}, ÷ {c}"] = arms
-    return found
+            if {1, c} <= set(rows) and c in ablation.get(task, {}):
+                arms = {"one": rows[1], "every": rows[c], "changed": ablation[task][c]}
+                cases[f"{task}, {agent}, ÷ {c}"] = arms
+    return cases
 
 
 def quickest(row: Row) -> float:

@@ -46,7 +46,7 @@ print(json.dumps(record))
 """
 
 
-class Failed(Exception):
+class ExecutionError(Exception):
     """Exception for a notebook that failed; its message contains the cell and the traceback."""
 
 
@@ -83,9 +83,9 @@ def execute(path: Path) -> bool:
             runs = CACHE / path.stem / _flags_key(path.stem)
             target = runs / f"{_key(node(path))}.ipynb"
         except NotRead as error:
-            raise Failed(str(error)) from error
+            raise ExecutionError(str(error)) from error
         except SyntaxError as error:
-            raise Failed(f"{path.name} is not Python: {error}") from error
+            raise ExecutionError(f"{path.name} is not Python: {error}") from error
         runs.mkdir(parents=True, exist_ok=True)
         for other in {*runs.iterdir()} - {target}:
             other.unlink()
@@ -109,11 +109,11 @@ def execute_all(paths: list[Path] | None = None) -> None:
         print(f"  {path.name:40}", end="", flush=True)
         try:
             print("run" if execute(path) else "unchanged", flush=True)
-        except Failed as error:
+        except ExecutionError as error:
             print("FAILED", flush=True)
             reports.append(str(error))
     if reports:
-        raise Failed("\n".join(reports))
+        raise ExecutionError("\n".join(reports))
 
 
 def node(path: Path) -> "NotebookNode":
@@ -191,22 +191,22 @@ def sources(code: str) -> list[Path]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    found = set()
-    for name in _imported(names):
-        found.add(_path(name))
+    paths = set()
+    for name in _imports(names):
+        paths.add(_path(name))
         if folder := DATA.get(name):
-            found |= {path for path in folder.rglob("*") if path.suffix in SUFFIXES}
-    return sorted(found)
+            paths |= {path for path in folder.rglob("*") if path.suffix in SUFFIXES}
+    return sorted(paths)
 
 
-def _imported(names: set[str]) -> set[str]:
+def _imports(names: set[str]) -> set[str]:
     """Return the modules of mmrl among `names`, with their parent packages and imports."""
-    graph, found, new = _graph(), set(), names
+    graph, modules, new = _graph(), set(), names
     while new:
-        found |= new
+        modules |= new
         imports = (graph.find_modules_directly_imported_by(name) for name in new & graph.modules)
-        new = set().union({name.rpartition(".")[0] for name in new}, *imports) - found
-    return found & graph.modules
+        new = set().union({name.rpartition(".")[0] for name in new}, *imports) - modules
+    return modules & graph.modules
 
 
 @cache
@@ -250,32 +250,32 @@ def _nbmake(path: Path, target: Path) -> None:
         (profile / "ipython_kernel_config.py").write_text("c.IPKernelApp.log_level = 40\n")
         try:
             with mock.patch.dict(os.environ, variables, clear=True):
-                done = NotebookRun(copy, CELL_SECONDS).execute()
+                run = NotebookRun(copy, CELL_SECONDS).execute()
             break
         except DeadKernelError:  # retry, because kernels occasionally die for no apparent reason
             if attempt == 2:
-                raise Failed(f"{path.name}: the kernel died twice") from None
-    if done.error is not None:
-        at = f"{path.name} stops at its cell {done.error.failing_cell_index + 1}"
-        raise Failed(f"{at}: {done.error.summary}\n{done.error.trace}")
-    record = (o.text for o in done.nb.cells.pop().outputs if o.get("name") == "stdout")
-    done.nb.metadata["provenance"] = json.loads("".join(record))
-    nbformat.write(done.nb, copy)
+                raise ExecutionError(f"{path.name}: the kernel died twice") from None
+    if run.error is not None:
+        at = f"{path.name} stops at its cell {run.error.failing_cell_index + 1}"
+        raise ExecutionError(f"{at}: {run.error.summary}\n{run.error.trace}")
+    record = (o.text for o in run.nb.cells.pop().outputs if o.get("name") == "stdout")
+    run.nb.metadata["provenance"] = json.loads("".join(record))
+    nbformat.write(run.nb, copy)
     copy.replace(target)
 
 
 def environment(computing: bool = True) -> dict[str, str]:
     """Return the environment variables of kernels, which enable JAX's compilation cache."""
-    kept = {
+    settings = {
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
         "JUPYTER_PREFER_ENV_PATH": "1",
     }
     # Variables of pytest and coverage must not influence a notebook.
     tests = ("PYTEST_", "COV_")
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(tests)}
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(tests)}
     flags = {"XLA_FLAGS": hurry()} if hurry() and computing else {}
-    return {**kept, **inherited, **flags}
+    return {**settings, **variables, **flags}
 
 
 def hurry() -> str:

@@ -27,13 +27,13 @@ from mmrl.course.widgets import training
 FOREIGN = ("layout", "tabbable", "tooltip")
 
 
-def mounted(name: str, *arguments: str, **options: Any) -> dict[str, Any]:
+def data_of(name: str, *arguments: str, **options: Any) -> dict[str, Any]:
     """Return the JavaScript module, the style sheet and the traits of a widget as JSON values."""
     widget = getattr(widgets, name, None) or getattr(training, name)
-    made = widget(*arguments, **options)
-    state = made.get_state()
-    kept = {k: v for k, v in state.items() if not k.startswith("_") and k not in FOREIGN}
-    return {"esm": made._esm, "css": made._css, "traits": kept}
+    instance = widget(*arguments, **options)
+    state = instance.get_state()
+    traits = {k: v for k, v in state.items() if not k.startswith("_") and k not in FOREIGN}
+    return {"esm": instance._esm, "css": instance._css, "traits": traits}
 
 
 class Explorer(SphinxDirective):
@@ -46,7 +46,7 @@ class Explorer(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return a placeholder element, and a script element with the data of the widget."""
         self.env.note_reread()
-        widget = mounted(*self.arguments, **self.options)
+        widget = data_of(*self.arguments, **self.options)
         text = json.dumps(widget, allow_nan=False).replace("</", "<\\/")
         lacking = f"{html.escape(self.arguments[0])} needs JavaScript."
         place = f'<div class="mmrl-mount"><noscript>{lacking}</noscript></div>'

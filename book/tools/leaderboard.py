@@ -33,20 +33,20 @@ class Leaderboard(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return the figure, the table and the provenance, or a note if entries are missing."""
         self.env.note_reread()
-        found = ranked(Path(RESULTS) / FOLDER)
-        if not found:
+        listing = ranking(Path(RESULTS) / FOLDER)
+        if not listing:
             return [nodes.paragraph(text="There are no entries yet.")]
-        return [nodes.raw("", drawn(found) + table(found) + origins(found), format="html")]
+        return [nodes.raw("", picture(listing) + table(listing) + origins(listing), format="html")]
 
 
-def ranked(folder: Path) -> list[dict[str, Any]]:
+def ranking(folder: Path) -> list[dict[str, Any]]:
     """Return the entries in a folder, best first, without quick runs."""
-    found = [entries.read(path) for path in sorted(folder.glob("*.json"))]
-    full = [entry for entry in found if entry["protocol"]["name"] == "full"]
+    every = [entries.read(path) for path in sorted(folder.glob("*.json"))]
+    full = [entry for entry in every if entry["protocol"]["name"] == "full"]
     return sorted(full, key=lambda entry: -entry["score"])
 
 
-def drawn(found: Sequence[dict[str, Any]]) -> str:
+def picture(listing: Sequence[dict[str, Any]]) -> str:
     """Return the figure as an embedded image with an alternative text."""
     from matplotlib import rc_context
 
@@ -54,36 +54,38 @@ def drawn(found: Sequence[dict[str, Any]]) -> str:
     from mmrl.show import figure
 
     fig, (ax,) = figure(width=7.0)
-    leaderboard(found, ax=ax)
+    leaderboard(listing, ax=ax)
     buffer = io.BytesIO()
     with rc_context({"svg.hashsalt": "leaderboard"}):  # makes the identifiers in the SVG stable
         fig.savefig(buffer, format="svg", metadata={"Date": None})
-    words = "; ".join(f"{entry['name']} {score(entry)}, {seconds(entry)} CPU-s" for entry in found)
+    words = "; ".join(
+        f"{entry['name']} {score(entry)}, {seconds(entry)} CPU-s" for entry in listing
+    )
     picture = base64.b64encode(buffer.getvalue()).decode()
     alt = html.escape(f"Return against CPU-seconds: {words}")
     return f'<p><img src="data:image/svg+xml;base64,{picture}" alt="{alt}" width="700"/></p>'
 
 
-def table(found: Sequence[dict[str, Any]]) -> str:
+def table(listing: Sequence[dict[str, Any]]) -> str:
     """Return a table with one row per entry. Controls are not ranked."""
-    places, rows = iter(range(1, len(found) + 1)), []
-    for entry in found:
+    places, rows = iter(range(1, len(listing) + 1)), []
+    for entry in listing:
         place = "control" if entries.control(entry) else f"{next(places)}"
-        told = f"{entry['remembers']} steps" if entry.get("remembers") else ""
-        sizes = (f"{entry['state']}", f"{entry['parameters']:,}".replace(",", " "), told)
+        reach = f"{entry['remembers']} steps" if entry.get("remembers") else ""
+        sizes = (f"{entry['state']}", f"{entry['parameters']:,}".replace(",", " "), reach)
         cells = (place, entry["name"], score(entry), seconds(entry), *sizes, entry["date"][:10])
         rows.append([*map(html.escape, cells)])
     return scrolling("Leaderboard of the capstone", HEADS, rows, name=1)
 
 
-def origins(found: Sequence[dict[str, Any]]) -> str:
+def origins(listing: Sequence[dict[str, Any]]) -> str:
     """Return a list with the provenance and the tuning of each entry."""
     items = []
-    for entry in found:
-        tuned = ", ".join([*entry["tuning"]["tasks"], *map(str, entry["tuning"]["seeds"])])
+    for entry in listing:
+        tuning = ", ".join([*entry["tuning"]["tasks"], *map(str, entry["tuning"]["seeds"])])
         words = (
             f"{entry['name']}: seeds {', '.join(map(str, entry['seeds']))}; tuned on "
-            f"{tuned or 'nothing'}; {entry['date'][:10]}, {entry['device']}, mmrl "
+            f"{tuning or 'nothing'}; {entry['date'][:10]}, {entry['device']}, mmrl "
             f"{entry['versions']['mmrl']}, jax {entry['versions']['jax']}, revision "
             f"{entry['revision']}; {entry['source']['file']}, sha256 "
             f"{entry['source']['sha256'][:12]}…:"

@@ -26,10 +26,10 @@ class Rows(list[Row]):
 
         Raises `ValueError` if no row has one of the fields.
         """
-        if self and (unknown := fields.keys() - {name for row in self for name in row}):
-            raise ValueError(f"`fields` must be fields of the rows; got {sorted(unknown)}.")
-        wanted = fields.items()
-        return Rows(row for row in self if all(row.get(k) == value for k, value in wanted))
+        if self and (names := fields.keys() - {name for row in self for name in row}):
+            raise ValueError(f"`fields` must be fields of the rows; got {sorted(names)}.")
+        items = fields.items()
+        return Rows(row for row in self if all(row.get(k) == value for k, value in items))
 
     def one(self, **fields: Any) -> Row:
         """Return the only row whose fields have the given values."""
@@ -42,12 +42,12 @@ class Rows(list[Row]):
 @functools.cache
 def read() -> dict[str, list[Row]]:
     """Read all published rows, keyed by file name. Names of GPU results begin with `gpu_`."""
-    found = {}
+    rows = {}
     for path in sorted(BOOK.glob("results/**/*.jsonl")):
         name = f"gpu_{path.stem}" if path.parent.name == "gpu" else path.stem
-        found[name] = [loads(line) for line in path.read_text("utf-8").splitlines()]
+        rows[name] = [loads(line) for line in path.read_text("utf-8").splitlines()]
     entries = sorted(BOOK.glob("results/capstone/*.json"))
-    return found | {"capstone": [loads(path.read_text("utf-8")) for path in entries]}
+    return rows | {"capstone": [loads(path.read_text("utf-8")) for path in entries]}
 
 
 def tables(rows: Mapping[str, list[Row]]) -> dict[str, Rows]:

@@ -97,14 +97,14 @@ def places(points: Sequence[Point]) -> list[tuple[float, float]]:
 def labels(points: Sequence[Point]) -> list[Box]:
     """Return the rectangle of each name. Names do not overlap where there is room."""
     at = places(points)
-    taken = [Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in at]
-    found: list[Box] = []
+    obstacles = [Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in at]
+    boxes: list[Box] = []
     for point, (x, y) in zip(points, at, strict=True):
         options = list(_options(len(point.name) * LETTER, x, y))
-        free = (box for box in options if not any(box.overlaps(other) for other in taken))
-        found.append(next(free, options[0]))
-        taken.append(found[-1])
-    return found
+        free = (box for box in options if not any(box.overlaps(other) for other in obstacles))
+        boxes.append(next(free, options[0]))
+        obstacles.append(boxes[-1])
+    return boxes
 
 
 def _options(width: float, x: float, y: float) -> Iterable[Box]:

@@ -61,8 +61,8 @@ def by_name(rows: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
 
 def sources(name: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the origin of the rows, unless there are none."""
-    listed = [dict(row) for row in rows]
-    return [origin(f"{name}.jsonl", listed)] if listed else []
+    copies = [dict(row) for row in rows]
+    return [origin(f"{name}.jsonl", copies)] if copies else []
 
 
 def points(models: Rows) -> list[Point]:
@@ -86,14 +86,17 @@ def cost(models: Rows, times: Rows) -> str:
     heads += ("forward ÷ GRU", "forward + backward ÷ GRU", "compile ÷ GRU", "compile, CPU-seconds")
 
     def cells(name: str) -> list[str]:
-        row, timed = models.get(name), times.get(name)
+        row, time = models.get(name), times.get(name)
         sizes = [MISSING] * 4
         if row:
-            sizes = [row["kind"], *(grouped(row[x]) for x in ("state", "parameters", "operations"))]
-        if not timed:
+            sizes = [
+                row["kind"],
+                *(with_spaces(row[x]) for x in ("state", "parameters", "operations")),
+            ]
+        if not time:
             return [*sizes, *[MISSING] * 4]
-        ratios = [f"{timed['ratios'][x]:.2f}" for x in ("forward", "both", "compile")]
-        return [*sizes, *ratios, f"{timed['seconds']['compile']:.1f}"]
+        ratios = [f"{time['ratios'][x]:.2f}" for x in ("forward", "both", "compile")]
+        return [*sizes, *ratios, f"{time['seconds']['compile']:.1f}"]
 
     return table("Size and cost of each memory", heads, cells)
 
@@ -107,7 +110,7 @@ def recall(models: Rows) -> str:
             return [MISSING] * (len(LAGS) + 1)
         seeds = models[name]["recall"]
         means = [statistics.fmean(seed) for seed in seeds]
-        return [ranged(values) for values in (*zip(*seeds, strict=True), means)]
+        return [with_range(values) for values in (*zip(*seeds, strict=True), means)]
 
     return table("Recall by lag of each memory", heads, cells)
 
@@ -124,7 +127,7 @@ def order(models: Rows) -> str:
             return [MISSING] * 4
         row = models[name]
         means = [[statistics.fmean(seed) for seed in row[x]] for x in ("recall", "longer")]
-        return [ranged(values) for values in (row["order"], row["kept"], *means)]
+        return [with_range(values) for values in (row["order"], row["kept"], *means)]
 
     return table("Order and length generalization of each memory", heads, cells)
 
@@ -157,7 +160,7 @@ def table(label: str, heads: Sequence[str], cells: Any) -> str:
     return scrolling(label, heads, rows, name=0)
 
 
-def ranged(values: Sequence[float]) -> str:
+def with_range(values: Sequence[float]) -> str:
     """Format the mean of some values, and their range in small print."""
     least, most = number(min(values)), number(max(values))
     spread = least if least == most else f"{least} to {most}"
@@ -170,7 +173,7 @@ def number(value: float, digits: int = 2) -> str:
     return text.removeprefix("-") if not float(text) else text.replace("-", "−")
 
 
-def grouped(value: int) -> str:
+def with_spaces(value: int) -> str:
     """Format a whole number with spaces between thousands."""
     return f"{value:,}".replace(",", " ")
 

@@ -203,7 +203,7 @@ def without_thebe(
 
 
 # HTML from the theme, MyST-NB and Sphinx that screen readers misinterpret, and its replacement.
-MENDED = (
+FIXES = (
     # The text in the element is its accessible name, which an aria-label would override.
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
     (r'(<button class="btn search-button-field[^>]*) aria-label="Search"', r"\1"),
@@ -225,11 +225,11 @@ SIGNATURE = re.compile(r'<dt class="sig .*?</dt>', flags=re.DOTALL)
 WORD = re.compile(r'<span class="pre">([^<]*)</span>')
 
 
-def mend(app: Any, error: Exception | None) -> None:
+def fix_html(app: Any, error: Exception | None) -> None:
     """Fix the accessibility and the size of the finished pages by replacing HTML."""
     for path in Path(app.outdir).rglob("*.html") if error is None else ():
         text = path.read_text("utf-8")
-        for wrong, right in MENDED:
+        for wrong, right in FIXES:
             text = re.sub(wrong, right, text)
         text = SIGNATURE.sub(lambda match: WORD.sub(r"\1", match[0]), text)
         path.write_text(text, "utf-8")
@@ -240,7 +240,7 @@ def buttons(app: Sphinx, config: Config) -> None:
     config.html_theme_options.update(address.theme_options(address.address()))
 
 
-def titles_alone(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
+def only_titles(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
     """Build the sidebar from tables of contents that contain only the titles of pages.
 
     By default, Sphinx copies the complete tables of contents for each page and then removes
@@ -260,10 +260,10 @@ def titles_alone(app: Sphinx, page: str, template: str, context: dict, doctree: 
 @cache
 def _titles(app: Sphinx) -> dict[str, nodes.bullet_list]:
     """Return all tables of contents, reduced to titles of pages and links to other pages."""
-    found = {name: toc.deepcopy() for name, toc in app.env.tocs.items()}
-    for item in (item for toc in found.values() for item in toc.children if len(item) > 1):
+    tables = {name: toc.deepcopy() for name, toc in app.env.tocs.items()}
+    for item in (item for toc in tables.values() for item in toc.children if len(item) > 1):
         item[1:] = [nodes.bullet_list("", *item.findall(addnodes.toctree))]
-    return found
+    return tables
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -276,6 +276,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-signature", process_signature)
     app.connect("doctree-read", leave_equations)
     app.connect("html-page-context", without_thebe, priority=900)
-    app.connect("html-page-context", titles_alone, priority=100)
-    app.connect("build-finished", mend)
+    app.connect("html-page-context", only_titles, priority=100)
+    app.connect("build-finished", fix_html)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

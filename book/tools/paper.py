@@ -32,8 +32,8 @@ FLAGS = (
     *("--export-tagged-pdf", "--generate-pdf-document-outline"),
 )
 # Pages that are not printed, for example because their tables are too wide.
-LEFT = {"baselines", "popgym", "results", "settings", "runs", "scaling", "leaderboard"}
-LEFT |= {"models", "claims", "teach", "grading", "explore"}
+NOT_ON_PAPER = {"baselines", "popgym", "results", "settings", "runs", "scaling", "leaderboard"}
+NOT_ON_PAPER |= {"models", "claims", "teach", "grading", "explore"}
 # Equations are drawn as SVG, because Chromium adds alternative texts only to images.
 MATHJAX = "mathjax@3.2.2"
 DRAWING = {
@@ -41,7 +41,7 @@ DRAWING = {
     "es5/input/tex/extensions/*.js": "input/tex/extensions/",
 }
 STATE = "application/vnd.jupyter.widget-state+json"
-GONE = "a.headerlink, .tag_solution, script:not([type*=widget-view], .mmrl-explorer)"
+NO_PRINT = "a.headerlink, .tag_solution, script:not([type*=widget-view], .mmrl-explorer)"
 PAGE = """\
 <!DOCTYPE html>
 <html lang="en" data-theme="light" data-mode="light"><head><meta charset="utf-8">
@@ -59,7 +59,7 @@ PAGE = """\
 """
 
 
-class NotPrinted(Exception):
+class PrintError(Exception):
     """Exception for a failure to write the PDF; its message states the reason."""
 
 
@@ -67,7 +67,7 @@ def pages() -> list[str]:
     """Return the names of the pages to print, in reading order."""
     toc = yaml.safe_load((build.BOOK / "_toc.yml").read_text("utf-8"))
     names = [toc["root"], *(page["file"] for part in toc["parts"] for page in part["chapters"])]
-    return [name for name in names if name not in LEFT and not name.startswith("api/")]
+    return [name for name in names if name not in NOT_ON_PAPER and not name.startswith("api/")]
 
 
 def join(site: Path, names: list[str]) -> str:
@@ -76,8 +76,8 @@ def join(site: Path, names: list[str]) -> str:
     for name in names:
         soup = BeautifulSoup((site / f"{name}.html").read_text("utf-8"), "html.parser")
         head = head or soup
-        if found := soup.find("script", type=STATE):
-            state |= json.loads(found.string).get("state", {})
+        if script := soup.find("script", type=STATE):
+            state |= json.loads(script.string).get("state", {})
         article = soup.select_one("article.bd-article")
         _settle(article, name, set(names), here)
         bodies.append(
@@ -109,7 +109,7 @@ def _id(page: str, inside: str = "") -> str:
 
 def _settle(article: Tag, name: str, names: set[str], here: str) -> None:
     """Rewrite the links, identifiers and paths of a page for the joined document."""
-    for node in article.select(GONE):
+    for node in article.select(NO_PRINT):
         node.decompose()
     for node in article.select("a.image-reference"):
         node.unwrap()
@@ -139,10 +139,10 @@ def live(page: str, here: str) -> str:
 
 def chromium() -> str:
     """Return the path of Chromium or Chrome. Raises `NotPrinted` if neither is installed."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        raise NotPrinted("Printing needs Chromium or Chrome (Debian: apt install chromium).")
-    return found
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        raise PrintError("Printing needs Chromium or Chrome (Debian: apt install chromium).")
+    return path
 
 
 def write_pdf(html: str, target: Path) -> None:
@@ -152,9 +152,9 @@ def write_pdf(html: str, target: Path) -> None:
         page.write_text(html, "utf-8")
         vendor.unpack(MATHJAX, vendor.PACKAGES[MATHJAX][0], DRAWING, Path(folder))
         command = [chromium(), *FLAGS, f"--user-data-dir={folder}", f"--print-to-pdf={target}"]
-        done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True)
-    if done.returncode or not target.exists():
-        raise NotPrinted(done.stderr[-2000:])
+        process = subprocess.run([*command, page.as_uri()], capture_output=True, text=True)
+    if process.returncode or not target.exists():
+        raise PrintError(process.stderr[-2000:])
     target.write_bytes(relative(target.read_bytes(), target.parent))
 
 
@@ -167,8 +167,8 @@ def relative(pdf: bytes, folder: Path) -> bytes:
 
     def shorter(match: re.Match[bytes]) -> bytes:
         path, mark, inside = match[1].decode().partition("#")
-        found = os.path.relpath(path, folder.resolve())
-        link = f"({found}{mark}{inside})".encode()
+        shorter_path = os.path.relpath(path, folder.resolve())
+        link = f"({shorter_path}{mark}{inside})".encode()
         return link.ljust(len(match[0])) if len(link) <= len(match[0]) else match[0]
 
     return re.sub(rb"\(file://([^()]*)\)", shorter, pdf)
@@ -187,5 +187,5 @@ def paper() -> Path:
 if __name__ == "__main__":
     try:
         print(f"The course is in {paper()}.")
-    except (NotPrinted, build.NotBuilt) as error:
+    except (PrintError, build.NotBuilt) as error:
         sys.exit(f"The course could not be printed.\n{error}")

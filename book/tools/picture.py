@@ -19,9 +19,9 @@ def main() -> None:
     matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "mmrl"}
     lines = ROWS.read_text("utf-8").splitlines()
     rows = {row["cell"]: row for row in map(json.loads, lines)}
-    used = {name: rows[f"RepeatPreviousPaper, lru, {name}"] for name in CELLS}
-    curves = {name: np.array(row["returns"]) for name, row in used.items()}
-    steps = np.array(used["tape"]["env_steps"])
+    cells = {name: rows[f"RepeatPreviousPaper, lru, {name}"] for name in CELLS}
+    curves = {name: np.array(row["returns"]) for name, row in cells.items()}
+    steps = np.array(cells["tape"]["env_steps"])
     fig, (ax,) = show.figure(width=7.2, height=3.3)
     title = "RepeatPrevious: DQN with a linear recurrent unit"
     show.learning_curves(curves, steps, title=title, ax=ax, chance=-0.5, best=1.0)

@@ -33,10 +33,10 @@ BETTER = {
     for task, entry in popgym.LEVELS.items()
     for level, score in entry.better.items()
 }
-CHANGED = [task for task, entry in popgym.LEVELS.items() if entry.changed]
+MODIFICATIONS = [task for task, entry in popgym.LEVELS.items() if entry.changed]
 
 
-def published(task: str, level: str) -> tuple[Score | None, Score | None]:
+def paper_scores(task: str, level: str) -> tuple[Score | None, Score | None]:
     """Return the paper's scores of the GRU and of the best model, or (None, None)."""
     if task not in GRU:
         return None, None
@@ -78,11 +78,11 @@ def table(steps: str, level: str, rows: Rows) -> str:
 
 
 def _task(task: str, level: str, steps: str, rows: Rows) -> list[str]:
-    gru, best = published(task, level)
+    gru, best = paper_scores(task, level)
     ours = [rows.get(Cell(task, level, memory, steps).name) for memory in MEMORIES]
     bounds = [rows.get(Cell(task, level, bound, steps).name) for bound in BOUNDS]
-    name = re.sub("(?<=[a-z])(?=[A-Z])", "<wbr>", task) + " *" * (task in CHANGED)
-    cells = [name, _theirs(gru), _theirs(best, named=True), *map(_ours, ours)]
+    name = re.sub("(?<=[a-z])(?=[A-Z])", "<wbr>", task) + " *" * (task in MODIFICATIONS)
+    cells = [name, _theirs(gru), _theirs(best, with_model=True), *map(_ours, ours)]
     return cells + ([*map(_ours, bounds), _gap(*bounds)] if steps == "3M" else [])
 
 
@@ -96,43 +96,43 @@ def _ours(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return ""
     value, trials = number(row["mmer"]), row["trials"]
-    told = {
+    score = {
         True: f"<strong>{value}</strong>",
         False: f"{value} {BELOW}",
         None: value,
     }[reaches(row)]
-    return f"{told}<br><small>{number(min(trials))} to {number(max(trials))}</small>"
+    return f"{score}<br><small>{number(min(trials))} to {number(max(trials))}</small>"
 
 
-def _theirs(score: Score | None, named: bool = False) -> str:
+def _theirs(score: Score | None, with_model: bool = False) -> str:
     if score is None:
         return ""
-    return number(score.value) + (f"<br><small>{score.model}</small>" if named else "")
+    return number(score.value) + (f"<br><small>{score.model}</small>" if with_model else "")
 
 
 def reaches(row: Mapping[str, Any]) -> bool | None:
     """Return True if a score reaches the paper's best, or None if unknown."""
-    compares = row["task"] not in CHANGED and row["memory"] in MEMORIES
-    best = published(row["task"], row["level"])[1] if compares else None
+    compares = row["task"] not in MODIFICATIONS and row["memory"] in MEMORIES
+    best = paper_scores(row["task"], row["level"])[1] if compares else None
     return best and round(row["mmer"], 2) >= round(best.value, 2)
 
 
 def so_far(rows: Rows) -> str:
     """Summarize the number of measured cells, and the scores below the paper's best."""
-    asked = [cell.name for cell in GRID.cells if cell.steps == "3M"]
-    measured = sum(name in rows for name in asked)
-    compared = [row for row in rows.values() if reaches(row) is not None]
+    cells = [cell.name for cell in GRID.cells if cell.steps == "3M"]
+    count = sum(name in rows for name in cells)
+    comparable = [row for row in rows.values() if reaches(row) is not None]
     below: dict[str, list[str]] = {}
-    for row in compared:
+    for row in comparable:
         if not reaches(row):
             where = f"{row['task']}{row['level']}" + ", 15M" * (row["steps"] == "15M")
             below.setdefault(where, []).append(row["memory"].upper())
-    reached = len(compared) - sum(map(len, below.values()))
-    named = "; ".join(f"{where} ({', '.join(names)})" for where, names in below.items())
+    successes = len(comparable) - sum(map(len, below.values()))
+    failures = "; ".join(f"{where} ({', '.join(names)})" for where, names in below.items())
     return (
-        f"{measured} of {len(asked)} cells of 3 million steps have been measured so far. Of the "
-        f"{len(compared)} that compare, {reached} are at or above the best score of the paper "
-        "that we have, at second hand." + f" Below it: {named}." * bool(below)
+        f"{count} of {len(cells)} cells of 3 million steps have been measured so far. Of the "
+        f"{len(comparable)} that compare, {successes} are at or above the best score of the paper "
+        "that we have, at second hand." + f" Below it: {failures}." * bool(below)
     )
 
 

@@ -34,7 +34,7 @@ def loads(data: bytes | str, name: str = "the notebook") -> dict[str, Any]:
     missing or null ids, metadata and outputs. Raises `NotRead`, whose message begins with `name`,
     if the data are not a notebook.
     """
-    notebook = _parsed(data, name)
+    notebook = _parse(data, name)
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         old = isinstance(notebook, dict) and "worksheets" in notebook
         why = "in format 3: open and save it in JupyterLab" if old else "JSON without `cells`"
@@ -74,7 +74,7 @@ def _metadata(value: Any) -> dict[str, Any]:
     return {k: x for k, x in fields.items() if {*KEYS.get(k, ())} <= {*_mapping(x)}}
 
 
-def _parsed(data: bytes | str, name: str) -> Any:
+def _parse(data: bytes | str, name: str) -> Any:
     try:
         text = data if isinstance(data, str) else data.decode("utf-8-sig")
         text = text.removeprefix("\ufeff")
@@ -102,8 +102,8 @@ def _complete(cell: dict[str, Any], number: int) -> None:
         cell["id"] = f"cell-{number}"
     if cell["cell_type"] == "code":
         outputs = [out for out in cell.get("outputs") or [] if isinstance(out, dict)]
-        typed = [(OUTPUTS.get(out.get("output_type", "")), out) for out in outputs]
-        outputs = [fields | _mapping(out) for fields, out in typed if fields is not None]
+        pairs = [(OUTPUTS.get(out.get("output_type", "")), out) for out in outputs]
+        outputs = [fields | _mapping(out) for fields, out in pairs if fields is not None]
         cell["outputs"] = [out for out in outputs if out.get("data") != {}]
         count = cell.get("execution_count")
         cell["execution_count"] = count if isinstance(count, int) else None

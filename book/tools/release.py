@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
 LIMIT = 600  # time limit of a command in seconds, sufficient with an empty uv cache
 UV = (sys.executable, "-m", "uv", "--no-config")
-TRIED = """
+CHECKS = """
 import pydoc, sys
 from mmrl.course.results import PUBLISHED
 from mmrl.runs import zoo
@@ -38,37 +38,37 @@ def versions(root: Path = ROOT) -> dict[str, str]:
         "CITATION.cff": r"^version: (.+)$",
         "CHANGELOG.md": r"^## \[(\d[^\]]*)\]",
     }
-    found = {}
+    numbers = {}
     for name, pattern in texts.items():
         match = re.search(pattern, (root / name).read_text("utf-8"), re.MULTILINE)
-        found[name] = match[1] if match else "none"
-    return found
+        numbers[name] = match[1] if match else "none"
+    return numbers
 
 
 def lacking(root: Path = ROOT) -> list[str]:
     """Return instructions for everything that remains to be done before the version is tagged."""
     version, text = versions(root)["mmrl/__init__.py"], (root / "CHANGELOG.md").read_text("utf-8")
     new = re.search(r"^## \[Unreleased\]\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    left = []
+    steps = []
     if new and re.search(r"^- ", new[1], re.MULTILINE):
-        left.append(f"CHANGELOG.md: move the entries of [Unreleased] to [{version}].")
+        steps.append(f"CHANGELOG.md: move the entries of [Unreleased] to [{version}].")
     if not re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", text, re.MULTILINE):
-        left.append(f"CHANGELOG.md: date it, as in `## [{version}] - 2026-01-31`.")
+        steps.append(f"CHANGELOG.md: date it, as in `## [{version}] - 2026-01-31`.")
     if subprocess.check_output(["git", "status", "--porcelain"], cwd=root, text=True):
-        left.append("git: commit all changes.")
+        steps.append("git: commit all changes.")
     if subprocess.check_output(["git", "tag", "--list", f"v{version}"], cwd=root, text=True):
-        left.append(f"git: v{version} is tagged already; bump the version in all three files.")
-    return left
+        steps.append(f"git: v{version} is tagged already; bump the version in all three files.")
+    return steps
 
 
-def call(*command: str | Path, folder: Path, said: str = "", **variables: str) -> str:
+def call(*command: str | Path, folder: Path, text: str = "", **variables: str) -> str:
     """Run a command without access to this checkout, and return its standard output."""
-    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST")
-    env = {k: v for k, v in os.environ.items() if k not in hidden} | variables
-    streams = {"input": said, "capture_output": True, "text": True}
-    done = subprocess.run([*map(str, command)], cwd=folder, env=env, timeout=LIMIT, **streams)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
+    names = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST")
+    env = {k: v for k, v in os.environ.items() if k not in names} | variables
+    streams = {"input": text, "capture_output": True, "text": True}
+    process = subprocess.run([*map(str, command)], cwd=folder, env=env, timeout=LIMIT, **streams)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout.strip()
 
 
 def build(root: Path, folder: Path) -> tuple[Path, Path]:
@@ -100,51 +100,55 @@ def install(
 def missing(wheel: Path) -> set[str]:
     """Return the files of mmrl that are missing in the wheel."""
     paths = {path for path in (ROOT / "mmrl").rglob("*") if path.is_file()}
-    wanted = {p.relative_to(ROOT).as_posix() for p in paths if p.parent.name != "__pycache__"}
-    return wanted - set(zipfile.ZipFile(wheel).namelist())
+    files = {p.relative_to(ROOT).as_posix() for p in paths if p.parent.name != "__pycache__"}
+    return files - set(zipfile.ZipFile(wheel).namelist())
 
 
-def check(built: Path, folder: Path) -> None:
+def check(package: Path, folder: Path) -> None:
     """Install an sdist or a wheel in a fresh environment, and test the library there."""
     folder.mkdir()
     python = fresh(sys.executable, folder)
-    install(python, ["install", "-q", str(built)], folder)
+    install(python, ["install", "-q", str(package)], folder)
     program = python.parent / "mmrl"
-    wanted = f"mmrl {versions()['mmrl/__init__.py']}"
-    assert call(program, "--version", folder=folder) == wanted, f"{built.name} is not {wanted}"
-    listed = re.findall(r"^mmrl[\w.]+", (ROOT / "tests" / "public.txt").read_text("utf-8"), re.M)
+    expected = f"mmrl {versions()['mmrl/__init__.py']}"
+    assert call(program, "--version", folder=folder) == expected, (
+        f"{package.name} is not {expected}"
+    )
+    entries = re.findall(r"^mmrl[\w.]+", (ROOT / "tests" / "public.txt").read_text("utf-8"), re.M)
     # Members of classes are not tested separately.
-    names = [name for name in listed if name.rpartition(".")[0] not in listed]
-    tried = (python, "-W", "error::RuntimeWarning", "-c", TRIED)
-    said = call(*tried, folder=folder, said=" ".join(names))
+    names = [name for name in entries if name.rpartition(".")[0] not in entries]
+    command = (python, "-W", "error::RuntimeWarning", "-c", CHECKS)
+    output = call(*command, folder=folder, text=" ".join(names))
     rows = sorted(path.name for path in (ROOT / "book" / "results").glob("*.jsonl"))
     agents = len([*(ROOT / "mmrl" / "zoo").glob("*.npz")])
-    assert said.split() == [str(agents), *rows], f"{built.name} has other rows or agents: {said}"
+    assert output.split() == [str(agents), *rows], (
+        f"{package.name} has other rows or agents: {output}"
+    )
     print(call(program, "doctor", folder=folder), flush=True)
 
 
 def main() -> int:
     """Build and check a release, and print the remaining steps."""
-    found = versions()
-    if len(set(found.values())) > 1:
-        sys.exit(f"One version each: {', '.join(f'{v} in {name}' for name, v in found.items())}.")
-    version = found["mmrl/__init__.py"]
+    numbers = versions()
+    if len(set(numbers.values())) > 1:
+        sys.exit(f"One version each: {', '.join(f'{v} in {name}' for name, v in numbers.items())}.")
+    version = numbers["mmrl/__init__.py"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        built = build(ROOT, folder)
-        if absent := missing(built[1]):
-            sys.exit(f"{built[1].name} lacks {', '.join(sorted(absent))}.")
-        for number, one in enumerate(built):
+        packages = build(ROOT, folder)
+        if absent := missing(packages[1]):
+            sys.exit(f"{packages[1].name} lacks {', '.join(sorted(absent))}.")
+        for number, one in enumerate(packages):
             print(f"== {one.name}, {one.stat().st_size / 1e6:.1f} MB, in a fresh environment")
             check(one, folder / str(number))
         shutil.rmtree(DIST, ignore_errors=True)
         DIST.mkdir()
-        for one in built:
+        for one in packages:
             shutil.copy(one, DIST)
-    left = lacking()
+    steps = lacking()
     print(f"Both work, and lie in {DIST.name}/. Nothing is tagged and nothing is uploaded.")
-    print("Before that:" if left else "What comes next:", *left, sep="\n- ")
-    if not left:
+    print("Before that:" if steps else "What comes next:", *steps, sep="\n- ")
+    if not steps:
         print(f"- git tag v{version}, and push it\n- .venv/bin/uv publish dist/*")
     return 0
 

@@ -33,17 +33,17 @@ BLOCK = re.compile(
     r"(?:```.*?```|\$\$.*?\$\$|<details>.*?</details>|.+?)(?=\n\s*\n|\Z)", flags=re.DOTALL
 )
 STARTS = ("slide", "subslide")  # types of cells that begin a slide
-HIDDEN = ("", "skip", "notes")  # types of cells that are not shown on slides
+OFF_SLIDES = ("", "skip", "notes")  # types of cells that are not shown on slides
 # Blocks that are never shortened; paragraphs that need all of their sentences, and those among them
 # whose first sentence is useless by itself; and paragraphs that refer to the one before them.
-FIXED = re.compile(r"#|!\[|>|\||\$\$|```|<details|\*\*One-minute")
+IN_FULL = re.compile(r"#|!\[|>|\||\$\$|```|<details|\*\*One-minute")
 ENTIRE = re.compile(r"\*\*By hand\*\*|(?:There are )?(?:[Tt]wo|[Tt]hree|[Ff]our)\b")
 HOLLOW = re.compile(r"\*\*By hand\*\*|There are ")
 BACK = re.compile(r"(?:It|They|This|These|That|Those|Such|Both|Neither)\b")
 WHOLE = 80  # most words of a paragraph that is shown whole
 ITEM = re.compile(r"\n(?=(?:[-*]|\d+\.)\s)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
-DRAWN = {"image/png", WIDGET}
+PICTURES = {"image/png", WIDGET}
 ORIGIN = re.compile(r"^Seeds? .*\n(?:Measured on .*\n(?: {4}.*\n)*)?", flags=re.MULTILINE)
 PAGE = """\
 <!DOCTYPE html>
@@ -94,26 +94,26 @@ def page(notebook: "NotebookNode", name: str) -> str:
         preprocessors=["nbconvert.preprocessors.CoalesceStreamsPreprocessor"],
     )
     about = {"metadata": {"name": name}}
-    return exporter.from_notebook_node(chosen(notebook), about)[0]
+    return exporter.from_notebook_node(reduce_to_slides(notebook), about)[0]
 
 
-def chosen(notebook: "NotebookNode") -> "NotebookNode":
+def reduce_to_slides(notebook: "NotebookNode") -> "NotebookNode":
     """Reduce a notebook to the cells on slides, and append the speaker's notes to each slide."""
     from nbformat.v4 import new_markdown_cell
 
     slides: dict[int, list[NotebookNode]] = defaultdict(list)
     notes: dict[int, list[str]] = defaultdict(list)
     for cell, slide in zip(notebook.cells, homes(notebook.cells), strict=True):
-        shown = slide_type(cell) not in HIDDEN
+        visible = slide_type(cell) not in OFF_SLIDES
         if cell.cell_type == "markdown":
             cell.source = text = re.sub(r"\((\w+)\.ipynb", r"(\1.html", cell.source)
-            if shown:
+            if visible:
                 cell.source = brief(text)
-            if not shown or cell.source != text:
+            if not visible or cell.source != text:
                 notes[slide].append(text)
-        elif shown:
+        elif visible:
             show(cell)
-        if shown:
+        if visible:
             slides[slide].append(cell)
     kind = {"slideshow": {"slide_type": "notes"}}
     for slide in slides.keys() & notes.keys():
@@ -128,14 +128,14 @@ def homes(cells: list["NotebookNode"]) -> list[int]:
     A cell that is not shown is assigned to the slide before it. If it precedes the first slide of
     its section, it is assigned to that slide.
     """
-    titled = (cell.cell_type == "markdown" and cell.source.startswith("#") for cell in cells)
-    sections = list(accumulate(titled, initial=0))[1:]
-    begun = list(accumulate((slide_type(cell) in STARTS for cell in cells), initial=-1))[1:]
+    headings = (cell.cell_type == "markdown" and cell.source.startswith("#") for cell in cells)
+    sections = list(accumulate(headings, initial=0))[1:]
+    numbers = list(accumulate((slide_type(cell) in STARTS for cell in cells), initial=-1))[1:]
     first: dict[int, int] = {}
-    for cell, section, slide in zip(cells, sections, begun, strict=True):
-        if slide_type(cell) not in HIDDEN:
+    for cell, section, slide in zip(cells, sections, numbers, strict=True):
+        if slide_type(cell) not in OFF_SLIDES:
             first.setdefault(section, slide)
-    pairs = zip(sections, begun, strict=True)
+    pairs = zip(sections, numbers, strict=True)
     return [max(0, slide, first.get(section, 0)) for section, slide in pairs]
 
 
@@ -147,14 +147,14 @@ def slide_type(cell: "NotebookNode") -> str:
 def show(cell: "NotebookNode") -> None:
     """Reduce a cell with an image or a widget to this output and its provenance."""
     kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
-    if not kinds & DRAWN:
+    if not kinds & PICTURES:
         return
     cell.metadata["transient"] = {"remove_source": True}
     for output in cell.outputs:
         if output.output_type == "stream":
             output.text = "".join(ORIGIN.findall(output.text))
-    kept = (output for output in cell.outputs if output.get("text") != "")
-    cell.outputs = sorted(kept, key=lambda output: output.output_type == "stream")
+    outputs = (output for output in cell.outputs if output.get("text") != "")
+    cell.outputs = sorted(outputs, key=lambda output: output.output_type == "stream")
 
 
 def brief(text: str) -> str:
@@ -167,23 +167,23 @@ def brief(text: str) -> str:
     """
     blocks = [block.strip() for block in BLOCK.findall(text)]
     blocks = [block for block in blocks if not ASIDE.match(block)]
-    kept, complete = [], True
+    parts, complete = [], True
     for block, after in zip(blocks, [*blocks[1:], ""], strict=True):
         short = "\n".join(map(readability.first, ITEM.split(block)))
         if BACK.match(block) and not complete:
             short = ""
-        elif FIXED.match(block):
+        elif IN_FULL.match(block):
             short = block
         elif ENTIRE.match(block) or BACK.match(after):
             fits = len(block.split()) <= WHOLE
             short = block if fits else "" if HOLLOW.match(block) else short
         complete = short == block
-        kept += [short] if short else []
-    return "\n\n".join(kept)
+        parts += [short] if short else []
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":
     try:
         print(f"The slides are finished. Open {build() / 'index.html'} in a browser.")
-    except (vendor.Unreachable, execute.Failed) as error:
+    except (vendor.Unreachable, execute.ExecutionError) as error:
         sys.exit(f"The slides could not be written.\n{error}")

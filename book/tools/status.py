@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 HEADS = ("notebook", "run on (UTC)", "seconds", "device")
-UNKNOWN = "not recorded"
+NO_RECORD = "not recorded"
 
 
 class Run(NamedTuple):
@@ -44,11 +44,11 @@ class Status(SphinxDirective):
 
 def runs() -> list[Run]:
     """Return the current run of each notebook, sorted by name."""
-    found = []
+    rows = []
     for path in execute.notebooks():
         title = "".join(load(path)["cells"][0]["source"]).partition("\n")[0].lstrip("# ")
-        found.append(summary(path.stem, title, execute.run_of(execute.node(path))))
-    return found
+        rows.append(summary(path.stem, title, execute.run_of(execute.node(path))))
+    return rows
 
 
 def summary(name: str, title: str, run: "NotebookNode | None") -> Run:
@@ -56,18 +56,18 @@ def summary(name: str, title: str, run: "NotebookNode | None") -> Run:
     cells = run.cells if run else []
     stamps = [t for c in cells for t in c.metadata.get("execution", {}).values()]
     times = sorted(map(datetime.datetime.fromisoformat, stamps))
-    date = f"{times[0]:%Y-%m-%d %H:%M}" if times else UNKNOWN
-    seconds = f"{(times[-1] - times[0]).total_seconds():.0f}" if times else UNKNOWN
+    date = f"{times[0]:%Y-%m-%d %H:%M}" if times else NO_RECORD
+    seconds = f"{(times[-1] - times[0]).total_seconds():.0f}" if times else NO_RECORD
     origin = run.metadata.get("provenance", {}) if run else {}
     versions = {"Python": origin["python"], **origin["versions"]} if origin else {}
     words = ", ".join(f"{package} {version}" for package, version in versions.items())
-    return Run(name, title, date, seconds, origin.get("device", UNKNOWN), words or UNKNOWN)
+    return Run(name, title, date, seconds, origin.get("device", NO_RECORD), words or NO_RECORD)
 
 
-def table(found: list[Run]) -> str:
+def table(entries: list[Run]) -> str:
     """Return a table of the runs, followed by the versions that each notebook ran with."""
     rows, names = [], defaultdict(list)
-    for run in found:
+    for run in entries:
         link = f'<a href="notebooks/{run.name}.html">{html.escape(run.title)}</a>'
         rows.append([link, *map(html.escape, run[2:5])])
         names[run.versions].append(run.name)

@@ -35,21 +35,21 @@ def for_students(notebook: Notebook, slug: str) -> Notebook:
     Solutions are removed, and each exercise is split into an answer cell and a check cell. Links
     between chapters are adjusted, because each chapter has a separate folder.
     """
-    made, exercises = copy.deepcopy(notebook), 0
-    made["cells"] = []
+    assignment, exercises = copy.deepcopy(notebook), 0
+    assignment["cells"] = []
     for cell in copy.deepcopy(notebook["cells"]):
         tags = cell["metadata"].get("tags", [])
         if "exercise" in tags:
             exercises += 1
-            made["cells"] += _answer_and_check(cell, slug, exercises)
+            assignment["cells"] += _answer_and_check(cell, slug, exercises)
         elif "solution" not in tags:
             if cell["cell_type"] == "markdown":
-                cell["source"] = _lines(_linked("".join(cell["source"])))
-            made["cells"].append(cell)
-    return made
+                cell["source"] = _lines(_with_links("".join(cell["source"])))
+            assignment["cells"].append(cell)
+    return assignment
 
 
-def _linked(text: str) -> str:
+def _with_links(text: str) -> str:
     return re.sub(r"\]\((\w+)\.ipynb", r"](../\1/\1.ipynb", text)
 
 
@@ -58,13 +58,13 @@ def _answer_and_check(cell: Cell, slug: str, exercise: int) -> tuple[Cell, Cell]
     lines = "".join(cell["source"]).split("\n")
     begin = ast.parse("\n".join(lines)).body[-1].lineno - 1
     call = "\n".join(lines[begin:])  # check.name(answer)
-    graded = re.sub(r"^check\.\w+", r"\g<0>.graded", call)
+    hidden_call = re.sub(r"^check\.\w+", r"\g<0>.graded", call)
     text = f"""# Run this cell to check the answer above, which is graded.
 from mmrl.course.ch{slug} import exercises as check
 
 {call}
 ### BEGIN HIDDEN TESTS
-{graded}
+{hidden_call}
 ### END HIDDEN TESTS"""
     name = f"{re.sub('^0(?=.)', '', slug.partition('_')[0])}-{exercise}"
     answer = cell | {"source": _lines("\n".join(lines[:begin]).rstrip())}
@@ -114,8 +114,8 @@ def write(folder: Path) -> None:
         (chapter / "figures").mkdir(parents=True)
         for picture in (NOTEBOOKS / "figures").glob(f"{number}_*.svg"):
             shutil.copy(picture, chapter / "figures")
-        made = for_students(load(path), path.stem)
-        text = json.dumps(made, indent=1, ensure_ascii=False)
+        assignment = for_students(load(path), path.stem)
+        text = json.dumps(assignment, indent=1, ensure_ascii=False)
         (chapter / path.name).write_text(f"{text}\n", "utf-8")
 
 

@@ -53,20 +53,20 @@ class Study(SphinxDirective):
             places = [page, *places]
         text = pages.table(f"{name}.jsonl", rows)
         head = f"<summary>{len(rows)} rows, and where they come from</summary>"
-        folded = nodes.raw("", f'<details class="rows">{head}{text}</details>', format="html")
-        return [*self._figure(name, figure), self._links(name, places), folded]
+        details = nodes.raw("", f'<details class="rows">{head}{text}</details>', format="html")
+        return [*self._figure(name, figure), self._links(name, places), details]
 
     def _figure(self, name: str, chapter: str) -> list[nodes.Node]:
         """Write the figure to a file, and return an image node that refers to it."""
-        drawn = None if chapter == "none" else picture(name, chapter)
-        if drawn is None:
+        figure = None if chapter == "none" else picture(name, chapter)
+        if figure is None:
             if chapter != "none":
                 logger.warning("%s shows no picture of the rows of %s", chapter, name)
             return []
         path = Path(self.env.app.doctreedir) / "studies" / f"study_{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(drawn.png)
-        return [nodes.paragraph("", "", nodes.image(uri=self._source(path), alt=drawn.alt))]
+        path.write_bytes(figure.png)
+        return [nodes.paragraph("", "", nodes.image(uri=self._source(path), alt=figure.alt))]
 
     def _links(self, name: str, places: list[str]) -> nodes.paragraph:
         """Return links to the pages that use the rows, and to the results file."""
@@ -95,12 +95,12 @@ class Study(SphinxDirective):
 
 def readers(name: str) -> list[str]:
     """Return the chapters whose code reads a results file."""
-    found = []
+    chapters = []
     for path in execute.chapters():
         cells = load(path)["cells"]
         if any(_reads(name, "".join(c["source"])) for c in cells if c["cell_type"] == "code"):
-            found.append(f"{execute.NOTEBOOKS.name}/{path.stem}")
-    return found
+            chapters.append(f"{execute.NOTEBOOKS.name}/{path.stem}")
+    return chapters
 
 
 def picture(name: str, chapter: str) -> Picture | None:

@@ -55,11 +55,11 @@ def _level(
     sizes = [f"{env.obs_size}", f"{env.twin().state_size}", actions, f"{env.num_steps}"]
     random = chance.get(f"{task}{level}")
     chances = f"{number(random['chance'])} ± {random['error']:.2f}" if random else MISSING
-    measured = [scores.get(f"{task}{level}, {m}, 3M") for m in (*MEMORIES, *BOUNDS)]
-    ours = [x for x in measured[: len(MEMORIES)] if x]
+    rows = [scores.get(f"{task}{level}, {m}, 3M") for m in (*MEMORIES, *BOUNDS)]
+    ours = [x for x in rows[: len(MEMORIES)] if x]
     best = max(ours, key=lambda row: row["mmer"], default=None)
     words = f"{number(best['mmer'])} ({best['memory'].upper()})" if best else MISSING
-    bounds = [number(x["mmer"]) if x else MISSING for x in measured[len(MEMORIES) :]]
+    bounds = [number(x["mmer"]) if x else MISSING for x in rows[len(MEMORIES) :]]
     return [name, *sizes, chances, words, *bounds]
 
 

@@ -111,10 +111,10 @@ def _archive(package: str, digest: str) -> Path:
     with lock(path.with_suffix(".lock")):
         if not path.exists():
             _pack(package)
-    found = "sha512-" + base64.b64encode(hashlib.sha512(path.read_bytes()).digest()).decode()
-    if found != digest:
+    value = "sha512-" + base64.b64encode(hashlib.sha512(path.read_bytes()).digest()).decode()
+    if value != digest:
         path.unlink()
-        raise Unreachable(f"`{package}` must have the hash {digest}; got {found}.")
+        raise Unreachable(f"`{package}` must have the hash {digest}; got {value}.")
     return path
 
 
@@ -128,17 +128,19 @@ def _pack(package: str) -> None:
         "--fetch-timeout=60000",
         package,
     ]
-    done = subprocess.run(command, cwd=ARCHIVES, env=environment, capture_output=True, text=True)
-    if done.returncode == 0:
+    process = subprocess.run(command, cwd=ARCHIVES, env=environment, capture_output=True, text=True)
+    if process.returncode == 0:
         return
     ask = [*npm, "config", "get", "registry"]
     registry = subprocess.run(ask, env=environment, capture_output=True, text=True).stdout.strip()
-    said = [line for line in done.stderr.splitlines() if "error" in line and "   " not in line]
+    messages = [
+        line for line in process.stderr.splitlines() if "error" in line and "   " not in line
+    ]
     raise Unreachable(
         f"npm could not fetch {package} from {registry}.\n"
         "The site needs it once; after that, everything works offline. Check your connection, "
         "or name a mirror:\n    npm_config_registry=https://… make book\n"
-        f"npm reported: {'; '.join(said[:4]) or '(no message)'}"
+        f"npm reported: {'; '.join(messages[:4]) or '(no message)'}"
     )
 
 

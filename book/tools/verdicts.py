@@ -36,7 +36,7 @@ from ledgers import Row, Rows
 
 FOLDER = Path(__file__).parent.parent / "claims"
 WORDS = ("holds", "holds in part", "does not hold", "undecided", "not testable here")
-HELD, PART, FAILED, OPEN, UNTESTABLE = WORDS
+HOLDS, PART, FAILS, OPEN, UNTESTABLE = WORDS
 ERROR = 0.05  # probability that any confidence interval of a claim misses the true value
 DEVICES = {"CPU": "", "GPU": "gpu_"}  # prefixes of tables; the first device has priority
 
@@ -125,14 +125,14 @@ def papers() -> dict[str, dict[str, Any]]:
 @functools.cache
 def claims() -> list[Claim]:
     """Return the claims of all papers."""
-    found = []
+    result = []
     for paper in papers():
         entries = tomllib.loads((FOLDER / f"{paper}.toml").read_text("utf-8"))
-        written = entries.pop("written")
-        found += [
-            Claim(**{"id": k, "paper": paper, "written": written} | x) for k, x in entries.items()
+        date = entries.pop("written")
+        result += [
+            Claim(**{"id": k, "paper": paper, "written": date} | x) for k, x in entries.items()
         ]
-    return found
+    return result
 
 
 def judge(claim: Claim, tables: Mapping[str, Rows]) -> Verdict:
@@ -149,7 +149,7 @@ def judge(claim: Claim, tables: Mapping[str, Rows]) -> Verdict:
     cases = [
         _case(claim, name, own, {**scope, **own}, alpha) for name, (scope, own) in arms.items()
     ]
-    return Verdict(claim, _combined(claim, cases), cases)
+    return Verdict(claim, _combine(claim, cases), cases)
 
 
 def _scope(claim: Claim, tables: Mapping[str, Rows], prefix: str) -> dict[str, Any]:
@@ -157,15 +157,15 @@ def _scope(claim: Claim, tables: Mapping[str, Rows], prefix: str) -> dict[str, A
 
     Each row has an additional field `table`, the name of its file.
     """
-    found = {}
+    rows = {}
     for name in claim.tables:
         if name not in tables:
             raise ClaimError(
                 f"claim `{claim.id}`: `tables` must name published results; got {name!r}."
             )
         file = prefix + name
-        found[name] = Rows({**row, "table": file} for row in tables.get(file, ()))
-    scope = {**vars(evidence), **found}
+        rows[name] = Rows({**row, "table": file} for row in tables.get(file, ()))
+    scope = {**vars(evidence), **rows}
     exec(claim.let, scope)
     return scope
 
@@ -191,38 +191,38 @@ def _case(
     if why:
         return Case(name, OPEN, why, None, rows, possible)
     interval = estimate.interval(alpha)
-    known = scope | interval._asdict()
-    held, failed = (bool(eval(code, known)) for code in (claim.held, claim.failed))
-    if held and failed:
+    variables = scope | interval._asdict()
+    holds, fails = (bool(eval(code, variables)) for code in (claim.held, claim.failed))
+    if holds and fails:
         raise ClaimError(f"claim `{claim.id}`: `held` and `failed` are both true of {name!r}.")
-    if not held and not failed:
+    if not holds and not fails:
         why = "the interval is compatible with either verdict"
         return Case(name, OPEN, why, interval, rows, possible)
-    word, doubts = (HELD, claim.held_unless) if held else (FAILED, claim.failed_unless)
-    why = next(filter(None, (eval(code, known) for code in doubts)), "")
+    word, doubts = (HOLDS, claim.held_unless) if holds else (FAILS, claim.failed_unless)
+    why = next(filter(None, (eval(code, variables) for code in doubts)), "")
     return Case(name, OPEN if why else word, why, interval, rows, possible)
 
 
 def reach(claim: Claim, scope: Mapping[str, Any], intervals: Iterable[Interval]) -> frozenset[str]:
     """Return the outcomes that a claim's conditions give for any of the intervals."""
-    rules = {HELD: compile(claim.held, "held", "eval")}
-    rules[FAILED] = compile(claim.failed, "failed", "eval")
-    known, found = dict(scope), set()
+    rules = {HOLDS: compile(claim.held, "held", "eval")}
+    rules[FAILS] = compile(claim.failed, "failed", "eval")
+    variables, words = dict(scope), set()
     for interval in intervals:
-        known |= interval._asdict()
-        found |= {word for word in rules.keys() - found if eval(rules[word], known)}
-        if len(found) == len(rules):
+        variables |= interval._asdict()
+        words |= {word for word in rules.keys() - words if eval(rules[word], variables)}
+        if len(words) == len(rules):
             break
-    return frozenset(found)
+    return frozenset(words)
 
 
-def _combined(claim: Claim, cases: list[Case]) -> str:
+def _combine(claim: Claim, cases: list[Case]) -> str:
     """Combine the outcomes of the cases to a verdict."""
     counts = Counter(case.word for case in cases)
-    if claim.some and (counts[HELD] or counts[FAILED] == len(cases)):
-        return HELD if counts[HELD] else FAILED
-    if counts[FAILED] > counts[HELD] and not claim.some:
-        return FAILED
-    if counts[HELD]:
-        return HELD if counts[HELD] == len(cases) >= claim.of else PART
+    if claim.some and (counts[HOLDS] or counts[FAILS] == len(cases)):
+        return HOLDS if counts[HOLDS] else FAILS
+    if counts[FAILS] > counts[HOLDS] and not claim.some:
+        return FAILS
+    if counts[HOLDS]:
+        return HOLDS if counts[HOLDS] == len(cases) >= claim.of else PART
     return OPEN

@@ -17,15 +17,15 @@ from mmrl.envs import make
 ENV = make("probe-Memory-v0")
 # Values of scalars, and the scalars for which each is refused.
 ZERO = {"learning_rate", "auxiliary_rate", "max_grad_norm", "clip", "reward_clip", "rho_max", "tau"}
-UNLIMITED = {"max_grad_norm", "clip", "reward_clip", "importance_max", "rho_max", "c_max"}
-UNLIMITED |= {"horizon", "prox_center"}
+MAY_BE_INFINITE = {"max_grad_norm", "clip", "reward_clip", "importance_max", "rho_max", "c_max"}
+MAY_BE_INFINITE |= {"horizon", "prox_center"}
 
 
 def scalars(agent: str) -> list[str]:
     return [f.name for f in dataclasses.fields(AGENTS[agent].Config) if kinds_of(f)[0] is float]
 
 
-def refused(agent: str, **values: Any) -> bool:
+def refuses(agent: str, **values: Any) -> bool:
     config = AGENTS[agent].Config(**values)
     try:
         AGENTS[agent].check(config, *ENV)
@@ -37,22 +37,22 @@ def refused(agent: str, **values: Any) -> bool:
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_scalars_that_switch_learning_off_are_refused(agent: str):
-    assert not refused(agent)
+    assert not refuses(agent)
     for name in scalars(agent):
         for value in (math.nan, -1.0, -math.inf):
-            assert refused(agent, **{name: value}), (name, value)
-        unlimited = not refused(agent, **{name: math.inf})
-        assert unlimited == (name in UNLIMITED), name
-        assert unlimited == (not refused(agent, **{name: 1e39})), name  # ∞ in float32
+            assert refuses(agent, **{name: value}), (name, value)
+        unlimited = not refuses(agent, **{name: math.inf})
+        assert unlimited == (name in MAY_BE_INFINITE), name
+        assert unlimited == (not refuses(agent, **{name: 1e39})), name  # ∞ in float32
         # The least positive float64 is 0 in float32.
         for zero in (0.0, 5e-324) if name in ZERO else ():
-            assert refused(agent, **{name: zero}), (name, zero)
+            assert refuses(agent, **{name: zero}), (name, zero)
         if name in ("beta1", "beta2"):
-            assert refused(agent, **{name: 1.0}) and refused(agent, **{name: 1 - 1e-9})
+            assert refuses(agent, **{name: 1.0}) and refuses(agent, **{name: 1 - 1e-9})
 
 
 def test_equal_exploration_of_all_actors_is_a_setting():
-    assert not refused("r2d2", epsilon_exponent=0.0) and not refused("r2d2", epsilon_base=1.0)
+    assert not refuses("r2d2", epsilon_exponent=0.0) and not refuses("r2d2", epsilon_base=1.0)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -61,8 +61,8 @@ def test_counts_below_one_are_refused(agent: str):
     may_be_zero |= {"capacity"} if agent == "clear" else set()
     for field in dataclasses.fields(AGENTS[agent].Config):
         if kinds_of(field)[0] is int:
-            assert refused(agent, **{field.name: -1})
-            assert refused(agent, **{field.name: 0}) or field.name in may_be_zero, field.name
+            assert refuses(agent, **{field.name: -1})
+            assert refuses(agent, **{field.name: 0}) or field.name in may_be_zero, field.name
 
 
 @dataclasses.dataclass

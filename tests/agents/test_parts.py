@@ -32,7 +32,7 @@ STEPS, WIDTH = 4, 8
 
 
 @struct.dataclass
-class Shown(environment.EnvState):
+class State(environment.EnvState):
     cue: jax.Array
 
 
@@ -52,13 +52,13 @@ class Recall(environment.Environment):
     def default_params(self) -> Params:
         return Params()
 
-    def reset_env(self, key: Any, params: Params) -> tuple[jax.Array, Shown]:
-        state = Shown(time=jnp.int32(0), cue=jax.random.bernoulli(key).astype(jnp.int32))
+    def reset_env(self, key: Any, params: Params) -> tuple[jax.Array, State]:
+        state = State(time=jnp.int32(0), cue=jax.random.bernoulli(key).astype(jnp.int32))
         return jax.nn.one_hot(state.cue, 3), state
 
-    def step_env(self, key: Any, state: Shown, action: Any, params: Params) -> Any:
+    def step_env(self, key: Any, state: State, action: Any, params: Params) -> Any:
         reward = jnp.where(action == state.cue, 1.0, -1.0)
-        state = Shown(time=state.time + 1, cue=state.cue)
+        state = State(time=state.time + 1, cue=state.cue)
         ended = state.time == params.max_steps_in_episode
         return jax.nn.one_hot(jnp.int32(2), 3), state, reward, ended, {}
 

@@ -102,7 +102,7 @@ def same(ours: Any, theirs: Any) -> None:
 
 
 @eqx.filter_jit
-def measured(net: Net, data: Rollout) -> Any:
+def batch_and_gradient(net: Net, data: Rollout) -> Any:
     batch = pqn.prepare(CONFIG, net, data)
     return batch, eqx.filter_value_and_grad(pqn.loss)(net, batch, CONFIG)
 
@@ -124,7 +124,7 @@ def test_targets_loss_and_gradient_equal_plain_loops():
     assert data.steps.terminated.sum() > 2 and data.steps.truncated.sum() > 2
     _, ahead = eqx.filter_jit(jax.vmap(partial(by_steps, net)))(*data)
     y = by_hand(CONFIG, np.asarray(ahead), data.steps)
-    batch, ours = measured(net, data)
+    batch, ours = batch_and_gradient(net, data)
     np.testing.assert_allclose(batch.targets, y, rtol=1e-4, atol=1e-5)
     same(ours, expected(net, data, jnp.asarray(y, jnp.float32)))
 

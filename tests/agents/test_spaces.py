@@ -57,7 +57,7 @@ def zeros(space: Any) -> Any:
 
 VECTOR, TWO = spaces.Box(-1.0, 1.0, (3,), jnp.float32), spaces.Discrete(2)
 TABLE = spaces.Dict({"suit": spaces.Discrete(4), "cards": spaces.Box(0, 9, (2, 3), jnp.int32)})
-SEEN: dict[str, tuple[Any, int]] = {  # and how many numbers a network sees
+VIEWS: dict[str, tuple[Any, int]] = {  # and how many numbers a network sees
     "a number": (spaces.Box(0, 5, (), jnp.float32), 1),
     "one of five": (spaces.Discrete(5), 5),
     "integers": (spaces.Box(0, 5, (3,), jnp.int32), 3),
@@ -100,10 +100,10 @@ def test_agents_with_a_policy_over_numbers_take_vectors_and_others_do_not():
 
 
 @pytest.mark.full_except("a dictionary in another")
-@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize("seen", VIEWS)
 def test_an_observation_of_any_type_becomes_a_vector(seen: str):
     """What all agents see, with a reward of another type in it."""
-    space, size = SEEN[seen]
+    space, size = VIEWS[seen]
     for reward in REWARDS.values():
         env = Plain(space, TWO, reward)
         checks.environment(env, steps=0)
@@ -135,7 +135,7 @@ def test_agents_train_with_actions_of_three_numbers(agent: str, actions: str):
     assert net.log_std.shape == (1, 3)
 
 
-REFUSED: dict[str, tuple[Plain, str]] = {
+MISTAKES: dict[str, tuple[Plain, str]] = {
     "a tuple": (
         Plain(spaces.Tuple([TWO, VECTOR]), TWO),
         r"`observation_space` must be .*; got Tuple.*one vector",
@@ -156,11 +156,11 @@ REFUSED: dict[str, tuple[Plain, str]] = {
 }
 
 
-@pytest.mark.full_except(*[f"{what}-dqn" for what in REFUSED])
+@pytest.mark.full_except(*[f"{what}-dqn" for what in MISTAKES])
 @pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("what", MISTAKES)
 def test_runs_refuse_other_spaces_in_one_sentence_before_they_compile(what: str, agent: str):
-    env, message = REFUSED[what]
+    env, message = MISTAKES[what]
     with pytest.raises(ValueError, match=message) as raised:
         Run(tiny(agent, env))
     assert "breaks 1:" in str(raised.value)

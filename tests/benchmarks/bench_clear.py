@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from bench_ppo import BARE, Ours, interleaved
+from bench_ppo import BARE, Ours, interleaved_medians
 
 from mmrl.agents import clear, ppo
 from mmrl.course import plain
@@ -39,7 +39,7 @@ def compare(memory: str, quick: bool) -> Iterator[dict[str, Any]]:
     }
     if len({loop.parameters for loop in loops.values()}) > 1:
         raise RuntimeError(f"The networks differ: {[x.parameters for x in loops.values()]}.")
-    seconds = interleaved({name: loop.round for name, loop in loops.items()}, rounds)
+    seconds = interleaved_medians({name: loop.round for name, loop in loops.items()}, rounds)
     steps = iterations * PPO.environments * PPO.rollout
     for name in ("V-trace", "CLEAR"):
         yield {

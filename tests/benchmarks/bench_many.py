@@ -98,11 +98,11 @@ def alternating(programs: dict[str, Any], rounds: int) -> dict[str, float]:
     took: dict[str, list[float]] = {name: [] for name in programs}
     for _ in range(rounds):
         for name, program in programs.items():
-            took[name].append(_clocked(program.round))
+            took[name].append(_seconds(program.round))
     return {name: statistics.median(seconds) for name, seconds in took.items()}
 
 
-def _clocked(play: Callable[[], float]) -> float:
+def _seconds(play: Callable[[], float]) -> float:
     began = time.perf_counter()
     play()
     return time.perf_counter() - began

@@ -32,12 +32,12 @@ from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.passes import lift_loops, tile, vectorize
 from mmrl.pdg.run import compile
 
-BATCH, HIDDEN, GAMMA = 32, 32, 0.99
+BATCH, UNITS, GAMMA = 32, 32, 0.99
 BOUNDS, WIDTH = {"I": 4, "T": 128}, 4
 N = 8
 TILES = {None: (1, 32, 128), N: (1, 16)}  # steps that are learned from in one go
 MOST = {None: 1.1, N: 1.2}  # of the time at the best tile
-ALLOWED = 0.5  # CPU-seconds to schedule a program and to write its code
+LIMIT = 0.5  # CPU-seconds to schedule a program and to write its code
 
 
 def environment(width: int) -> Environment:
@@ -63,8 +63,8 @@ def network(width: int) -> Network:
 
     def init(key: Any) -> dict:
         a, b = jax.random.split(key)
-        first = jax.random.normal(a, (width, HIDDEN)) * width**-0.5
-        return {"A": first, "B": 0.1 * jax.random.normal(b, (HIDDEN, 2))}
+        first = jax.random.normal(a, (width, UNITS)) * width**-0.5
+        return {"A": first, "B": 0.1 * jax.random.normal(b, (UNITS, 2))}
 
     return Network(init, lambda w, obs: jnp.tanh(obs @ w["A"]) @ w["B"])
 
@@ -120,7 +120,7 @@ def by_hand(
     return run
 
 
-def built(function: Callable, *args: Any) -> tuple[Callable, float, int]:
+def compile_program(function: Callable, *args: Any) -> tuple[Callable, float, int]:
     """The compiled program, CPU seconds that tracing and compiling took, bytes it reserves."""
     began = time.process_time()
     program = jax.jit(function).lower(*args).compile()
@@ -128,7 +128,7 @@ def built(function: Callable, *args: Any) -> tuple[Callable, float, int]:
     return program, seconds, program.memory_analysis().temp_size_in_bytes
 
 
-def timed(program: Callable, *given: Any) -> float:
+def run_seconds(program: Callable, *given: Any) -> float:
     """Seconds of one run."""
     began = time.perf_counter()
     jax.block_until_ready(program(*given))
@@ -138,15 +138,15 @@ def timed(program: Callable, *given: Any) -> float:
 def race(n: int | None, bounds: dict[str, int], rounds: int) -> dict[str, tuple[float, float, int]]:
     """Of each program: median seconds of a run, CPU seconds to compile it, bytes it reserves."""
     env, net, opt, key = environment(WIDTH), network(WIDTH), optax.adam(1e-2), jax.random.key(0)
-    made = {"by hand": built(by_hand(env, net, opt, n, bounds), key)}
+    made = {"by hand": compile_program(by_hand(env, net, opt, n, bounds), key)}
     graph, _ = lift_loops(vectorize(reinforce(env, net, opt, n=n), "b")[0], "t")
     for m in TILES[n]:
         program = compile(graph if m == 1 else tile(graph, "t", m)[0], {}).xla(bounds, B=BATCH)
-        made[f"tiles of {m}"] = built(lambda key, program=program: program(key=key), key)
+        made[f"tiles of {m}"] = compile_program(lambda key, program=program: program(key=key), key)
     times: dict[str, list[float]] = {name: [] for name in made}
     for _ in range(rounds):
         for name, (program, *_) in made.items():
-            times[name].append(timed(program, key))
+            times[name].append(run_seconds(program, key))
     return {name: (statistics.median(times[name]), *made[name][1:]) for name in made}
 
 
@@ -157,7 +157,7 @@ def others(quick: bool) -> Iterator[tuple[str, dict[str, Callable], tuple]]:
         "T": 16 if quick else 128,
         "batch": BATCH,
         "width": WIDTH,
-        "hidden": HIDDEN,
+        "hidden": UNITS,
         "depth": 1,
     }
     yield "PPO", ppos(**sizes), (key,)
@@ -168,12 +168,12 @@ def others(quick: bool) -> Iterator[tuple[str, dict[str, Callable], tuple]]:
         yield words, forms, (params, key)
 
 
-def compared(words: str, forms: dict[str, Callable], given: tuple, rounds: int) -> Iterator[dict]:
+def comparison(words: str, forms: dict[str, Callable], given: tuple, rounds: int) -> Iterator[dict]:
     """Time and memory of two programs that take turns."""
     times: dict[str, list[float]] = {name: [] for name in forms}
     for _ in range(rounds):
         for name, form in forms.items():
-            times[name].append(timed(form, *given))
+            times[name].append(run_seconds(form, *given))
     taken: dict[str, Any] = {
         name: form.memory_analysis().temp_size_in_bytes  # pyright: ignore[reportFunctionMemberAccess]
         for name, form in forms.items()
@@ -185,7 +185,7 @@ def compared(words: str, forms: dict[str, Callable], given: tuple, rounds: int) 
         yield _row(words, found["ours"], found["by hand"], unit, target)
 
 
-def shipped() -> dict[str, Graph]:
+def shipped_graphs() -> dict[str, Graph]:
     """The graph of every shipped program, with the batch in its arrays."""
     env, opt, net = screen(WIDTH), descent(0.01), recurrent(WIDTH)
     memory = Memory(net.init, lambda: jnp.zeros_like(net.init(jax.random.key(0))["λ"]), remember)
@@ -200,7 +200,7 @@ def shipped() -> dict[str, Graph]:
     return {name: vectorize(graph, "b")[0] for name, graph in made.items()}
 
 
-def scheduled(graph: Graph, rounds: int) -> float:
+def scheduling_seconds(graph: Graph, rounds: int) -> float:
     """CPU-seconds until there are a schedule and code with every free; the median of `rounds`."""
     times = []
     for _ in range(rounds):
@@ -225,9 +225,9 @@ def _row(
 def rows(quick: bool) -> Iterator[dict[str, Any]]:
     """Of the tile that runs fastest: time and compilation; of all tiles the least memory."""
     bounds, rounds = ({"I": 1, "T": 32}, 1) if quick else (BOUNDS, 31)
-    for name, graph in shipped().items():
-        taken = scheduled(graph, 1 if quick else 5)
-        yield _row(f"{name}, schedule and code", taken, ALLOWED, "CPU-seconds", 1.0, "allowed")
+    for name, graph in shipped_graphs().items():
+        taken = scheduling_seconds(graph, 1 if quick else 5)
+        yield _row(f"{name}, schedule and code", taken, LIMIT, "CPU-seconds", 1.0, "allowed")
     for n in (None, N):
         found = race(n, bounds, rounds)
         hand, words = found.pop("by hand"), "Monte-Carlo" if n is None else f"{n}-step"
@@ -240,7 +240,7 @@ def rows(quick: bool) -> Iterator[dict[str, Any]]:
         ):
             yield _row(what, ours, peer, unit, target)
     for words, forms, given in others(quick):
-        yield from compared(words, forms, given, rounds)
+        yield from comparison(words, forms, given, rounds)
 
 
 def run(quick: bool = False) -> Iterator[dict[str, Any]]:

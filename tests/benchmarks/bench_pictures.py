@@ -63,21 +63,21 @@ class ByHand(eqx.Module):
         x = picture.astype(jnp.float32) / self.unit
         filters = iter(self.filters)
         if self.small:
-            x = convolved(x, *next(filters), "VALID")
+            x = convolution(x, *next(filters), "VALID")
         else:
             for _ in range(3):
-                x = convolved(x, *next(filters), "SAME")
+                x = convolution(x, *next(filters), "SAME")
                 window = (3, 3, 1), (2, 2, 1)
                 x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, *window, "SAME")
                 for _ in range(2):
-                    y = convolved(jax.nn.relu(x), *next(filters), "SAME")
-                    x = x + convolved(jax.nn.relu(y), *next(filters), "SAME")
+                    y = convolution(jax.nn.relu(x), *next(filters), "SAME")
+                    x = x + convolution(jax.nn.relu(y), *next(filters), "SAME")
         weight, bias = self.linear.weight, self.linear.bias
         assert bias is not None
         return jax.nn.relu(jax.nn.relu(x).ravel() @ weight.T + bias)
 
 
-def convolved(x: jax.Array, weight: jax.Array, bias: jax.Array, padding: str) -> jax.Array:
+def convolution(x: jax.Array, weight: jax.Array, bias: jax.Array, padding: str) -> jax.Array:
     axes = ("NHWC", "HWIO", "NHWC")
     strides = (1, 1)
     y = jax.lax.conv_general_dilated(x[None], weight, strides, padding, dimension_numbers=axes)
@@ -159,7 +159,7 @@ def keys(seeds: int) -> jax.Array:
     return jax.random.split(jax.random.key(0), seeds)
 
 
-def measured(programs: dict[str, Program], rounds: int) -> dict[str, float]:
+def median_seconds(programs: dict[str, Program], rounds: int) -> dict[str, float]:
     """Return the median CPU-seconds of a call of each, in alternating rounds."""
     seconds: dict[str, list[float]] = {name: [] for name in programs}
     for turn in range(rounds + 1):  # the first one compiles
@@ -171,7 +171,7 @@ def measured(programs: dict[str, Program], rounds: int) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in seconds.items()}
 
 
-def stored(kind: str, shape: tuple[int, ...], dtype: Any) -> float:
+def bytes_per_step(kind: str, shape: tuple[int, ...], dtype: Any) -> float:
     """Return the bytes of a step in a storage, of which one picture and the next are a part."""
     flag, number, picture = jnp.zeros((), bool), jnp.zeros(()), jnp.zeros(shape, dtype)
     one = Transition(picture, jnp.int32(0), number, picture, flag, flag, flag)
@@ -193,7 +193,10 @@ def run(quick: bool = False) -> Iterator[dict]:
     for kind in ("tape", "sequences", "reservoir"):
         for shape in (SCREEN, (10, 10, 4)):
             flat = (shape[0] * shape[1] * shape[2],)  # vectors are stored with every step, twice
-            ours, peer = stored(kind, shape, jnp.uint8), stored(kind, flat, jnp.float32)
+            ours, peer = (
+                bytes_per_step(kind, shape, jnp.uint8),
+                bytes_per_step(kind, flat, jnp.float32),
+            )
             yield {
                 "name": f"{kind}, pictures of {' × '.join(map(str, shape))}",
                 "ours": ours,
@@ -208,7 +211,7 @@ def run(quick: bool = False) -> Iterator[dict]:
             for what, programs in (("gradient", gradients), ("iteration of PPO", iterations)):
                 if stack == "impala" and (quick or (seeds == 5 and what != "gradient")):
                     continue
-                seconds = measured(programs(stack, seeds), 1 if quick else 7)
+                seconds = median_seconds(programs(stack, seeds), 1 if quick else 7)
                 yield {
                     "name": f"{stack}, {what}, {seeds} seed{'s' * (seeds > 1)}",
                     **seconds,

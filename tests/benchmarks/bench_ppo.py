@@ -138,7 +138,7 @@ def count(net: Any) -> int:
     return sum(x.size for x in jax.tree.leaves(eqx.filter(net, eqx.is_inexact_array)))
 
 
-def interleaved(programs: dict[Any, Callable[[], float]], rounds: int) -> dict[Any, float]:
+def interleaved_medians(programs: dict[Any, Callable[[], float]], rounds: int) -> dict[Any, float]:
     """The median of each program's CPU-seconds; a busy machine slows all alike."""
     seconds: dict[Any, list[float]] = {key: [] for key in programs}
     for _ in range(rounds):
@@ -156,7 +156,7 @@ def against_rejax(python: str, quick: bool) -> dict[str, Any]:
         more = own.parameters - theirs.parameters
         if more != BARE.width + 1:  # one output more
             raise RuntimeError(f"The networks differ by {more} parameters.")
-        found = interleaved({"ours": own.round, "theirs": theirs.round}, rounds)
+        found = interleaved_medians({"ours": own.round, "theirs": theirs.round}, rounds)
     finally:
         theirs.close()
     steps = iterations * BARE.environments * BARE.rollout
@@ -193,7 +193,7 @@ def against_purejaxrl(quick: bool) -> Iterator[dict[str, Any]]:
         more = own["gru"].parameters - theirs.parameters
         raise RuntimeError(f"The networks differ by {more} parameters.")
     programs = {"theirs": theirs.round, **{m: program.round for m, program in own.items()}}
-    found = interleaved(programs, rounds)
+    found = interleaved_medians(programs, rounds)
     steps = iterations * RECURRENT.environments * RECURRENT.rollout
     for memory in own:
         name = f"PPO, {memory}, 4 × 128"
@@ -215,7 +215,7 @@ def against_gru(quick: bool) -> Iterator[dict[str, Any]]:
             for memory, parts in entrants.items()
             for part in parts.programs
         }
-        found = interleaved(programs, rounds)
+        found = interleaved_medians(programs, rounds)
         for (memory, part), seconds in found.items():
             if memory != "gru":
                 name = f"PPO, {memory}, {environments} × {length}, {part}"

@@ -37,7 +37,7 @@ CONFIG = pqn.Config(
     epsilon_end=0.1,
     anneal=0.0,
 )
-SHARED = ("environments", "rollout", "minibatches", "epochs", "width", "gamma", "lam")
+COMMON = ("environments", "rollout", "minibatches", "epochs", "width", "gamma", "lam")
 
 
 def run(quick: bool = False) -> list[dict]:
@@ -46,7 +46,7 @@ def run(quick: bool = False) -> list[dict]:
     if python is None:
         return []
     iterations, rounds = (1, 1) if quick else (ITERATIONS, 8)
-    names = (*SHARED, "learning_rate", "max_grad_norm")
+    names = (*COMMON, "learning_rate", "max_grad_norm")
     settings = {name: getattr(CONFIG, name) for name in names}
     theirs = Theirs(RIVAL, python, settings | {"env": ENV, "iterations": iterations})
     try:

@@ -204,8 +204,8 @@ def run(quick: bool = False) -> list[dict]:
 
 if __name__ == "__main__":
     for line in run():
-        wanted = "" if line["target"] is None else f"  (target {line['target']:.2f})"
+        target = "" if line["target"] is None else f"  (target {line['target']:.2f})"
         print(
             f"{line['name']:38} {1e6 / line['ours']:6.1f} / {1e6 / line['peer']:6.1f} CPU-µs a call"
-            f" = {line['ratio']:5.2f} × the rate of {line['peer_name']}{wanted}"
+            f" = {line['ratio']:5.2f} × the rate of {line['peer_name']}{target}"
         )

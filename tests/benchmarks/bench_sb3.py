@@ -26,7 +26,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from bench_ppo import Ours, interleaved
+from bench_ppo import Ours, interleaved_medians
 from rival import Rival, Theirs
 
 from mmrl.course import plain
@@ -42,7 +42,7 @@ CONFIG = dataclasses.replace(
 )
 
 
-def installed() -> str:
+def new_interpreter() -> str:
     """Return the interpreter of a new environment that has the packages."""
     python, marker = FOLDER / "bin" / "python", FOLDER / "installed"
     if not marker.exists() or marker.read_text("utf-8") != " ".join(PACKAGES):
@@ -59,7 +59,7 @@ def installed() -> str:
 def run(quick: bool = False) -> Iterator[dict]:
     """The row; of several rounds, the median counts."""
     if RIVAL.variable not in os.environ and not quick:
-        os.environ[RIVAL.variable] = installed()
+        os.environ[RIVAL.variable] = new_interpreter()
     if (python := RIVAL.python("PPO with an LSTM", __file__)) is None:
         return
     iterations, rounds = (1, 1) if quick else (4, 5)
@@ -67,7 +67,7 @@ def run(quick: bool = False) -> Iterator[dict]:
     own = Ours(CONFIG, iterations, game=(setup.env, setup.params))
     theirs = Theirs(RIVAL, python, {**dataclasses.asdict(CONFIG), "env": TASK, "iterations": 1})
     try:
-        found = interleaved({"ours": own.round, "theirs": theirs.round}, rounds)
+        found = interleaved_medians({"ours": own.round, "theirs": theirs.round}, rounds)
     finally:
         theirs.close()
     steps = CONFIG.environments * CONFIG.rollout

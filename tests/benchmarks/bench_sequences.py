@@ -104,7 +104,7 @@ def ours(setting: Setting, calls: int) -> dict[str, Program]:
             alpha=ALPHA,
         )
         # Arrays of its own, which can be donated.
-        return filled(add, jax.tree.map(jnp.array, empty), setting)
+        return full_storage(add, jax.tree.map(jnp.array, empty), setting)
 
     stored = jnp.flatnonzero(full().available)
 
@@ -151,7 +151,7 @@ def theirs(setting: Setting, calls: int, with_states: bool) -> dict[str, Program
     def full() -> Any:
         example = jax.tree.map(lambda x: x[0, 0], experience(jnp.zeros((), jnp.int32)))
         empty = jax.tree.map(jnp.array, buffer.init(example))
-        return filled(add, empty, setting)
+        return full_storage(add, empty, setting)
 
     bodies = {"add": add, "sample": sample, "add, then sample": both, "set_priority": put}
     return {name: Program(body, full(), calls) for name, body in bodies.items()}
@@ -163,7 +163,7 @@ def priorities(key: jax.Array, count: int, among: int) -> tuple[jax.Array, jax.A
     return jax.random.randint(at, (count,), 0, among), jax.random.uniform(value, (count,))
 
 
-def filled(add: Any, empty: Any, setting: Setting) -> Any:
+def full_storage(add: Any, empty: Any, setting: Setting) -> Any:
     """The storage after so many rollouts that it has wrapped around."""
     program = Program(add, empty, setting.calls)
     program.run(0)

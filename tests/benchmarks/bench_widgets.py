@@ -50,7 +50,9 @@ globalThis.watchKeys = (root) => {
 for (const root of document.querySelectorAll(".mmrl")) watchKeys(root);
 null
 """
-DRAWN = "new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(() => go(null))))"
+NEXT_FRAME = (
+    "new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(() => go(null))))"
+)
 
 
 def key_times(tab: Tab, i: int, presses: int) -> list[float]:
@@ -62,7 +64,7 @@ def key_times(tab: Tab, i: int, presses: int) -> list[float]:
         for k in range(presses):
             tab.run(f"mm.place({i}, {j}), mm.focus({i}, {j})")
             tab.page.keyboard.press("ArrowLeft" if k % 2 else "ArrowRight")
-            tab.run(DRAWN)
+            tab.run(NEXT_FRAME)
         if times := tab.run("keyTimes"):
             return times
     return []

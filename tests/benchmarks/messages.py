@@ -8,11 +8,11 @@ those of `tests/runs/test_devices.py`.
 """
 
 from tests.helpers.devices import call
-from tests.runs.test_devices import SIZES, compared
+from tests.runs.test_devices import SIZES, comparison
 
 if __name__ == "__main__":
     for agent in SIZES:
-        found = call(compared, agent)
-        sizes = [size for _, size in found["sent"]]
-        numbers = found["parameters"], len(sizes), sum(sizes), max(sizes)
+        measures = call(comparison, agent)
+        sizes = [size for _, size in measures["sent"]]
+        numbers = measures["parameters"], len(sizes), sum(sizes), max(sizes)
         print(agent, *numbers, sep="\t", flush=True)

@@ -40,7 +40,7 @@ from mmrl.runs.checkpoint import dumps
 from mmrl.runs.files import replace, writing
 
 FOLDER = pathlib.Path(__file__).parent
-MISSED = 1  # exit code
+FAILURE = 1  # exit code
 ALARM = 300.0  # seconds after which a row is reported that is not there
 BEGAN = time.monotonic()
 
@@ -71,8 +71,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run the benchmarks; the exit code is 1 if a ratio misses its target or a benchmark fails."""
     options = tyro.cli(Options, args=arguments)
     files, console = find(options.names), Console()
-    table = Saved(options)
-    done = measured(options.out, table.origin["device"]) if options.missing else {}
+    table = RowFiles(options)
+    done = names_of_rows(options.out, table.origin["device"]) if options.missing else {}
     for name, path in files.items():
         began, before = time.perf_counter(), done.get(name, set())
         run = _run(name, path, options, before)
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
         console.print(f"{name}: {time.perf_counter() - began:.0f} s", highlight=False)
     console.print(_table(table.rows))
     console.print(f"Saved as {table.path} and .md")
-    return MISSED if any(row["verdict"] in ("missed", "failed") for row in table.rows) else 0
+    return FAILURE if any(row["verdict"] in ("missed", "failed") for row in table.rows) else 0
 
 
 def find(names: Sequence[str]) -> dict[str, pathlib.Path]:
@@ -94,7 +94,7 @@ def find(names: Sequence[str]) -> dict[str, pathlib.Path]:
     return {name: path for name, path in files.items() if not names or name in names}
 
 
-def measured(folder: pathlib.Path, device: str) -> dict[str, set[str]]:
+def names_of_rows(folder: pathlib.Path, device: str) -> dict[str, set[str]]:
     """Names of the rows of each benchmark that were measured on a device, at their full sizes."""
     found: dict[str, set[str]] = {}
     for path in folder.glob("*.json"):
@@ -126,8 +126,8 @@ def _run(
         if done and not takes_done:
             return
         rows = run(options.quick, **({"done": done} if takes_done else {}))
-        for some in _alarmed(name, path, _in_time(rows, options.end)):
-            yield [_judged(name, row, options.quick) for row in some]
+        for some in _with_alarm(name, path, _in_time(rows, options.end)):
+            yield [_with_verdict(name, row, options.quick) for row in some]
     except ModuleNotFoundError as error:
         remedy = "pip install -c requirements.lock -e '.[dev]'"
         reason = f"{error.name} is not installed: `{remedy}` in a clone, or `make bench`"
@@ -137,7 +137,7 @@ def _run(
         yield [{"benchmark": name, "name": reason, "verdict": "failed"}]
 
 
-def _judged(name: str, row: dict[str, Any], quick: bool) -> dict[str, Any]:
+def _with_verdict(name: str, row: dict[str, Any], quick: bool) -> dict[str, Any]:
     target = None if quick else row.get("target")
     judged = {"target": target, "verdict": verdict(row["ratio"], target)}
     return {"benchmark": name, **row, **judged}
@@ -165,7 +165,7 @@ def _in_time(rows: Iterable[Any], end: float) -> Iterator[Any]:
         yield some if isinstance(some, list) else [some]
 
 
-def _alarmed(name: str, path: pathlib.Path, rows: Iterator[Any]) -> Iterator[Any]:
+def _with_alarm(name: str, path: pathlib.Path, rows: Iterator[Any]) -> Iterator[Any]:
     """Yield lists of rows; report on the error stream where one is after `ALARM` seconds."""
     main, last = threading.get_ident(), "the start"
     while True:
@@ -194,7 +194,7 @@ def _alarm(name: str, path: pathlib.Path, last: str, thread: int) -> None:
 
 
 COLUMNS = ("what", "against", "ours", "theirs", "unit", "ratio", "target", "")
-SHOWN = (0, 1, 5, 6, 7)  # of these in the terminal; the files have all
+VISIBLE = (0, 1, 5, 6, 7)  # of these in the terminal; the files have all
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -218,16 +218,16 @@ def _number(x: float) -> str:
 
 def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table(title="mmrl against its peers: how many times faster", box=SIMPLE_HEAD)
-    for i in SHOWN:
+    for i in VISIBLE:
         table.add_column(COLUMNS[i], justify="left" if i < 2 else "right")
     colors = {"reached": "green", "missed": "red", "failed": "red"}
     for row in rows:
         cells = _cells(row)
-        table.add_row(*(escape(cells[i]) for i in SHOWN), style=colors.get(row["verdict"], ""))
+        table.add_row(*(escape(cells[i]) for i in VISIBLE), style=colors.get(row["verdict"], ""))
     return table
 
 
-class Saved:
+class RowFiles:
     """The rows of a run, in two files under a name that no earlier run has."""
 
     def __init__(self, options: Options):

@@ -15,9 +15,9 @@ sys.path[:0] = [str(ROOT / "tests" / "browser")]
 import access  # noqa: E402
 import pages  # noqa: E402
 
-FOUND = json.loads(access.OUT.read_text("utf-8"))
-SAID = " ".join((ROOT / "book" / "accessibility.md").read_text("utf-8").split())
-FAILS = SAID.partition("## What is known to fail")[2].partition("## ")[0]
+RESULTS = json.loads(access.OUT.read_text("utf-8"))
+STATEMENT = " ".join((ROOT / "book" / "accessibility.md").read_text("utf-8").split())
+FAILS = STATEMENT.partition("## What is known to fail")[2].partition("## ")[0]
 
 
 def wrong(found: dict[str, Any], said: str, fails: str) -> list[str]:
@@ -38,44 +38,44 @@ def wrong(found: dict[str, Any], said: str, fails: str) -> list[str]:
 
 
 def test_the_statement_agrees_with_what_was_found():
-    assert wrong(FOUND, SAID, FAILS) == []
-    assert ("Nothing" in FAILS) == (not any(row["violations"] for row in FOUND["pages"]["asked"]))
+    assert wrong(RESULTS, STATEMENT, FAILS) == []
+    assert ("Nothing" in FAILS) == (not any(row["violations"] for row in RESULTS["pages"]["asked"]))
 
 
 @pytest.mark.parametrize("half", ["widgets", "pages"])
 def test_what_fails_has_to_be_named(half: str):
-    found = json.loads(json.dumps(FOUND))
+    found = json.loads(json.dumps(RESULTS))
     for row in found["pages"]["asked"]:
         row["violations"] = []
     if half == "widgets":
         found["widgets"]["walked"][0]["problems"] = ["no focus is seen"]
-        assert found["widgets"]["walked"][0]["name"] in wrong(found, SAID, "Nothing.")
+        assert found["widgets"]["walked"][0]["name"] in wrong(found, STATEMENT, "Nothing.")
     else:
         row = found["pages"]["asked"][0]
         row["violations"] = [[320, "dark", "color-contrast", "serious", 1, "a"]]
-        assert wrong(found, SAID, "Nothing.") == [f"`{row['page']}`", "color-contrast"]
+        assert wrong(found, STATEMENT, "Nothing.") == [f"`{row['page']}`", "color-contrast"]
         found["pages"]["asked"].pop()
-        assert str(len(found["pages"]["asked"])) in wrong(found, SAID, "Nothing.")
+        assert str(len(found["pages"]["asked"])) in wrong(found, STATEMENT, "Nothing.")
 
 
 def test_counts_of_widgets_are_written_into_the_statement():
     text = access.STATEMENT.read_text("utf-8")
-    assert access.stated(text, FOUND) == text
+    assert access.statement(text, RESULTS) == text
     more = {
-        **FOUND["widgets"],
-        "walked": FOUND["widgets"]["walked"][1:],
+        **RESULTS["widgets"],
+        "walked": RESULTS["widgets"]["walked"][1:],
         "date": "2030-01-02T03:04",
     }
-    said = access.stated(text, FOUND | {"widgets": more})
+    said = access.statement(text, RESULTS | {"widgets": more})
     assert f"| {len(more['walked'])} widgets, " in said and "| 2030-01-02, Chromium" in said
 
 
 def test_every_widget_was_walked_and_every_page_asked_or_named():
-    names = {one["name"].partition(",")[0] for one in FOUND["widgets"]["walked"]}
+    names = {one["name"].partition(",")[0] for one in RESULTS["widgets"]["walked"]}
     assert names == {cls.__name__ for cls in access.CLASSES}
     listed = re.findall(r"file: (\S+)", (ROOT / "book" / "_toc.yml").read_text("utf-8"))
-    never = {*listed, "intro"} - {row["page"] for row in FOUND["pages"]["asked"]}
-    untried = SAID.partition("## What has not been tried")[2]
+    never = {*listed, "intro"} - {row["page"] for row in RESULTS["pages"]["asked"]}
+    untried = STATEMENT.partition("## What has not been tried")[2]
     assert not [page for page in never if f"`{page}`" not in untried]
 
 
@@ -87,6 +87,6 @@ def test_without_a_site_nothing_is_said_of_its_pages(tmp_path: Path):
 def test_entries_of_a_bibliography_are_items_of_its_list():
     entries = "".join(f'<div class="citation" id="id{i}" role="doc-biblioentry">' for i in (1, 2))
     text = f'<div role="list" class="citation-list">{entries}'
-    for written, right in pages.MENDED:
+    for written, right in pages.FIXES:
         text = re.sub(written, right, text)
     assert re.findall('role="(.*?)"', text) == ["list", "listitem", "listitem"]

@@ -37,8 +37,8 @@ SCREEN = re.findall(
 # Everything of which a student or a developer reads the text.
 SOURCES = ("*.md", "*.toml", "*.cff", "Makefile", "book/*.*", "book/tools/*")
 SOURCES += ("notebooks/*.ipynb", "mmrl/**/*.py", "mmrl/**/*.mjs")
-INSTALLED = ("pyproject.toml", "requirements.lock", "README.md", "LICENSE", "CITATION.cff")
-INSTALLED += ("CHANGELOG.md", "mmrl", "notebooks", "book")
+INSTALL_FILES = ("pyproject.toml", "requirements.lock", "README.md", "LICENSE", "CITATION.cff")
+INSTALL_FILES += ("CHANGELOG.md", "mmrl", "notebooks", "book")
 
 
 def texts() -> dict[Path, str]:
@@ -50,7 +50,7 @@ def copy(folder: Path) -> Path:
     """What can be installed, in a folder of its own."""
     folder.mkdir(exist_ok=True)
     ignored = shutil.ignore_patterns("_build", "api", "vendor", "__pycache__", ".ipynb_checkpoints")
-    for name in INSTALLED:
+    for name in INSTALL_FILES:
         source, target = ROOT / name, folder / name
         if source.is_dir():
             shutil.copytree(source, target, symlinks=True, ignore=ignored)

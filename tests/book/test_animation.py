@@ -69,7 +69,7 @@ def test_the_page_has_its_three_controls():
     assert 'class="still" checked' in page and ":file: static/animation.svg" in page
 
 
-CHECKED = "document.querySelector('input:checked').className"
+CHOICE = "document.querySelector('input:checked').className"
 MOTIONS = "document.querySelector('svg').getAnimations({ subtree: true }).length"
 
 
@@ -86,8 +86,8 @@ def test_pause_cannot_be_chosen_before_play(tab: Tab, tmp_path: Path):
     assert not pause.is_visible()
     tab.page.locator(".still").focus()
     tab.page.keyboard.press("ArrowLeft")
-    assert tab.run(CHECKED) == "play" and tab.run(MOTIONS) > 50
+    assert tab.run(CHOICE) == "play" and tab.run(MOTIONS) > 50
     pause.click()
-    assert tab.run(CHECKED) == "pause"
+    assert tab.run(CHOICE) == "pause"
     tab.page.locator(".still").click()
     assert not pause.is_visible() and tab.run(MOTIONS) == 0

@@ -38,7 +38,7 @@ def fails(claim: Claim, rows: dict[str, Any]) -> bool:
 @pytest.mark.parametrize(("claim", "table"), READS, ids=lambda x: getattr(x, "id", x))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_claim_fails_if_its_rows_change(claim: Claim, table: str, rows: dict[str, Any]):
-    others = (tables({table: other}) for other in claims.changed(read()[table]))
+    others = (tables({table: other}) for other in claims.changed_rows(read()[table]))
     assert any(fails(claim, rows | other) for other in others)
 
 

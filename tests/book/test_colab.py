@@ -51,7 +51,7 @@ loaded = {name: importlib.metadata.version(name) for top in imported for name in
 assert {"ipywidgets", "numpy", "traitlets"} <= loaded.keys()
 """
 # What pip reports if it cannot reach its index, before "no matching distribution".
-BROKEN = re.compile("connection broken by|Max retries exceeded")
+NO_CONNECTION = re.compile("connection broken by|Max retries exceeded")
 # Colab asks for a restart if the cell replaces a package that has been imported.
 AFTER = """\
 versions = {name: (old, importlib.metadata.version(name)) for name, old in loaded.items()}
@@ -76,7 +76,7 @@ class Session:
         try:
             install(self.python, ["install", "-q", "pip"], folder, self.limits)
         except AssertionError as error:
-            if not BROKEN.search(str(error)):
+            if not NO_CONNECTION.search(str(error)):
                 raise
             pytest.skip(f"the package registry cannot be reached: {str(error)[-300:]}")
         install(self.python, ["install", "-q", *shipped], folder, self.limits)
@@ -155,7 +155,7 @@ def test_only_an_index_that_cannot_be_reached_is_a_broken_connection(
     with pytest.raises(AssertionError) as error:
         call(sys.executable, *words, *places, "--target", "x", "no-such-package", folder=tmp_path)
     assert "No matching distribution" in str(error.value)
-    assert bool(BROKEN.search(str(error.value))) != reached
+    assert bool(NO_CONNECTION.search(str(error.value))) != reached
 
 
 @pytest.mark.full

@@ -29,7 +29,7 @@ from mmrl.replay import tape  # noqa: E402
 from mmrl.rollout import Transition  # noqa: E402
 
 NAMES = editions.NAMES
-ALLOWED = {"equinox", "gymnax", "jax", "optax"} | set(sys.stdlib_module_names)
+PACKAGES = {"equinox", "gymnax", "jax", "optax"} | set(sys.stdlib_module_names)
 T, GAMES = 12, 4
 
 
@@ -98,7 +98,7 @@ def test_an_edition_is_short_and_needs_only_four_packages(name: str):
     nodes = [node for node in ast.walk(ast.parse(text))]
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
-    assert {one.partition(".")[0] for one in names} <= ALLOWED
+    assert {one.partition(".")[0] for one in names} <= PACKAGES
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,7 +14,7 @@ import evidence  # noqa: E402
 
 def test_each_time_widens_the_bounds_of_a_ratio():
     for times in (2, 4):
-        low, middle, high = evidence.timed(2.0, times).interval(0.05)
+        low, middle, high = evidence.time_ratio(2.0, times).interval(0.05)
         assert (middle / low, middle, high / middle) == pytest.approx(
             (estimates.NOISE**times, 2, estimates.NOISE**times)
         )

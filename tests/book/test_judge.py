@@ -18,7 +18,7 @@ from verdicts import Claim, ClaimError, Verdict  # noqa: E402
 
 # Two arms on tasks whose chance is 0 and whose best return is 1
 
-PLANTED = Claim(
+EXAMPLE = Claim(
     id="planted",
     paper="r2d2",
     title="a is better than b",
@@ -29,7 +29,7 @@ PLANTED = Claim(
     tables=["planted"],
     let="tasks = dict.fromkeys(row['task'] for row in planted)",
     each='{x: {arm: planted.one(task=x, arm=arm) for arm in "ab"} for x in tasks}',
-    unless=["unlearned(final(a), final(b))", "ceiling(area(a), area(b))"],
+    unless=["no_learning(final(a), final(b))", "ceiling(area(a), area(b))"],
     effect="difference(area(a), area(b))",
     measure="",
     held="low > 0",
@@ -52,7 +52,7 @@ def arms(task: str, a: float, b: float, seeds: int = 6, spread: float = 0.02) ->
 
 
 def verdict(*pairs: list[Row], **changes: Any) -> Verdict:
-    return verdicts.judge(PLANTED._replace(**changes), {"planted": Rows(itertools.chain(*pairs))})
+    return verdicts.judge(EXAMPLE._replace(**changes), {"planted": Rows(itertools.chain(*pairs))})
 
 
 BETTER, EQUAL, WORSE = arms("1", 0.9, 0.7), arms("2", 0.8, 0.8), arms("3", 0.6, 0.8)
@@ -172,8 +172,8 @@ SAME_TIME = {"held": "0.8 < low and high < 1.25", "failed": "high < 0.8 or low >
         (VAGUE, EQUALITY, {"does not hold"}),  # wider than 0.2
         (arms("1", 0.4, 0.3, spread=0.15), EQUALITY, {"does not hold"}),  # learns nothing
         (arms("1", 0.9, 0.7, seeds=3), {}, set()),
-        (BETTER, SAME_TIME | {"effect": "timed(3.0, times=1)"}, {"holds", "does not hold"}),
-        (BETTER, SAME_TIME | {"effect": "timed(3.0, times=2)"}, {"does not hold"}),
+        (BETTER, SAME_TIME | {"effect": "time_ratio(3.0, times=1)"}, {"holds", "does not hold"}),
+        (BETTER, SAME_TIME | {"effect": "time_ratio(3.0, times=2)"}, {"does not hold"}),
         (BETTER, {"effect": "exact(3)", "held": "low == 1", "failed": "low > 2"}, None),
         (BETTER, {"held": "low > 9", "failed": "low < -9"}, set()),
     ],
@@ -214,7 +214,7 @@ def test_replay_that_forgets_is_reported():
 @pytest.mark.parametrize("scores", [[np.nan] * 5, [0.9], []])
 def test_scores_without_an_interval_are_reported_as_such(scores: list[float]):
     whole = np.full(5, 0.99)
-    for reason in (evidence.unlearned, evidence.ceiling):
+    for reason in (evidence.no_learning, evidence.ceiling):
         assert reason(whole, np.array(scores)).startswith(("a score is missing", "there are too"))
 
 
@@ -224,7 +224,7 @@ def test_a_table_without_published_results_is_an_error():
 
 
 def test_rows_of_two_devices_are_never_compared():
-    claim = PLANTED._replace(each='by(planted, "arm", a="a", b="b")')
+    claim = EXAMPLE._replace(each='by(planted, "arm", a="a", b="b")')
     on_cpu, on_gpu = Rows([*BETTER, EQUAL[0]]), Rows([*WORSE, EQUAL[1]])
     apart = verdicts.judge(claim, {"planted": on_cpu, "gpu_planted": on_gpu})
     assert [(case.name, case.word) for case in apart.cases] == [

@@ -46,6 +46,6 @@ def test_every_kind_of_control_answers_in_jupyterlab(
             print("", *found, sep="\n  ")
         assert len(found) == len(NAMES)
         for widget in found:
-            assert widget.controls and not widget.unmoved, widget
+            assert widget.controls and not widget.problems, widget
         # A click selects the cell of its widget; no arrow may leave it.
         assert tab.run(cell) in (active, len(NAMES)), "a key went to JupyterLab"

@@ -33,13 +33,13 @@ def entry(
     }
 
 
-FOUND = [entry("oracle", 0.7), entry("mine", 0.4, 150.0), entry("lru", 0.3), entry("none", 0.0)]
+ENTRIES = [entry("oracle", 0.7), entry("mine", 0.4, 150.0), entry("lru", 0.3), entry("none", 0.0)]
 
 
 def test_the_page_is_made_of_the_files_in_the_folder(tmp_path: Path):
-    for i, one in enumerate([*FOUND[::-1], entry("hasty", 0.9, protocol="quick")]):
+    for i, one in enumerate([*ENTRIES[::-1], entry("hasty", 0.9, protocol="quick")]):
         (tmp_path / f"{i}.json").write_text(json.dumps(one))
-    found = leaderboard.ranked(tmp_path)
+    found = leaderboard.ranking(tmp_path)
     assert [one["name"] for one in found] == ["oracle", "mine", "lru", "none"]  # and no quick look
     rows = re.findall(
         r"<td>(\w+)</td><th scope=\"row\">(\w+)</th><td>([^<]*)", leaderboard.table(found)
@@ -55,14 +55,14 @@ def test_the_page_is_made_of_the_files_in_the_folder(tmp_path: Path):
 
 
 def test_the_figure_says_in_words_what_it_shows():
-    drawn = leaderboard.drawn(FOUND)
-    assert drawn == leaderboard.drawn(FOUND)
+    drawn = leaderboard.picture(ENTRIES)
+    assert drawn == leaderboard.picture(ENTRIES)
     assert 'alt="Return against CPU-seconds: oracle 0.70 (0.60 to 0.80), 100 CPU-s; mine' in drawn
     assert 'src="data:image/svg+xml;base64,' in drawn and "http" not in drawn
 
 
 def test_marks_stand_at_return_and_time_and_controls_are_hollow():
-    ax = capstone.leaderboard(FOUND)
+    ax = capstone.leaderboard(ENTRIES)
     marks = {(float(line.get_xdata()[0]), float(line.get_ydata()[0])): line for line in ax.lines}
     hollow = {at for at, line in marks.items() if line.get_markerfacecolor() == "white"}
     assert hollow == {(100.0, 0.7), (100.0, 0.0)} and (150.0, 0.4) in marks

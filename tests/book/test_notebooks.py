@@ -408,12 +408,12 @@ def commitments(chapter: Chapter) -> Iterator[str]:
         if box.count("?") != 1:
             yield f"a prediction is one question, for one number: {box[:60]!r} has {box.count('?')}"
     if "Train" in FIRST_SECTIONS.get(chapter.chapter, SECTIONS):
-        yield from trained(chapter, text("Measured"))
+        yield from training_problems(chapter, text("Measured"))
     if not chapter.first and "assert" not in text("Compare"):
         yield "the section Compare must assert that both are equal: np.testing.assert_allclose"
 
 
-def trained(chapter: Chapter, measured: str) -> Iterator[str]:
+def training_problems(chapter: Chapter, measured: str) -> Iterator[str]:
     if not any(cell.code for cell in chapter.section("Train")):
         yield "the section Train trains nothing: it needs a code cell"
     if "published(" in measured and "provenance_note(" not in measured:
@@ -455,7 +455,7 @@ def teaching(chapter: Chapter) -> Iterator[str]:
             f"{found.connectives:.1f} connectives (because, so, but, for example) in 1,000 words; "
             f"at least {CONNECTIVES}: join sentences by their reasons"
         )
-    yield from prose.unnamed(chapter.data, chapter.course["symbols"])
+    yield from prose.missing_explanations(chapter.data, chapter.course["symbols"])
 
 
 def links(chapter: Chapter) -> Iterator[str]:
@@ -490,7 +490,7 @@ def exercises(chapter: Chapter) -> Iterator[str]:
         return
     for number, stub, solution in zip(wanted, stubs[::2], stubs[1::2], strict=True):
         yield from (f"Exercise {number}: {text}" for text in exercise(number, stub, solution))
-        yield from checked(chapter, number, checked_name(stub))
+        yield from check_problems(chapter, number, checked_name(stub))
 
 
 def exercise(number: str, stub: Cell, solution: Cell) -> Iterator[str]:
@@ -515,7 +515,7 @@ def checked_name(cell: Cell) -> str:
     return func.attr if whole else ""
 
 
-def checked(chapter: Chapter, number: str, name: str) -> Iterator[str]:
+def check_problems(chapter: Chapter, number: str, name: str) -> Iterator[str]:
     """Is there such a check, with this number?"""
     if not name or chapter.slug not in SLUGS:
         return
@@ -576,7 +576,7 @@ def test_the_scroll_is_short_complete_and_linked_to_the_chapters():
 
 
 def test_every_copy_of_a_header_is_current():
-    outdated = chapters.outdated(chapters.copies())
+    outdated = chapters.outdated_paths(chapters.copies())
     assert not outdated, f"`make chapters` renews {outdated}"
 
 
@@ -620,13 +620,13 @@ def code_cell(source: str, **metadata: Any) -> dict[str, Any]:
     return cell | {"execution_count": None, "outputs": []}
 
 
-HIDDEN = {"source_hidden": True}
-WIDGET = code_cell("ScanPlayer(length=8)", tags=["remove-input"], jupyter=HIDDEN)
+NO_SOURCE = {"source_hidden": True}
+WIDGET = code_cell("ScanPlayer(length=8)", tags=["remove-input"], jupyter=NO_SOURCE)
 ALT = {"image": {"alt": "Two lines that cross in the middle of the picture."}}
 
 
 SENTENCE = "It holds because each of the steps that we take keeps what the one before it had. "
-UNJOINED = SENTENCE.replace("because", "and")
+WITHOUT_BECAUSE = SENTENCE.replace("because", "and")
 ANSWER = "<details><summary>Answer</summary>\n\nIt is.\n\n</details>"
 CHECK = f"**One-minute check.** Is it so?\n\n{ANSWER}"
 
@@ -643,7 +643,7 @@ def example() -> dict[str, Any]:
         code_cell(SETUP, tags=["remove-cell", "setup"]),
         code_cell("from mmrl.show import figure\nfrom mmrl.course.widgets import ScanPlayer"),
         text_cell("## Predict: this\n\n> **Predict.** Which?"),
-        code_cell('ScanPlayer(question="Which?")', tags=["remove-input"], jupyter=HIDDEN),
+        code_cell('ScanPlayer(question="Which?")', tags=["remove-input"], jupyter=NO_SOURCE),
         text_cell("Look. See [chapter 03](03_memory_monoids.ipynb)."),
         text_cell("## The idea in one picture"),
         text_cell("## Derive and build\n\n$$ 1 = 1 \\tag{2.1} $$\n\nEq. 2.1 is `colour`-less."),
@@ -667,7 +667,7 @@ def example() -> dict[str, Any]:
             text_cell(f"### Exercise 2.{k}: do it"),
             code_cell("x = ...\n\ncheck.one(x)", tags=["exercise"]),
             code_cell(
-                "# Solution\ncheck.one(1)", tags=["solution", "hide-cell"], jupyter=dict(HIDDEN)
+                "# Solution\ncheck.one(1)", tags=["solution", "hide-cell"], jupyter=dict(NO_SOURCE)
             ),
         ]
     cells.append(text_cell("## Takeaways\n\n- One\n- Two\n- Three\n\n**Used next:** nowhere."))
@@ -704,7 +704,7 @@ FLAWS: dict[str, tuple[str, str, str]] = {
     "long text": ("It holds", SENTENCE * 15, "split it"),
     "few words": ("It holds", "word", "words of text"),
     "short sentences": ("It holds", "It is so because it is. " * 26, "words in the middle"),
-    "unjoined": ("It holds", UNJOINED * 9, "connectives"),
+    "unjoined": ("It holds", WITHOUT_BECAUSE * 9, "connectives"),
     "minutes": ("It holds", SENTENCE * 3, "minutes to read"),
     "by hand": ("**By hand**", "By hand: one is one.", "has no worked case"),
     "checks": ("**One-minute", "Look closely.", "one-minute checks"),

@@ -41,7 +41,7 @@ def test_a_chapter_works_in_a_browser(tab: Tab, page: Path, tmp_path: Path):
     assert {kind: flaw for kind, flaw in found.items() if flaw} == {}
     tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')
     driven = drive(tab, most=2)
-    assert driven and all(widget.controls and not widget.unmoved for widget in driven)
+    assert driven and all(widget.controls and not widget.problems for widget in driven)
 
 
 TABLE = """<!doctype html><meta charset="utf-8"><title>x</title>
@@ -49,7 +49,7 @@ TABLE = """<!doctype html><meta charset="utf-8"><title>x</title>
 <article class="bd-article"><div class="pst-scrollable-table-container" style="overflow: auto">
 <table class="table"><thead><tr><th>first</th><th>{word}</th><th>last</th></tr></thead>
 <tbody><tr><td>a</td><td>{word}</td><td></td></tr></tbody></table></div></article>"""
-STACKED = """
+ROWS_ON_A_PHONE = """
 ((table) => [table.matches(".stacked"), table.tBodies[0].rows[0].cells[1].dataset.label ?? "",
              [...table.querySelectorAll("[role]")].length])(document.querySelector("table"))
 """
@@ -64,9 +64,9 @@ def test_rows_of_a_wide_table_are_stacked_on_a_phone(tab: Tab, tmp_path: Path):
         tab.open(path.as_uri())
         assert tab.run(reader.SCROLLING) == []
         # The header, the body, two rows and six cells have roles.
-        assert tab.run(STACKED) == ([True, word, 10] if stacked else [False, "", 0])
+        assert tab.run(ROWS_ON_A_PHONE) == ([True, word, 10] if stacked else [False, "", 0])
         tab.window(1280)
-        assert tab.run(reader.SCROLLING) == [] and not tab.run(STACKED)[0]
+        assert tab.run(reader.SCROLLING) == [] and not tab.run(ROWS_ON_A_PHONE)[0]
 
 
 def test_an_unknown_chapter_is_refused():

@@ -108,7 +108,7 @@ CHAPTER = """<blockquote><div><p><strong>Predict.</strong> Which?</p></div></blo
 <details><summary>Answer</summary><p><strong>2</strong>, because.</p><p>It is even.</p>
 <ul><li><p><strong><span class="math">\\(\\sqrt x\\)</span></strong>: too few.</p></li></ul>
 </details>{widget}"""
-SHOWN = """(() => {
+VIEW = """(() => {
   const [form] = document.forms, details = [...document.querySelectorAll("details")];
   return {
     verdict: form.dataset.verdict ?? "", text: form.querySelector(".verdict").textContent,
@@ -120,7 +120,7 @@ SHOWN = """(() => {
 })()"""
 BARS = """[...document.querySelectorAll("#course-progress li")].map((line) =>
   [line.textContent, line.querySelector("progress").value, line.querySelector("progress").max])"""
-STORED = "Object.keys(localStorage).map((key) => [key, JSON.parse(localStorage.getItem(key))])"
+STORAGE = "Object.keys(localStorage).map((key) => [key, JSON.parse(localStorage.getItem(key))])"
 
 
 def write(folder: Path, widget: str = "") -> tuple[str, str]:
@@ -146,26 +146,26 @@ def test_a_reader_without_a_mouse_is_remembered_until_the_progress_is_cleared(
 ):
     first, chapter = write(tmp_path)
     tab.open(chapter)
-    assert tab.run(SHOWN)["marks"] == 0 and tab.run(STORED) == []
+    assert tab.run(VIEW)["marks"] == 0 and tab.run(STORAGE) == []
     assert tab.page.get_by_role("radio", name="sqrt x").count() == 1
     tab.page.locator(".prediction input").focus()
     tab.page.keyboard.type("about 7")
     press(tab, "Tab", "Enter")  # the first answer
     press(tab, "Tab", "Space", "Enter")
-    shown = tab.run(SHOWN)
+    shown = tab.run(VIEW)
     assert (shown["verdict"], shown["open"]) == ("wrong", [True, False])
     assert "too few" in shown["text"] and "because" not in shown["text"]
     press(tab, "ArrowDown")
-    assert tab.run(SHOWN)["text"] == ""
+    assert tab.run(VIEW)["text"] == ""
     press(tab, "Tab", "Space")  # the button
     tab.page.locator(".read-tick input").focus()
     press(tab, "Space")
-    shown = tab.run(SHOWN)
+    shown = tab.run(VIEW)
     assert shown["verdict"] == "right" and "It is even." in shown["text"]
     assert "too few" not in shown["text"] and shown["read"] and shown["marks"] == 1
     tab.open(chapter)
-    assert tab.run(SHOWN) == shown | {"said": "about 7"}
-    ((key, record),) = tab.run(STORED)
+    assert tab.run(VIEW) == shown | {"said": "about 7"}
+    ((key, record),) = tab.run(STORAGE)
     assert key == "mmrl-course" and record["version"] == 1
     assert {*record["pages"]} == {"notebooks/02_b"}
 
@@ -179,12 +179,12 @@ def test_a_reader_without_a_mouse_is_remembered_until_the_progress_is_cleared(
         tab.page.once("dialog", lambda dialog, answer=answer: getattr(dialog, answer)())
         tab.page.locator("#course-progress button").focus()
         press(tab, "Enter")
-        assert sum(value for _, value, _ in tab.run(BARS)) == left == len(tab.run(STORED))
+        assert sum(value for _, value, _ in tab.run(BARS)) == left == len(tab.run(STORAGE))
     assert tab.problems == [] and all(url.startswith("file:") for url in tab.requests)
 
 
 THROW = "throw new DOMException('no')"
-BROKEN = {
+FAULTS = {
     "not JSON": "localStorage.setItem('mmrl-course', '{')",
     "an older version": """localStorage.setItem('mmrl-course', JSON.stringify({
         version: 0, pages: {"notebooks/02_b": {read: true}}}))""",
@@ -198,18 +198,18 @@ BROKEN = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("broken", FAULTS)
 def test_broken_storage_costs_only_the_memory(tab: Tab, tmp_path: Path, broken: str):
     first, chapter = write(tmp_path)
-    tab.page.add_init_script(BROKEN[broken])
+    tab.page.add_init_script(FAULTS[broken])
     tab.open(chapter)
-    before = tab.run(SHOWN)
+    before = tab.run(VIEW)
     assert not (before["verdict"] or before["read"] or before["said"] or any(before["open"]))
     tab.page.locator(".check input").last.check()
     tab.page.locator(".check button").click()
     tab.page.locator(".read-tick input").click()
     tab.page.locator(".prediction input").fill("x")
-    after = tab.run(SHOWN)
+    after = tab.run(VIEW)
     stored = broken not in ("full", "forbidden", "a newer version")
     assert after["verdict"] == "right" and after["read"] == after["marks"] == stored
     assert (
@@ -219,7 +219,7 @@ def test_broken_storage_costs_only_the_memory(tab: Tab, tmp_path: Path, broken: 
     tab.open(first)
     assert tab.page.get_by_text("cannot store").is_visible() == (not stored)
     if broken == "a newer version":
-        ((_, record),) = tab.run(STORED)
+        ((_, record),) = tab.run(STORAGE)
         assert record == {"version": 2, "pages": {"notebooks/02_b": {"read": True}}}
     if not stored:
         tab.page.once("dialog", lambda dialog: dialog.accept())

@@ -16,7 +16,7 @@ import slides  # noqa: E402
 import student  # noqa: E402
 from reading import WIDGETS, NotRead, load  # noqa: E402
 
-DRAWN = {
+IMAGE = {
     "output_type": "display_data",
     "metadata": {},
     "data": {"application/x-odd": {"a": 1}, "text/plain": "x"} | {slides.WIDGET: {"model_id": "m"}},
@@ -29,7 +29,7 @@ NOTEBOOK = {
             "id": "b",
             "metadata": {"slideshow": {"slide_type": "slide"}},
             "source": "print(1)",
-            "outputs": [DRAWN],
+            "outputs": [IMAGE],
             "execution_count": 1,
         },
         {
@@ -47,7 +47,7 @@ NOTEBOOK = {
 }
 
 
-def saved(change: Callable[[Any], Any]) -> bytes:
+def changed_notebook(change: Callable[[Any], Any]) -> bytes:
     notebook = json.loads(json.dumps(NOTEBOOK))
     change(notebook)
     return json.dumps(notebook).encode()
@@ -68,36 +68,50 @@ def nulls(notebook: Any) -> None:
         cell |= dict.fromkeys(("id", "attachments", "execution_count"))
     notebook["cells"][0]["metadata"] = {"tags": None, "slideshow": None, "collapsed": None}
     for name in ("data", "metadata"):
-        notebook["cells"][1]["outputs"].append(DRAWN | {name: None})
+        notebook["cells"][1]["outputs"].append(IMAGE | {name: None})
     notebook["cells"][1]["outputs"].append({"output_type": "stream", "text": None})
 
 
 BARE = [{"output_type": x} for x in ("stream", "error", "execute_result", "display_data", "odd")]
 READ = {
-    "as it is": saved(lambda notebook: None),
-    "a widget state without `state`": saved(lambda n: n["metadata"].update(widgets={WIDGETS: {}})),
-    "no widget state": saved(lambda n: n["metadata"].update(widgets={})),
-    "widgets that are null": saved(lambda n: n["metadata"].update(widgets=None)),
-    "a widget state that is a list": saved(lambda n: n["metadata"].update(widgets={WIDGETS: [1]})),
-    "widgets that are a list": saved(lambda n: n["metadata"].update(widgets=[1])),
-    "metadata that are a list": saved(lambda n: n.update(metadata=[1])),
-    "a format that is a text": saved(lambda n: n.update(nbformat_minor="5")),
-    "no ids, no metadata, no outputs": saved(bare),
-    "format 4.4": saved(lambda n: n.update(nbformat_minor=4)),
-    "fields that are null": saved(nulls),
-    "outputs that lack fields": saved(lambda n: n["cells"][1].update(outputs=BARE)),
-    "tags that are a text": saved(lambda n: n["cells"][0]["metadata"].update(tags="exercise")),
-    "an id of other letters": saved(lambda n: n["cells"][0].update(id="a b")),
-    "a number that is a text": saved(lambda n: n["cells"][1].update(execution_count="1")),
-    "a widget state that is null": saved(
+    "as it is": changed_notebook(lambda notebook: None),
+    "a widget state without `state`": changed_notebook(
+        lambda n: n["metadata"].update(widgets={WIDGETS: {}})
+    ),
+    "no widget state": changed_notebook(lambda n: n["metadata"].update(widgets={})),
+    "widgets that are null": changed_notebook(lambda n: n["metadata"].update(widgets=None)),
+    "a widget state that is a list": changed_notebook(
+        lambda n: n["metadata"].update(widgets={WIDGETS: [1]})
+    ),
+    "widgets that are a list": changed_notebook(lambda n: n["metadata"].update(widgets=[1])),
+    "metadata that are a list": changed_notebook(lambda n: n.update(metadata=[1])),
+    "a format that is a text": changed_notebook(lambda n: n.update(nbformat_minor="5")),
+    "no ids, no metadata, no outputs": changed_notebook(bare),
+    "format 4.4": changed_notebook(lambda n: n.update(nbformat_minor=4)),
+    "fields that are null": changed_notebook(nulls),
+    "outputs that lack fields": changed_notebook(lambda n: n["cells"][1].update(outputs=BARE)),
+    "tags that are a text": changed_notebook(
+        lambda n: n["cells"][0]["metadata"].update(tags="exercise")
+    ),
+    "an id of other letters": changed_notebook(lambda n: n["cells"][0].update(id="a b")),
+    "a number that is a text": changed_notebook(
+        lambda n: n["cells"][1].update(execution_count="1")
+    ),
+    "a widget state that is null": changed_notebook(
         lambda n: n["metadata"].update(widgets={WIDGETS: {"state": None}})
     ),
-    "a kernel without a name": saved(lambda n: n["metadata"].update(kernelspec={})),
-    "an output without a type": saved(lambda n: n["cells"][1]["outputs"].append({"data": {}})),
-    "a byte order mark": b"\xef\xbb\xbf" + saved(lambda notebook: None),
+    "a kernel without a name": changed_notebook(lambda n: n["metadata"].update(kernelspec={})),
+    "an output without a type": changed_notebook(
+        lambda n: n["cells"][1]["outputs"].append({"data": {}})
+    ),
+    "a byte order mark": b"\xef\xbb\xbf" + changed_notebook(lambda notebook: None),
     "CRLF": json.dumps(NOTEBOOK, indent=1).replace("\n", "\r\n").encode(),
-    "CRLF in sources": saved(lambda n: n["cells"][2].update(source="x = ...\r\ncheck.guess(x)")),
-    "lists of lines": saved(lambda n: n["cells"][2].update(source=["x = ...\n", "check.guess(x)"])),
+    "CRLF in sources": changed_notebook(
+        lambda n: n["cells"][2].update(source="x = ...\r\ncheck.guess(x)")
+    ),
+    "lists of lines": changed_notebook(
+        lambda n: n["cells"][2].update(source=["x = ...\n", "check.guess(x)"])
+    ),
 }
 
 
@@ -120,15 +134,15 @@ def test_notebooks_of_other_programs_are_read(data: bytes, tmp_path: Path):
 def test_a_widget_state_is_kept(tmp_path: Path):
     state = {WIDGETS: {"state": {"m": {}}, "version_major": 2}}
     path = tmp_path / "one.ipynb"
-    path.write_bytes(saved(lambda n: n["metadata"].update(widgets=state)))
+    path.write_bytes(changed_notebook(lambda n: n["metadata"].update(widgets=state)))
     assert load(path)["metadata"]["widgets"] == state
 
 
-REFUSED = {
+MISTAKES = {
     "nothing": b"",
     "spaces": b" \n",
     "no JSON": b"no notebook",
-    "half a file": saved(lambda notebook: None)[:200],
+    "half a file": changed_notebook(lambda notebook: None)[:200],
     "a list": b"[]",
     "null": b"null",
     "JSON of another kind": b'{"a": 1}',
@@ -139,17 +153,17 @@ REFUSED = {
     "outputs that are a number": b'{"cells": [{"cell_type": "code", "outputs": 3}]}',
     "format 3": b'{"worksheets": [], "nbformat": 3}',
     "Latin-1": "{'café'}".encode("latin-1"),
-    "UTF-16": saved(lambda notebook: None).decode().encode("utf-16"),
+    "UTF-16": changed_notebook(lambda notebook: None).decode().encode("utf-16"),
     "a picture": b"\x89PNG\r\n\x1a\n",
 }
 
 
-@pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("data", MISTAKES.values(), ids=MISTAKES)
 def test_what_is_not_a_notebook_is_named_in_one_sentence(data: bytes, tmp_path: Path):
     path = tmp_path / "00_one.ipynb"
     path.write_bytes(data)
     with pytest.raises(NotRead, match=r"^00_one\.ipynb must .*\.$") as refused:
         load(path)
     assert "\n" not in str(refused.value)
-    with pytest.raises(execute.Failed, match=r"^00_one\.ipynb must "):
+    with pytest.raises(execute.ExecutionError, match=r"^00_one\.ipynb must "):
         execute.execute(path)

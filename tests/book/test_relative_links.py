@@ -18,7 +18,7 @@ LINK = re.compile(
 )
 CODE = re.compile(r"^(?:```|~~~).*?^(?:```|~~~)|(?<!`)`[^`\n]+`(?!`)", flags=re.M | re.S)
 ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|#|//")
-BUILT = "book/api/"  # what `make book` writes and git ignores
+API_PAGES = "book/api/"  # what `make book` writes and git ignores
 
 
 def pages() -> list[Path]:
@@ -43,7 +43,7 @@ def dead(path: Path, text: str) -> Iterator[str]:
             if ELSEWHERE.match(link):
                 continue
             target = (path.parent / re.sub(r"[#?].*", "", link)).resolve()
-            built = target.is_relative_to(ROOT / BUILT)
+            built = target.is_relative_to(ROOT / API_PAGES)
             if "`make book`" not in paragraph if built else not target.exists():
                 yield f"{path.relative_to(ROOT).as_posix()}: {link}"
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "book" / "tools")]
 import release  # noqa: E402
 
-CHANGED = "## [Unreleased]\n\n### Added\n\n- More.\n\n## [1.2.0] - unreleased\n\n- All.\n"
+CHANGES = "## [Unreleased]\n\n### Added\n\n- More.\n\n## [1.2.0] - unreleased\n\n- All.\n"
 READY = "## [Unreleased]\n\n## [1.2.0] - 2026-03-02\n\n- All.\n\n## [1.1.0] - 2026-01-31\n"
 
 
@@ -43,7 +43,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_what_is_left_to_do_before_a_tag_is_said(checkout: Path):
     assert release.lacking(checkout) == []
-    (checkout / "CHANGELOG.md").write_text(CHANGED)
+    (checkout / "CHANGELOG.md").write_text(CHANGES)
     assert set(release.versions(checkout).values()) == {"1.2.0"}
     said = release.lacking(checkout)
     assert [line.partition(":")[0] for line in said] == ["CHANGELOG.md", "CHANGELOG.md", "git"]

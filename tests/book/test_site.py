@@ -30,7 +30,7 @@ import reader  # noqa: E402
 import tasks_table  # noqa: E402
 import vendor  # noqa: E402
 from chrome import Tab  # noqa: E402
-from drive import Driven, drive  # noqa: E402
+from drive import Report, drive  # noqa: E402
 
 from mmrl.agents.presets import PRESETS  # noqa: E402
 from mmrl.envs.popgym import LEVELS  # noqa: E402
@@ -171,7 +171,7 @@ def look(name: str) -> tuple[int, int, str]:
 
 
 @pytest.fixture(scope="module")
-def opened(request: pytest.FixtureRequest, site: Path, tab: Tab) -> str:
+def open_page(request: pytest.FixtureRequest, site: Path, tab: Tab) -> str:
     """The name of a page that is open, once for all tests of it: to open one takes seconds."""
     width, _, theme = look(request.param)
     reader.visit(tab, site / f"{request.param}.html", width, theme)
@@ -179,19 +179,19 @@ def opened(request: pytest.FixtureRequest, site: Path, tab: Tab) -> str:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
-def test_a_page_is_whole(opened: str, site: Path, tab: Tab, axe: str):
+@pytest.mark.parametrize("open_page", PAGES, indirect=True, scope="module")
+def test_a_page_is_whole(open_page: str, site: Path, tab: Tab, axe: str):
     """In one of two looks. Each widget is seen in both by tests of its own."""
-    _, other, theme = look(opened)
-    contrast = opened not in API[2:]  # of pages made from one template, two are enough
-    found = reader.flaws(tab, site / f"{opened}.html", other, theme, axe, contrast)
+    _, other, theme = look(open_page)
+    contrast = open_page not in API[2:]  # of pages made from one template, two are enough
+    found = reader.flaws(tab, site / f"{open_page}.html", other, theme, axe, contrast)
     assert {kind: flaw for kind, flaw in found.items() if flaw} == {}
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("opened", MOVING, indirect=True, scope="module")
+@pytest.mark.parametrize("open_page", MOVING, indirect=True, scope="module")
 def test_every_widget_is_moved_by_keyboard_and_mouse(
-    opened: str, tab: Tab, capsys: pytest.CaptureFixture
+    open_page: str, tab: Tab, capsys: pytest.CaptureFixture
 ):
     tab.window(1280, 900, "light")
     tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')
@@ -199,17 +199,17 @@ def test_every_widget_is_moved_by_keyboard_and_mouse(
     found = drive(tab, most=2)
     check(found, capsys)
     # One of a chapter's asks before it shows.
-    assert opened == "intro" or any(one.asked for one in found)
+    assert open_page == "intro" or any(one.question for one in found)
     assert tab.problems == []
 
 
-def check(widgets: list[Driven], capsys: pytest.CaptureFixture) -> None:
+def check(widgets: list[Report], capsys: pytest.CaptureFixture) -> None:
     """Assert that every control of every widget changes what is shown."""
     assert widgets
     with capsys.disabled():
         print("", *widgets, sep="\n  ")
     for widget in widgets:
-        assert widget.controls and not widget.unmoved, widget
+        assert widget.controls and not widget.problems, widget
 
 
 # What the pages are made of
@@ -257,7 +257,7 @@ def scan(xs: Float[Array, "time obs"], step: Step | None = None) -> Float[Array,
 
 
 @pytest.fixture(scope="module")
-def documented(tmp_path_factory: pytest.TempPathFactory) -> BeautifulSoup:
+def api_page(tmp_path_factory: pytest.TempPathFactory) -> BeautifulSoup:
     """The page of a module. In its own process, because jaxtyping is imported differently."""
     folder = tmp_path_factory.mktemp("api")
     (folder / "example.py").write_text(EXAMPLE)
@@ -277,15 +277,15 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> BeautifulSoup:
     return BeautifulSoup((folder / "html" / "index.html").read_text("utf-8"), "html.parser")
 
 
-def shown(documented: BeautifulSoup, name: str) -> Tag:
+def documentation(documented: BeautifulSoup, name: str) -> Tag:
     heading = documented.find("dt", id=f"example.{name}")
     assert isinstance(heading, Tag) and isinstance(heading.parent, Tag)
     return heading.parent
 
 
 @pytest.mark.slow
-def test_a_docstring_reads_as_it_was_written(documented: BeautifulSoup):
-    body = shown(documented, "scan").dd
+def test_a_docstring_reads_as_it_was_written(api_page: BeautifulSoup):
+    body = documentation(api_page, "scan").dd
     assert isinstance(body, Tag)
     first, second = (node.get_text() for node in body.find_all("p", recursive=False))
     assert first == "Return x_t = a • |b|, x_t of <name>.  Eq. 1." and second == "See scan:"
@@ -298,8 +298,8 @@ def test_a_docstring_reads_as_it_was_written(documented: BeautifulSoup):
 
 
 @pytest.mark.slow
-def test_a_signature_has_shapes_types_that_are_links_and_its_source(documented: BeautifulSoup):
-    heading = shown(documented, "scan").dt
+def test_a_signature_has_shapes_types_that_are_links_and_its_source(api_page: BeautifulSoup):
+    heading = documentation(api_page, "scan").dt
     assert isinstance(heading, Tag)
     text = heading.get_text().strip()
     assert text.startswith("scan(xs: Float[Array, 'time obs'], step: Step | None = None) → Float[")
@@ -309,8 +309,8 @@ def test_a_signature_has_shapes_types_that_are_links_and_its_source(documented: 
 
 
 @pytest.mark.slow
-def test_fields_of_a_class_are_shown_with_their_comments(documented: BeautifulSoup):
-    about = shown(documented, "Config")
+def test_fields_of_a_class_are_shown_with_their_comments(api_page: BeautifulSoup):
+    about = documentation(api_page, "Config")
     assert about.dt and about.dt.get_text().strip().startswith("class Config(rate=0.5, dtype=")
     assert about.pre and about.pre.get_text() == (
         "# all of them\nrate: float = 0.5  # per step, α\ndtype: type = Step\n"
@@ -495,7 +495,7 @@ def test_a_notebook_is_run_once_and_its_text_may_change(
     for source, error in {"1 / 0": "cell 2.*ZeroDivisionError", "1 /": "is not Python"}.items():
         notebook.cells[1].source = source
         write()
-        with pytest.raises(execute.Failed, match=error):
+        with pytest.raises(execute.ExecutionError, match=error):
             execute.execute(path)
 
 

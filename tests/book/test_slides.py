@@ -113,7 +113,7 @@ def speech(cells: list[tuple[str, str]]) -> list[str]:
         ]
     )
     rows: list[str] = []
-    for cell in slides.chosen(notebook).cells:
+    for cell in slides.reduce_to_slides(notebook).cells:
         if slides.slide_type(cell) == "slide":
             rows.append("")
         elif slides.slide_type(cell) == "notes":
@@ -147,7 +147,7 @@ def test_each_slide_of_a_chapter_has_the_text_of_its_section_once():
     path = slides.execute.NOTEBOOKS / "02_monoids_and_scans.ipynb"
     cells = nbformat.read(path, as_version=4).cells
     whole = [c.source.replace(".ipynb", ".html") for c in cells if c.cell_type == "markdown"]
-    chosen = slides.chosen(nbformat.read(path, as_version=4)).cells
+    chosen = slides.reduce_to_slides(nbformat.read(path, as_version=4)).cells
     notes = [cell.source for cell in chosen if slides.slide_type(cell) == "notes"]
     shown = [c.source for c in chosen if c.cell_type == "markdown" and c.source not in notes]
     # Notes follow the order of the chapter, so each text is in one place, and none is lost.

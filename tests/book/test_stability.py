@@ -53,7 +53,7 @@ class Config:
     second_of_many_settings: tuple[int, ...] = (1, 2, 3)
     third: object = object()
 """
-SHOWN = """\
+LISTING = """\
 mmrl_example.Base(size, *, key)
 mmrl_example.Base.__call__(x)
 mmrl_example.Base.of(path='a/b')
@@ -77,12 +77,12 @@ mmrl_example.scan(xs, /, init=None, *, method='auto', **more)
 
 
 @pytest.fixture(scope="module")
-def shown() -> str:
+def public_text() -> str:
     return public.text()
 
 
-def test_public_names_are_those_of_the_list(shown: str):
-    assert not (told := public.difference(public.SNAPSHOT.read_text("utf-8"), shown)), told
+def test_public_names_are_those_of_the_list(public_text: str):
+    assert not (told := public.difference(public.SNAPSHOT.read_text("utf-8"), public_text)), told
 
 
 def test_a_change_is_told_with_what_to_do():
@@ -98,10 +98,10 @@ def test_what_a_caller_writes_is_listed(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(public, "doors", lambda: ["mmrl_example"])
     monkeypatch.setattr(public, "_commands", list)
-    assert public.text() == SHOWN
+    assert public.text() == LISTING
 
 
-def test_what_the_guides_import_is_public(shown: str):
+def test_what_the_guides_import_is_public(public_text: str):
     """But for what they take of the course, and for environments and examples of the reader."""
     texts = [ROOT / "README.md", *(ROOT / "book").glob("*.md")]
     blocks = [
@@ -114,7 +114,7 @@ def test_what_the_guides_import_is_public(shown: str):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mmrl")
         for alias in node.names
     }
-    listed = {*re.findall(r"^[\w.]+", shown, re.MULTILINE), *public.doors()}
+    listed = {*re.findall(r"^[\w.]+", public_text, re.MULTILINE), *public.doors()}
     assert len(found) > 20
     assert {name for name in found if not name.startswith("mmrl.course")} <= listed
 

@@ -32,8 +32,8 @@ def test_a_run_has_its_date_its_seconds_and_its_origin():
     row = status.summary("a", "A", example(*stamps, origin=ORIGIN))
     assert row[2:] == ("2026-01-02 23:59", "150", "cpu, 2 CPU cores", "Python 3.11.7, jax 1.0")
     earlier = status.summary("a", "A", example(stamps[0], origin={}))
-    assert earlier[2:] == ("2026-01-02 23:59", "0", status.UNKNOWN, status.UNKNOWN)
-    assert set(status.summary("a", "A", None)[2:]) == {status.UNKNOWN}
+    assert earlier[2:] == ("2026-01-02 23:59", "0", status.NO_RECORD, status.NO_RECORD)
+    assert set(status.summary("a", "A", None)[2:]) == {status.NO_RECORD}
 
 
 def test_the_table_has_a_row_per_notebook_and_each_set_of_versions_once():
@@ -54,7 +54,7 @@ def test_every_notebook_has_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr(execute, "CACHE", tmp_path)
     rows = status.runs()
     assert [row.name for row in rows] == [path.stem for path in execute.notebooks()]
-    assert {row.date for row in rows} == {status.UNKNOWN} and all(row.title for row in rows)
+    assert {row.date for row in rows} == {status.NO_RECORD} and all(row.title for row in rows)
 
 
 def test_the_last_cell_of_a_run_reports_the_device_and_the_versions(

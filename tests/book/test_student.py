@@ -32,17 +32,17 @@ sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
 import student  # noqa: E402
 
 PATHS = sorted(student.NOTEBOOKS.glob("[0-9]*.ipynb"))
-WRITTEN = {path.stem: json.loads(path.read_text("utf-8")) for path in PATHS}
-MADE = {slug: student.for_students(data, slug) for slug, data in WRITTEN.items()}
-each_chapter = pytest.mark.parametrize("slug", WRITTEN)
+SOURCES = {path.stem: json.loads(path.read_text("utf-8")) for path in PATHS}
+ASSIGNMENTS = {slug: student.for_students(data, slug) for slug, data in SOURCES.items()}
+each_chapter = pytest.mark.parametrize("slug", SOURCES)
 
 
 def of(cells: list[dict[str, Any]], tag: str) -> list[dict[str, Any]]:
     return [cell for cell in cells if tag in cell["metadata"].get("tags", [])]
 
 
-def marked(slug: str, kind: str) -> list[dict[str, Any]]:
-    cells = MADE[slug]["cells"]
+def cells_of(slug: str, kind: str) -> list[dict[str, Any]]:
+    cells = ASSIGNMENTS[slug]["cells"]
     return [cell for cell in cells if cell["metadata"].get("nbgrader", {}).get(kind)]
 
 
@@ -50,7 +50,7 @@ def lines(cells: list[dict[str, Any]]) -> set[str]:
     return {line.strip() for cell in cells for line in "".join(cell["source"]).split("\n")} - {""}
 
 
-def released(cell: dict[str, Any]) -> str:
+def release_text(cell: dict[str, Any]) -> str:
     """A cell's text without its hidden test, as nbgrader gives it out."""
     hidden = r"### BEGIN HIDDEN TESTS\n.*\n### END HIDDEN TESTS"
     return re.sub(hidden, "", run.text_of(cell), flags=re.DOTALL).rstrip()
@@ -58,26 +58,28 @@ def released(cell: dict[str, Any]) -> str:
 
 def handed_in(slug: str, name: str) -> list[dict[str, Any]]:
     """The answers and checks of a planted submission."""
-    given = [cell | {"source": released(cell)} for cell in MADE[slug]["cells"]]
-    text = run.submission(slug, {"cells": given}, run.PLANTED[name]).removeprefix("\ufeff")
+    given = [cell | {"source": release_text(cell)} for cell in ASSIGNMENTS[slug]["cells"]]
+    text = run.submission(slug, {"cells": given}, run.SUBMISSIONS[name]).removeprefix("\ufeff")
     cells = json.loads(text)["cells"]
     return [cell for cell in cells if cell["metadata"].get("nbgrader")]
 
 
 @each_chapter
 def test_nothing_of_a_solution_is_left(slug: str):
-    solutions = of(WRITTEN[slug]["cells"], "solution")
-    others = [cell for cell in WRITTEN[slug]["cells"] if cell not in solutions]
+    solutions = of(SOURCES[slug]["cells"], "solution")
+    others = [cell for cell in SOURCES[slug]["cells"] if cell not in solutions]
     assert len(solutions) == 3
     # That they are told apart by their tag, tests/book/test_notebooks.py sees to.
-    assert not lines(MADE[slug]["cells"]) & (lines(solutions) - lines(others))
-    assert not {cell["id"] for cell in MADE[slug]["cells"]} & {cell["id"] for cell in solutions}
-    assert "# Solution" not in "\n".join(map(run.text_of, MADE[slug]["cells"]))
+    assert not lines(ASSIGNMENTS[slug]["cells"]) & (lines(solutions) - lines(others))
+    assert not {cell["id"] for cell in ASSIGNMENTS[slug]["cells"]} & {
+        cell["id"] for cell in solutions
+    }
+    assert "# Solution" not in "\n".join(map(run.text_of, ASSIGNMENTS[slug]["cells"]))
 
 
 @each_chapter
 def test_no_sentence_promises_a_solution(slug: str):
-    for cell in MADE[slug]["cells"]:
+    for cell in ASSIGNMENTS[slug]["cells"]:
         for sentence in re.split(r"(?<=[.?!])\s", run.text_of(cell)):
             if cell["cell_type"] == "markdown" and re.search(r"\b[Tt]he solutions?\b", sentence):
                 assert "unless your lecturer" in sentence, sentence
@@ -86,21 +88,21 @@ def test_no_sentence_promises_a_solution(slug: str):
 @each_chapter
 def test_all_else_is_there(slug: str):
     """Texts, checks and widgets, in their order; links lead to the folders of other chapters."""
-    left = iter(MADE[slug]["cells"])
-    for cell in WRITTEN[slug]["cells"]:
-        if cell in of(WRITTEN[slug]["cells"], "solution"):
+    left = iter(ASSIGNMENTS[slug]["cells"])
+    for cell in SOURCES[slug]["cells"]:
+        if cell in of(SOURCES[slug]["cells"], "solution"):
             continue
         made = next(left)
         text = run.text_of(made)
         if "exercise" in cell["metadata"].get("tags", []):
-            check = released(next(left))
+            check = release_text(next(left))
             assert run.text_of(cell).startswith(text)
             assert run.text_of(cell).removeprefix(text).strip() == check.split("\n\n", 1)[1]
             continue
         assert made["metadata"] == cell["metadata"] and made["id"] == cell["id"]
         for path in re.findall(r"\]\(([^)]*\.ipynb)", text):
             up, folder, name = path.split("/")
-            assert (up, f"{folder}.ipynb") == ("..", name) and folder in WRITTEN
+            assert (up, f"{folder}.ipynb") == ("..", name) and folder in SOURCES
         assert re.sub(r"\]\(\.\./\w+/", "](", text) == run.text_of(cell)
     assert next(left, None) is None
 
@@ -109,10 +111,10 @@ def test_all_else_is_there(slug: str):
 def test_each_exercise_has_an_answer_that_is_open_and_a_check_that_is_graded(slug: str):
     number = slug.partition("_")[0]
     module = importlib.import_module(f"mmrl.course.ch{slug}.exercises")
-    answers, checks = marked(slug, "solution"), marked(slug, "grade")
+    answers, checks = cells_of(slug, "solution"), cells_of(slug, "grade")
     names = [f"{re.sub('^0(?=.)', '', number)}-{k}" for k in (1, 2, 3)]
     for answer, check, name in zip(answers, checks, names, strict=True):
-        cells = MADE[slug]["cells"]
+        cells = ASSIGNMENTS[slug]["cells"]
         assert cells[cells.index(answer) + 1] is check
         assert "..." in run.text_of(answer) and "..." not in run.text_of(check)
         mark = check["metadata"]["nbgrader"]
@@ -121,14 +123,14 @@ def test_each_exercise_has_an_answer_that_is_open_and_a_check_that_is_graded(slu
             name,
             f"{name}-answer",
         )
-        seen, hidden = run.asked(released(check)), ast.parse(run.text_of(check)).body[-1]
+        seen, hidden = run.check_call(release_text(check)), ast.parse(run.text_of(check)).body[-1]
         exercise = getattr(module, seen.func.attr)  # type: ignore[attr-defined]
         assert isinstance(exercise, Exercise) and exercise.name == name.replace("-", ".")
         asked, graded = map(ast.unparse, (seen, hidden))
         assert graded == asked.replace("(", ".graded(", 1), (
             "the same answer, and it may not be open"
         )
-    ids = [cell["id"] for cell in MADE[slug]["cells"]]
+    ids = [cell["id"] for cell in ASSIGNMENTS[slug]["cells"]]
     assert len(ids) == len(set(ids))
 
 
@@ -145,7 +147,7 @@ def test_a_solution_handed_in_defines_what_the_check_asks_for(slug: str):
 
 def test_a_course_is_written_once_more_and_what_is_its_own_stays(tmp_path: Path):
     student.write(tmp_path)
-    assert {path.name for path in (tmp_path / "source").iterdir()} == {*WRITTEN}
+    assert {path.name for path in (tmp_path / "source").iterdir()} == {*SOURCES}
     settings, picture = tmp_path / "nbgrader_config.py", re.compile(r"\]\((figures/[^)]*)\)")
     assert settings.read_text("utf-8") == student.SETTINGS.read_text("utf-8")
     settings.write_text("# mine")
@@ -154,7 +156,7 @@ def test_a_course_is_written_once_more_and_what_is_its_own_stays(tmp_path: Path)
     student.write(tmp_path)
     assert settings.read_text() == "# mine" and (tmp_path / "submitted").is_dir()
     assert not stale.exists()
-    for slug, made in MADE.items():
+    for slug, made in ASSIGNMENTS.items():
         folder = tmp_path / "source" / slug
         assert json.loads((folder / f"{slug}.ipynb").read_text("utf-8")) == made
         for cell in made["cells"]:
@@ -315,9 +317,9 @@ def test_a_slow_cell_of_the_course_is_no_fault_of_the_student(
 
 
 def test_what_other_programs_saved_is_graded(settings: dict[str, Any]):
-    sources = [MADE["05_returns_are_monoids"]["cells"][i] for i in (0, 1)]
+    sources = [ASSIGNMENTS["05_returns_are_monoids"]["cells"][i] for i in (0, 1)]
     for kind in ("right", "colab", "bare"):
-        text = run.saved(kind, {"cells": sources})
+        text = run.file_text(kind, {"cells": sources})
         read, _ = settings["Lenient"]().from_file(io.StringIO(text))
         notebook = nbformat.reads(read, 4)
         assert [c.source for c in notebook.cells] == [*map(run.text_of, sources)]
@@ -463,9 +465,11 @@ def test_points_name_who_handed_in_nothing_and_who_is_to_be_graded_again(
 
 def test_planted_submissions_are_what_they_say():
     slug = "05_returns_are_monoids"
-    texts = {name: [*map(run.text_of, handed_in(slug, name))] for name in [*run.PLANTED][:-1]}
+    texts = {name: [*map(run.text_of, handed_in(slug, name))] for name in [*run.SUBMISSIONS][:-1]}
     whole = texts["open"]
-    assert whole == [released(c) for c in MADE[slug]["cells"] if c["metadata"].get("nbgrader")]
+    assert whole == [
+        release_text(c) for c in ASSIGNMENTS[slug]["cells"] if c["metadata"].get("nbgrader")
+    ]
     assert len(texts["gone"]) == 5 and texts["edited"][3] == run.TICK
     for name, code in run.CODE.items():
         assert texts[name][2] == code.replace("NAME", "retrace") and texts[name][3] == whole[3]
@@ -473,7 +477,7 @@ def test_planted_submissions_are_what_they_say():
     assert all(texts[name][2].endswith(wrong) for name in ("half", "wrong", "gone", "edited"))
     assert texts["half"][4] == whole[4]
     with pytest.raises(ValueError):
-        json.loads(run.submission(slug, MADE[slug], run.PLANTED["unreadable"]))
+        json.loads(run.submission(slug, ASSIGNMENTS[slug], run.SUBMISSIONS["unreadable"]))
 
 
 def test_a_difference_between_points_and_what_was_planted_is_named():
@@ -487,7 +491,7 @@ def test_a_difference_between_points_and_what_was_planted_is_named():
 def test_the_page_for_lecturers_says_what_each_planted_submission_gets():
     page = (student.ROOT / "book" / "grading.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)`: .*\| (\d) \| .* \|$", page, flags=re.MULTILINE)
-    assert rows == [(name, str(sum(planted.points))) for name, planted in run.PLANTED.items()]
+    assert rows == [(name, str(sum(planted.points))) for name, planted in run.SUBMISSIONS.items()]
     seconds = re.findall(
         r"^(\w+_SECONDS) = (\d+)$", student.SETTINGS.read_text("utf-8"), re.MULTILINE
     )

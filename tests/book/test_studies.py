@@ -35,7 +35,7 @@ class Study(NamedTuple):
     options: dict[str, str]
 
     @property
-    def drawn(self) -> bool:
+    def has_figure(self) -> bool:
         return "There is no figure" not in " ".join(self.text.split())
 
 
@@ -103,7 +103,7 @@ def build(folder: Path, outputs: bool, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def book_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("book")
     with pytest.MonkeyPatch.context() as monkeypatch:
         assert build(folder, outputs=True, monkeypatch=monkeypatch) == ""
@@ -124,7 +124,7 @@ def chapter(name: str) -> str:
     return STUDIES[name].options.get("figure") or f"notebooks/{readers[0]}"
 
 
-def drawn(name: str) -> tuple[str, str]:
+def figure_cell(name: str) -> tuple[str, str]:
     """(id, alt text) of the cell of a study's chapter that draws its rows, by its source."""
     text = (ROOT / f"{chapter(name)}.ipynb").read_text("utf-8")
     reading = False
@@ -139,35 +139,35 @@ def drawn(name: str) -> tuple[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_has_its_figure_or_says_why_not(name: str, built: Path):
-    text, study = section(built, name), STUDIES[name]
+def test_a_study_has_its_figure_or_says_why_not(name: str, book_folder: Path):
+    text, study = section(book_folder, name), STUDIES[name]
     assert f"<h2>{study.title}<" in html.unescape(text).replace("’", "'")
     pictures = re.findall(r'<img alt="([^"]*)" src="([^"]*)" />', text)
-    if not study.drawn:
+    if not study.has_figure:
         assert pictures == []
         return
     ((alt, source),) = pictures
-    cell, said = drawn(name)
+    cell, said = figure_cell(name)
     assert source == f"_images/study_{name}.png" and html.unescape(alt) == said
-    assert (built / "html" / source).read_bytes() == cell.encode()
+    assert (book_folder / "html" / source).read_bytes() == cell.encode()
 
 
 @pytest.mark.parametrize("name", [*STUDIES, "of_any_shape"])
-def test_a_study_folds_its_rows_and_links_to_them(name: str, built: Path):
-    text, source = section(built, name), built / "results" / f"{name}.jsonl"
+def test_a_study_folds_its_rows_and_links_to_them(name: str, book_folder: Path):
+    text, source = section(book_folder, name), book_folder / "results" / f"{name}.jsonl"
     (folded,) = re.findall(r"<details.*</details>", text, re.DOTALL)
     rows = [json.loads(line) for line in source.read_text("utf-8").splitlines()]
     assert f"<summary>{len(rows)} rows, and where they come from</summary>" in folded
     assert pages.table(source.name, rows) in folded
     (link,) = re.findall(r'<a class="[^"]*\bdownload\b[^"]*"[^>]*\bhref="([^"]*)"', text)
-    file = built / "html" / link
+    file = book_folder / "html" / link
     assert file.name == source.name and file.read_bytes() == source.read_bytes()
     assert text.index(link) < text.index("<details"), "a link that is folded away is not found"
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_names_the_pages_that_use_it(name: str, built: Path):
-    text = html.unescape(section(built, name))
+def test_a_study_names_the_pages_that_use_it(name: str, book_folder: Path):
+    text = html.unescape(section(book_folder, name))
     asked = f'published(\\"{name}\\")'
     chapters = {f"notebooks/{x.stem}" for x in execute.chapters() if asked in x.read_text("utf-8")}
     used = chapters | {*STUDIES[name].options.values()} - {"none"}
@@ -177,8 +177,8 @@ def test_a_study_names_the_pages_that_use_it(name: str, built: Path):
         assert re.findall(link, text) == [f"Title of {page}"]
 
 
-def test_rows_that_no_chapter_reads_have_no_figure_and_no_links(built: Path):
-    other = section(built, "of_any_shape")
+def test_rows_that_no_chapter_reads_have_no_figure_and_no_links(book_folder: Path):
+    other = section(book_folder, "of_any_shape")
     assert "<img" not in other and "Used in" not in other
 
 
@@ -187,7 +187,7 @@ def test_a_chapter_without_its_picture_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     warnings = build(tmp_path / "book", outputs=False, monkeypatch=monkeypatch)
-    wanted = [name for name, study in STUDIES.items() if study.drawn]
+    wanted = [name for name, study in STUDIES.items() if study.has_figure]
     assert re.findall(r"shows no picture of the rows of (\w+)", warnings) == wanted
 
 
@@ -196,7 +196,7 @@ def test_the_site_shows_the_pictures_of_its_chapters_and_gives_away_all_rows():
     site = make.build()
     text = (site / "results.html").read_text("utf-8")
     for name, study in STUDIES.items():
-        if study.drawn:
+        if study.has_figure:
             (alt,) = re.findall(rf'<img alt="([^"]+)" src="_images/study_{name}.png"', text)
             text_of = (site / f"{chapter(name)}.html").read_text("utf-8")
             shown = re.findall(rf'<img alt="{re.escape(alt)}" src="../(_images/[^"]+)"', text_of)

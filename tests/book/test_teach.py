@@ -52,7 +52,7 @@ def chapters(cell: str) -> list[str]:
 PLANS = {"**A term of twelve weeks**": 12, "**Half a term, six weeks**": 6, "**One day**": 3}
 
 
-def needed(plan: str, chapters: list[str]) -> list[int]:
+def total_minutes(plan: str, chapters: list[str]) -> list[int]:
     """[minutes to read, minutes for the exercises that a plan asks for] of these chapters."""
     read, work = (sum(each) for each in zip(*map(minutes, chapters), strict=True))
     # Of each chapter it sets the first exercise alone, of three that are counted alike.
@@ -66,12 +66,12 @@ def test_a_plan_counts_what_its_chapters_say(plan: str):
     taken: list[str] = []
     for part, names, *times, _ in parts:
         here = chapters(names)
-        wanted = needed(plan, here)
+        wanted = total_minutes(plan, here)
         assert [int(time) for time in times] == wanted, f"{plan}, {part}"
         for chapter in here:
             assert before(chapter) <= {*taken}, f"{plan}: {chapter} comes too early"
             taken.append(chapter)
-    totals = needed(plan, taken)
+    totals = total_minutes(plan, taken)
     assert number == f"{len(taken)} chapters"
     hours = [f"{total / 60:.0f} hour" + "s" * (total >= 90) for total in totals]
     assert [read, work] == hours, f"{plan} takes {hours}"

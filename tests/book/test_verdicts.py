@@ -29,8 +29,8 @@ from mmrl.course import experiments  # noqa: E402
 
 CLAIMS = verdicts.claims()
 WAITING = {"activations-reused"}  # claims whose tables have rows, but none of the kind they need
-LEARNING = [x for x in CLAIMS if x.tables and not re.search(r"\b(timed|exact)\(", x.effect)]
-DECIDED = [claim for claim in CLAIMS if claim.tables]
+LEARNING = [x for x in CLAIMS if x.tables and not re.search(r"\b(time_ratio|exact)\(", x.effect)]
+WITH_TABLES = [claim for claim in CLAIMS if claim.tables]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def rows() -> dict[str, Rows]:
 
 
 @pytest.fixture(scope="module")
-def found(rows: dict[str, Rows]) -> list[Verdict]:
+def all_verdicts(rows: dict[str, Rows]) -> list[Verdict]:
     return [verdicts.judge(claim, rows) for claim in CLAIMS]
 
 
@@ -66,22 +66,22 @@ def test_a_claim_has_a_decision_rule_exactly_if_it_has_tables(claim: Claim):
     rule = (claim.each != "{}", claim.effect, claim.held, claim.failed)
     assert all(rule) if claim.tables else not any(rule)
     assert set(claim.tables) <= set(experiments.EXPERIMENTS)
-    assert claim.by_device == ("timed(" in claim.effect)
+    assert claim.by_device == ("time_ratio(" in claim.effect)
 
 
 def test_rows_on_a_second_device_do_not_change_a_verdict(
-    found: list[Verdict], rows: dict[str, Rows]
+    all_verdicts: list[Verdict], rows: dict[str, Rows]
 ):
     on_cpu = {name: table for name, table in rows.items() if not name.startswith("gpu_")}
     copies = {f"gpu_{name}": table for name, table in on_cpu.items()}
-    for result in found:
+    for result in all_verdicts:
         if not result.claim.by_device:
             for tables in (on_cpu | copies, dict.fromkeys(on_cpu, Rows()) | copies):
                 again = verdicts.judge(result.claim, tables)
                 assert [case[:4] for case in again.cases] == [case[:4] for case in result.cases]
 
 
-@pytest.mark.parametrize("claim", DECIDED, ids=lambda claim: claim.id)
+@pytest.mark.parametrize("claim", WITH_TABLES, ids=lambda claim: claim.id)
 def test_a_decision_rule_gives_both_outcomes_for_estimates_without_noise(claim: Claim):
     values = [*np.linspace(-2, 2, 401), *np.logspace(-6, 6, 241)]
     scope = {**vars(evidence), "growth": 16.0}
@@ -100,7 +100,7 @@ def names(code: str) -> Iterator[str]:
     yield from (node.value for node in nodes if isinstance(node.value, str) and node.value != "_")
 
 
-@pytest.mark.parametrize("claim", DECIDED, ids=lambda claim: claim.id)
+@pytest.mark.parametrize("claim", WITH_TABLES, ids=lambda claim: claim.id)
 def test_cases_are_selected_by_fields_and_values_that_rows_have(
     claim: Claim, rows: dict[str, Rows]
 ):
@@ -130,30 +130,30 @@ def test_with_greedy_actions_clear_is_about_as_good_as_learning_at_once():
 
 @pytest.mark.parametrize("claim", LEARNING, ids=lambda claim: claim.id)
 def test_a_claim_about_learning_requires_that_an_arm_learns(claim: Claim):
-    assert any(code.startswith("unlearned(") for code in claim.unless)
+    assert any(code.startswith("no_learning(") for code in claim.unless)
 
 
 def test_most_claims_are_about_learning():
     assert len(LEARNING) >= 39
 
 
-def sunk(row: Row) -> Row:
+def row_without_learning(row: Row) -> Row:
     """Return the row of agents that learned nothing."""
     fields = ("returns", "areas", "finals", "cumulative", "scores")
     return row | {x: (-np.ones_like(np.array(row[x], float))).tolist() for x in fields if x in row}
 
 
 def test_agents_that_learn_nothing_decide_nothing(rows: dict[str, Rows]):
-    lost = {name: Rows(map(sunk, table)) for name, table in rows.items()}
+    lost = {name: Rows(map(row_without_learning, table)) for name, table in rows.items()}
     words = {claim.id: verdicts.judge(claim, lost).word for claim in LEARNING}
     assert set(words.values()) <= {"undecided", "not testable here"}
 
 
-def test_every_claim_can_be_evaluated(found: list[Verdict], rows: dict[str, Rows]):
-    assert {result.word for result in found} <= set(verdicts.WORDS)
+def test_every_claim_can_be_evaluated(all_verdicts: list[Verdict], rows: dict[str, Rows]):
+    assert {result.word for result in all_verdicts} <= set(verdicts.WORDS)
     empty = {
         result.claim.id
-        for result in found
+        for result in all_verdicts
         if not result.cases and any(rows.get(name) for name in result.claim.tables)
     }
     assert empty == WAITING, "`each` selects none of the rows of its tables"
@@ -162,11 +162,11 @@ def test_every_claim_can_be_evaluated(found: list[Verdict], rows: dict[str, Rows
 # The page
 
 
-def test_the_page_and_the_readme_show_the_verdicts(found: list[Verdict]):
+def test_the_page_and_the_readme_show_the_verdicts(all_verdicts: list[Verdict]):
     remedy = "run `python book/tools/claims.py`"
     text = claims.PAGE.read_text("utf-8")
-    assert text == claims.page(text, found), remedy
-    table = "\n".join(claims.lines(found))
+    assert text == claims.page(text, all_verdicts), remedy
+    table = "\n".join(claims.lines(all_verdicts))
     readme = claims.README.read_text("utf-8")
     assert table in readme, remedy
     assert claims.with_lines(readme.replace(table, "| paper | claims |\n|---|"), table) == readme
@@ -197,9 +197,9 @@ def test_steps_of_a_row_follow_from_its_settings_if_it_has_no_such_field():
     assert claims.trained_steps({"settings": {"rollout": 3}}) == 0
 
 
-def test_the_page_gives_a_claim_its_words_rows_and_cases(found: list[Verdict]):
+def test_the_page_gives_a_claim_its_words_rows_and_cases(all_verdicts: list[Verdict]):
     text = claims.PAGE.read_text("utf-8")
-    for result in found:
+    for result in all_verdicts:
         part = text.split(f"\n### {result.claim.title}\n")[1].split("\n### ")[0]
         assert f"**{result.word.capitalize()}.**" in part and result.claim.quote in part
         assert result.claim.missing in part
@@ -208,8 +208,8 @@ def test_the_page_gives_a_claim_its_words_rows_and_cases(found: list[Verdict]):
         assert all(f"| {case.name} | {case.word} |" in part for case in result.cases)
 
 
-def test_the_verdicts_of_a_paper_are_counted(found: list[Verdict]):
-    head, _, *rest = claims.lines(found)
+def test_the_verdicts_of_a_paper_are_counted(all_verdicts: list[Verdict]):
+    head, _, *rest = claims.lines(all_verdicts)
     assert head.count("|") == len(verdicts.WORDS) + 3 and len(rest) == 5
     for line in rest:
         total, *counts = map(int, line.strip("| ").split(" | ")[1:])

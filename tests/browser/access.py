@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT / "book" / "tools"), str(ROOT)]
 import vendor  # noqa: E402
 from chrome import Tab, chromium  # noqa: E402
 from page import page  # noqa: E402
-from walk import Walked, walk  # noqa: E402
+from walk import Walk, walk  # noqa: E402
 
 from mmrl.course import widgets  # noqa: E402
 from mmrl.course.widgets.training import LiveAgent, PolicyPlayer  # noqa: E402
@@ -45,7 +45,7 @@ READY = "Promise.all([document.fonts.ready, globalThis.MathJax?.startup?.promise
 WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
 
-def walk_widgets(tab: Tab, folder: Path) -> list[Walked]:
+def walk_widgets(tab: Tab, folder: Path) -> list[Walk]:
     """Every widget of the course as it starts, and one that asks before it shows."""
     shown = [cls() for cls in CLASSES]
     shown.append(widgets.ScanPlayer(question="How many steps of waiting?"))
@@ -97,10 +97,10 @@ def now() -> str:
 def write(about: dict[str, Any]) -> None:
     """Write what was found, and its counts into the statement."""
     OUT.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    STATEMENT.write_text(stated(STATEMENT.read_text("utf-8"), about), "utf-8")
+    STATEMENT.write_text(statement(STATEMENT.read_text("utf-8"), about), "utf-8")
 
 
-def stated(text: str, about: dict[str, Any]) -> str:
+def statement(text: str, about: dict[str, Any]) -> str:
     """Return the statement with the number of widgets and controls, the date and the browser."""
     half = about["widgets"]
     numbers = len(half["walked"]), sum(one["controls"] for one in half["walked"])

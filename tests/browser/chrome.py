@@ -37,15 +37,15 @@ class Tab:
         self.requests: list[str] = []
         self.problems: list[str] = []
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("requestfailed", self._failed)
+        self.page.on("requestfailed", self._on_failure)
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("console", self._printed)
+        self.page.on("console", self._on_message)
 
-    def _failed(self, request: Request) -> None:
+    def _on_failure(self, request: Request) -> None:
         if request.failure != "net::ERR_ABORTED":
             self.problems.append(f"not loaded: {request.url}: {request.failure}")
 
-    def _printed(self, message: ConsoleMessage) -> None:
+    def _on_message(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not message.args:  # by the browser, not by a script
             self.problems.append(f"{message.text} {message.location.get('url', '')}")
 

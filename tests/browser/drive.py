@@ -62,32 +62,32 @@ KEYS = ("ArrowLeft", "ArrowRight", "ArrowRight", "Home", "End")
 
 
 @dataclass
-class Driven:
+class Report:
     """What one widget did."""
 
     title: str
     controls: int = 0
-    asked: bool = False  # was it covered until an answer was given?
-    unmoved: list[str] = field(default_factory=list)  # what changed nothing, and how it was tried
+    question: bool = False  # was it covered until an answer was given?
+    problems: list[str] = field(default_factory=list)  # what changed nothing, and how it was tried
 
     def __str__(self) -> str:
         return f"{self.title[:48]:50}{self.controls:3} controls"
 
 
-def drive(tab: Tab, most: int = 99) -> list[Driven]:
+def drive(tab: Tab, most: int = 99) -> list[Report]:
     """Every widget of the page that is open, with its first controls, `most` at most."""
     tab.run(SCRIPT + "null")
     return [_widget(tab, i, most) for i in range(tab.run("mm.count()"))]
 
 
-def _widget(tab: Tab, i: int, most: int) -> Driven:
-    driven = Driven(tab.run(f"mm.title({i})"))
+def _widget(tab: Tab, i: int, most: int) -> Report:
+    driven = Report(tab.run(f"mm.title({i})"))
     if tab.run(f"mm.asks({i})"):
-        driven.asked = True
+        driven.question = True
         tab.page.keyboard.insert_text("7")
         tab.page.keyboard.press("Enter")
         if not tab.run(f"mm.uncovered({i})"):
-            driven.unmoved.append("the answer uncovers nothing")
+            driven.problems.append("the answer uncovers nothing")
             return driven
     # What is shown depends on choices made on the way, so the list is asked for again.
     j = 0
@@ -96,7 +96,7 @@ def _widget(tab: Tab, i: int, most: int) -> Driven:
         tried = (_by_keys, _by_mouse) if kind != "g" and kind != "rect" else (_by_mouse,)
         for attempt in tried:
             if not attempt(tab, i, j, kind):
-                driven.unmoved.append(f"{name} ({kind}) {attempt.__name__.removeprefix('_')}")
+                driven.problems.append(f"{name} ({kind}) {attempt.__name__.removeprefix('_')}")
         driven.controls += 1
         j += 1
     return driven
@@ -109,8 +109,8 @@ def _by_keys(tab: Tab, i: int, j: int, kind: str) -> bool:
         if not tab.run(f"mm.mark({i}), mm.place({i}, {j}), mm.focus({i}, {j})"):
             break
         tab.page.keyboard.press(key)
-        changed |= _settled(tab, i)
-    return changed or _spent(tab, i, j, kind)
+        changed |= _has_changed(tab, i)
+    return changed or _is_at_end(tab, i, j, kind)
 
 
 def _by_mouse(tab: Tab, i: int, j: int, kind: str) -> bool:
@@ -121,8 +121,8 @@ def _by_mouse(tab: Tab, i: int, j: int, kind: str) -> bool:
         if box is None:
             break
         _point(tab, i, j, kind, box, number)
-        changed |= _settled(tab, i)
-    return changed or _spent(tab, i, j, kind)
+        changed |= _has_changed(tab, i)
+    return changed or _is_at_end(tab, i, j, kind)
 
 
 def _point(tab: Tab, i: int, j: int, kind: str, box: dict[str, float], number: int) -> None:
@@ -140,13 +140,13 @@ def _point(tab: Tab, i: int, j: int, kind: str, box: dict[str, float], number: i
         tab.drag(middle, (middle[0] + (60, -120, 60)[number], middle[1]))
 
 
-def _settled(tab: Tab, i: int) -> bool:
+def _has_changed(tab: Tab, i: int) -> bool:
     """Whether the widget shows something else than when it was marked, or does in two pictures."""
     twice = "new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))"
     return tab.run(f"mm.changed({i}) || {twice}.then(() => mm.changed({i}))")
 
 
-def _spent(tab: Tab, i: int, j: int, kind: str) -> bool:
+def _is_at_end(tab: Tab, i: int, j: int, kind: str) -> bool:
     """A button at the end of its way: *Next* after the last step. Its opposite has to work."""
     if kind != "BUTTON":
         return False
@@ -160,4 +160,4 @@ def _spent(tab: Tab, i: int, j: int, kind: str) -> bool:
     tab.page.keyboard.press("Enter")
     tab.run(f"mm.mark({i}), mm.place({i}, {j}), mm.focus({i}, {j})")
     tab.page.keyboard.press("Enter")
-    return _settled(tab, i)
+    return _has_changed(tab, i)

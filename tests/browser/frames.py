@@ -14,7 +14,7 @@ from chrome import Tab, chromium
 SLIDES = Path(__file__).parents[2] / "build" / "slides"
 WIDTH, HEIGHT, MARGIN = 1280, 720, 56  # a smaller slide has a smaller margin
 SMALLEST = 0.7  # of 27 pixels: 19, on a frame of 720
-MOUNTED = """
+READY = """
 !document.querySelector('script[type*="widget-view"]') || document.querySelector(".mmrl-stage")
 """
 # Of every slide: its heading or first words, how small it is, and how far right and down it goes.
@@ -53,7 +53,7 @@ def measure(tab: Tab, path: Path) -> list[str]:
     """Return the problems of the slides of one notebook, in sentences."""
     tab.window(WIDTH, HEIGHT)
     tab.open(path.as_uri(), "globalThis.Reveal?.isReady()")
-    tab.wait(MOUNTED)
+    tab.wait(READY)
     found = tab.run(MEASURE)
     print(f"  {path.stem:40}{len(found):3} slides, {min(x['size'] for x in found):.0%}", flush=True)
     return [*troubles(found), *tab.problems]

@@ -60,7 +60,7 @@ new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).
     return box.scrollWidth > box.clientWidth;
   }).map((table) => table.textContent.trim().slice(0, 80)))
 """
-DISTORTED = """
+WRONG_ASPECT = """
 [...document.querySelectorAll("main img")].filter((n) => {
   const [style, px] = [getComputedStyle(n), Number.parseFloat];
   const width = n.clientWidth - px(style.paddingLeft) - px(style.paddingRight);
@@ -108,7 +108,7 @@ def flaws(tab: Tab, path: Path, other_width: int, theme: str, rules: str, contra
         ),
         "formulas that are cut off": tab.run(unscrolled),
         "too wide": tab.run(WIDE),
-        "distorted pictures": tab.run(DISTORTED),
+        "distorted pictures": tab.run(WRONG_ASPECT),
     }
     tab.run(rules + "; null")
     found["axe"] = tab.run(VIOLATIONS.replace("CONTRAST", str(contrast).lower()))

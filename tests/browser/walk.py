@@ -95,7 +95,7 @@ MOST = 200  # stops of Tab: a walk that is longer does not come to an end
 
 
 @dataclass
-class Walked:
+class Walk:
     """How a walk went. `problems` are sentences: empty means that keys are enough."""
 
     name: str
@@ -104,14 +104,14 @@ class Walked:
     problems: list[str] = field(default_factory=list)
 
 
-def walk(tab: Tab, name: str, where: str, pressing: bool = True) -> Walked:
+def walk(tab: Tab, name: str, where: str, pressing: bool = True) -> Walk:
     """Tab there and back over the element at `where`, a selector, which is on the open page.
 
     Without `pressing`, buttons are reached and seen but not pressed.
     """
     tab.run(SCRIPT.replace("WHERE", repr(where)))
     tab.run("walk.begin()")
-    walked, operated, met = Walked(name), set(), {}
+    walked, operated, met = Walk(name), set(), {}
     for start, end, key in (("front", "behind", "Tab"), ("behind", "front", "Shift+Tab")):
         tab.run(f"walk.from('{start}')")
         expected = {one["id"]: one for one in tab.run("walk.all()")}
@@ -124,7 +124,7 @@ def walk(tab: Tab, name: str, where: str, pressing: bool = True) -> Walked:
             reached.add(at["id"])
             met[at["id"]] = at
             if not _is_seen(tab):
-                walked.problems.append(f"{_called(at)}: the focus cannot be seen")
+                walked.problems.append(f"{_label(at)}: the focus cannot be seen")
             # On the way back only what had nothing to do before, as *Back* at the first step.
             if at["id"] not in operated and _operate(tab, at, pressing):
                 operated.add(at["id"])
@@ -136,18 +136,18 @@ def walk(tab: Tab, name: str, where: str, pressing: bool = True) -> Walked:
         walked.stops = walked.stops or stops
         left = {one["id"]: one for one in tab.run("walk.all()")}  # keys may have hidden some
         missed = [one for i, one in expected.items() if i in left and i not in reached]
-        walked.problems += [f"{_called(one)}: {key} does not reach it" for one in missed]
+        walked.problems += [f"{_label(one)}: {key} does not reach it" for one in missed]
     walked.controls = len(met)
     nameless = [one for one in met.values() if not one["name"].strip()]
-    walked.problems += [f"{_called(one)}: it has no name" for one in nameless]
+    walked.problems += [f"{_label(one)}: it has no name" for one in nameless]
     idle = [one for i, one in met.items() if i not in operated]
-    walked.problems += [f"{_called(one)}: its keys change nothing" for one in idle]
+    walked.problems += [f"{_label(one)}: its keys change nothing" for one in idle]
     tab.run("walk.end()")
     walked.problems = sorted(set(walked.problems))
     return walked
 
 
-def _called(control: dict[str, Any]) -> str:
+def _label(control: dict[str, Any]) -> str:
     return f"{control['text'] or control['name'] or 'a control'} ({control['kind']})"
 
 

@@ -130,7 +130,7 @@ class FromOne(spaces.Discrete):
     start = 1
 
 
-TRACED: dict[str, tuple[dict[str, Any], str]] = {
+STATIC_MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no length": ({"default_params": params(struct.dataclass(type("P", (), {}))())}, "`max_steps"),
     "inherited length": (
         {"default_params": environment.Environment.default_params},
@@ -214,16 +214,16 @@ TRACED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def broken(changes: dict[str, Any]) -> Any:
+def with_fault(changes: dict[str, Any]) -> Any:
     return type("Broken", (Good,), changes)()
 
 
-@pytest.mark.parametrize("name", TRACED)
+@pytest.mark.parametrize("name", STATIC_MISTAKES)
 def test_what_cannot_be_played_is_said_without_playing(name: str):
-    changes, message = TRACED[name]
+    changes, message = STATIC_MISTAKES[name]
     rule = r"^`env` must follow the rules .*; Broken breaks 1: .*"
     with pytest.raises(ValueError, match=f"{rule}({message})"):
-        checks.environment(broken(changes), steps=0)
+        checks.environment(with_fault(changes), steps=0)
 
 
 def test_what_is_no_environment_is_said():
@@ -234,9 +234,9 @@ def test_what_is_no_environment_is_said():
 
 
 def test_all_rules_that_are_broken_are_told_at_once():
-    changes = TRACED["reward of a vector"][0] | TRACED["cut of a vector"][0]
+    changes = STATIC_MISTAKES["reward of a vector"][0] | STATIC_MISTAKES["cut of a vector"][0]
     with pytest.raises(ValueError, match=r"breaks 2: \(1\) `reward` .*; \(2\) `is_truncated` "):
-        checks.environment(broken(changes))
+        checks.environment(with_fault(changes))
 
 
 def crash(after: Callable[[Any, Any], Any], by: float) -> Callable[..., Any]:
@@ -293,7 +293,7 @@ def resetting(self: Any, key: Any, state: Any, action: Any, params: Any) -> Any:
     return obs, after, reward, terminated, info
 
 
-def clocked(late: int, alone: bool = False) -> Callable[..., Any]:
+def step_with_limit(late: int, alone: bool = False) -> Callable[..., Any]:
     """A step that terminates when time is up, as `state.time` has it before or after the step."""
 
     def step_env(self: Any, key: Any, state: Any, action: Any, params: Any) -> Any:
@@ -304,11 +304,20 @@ def clocked(late: int, alone: bool = False) -> Callable[..., Any]:
     return step_env
 
 
-PLAYED: dict[str, tuple[dict[str, Any], str]] = {
+PLAY_MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a step that resets": ({"step_env": resetting}, "`step_env` must not reset; in step"),
-    "an end by the clock": ({"step_env": clocked(1)}, "`terminated` must not depend on the time"),
-    "no other end": ({"step_env": clocked(1, alone=True)}, "`terminated` must not depend on the"),
-    "an end by a late clock": ({"step_env": clocked(0)}, "`terminated` must not depend on the"),
+    "an end by the clock": (
+        {"step_env": step_with_limit(1)},
+        "`terminated` must not depend on the time",
+    ),
+    "no other end": (
+        {"step_env": step_with_limit(1, alone=True)},
+        "`terminated` must not depend on the",
+    ),
+    "an end by a late clock": (
+        {"step_env": step_with_limit(0)},
+        "`terminated` must not depend on the",
+    ),
     "whole numbers seen": (
         {
             "reset_env": lambda self, *x: jax.tree.map(jnp.int32, Good.reset_env(self, *x)),
@@ -376,24 +385,24 @@ PLAYED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLAYED)
+@pytest.mark.parametrize("name", PLAY_MISTAKES)
 def test_what_is_wrong_in_play_is_said(name: str):
-    changes, message = PLAYED[name]
-    checks.environment(broken(changes), steps=0)  # it can be played, and so is trained
+    changes, message = PLAY_MISTAKES[name]
+    checks.environment(with_fault(changes), steps=0)  # it can be played, and so is trained
     rule = r"^`env` must follow the rules .*; Broken breaks 1: .*"
     with pytest.raises(ValueError, match=rule) as raised:
-        checks.environment(broken(changes))
+        checks.environment(with_fault(changes))
     assert re.search(message, str(raised.value)), raised.value
 
 
-COUNTED: dict[str, Any] = {
+DISCRETE_VIEW: dict[str, Any] = {
     "look": lambda self, state: (state.cue > 0.5).astype(jnp.int32),
     "observation_space": space(spaces.Discrete(2)),
 }
 
 
 def test_whole_numbers_and_pictures_are_shown_as_a_vector():
-    env = program("dqn", broken(COUNTED), ()).env
+    env = program("dqn", with_fault(DISCRETE_VIEW), ()).env
     obs, _ = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)
     assert (obs.shape, obs.dtype) == ((2,), jnp.float32)
 
@@ -403,10 +412,10 @@ def test_good_environments_pass():
     checks.environment(TimeLimit(BeginFlag(Good()), 3))
     for env, params in ((Good(), Params(max_steps_in_episode=2)), make("Pendulum-v1")):
         checks.environment(env, params, steps=0)
-    checks.environment(broken(COUNTED))
+    checks.environment(with_fault(DISCRETE_VIEW))
     picture = spaces.Box(0.0, 1.0, (2, 2), jnp.float32)
     checks.environment(
-        broken({"look": lambda self, s: jnp.ones((2, 2)), "observation_space": space(picture)}),
+        with_fault({"look": lambda self, s: jnp.ones((2, 2)), "observation_space": space(picture)}),
         steps=0,
     )
 
@@ -414,16 +423,21 @@ def test_good_environments_pass():
 def test_a_run_says_so_before_it_writes(tmp_path: pathlib.Path):
     for name in ("four values", "no length", "no observation space"):
         with pytest.raises(ValueError, match="`env` must follow the rules"):
-            Run(Setup(env=broken(TRACED[name][0]), config=dqn.Config()), tmp_path / "run")
+            Run(
+                Setup(env=with_fault(STATIC_MISTAKES[name][0]), config=dqn.Config()),
+                tmp_path / "run",
+            )
     for name in ("whole numbers seen", "pixels that wrap"):
         with pytest.raises(ValueError, match=r"the observations of `env` must .*dtype"):
-            Run(Setup(env=broken(PLAYED[name][0]), config=dqn.Config()), tmp_path / "run")
+            Run(
+                Setup(env=with_fault(PLAY_MISTAKES[name][0]), config=dqn.Config()), tmp_path / "run"
+            )
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_no_agent_takes_actions_that_do_not_begin_at_zero(agent: str):
-    module, env = AGENTS[agent], broken(TRACED["actions from one"][0])
+    module, env = AGENTS[agent], with_fault(STATIC_MISTAKES["actions from one"][0])
     init = partial(module.init, module.Config(memory="none"), env, env.default_params)
     with pytest.raises(ValueError, match=r"`action_space` of `env` must .*; got start=1"):
         jax.eval_shape(init, jax.random.key(0))
@@ -431,7 +445,7 @@ def test_no_agent_takes_actions_that_do_not_begin_at_zero(agent: str):
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_no_agent_begins_with_observations_that_their_type_cannot_hold(agent: str):
-    module, env = AGENTS[agent], broken(PLAYED["whole numbers seen"][0])
+    module, env = AGENTS[agent], with_fault(PLAY_MISTAKES["whole numbers seen"][0])
     init = partial(module.init, module.Config(memory="none"), env, env.default_params)
     with pytest.raises(ValueError, match=r"the observations of `env` must .*; got int32"):
         jax.eval_shape(init, jax.random.key(0))

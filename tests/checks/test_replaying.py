@@ -15,7 +15,7 @@ from mmrl.envs import make
 from mmrl.nets import ActorCritic, Net
 from mmrl.rollout import Transition
 from mmrl.runs import Run, Setup, program
-from tests.checks.test_playing import COUNTED, Good, broken, change
+from tests.checks.test_playing import DISCRETE_VIEW, Good, change, with_fault
 
 ENV = type("Cut", (Good,), {"step_env": change(3, lambda x: x & False)})()  # after 4 steps
 W, U, V = (np.random.default_rng(0).normal(size=(3, k)).astype(np.float32) for k in (2, 3, 4))
@@ -226,7 +226,7 @@ def test_a_network_sees_what_training_shows_it(
     more: int, observes: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """A discrete observation is one-hot, and what fits the network follows."""
-    env, seen = broken(COUNTED), []
+    env, seen = with_fault(DISCRETE_VIEW), []
     monkeypatch.setattr(replaying, "functions", lambda *given, **rest: seen.append(given[3]))
     net = Net.make("none", 2 + more, 2, width=4, key=jax.random.key(0))
     checks.agent(net, env, observes=observes)
@@ -240,12 +240,14 @@ def test_a_network_sees_what_training_shows_it(
 def test_a_network_of_another_size_is_refused():
     with pytest.raises(ValueError, match=r"`net` must .* of `env`, .*begin_flag"):
         net = Net.make("none", 9, 2, width=4, key=jax.random.key(0))
-        checks.agent(net, broken(COUNTED))
+        checks.agent(net, with_fault(DISCRETE_VIEW))
 
 
 @pytest.mark.slow
 def test_a_network_for_a_discrete_observation_passes():
-    checks.agent(Net.make("none", 3, 2, width=4, key=jax.random.key(0)), broken(COUNTED), steps=24)
+    checks.agent(
+        Net.make("none", 3, 2, width=4, key=jax.random.key(0)), with_fault(DISCRETE_VIEW), steps=24
+    )
 
 
 def test_a_network_that_lacks_a_call_is_named(tmp_path: Any):

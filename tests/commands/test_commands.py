@@ -51,7 +51,7 @@ def test_the_demo_compares_like_with_like():
         assert tape.seeds == segments.seeds == memoryless.seeds == (0, 1, 2)
 
 
-class Trained(Run):
+class StubRun(Run):
     """A run that consists of its setup and its history."""
 
     def __init__(self, setup: Setup, history: list[dict[str, Any]]):
@@ -61,7 +61,7 @@ class Trained(Run):
 def test_no_curve_of_the_demo_is_cut_at_80_columns():
     low, blocks = {"returns": [-0.31, -0.27], "env_steps": 40_960, "seconds": 3.0}, 16
     plan = course.setups((0, 1))
-    runs = {names: Trained(setup, [low] * blocks) for names, setup in plan.items()}
+    runs = {names: StubRun(setup, [low] * blocks) for names, setup in plan.items()}
     rows = [course.outcome(*names, run) for names, run in runs.items()]
     status = dict.fromkeys(plan, "112.3 s/block")
     console = Console(width=80, file=io.StringIO(), record=True)

@@ -219,7 +219,7 @@ def test_help_on_a_console_of_windows(
     assert b"--" in stream.buffer.getvalue()  # type: ignore[attr-defined]
 
 
-def unspecified(node: ast.AST) -> bool:
+def lacks_encoding(node: ast.AST) -> bool:
     """True if a call opens a text file in the encoding of the machine."""
     if not isinstance(node, ast.Call) or any(x.arg == "encoding" for x in node.keywords):
         return False
@@ -235,8 +235,10 @@ def unspecified(node: ast.AST) -> bool:
 def test_all_files_are_utf_8():
     texts = {path.name: path.read_text("utf-8") for path in FILES}
     sources = {k: ast.parse(x) for k, x in texts.items() if "open(" in x or "_text(" in x}
-    assert not [name for name, tree in sources.items() if any(map(unspecified, ast.walk(tree)))]
-    assert all(unspecified(ast.parse(text).body[0].value) for text in ("open(x)", "x.read_text()"))  # type: ignore[attr-defined]
+    assert not [name for name, tree in sources.items() if any(map(lacks_encoding, ast.walk(tree)))]
+    assert all(
+        lacks_encoding(ast.parse(text).body[0].value) for text in ("open(x)", "x.read_text()")
+    )  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ sys.exit(main(["explore"]))
 """
 
 
-def ended(work: str) -> tuple[int, str, str]:
+def outcome(work: str) -> tuple[int, str, str]:
     """Return how a command ended that was interrupted in some way: exit code, stdout, stderr."""
     command = [sys.executable, "-c", START, work]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
@@ -71,9 +71,9 @@ def ended(work: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("work", ["in_finalizer", "in_reference", "in_collector"])
 def test_an_interrupt_that_a_callback_swallows_is_repeated(work: str):
-    assert ended(work) == (130, "goes on\n", "mmrl: Stopped.\n")
+    assert outcome(work) == (130, "goes on\n", "mmrl: Stopped.\n")
 
 
 @pytest.mark.parametrize("work", ["another_exception", "during_import", "twice"])
 def test_an_interrupt_is_one_sentence(work: str):
-    assert ended(work) == (130, "", "mmrl: Stopped.\n")
+    assert outcome(work) == (130, "", "mmrl: Stopped.\n")

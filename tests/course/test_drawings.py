@@ -137,7 +137,7 @@ def swing(steps=60):
     return made, state
 
 
-def unknown(length=30):
+def plain_env(length=30):
     """An environment without a picture of its own: a dictionary of a board and an integer."""
     time = np.arange(length)
     board = np.zeros((length, 3, 4))
@@ -172,7 +172,7 @@ EPISODES = {
     "popgym-MultiarmedBanditEasy-v0": bandit(),
     "popgym-MultiarmedBanditHard-v0": bandit(30, 600),
     "popgym-MineSweeperEasy-v0": mine_sweeper(),
-    "adapter:Unknown-v0": unknown(),
+    "adapter:Unknown-v0": plain_env(),
 }
 
 
@@ -253,7 +253,7 @@ def test_a_strip_shows_the_cards_and_the_verdicts():
     assert f"{right} right, {wrong} wrong, 3 not asked" in root.find(f"{SVG}desc").text
 
 
-def ringed(root):
+def ring_number(root):
     """The step number above the ring, or None."""
     for element in root.iter(f"{SVG}rect"):
         if element.get("data-ring") == "asked":
@@ -277,7 +277,7 @@ def ringed(root):
 )
 def test_a_frame_rings_the_card_asked_for(env_id, frame, asked):
     root = draw(env_id, frame=frame)
-    assert ringed(root) == asked
+    assert ring_number(root) == asked
     assert len(marks(root)) <= frame + 1
 
 
@@ -479,7 +479,7 @@ def test_it_needs_neither_jax_nor_gymnax():
     assert re.sub(r"\s", "", out.stdout) == "[]", out.stderr
 
 
-def recorded(env_id):
+def random_episode(env_id):
     """One episode of random actions in the real environment, and its hidden states."""
     import jax
 
@@ -597,17 +597,17 @@ def test_every_published_task_has_a_picture_of_its_own(task):
 def test_a_real_episode_is_judged_as_it_was_paid(task):
     """An answer is right in the picture (ringed card, count of the type) if and only if it paid."""
     env_id = f"popgym-{task}Easy-v0"
-    tape, _ = recorded(env_id)
+    tape, _ = random_episode(env_id)
     for frame in range(4, len(tape.reward), 7):
         root = ET.fromstring(drawings.episode_svg(env_id, tape, frame=frame))
         if task == "CountRecall":
             counts = re.findall(r"\d+", root.find(f"{SVG}desc").text.split("[")[1])
             answer = int(counts[tape.obs[frame, 2:].argmax()])
-        elif ringed(root) is None:
+        elif ring_number(root) is None:
             assert tape.reward[frame] == 0
             continue
         else:
-            answer = tape.obs[ringed(root), -4:].argmax()
+            answer = tape.obs[ring_number(root), -4:].argmax()
         assert (answer == tape.action[frame]) == (tape.reward[frame] > 0)
 
 
@@ -617,7 +617,7 @@ def test_a_real_episode_is_judged_as_it_was_paid(task):
 )
 def test_a_real_episode_is_drawn(task):
     env_id = f"popgym-{task}Easy-v0"
-    tape, hidden = recorded(env_id)
+    tape, hidden = random_episode(env_id)
     root = ET.fromstring(drawings.episode_svg(env_id, tape, hidden=hidden))
     last = np.flatnonzero(tape.last)
     assert len(marks(root)) == (last[0] + 1 if len(last) else len(tape.last))

@@ -121,7 +121,7 @@ def test_a_triangle_is_written_row_after_row():
     assert experiment.lower(matrix).tolist() == [1, 2, 3, 4, 5, 6]
 
 
-class Untrained(Run):
+class IdleRun(Run):
     """In place of `Run`: nothing is learned in its blocks."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -132,7 +132,7 @@ class Untrained(Run):
 
 @pytest.mark.full
 def test_the_experiment_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(experiment, "Run", Untrained)
+    monkeypatch.setattr(experiment, "Run", IdleRun)
     monkeypatch.setattr(experiment, "EPISODES", 2)
     cell = experiment.Cell("RepeatFirstEasy", "lru", "segments")
     grid = dataclasses.replace(experiment.GRID, cells=[cell])

@@ -138,7 +138,7 @@ def stack(deck: Deck, kinds: np.ndarray, dealt: np.ndarray) -> None:
     deck.reset = reset
 
 
-class Loaded:
+class FixedGenerator:
     """A generator that returns what it was loaded with."""
 
     def __init__(self, value: Any):
@@ -176,7 +176,7 @@ def exactly(mine: np.ndarray, other: np.ndarray) -> None:
     np.testing.assert_array_equal(mine, other)
 
 
-def unknown(env: Any, s: Any) -> dict[str, Any]:
+def state_without_decode(env: Any, s: Any) -> dict[str, Any]:
     """Stand for a missing `decode`."""
     raise NotImplementedError("`decode` must rebuild the state; add it to the task's row.")
 
@@ -192,7 +192,9 @@ class Original(NamedTuple):
     obs: Callable[[np.ndarray, np.ndarray], None] = exactly
     rewards: Callable[[np.ndarray, np.ndarray], None] = exactly
     record: Callable[[Any, Any], Any] = markov_state  # what an episode keeps of our states
-    decode: Callable[[Any, Any], dict[str, Any]] = unknown  # fields of our state from `state_obs`
+    decode: Callable[[Any, Any], dict[str, Any]] = (
+        state_without_decode  # fields of our state from `state_obs`
+    )
     more: Callable[[Any], int] = lambda env: 0  # elements that our state adds to the original's
     sizes_tell: bool = False  # every argument of a level shows in the task's sizes
 

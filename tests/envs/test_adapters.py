@@ -110,23 +110,23 @@ def test_trials_need_an_environment_in_jax(game: Any):
             Trial(game, 2)
 
 
-class Seen(NamedTuple):
+class MaskedView(NamedTuple):
     """An observation with a mask, as jumanji has it."""
 
     numbers: Any
     action_mask: Any
 
 
-class Masked(foreign.Jumanji):
+class MaskedGame(foreign.Jumanji):
     """jumanji's game with a mask: after an action, that action is not legal."""
 
-    def _nested(self, step: foreign.Step) -> foreign.Step:
+    def _nest(self, step: foreign.Step) -> foreign.Step:
         legal = jnp.arange(foreign.ACTIONS) != step.observation[1].astype(jnp.int32)
-        return dataclasses.replace(step, observation=Seen(step.observation, legal))
+        return dataclasses.replace(step, observation=MaskedView(step.observation, legal))
 
 
 def test_the_mask_of_jumanji_is_the_mask_of_agents(monkeypatch: pytest.MonkeyPatch):
-    module = foreign.module("jumanji", make=lambda name: Masked())
+    module = foreign.module("jumanji", make=lambda name: MaskedGame())
     monkeypatch.setitem(sys.modules, "jumanji", module)
     monkeypatch.delitem(sys.modules, "mmrl.envs.adapters.of_jumanji", raising=False)
     env, params = envs.make("jumanji:Small-v0")

@@ -71,7 +71,7 @@ class Doors(environment.Environment):
         return jnp.array([0.25, 0.75])
 
 
-class Named(Doors):
+class DictDoors(Doors):
     """The mask is a part of the observation, next to a picture, a number and a vector."""
 
     action_mask = None
@@ -109,7 +109,7 @@ def recorder(env: Any, steps: int) -> Callable[[Any], tuple[Any, Any]]:
     return play
 
 
-def recorded(env: Any, steps: int = 40, **changes: Any) -> tuple[Any, Any]:
+def recording(env: Any, steps: int = 40, **changes: Any) -> tuple[Any, Any]:
     """Steps at random legal actions, and the number of the step that had none."""
     params = env.default_params
     return jax.device_get(recorder(env, steps)(params.replace(**changes) if changes else params))
@@ -117,12 +117,12 @@ def recorded(env: Any, steps: int = 40, **changes: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(
     ("env", "features"),
-    [(Doors(), [0.25, 0.75]), (Named(), [3, 4, -1, 1, 0, 0, 1, 0])],
+    [(Doors(), [0.25, 0.75]), (DictDoors(), [3, 4, -1, 1, 0, 0, 1, 0])],
     ids=["method", "key"],
 )
 def test_an_observation_ends_in_the_mask_of_the_state_it_shows(env: Any, features: list[float]):
     seen = shown(env, env.default_params, ("previous_action", "begin_flag"))
-    tape, number = recorded(seen)
+    tape, number = recording(seen)
     first, size = mask_place(seen, env.default_params) or (0, 0)
     assert (first, size) == (len(features), ACTIONS) and number == 0
     for obs in (tape.obs, tape.next_obs):
@@ -141,9 +141,9 @@ DOORS = ActionMask(Doors())
 
 @pytest.mark.parametrize("shut", [1, 3, STEPS + 1])
 def test_a_state_without_a_legal_action_is_remembered_by_its_step(shut: int):
-    tape, number = recorded(DOORS, shut=jnp.int32(shut), ends=jnp.array(False))
+    tape, number = recording(DOORS, shut=jnp.int32(shut), ends=jnp.array(False))
     assert number == shut and tape.last.sum() > 1  # after later episodes, too
-    _, number = recorded(DOORS, shut=jnp.int32(shut), ends=jnp.array(True))
+    _, number = recording(DOORS, shut=jnp.int32(shut), ends=jnp.array(True))
     assert number == (1 if shut == 1 else 0)
 
 
@@ -183,11 +183,11 @@ def test_wrappers_of_actions_change_the_mask_with_them():
 def test_a_trial_keeps_the_mask_inside_of_its_state():
     env = make("probe-MaskedBandit-v0")[0]
     trial = ActionMask(TimeLimit(Trial(env, 2), 4))
-    tape, _ = recorded(trial)
+    tape, _ = recording(trial)
     assert tape.obs.shape[1] == 1 + 1 + masked.ARMS and (tape.reward >= 0).all()
 
 
-class Whole(Named):
+class Whole(DictDoors):
     """The mask is a part of the observation, and the state can be shown as numbers or pixels."""
 
     def state_obs(self, state: Any, params: Any) -> Any:
@@ -197,7 +197,7 @@ class Whole(Named):
         return jnp.full((3, 4, 3), obs["suit"], jnp.uint8)
 
 
-class Lasting(Named):
+class Lasting(DictDoors):
     """The doors stay as they are until a trial is over."""
 
     def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
@@ -224,7 +224,7 @@ OTHERS: dict[str, tuple[Callable[[Any], Any], int]] = {
 def test_a_mask_outlasts_the_dictionary_that_had_it(name: str):
     build, features = OTHERS[name]
     seen = shown(build(Whole()), build(Whole()).default_params, ("begin_flag",))
-    tape, number = recorded(seen)
+    tape, number = recording(seen)
     assert mask_place(seen, seen.default_params) == (features, ACTIONS) and number == 0
     mask = tape.obs[:, features : features + ACTIONS]
     assert set(np.unique(mask)) == {0, 1} and len(np.unique(mask, axis=0)) > 2
@@ -236,14 +236,14 @@ def test_a_mask_outlasts_the_dictionary_that_had_it(name: str):
 
 def test_a_trial_keeps_what_a_wrapped_environment_keeps():
     """The doors that end an episode begin the next one of the trial."""
-    tape, _ = recorded(ActionMask(Trial(FlattenObservation(Lasting()), 3)), 60)
+    tape, _ = recording(ActionMask(Trial(FlattenObservation(Lasting()), 3)), 60)
     again = (tape.obs[:, 8] == 1) & ~tape.begin
     assert again.sum() > 5
     np.testing.assert_array_equal(tape.obs[again, 9:], tape.obs[np.roll(again, -1), 9:])
 
 
-REFUSED = {
-    "hidden in a vector": (lambda: FlattenObservation(Named()), "Wrap it in mmrl.*ActionMask"),
+MISTAKES = {
+    "hidden in a vector": (lambda: FlattenObservation(DictDoors()), "Wrap it in mmrl.*ActionMask"),
     "not shown": (Doors, "Wrap it in mmrl.envs.wrappers.ActionMask"),
     "behind another wrapper": (
         lambda: NoisyObservation(ActionMask(Doors()), 0.1),
@@ -252,11 +252,11 @@ REFUSED = {
 }
 
 
-@pytest.mark.full_except(*[f"dqn-{name}" for name in REFUSED])
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.full_except(*[f"dqn-{name}" for name in MISTAKES])
+@pytest.mark.parametrize("name", MISTAKES)
 @pytest.mark.parametrize("agent", AGENTS)
 def test_agents_refuse_a_mask_that_they_would_not_find(agent: str, name: str):
-    build, message = REFUSED[name]
+    build, message = MISTAKES[name]
     env, module = build(), AGENTS[agent]
     with pytest.raises(ValueError, match=message):
         module.init(module.Config(), env, env.default_params, jax.random.key(0))
@@ -280,7 +280,7 @@ def test_the_masked_bandits_values_are_those_of_its_rules():
     best = np.mean([max(a / 3 for a in range(masked.ARMS) if m[a]) for m in every])
     np.testing.assert_allclose(masked.MaskedBandit.optimal_return, 3 * best)
     env = masked.MaskedBandit()
-    tape, _ = recorded(ActionMask(env), 12)
+    tape, _ = recording(ActionMask(env), 12)
     q = env.optimal_q(jnp.asarray(tape.obs), jnp.asarray(tape.begin), gamma)
     for t, row in enumerate(q):
         later = sum(gamma**k * best for k in range(1, 3 - t % 3))

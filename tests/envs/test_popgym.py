@@ -145,7 +145,7 @@ def record_labyrinth(env: Any, state: Any) -> Any:
     return jnp.concatenate([shown, walls.ravel(), state.start, state.goal])
 
 
-class Built:
+class FixedMaze:
     """A maze of mazelib's that is given, not generated."""
 
     def __init__(self, walls: np.ndarray, start: np.ndarray, end: np.ndarray):
@@ -161,7 +161,7 @@ class Built:
 def build_maze(env: Any, episode: oracle.Episode) -> None:
     side, state = 2 * env.maze_dims[0] + 1, episode.state[0].astype(int)
     walls = state[-4 - side * side : -4].reshape(side, side)
-    originals_maze.Maze = lambda: Built(walls.astype(np.int8), state[-4:-2], state[-2:])
+    originals_maze.Maze = lambda: FixedMaze(walls.astype(np.int8), state[-4:-2], state[-2:])
 
 
 def same_squares(mine: np.ndarray, other: np.ndarray) -> None:
@@ -410,12 +410,12 @@ def compare(task: str, env: Any, judge: Any, workers: int) -> list[oracle.Episod
 TWO_ENDS = ("Battleship", "Concentration")
 
 # Where the sizes tell all arguments and the outer levels are right, so is Medium.
-TOLD = {(task, "Medium") for task, row in ORIGINALS.items() if row.sizes_tell}
-COMPARED = [x for x in SPECS if oracle.task_and_level(x) not in TOLD]
+KNOWN_BY_SIZES = {(task, "Medium") for task, row in ORIGINALS.items() if row.sizes_tell}
+TO_COMPARE = [x for x in SPECS if oracle.task_and_level(x) not in KNOWN_BY_SIZES]
 
 
-@pytest.mark.full_except(*[x for x in COMPARED if "Hard" not in x])
-@pytest.mark.parametrize("id", COMPARED)
+@pytest.mark.full_except(*[x for x in TO_COMPARE if "Hard" not in x])
+@pytest.mark.parametrize("id", TO_COMPARE)
 def test_equals_the_original(id):
     task, _ = oracle.task_and_level(id)
     workers = max(ORIGINALS[task].workers, WORKERS)
@@ -464,7 +464,7 @@ CHEAP = ("HigherLower", "RepeatPrevious")
 STATES = 400
 
 
-def rebuilt(env: Any, decode: Any, state: Any) -> Any:
+def rebuild(env: Any, decode: Any, state: Any) -> Any:
     """The state that `decode` makes of `state_obs`; all it does not contain is zero."""
     empty = jax.tree.map(jnp.zeros_like, state)
     return empty.replace(**decode(env, env.state_obs(state, env.default_params)))
@@ -496,7 +496,7 @@ def outcomes(env: Any, decode: Any, key: Any) -> Any:
     shown, space = jax.vmap(lambda s: env.state_obs(s, params))(states), env.state_space(params)
     low, high = (x[None] for x in bounds(space))
     inside = (low <= shown) & (shown <= high)
-    again = jax.vmap(lambda s: rebuilt(env, decode, s))(states)
+    again = jax.vmap(lambda s: rebuild(env, decode, s))(states)
     every = jax.random.split(keys[2], STATES)
     return inside, *(jax.vmap(go_on)(every, x) for x in (states, again))
 

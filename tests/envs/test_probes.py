@@ -12,7 +12,7 @@ from mmrl.envs import probes
 
 GAMMA = 0.8
 IDS = sorted(probes.SPECS)
-REMEMBERED = ("probe-Memory-v0", "probe-Delay-v0")  # of these the best value depends on the past
+WITH_MEMORY = ("probe-Memory-v0", "probe-Delay-v0")  # of these the best value depends on the past
 WORKERS, STEPS = 20, 120
 
 
@@ -36,13 +36,13 @@ def recorder(env_id, **kwargs):
 
 
 @functools.cache
-def recorded(env_id, action=-1, **kwargs):
+def record(env_id, action=-1, **kwargs):
     """What happens under a policy that always takes `action`, or acts at random if that is -1."""
     env, program = recorder(env_id, **kwargs)
     return env, jax.device_get(program(action))
 
 
-def learned(tape, remember, wrong=None):
+def value_iteration(tape, remember, wrong=None):
     """Q by value iteration on the tape, one entry per history (or per observation)."""
     data, history = {}, ()
     for w, t in np.ndindex(tape.reward.shape):
@@ -68,9 +68,9 @@ def learned(tape, remember, wrong=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("env_id", IDS)
 def test_optimal_q_is_what_value_iteration_finds(env_id):
-    _, (tape, optimal) = recorded(env_id)
-    remember = env_id in REMEMBERED
-    q = learned(tape, remember)
+    _, (tape, optimal) = record(env_id)
+    remember = env_id in WITH_MEMORY
+    q = value_iteration(tape, remember)
     for w in range(WORKERS):
         history = ()
         for t in range(STEPS):
@@ -82,19 +82,21 @@ def test_optimal_q_is_what_value_iteration_finds(env_id):
 
 @pytest.mark.slow
 def test_the_truncation_probe_tells_both_mistakes_apart():
-    _, (tape, _) = recorded("probe-Truncation-v0")
+    _, (tape, _) = record("probe-Truncation-v0")
     in_b = ((0.0, 1.0),)
-    assert learned(tape, False)[in_b, 0] == pytest.approx(1 / (1 - GAMMA))
-    assert learned(tape, False, wrong="end")[in_b, 0] == pytest.approx(3 / (3 - GAMMA), abs=0.02)
+    assert value_iteration(tape, False)[in_b, 0] == pytest.approx(1 / (1 - GAMMA))
+    assert value_iteration(tape, False, wrong="end")[in_b, 0] == pytest.approx(
+        3 / (3 - GAMMA), abs=0.02
+    )
     stale = 3 / ((1 - GAMMA) * (3 + GAMMA))
-    assert learned(tape, False, wrong="reset")[in_b, 0] == pytest.approx(stale, abs=0.1)
+    assert value_iteration(tape, False, wrong="reset")[in_b, 0] == pytest.approx(stale, abs=0.1)
 
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_optimal_return(env_id):
     """No action changes what is seen next, so two constant policies show every reward there is."""
-    env, (left, optimal) = recorded(env_id, action=0)
-    _, (right, _) = recorded(env_id, action=1)
+    env, (left, optimal) = record(env_id, action=0)
+    _, (right, _) = record(env_id, action=1)
     np.testing.assert_array_equal(left.obs, right.obs)
     reward = np.where(optimal[..., 1] > optimal[..., 0], right.reward, left.reward)
     episodes = left.last.sum()
@@ -106,7 +108,7 @@ def test_optimal_return(env_id):
 
 def test_no_memory_no_reward():
     """At the question nothing but the question is in view: without memory one must guess."""
-    env, (tape, optimal) = recorded("probe-Memory-v0", num_steps=4)
+    env, (tape, optimal) = record("probe-Memory-v0", num_steps=4)
     asked = tape.obs[..., 2] == 1
     np.testing.assert_array_equal(tape.obs[asked], [[0, 0, 1]] * asked.sum())
     np.testing.assert_array_equal(asked, tape.last)
@@ -114,14 +116,14 @@ def test_no_memory_no_reward():
     right = tape.action[asked] == optimal[asked].argmax(-1)
     np.testing.assert_array_equal(tape.reward[asked], np.where(right, 1, -1))
     for action in (0, 1):
-        _, (constant, _) = recorded("probe-Memory-v0", action=action, num_steps=4)
+        _, (constant, _) = record("probe-Memory-v0", action=action, num_steps=4)
         assert abs(constant.reward[constant.last].mean()) < 0.1
     assert env.optimal_return_without_memory == 0
 
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_observations_and_states_fit_their_spaces(env_id):
-    env, (tape, _) = recorded(env_id)
+    env, (tape, _) = record(env_id)
     _, params = envs.make(env_id)
     space = env.observation_space(params)
     assert tape.obs.shape[2:] == space.shape and env.action_space(params).n == 2

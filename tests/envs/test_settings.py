@@ -16,7 +16,7 @@ from mmrl.checks.tracing import random_action
 SETTINGS = [(True, "standard"), (False, "strict"), (True, "strict")]
 
 
-def played(game: Any, params: Any, key: jax.Array) -> tuple[rollout.Carry, rollout.Carry]:
+def first_carries(game: Any, params: Any, key: jax.Array) -> tuple[rollout.Carry, rollout.Carry]:
     """Return the carry of a fresh environment, and that after three steps."""
 
     def policy(state, obs, begin, key):
@@ -28,7 +28,7 @@ def played(game: Any, params: Any, key: jax.Array) -> tuple[rollout.Carry, rollo
 
 def types(env: str) -> tuple[list[Any], ...]:
     with jax.numpy_rank_promotion("allow"):  # gymnax's Swimmer promotes ranks
-        carries = jax.eval_shape(partial(played, *envs.make(env)), jax.random.key(0))
+        carries = jax.eval_shape(partial(first_carries, *envs.make(env)), jax.random.key(0))
     return tuple([x.dtype for x in jax.tree.leaves(carry)] for carry in carries)
 
 
@@ -70,7 +70,7 @@ def test_a_narrow_environment_is_still_that_of_gymnax():
 
 @pytest.mark.slow
 def test_gymnax_plays_the_same_in_64_bit():
-    run = jax.jit(partial(played, *envs.make("Pendulum-v1")))
+    run = jax.jit(partial(first_carries, *envs.make("Pendulum-v1")))
     wanted = jax.device_get(run(jax.random.key(0)))
     with jax.enable_x64(True):
         found = jax.device_get(run(jax.random.key(0)))

@@ -25,7 +25,7 @@ class State(environment.EnvState):
     tag: jax.Array
 
 
-class Tagged(environment.Environment):
+class Tags(environment.Environment):
     """Episodes of 1 to 6 steps; odd tags terminate, even ones truncate. Shows (tag, time)."""
 
     @property
@@ -69,13 +69,13 @@ class Tagged(environment.Environment):
         return spaces.Box(0.0, jnp.array([59.0, 6.0]), (2,), jnp.float32)
 
 
-TAGGED = Tagged()
+TAGS = Tags()
 TASK, _ = envs.make("popgym-RepeatPreviousEasy-v0", k=2)
-BARE = {"gymnax": TAGGED, "task": TASK}
+BARE = {"gymnax": TAGS, "task": TASK}
 
 
 @functools.cache
-def rolled(env):
+def rollouts(env):
     """[worker, time] of random actions; the same keys for every environment."""
     params = env.default_params
 
@@ -96,7 +96,7 @@ def env(request):
 
 def same_but_observations(env, bare):
     """The wrapped record, once everything else of it has been found unchanged."""
-    got, want = rolled(env), rolled(bare)
+    got, want = rollouts(env), rollouts(bare)
     for field in ("action", "reward", "begin", "terminated", "truncated"):
         np.testing.assert_array_equal(getattr(got, field), getattr(want, field), err_msg=field)
     space = env.observation_space(env.default_params)
@@ -115,7 +115,7 @@ def previous(x, begin, first):
 
 
 def test_the_bare_record_has_both_ends():
-    tape = rolled(TAGGED)
+    tape = rollouts(TAGS)
     assert tape.terminated.sum() > 5 and tape.truncated.sum() > 5
     assert not (tape.terminated & tape.truncated).any()
 
@@ -172,7 +172,7 @@ def test_begin_flag(env, one_hot):
 
 
 def test_state_observation():
-    got, want = same_but_observations(wrappers.StateObservation(TAGGED), TAGGED)
+    got, want = same_but_observations(wrappers.StateObservation(TAGS), TAGS)
     np.testing.assert_array_equal(got.obs, want.obs[..., [0, 1, 0]])
     np.testing.assert_array_equal(got.next_obs, want.next_obs[..., [0, 1, 0]])
     got, want = same_but_observations(wrappers.StateObservation(TASK), TASK)
@@ -184,9 +184,9 @@ def test_state_observation():
 @pytest.mark.slow
 def test_noise():
     """All that this environment shows is whole numbers, so rounding removes the noise."""
-    noisy = rolled(wrappers.NoisyObservation(TAGGED, 0.1, clip=False))
-    clipped = rolled(wrappers.NoisyObservation(TAGGED, 0.1))
-    space = TAGGED.observation_space(TAGGED.default_params)
+    noisy = rollouts(wrappers.NoisyObservation(TAGS, 0.1, clip=False))
+    clipped = rollouts(wrappers.NoisyObservation(TAGS, 0.1))
+    space = TAGS.observation_space(TAGS.default_params)
     for field in ("obs", "next_obs"):
         seen = getattr(noisy, field)
         noise = seen - np.round(seen)
@@ -202,7 +202,7 @@ def test_noise():
     assert len(first) >= WORKERS and (first != np.round(first)).all()
 
 
-class Chance(Tagged):
+class Chance(Tags):
     """Begins with an observation of pure chance."""
 
     def reset_env(self, key, params):
@@ -226,7 +226,7 @@ def test_noise_is_independent_of_other_chance():
 
 
 def test_noise_of_a_reset_is_not_that_of_the_last_step():
-    noisy = rolled(wrappers.NoisyObservation(TAGGED, 0.1, clip=False))
+    noisy = rollouts(wrappers.NoisyObservation(TAGS, 0.1, clip=False))
     ends, begins = noisy.next_obs[:, :-1], noisy.obs[:, 1:]
     both = noisy.last[:, :-1]
     assert both.any()
@@ -235,14 +235,14 @@ def test_noise_of_a_reset_is_not_that_of_the_last_step():
 
 
 def test_scale_reward(env):
-    got, want = rolled(wrappers.ScaleReward(env, 0.5)), rolled(env)
+    got, want = rollouts(wrappers.ScaleReward(env, 0.5)), rollouts(env)
     np.testing.assert_array_equal(got.reward, np.float32(0.5) * want.reward)
     np.testing.assert_array_equal(got.obs, want.obs)
     assert got.reward.dtype == np.float32
 
 
 def test_time_limit():
-    tape = rolled(wrappers.TimeLimit(TAGGED, 4))
+    tape = rollouts(wrappers.TimeLimit(TAGS, 4))
     tag, time = tape.obs[..., 0].astype(int), tape.obs[..., 1].astype(int) + 1
     natural = time == 1 + tag % 6
     np.testing.assert_array_equal(tape.terminated, natural & (tag % 2 == 1))
@@ -253,7 +253,7 @@ def test_time_limit():
 def test_a_time_limit_leaves_the_task_its_own_clock():
     """A deck's rewards and end do not move with the limit, and a longer limit does nothing."""
     short = wrappers.TimeLimit(TASK, 10)
-    tape, bare = rolled(short), rolled(TASK)
+    tape, bare = rollouts(short), rollouts(TASK)
     np.testing.assert_array_equal(np.flatnonzero(tape.last[0]), [9, 19, 29, 39])
     assert tape.truncated.sum() == 12 and not tape.terminated.any()
     np.testing.assert_array_equal(tape.reward[:, :10], bare.reward[:, :10])
@@ -262,7 +262,7 @@ def test_a_time_limit_leaves_the_task_its_own_clock():
     assert long.default_params == TASK.default_params
 
 
-class Paced(Tagged):
+class Pace(Tags):
     """Pays by its own time limit, as popgym's cart-pole does."""
 
     def step_env(self, key, state, action, params):
@@ -271,13 +271,13 @@ class Paced(Tagged):
 
 
 def test_a_time_limit_does_not_change_what_is_paid():
-    env = wrappers.TimeLimit(wrappers.TimeLimit(Paced(), 5), 3)
+    env = wrappers.TimeLimit(wrappers.TimeLimit(Pace(), 5), 3)
     _, state = env.reset(jax.random.key(0))
     assert env.step(jax.random.key(1), state, 0)[2] == np.float32(1 / 1000)
 
 
 def test_a_time_limit_may_be_traced():
-    short = wrappers.TimeLimit(TAGGED, 3)
+    short = wrappers.TimeLimit(TAGS, 3)
 
     @jax.jit
     def length(limit):
@@ -310,10 +310,10 @@ def accounts(env):
 @pytest.mark.parametrize(
     "env",
     [
-        wrappers.EpisodeStatistics(TAGGED),
+        wrappers.EpisodeStatistics(TAGS),
         wrappers.EpisodeStatistics(wrappers.TimeLimit(TASK, 4)),
         wrappers.ScaleReward(wrappers.EpisodeStatistics(TASK), 2.0),
-        wrappers.BeginFlag(wrappers.EpisodeStatistics(TAGGED)),
+        wrappers.BeginFlag(wrappers.EpisodeStatistics(TAGS)),
     ],
     ids=["alone", "around", "inside a scale", "inside a flag"],
 )
@@ -575,9 +575,9 @@ def test_wrappers_are_values():
 
 @pytest.mark.slow
 def test_a_wrapper_is_an_environment():
-    env = wrappers.EpisodeStatistics(wrappers.PreviousReward(wrappers.TimeLimit(TAGGED, 2)))
+    env = wrappers.EpisodeStatistics(wrappers.PreviousReward(wrappers.TimeLimit(TAGS, 2)))
     params = env.default_params
-    assert isinstance(env, environment.Environment) and env.unwrapped is TAGGED
+    assert isinstance(env, environment.Environment) and env.unwrapped is TAGS
     assert params.max_steps_in_episode == 2 and env.num_actions == 3 and env.name == "Tagged"
     assert env.action_space().n == env.action_space(params).n == 3
     obs, state = env.reset(jax.random.key(0))
@@ -637,9 +637,9 @@ def test_registering_twice_changes_nothing():
 def test_observations_have_the_dtype_of_their_space(stored: str):
     """Also behind a wrapper that appends to them, or adds noise."""
 
-    class Pixels(Tagged):
+    class Pixels(Tags):
         def observe(self, *given):
-            return Tagged.observe(self, *given).astype(stored)
+            return Tags.observe(self, *given).astype(stored)
 
         def observation_space(self, params):
             return spaces.Box(0, 1, (2,), jnp.dtype(stored))

@@ -113,7 +113,7 @@ def pair(env: str, agent: str) -> Outcome:
     return Outcome(env, agent, "trained", f"{numbers}  {time.process_time() - began:.0f} s")
 
 
-def judged(outcomes: list[Outcome]) -> Iterator[Outcome]:
+def judge(outcomes: list[Outcome]) -> Iterator[Outcome]:
     """Turn a refusal of an environment into a failure unless it names what fits."""
     continuous = not hasattr(envs.make(outcomes[0].env)[0].action_space(), "n")
     fits = [f"`{x.agent}`" for x in outcomes if x.kind == "trained"]
@@ -142,7 +142,7 @@ def main() -> int:
     for env in envs.registered():
         if not any(text in env for text in options.only):
             continue
-        for outcome in judged([pair(env, agent) for agent in options.agents]):
+        for outcome in judge([pair(env, agent) for agent in options.agents]):
             print(outcome, flush=True)
             failed += outcome.kind == "FAILED"
         jax.clear_caches()

@@ -31,10 +31,10 @@ ROOT = Path(__file__).parents[2]
 CELL_SECONDS, NOTEBOOK_SECONDS = 60, 600
 
 SLOW = "it took longer than"
-DIED = "process had died"
+DEAD = "process had died"
 OPEN = "it was left open"
 RIGHT = "right, on"
-UNDEFINED = "NameError"
+NAME_ERROR = "NameError"
 
 TICK = 'print("✓ Exercise: right, on all 5 cases.")'
 # Code in the place of an answer; NAME is what the check asks for.
@@ -52,7 +52,7 @@ CODE = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Planted:
+class Submission:
     """A submission: an answer for each exercise, and points and words that it must get."""
 
     # "colab" and "bare" (right, as other programs save it),
@@ -60,40 +60,40 @@ class Planted:
     # with marks that are "split", "pasted" or "stripped", or a key of CODE
     answers: tuple[str, ...]
     points: tuple[int, ...]
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
-def amid(answer: str, said: str, *, last: str = RIGHT) -> Planted:
+def amid(answer: str, said: str, *, last: str = RIGHT) -> Submission:
     """A submission that would be right but for its second answer, which may spoil the third."""
     points = (1, 0, int(last == RIGHT))
-    return Planted(("right", answer, "right"), points, (RIGHT, said, last))
+    return Submission(("right", answer, "right"), points, (RIGHT, said, last))
 
 
-PLANTED = {
-    "right": Planted(("right",) * 3, (1, 1, 1), (RIGHT,) * 3),
-    "half": Planted(("right", "mistake", "open"), (1, 0, 0), (RIGHT, "Exercise", OPEN)),
-    "wrong": Planted(("mistake",) * 3, (0, 0, 0), ("Exercise",) * 3),
-    "open": Planted(("open",) * 3, (0, 0, 0), (OPEN,) * 3),
-    "endless": amid("endless", UNDEFINED),
+SUBMISSIONS = {
+    "right": Submission(("right",) * 3, (1, 1, 1), (RIGHT,) * 3),
+    "half": Submission(("right", "mistake", "open"), (1, 0, 0), (RIGHT, "Exercise", OPEN)),
+    "wrong": Submission(("mistake",) * 3, (0, 0, 0), ("Exercise",) * 3),
+    "open": Submission(("open",) * 3, (0, 0, 0), (OPEN,) * 3),
+    "endless": amid("endless", NAME_ERROR),
     "stuck": amid("stuck", SLOW),
     "deaf": amid("deaf", SLOW, last=SLOW),
-    "dead": amid("dead", DIED, last=DIED),
-    "boast": amid("boast", DIED, last=DIED),
+    "dead": amid("dead", DEAD, last=DEAD),
+    "boast": amid("boast", DEAD, last=DEAD),
     "claim": amid("claim", "Exercise"),
-    "garbled": amid("garbled", UNDEFINED),
+    "garbled": amid("garbled", NAME_ERROR),
     "gone": amid("gone", "Exercise"),
-    "bothgone": amid("bothgone", UNDEFINED),
-    "split": Planted(("right", "split", "right"), (1, 1, 1), (RIGHT,) * 3),
-    "pasted": Planted(("right", "pasted", "right"), (1, 1, 1), (RIGHT,) * 3),
-    "stripped": Planted(("stripped",) * 3, (1, 1, 1), (RIGHT,) * 3),
-    "colab": Planted(("colab",) * 3, (1, 1, 1), (RIGHT,) * 3),
-    "bare": Planted(("bare",) * 3, (1, 1, 1), (RIGHT,) * 3),
+    "bothgone": amid("bothgone", NAME_ERROR),
+    "split": Submission(("right", "split", "right"), (1, 1, 1), (RIGHT,) * 3),
+    "pasted": Submission(("right", "pasted", "right"), (1, 1, 1), (RIGHT,) * 3),
+    "stripped": Submission(("stripped",) * 3, (1, 1, 1), (RIGHT,) * 3),
+    "colab": Submission(("colab",) * 3, (1, 1, 1), (RIGHT,) * 3),
+    "bare": Submission(("bare",) * 3, (1, 1, 1), (RIGHT,) * 3),
     "edited": amid("edited", "Exercise"),
-    "unreadable": Planted(("no notebook",) * 3, (0, 0, 0), ("could not be read",) * 3),
+    "unreadable": Submission(("no notebook",) * 3, (0, 0, 0), ("could not be read",) * 3),
 }
 
 
-def submission(chapter: str, released: dict[str, Any], planted: Planted) -> str:
+def submission(chapter: str, released: dict[str, Any], planted: Submission) -> str:
     """The text of a notebook with these answers, as a student would hand it in."""
     if planted.answers[0] == "no notebook":
         return "This is no notebook."
@@ -108,7 +108,7 @@ def submission(chapter: str, released: dict[str, Any], planted: Planted) -> str:
             if answer == "bothgone":
                 continue
             if answer != "open":
-                cell = cell | {"source": answered(answer, text_of(following), solution)}
+                cell = cell | {"source": answer_code(answer, text_of(following), solution)}
             if answer in ("split", "pasted"):  # a cell of its mark, or one of another chapter's
                 name = mark | ({"grade_id": "99-1-answer"} if answer == "pasted" else {})
                 twin = {"source": "", "id": "another", "metadata": {"nbgrader": name}}
@@ -119,10 +119,10 @@ def submission(chapter: str, released: dict[str, Any], planted: Planted) -> str:
             cell = cell | {"metadata": {}}
         if not (mark.get("grade") and answer in ("gone", "bothgone")):
             cells.append(cell)
-    return saved(planted.answers[0], released | {"cells": cells})
+    return file_text(planted.answers[0], released | {"cells": cells})
 
 
-def saved(kind: str, notebook: dict[str, Any]) -> str:
+def file_text(kind: str, notebook: dict[str, Any]) -> str:
     """The text of a notebook as JupyterLab saves it, or Colab, or a program of Windows."""
     if kind == "colab":
         widgets = {"application/vnd.jupyter.widget-state+json": {}}
@@ -141,7 +141,7 @@ def text_of(cell: dict[str, Any]) -> str:
     return "".join(cell["source"])
 
 
-def answered(answer: str, check: str, solution: str) -> str:
+def answer_code(answer: str, check: str, solution: str) -> str:
     """The code of an answer to what a cell checks."""
     if answer in ("right", "split", "pasted", "stripped", "colab", "bare"):
         return right(check, solution)
@@ -150,7 +150,7 @@ def answered(answer: str, check: str, solution: str) -> str:
     return mistake(check)
 
 
-def asked(text: str) -> ast.Call:
+def check_call(text: str) -> ast.Call:
     """The call `check.name(answer)` in which a cell ends."""
     last = ast.parse(text).body[-1]
     assert isinstance(last, ast.Expr) and isinstance(last.value, ast.Call), text
@@ -159,13 +159,13 @@ def asked(text: str) -> ast.Call:
 
 def names(check: str) -> list[str]:
     """The student's names that a check asks for."""
-    found = [node.id for node in ast.walk(asked(check).args[0]) if isinstance(node, ast.Name)]
+    found = [node.id for node in ast.walk(check_call(check).args[0]) if isinstance(node, ast.Name)]
     return [name for name in found if name != "check"]
 
 
 def right(check: str, solution: str) -> str:
     """The solution, under the name that the check knows."""
-    call, mine = asked(check), asked(solution)
+    call, mine = check_call(check), check_call(solution)
     code = "\n".join(solution.split("\n")[: mine.lineno - 1])
     theirs, ours = (ast.unparse(one.args[0]) for one in (call, mine))
     return code if theirs == ours else f"{code}\n{theirs} = {ours}"
@@ -173,7 +173,7 @@ def right(check: str, solution: str) -> str:
 
 def mistake(check: str) -> str:
     """A known mistake, of which the exercise has a hint; or functions that give 0."""
-    call = asked(check)
+    call = check_call(check)
     if isinstance(name := call.args[0], ast.Name):
         module = re.search(r"from ([\w.]+) import exercises as check", check)
         assert module and isinstance(call.func, ast.Attribute)
@@ -211,7 +211,7 @@ def grade(course: Path, chapter: str, who: Sequence[str], python: Path) -> list[
     for name in who:
         folder = course / "submitted" / name / chapter
         folder.mkdir(parents=True)
-        text = submission(chapter, released, PLANTED[name])
+        text = submission(chapter, released, SUBMISSIONS[name])
         (folder / f"{chapter}.ipynb").write_text(text, "utf-8")
         began = time.monotonic()
         nbgrader(python, course, "autograde", chapter, "--student", name, *bounds)
@@ -241,7 +241,7 @@ def complaints(rows: Sequence[dict[str, str]], names: Sequence[str]) -> list[str
     found = []
     for name in names:
         mine = [row for row in rows if row["student"] == name]
-        wanted = zip(PLANTED[name].points, PLANTED[name].said, strict=True)
+        wanted = zip(SUBMISSIONS[name].points, SUBMISSIONS[name].messages, strict=True)
         if len(mine) != 3:
             found.append(f"{name}: {len(mine)} rows in place of 3")
             continue
@@ -254,7 +254,7 @@ def complaints(rows: Sequence[dict[str, str]], names: Sequence[str]) -> list[str
 def main() -> None:
     parser = argparse.ArgumentParser(description="Grade planted submissions of a chapter.")
     parser.add_argument("--chapter", default="05", help="its number, or `all`")
-    parser.add_argument("--only", nargs="+", choices=list(PLANTED), default=list(PLANTED))
+    parser.add_argument("--only", nargs="+", choices=list(SUBMISSIONS), default=list(SUBMISSIONS))
     parser.add_argument(
         "--python",
         type=lambda p: Path(p).absolute(),

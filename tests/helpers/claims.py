@@ -83,7 +83,7 @@ def read_by(claim: Claim, names: Iterable[str]) -> list[str]:
     return [name for name in names if name in used]
 
 
-def changed(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def changed_rows(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Yield copies of rows with all floats changed, and then with each field changed."""
     yield [*map(tables.Noise(float), rows)]
     for field in dict.fromkeys(itertools.chain.from_iterable(rows)):

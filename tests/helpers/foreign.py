@@ -31,13 +31,13 @@ def plain(actions: Any) -> Iterator[Row]:
         t = 0 if terminated or truncated else t
 
 
-def played(t: Any, action: Any) -> tuple[Any, Any, Any, Any]:
+def play_step(t: Any, action: Any) -> tuple[Any, Any, Any, Any]:
     """Return t + 1, the reward, and the flags for termination and truncation."""
     terminated = (t == 2) & (action == 2)
     return t + 1, jnp.where(terminated, 1.0, 0.5), terminated, ~terminated & (t + 1 == LIMIT)
 
 
-def seen(t: Any, action: Any) -> Any:
+def view_of(t: Any, action: Any) -> Any:
     return jnp.stack([jnp.asarray(t), jnp.asarray(action)]).astype(jnp.uint8)
 
 
@@ -73,14 +73,14 @@ class Step:
 
 def first() -> Step:
     zero, game = jnp.int32(0), Game(jnp.int32(0), cache=jnp.zeros(7))
-    return Step(game, seen(0, 0), jnp.float32(0), jnp.float32(1), zero)
+    return Step(game, view_of(0, 0), jnp.float32(0), jnp.float32(1), zero)
 
 
 def after(step: Step, action: Any) -> Step:
-    t, reward, terminated, truncated = played(step.state.time, action)
+    t, reward, terminated, truncated = play_step(step.state.time, action)
     kind = jnp.where(terminated, 2, jnp.where(truncated, 1, 0)).astype(jnp.int32)
     discount = jnp.where(terminated, 0.0, 1.0)
-    return Step(Game(t, step.state.cache), seen(t, action), reward, discount, kind)
+    return Step(Game(t, step.state.cache), view_of(t, action), reward, discount, kind)
 
 
 class Navix:
@@ -124,13 +124,13 @@ class Jumanji:
         return self
 
     def reset(self, key: Any) -> tuple[Any, Step]:
-        return first(), self._nested(first())
+        return first(), self._nest(first())
 
     def step(self, state: Step, action: Any) -> tuple[Any, Step]:
         step = after(state, action)
-        return step, self._nested(step)
+        return step, self._nest(step)
 
-    def _nested(self, step: Step) -> Step:
+    def _nest(self, step: Step) -> Step:
         parts = {"a": step.observation[:1], "b": {"c": step.observation[1]}}
         return dataclasses.replace(step, observation=parts)
 
@@ -152,12 +152,12 @@ class Gymnax:
         return types.SimpleNamespace(n=ACTIONS)
 
     def reset_env(self, key: Any, params: Any) -> tuple[Any, Game]:
-        return seen(0, 0), Game(jnp.int32(0), cache=jnp.asarray(False))
+        return view_of(0, 0), Game(jnp.int32(0), cache=jnp.asarray(False))
 
     def step_env(self, key: Any, state: Game, action: Any, params: Any) -> tuple[Any, ...]:
-        t, reward, terminated, _ = played(state.time, action)
+        t, reward, terminated, _ = play_step(state.time, action)
         state = Game(t, cache=terminated)
-        return seen(t, action), state, reward, self.is_terminal(state, params), {}
+        return view_of(t, action), state, reward, self.is_terminal(state, params), {}
 
     def is_terminal(self, state: Game, params: Any) -> Any:
         return state.cache | (state.time >= params.max_timesteps)

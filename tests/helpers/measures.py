@@ -26,8 +26,8 @@ CHANCE = -0.6  # mean return of a random policy on Catch
 AGENTS = tuple(dict.fromkeys(row["agent"] for row in read()["baselines"]))
 CARDS, FIRST = "RepeatPreviousPaper", "RepeatFirstEasy"
 EVERY = stratified.EVERY
-NEEDED = 9  # age of the card that the task CARDS requests, in steps
-HELD = 4  # minimum number of seeds out of five that must have learned and stayed
+CARD_AGE = 9  # age of the card that the task CARDS requests, in steps
+LEAST_SEEDS = 4  # minimum number of seeds out of five that must have learned and stayed
 MEMORIES = grid.MEMORIES
 HELD_OUT = evaluation.HELD_OUT
 
@@ -35,7 +35,7 @@ HELD_OUT = evaluation.HELD_OUT
 # Formatting of numbers as in a passage
 
 
-def listed(values: Iterable[float], form: str = ".2f") -> str:
+def columns(values: Iterable[float], form: str = ".2f") -> str:
     """Format several numbers with one format, separated by |."""
     return " | ".join(format(value, form) for value in values)
 
@@ -43,7 +43,7 @@ def listed(values: Iterable[float], form: str = ".2f") -> str:
 def span(values: Iterable[float], form: str = ".2f") -> str:
     """Format the minimum and the maximum of some numbers."""
     low, *_, high = sorted([*values] * 2)
-    return listed((low, high), form)
+    return columns((low, high), form)
 
 
 def percent(shares: float | Iterable[float]) -> str:
@@ -180,7 +180,7 @@ def z(invariance: Rows, agent: str, condition: str, c: int) -> float:
 # Chapters 13 and 14
 
 
-def kept(row: Row) -> float:
+def retention(row: Row) -> float:
     """Return the fraction of a gain that is retained, averaged over seeds."""
     return float(np.mean(row["retained"]))
 
@@ -205,7 +205,7 @@ def most(row: Row) -> float:
     return float(np.mean((begin * waits + 73 - waits) / 73))
 
 
-def left(row: Row, stages: Sequence[int], evaluations: int = 12) -> float:
+def retention_after(row: Row, stages: Sequence[int], evaluations: int = 12) -> float:
     """Return the fraction of the gains of stages that is retained `evaluations` later."""
     scores, blocks = np.array(row["scores"]), 6
     gained = remains = 0.0
@@ -227,12 +227,12 @@ def lessons(row: Row) -> float:
     return float(np.mean(first_lessons(row)))
 
 
-def probed(forgetting: Rows, method: str) -> list[Row]:
+def probe_rows(forgetting: Rows, method: str) -> list[Row]:
     """Return the rows in which a probe is trained after 0, 3, 6 and 9 stages."""
     return [forgetting[f"Catch, probed at {at}, {method}"] for at in (0, 3, 6, 9)]
 
 
-def learned(row: Row) -> float:
+def probe_score(row: Row) -> float:
     """Return the mean score on a probe while it is trained."""
     return float(in_its_stage(row).mean())
 
@@ -291,6 +291,6 @@ def default(baselines: Rows, task: str, agent: str) -> str:
         return "–"
     rows = [baselines[name] for name in names]
     places = 0 if LEVELS[task][1] > 1 else 2
-    held = [row["learned_and_stayed"] >= HELD for row in rows]
+    held = [row["learned_and_stayed"] >= LEAST_SEEDS for row in rows]
     texts = [f"{end(row):.{places}f}" for row in rows]
     return ", ".join(x if good else f"*{x}*" for x, good in zip(texts, held, strict=True))

@@ -38,15 +38,15 @@ class Draw:
         self.rng = np.random.default_rng(seed)
 
     def normal(self, *shape: int):
-        return self.made(self.rng.normal(size=(CASES, LONGEST, *shape)))
+        return self.array(self.rng.normal(size=(CASES, LONGEST, *shape)))
 
     def uniform(self, low: float, high: float, *shape: int):
-        return self.made(self.rng.uniform(low, high, (CASES, LONGEST, *shape)))
+        return self.array(self.rng.uniform(low, high, (CASES, LONGEST, *shape)))
 
     def flags(self, share: float):
         return self.rng.random((CASES, LONGEST)) < share
 
-    def made(self, x):
+    def array(self, x):
         return np.asarray(x, jnp.result_type(float))
 
 
@@ -81,7 +81,7 @@ def gains(draw: Draw, *shape: int):
 
 VECTOR = {"S": jnp.zeros((2, 3)), "z": jnp.zeros(3)}
 # Constructors of each monoid with random encoded inputs, keyed by name.
-MADE: dict[str, Callable[[Draw], tuple[Monoid, Any]]] = {
+EXAMPLES: dict[str, Callable[[Draw], tuple[Monoid, Any]]] = {
     "sum": lambda draw: (Sum(VECTOR), {"S": draw.normal(2, 3), "z": draw.normal(3)}),
     "affine": lambda draw: (Affine(), (gains(draw, 4), draw.normal(4))),
     "complex": lambda draw: (
@@ -113,7 +113,9 @@ MADE: dict[str, Callable[[Draw], tuple[Monoid, Any]]] = {
     ),
     "topk": lambda draw: (TopK(4, jnp.zeros((), int)), reservoir(draw, 4)),
     "window": lambda draw: (Window(3, (2,)), latest(draw.normal(2), 3)),
-    "product": lambda draw: product(*(MADE[part](draw) for part in ("max", "moments", "decay"))),
+    "product": lambda draw: product(
+        *(EXAMPLES[part](draw) for part in ("max", "moments", "decay"))
+    ),
 }
 
 
@@ -126,11 +128,11 @@ def make(name: str, draw: Draw) -> tuple[Monoid, Any]:
     if name.startswith("resettable "):
         inner, x = make(name.removeprefix("resettable "), draw)
         return Resettable(inner), (x, jnp.asarray(draw.flags(0.2)))
-    monoid, x = MADE[name](draw)
+    monoid, x = EXAMPLES[name](draw)
     return monoid, jax.tree.map(jnp.asarray, x)
 
 
-PLAIN = tuple(MADE)
+PLAIN = tuple(EXAMPLES)
 NAMES = (*PLAIN, *(f"resettable {name}" for name in PLAIN), "resettable resettable affine")
 
 

@@ -97,7 +97,7 @@ LEARNS = [
 ]
 
 
-def discounted(env: Any, rewards: Any) -> tuple[Any]:
+def discounted_sum(env: Any, rewards: Any) -> tuple[Any]:
     """Compute the discounted sum of a window of rewards, which may be padded with zeros."""
     return (jnp.sum(rewards * GAMMA ** jnp.arange(rewards.shape[0])),)
 
@@ -107,7 +107,7 @@ def reinforce(n: int | None = None) -> Graph:
     ops = [
         *ACTING,
         *LEARNING,
-        op("g", STEPS, discounted),
+        op("g", STEPS, discounted_sum),
         op("d", STEPS, lambda env, g, a, o, w: (g * o * jnp.cos(w * o) + 0.1 * a,)),
         op("p", STEPS),
         op("G", STEPS, lambda env, p, d: (p + d,)),
@@ -125,7 +125,7 @@ def reinforce(n: int | None = None) -> Graph:
     return graph(ops, edges, ("I", "T"), "last")
 
 
-def tiled(n: int | None, m: int) -> Graph:
+def tile_graph(n: int | None, m: int) -> Graph:
     """Build REINFORCE with a learner that processes tiles of m steps, at t = 0, m, 2 m, …"""
     tiles = STEPS.restrict(t % m == 0)
     width = m if n is None else m + n - 1
@@ -198,7 +198,7 @@ def ppo(recurrent: bool = True) -> Graph:
             *reads("g", (("e", 1), i, t), ("n", i, t)),
         ]
     else:
-        ops += [op("g", STEPS, discounted)]
+        ops += [op("g", STEPS, discounted_sum)]
         edges += reads("g", (("e", 1), i, slice(t, T)))
     return graph(ops, edges, ("I", "K", "T"), "last")
 
@@ -208,8 +208,8 @@ PROGRAMS: dict[str, Callable[[], Graph]] = {
     "2-step": lambda: reinforce(2),
     "3-step": lambda: reinforce(3),
     "8-step": lambda: reinforce(8),
-    "3-step, tiles of 4": lambda: tiled(3, 4),
-    "Monte-Carlo, tiles of 4": lambda: tiled(None, 4),
+    "3-step, tiles of 4": lambda: tile_graph(3, 4),
+    "Monte-Carlo, tiles of 4": lambda: tile_graph(None, 4),
     "PPO": ppo,
     "PPO, returns by slices": lambda: ppo(recurrent=False),
 }

@@ -67,7 +67,7 @@ Node = Leaf | Read | Pair | Merge
 
 
 @dataclasses.dataclass(frozen=True)
-class Drawn:
+class Draw:
     """Sampled program with its results and the bounds of a run.
 
     The results are the last node and possibly others.
@@ -153,17 +153,17 @@ BY_HAND: dict[str, Callable[[Any], Any]] = {
     "cumsum": lambda x: jnp.max(jnp.cumsum(x)),
 }
 OF_NOTHING = list(FOLDS)[:5]
-RANGED = ("sum", "mean", "max", "min", "discounted_sum")
+WINDOWS = ("sum", "mean", "max", "min", "discounted_sum")
 
 
-def folded(kind: str, *values: Any) -> Any:
+def fold(kind: str, *values: Any) -> Any:
     return BY_HAND[kind](jnp.stack(values)) if values else jnp.float32(0.0)
 
 
 # ---- Construction of a `Program`
 
 
-def build(drawn: Drawn) -> tuple[list[Tensor], list[Tensor]]:
+def build(drawn: Draw) -> tuple[list[Tensor], list[Tensor]]:
     """Build the program; return its results and its input tensors."""
     p = Program(*drawn.names)
     env = {str(symbol): symbol for symbol in (*p.symbols, *p.bounds)}
@@ -213,7 +213,7 @@ class Illegal(Exception):
 class Hand:
     """Direct evaluation of a sampled program at single points."""
 
-    def __init__(self, drawn: Drawn, data: Any):
+    def __init__(self, drawn: Draw, data: Any):
         self.drawn, self.data = drawn, data
         self.known: dict[Any, Any] = {}
         self.used: set[tuple[Merge, Any]] = set()  # cases of merges that defined a value
@@ -235,7 +235,7 @@ class Hand:
         match node:
             case Leaf():
                 at = ORIGIN | {name: point[name] for name in node.dims}
-                return self._given(node.number, *at.values())
+                return self._operands(node.number, *at.values())
             case Read():
                 return self._read(node, point)
             case Pair():
@@ -291,7 +291,7 @@ class Hand:
             raise Illegal("a slice has holes")
         if not values and node.fold not in OF_NOTHING:
             raise Illegal("of nothing")
-        return self._compute(functools.partial(folded, node.fold), *values)
+        return self._compute(functools.partial(fold, node.fold), *values)
 
     def _try(self, k: int, point: Mapping[str, int]) -> Any:
         try:
@@ -299,7 +299,7 @@ class Hand:
         except Missing:
             return None
 
-    def _given(self, *at: int) -> Any:
+    def _operands(self, *at: int) -> Any:
         return self.data[at]
 
     def _compute(self, f: Callable[..., Any], *values: Any) -> Any:
@@ -331,11 +331,11 @@ class Hand:
 class Places(Hand):
     """Evaluation of the points at which nodes have values, without the values."""
 
-    def __init__(self, drawn: Drawn):
+    def __init__(self, drawn: Draw):
         super().__init__(drawn, None)
         self.places: dict[int, dict[tuple[int, ...], bool]] = {}
 
-    def _given(self, *at: int) -> Any:
+    def _operands(self, *at: int) -> Any:
         return 0
 
     def _compute(self, f: Callable[..., Any], *values: Any) -> Any:
@@ -417,7 +417,7 @@ def maybe_empty(d: str) -> list[str]:
     return found
 
 
-def refused(d: str) -> list[str]:
+def refusals(d: str) -> list[str]:
     return ["0:-1", f"{d}:{d} + 2", f"{d} - 1:{d.upper()}", "2:1", f"-2:{d.upper()}"]
 
 
@@ -440,7 +440,7 @@ def grid(places: Mapping[tuple[int, ...], bool]) -> bool:
     return points == set(itertools.product(*map(set, zip(*points, strict=True)))) or not points
 
 
-def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
+def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Draw:
     """Sample a program over up to three dimensions, where `choose` selects one of several options.
 
     `b` is a batch dimension. Recurrences, windows and shifted indices do not use it, but some sums
@@ -453,7 +453,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         nodes.append(Leaf(1, choose([names, "t", names[0]])))
     # One program in 200 may read missing values, and must be refused with a reason.
     careless = choose(range(200)) == 7
-    hands = [Places(Drawn(names, nodes, (), bounds)) for bounds in large(names)]
+    hands = [Places(Draw(names, nodes, (), bounds)) for bounds in large(names)]
 
     def sometimes() -> bool:
         return choose(range(10)) == 7
@@ -513,7 +513,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         if "b" in dims and choose([False, False, True]):
             return add(Read(source, ("0:B", *dims[1:]), choose([*FOLDS])))
         at = along(dims)
-        part = choose(refused(at)) if careless else some(at, slices)
+        part = choose(refusals(at)) if careless else some(at, slices)
         rest = [some(d, points) if sometimes() else d for d in dims]
         both = len(dims) > 1 and sometimes()
         index_ = tuple(
@@ -532,7 +532,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         D = d.upper()
         parts = [f"0:{d} + 1", f"{d}:{D}", f"{d}:min_({d} + {n}, {D})", f"0:{D}"]
         part = choose([*parts, f"max_({d} + 1 - {n}, 0):{d} + 1"])
-        return add(Read(source, key(d, dims, part), choose(RANGED)))
+        return add(Read(source, key(d, dims, part), choose(WINDOWS)))
 
     def pair(source: int) -> int:
         return add(Pair(choose(NUMBERS), source, any_number()))
@@ -638,7 +638,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
 
     def fit(bounds: Mapping[str, int]) -> bool:
         """Return True if nodes that are complete for large bounds are complete for `bounds`."""
-        hand = Places(Drawn(names, nodes, results, bounds))
+        hand = Places(Draw(names, nodes, results, bounds))
         try:
             asked = {key[0] for k in results if hand.there(k) for key in [*hand.known]}
             return all(partial(k) or all(hand.there(k).values()) for k in asked)
@@ -683,10 +683,10 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
     if not careless:
         results = tuple(map(shown, results))
         bounds = [*filter(fit, bounds)] or bounds
-    return Drawn(names, tuple(nodes), results, choose(bounds))
+    return Draw(names, tuple(nodes), results, choose(bounds))
 
 
 @st.composite
-def drawn_programs(draw: Any) -> Drawn:
+def drawn_programs(draw: Any) -> Draw:
     """Return a Hypothesis strategy for programs over up to three dimensions."""
     return draw_program(lambda options: draw(st.sampled_from(options)))

@@ -99,7 +99,7 @@ def symbols(text: str) -> Iterator[tuple[int, str]]:
                 yield formula.start(), match["d"]
 
 
-def unnamed(notebook: dict[str, Any], names: dict[str, str]) -> Iterator[str]:
+def missing_explanations(notebook: dict[str, Any], names: dict[str, str]) -> Iterator[str]:
     """Report each symbol that a chapter uses without an explanation.
 
     `names` maps each symbol to the words in the chapter that explain it. These words must precede

@@ -29,7 +29,7 @@ PARTS = {
     "replay": ("reservoir", "segments", "sequences", "tape"),
     "runs": ("zoo",),
 }
-CALLED = ("__call__", "__getitem__", "__iter__", "__len__", "__enter__")
+PROTOCOL = ("__call__", "__getitem__", "__iter__", "__len__", "__enter__")
 ADVICE = (
     "If the change is intended, follow book/stability.md, add a line to CHANGELOG.md, and run "
     "`python tests/helpers/public.py`, which renews tests/public.txt."
@@ -56,7 +56,9 @@ def names(module: ModuleType) -> list[str]:
     """
     if hasattr(module, "__all__"):
         return list(module.__all__)
-    found = [name for node in ast.parse(inspect.getsource(module)).body for name in _bound(node)]
+    found = [
+        name for node in ast.parse(inspect.getsource(module)).body for name in _bound_names(node)
+    ]
     return [
         name
         for name in found
@@ -64,7 +66,7 @@ def names(module: ModuleType) -> list[str]:
     ]
 
 
-def _bound(node: ast.stmt) -> list[str]:
+def _bound_names(node: ast.stmt) -> list[str]:
     match node:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return [name]
@@ -111,7 +113,7 @@ def _members(cls: type, above: list[type]) -> Mapping[str, Any]:
     for base in cls.__mro__:
         if base.__module__.startswith("mmrl") and not any(issubclass(one, base) for one in above):
             found |= dict.fromkeys(inspect.get_annotations(base)) | vars(base)
-    shown = [n for n, value in found.items() if not n.startswith("_") or (n in CALLED and value)]
+    shown = [n for n, value in found.items() if not n.startswith("_") or (n in PROTOCOL and value)]
     return {name: getattr(cls, name, None) for name in shown}
 
 
@@ -157,7 +159,7 @@ def _fields(kind: Any) -> Iterator[inspect.Parameter]:
 
 def _call(name: str, function: Any, given: list[inspect.Parameter] | None = None) -> str:
     bare = [one.replace(annotation=one.empty) for one in given or _parameters(function)]
-    kept = [one.replace(default=_Shown.of(one.default)) for one in bare]
+    kept = [one.replace(default=_ShortDefault.of(one.default)) for one in bare]
     line = f"{name}{inspect.Signature(kept)}"
     return line if len(line) <= WIDTH else f"{name}(\n{_rows(kept)})"
 
@@ -182,7 +184,7 @@ def _rows(parameters: list[inspect.Parameter]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Shown:
+class _ShortDefault:
     """Default value with a short representation."""
 
     text: str

@@ -59,7 +59,7 @@ _PATTERNS = {
 PATTERNS = {name: re.compile(pattern, re.M) for name, pattern in _PATTERNS.items()}
 
 # Correct uses, such as fixed phrases.
-ALLOWED = re.compile(
+RIGHT_USES = re.compile(
     r"\b(?:tells? (?:\w+ )?apart|that is to say|say, |nothing but|next to nothing|"
     r"as much as possible|as many as possible)\b",
     re.IGNORECASE,
@@ -130,7 +130,7 @@ def texts() -> tuple[Text, ...]:
 
 def hits(text: Text) -> Iterator[Hit]:
     """Yield each occurrence of `PATTERNS` in a passage, without those in `ALLOWED`."""
-    right = [match.span() for match in ALLOWED.finditer(text.words)]
+    right = [match.span() for match in RIGHT_USES.finditer(text.words)]
     for name, pattern in PATTERNS.items():
         for match in pattern.finditer(text.words):
             start, end = match.span()

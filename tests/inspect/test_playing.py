@@ -26,7 +26,7 @@ from mmrl.inspect.subjects import flat_state
 from mmrl.memory import FrameStack
 from mmrl.nets import ActorCritic, Net
 from mmrl.rollout import evaluate
-from tests.helpers.inspected import Card, Cue, Growing, noise, recorded, window
+from tests.helpers.inspection import Card, Cue, Growing, noise, record, window
 
 LAG = 3  # of RepeatPreviousEasy
 KEY = jax.random.key(0)
@@ -67,13 +67,13 @@ def test_a_window_is_read_back_exactly_up_to_its_length(kind: str):
     agent = window(3, 0)
     for seed in range(10):
         obs = np.asarray(jnp.asarray(noise(seed, 16, 24)).astype(kind).astype(jnp.float32))
-        seen = recorded(agent, obs, lengths=[24, 12] * 8)
+        seen = record(agent, obs, lengths=[24, 12] * 8)
         scores = decode(seen.memory, obs, seen.running, (0, 1, 2, 3, 4, 30))
         assert scores[:3].min() > 0.999 and scores[3:5].max() < 0.2 and np.isnan(scores[5])
 
 
 def test_a_memory_that_is_not_finite_has_a_score():
-    seen = recorded(window(3, 0), noise(0, 16, 24))
+    seen = record(window(3, 0), noise(0, 16, 24))
     memory = np.concatenate([seen.memory] * 2, axis=2)
     memory[:, 5:, :2], memory[:, 9:, 3] = np.inf, np.nan
     memory[3, :, 0] = -np.inf
@@ -81,14 +81,14 @@ def test_a_memory_that_is_not_finite_has_a_score():
 
 
 def test_each_number_of_a_part_counts_equally_and_constant_ones_do_not():
-    seen = recorded(window(1, 0), noise(0, 16, 24))
+    seen = record(window(1, 0), noise(0, 16, 24))
     hidden = 1e4 * noise(1, 16, 24, 1)
     part = np.concatenate([seen.obs[:, :, :1], hidden, np.ones_like(hidden)], axis=2)
     assert decode(seen.memory, part, seen.running, (0,))[0] == pytest.approx(0.5, abs=0.05)
 
 
 def test_constant_parts_and_few_episodes_have_no_score():
-    seen = recorded(window(3, 0), noise(0))
+    seen = record(window(3, 0), noise(0))
     assert np.isnan(decode(seen.memory, np.ones((8, 12, 1)), seen.running, (0, 1))).all()
     with pytest.raises(ValueError, match="`running` must have at least 4 episodes; got 3"):
         decode(seen.memory[:3], seen.obs[:3], seen.running[:3], (0,))

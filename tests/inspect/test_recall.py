@@ -10,12 +10,12 @@ import pytest
 from mmrl.inspect import Recall, Subject, leak, recall
 from mmrl.inspect.recalling import _donors, last_above
 from mmrl.inspect.report import _recall
-from tests.helpers.inspected import Window, noise, recorded, window
+from tests.helpers.inspection import Window, noise, record, window
 
 KEYS = range(10)
 
 
-def rounded(obs: np.ndarray, kind: str) -> np.ndarray:
+def round_values(obs: np.ndarray, kind: str) -> np.ndarray:
     return np.asarray(jnp.asarray(obs).astype(kind).astype(jnp.float32))
 
 
@@ -25,7 +25,7 @@ def rounded(obs: np.ndarray, kind: str) -> np.ndarray:
 def test_a_memory_of_k_steps_reads_k(steps: int, kind: str):
     for seed in KEYS:
         agent = window(steps, seed)
-        result = recall(agent, recorded(agent, rounded(noise(seed), kind)), jax.random.key(seed))
+        result = recall(agent, record(agent, round_values(noise(seed), kind)), jax.random.key(seed))
         assert abs(result.reach()["flips"] - steps) <= 1
         assert result.reach()["gradient"] == result.reach()["change"] == steps
         # Beyond the window the effects are exactly 0.
@@ -38,11 +38,11 @@ def test_a_memory_of_k_steps_reads_k(steps: int, kind: str):
 def case() -> tuple[Subject, Any, Any]:
     """An agent with a window of three, episodes of several lengths, and its recall."""
     agent = window(3, 0)
-    episodes = recorded(agent, noise(0, 4, 7), lengths=[7, 4, 7, 2])
+    episodes = record(agent, noise(0, 4, 7), lengths=[7, 4, 7, 2])
     return agent, episodes, recall(agent, episodes, jax.random.key(1), swaps=3)
 
 
-def replayed(agent: Subject, obs: np.ndarray) -> np.ndarray:
+def replay_values(agent: Subject, obs: np.ndarray) -> np.ndarray:
     """Values of a window, by a plain loop."""
     weights = np.asarray(agent.step.weights, np.float64)
     past, values = np.zeros(weights.shape[:2]), []
@@ -59,7 +59,7 @@ def test_an_intervention_is_another_tape_that_is_read_again(case: Any):
     for swap, e, i in np.ndindex(3, 4, 7):
         obs = episodes.obs[e].copy()
         obs[i] = episodes.obs[donor[swap, e, i], step[swap, e, i]]
-        new, old = replayed(agent, obs), replayed(agent, episodes.obs[e])
+        new, old = replay_values(agent, obs), replay_values(agent, episodes.obs[e])
         for t in range(i, int(episodes.running[e].sum())):
             taken = old[t].argmax()
             change[t - i] += abs(new[t, taken] - old[t, taken])
@@ -101,11 +101,11 @@ def test_the_gradient_of_the_present_observation_is_that_of_one_step(case: Any):
 
 def test_only_own_numbers_are_replaced_and_equal_observations_do_not_count():
     agent = window(2, 0)
-    episodes = recorded(agent, noise(0))
+    episodes = record(agent, noise(0))
     none = recall(agent, episodes, jax.random.key(0), own=np.zeros(2, bool))
     assert not none.pairs.any() and np.isnan(none.flips).all() and not none.gradient.any()
     episodes.obs[:, :, 0] = 1.0  # the number that is replaced is the same everywhere
-    same = recall(agent, recorded(agent, episodes.obs), jax.random.key(0), own=np.arange(2) == 0)
+    same = recall(agent, record(agent, episodes.obs), jax.random.key(0), own=np.arange(2) == 0)
     assert not same.pairs.any() and same.gradient[1] > 0
 
 
@@ -121,7 +121,7 @@ def test_fewer_lags_are_the_first_ones(case: Any):
 def test_a_continuous_action_changes_and_does_not_flip():
     discrete = window(2, 0)
     agent = Subject(discrete.start, discrete.step, continuous=True)
-    result = recall(agent, recorded(agent, noise(0)), jax.random.key(0))
+    result = recall(agent, record(agent, noise(0)), jax.random.key(0))
     assert np.isnan(result.flips).all() and result.reach()["change"] == 2
     # The gradient is the norm over all numbers of the action.
     weights = np.asarray(discrete.step.weights)
@@ -136,7 +136,7 @@ def test_a_continuous_action_changes_and_does_not_flip():
 def test_a_leak_across_begin_is_named(reset: str, steps: list[int], spoiled: list[int], kind: str):
     for seed in KEYS:
         agent = window(4, seed, reset=reset)
-        result = leak(agent, recorded(agent, rounded(noise(seed, time=8), kind)))
+        result = leak(agent, record(agent, round_values(noise(seed, time=8), kind)))
         assert np.flatnonzero(result.change).tolist() == steps
         assert np.flatnonzero(result.not_a_number).tolist() == spoiled
         assert result.steps.tolist() == spoiled
@@ -176,7 +176,7 @@ def test_earlier_inputs_that_a_run_appends_count_as_memory():
     actions = np.eye(3)[rng.integers(3, size=(8, 12))]
     obs = np.concatenate([noise(0, obs=1), actions], axis=2).astype(np.float32)
     agent = Subject(jnp.zeros((2, 4)), Window(jnp.zeros((2, 4, 3)).at[0, 1:].set(jnp.eye(3))))
-    result = _recall(agent, recorded(agent, obs), jax.random.key(0), np.arange(4) == 0)
+    result = _recall(agent, record(agent, obs), jax.random.key(0), np.arange(4) == 0)
     assert result["reach"]["flips"] == 0 and not result["ignores_memory"]
     assert result["all_inputs"]["flips"] == 2
 

@@ -25,7 +25,7 @@ def loss_and_gradient(model):
 
 
 @functools.cache
-def built(name: str):
+def build(name: str):
     sizes = {} if name == "ffm" else {"state_size": 3}
     return memory.make(name, 2, 3, key=jax.random.key(0), **sizes)
 
@@ -34,7 +34,7 @@ def built(name: str):
 @pytest.mark.parametrize("rate", RATES)
 def test_gradients_are_finite_for_all_rates(rate: str):
     name, field = rate.split("-")
-    model = built(name)
+    model = build(name)
     for value in EXTREME:
         one = getattr(model, field).at[0].set(value)
         loss, gradient = loss_and_gradient(eqx.tree_at(lambda m: getattr(m, field), model, one))

@@ -21,7 +21,7 @@ from tests.helpers.memories import is_monoid, sizes
 T, SPLIT, IN, OUT = 14, 7, 5, 3  # a tree over T + 1 steps has one level less than over 16
 STARTS = (0, SPLIT, 8)  # an episode of one step, which begins where tapes are split
 LATER = 8  # the last episode
-MIXED = ("ffm", "gru")
+FFM_AND_GRU = ("ffm", "gru")
 MONOIDS = (*filter(is_monoid, memory.NAMES), "ffm printed")
 MODELS = (*MONOIDS, *(n for n in memory.NAMES if not is_monoid(n)), "lru x 2", "ffm + gru")
 
@@ -43,7 +43,7 @@ def build(name, perturbed):
         return perturb(build(name, False))
     key = jax.random.key(len(name))
     if name == "ffm + gru":
-        parts = [memory.make(n, 4, 4, key=key, **small(n)) for n in MIXED]
+        parts = [memory.make(n, 4, 4, key=key, **small(n)) for n in FFM_AND_GRU]
         return memory.Residual(IN, OUT, parts, key=key)
     kind, layers = name.split(" x ") if " x " in name else (name, 1)
     kind, *printed = kind.split()

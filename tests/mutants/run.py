@@ -40,9 +40,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-DONE = ROOT / ".cache" / "mutants.jsonl"
+CACHE = ROOT / ".cache" / "mutants.jsonl"
 LIMIT = 600  # CPU-seconds, however busy the machine is; a mutant that computes for ever is caught
-LIMITED = """
+WITH_LIMITS = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[1]), resource.RLIM_INFINITY))
 os.execv(sys.argv[2], sys.argv[2:])
@@ -61,7 +61,7 @@ class Mutant:
     new: str
     tests: tuple[str, ...]
 
-    def planted(self, root: Path) -> str:
+    def apply(self, root: Path) -> str:
         """The text of the file with the mistake. Raises `ValueError` if it does not apply."""
         text = (root / self.file).read_text("utf-8")
         if text.count(self.old) != 1:
@@ -90,7 +90,7 @@ def flaws(mutant: Mutant, root: Path = ROOT) -> str:
     if not (root / mutant.file).is_file():
         return f"there is no file {mutant.file}"
     try:
-        text = mutant.planted(root)
+        text = mutant.apply(root)
         if mutant.file.endswith(".py"):
             ast.parse(text)
     except (SyntaxError, ValueError) as error:
@@ -129,7 +129,7 @@ def pytest(
     environment = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")} | dict(os.environ)
     environment["PYTHONPATH"] = str(copy)
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(limit), *command],
+        [sys.executable, "-c", WITH_LIMITS, str(limit), *command],
         **{"cwd": copy, "env": environment, "capture_output": True, "text": True},
     )
     if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
@@ -139,7 +139,7 @@ def pytest(
     return done.returncode, failed[0].removeprefix("FAILED ")
 
 
-def copied(parent: Path) -> Path:
+def copy_repository(parent: Path) -> Path:
     """A copy of the repository, in which mistakes may be planted."""
     patterns = shutil.ignore_patterns(".git", ".venv", ".*cache", ".hypothesis", "_build")
 
@@ -156,7 +156,7 @@ def verdict(mutant: Mutant, copy: Path) -> tuple[str, str]:
         return "does not apply", wrong
     path = copy / mutant.file
     before = path.read_text("utf-8")
-    path.write_text(mutant.planted(copy), "utf-8")
+    path.write_text(mutant.apply(copy), "utf-8")
     try:
         for marks, caught in ((FIRST, "caught"), (SECOND, "caught by full tests")):
             status, line = pytest(copy, mutant.tests, marks)
@@ -169,18 +169,18 @@ def verdict(mutant: Mutant, copy: Path) -> tuple[str, str]:
     return "survived", line
 
 
-def remembered() -> dict[str, str]:
+def earlier_verdicts() -> dict[str, str]:
     """Return the verdict of each state of a mutant that was caught before."""
-    if not DONE.exists():
+    if not CACHE.exists():
         return {}
-    rows = map(json.loads, DONE.read_text("utf-8").splitlines())
+    rows = map(json.loads, CACHE.read_text("utf-8").splitlines())
     return {row["state"]: row.get("verdict", "caught") for row in rows}
 
 
 def remember(mutant: Mutant, was: str, verdict: str) -> None:
     """Record that a mutant was caught, in the state in which it was copied."""
-    DONE.parent.mkdir(exist_ok=True)
-    with DONE.open("a", encoding="utf-8") as file:
+    CACHE.parent.mkdir(exist_ok=True)
+    with CACHE.open("a", encoding="utf-8") as file:
         row = {"name": mutant.name, "state": was, "verdict": verdict}
         file.write(json.dumps(row) + "\n")
 
@@ -194,7 +194,7 @@ def run(wanted: Iterable[Mutant], jobs: int) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as temporary:
         copies: queue.Queue[Path] = queue.Queue()
         for job in range(jobs):
-            copies.put(copied(Path(temporary) / str(job)))
+            copies.put(copy_repository(Path(temporary) / str(job)))
         first = copies.get()
         selection = dict.fromkeys(test for mutant in states for test in mutant.tests)
         status, said = pytest(first, list(selection), limit=10 * LIMIT)
@@ -225,7 +225,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="also mutants that were caught before")
     parser.add_argument("--jobs", type=int, default=1, help="number of mutants at a time")
     given = parser.parse_args()
-    known = {} if given.again else remembered()
+    known = {} if given.again else earlier_verdicts()
     wanted = [
         mutant
         for mutant in mutants()

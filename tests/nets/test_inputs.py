@@ -24,20 +24,20 @@ SAMPLES = RNG.normal(size=(7, 50, 3)).astype(np.float32)
 FIRST = jnp.asarray(SAMPLES[0, 0])
 
 
-def counted(samples: Any) -> Normalized:
+def statistics_of(samples: Any) -> Normalized:
     return Normalized((True,) * samples.shape[-1]).count(jnp.asarray(samples))
 
 
 @pytest.mark.parametrize(("offset", "scale"), [(0, 1), (30, 1), (30_000, 100), (0, 1e-3), (0, 1e4)])
 def test_outputs_do_not_depend_on_offset_and_scale(offset, scale):
-    plain, moved = counted(SAMPLES), counted(offset + scale * SAMPLES)
+    plain, moved = statistics_of(SAMPLES), statistics_of(offset + scale * SAMPLES)
     x = SAMPLES[0, :5]
     outputs = jax.vmap(moved)(jnp.asarray(offset + scale * x))
     np.testing.assert_allclose(outputs, jax.vmap(plain)(jnp.asarray(x)), atol=1e-3)
 
 
 def test_statistics_are_those_of_all_samples_in_any_pieces():
-    whole, pieces = counted(SAMPLES), Normalized((True,) * 3)
+    whole, pieces = statistics_of(SAMPLES), Normalized((True,) * 3)
     for piece in (SAMPLES[:2], SAMPLES[2:3], SAMPLES[3:]):
         pieces = pieces.count(jnp.asarray(piece))
     rows = SAMPLES.reshape(-1, 3).astype(np.float64)
@@ -49,7 +49,7 @@ def test_statistics_are_those_of_all_samples_in_any_pieces():
 
 def test_a_constant_feature_gives_zero_and_an_outlier_is_cut():
     samples = np.concatenate([np.full((7, 50, 1), 12.3, np.float32), SAMPLES[..., :1]], -1)
-    outputs = counted(samples)(jnp.array([12.3, 1e6]))
+    outputs = statistics_of(samples)(jnp.array([12.3, 1e6]))
     np.testing.assert_array_equal(outputs, [0, inputs.MOST])
 
 
@@ -85,7 +85,7 @@ def test_gradient_steps_do_not_change_statistics():
     )
 
 
-class Moved(ObservationWrapper):
+class Shift(ObservationWrapper):
     """o ↦ offset + o, in a space without bounds."""
 
     def __init__(self, env: Any, offset: float, bound: float = jnp.inf):
@@ -101,7 +101,7 @@ class Moved(ObservationWrapper):
 
 
 @dataclasses.dataclass
-class Asked:
+class Flags:
     """What `normalized_features` reads of a config."""
 
     normalize_observations: bool | None = None
@@ -114,16 +114,16 @@ PROBE, PARAMS = envs.make("probe-Match-v0")
     ("env", "chosen"),
     [
         (PROBE, ()),
-        (Moved(PROBE, 0.0), (True, True)),
-        (Moved(PROBE, 0.0, 11.0), (True, True)),
-        (Moved(PROBE, 0.0, 9.0), ()),
-        (wrappers.BeginFlag(Moved(PROBE, 30.0)), (True, True, False)),
+        (Shift(PROBE, 0.0), (True, True)),
+        (Shift(PROBE, 0.0, 11.0), (True, True)),
+        (Shift(PROBE, 0.0, 9.0), ()),
+        (wrappers.BeginFlag(Shift(PROBE, 30.0)), (True, True, False)),
         (wrappers.PreviousReward(PROBE), ()),
     ],
 )
 def test_features_are_chosen_by_bounds_and_by_random_steps(env, chosen):
-    assert normalized_features(Asked(), env, PARAMS) == chosen
-    assert normalized_features(Asked(False), env, PARAMS) == ()
+    assert normalized_features(Flags(), env, PARAMS) == chosen
+    assert normalized_features(Flags(False), env, PARAMS) == ()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_features_are_chosen_by_bounds_and_by_random_steps(env, chosen):
 def test_the_default_tasks_are_seen_as_they_are(env_id):
     env, params = envs.make(env_id)
     env = env if len(env.observation_space(params).shape) == 1 else wrappers.FlattenObservation(env)
-    assert normalized_features(Asked(), env, params) == ()
+    assert normalized_features(Flags(), env, params) == ()
 
 
 SIZES: dict[str, Any] = {"memory": "lru", "width": 8, "environments": 2, "block": 2, "blocks": 1}
@@ -152,7 +152,7 @@ OWN: dict[str, dict[str, Any]] = {
 @pytest.mark.full_except("dqn")
 @pytest.mark.parametrize("name", AGENTS)
 def test_all_networks_of_an_agent_have_counted_every_observation(name):
-    agent, env = find(name), Moved(PROBE, 30.0)
+    agent, env = find(name), Shift(PROBE, 30.0)
     sizes = {**SIZES, **OWN[name]} if name in OWN else {**agent.SMALL, **SIZES}
     config = agent.Config(**sizes)
 

@@ -28,7 +28,7 @@ def bytes_of(*shape: int) -> jax.Array:
     return jax.random.randint(jax.random.key(1), shape, 0, 256).astype(jnp.uint8)
 
 
-def convolved(layer: Filters, x: jax.Array) -> jax.Array:
+def convolution(layer: Filters, x: jax.Array) -> jax.Array:
     """The oracle: `lax.conv` with the layer's weights."""
     weight: Any = layer.linear.weight
     filters = weight.T.reshape(3, 3, x.shape[-1], -1)
@@ -45,13 +45,13 @@ def convolved(layer: Filters, x: jax.Array) -> jax.Array:
 def test_filters_are_a_convolution(same: bool):
     layer = Filters(3, 5, same, key=jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (7, 6, 3))
-    np.testing.assert_allclose(layer(x), convolved(layer, x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(layer(x), convolution(layer, x), rtol=1e-5, atol=1e-5)
     ours, theirs = (jax.grad(lambda x, f=f: jnp.sum(f(x) ** 2)) for f in (layer, _oracle(layer)))
     np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-4, atol=1e-4)
 
 
 def _oracle(layer: Filters) -> Any:
-    return lambda x: convolved(layer, x)
+    return lambda x: convolution(layer, x)
 
 
 @pytest.mark.parametrize(("height", "width"), [(7, 6), (1, 2), (4, 5)])
@@ -66,7 +66,7 @@ def test_the_small_stack_is_that_of_minatar():
     (layer,) = conv.blocks
     x = jax.random.uniform(jax.random.key(1), (10, 10, 4))
     assert isinstance(layer, Filters) and conv.output_size == 128
-    hidden = jax.nn.relu(convolved(layer, x)).ravel()
+    hidden = jax.nn.relu(convolution(layer, x)).ravel()
     wanted = jax.nn.relu(conv.linear.weight @ hidden + conv.linear.bias)
     np.testing.assert_allclose(conv(x), wanted, rtol=1e-5, atol=1e-6)
 
@@ -78,9 +78,9 @@ def test_the_impala_stack_is_that_of_its_paper():
 
     def wanted(conv, x):
         for block in conv.blocks:
-            x = pooled(convolved(block.first, x))
+            x = pooled(convolution(block.first, x))
             for first, second in block.units:
-                x = x + convolved(second, jax.nn.relu(convolved(first, jax.nn.relu(x))))
+                x = x + convolution(second, jax.nn.relu(convolution(first, jax.nn.relu(x))))
         hidden = jax.nn.relu(x).ravel()
         return jax.nn.relu(conv.linear.weight @ hidden + conv.linear.bias)
 

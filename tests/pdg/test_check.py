@@ -11,7 +11,7 @@ from mmrl.pdg.plan.code import Event, generate, trace
 from mmrl.pdg.plan.frees import MemoryPlan, plan_memory, unproved
 from mmrl.pdg.run.naive import Report, check
 from mmrl.pdg.schedule import schedule
-from tests.helpers.pdg_graphs import reinforce, tiled
+from tests.helpers.pdg_graphs import reinforce, tile_graph
 
 SIZES = {"I": 2, "T": 5}
 Events = list[Event]
@@ -128,7 +128,7 @@ def test_a_schedule_without_one_dependence_is_found(edge: tuple[str, str]):
 
 def test_frees_from_the_dense_dependences_of_a_strided_graph_are_found():
     """The trap of tiles: without strides, G[t] seems to be read last at t + 1, not at t + m."""
-    made = tiled(3, 4)
+    made = tile_graph(3, 4)
     dense = {
         name: dataclasses.replace(op, domain=op.domain.dense()) for name, op in made.ops.items()
     }

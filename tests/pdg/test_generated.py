@@ -33,7 +33,7 @@ from mmrl.pdg.run.naive import execute
 from tests.helpers.pdg_programs import (
     DATA,
     ORIGIN,
-    Drawn,
+    Draw,
     Hand,
     Illegal,
     Leaf,
@@ -100,7 +100,7 @@ def reason(error: ValueError) -> str:
     return found[0]
 
 
-def by_hand(drawn: Drawn, names: tuple[str, ...], k: int, data: Any) -> dict[tuple[int, ...], Any]:
+def by_hand(drawn: Draw, names: tuple[str, ...], k: int, data: Any) -> dict[tuple[int, ...], Any]:
     hand, found = Hand(drawn, data), {}
     sizes = [range(drawn.bounds[name.upper()]) for name in names]
     for point in itertools.product(*sizes):
@@ -112,7 +112,7 @@ def by_hand(drawn: Drawn, names: tuple[str, ...], k: int, data: Any) -> dict[tup
     return found
 
 
-def legal(drawn: Drawn) -> bool:
+def legal(drawn: Draw) -> bool:
     """Whether each value that the results need is there, with these bounds and larger ones."""
     try:
         for bounds in (drawn.bounds, *large(drawn.names)):
@@ -137,7 +137,7 @@ def stacked(values: dict[tuple[int, ...], Any]) -> np.ndarray:
     return np.reshape([np.asarray(values[p]) for p in points], [len(axis) for axis in axes])
 
 
-def program(drawn: Drawn, slopes: bool) -> tuple[Graph, list[int]]:
+def program(drawn: Draw, slopes: bool) -> tuple[Graph, list[int]]:
     """The graph with gradients of the first result, if these are not refused; of which leaves."""
     results, leaves = build(drawn)
     graph = results[0].program.graph(*results)
@@ -177,7 +177,7 @@ def chosen(graph: Graph, bounds: Any, limited: bool) -> Any:
         return free.at(bounds)
 
 
-def one(drawn: Drawn, order: int, passes: dict[str, Pass]) -> None:
+def one(drawn: Draw, order: int, passes: dict[str, Pass]) -> None:
     try:
         graph, leaves = program(drawn, order < 6)
     except ValueError as error:
@@ -251,7 +251,7 @@ def one(drawn: Drawn, order: int, passes: dict[str, Pass]) -> None:
     suppress_health_check=list(HealthCheck),
 )
 @given(drawn_programs(), st.integers(0, 9), STEPS)
-def drawn_agree(drawn: Drawn, order: int, steps: list[tuple[str, str]]) -> None:
+def drawn_agree(drawn: Draw, order: int, steps: list[tuple[str, str]]) -> None:
     note(str(drawn))
     COUNTS["drawn"] += 1
     one(drawn, order, {f"{k}: {step} {d}": PASSES[step](d) for k, (step, d) in enumerate(steps)})
@@ -264,7 +264,7 @@ def test_numbers_have_the_residuals_of_a_trace():
     packed, later = Pair("pack", 0, 0), Pair("step", 4, 0)
     state = Merge("t", ((("0",), 2), (("t + 1",), 3)))
     nodes = (Leaf(0, "t"), packed, Read(1, ("0",), ""), later, state, Pair("unpack", 4, 0))
-    one(Drawn("t", nodes, (5, 0), {"T": 5}), 2, {})
+    one(Draw("t", nodes, (5, 0), {"T": 5}), 2, {})
 
 
 @pytest.mark.full

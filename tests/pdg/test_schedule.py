@@ -36,7 +36,7 @@ from tests.helpers.pdg_graphs import (
     reads,
     reinforce,
     remainders,
-    tiled,
+    tile_graph,
 )
 
 i, t = pdg_graphs.i, pdg_graphs.t
@@ -105,7 +105,7 @@ def test_monte_carlo_keeps_the_whole_episode(steps: int):
     ("n", "m", "peak"), [(3, 4, 6), (8, 8, 15), (3, 16, 18), (1, 4, 4), (None, 4, 33)]
 )
 def test_tiles_of_m_steps_keep_m_and_the_window_without_one(n: int | None, m: int, peak: int):
-    report = run(tiled(n, m), steps=33)
+    report = run(tile_graph(n, m), steps=33)
     assert report.device[OBSERVATION] == peak
     assert n is None or peak == m + n - 1
 

@@ -74,8 +74,8 @@ class Place:
     first: int  # of the worker's steps
     past: int  # steps of the episode before it
     steps: int  # with the tail
-    done: int  # the worker's steps when it was whole
-    ended: bool  # the episode, with its last step
+    time: int  # the worker's steps when it was whole
+    at_end: bool  # the episode, with its last step
 
 
 def cuts(steps: int, length: int, overlap: int) -> list[int]:
@@ -104,14 +104,14 @@ class Model:
         for w, i in np.ndindex(ids.shape):
             self.ids[w].append(int(ids[w, i]))
             self.errors[w].append(float(errors[w, i]))
-            new += self._completed(w, bool(last[w, i]))
+            new += self._add_places(w, bool(last[w, i]))
             if last[w, i]:
                 self.closed.append((w, self.opened[w], len(self.ids[w])))
                 self.opened[w] = len(self.ids[w])
         self.head += ids.shape[1]
         return new
 
-    def _completed(self, w: int, ended: bool) -> list[Place]:
+    def _add_places(self, w: int, ended: bool) -> list[Place]:
         here, end, found = self.setting, len(self.ids[w]), []
         full = here.length + here.tail
         for start in cuts(end - self.opened[w], here.length, here.overlap):
@@ -119,11 +119,11 @@ class Model:
             if steps == full or (ended and steps < full):
                 place = Place(w, self.opened[w] + start, start, steps, end, ended)
                 found.append(place)
-                sizes = np.array(self.errors[w][place.first : place.first + self.trained(place)])
+                sizes = np.array(self.errors[w][place.first : place.first + self.own_steps(place)])
                 self.priority[place] = here.eta * sizes.max() + (1 - here.eta) * sizes.mean()
         return found
 
-    def trained(self, place: Place) -> int:
+    def own_steps(self, place: Place) -> int:
         return min(place.steps, self.setting.length)
 
     def row(self, place: Place) -> int:
@@ -220,9 +220,9 @@ def count_new(model: Model, new: list, seen: Counter) -> None:
         seen["short last sequence"] += short and place.past > 0
         cut = place.steps < setting.length + setting.tail
         seen["tail cut by the end"] += cut and not short
-        seen["whole tail at the end"] += place.ended and not cut
+        seen["whole tail at the end"] += place.at_end and not cut
         seen["begun in an earlier rollout"] += place.first < model.head - setting.time
-    ends = Counter((place.worker, place.done) for place in new)
+    ends = Counter((place.worker, place.time) for place in new)
     seen["several pending at an end"] += max(ends.values(), default=0) > 1
     seen["several ends in a rollout"] += len(ends) > len({w for w, _ in ends})
     seen["ring overwritten"] += model.head > setting.depth
@@ -246,7 +246,7 @@ window = jax.jit(sequences.window, static_argnums=2)
 SMALL = {"length": 4, "overlap": 2, "burn_in": 1, "tail": 1}
 
 
-def filled(lengths, capacity, errors=None, **options) -> sequences.Sequences:
+def storage_of(lengths, capacity, errors=None, **options) -> sequences.Sequences:
     """Episodes of these lengths by one worker, ids counting from 1."""
     last = np.zeros((1, sum(lengths)), bool)
     last[0, np.cumsum(lengths) - 1] = True

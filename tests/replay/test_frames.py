@@ -167,7 +167,7 @@ def test_sequences_of_pictures_equal_those_that_store_them_twice():
 
 
 @jax.jit
-def kept(pair: Any, unrolls: Unrolls, key: Any) -> Any:
+def add_and_sample(pair: Any, unrolls: Unrolls, key: Any) -> Any:
     other = unrolls._replace(steps=flat(unrolls.steps))
     pair = reservoir.add(pair[0], unrolls, key), reservoir.add(pair[1], other, key)
     return pair, [reservoir.sample(each, key, 4) for each in pair]
@@ -183,7 +183,7 @@ def test_a_reservoir_of_pictures_equals_one_that_stores_them_twice():
     for i in range(30):
         unrolls = Unrolls(jnp.full((WORKERS, 1), i), cut(steps, i * TIME, (i + 1) * TIME))
         unrolls = unrolls._replace(state=unrolls.state.astype(jnp.float32))
-        pair, (mine, theirs) = kept(pair, unrolls, jax.random.key(i))
+        pair, (mine, theirs) = add_and_sample(pair, unrolls, jax.random.key(i))
         np.testing.assert_array_equal(mine.state, theirs.state)
         same(mine.steps, theirs.steps, np.ones(mine.steps.begin.shape, bool))
     merged = reservoir.merge(*[pair[0]] * 2)

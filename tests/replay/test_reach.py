@@ -30,44 +30,44 @@ ROLLOUT = Step(jnp.arange(1, STEPS + 1)[None], jnp.asarray(LAST)[None])
 KEYS = jax.random.split(jax.random.key(0), 300)
 
 
-def learned(draw) -> set[int]:
+def trained_steps(draw) -> set[int]:
     """The numbers of the steps that `draw(key)` -> (numbers, is it trained?) gives in 300 draws."""
     numbers, trained = jax.jit(jax.vmap(draw))(KEYS)
     return set(np.asarray(numbers)[np.asarray(trained)].tolist())
 
 
 @pytest.fixture(scope="module")
-def stored() -> tape.Tape:
+def tape_data() -> tape.Tape:
     return jax.jit(lambda rollout: tape.add(tape.init(EXAMPLE, STEPS), rollout))(ROLLOUT)
 
 
 @pytest.mark.slow
-def test_a_tape_reaches_every_step_of_episodes_that_fit_the_batch(stored):
+def test_a_tape_reaches_every_step_of_episodes_that_fit_the_batch(tape_data):
     def draw(key):
-        drawn = tape.sample(stored, key, max(LENGTHS))
+        drawn = tape.sample(tape_data, key, max(LENGTHS))
         return drawn.steps.number, drawn.mask
 
-    assert learned(draw) == set(range(1, STEPS + 1))
+    assert trained_steps(draw) == set(range(1, STEPS + 1))
 
 
-def test_a_tape_never_reaches_what_comes_after_a_batch(stored):
+def test_a_tape_never_reaches_what_comes_after_a_batch(tape_data):
     """Eq. 35: B[:B] ends an episode that is longer. Hence the rule of `dqn.check`."""
 
     def draw(key):
-        drawn = tape.sample(stored, key, 30)
+        drawn = tape.sample(tape_data, key, 30)
         return drawn.steps.number, drawn.mask
 
     beyond = range(sum(LENGTHS[:2]) + 31, sum(LENGTHS[:3]) + 1)
-    assert learned(draw) == set(range(1, STEPS + 1)) - set(beyond)
+    assert trained_steps(draw) == set(range(1, STEPS + 1)) - set(beyond)
 
 
 @pytest.mark.parametrize("length", [3, 10])
-def test_segments_reach_every_step_whatever_the_batch(stored, length):
+def test_segments_reach_every_step_whatever_the_batch(tape_data, length):
     def draw(key):
-        drawn = segments.sample(stored, key, 30, length)
+        drawn = segments.sample(tape_data, key, 30, length)
         return drawn.steps.number, drawn.mask
 
-    assert learned(draw) == set(range(1, STEPS + 1))
+    assert trained_steps(draw) == set(range(1, STEPS + 1))
 
 
 @pytest.mark.parametrize(("length", "overlap", "tail"), [(4, 2, 0), (10, 0, 4), (10, 5, 2)])
@@ -85,7 +85,7 @@ def test_sequences_reach_every_step(length, overlap, tail):
         drawn = sequences.sample(rings, key, 8)
         return drawn.steps.number, drawn.trained
 
-    assert learned(draw) == set(range(1, STEPS + 1))
+    assert trained_steps(draw) == set(range(1, STEPS + 1))
 
 
 def test_a_reservoir_reaches_every_step_of_what_it_keeps():
@@ -99,7 +99,7 @@ def test_a_reservoir_reaches_every_step_of_what_it_keeps():
         drawn = reservoir.sample(kept, key, 5)
         return drawn.steps.number, drawn.steps.number > 0
 
-    assert learned(draw) == set(range(1, 71))
+    assert trained_steps(draw) == set(range(1, 71))
 
 
 HARD = "popgym-RepeatFirstHard-v0"  # 831 steps
@@ -118,7 +118,7 @@ def test_dqn_refuses_a_batch_that_an_episode_may_outlast():
 LONGEST, TURN = 12, 5  # steps of an episode and of a rollout
 
 
-def held(depth: int) -> np.ndarray:
+def holds_episode(depth: int) -> np.ndarray:
     """Does a tape hold a whole episode, after each of 60 rollouts of the longest episodes?"""
     last = jnp.asarray(np.arange(1, 60 * TURN + 1) % LONGEST == 0).reshape(60, 1, TURN)
 
@@ -132,8 +132,8 @@ def held(depth: int) -> np.ndarray:
 @pytest.mark.slow
 def test_a_tape_for_two_episodes_and_a_rollout_is_never_empty_again():
     needed, first = 2 * LONGEST + TURN, -(-LONGEST // TURN)
-    assert held(needed)[first - 1 :].all()
-    assert held(LONGEST).mean() < 0.3 < held(LONGEST + TURN).mean() < 0.9
+    assert holds_episode(needed)[first - 1 :].all()
+    assert holds_episode(LONGEST).mean() < 0.3 < holds_episode(LONGEST + TURN).mean() < 0.9
 
 
 @pytest.mark.parametrize("batching", ["tape", "segments"])

@@ -59,7 +59,7 @@ def stream(start: reservoir.Reservoir, ids, lots) -> reservoir.Reservoir:
     return jax.lax.scan(body, start, (ids, lots))[0]
 
 
-def held(kept: reservoir.Reservoir) -> list[dict[float, int]]:
+def contents(kept: reservoir.Reservoir) -> list[dict[float, int]]:
     """What each worker's part holds: lot -> id."""
     ids = ids_of(kept.unrolls).reshape(kept.lots.shape)
     return [
@@ -81,7 +81,7 @@ def test_the_largest_lots_of_every_worker_stay(workers: int, each: int, slots: i
     ids = 1 + np.arange(times * workers * each).reshape(times, workers * each)
     lots = rng.permutation(ids.size).reshape(ids.shape).astype("f4") / ids.size
     kept = stream(empty(slots, workers), ids, lots)
-    for worker, part in enumerate(held(kept)):
+    for worker, part in enumerate(contents(kept)):
         mine = (slice(None), slice(worker * each, (worker + 1) * each))
         best = np.argsort(-lots[mine].ravel())[:slots]
         assert part == {
@@ -110,7 +110,7 @@ def test_together_or_one_after_another():
     rng = np.random.default_rng(1)
     ids, lots = 1 + np.arange(60), rng.random(60).astype("f4")
     kept = [stream(empty(7), ids.reshape(-1, n), lots.reshape(-1, n)) for n in (1, 4, 30)]
-    assert held(kept[0]) == held(kept[1]) == held(kept[2])
+    assert contents(kept[0]) == contents(kept[1]) == contents(kept[2])
 
 
 def inclusion(kept_ids: np.ndarray, items: int) -> float:
@@ -179,7 +179,7 @@ def test_parts_that_saw_different_things_merge_into_one_that_saw_all():
     whole = stream(empty(4, 3), ids, lots)
     parts = [stream(empty(4, 3), ids[i::8], lots[i::8]) for i in range(8)]
     merged = functools.reduce(merge, parts)
-    assert held(merged) == held(whole) and merged.seen == whole.seen
+    assert contents(merged) == contents(whole) and merged.seen == whole.seen
 
 
 def test_merging_is_a_monoid():
@@ -187,13 +187,13 @@ def test_merging_is_a_monoid():
     new = [(1 + 8 * i + np.arange(8)[None], rng.random((1, 8)).astype("f4")) for i in range(3)]
     a, b, c = (stream(empty(3, 2), *x) for x in new)
     e = empty(3, 2)
-    assert held(merge(merge(a, b), c)) == held(merge(a, merge(b, c)))
-    assert held(merge(a, b)) == held(merge(b, a))
-    assert held(merge(e, a)) == held(a) == held(merge(a, e))
+    assert contents(merge(merge(a, b), c)) == contents(merge(a, merge(b, c)))
+    assert contents(merge(a, b)) == contents(merge(b, a))
+    assert contents(merge(e, a)) == contents(a) == contents(merge(a, e))
     # A reservoir that was merged goes on as any other.
     more = 25 + np.arange(8)[None], rng.random((1, 8)).astype("f4")
     whole = stream(stream(a, *new[1]), *more)
-    assert held(stream(merge(a, b), *more)) == held(whole)
+    assert contents(stream(merge(a, b), *more)) == contents(whole)
 
 
 # Sampling

@@ -22,7 +22,7 @@ add = jax.jit(tape.add)
 sample = jax.jit(segments.sample, static_argnums=(2, 3))
 
 
-def filled(lengths, capacity=None) -> tape.Tape:
+def tape_of(lengths, capacity=None) -> tape.Tape:
     """A tape of one worker with episodes of these lengths, ids counting from 1."""
     last = np.zeros(sum(lengths), bool)
     last[np.cumsum(lengths) - 1] = True
@@ -48,7 +48,7 @@ LENGTHS = [1, 7, 3, 6, 4, 10, 2]
 
 @pytest.mark.parametrize("length", [1, 3, 12])
 def test_sampled_rows_are_rows_of_the_dataset(length):
-    t = filled(LENGTHS, capacity=40)
+    t = tape_of(LENGTHS, capacity=40)
     wanted = dataset(LENGTHS, length)
     draw = jax.jit(jax.vmap(lambda key: segments.sample(t, key, 5 * length, length)))
     drawn = jax.device_get(draw(jax.random.split(jax.random.key(length), 200)))
@@ -77,7 +77,7 @@ def test_every_segment_is_as_likely(monkeypatch):
     monkeypatch.setattr(tree, "TOP", 4)
     monkeypatch.setattr(tree, "BRANCH", 3)
     length = 3
-    t = filled(LENGTHS, capacity=40)
+    t = tape_of(LENGTHS, capacity=40)
     draw = jax.jit(jax.vmap(lambda key: segments.sample(t, key, 4 * length, length).steps.id))
     found = draw(jax.random.split(jax.random.key(1), 10_000)).reshape(-1, length)[:, 0]
     rows = dataset(LENGTHS, length)
@@ -91,7 +91,7 @@ def test_every_segment_is_as_likely(monkeypatch):
 @pytest.mark.slow
 def test_one_segment_is_the_tape():
     """An episode no longer than a segment: both ways of batching give the same batch."""
-    t, key = filled([8], capacity=30), jax.random.key(0)
+    t, key = tape_of([8], capacity=30), jax.random.key(0)
     ours, wanted = sample(t, key, 8, 8), jax.jit(tape.sample, static_argnums=2)(t, key, 8)
     for name in ("steps", "begin", "mask", "episode"):
         a, b = getattr(ours, name), getattr(wanted, name)
@@ -100,7 +100,7 @@ def test_one_segment_is_the_tape():
 
 @pytest.mark.slow
 def test_rows_go_around_the_ring():
-    t = filled([5, 4], capacity=12)
+    t = tape_of([5, 4], capacity=12)
     later = Step(np.arange(10, 18, dtype=np.int32)[None], np.arange(8)[None] == 6)
     t = add(t, later)  # 7 steps from place 9 to place 3: the episode of 5 steps is gone
     drawn = sample(t, jax.random.key(0), 60, 3)
@@ -119,7 +119,7 @@ def test_an_empty_tape_gives_an_empty_batch():
 @pytest.mark.slow
 def test_seeds_under_vmap_are_seeds_alone():
     """An empty tape, one with one episode and a full one."""
-    t = [tape.init(EXAMPLE, 33), filled([5], capacity=33), filled(LENGTHS, capacity=33)]
+    t = [tape.init(EXAMPLE, 33), tape_of([5], capacity=33), tape_of(LENGTHS, capacity=33)]
     t = jax.tree.map(lambda *xs: jnp.stack(xs), *t)
     keys = jax.random.split(jax.random.key(2), 3)
     together = jax.jit(jax.vmap(lambda t, key: segments.sample(t, key, 40, 4)))(t, keys)

@@ -22,9 +22,9 @@ from tests.replay.sequences_oracle import (
     assert_same,
     at,
     begins,
-    filled,
     sample,
     steps,
+    storage_of,
     window,
 )
 
@@ -131,7 +131,7 @@ def test_every_step_is_trained_also_in_episodes_shorter_than_a_sequence():
     """
     generator = np.random.default_rng(3)
     lengths = np.concatenate([np.full(50, 9), generator.geometric(0.02, 20), [250, 1, 80, 81, 120]])
-    t = filled(lengths, 4000, length=80, overlap=40, burn_in=40, tail=4)
+    t = storage_of(lengths, 4000, length=80, overlap=40, burn_in=40, tail=4)
     rows = begins(t)
     assert t.stored == rows.size == sum(len(oracle.cuts(n, 80, 40)) for n in lengths)
     found = window(t, rows, 40)
@@ -272,7 +272,7 @@ def test_add_refuses_what_does_not_fit():
 
 def test_sample_refuses_an_empty_batch():
     with pytest.raises(ValueError, match="`batch` must be at least 1 sequence, got 0"):
-        sample(filled([2], 32), jax.random.key(0), 0)
+        sample(storage_of([2], 32), jax.random.key(0), 0)
 
 
 @pytest.mark.parametrize("length, overlap, burn_in", [(5, 3, 2), (4, 0, 3), (7, 6, 0)])

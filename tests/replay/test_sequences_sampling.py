@@ -14,10 +14,10 @@ from tests.replay.sequences_oracle import (
     add,
     assert_same,
     begins,
-    filled,
     sample,
     set_priority,
     steps,
+    storage_of,
     weights,
     window,
 )
@@ -47,7 +47,7 @@ def test_frequencies_and_weights_are_the_formulas(alpha, top, monkeypatch):
     monkeypatch.setattr(tree, "BRANCH", 3)
     generator = np.random.default_rng(4)
     errors = np.float32(generator.exponential(size=sum(LENGTHS)))
-    t = filled(LENGTHS, 52, errors, alpha=alpha, eta=0.25)
+    t = storage_of(LENGTHS, 52, errors, alpha=alpha, eta=0.25)
     rows, starts = begins(t), np.cumsum([0, *LENGTHS])
     trained = [
         errors[first + s : first + min(s + 4, n)]
@@ -67,7 +67,7 @@ def test_frequencies_and_weights_are_the_formulas(alpha, top, monkeypatch):
 
 @pytest.mark.slow
 def test_a_row_given_twice_takes_the_larger():
-    t = filled([3, 1, 5], 32, alpha=1.0)
+    t = storage_of([3, 1, 5], 32, alpha=1.0)
     rows = begins(t)[[1, 2, 1, 2]]
     both = set_priority(t, rows, np.float32([2, 7, 5, 3]))
     once = set_priority(t, rows[:2], np.float32([5, 7]))
@@ -76,7 +76,7 @@ def test_a_row_given_twice_takes_the_larger():
 
 def test_draws_are_independent():
     """The joint law of two draws of a batch is the product: the same one may come twice."""
-    t = filled([3, 1, 5], 32, alpha=1.0)
+    t = storage_of([3, 1, 5], 32, alpha=1.0)
     t = set_priority(t, begins(t), np.float32([1, 2, 3, 4]))
     keys = jax.random.split(jax.random.key(5), DRAWS)
     pairs = jax.jit(jax.vmap(lambda key: sequences.sample(t, key, 2).rows))(keys)
@@ -87,7 +87,7 @@ def test_draws_are_independent():
 
 @pytest.mark.slow
 def test_rows_that_are_gone_change_nothing():
-    t = filled(LENGTHS, 40)
+    t = storage_of(LENGTHS, 40)
     for i in range(2):  # those that fill the ring, and the next ones
         nothing = np.setdiff1d(np.arange(42), begins(t))
         assert_same(set_priority(t, nothing, np.full(nothing.size, 9.0, np.float32)), t)
@@ -106,8 +106,8 @@ def test_numbers_that_are_not_finite_are_harmless():
     """An error that is not a number leaves all other sequences as they were, for good."""
     errors = np.ones(sum(LENGTHS), np.float32)
     for bad in (np.nan, np.inf):
-        t = filled(LENGTHS, 40, np.where(np.arange(errors.size) == 4, np.float32(bad), errors))
-        good = filled(LENGTHS, 40, errors)
+        t = storage_of(LENGTHS, 40, np.where(np.arange(errors.size) == 4, np.float32(bad), errors))
+        good = storage_of(LENGTHS, 40, errors)
         rows, ours, wanted = begins(t), *(weights(x) for x in (t, good))
         assert rows.tolist() == begins(good).tolist()
         # Step 4 is in the sequences of steps 1 to 4 and 3 to 6 of the second episode.
@@ -120,7 +120,7 @@ def test_numbers_that_are_not_finite_are_harmless():
 
 
 def test_priorities_are_positive():
-    t = filled([3, 1, 5], 32, alpha=1.0)
+    t = storage_of([3, 1, 5], 32, alpha=1.0)
     rows, least, most = begins(t), *tree.PRIORITIES
     t = set_priority(t, rows, np.float32([0, -1, 1e9, 2]))
     np.testing.assert_allclose(weights(t), [least, least, most, 2])
@@ -145,7 +145,7 @@ def test_priority_of_a_batch(eta):
 def test_an_empty_storage_gives_an_empty_batch():
     """For one seed of two: the other has stored something."""
     t = jax.jit(lambda: sequences.init(EXAMPLE, STATE, 32, **SMALL))()
-    both = jax.tree.map(lambda *x: np.stack(x), t, filled([3], 32))
+    both = jax.tree.map(lambda *x: np.stack(x), t, storage_of([3], 32))
     drawn = jax.jit(jax.vmap(lambda t, key: sequences.sample(t, key, 3)))(
         both, jax.random.split(jax.random.key(9))
     )

@@ -223,7 +223,7 @@ add = jax.jit(tape.add)
 sample = jax.jit(tape.sample, static_argnums=2)
 
 
-def filled(lengths, *, capacity=None) -> tape.Tape:
+def tape_of(lengths, *, capacity=None) -> tape.Tape:
     """A tape of one worker with episodes of these lengths, ids counting from 1."""
     total = sum(lengths)
     last = np.zeros(total, bool)
@@ -303,7 +303,7 @@ def test_draw_never_finds_a_row_without_weight(monkeypatch):
 
 @pytest.mark.slow
 def test_every_order_of_episodes_is_as_likely():
-    t = filled([1, 6, 2, 1])
+    t = tape_of([1, 6, 2, 1])
     rows = np.flatnonzero(t.length)
     keys = jax.random.split(jax.random.key(2), DRAWS)
     # One episode is raced for at first: the other three come from the longer race.
@@ -317,7 +317,7 @@ def test_a_long_first_episode_changes_nothing():
 
     To draw anew whenever the first episodes are too short would favour the long ones.
     """
-    t = filled([1, 1, 7, 1])
+    t = tape_of([1, 1, 7, 1])
     keys = jax.random.split(jax.random.key(3), DRAWS)
     first = jax.jit(jax.vmap(lambda key: sample(t, key, 7).rows[0]))(keys)
     rows = np.flatnonzero(t.length)
@@ -454,4 +454,4 @@ def test_add_refuses_what_does_not_fit():
 
 def test_sample_refuses_an_empty_batch():
     with pytest.raises(ValueError, match="`batch` must be at least 1 step, got 0"):
-        sample(filled([2]), jax.random.key(0), 0)
+        sample(tape_of([2]), jax.random.key(0), 0)

@@ -20,12 +20,12 @@ SCORES = np.array([[0.0, 0.5], [1.0, 0.5], [1.0, 0.25], [0.5, 2.0]])  # [block, 
 BLOCKS = [2, 1]  # the best of the first three: the first of equals
 
 
-class Killed(BaseException):
+class Kill(BaseException):
     """Ends a write as a kill would."""
 
 
 @pytest.fixture(autouse=True, scope="module")
-def scored():
+def fixed_scores():
     """Evaluations come out as `SCORES`, on every processor."""
     with pytest.MonkeyPatch.context() as patch:
 
@@ -37,7 +37,7 @@ def scored():
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, list[Any]]:
+def full_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, list[Any]]:
     """The folder of an unbroken run of three blocks, and the networks after each."""
     run = Run(SETUP, tmp_path_factory.mktemp("runs") / "unbroken")
     nets = [run.state.net for _ in run]
@@ -45,18 +45,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, li
 
 
 @pytest.fixture
-def copy(finished: tuple[pathlib.Path, list[Any]], tmp_path: pathlib.Path) -> pathlib.Path:
-    return shutil.copytree(finished[0], tmp_path / "copy")
+def copy(full_run: tuple[pathlib.Path, list[Any]], tmp_path: pathlib.Path) -> pathlib.Path:
+    return shutil.copytree(full_run[0], tmp_path / "copy")
 
 
-def kept(path: pathlib.Path) -> bytes:
+def best_bytes(path: pathlib.Path) -> bytes:
     return checkpoint.read(path / "best")[1]
 
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_the_best_of_each_seed_is_its_network_after_that_block(finished: Any):
-    path, nets = finished
+def test_the_best_of_each_seed_is_its_network_after_that_block(full_run: Any):
+    path, nets = full_run
     best = reopen(path, best=True).best
     assert best is not None and best.block.tolist() == BLOCKS
     assert best.returns.tolist() == [SCORES[1, 0], SCORES[0, 1]]
@@ -70,9 +70,9 @@ def test_the_best_of_each_seed_is_its_network_after_that_block(finished: Any):
 
 
 @pytest.mark.parametrize("block", [1, 2, 3])
-@pytest.mark.parametrize("end", [Killed(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))])
+@pytest.mark.parametrize("end", [Kill(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))])
 def test_a_block_whose_best_is_not_yet_written(
-    block: int, end: BaseException, finished: Any, tmp_path: pathlib.Path
+    block: int, end: BaseException, full_run: Any, tmp_path: pathlib.Path
 ):
     """By a kill, or a full disk, after the checkpoint: nothing is lost, nothing comes out else."""
     run, real = Run(SETUP, tmp_path / "run"), os.replace
@@ -86,15 +86,15 @@ def test_a_block_whose_best_is_not_yet_written(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "replace", stopped)
-        with pytest.raises(Killed if isinstance(end, Killed) else RunError):
+        with pytest.raises(Kill if isinstance(end, Kill) else RunError):
             next(iter(run))
     best = reopen(tmp_path / "run", best=True).best
     assert best is not None and best.block.tolist() == [min(block, b) for b in BLOCKS]
     again = run if isinstance(end, OSError) else Run(SETUP, tmp_path / "run", resume=True)
     list(again)
     assert again.best is not None and again.best.block.tolist() == BLOCKS
-    assert kept(tmp_path / "run") == kept(finished[0])
-    assert payload(tmp_path / "run") == payload(finished[0])
+    assert best_bytes(tmp_path / "run") == best_bytes(full_run[0])
+    assert payload(tmp_path / "run") == payload(full_run[0])
 
 
 def test_a_damaged_or_foreign_file_is_refused_and_the_run_is_whole(copy: pathlib.Path):

@@ -22,7 +22,7 @@ from tests.helpers.runs import SETUP, setup
 
 
 @contextlib.contextmanager
-def held(folder: pathlib.Path) -> Iterator[None]:
+def lock_elsewhere(folder: pathlib.Path) -> Iterator[None]:
     """Lock a folder as another process does."""
     file = os.open(folder, os.O_RDONLY)
     fcntl.flock(file, fcntl.LOCK_EX)
@@ -56,7 +56,7 @@ def test_a_folder_has_one_process_at_a_time(tmp_path: pathlib.Path):
     next(iter(run))
     before = (tmp_path / "run" / "checkpoint").read_bytes()
     (tmp_path / "new").mkdir()
-    with held(tmp_path / "run"), held(tmp_path / "new"):
+    with lock_elsewhere(tmp_path / "run"), lock_elsewhere(tmp_path / "new"):
         for attempt in (
             lambda: Run(SETUP, tmp_path / "run", resume=True),
             lambda: Run(SETUP, tmp_path / "new"),

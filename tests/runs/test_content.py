@@ -26,7 +26,7 @@ from tests.helpers.runs import SETUP
 SCALE = 1.0
 
 
-class Scaled(Memory):
+class Scale(Memory):
     """Compared by identity, as environments of users are."""
 
     __eq__ = object.__eq__
@@ -55,7 +55,7 @@ def game(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ty
 
 
 def test_content_changes_with_attributes():
-    env, other = Scaled(1.0), Scaled(1.0)
+    env, other = Scale(1.0), Scale(1.0)
     assert content(env) == content(other)
     for name, value in (("scale", 2.0), ("scale", 1), ("new", ()), ("more", {"table": np.ones(3)})):
         other.__dict__ = {**vars(env), name: value}
@@ -67,13 +67,13 @@ def test_content_changes_with_attributes():
 
 
 def test_content_changes_with_code(monkeypatch: pytest.MonkeyPatch):
-    before = content(Scaled(1.0))
+    before = content(Scale(1.0))
     monkeypatch.setattr(sys.modules[__name__], "SCALE", 2.0)
-    assert content(Scaled(1.0)) != before
+    assert content(Scale(1.0)) != before
     monkeypatch.undo()
-    assert content(Scaled(1.0)) == before
-    monkeypatch.setattr(Scaled, "step_env", lambda self, *rest: Memory.step_env(self, *rest))
-    assert content(Scaled(1.0)) != before
+    assert content(Scale(1.0)) == before
+    monkeypatch.setattr(Scale, "step_env", lambda self, *rest: Memory.step_env(self, *rest))
+    assert content(Scale(1.0)) != before
 
     one, two = (lambda: 1), (lambda: 2)
     assert content(one) == content(one) != content(two)
@@ -213,9 +213,9 @@ def test_content_may_be_nested_deeply():
 
 
 def test_a_program_is_that_of_the_environment_as_it_is():
-    env = Scaled(1.0)
+    env = Scale(1.0)
     first = runs.program("dqn", env)
-    assert runs.program("dqn", env) is first is runs.program("dqn", Scaled(1.0))
+    assert runs.program("dqn", env) is first is runs.program("dqn", Scale(1.0))
     env.scale = 2.0
     second = runs.program("dqn", env)
     assert second is not first and (first.env.env.scale, second.env.env.scale) == (1.0, 2.0)
@@ -233,7 +233,7 @@ def test_a_module_that_was_edited_and_loaded_again_is_compiled_anew(game: types.
 
 
 def test_a_run_warns_that_its_environment_was_changed():
-    env = Scaled(1.0)
+    env = Scale(1.0)
     run = Run(dataclasses.replace(SETUP, env=env))
     told = run.description
     run.program = run.program._replace(init=None)  # nothing is to be trained
@@ -250,7 +250,7 @@ def test_a_run_warns_that_its_environment_was_changed():
 
 @pytest.mark.slow
 def test_programs_are_freed_with_their_environments():
-    env, same = Scaled(1.0), Scaled(1.0)
+    env, same = Scale(1.0), Scale(1.0)
     program = weakref.ref(runs.program("dqn", env).block)
     assert runs.program("dqn", same).block is program()
     del env
@@ -265,7 +265,7 @@ def test_programs_are_freed_with_their_environments():
 @pytest.mark.slow
 def test_few_programs_are_kept(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(programs, "MOST", 3)
-    envs = [Scaled(float(i)) for i in range(6)]
+    envs = [Scale(float(i)) for i in range(6)]
     blocks = [weakref.ref(runs.program("dqn", env).block) for env in envs]
     for name in ("probe-Memory-v0", "probe-Match-v0"):
         runs.program("dqn", name)

@@ -56,7 +56,7 @@ def setting(agent: str) -> Any:
     return find(agent).Config(**{**more, **SMALL, **SIZES.get(agent, OTHER), "blocks": 2})
 
 
-def compared(agent: str) -> dict[str, Any]:
+def comparison(agent: str) -> dict[str, Any]:
     """An agent on one device and on four: what differs, what crosses, and what each stores."""
     config, seeds, found = setting(agent), SEEDS_OF.get(agent, 1), {}
     made, config = built(Setup(ENV, agent=agent, config=config)), repeatable(config)
@@ -67,7 +67,7 @@ def compared(agent: str) -> dict[str, Any]:
         program = jax.jit(block).lower(config, state).compile()
         for _ in range(2):
             state, metrics = program(config, state)
-        found[number] = jax.device_get((trained(state.net), unwrap_keys(state), metrics))
+        found[number] = jax.device_get((trainable(state.net), unwrap_keys(state), metrics))
     one, four = found[1], found[4]
     sent = traffic(str(program.as_text()))
     size = sum(x.nbytes for x in jax.tree.leaves(four[0])) // seeds
@@ -83,7 +83,7 @@ def compared(agent: str) -> dict[str, Any]:
     }
 
 
-def trained(net: Any) -> Any:
+def trainable(net: Any) -> Any:
     return eqx.filter(net, eqx.is_inexact_array)
 
 
@@ -100,7 +100,7 @@ def worst(tree: Any, other: Any, relative: bool = False) -> float:
 @pytest.mark.full
 @pytest.mark.parametrize("agent", AGENTS)
 def test_numbers_do_not_depend_on_the_number_of_devices(agent: str):
-    found = call(compared, agent)
+    found = call(comparison, agent)
     assert found["net"] <= 1e-5
     assert found["all"] <= 1e-5
     np.testing.assert_allclose(*found["loss"], atol=1e-5)
@@ -132,19 +132,19 @@ def seeds() -> dict[str, Any]:
     assert [len(list(one)) for one in (two, alone)] == [3, 3]
     both = zip(*(jax.tree.leaves(unwrap_keys(x.state)) for x in (run, two)), strict=True)
     equal = [np.array_equal(x[jnp.array([2, 1])], y, equal_nan=True) for x, y in both]
-    last = jax.tree.map(lambda x: x[3:], trained(run.state.net))
+    last = jax.tree.map(lambda x: x[3:], trainable(run.state.net))
     with tempfile.TemporaryDirectory() as folder:
         for blocks_so_far, devices in ((1, 2), (2, 1), (3, 4)):
             now = Run(setup, folder, resume=blocks_so_far > 1, devices=devices)
             assert next(iter(now)).block == blocks_so_far
     returns = [[report.returns.tolist() for report in reports]]
     returns += [[row["returns"] for row in now.history]]
-    net = worst(trained(run.state.net), trained(now.state.net))
+    net = worst(trainable(run.state.net), trainable(now.state.net))
     return {
         "compiled": blocks,
         "collectives": traffic(str(text)),
         "equal": all(equal),
-        "alone": worst(last, trained(alone.state.net)),
+        "alone": worst(last, trainable(alone.state.net)),
         "returns": returns,
         "net": net,
     }
@@ -217,7 +217,7 @@ def test_what_grows_with_the_environments_is_divided(agent: str):
         assert len(sizes) == len(shapes) if name in alike else sum(sizes, 0) < 10, name
 
 
-def stored() -> list[float]:
+def stored_shares() -> list[float]:
     """The share of DQN's tape and of R2D2's sequences that lies on the first of four devices."""
     shares = []
     for agent, name in (("dqn", "tape"), ("r2d2", "sequences")):
@@ -232,7 +232,7 @@ def stored() -> list[float]:
 
 @pytest.mark.full
 def test_storage_of_the_default_size_is_divided():
-    assert all(each == pytest.approx(0.25, abs=1e-3) for each in call(stored))
+    assert all(each == pytest.approx(0.25, abs=1e-3) for each in call(stored_shares))
 
 
 @pytest.mark.parametrize("capacity", [1024, 32_768, 2**20])

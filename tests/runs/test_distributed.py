@@ -85,7 +85,7 @@ def pair(path: pathlib.Path, start: list[str], *more: str) -> list[subprocess.Po
     ]
 
 
-def killed(which: int, path: pathlib.Path, *how: Any) -> tuple[int, list[str]]:
+def kill(which: int, path: pathlib.Path, *how: Any) -> tuple[int, list[str]]:
     """Kill one of two processes in a block: the exit code of the other, and what both said."""
     before, both = blocks(path), pair(path, *how)
     try:
@@ -135,11 +135,11 @@ def test_two_processes_are_stopped_killed_and_gone_on_with(
     assert "block" not in second.read_text()
 
     # A process that is killed leaves the other nothing to wait for.
-    code, said = killed(1, path, ["-m", "mmrl"], "--resume")
+    code, said = kill(1, path, ["-m", "mmrl"], "--resume")
     assert code == 2 and said[0].count("mmrl: A process of this run has failed") == 1
 
     # What one finds wrong with a folder ends both, in one sentence; then process 0 is killed.
-    code, said = killed(0, path, ["-c", SEVERAL])
+    code, said = kill(0, path, ["-c", SEVERAL])
     message = f"{path} already contains a run."
     assert code != 0 and [message in each for each in said] == [True, True]
 

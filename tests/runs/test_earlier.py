@@ -20,16 +20,16 @@ from tests.helpers.runs import leaves
 
 EARLIER = pathlib.Path(__file__).parent / "earlier"
 FOLDERS = EARLIER / "cbd53b8"  # two blocks each, and in continued.json the third one
-CONTINUED: dict[str, Any] = json.loads((FOLDERS / "continued.json").read_text())
+THIRD_BLOCK: dict[str, Any] = json.loads((FOLDERS / "continued.json").read_text())
 
 
-def stored(path: pathlib.Path) -> list[np.ndarray]:
+def arrays_of(path: pathlib.Path) -> list[np.ndarray]:
     """Return the arrays of a checkpoint, read without the library's `load`."""
     with np.load(io.BytesIO(checkpoint.read(path)[1])) as file:
         return [file[name] for name in file.files]
 
 
-def continued(training: Run, wanted: dict[str, Any]) -> None:
+def check_third_block(training: Run, wanted: dict[str, Any]) -> None:
     """Train the third block: up to rounding, it is what the earlier version computed."""
     (report,) = training
     assert report.env_steps == wanted["env_steps"]
@@ -55,17 +55,17 @@ def test_a_run_before_agents_had_parts_is_opened(agent: str, tmp_path: pathlib.P
 
 
 @pytest.mark.full_except("dqn")
-@pytest.mark.parametrize("agent", sorted(set(CONTINUED) - {"sweep"}))
+@pytest.mark.parametrize("agent", sorted(set(THIRD_BLOCK) - {"sweep"}))
 def test_a_run_continues(agent: str, tmp_path: pathlib.Path):
     path = shutil.copytree(FOLDERS / agent, tmp_path / agent)
     opened = runs.reopen(path, best=True)
     setup = opened.setup
     assert opened.best is not None and len(opened.history) == 2
-    old = {x.tobytes() for x in stored(path / "checkpoint")}
+    old = {x.tobytes() for x in arrays_of(path / "checkpoint")}
     new = [np.asarray(x) for x in leaves(opened.state)]
     assert all(x.tobytes() in old for x in new if np.any(x))  # arrays added later are zeros
     longer = dataclasses.replace(setup, config=dataclasses.replace(setup.config, blocks=3))
-    continued(Run(longer, path, resume=True), CONTINUED[agent]["row"])
+    check_third_block(Run(longer, path, resume=True), THIRD_BLOCK[agent]["row"])
 
 
 @pytest.mark.full
@@ -76,7 +76,7 @@ def test_a_sweep_continues(tmp_path: pathlib.Path):
     setup, over = there
     assert over == {"learning_rate": [1e-3, 1e-2]}
     longer = dataclasses.replace(setup, config=dataclasses.replace(setup.config, blocks=3))
-    continued(Sweep(longer, over, path, resume=True), CONTINUED["sweep"]["row"])
+    check_third_block(Sweep(longer, over, path, resume=True), THIRD_BLOCK["sweep"]["row"])
 
 
 @pytest.mark.parametrize("agent", ["dqn", "ppo"])

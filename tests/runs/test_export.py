@@ -29,7 +29,7 @@ STEPS = 120
 CONTINUOUS = ("Pendulum-v1", "PointRobot-misc")
 
 
-def drawn(env: str, agent: str, memory: str, **settings: Any) -> Run:
+def random_run(env: str, agent: str, memory: str, **settings: Any) -> Run:
     """A run of one block whose networks have any weights."""
     observes = SHOWN if env not in CONTINUOUS else ("begin_flag",)
     config = find(agent).Config(memory=memory, **SIZES, **settings)
@@ -42,7 +42,7 @@ def drawn(env: str, agent: str, memory: str, **settings: Any) -> Run:
     return run
 
 
-def played(run: Run, at: int) -> Any:
+def greedy_steps(run: Run, at: int) -> Any:
     """Steps of one network's greedy policy, and the outputs that it acts by."""
     env, params, *_ = run.program
     agent = find(run.setup.agent)
@@ -89,8 +89,8 @@ def test_the_player_plays_as_the_network(
     env: str, agent: str, memory: str, settings: dict[str, Any], tmp_path: pathlib.Path
 ):
     """Along whole episodes and over their ends, shown the environment's own observation."""
-    run = drawn(env, agent, memory, **settings)
-    steps = played(run, 1)
+    run = random_run(env, agent, memory, **settings)
+    steps = greedy_steps(run, 1)
     about = export(run, tmp_path / "policy.npz")  # of the seed that played better
     policy = player.load(tmp_path / "policy.npz")
     assert policy.about == json.loads(checkpoint.dumps(about)) and about["seed"] == 5
@@ -107,7 +107,7 @@ def test_the_player_plays_as_the_network(
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The folder of a run of three blocks. Read only."""
     path = tmp_path_factory.mktemp("runs") / "run"
     list(Run(SETUP, path))
@@ -117,18 +117,18 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.mark.full
 @pytest.mark.slow
 def test_the_command_says_what_it_wrote_and_how_to_play_it(
-    trained: pathlib.Path,
+    run_folder: pathlib.Path,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
     monkeypatch.chdir(tmp_path)
-    assert main(["export", str(trained), "--network", "1", "--best"]) == 0
+    assert main(["export", str(run_folder), "--network", "1", "--best"]) == 0
     printed = capsys.readouterr().out
-    file = pathlib.Path("results") / f"{trained.name}-policy-1.npz"
+    file = pathlib.Path("results") / f"{run_folder.name}-policy-1.npz"
     assert str(file) in printed
     told = player.load(file).about
-    history = json.loads((trained / "results.json").read_text())["history"]
+    history = json.loads((run_folder / "results.json").read_text())["history"]
     returns = [row["returns"][1] for row in history]
     assert told["return"] == max(returns) and told["block"] == 1 + returns.index(max(returns))
     assert f"seed 1 after block {told['block']}" in printed and "player.py" in printed
@@ -139,11 +139,11 @@ def test_the_command_says_what_it_wrote_and_how_to_play_it(
         (["--out", "new"], "`path` must end in .npz; got new"),
         (["--out", f"{file}/new.npz"], f"Cannot write to {file}"),
     ):
-        assert main(["export", str(trained), *arguments]) == 2
+        assert main(["export", str(run_folder), *arguments]) == 2
         assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.rglob("*")] == ["results", file.name]
-    assert main(["export", str(trained)]) == 0
-    assert file.with_name(f"{trained.name}-policy-2.npz").exists()
+    assert main(["export", str(run_folder)]) == 0
+    assert file.with_name(f"{run_folder.name}-policy-2.npz").exists()
 
 
 @pytest.mark.parametrize("words", [["export"], ["evaluate"], ["train", "--resume", "--out"]])
@@ -159,19 +159,19 @@ def test_a_run_of_an_own_environment_is_opened_where_its_module_is(
 
 
 def test_a_full_disk_leaves_no_file(
-    trained: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    run_folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    assert main(["export", str(trained), "--out", str(tmp_path / "policy.npz")]) == 2
+    assert main(["export", str(run_folder), "--out", str(tmp_path / "policy.npz")]) == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_or_foreign_file_is_refused(trained: pathlib.Path, tmp_path: pathlib.Path):
+def test_a_damaged_or_foreign_file_is_refused(run_folder: pathlib.Path, tmp_path: pathlib.Path):
     file = tmp_path / "policy.npz"
-    assert main(["export", str(trained), "--out", str(file)]) == 0
+    assert main(["export", str(run_folder), "--out", str(file)]) == 0
     whole = file.read_bytes()
     with zipfile.ZipFile(file) as archive:  # headers contain bytes without a checksum
         part = max(archive.infolist(), key=lambda part: part.compress_size)

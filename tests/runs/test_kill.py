@@ -18,12 +18,12 @@ from tests.helpers.runs import ARGUMENTS, SETUP, payload, setup
 KILLS = 9  # each begins with the start of a process, which takes long where others compute
 
 
-class Killed(BaseException):
+class Kill(BaseException):
     """Ends a write as a kill would: nothing is cleaned up, what was written stays."""
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def full_run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     path = tmp_path_factory.mktemp("runs") / "unbroken"
     assert len(list(Run(SETUP, path))) == 3
     return path
@@ -33,7 +33,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.mark.parametrize("file", ["checkpoint", "results.json"])  # best: test_best.py
 @pytest.mark.parametrize("moment", ["half written", "not yet on disk", "not yet renamed"])
 def test_a_kill_inside_a_write(
-    file: str, moment: str, unbroken: pathlib.Path, tmp_path: pathlib.Path
+    file: str, moment: str, full_run: pathlib.Path, tmp_path: pathlib.Path
 ):
     """Block 2 dies while one of its two files is replaced."""
     run, path = Run(SETUP, tmp_path / "run"), tmp_path / "run"
@@ -41,7 +41,7 @@ def test_a_kill_inside_a_write(
     before = payload(path)
 
     def killed(*_: Any) -> None:
-        raise Killed
+        raise Kill
 
     def replace(to: pathlib.Path, content: bytes) -> None:
         if to.name == file:
@@ -53,13 +53,13 @@ def test_a_kill_inside_a_write(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "replace", replace)
         patch.setattr("mmrl.runs.folder.replace", replace)
-        with pytest.raises(Killed):
+        with pytest.raises(Kill):
             next(iter(run))
     assert (path / f"{file}.partial").exists()
     done = 1 if file == "checkpoint" else 2
     assert len(reopen(path).history) == done and (payload(path) == before) == (done == 1)
     assert [report.block for report in Run(SETUP, path, resume=True)] == [2, 3][done - 1 :]
-    assert payload(path) == payload(unbroken)
+    assert payload(path) == payload(full_run)
     assert len(json.loads((path / "results.json").read_text())["history"]) == 3
 
 
@@ -73,18 +73,18 @@ class Victim:
         slow = ["mmrl.agents.dqn", "tyro", "gymnasium", "scipy.stats", "flax.struct"]
         context.set_forkserver_preload(slow)
         self.file, self.began = path / "checkpoint", time.monotonic()
-        self.seen = self.changed()
+        self.seen = self.timestamp()
         self.process = context.Process(
             target=main, args=([*arguments, "--blocks", "100000"],), daemon=True
         )
         self.process.start()
 
-    def changed(self) -> int:
+    def timestamp(self) -> int:
         return self.file.stat().st_mtime_ns if self.file.exists() else 0
 
     def wait_for_a_block(self) -> float:
         """Seconds until the first checkpoint of this process."""
-        while self.changed() == self.seen:
+        while self.timestamp() == self.seen:
             assert self.process.is_alive()
             time.sleep(0.002)
         return time.monotonic() - self.began
@@ -105,25 +105,25 @@ def test_kills_at_random_moments_change_nothing(
     cases: collections.Counter[str] = collections.Counter()
     start = 10.0
     for number in range(KILLS):
-        before, victim = done(path), Victim(path)
+        before, victim = blocks_in(path), Victim(path)
         if number % 3 == 1:  # at once, or while it starts, or soon after
             time.sleep(chance.uniform(0, start) * (number % 2 == 0))
         else:
             start = victim.wait_for_a_block()
             time.sleep(chance.uniform(0, 0.3))
         victim.kill()
-        cases["in training" if done(path) > before else "while starting"] += 1
+        cases["in training" if blocks_in(path) > before else "while starting"] += 1
         cases["in a write"] += any(path.glob("*.partial"))
     # Those that have waited for a block, and those that were killed at once.
     assert cases["in training"] >= 5 and cases["while starting"] >= 2, cases
 
-    blocks = done(path) + 2
+    blocks = blocks_in(path) + 2
     assert main(["train", "--resume", "--out", str(path), "--blocks", str(blocks)]) == 0
     assert len(list(Run(setup(blocks=blocks), tmp_path / "unbroken"))) == blocks
     assert payload(path) == payload(tmp_path / "unbroken")
 
 
-def done(path: pathlib.Path) -> int:
+def blocks_in(path: pathlib.Path) -> int:
     """Blocks in the checkpoint, which has to be whole at all times."""
     if not (path / "checkpoint").exists():
         return 0

@@ -183,7 +183,7 @@ def test_results_keep_every_command_and_after_which_block_it_went_on(
 # Rewards that are no numbers
 
 
-class Broken(probes.Memory):
+class Faulty(probes.Memory):
     """Now and then pays NaN: whenever a uniform number is below 1 in 500."""
 
     step_numbers = 1
@@ -194,17 +194,17 @@ class Broken(probes.Memory):
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setitem(gymnax.registration._registry, "Broken-v0", Broken)
+def faulty_env(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(gymnax.registration._registry, "Broken-v0", Faulty)
     monkeypatch.setattr(gymnax, "registered_envs", [*gymnax.registered_envs, "Broken-v0"])
     return "Broken-v0"
 
 
 @pytest.mark.full
 def test_a_reward_that_is_nan_ends_the_run_and_keeps_the_checkpoint(
-    broken: str, tmp_path: pathlib.Path
+    faulty_env: str, tmp_path: pathlib.Path
 ):
-    run = Run(setup(env=broken, blocks=100), tmp_path / "run")
+    run = Run(setup(env=faulty_env, blocks=100), tmp_path / "run")
     with pytest.raises(RunError, match="NaN or infinite in block") as raised:
         for report in run:
             assert np.isfinite(report.returns).all() and np.isfinite(report.loss).all()

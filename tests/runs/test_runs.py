@@ -31,7 +31,7 @@ from tests.helpers.runs import R2D2, SETUP, leaves, payload, setup, write
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def full_run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The folder of an unbroken run of three blocks. Read only."""
     path = tmp_path_factory.mktemp("runs") / "unbroken"
     assert len(list(Run(SETUP, path))) == 3
@@ -39,9 +39,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture
-def copy(finished: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+def copy(full_run: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     """A copy of that folder, to be damaged."""
-    return shutil.copytree(finished, tmp_path / "copy")
+    return shutil.copytree(full_run, tmp_path / "copy")
 
 
 # Agents
@@ -177,7 +177,7 @@ def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
         Run(R2D2, copy, resume=True)
 
 
-def named(value: Any) -> str:
+def reference_to(value: Any) -> str:
     """How a checkpoint tells of what a part was given."""
     return describe(Setup(env="probe-Memory-v0", make=partial(make_of, x=value)))["own"]["make"]
 
@@ -189,10 +189,10 @@ def test_numbers_that_a_part_was_given_are_told_apart():
     many = np.zeros(2000, np.float32)
     other = many.copy()
     other[1000] = 1
-    assert named(jax.numpy.array([1.0, 2.0])) != named(jax.numpy.array([1.0, 3.0]))
-    assert named(many) == named(jax.numpy.asarray(many)) != named(other)
-    assert named(jax.random.key(0)) != named(jax.random.key(1))
-    assert named({"b", "a", "c"}).endswith("(x={a, b, c})")  # in every process
+    assert reference_to(jax.numpy.array([1.0, 2.0])) != reference_to(jax.numpy.array([1.0, 3.0]))
+    assert reference_to(many) == reference_to(jax.numpy.asarray(many)) != reference_to(other)
+    assert reference_to(jax.random.key(0)) != reference_to(jax.random.key(1))
+    assert reference_to({"b", "a", "c"}).endswith("(x={a, b, c})")  # in every process
 
 
 def test_settings_may_be_numbers_of_any_kind():
@@ -254,10 +254,10 @@ def test_what_is_refused_today_can_be_opened_if_it_exists(copy: pathlib.Path, mo
     assert runs.reopen(copy).history == Run(SETUP, copy, resume=True).history == rows
 
 
-def test_a_checkpoint_holds_everything(finished: pathlib.Path):
+def test_a_checkpoint_holds_everything(full_run: pathlib.Path):
     run = Run(SETUP)
     reports = list(run)
-    again = runs.reopen(finished)
+    again = runs.reopen(full_run)
     assert again.setup == SETUP and len(again.history) == len(reports) == 3
     assert jax.tree.structure(again.state) == jax.tree.structure(run.state)
     assert again.state.key.dtype == run.state.key.dtype
@@ -278,14 +278,14 @@ def test_keys_keep_their_generator_whatever_the_default_is(default: str, tmp_pat
         np.testing.assert_array_equal(jax.random.key_data(again[kind]), jax.random.key_data(key))
 
 
-def test_a_resumed_run_equals_an_unbroken_one(finished: pathlib.Path, tmp_path: pathlib.Path):
+def test_a_resumed_run_equals_an_unbroken_one(full_run: pathlib.Path, tmp_path: pathlib.Path):
     compiled = runs.program("dqn", SETUP.env).block._cache_size()
     for blocks in (1, 2, 3):
         reports = list(Run(setup(blocks=blocks), tmp_path / "run", resume=blocks > 1))
         assert [report.block for report in reports] == [blocks]
     assert runs.program("dqn", SETUP.env).block._cache_size() == compiled
-    assert payload(tmp_path / "run") == payload(finished)
-    rows = [json.loads((p / "results.json").read_text()) for p in (finished, tmp_path / "run")]
+    assert payload(tmp_path / "run") == payload(full_run)
+    rows = [json.loads((p / "results.json").read_text()) for p in (full_run, tmp_path / "run")]
     first, second = ([{**r, "seconds": 0, "blocks": 0} for r in row["history"]] for row in rows)
     assert first == second
 
@@ -300,7 +300,7 @@ def test_every_seed_begins_from_its_own_key():
     assert (first != second).any()
 
 
-def test_an_interrupted_block_is_repeated(finished: pathlib.Path, tmp_path: pathlib.Path):
+def test_an_interrupted_block_is_repeated(full_run: pathlib.Path, tmp_path: pathlib.Path):
     run, real = Run(SETUP, tmp_path / "run"), jax.device_get
     with pytest.MonkeyPatch.context() as patch:
         next(iter(run))
@@ -311,7 +311,7 @@ def test_an_interrupted_block_is_repeated(finished: pathlib.Path, tmp_path: path
         assert len(run.history) == 1 and payload(tmp_path / "run") == before
         patch.setattr(jax, "device_get", real)
     assert [report.block for report in run] == [2, 3]
-    assert payload(tmp_path / "run") == payload(finished)
+    assert payload(tmp_path / "run") == payload(full_run)
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: pathlib.Path):

@@ -10,7 +10,7 @@ import pytest
 from mmrl.envs.probes import Memory
 from mmrl.runs import RunError, Setup, describe, identity
 
-WARNED = "can be found only here"
+WARNING = "can be found only here"
 
 
 def defined_in(module: str, monkeypatch: pytest.MonkeyPatch, file: Any = None) -> dict[str, Any]:
@@ -62,5 +62,5 @@ def test_parts_of_a_notebook_are_named_before_the_run_begins(
     identity.warn_of_main(None, of_a_notebook)
     identity.warn_of_main("run", describe(Setup("probe-Memory-v0")))
     assert len(recwarn) == 0
-    with pytest.warns(UserWarning, match=f"`env` and `make` {WARNED}"):
+    with pytest.warns(UserWarning, match=f"`env` and `make` {WARNING}"):
         identity.warn_of_main("run", of_a_notebook)

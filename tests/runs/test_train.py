@@ -52,7 +52,7 @@ def setup(agent: str, **changes: Any) -> Setup:
     return Setup(env="probe-Memory-v0", agent=agent, seeds=(0,), config=config)
 
 
-def trained(run: Run) -> tuple[Any, Any]:
+def train_as(run: Run) -> tuple[Any, Any]:
     """What `train` of the run's agent returns, for the run's one seed.
 
     Programs that are compiled apart differ in rounding. So `train` is not compiled as a whole, but
@@ -80,7 +80,7 @@ def test_a_run_is_what_train_does():
     """Bit for bit, with every schedule on."""
     run = Run(setup("ppo"))
     reports = list(run)
-    state, metrics = trained(run)
+    state, metrics = train_as(run)
     assert metrics.returns.shape == (3, 1, SIZES["episodes"]) and len(reports) == 3
     for i, report in enumerate(reports):
         np.testing.assert_array_equal(report.returns, np.asarray(metrics.returns)[i].mean(-1))

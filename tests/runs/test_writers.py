@@ -15,7 +15,7 @@ from mmrl.__main__ import main
 from mmrl.runs import Run, RunError, logged
 from tests.helpers.runs import ARGUMENTS, SETUP, setup
 
-NEEDED = "needs tensorboardX: pip install -c requirements.lock -e '.[dev]'"
+REMEDY = "needs tensorboardX: pip install -c requirements.lock -e '.[dev]'"
 
 
 def table(path: pathlib.Path) -> list[dict[str, float]]:
@@ -23,7 +23,7 @@ def table(path: pathlib.Path) -> list[dict[str, float]]:
         return [{name: float(x) for name, x in row.items()} for row in csv.DictReader(file)]
 
 
-def wanted(run: Run) -> list[dict[str, float]]:
+def expected_rows(run: Run) -> list[dict[str, float]]:
     """A run's history as it should stand in a table."""
     return [
         {
@@ -36,7 +36,7 @@ def wanted(run: Run) -> list[dict[str, float]]:
     ]
 
 
-def shown(path: pathlib.Path, seed: int) -> dict[str, list[tuple[int, float]]]:
+def displayed_curves(path: pathlib.Path, seed: int) -> dict[str, list[tuple[int, float]]]:
     """The curves that TensorBoard shows: a record that is cut short ends a file, and a start
     of a session makes it forget the steps from its own on."""
     event_pb2: Any = importlib.import_module("tensorboardX.proto.event_pb2")
@@ -60,7 +60,7 @@ def test_a_table_has_a_row_for_each_block_and_seed_whatever_was_cut_short(tmp_pa
     """A kill between checkpoint and table, blocks without a writer, and a run that is complete."""
     run, real = Run(SETUP, tmp_path), os.replace
     next(reports := logged(run, "csv"))
-    assert table(tmp_path) == wanted(run)
+    assert table(tmp_path) == expected_rows(run)
 
     def killed(partial: pathlib.Path, to: pathlib.Path) -> None:
         if to.name == "history.csv":
@@ -75,12 +75,12 @@ def test_a_table_has_a_row_for_each_block_and_seed_whatever_was_cut_short(tmp_pa
     assert [report.block for report in logged(Run(SETUP, tmp_path, resume=True), "csv")] == [3]
     list(Run(setup(blocks=4), tmp_path, resume=True))
     again = Run(setup(blocks=4), tmp_path, resume=True)
-    assert list(logged(again, "csv")) == [] and table(tmp_path) == wanted(again)
+    assert list(logged(again, "csv")) == [] and table(tmp_path) == expected_rows(again)
     assert [row["block"] for row in table(tmp_path)] == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
 def test_tensorboard_shows_each_block_once_whatever_was_cut_short(tmp_path: pathlib.Path):
-    pytest.importorskip("tensorboardX", reason=NEEDED)
+    pytest.importorskip("tensorboardX", reason=REMEDY)
     reports = logged(Run(SETUP, tmp_path), "tensorboard")
     assert [next(reports).block for _ in range(2)] == [1, 2]
     (file,) = (tmp_path / "tensorboard" / "seed-1").iterdir()
@@ -89,7 +89,7 @@ def test_tensorboard_shows_each_block_once_whatever_was_cut_short(tmp_path: path
     run = Run(setup(blocks=4), tmp_path, resume=True)
     assert [report.block for report in logged(run, "tensorboard")] == [4]
     for i, seed in enumerate(SETUP.seeds):
-        curves = shown(tmp_path, seed)
+        curves = displayed_curves(tmp_path, seed)
         assert curves.keys() == {"return", "loss", "fill"}
         for tag, key in (("return", "returns"), ("loss", "loss"), ("fill", "fill")):
             points = [(row["env_steps"], pytest.approx(row[key][i])) for row in run.history]
@@ -97,12 +97,15 @@ def test_tensorboard_shows_each_block_once_whatever_was_cut_short(tmp_path: path
     for log in ([], ["--log", "tensorboard"]):  # one more file, which tells all of it again
         there = len(list(file.parent.iterdir()))
         assert main(["train", "--resume", "--out", str(tmp_path), *log]) == 0
-        assert len(list(file.parent.iterdir())) == there + 1 and shown(tmp_path, 1) == curves
+        assert (
+            len(list(file.parent.iterdir())) == there + 1
+            and displayed_curves(tmp_path, 1) == curves
+        )
 
 
 def test_no_file_of_tensorboard_stays_open(tmp_path: pathlib.Path):
     """A thousand seeds have as many files, and a full disk must not be reported again at exit."""
-    pytest.importorskip("tensorboardX", reason=NEEDED)
+    pytest.importorskip("tensorboardX", reason=REMEDY)
     reports = logged(Run(SETUP, tmp_path), "tensorboard")
     next(reports)
     names = [os.path.realpath(f"/dev/fd/{number}") for number in os.listdir("/dev/fd")]
@@ -119,7 +122,7 @@ def test_a_full_disk_loses_no_block(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     if name == "tensorboard":
-        pytest.importorskip("tensorboardX", reason=NEEDED)
+        pytest.importorskip("tensorboardX", reason=REMEDY)
     writes = {"csv": "mmrl.runs.writers.replace", "tensorboard": "mmrl.runs.writers._append"}
     monkeypatch.setattr(writes[name], full)
     with pytest.raises(RunError, match=r"No space left on device.*intact"):

@@ -9,7 +9,7 @@ import pytest
 from mmrl.__main__ import main
 from mmrl.runs import RunError, restore, zoo
 
-KNOWN = {"date", "command", "device", "python", "versions", "revision", "setup", "return", "block"}
+FIELDS = {"date", "command", "device", "python", "versions", "revision", "setup", "return", "block"}
 
 
 def test_every_agent_is_small_and_says_how_it_was_trained():
@@ -17,7 +17,7 @@ def test_every_agent_is_small_and_says_how_it_was_trained():
     for name in zoo.names():
         about = zoo.load(f"zoo/{name}").about  # without pickles: see player.load
         assert (zoo.ZOO / f"{name}.npz").stat().st_size < 150_000, name
-        assert about.keys() >= KNOWN and about["revision"].isalnum(), name
+        assert about.keys() >= FIELDS and about["revision"].isalnum(), name
         setup = restore(about["setup"])
         assert (setup.env, setup.agent) == (about["env"], about["agent"]), name
         assert name.endswith(f"-{about['agent']}-{about['memory']}"), name

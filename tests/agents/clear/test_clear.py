@@ -311,7 +311,7 @@ def test_without_replay_the_gradient_is_that_of_plain_vtrace_bit_for_bit(net, ba
     assert distance(ours, jax.tree.map(jnp.zeros_like, ours)) > 1e-3
 
 
-def labelled(config: clear.Config, number: int) -> Unrolls:
+def numbered_unrolls(config: clear.Config, number: int) -> Unrolls:
     """Unrolls that tell which environment they are of, and when they came."""
     rows = jnp.arange(config.environments)
     name = jnp.broadcast_to(100 * number + rows[:, None], (config.environments, config.rollout))
@@ -322,7 +322,7 @@ def labelled(config: clear.Config, number: int) -> Unrolls:
 @pytest.mark.parametrize("fraction, count", [(0, 0), (0.25, 2), (0.5, 4), (0.75, 6), (1, 8)])
 def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
     config = change(TINY, environments=8, capacity=8 * 6 * 50, replay_fraction=float(fraction))
-    new = labelled(config, 1)
+    new = numbered_unrolls(config, 1)
     one = jax.tree.map(lambda x: x[0], (new.steps["name"][0], new.state))
     kept = reservoir.init({"name": one[0]}, one[1], 2400, workers=8, length=6)
 
@@ -332,7 +332,7 @@ def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
 
     chosen = []
     for number in range(1, 9):
-        new = labelled(config, number)
+        new = numbered_unrolls(config, number)
         kept, batch, replayed = pair(kept, new, jax.random.key(number))
         names = np.asarray(batch.steps["name"])
         np.testing.assert_array_equal(batch.state["first"], names[:, 0])

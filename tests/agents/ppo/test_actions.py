@@ -58,7 +58,7 @@ AGENTS: dict[str, tuple[Any, dict[str, int]]] = {
 }
 
 
-def trained(agent: str, env: Target) -> tuple[Any, Any, Any]:
+def train_and_play(agent: str, env: Target) -> tuple[Any, Any, Any]:
     """The metrics of a block, then steps of the stochastic and of the greedy policy."""
     module, more = AGENTS[agent]
     config, params = module.Config(**SIZES, **more), env.default_params
@@ -85,7 +85,7 @@ def trained(agent: str, env: Target) -> tuple[Any, Any, Any]:
     ],
 )
 def test_environments_receive_legal_actions_and_all_of_them(agent: str, low: Any, high: Any):
-    metrics, drawn, greedy = trained(agent, Target(low, high))
+    metrics, drawn, greedy = train_and_play(agent, Target(low, high))
     assert metrics.finite.all()
     for steps in (drawn, greedy):
         assert (steps.next_obs >= low).all() and (steps.next_obs <= high).all()

@@ -115,7 +115,7 @@ def test_the_average_starts_anew_with_every_policy_phase():
 
 
 @pytest.fixture(scope="module")
-def kept() -> ppg.Kept:
+def data() -> ppg.Kept:
     keys = jax.random.split(jax.random.key(1), 2)
     return ppg.Kept(
         state=((), ()),
@@ -131,22 +131,22 @@ def auxiliary(config: ppg.Config, state: ppg.State, kept: ppg.Kept) -> Any:
 
 
 @pytest.mark.slow
-def test_the_auxiliary_loss_is_the_formula(kept: ppg.Kept):
+def test_the_auxiliary_loss_is_the_formula(data: ppg.Kept):
     state, config = begin(TINY), change(TINY, clone_weight=0.7)
     net = jax.tree.map(lambda x: 1.5 * x + 0.1, state.net)
-    old, new = (jax.vmap(n)(kept.state, kept.obs, kept.begin)[1] for n in (state.net, net))
-    value, _ = jax.jit(ppg.auxiliary_loss)(net, kept, old.policy, config)
+    old, new = (jax.vmap(n)(data.state, data.obs, data.begin)[1] for n in (state.net, net))
+    value, _ = jax.jit(ppg.auxiliary_loss)(net, data, old.policy, config)
     p, q = (np.asarray(jax.nn.softmax(o.policy.logits)) for o in (old, new))
     wanted = (
-        0.5 * np.mean((new.aux_value - kept.targets) ** 2)
-        + 0.5 * np.mean((new.value - kept.targets) ** 2)
+        0.5 * np.mean((new.aux_value - data.targets) ** 2)
+        + 0.5 * np.mean((new.value - data.targets) ** 2)
         + 0.7 * np.mean(np.sum(p * np.log(p / q), axis=-1))
     )
     np.testing.assert_allclose(value, wanted, rtol=1e-5)
 
 
 @pytest.mark.slow
-def test_cloning_holds_the_policy_while_the_values_learn(kept: ppg.Kept):
+def test_cloning_holds_the_policy_while_the_values_learn(data: ppg.Kept):
     config = change(TINY, auxiliary_epochs=20, auxiliary_rate=1e-2)
     # A policy that has opinions: a fresh one is uniform, whatever happens below its head.
     state = eqx.tree_at(
@@ -156,9 +156,9 @@ def test_cloning_holds_the_policy_while_the_values_learn(kept: ppg.Kept):
     )
 
     def drift(weight: float) -> tuple[float, float, float]:
-        after, (by_aux, by_value, _) = auxiliary(change(config, clone_weight=weight), state, kept)
+        after, (by_aux, by_value, _) = auxiliary(change(config, clone_weight=weight), state, data)
         before, now = (
-            jax.vmap(n)(kept.state, kept.obs, kept.begin)[1].policy for n in (state.net, after.net)
+            jax.vmap(n)(data.state, data.obs, data.begin)[1].policy for n in (state.net, after.net)
         )
         assert int(optax.tree.get(after.auxiliary, "count")) == 80
         assert distance(after.policy.learner.optimizer, state.policy.learner.optimizer) == 0
@@ -172,10 +172,10 @@ def test_cloning_holds_the_policy_while_the_values_learn(kept: ppg.Kept):
 
 
 @pytest.mark.slow
-def test_the_auxiliary_phase_has_a_rate_of_its_own(kept: ppg.Kept):
+def test_the_auxiliary_phase_has_a_rate_of_its_own(data: ppg.Kept):
     state = begin(TINY)
     for rate, still in ((0.0, True), (1e-2, False)):
-        after = auxiliary(change(TINY, auxiliary_rate=rate), state, kept)[0]
+        after = auxiliary(change(TINY, auxiliary_rate=rate), state, data)[0]
         assert (distance(after.net, state.net) == 0) == still
 
 

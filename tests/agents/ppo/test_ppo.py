@@ -111,15 +111,15 @@ def test_all_ratios_are_one_before_the_first_step(memory: str):
 
 
 @pytest.fixture(scope="module")
-def acted() -> tuple[ppo.State, ppo.Rollout]:
+def first_rollout() -> tuple[ppo.State, ppo.Rollout]:
     return act(BARE, begin(BARE), jax.random.key(2))
 
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_who_limits_and_who_is_corrected_for(acted):
+def test_who_limits_and_who_is_corrected_for(first_rollout):
     """Stored or recomputed, for each of the two; without staleness it is all the same."""
-    state, rollout = acted
+    state, rollout = first_rollout
     now = stray(state.net)
     stored = prepare(BARE, now, rollout)
     for proximal, same in (("decoupled", (True, False)), ("recent", (False, False))):
@@ -132,9 +132,9 @@ def test_who_limits_and_who_is_corrected_for(acted):
 
 
 @pytest.fixture(scope="module")
-def strayed(acted) -> tuple[Any, learner.Batch]:
+def stray_batch(first_rollout) -> tuple[Any, learner.Batch]:
     """A policy that has left the one that acted, and what that one did."""
-    state, rollout = acted
+    state, rollout = first_rollout
     net = stray(state.net)
     return net, prepare(BARE, net, rollout)
 
@@ -149,9 +149,9 @@ def gradient(config: ppo.Config, net: Any, average: Any, batch: learner.Batch):
 
 
 @pytest.mark.slow
-def test_an_average_of_one_step_clips_nothing(strayed):
+def test_an_average_of_one_step_clips_nothing(stray_batch):
     """β_prox = 0 is the importance-sampled policy gradient, and so is ε = ∞; PPO is another."""
-    net, batch = strayed
+    net, batch = stray_batch
     config = change(BARE, proximal="ewma", prox_center=0.0, importance_max=0.0)
     average = update_average(learner.Average(jnp.ones(()), net), net, config.prox_center)
     moved = update_average(
@@ -177,8 +177,8 @@ def test_an_average_of_one_step_clips_nothing(strayed):
 
 
 @pytest.mark.slow
-def test_objectives_are_what_the_losses_say(strayed):
-    net, batch = strayed
+def test_objectives_are_what_the_losses_say(stray_batch):
+    net, batch = stray_batch
     outputs = jax.jit(jax.vmap(net))(batch.state, batch.obs, batch.begin)[1]
     policy, log_prob = jax.device_get((outputs.policy, outputs.policy.log_prob(batch.action)))
     for objective in ("clip", "kl", "kl_sampled"):
@@ -199,8 +199,8 @@ def test_objectives_are_what_the_losses_say(strayed):
 
 
 @pytest.mark.slow
-def test_the_noise_scale_is_the_one_of_mccandlish(strayed):
-    net, batch = strayed
+def test_the_noise_scale_is_the_one_of_mccandlish(stray_batch):
+    net, batch = stray_batch
     config = change(BARE, minibatches=4)
     key, state = jax.random.key(7), learner.new(config, net)
     ours = eqx.filter_jit(diagnostics.noise_scale)(config, state, batch, key, ("policy",))
@@ -342,8 +342,8 @@ def test_advantages_are_standardized_by_weighted_moments(decay: float):
 
 
 @pytest.mark.slow
-def test_advantages_are_normalized_unless_they_are_to_stay(acted):
-    state, rollout = acted
+def test_advantages_are_normalized_unless_they_are_to_stay(first_rollout):
+    state, rollout = first_rollout
     raw, ours = (
         prepare(change(BARE, normalize_advantages=how), state.net, rollout).advantages
         for how in (False, True)

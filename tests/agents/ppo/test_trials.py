@@ -23,7 +23,7 @@ class Params(environment.EnvParams):
     shows: Any = 1.0
 
 
-class Blinded(ObservationWrapper):
+class Blindfold(ObservationWrapper):
     """Where `shows` is 0, nothing is seen: what an agent knows that forgets with each episode.
 
     Here an episode is one step, and its first observation is always the same.
@@ -40,7 +40,7 @@ class Blinded(ObservationWrapper):
 def test_a_memory_of_a_trial_finds_the_arm_that_pays_and_one_of_an_episode_does_not():
     bandit, inner = make("probe-Bandit-v0")
     env = shown(bandit, inner, ("previous_action", "previous_reward"))
-    env = Blinded(env)
+    env = Blindfold(env)
 
     @jax.jit
     @jax.vmap

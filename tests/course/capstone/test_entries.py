@@ -19,7 +19,7 @@ from tests.course.capstone import wrong
 SOURCE = Path(wrong.__file__).read_text("utf-8")
 
 
-def scored(
+def stub_scores(
     factory, protocol, sees_state=False, say=print, score=lambda seed: 0.5
 ) -> dict[str, Any]:
     """Stands for training: returns that depend on the seed alone."""
@@ -30,7 +30,7 @@ def scored(
 
 
 @pytest.fixture(autouse=True)
-def passed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def passing_gates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Gates have tests of their own: here all pass, but where a test asks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(gates, "judge", lambda factory: gates.Judged({"laws": ""}, 64, 32, 32))
@@ -43,12 +43,12 @@ def passed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 def path(tmp_path: Path) -> Path:
     """An entry as it should be."""
     out = tmp_path / "handed" / "in.json"
-    entries.run("mine:right", out, tuning_seeds=(100,), evaluate=scored)
+    entries.run("mine:right", out, tuning_seeds=(100,), evaluate=stub_scores)
     return out
 
 
-def refused(path: Path, **options: Any) -> str:
-    return " ".join(entries.check(path, **{"evaluate": scored, **options}))
+def refusal(path: Path, **options: Any) -> str:
+    return " ".join(entries.check(path, **{"evaluate": stub_scores, **options}))
 
 
 def edit(path: Path, **fields: Any) -> None:
@@ -61,9 +61,9 @@ def test_an_honest_entry_says_where_it_comes_from_and_is_accepted(path: Path):
     assert entry["seeds"] == list(FULL.seeds) and set(entry["tasks"]) == set(HELD_OUT)
     assert (path.parent / "in.py").read_text() == SOURCE  # called as the entry is
     assert entry["score"] == pytest.approx(0.52, abs=1e-6)
-    assert refused(path) == ""
+    assert refusal(path) == ""
     (path.parent.parent / "mine.py").write_text("right = None")  # goes on being changed
-    assert refused(path) == ""
+    assert refusal(path) == ""
 
 
 def test_tuning_and_reporting_share_neither_tasks_nor_seeds():
@@ -74,7 +74,7 @@ def test_tuning_and_reporting_share_neither_tasks_nor_seeds():
 
 def test_an_edited_score_is_refused(path: Path):
     edit(path, score=0.9, interval_95=[0.88, 0.92])
-    assert "Its score was edited: 0.9 is reported, and 0.52 follows" in refused(path)
+    assert "Its score was edited: 0.9 is reported, and 0.52 follows" in refusal(path)
 
 
 def test_edited_returns_are_refused_because_they_do_not_come_again(path: Path):
@@ -82,7 +82,7 @@ def test_edited_returns_are_refused_because_they_do_not_come_again(path: Path):
     for one in tasks.values():
         one["returns"] = [x + 0.3 for x in one["returns"]]
     edit(path, tasks=tasks, **evaluation.summary(tasks))
-    said = refused(path)
+    said = refusal(path)
     assert "not reproduced with the seeds 0, 1, 2, 3, 4" in said and "it was edited" in said
 
 
@@ -94,7 +94,7 @@ def test_who_widens_an_interval_until_it_meets_the_true_one_is_refused(path: Pat
     edit(path, tasks=tasks, **evaluation.summary(tasks))
     low, high = json.loads(path.read_text())["interval_95"]
     assert low < 0.5 < high
-    assert "too far apart; it was edited" in refused(path)
+    assert "too far apart; it was edited" in refusal(path)
 
 
 def test_nothing_is_replaced_but_a_quick_look(path: Path, tmp_path: Path):
@@ -107,9 +107,9 @@ def test_nothing_is_replaced_but_a_quick_look(path: Path, tmp_path: Path):
     with pytest.raises(ValueError, match=r"own\.py exists already"):
         entries.run("mine:right", path.with_name("own.json"), evaluate=unreached)
     for _ in range(2):
-        entries.run("mine:right", tmp_path / "quick.json", protocol=QUICK, evaluate=scored)
-    entries.run("mine:growing", path.with_name("other.json"), evaluate=scored)
-    assert refused(path) == refused(path.with_name("other.json")) == ""
+        entries.run("mine:right", tmp_path / "quick.json", protocol=QUICK, evaluate=stub_scores)
+    entries.run("mine:growing", path.with_name("other.json"), evaluate=stub_scores)
+    assert refusal(path) == refusal(path.with_name("other.json")) == ""
 
 
 @pytest.mark.parametrize("protocol", [FULL, QUICK], ids=lambda x: x.name)
@@ -118,7 +118,7 @@ def test_of_two_runs_at_once_none_replaces_an_entry(protocol: Any, path: Path):
 
     def overtaken(*args: Any, **options: Any) -> dict[str, Any]:
         out.write_bytes(first)
-        return scored(*args, **options)
+        return stub_scores(*args, **options)
 
     with pytest.raises(ValueError, match=r"new\.json exists already"):
         entries.run("mine:right", out, protocol=protocol, evaluate=overtaken)
@@ -131,27 +131,27 @@ def test_a_quick_look_replaces_a_quick_look_alone(path: Path, tmp_path: Path):
     for out in (path, tmp_path / "precious.py"):
         before = {file: file.read_bytes() for file in tmp_path.rglob("*.*") if file.is_file()}
         with pytest.raises(ValueError, match="exists already"):
-            entries.run("mine:right", out, protocol=QUICK, evaluate=scored)
+            entries.run("mine:right", out, protocol=QUICK, evaluate=stub_scores)
         assert before == {file: file.read_bytes() for file in before}
     for _ in range(2):
-        entries.run("mine:right", tmp_path / "precious.json", protocol=QUICK, evaluate=scored)
+        entries.run("mine:right", tmp_path / "precious.json", protocol=QUICK, evaluate=stub_scores)
     assert (tmp_path / "precious.py").read_text() == "mine"  # a quick look comes without a source
 
 
 def test_a_memory_of_the_library_is_an_entry_without_a_copy(path: Path):
-    entries.run("mmrl.memory:LRU", path.with_name("lru.json"), evaluate=scored)
+    entries.run("mmrl.memory:LRU", path.with_name("lru.json"), evaluate=stub_scores)
     assert not path.with_name("lru.py").exists()
-    assert refused(path.with_name("lru.json")) == ""
+    assert refusal(path.with_name("lru.json")) == ""
 
 
 def test_a_memory_in_a_folder_is_checked_without_it(path: Path, tmp_path: Path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "memory.py").write_text(SOURCE)
-    entries.run("folder.memory:right", path.with_name("dotted.json"), evaluate=scored)
+    entries.run("folder.memory:right", path.with_name("dotted.json"), evaluate=stub_scores)
     (tmp_path / "folder").rename(tmp_path / "gone")
     for name in ("folder.memory", "folder"):
         sys.modules.pop(name, None)
-    assert refused(path.with_name("dotted.json")) == ""
+    assert refusal(path.with_name("dotted.json")) == ""
 
 
 @pytest.mark.parametrize(
@@ -159,27 +159,27 @@ def test_a_memory_in_a_folder_is_checked_without_it(path: Path, tmp_path: Path):
 )
 def test_fresh_seeds_are_as_many(path: Path, fresh: tuple[int, ...]):
     with pytest.raises(ValueError, match="5 different seeds"):
-        entries.check(path, fresh=fresh, evaluate=scored)
+        entries.check(path, fresh=fresh, evaluate=stub_scores)
 
 
 def test_who_tuned_on_reported_seeds_or_held_out_tasks_is_refused(path: Path):
     edit(path, tuning={"tasks": [], "seeds": [100, 3]})
-    assert "It was tuned on 3:" in refused(path)
+    assert "It was tuned on 3:" in refusal(path)
     edit(path, tuning={"tasks": [HELD_OUT[0]], "seeds": [100]})
-    assert f"It was tuned on {HELD_OUT[0]}" in refused(path)
+    assert f"It was tuned on {HELD_OUT[0]}" in refusal(path)
     with pytest.raises(ValueError, match="tuned on 0:"):
-        entries.run("mine:right", path, tuning_seeds=(0,), evaluate=scored)
+        entries.run("mine:right", path, tuning_seeds=(0,), evaluate=stub_scores)
 
 
 def test_who_tuned_on_reported_seeds_and_does_not_say_so_is_found_by_fresh_ones(tmp_path: Path):
     def fitted(*args: Any, **options: Any) -> dict[str, Any]:
-        return scored(*args, **options, score=lambda seed: 0.8 if seed in FULL.seeds else 0.4)
+        return stub_scores(*args, **options, score=lambda seed: 0.8 if seed in FULL.seeds else 0.4)
 
     out = tmp_path / "fitted.json"
     entries.run("mine:right", out, evaluate=fitted)
-    said = refused(out, evaluate=fitted, fresh=(7001, 7002, 7003, 7004, 7005))
+    said = refusal(out, evaluate=fitted, fresh=(7001, 7002, 7003, 7004, 7005))
     assert "seeds 7001, 7002" in said and "fitted to the reported seeds" in said
-    drawn = refused(out, evaluate=fitted)
+    drawn = refusal(out, evaluate=fitted)
     assert "fitted to the reported seeds" in drawn and "7001, 7002" not in drawn
 
 
@@ -194,36 +194,36 @@ def test_a_memory_that_a_gate_refuses_gets_no_entry(
     judged = gates.Judged({gate: f"It {said}."}, 64, 32, 32)
     monkeypatch.setattr(gates, "judge", lambda factory: judged)
     with pytest.raises(ValueError, match=said):
-        entries.run(f"mine:{memory}", path.with_name("new.json"), evaluate=scored)
+        entries.run(f"mine:{memory}", path.with_name("new.json"), evaluate=stub_scores)
     edit(path, memory=f"mine:{memory}")
-    assert f"[{gate}] It {said}" in refused(path)
+    assert f"[{gate}] It {said}" in refusal(path)
 
 
 def test_another_source_budget_or_set_of_seeds_is_refused(path: Path):
     entry = json.loads(path.read_text())
     edit(path, parameters=31)
-    assert "Its `parameters` must be 32, got 31." in refused(path)
+    assert "Its `parameters` must be 32, got 31." in refusal(path)
     edit(path, **entry | {"remembers": 10_000})
-    assert "Its `remembers` must be 32, got 10000." in refused(path)
+    assert "Its `remembers` must be 32, got 10000." in refusal(path)
     edit(path, **entry | {"seeds": [0, 1, 2]})
-    assert "It must report the seeds (0, 1, 2, 3, 4)" in refused(path)
+    assert "It must report the seeds (0, 1, 2, 3, 4)" in refusal(path)
     tasks = {k: v | {"env_steps": 10 * v["env_steps"]} for k, v in entry["tasks"].items()}
     edit(path, **{**entry, "tasks": tasks})
-    assert f"did not take {FULL.env_steps} steps" in refused(path)
+    assert f"did not take {FULL.env_steps} steps" in refusal(path)
     edit(path, **entry)
     (path.parent / "in.py").write_text(SOURCE + "# 0.123\n" * 3000)
-    assert "at most 20,000 are allowed" in refused(path)
+    assert "at most 20,000 are allowed" in refusal(path)
     (path.parent / "in.py").write_text(SOURCE + "\n")
-    assert "Its source has changed: in.py" in refused(path)
+    assert "Its source has changed: in.py" in refusal(path)
     (path.parent / "in.py").write_text("import nowhere_else\nright = None")
-    assert "in.py raised ModuleNotFoundError" in refused(path)
+    assert "in.py raised ModuleNotFoundError" in refusal(path)
     (path.parent / "in.py").unlink()
     edit(path, memory="nowhere:Mine")
-    assert "Its memory cannot be loaded" in refused(path)
+    assert "Its memory cannot be loaded" in refusal(path)
 
 
 def test_what_sees_the_state_is_not_ranked(path: Path):
-    entry = entries.run("mine:right", path.with_name("o.json"), oracle=True, evaluate=scored)
+    entry = entries.run("mine:right", path.with_name("o.json"), oracle=True, evaluate=stub_scores)
     assert entries.control(entry) and not entries.control(entries.read(path))
 
 
@@ -231,9 +231,9 @@ def test_what_is_no_entry_is_told_apart(path: Path):
     edit(path, quick=1)
     lacking = {k: v for k, v in json.loads(path.read_text()).items() if k != "seeds"}
     path.write_text(json.dumps(lacking))
-    assert "was not written by" in refused(path)
+    assert "was not written by" in refusal(path)
     path.write_text(json.dumps({**dict.fromkeys(lacking), "tuning": []}))
-    assert "was not written by" in refused(path)
+    assert "was not written by" in refusal(path)
     path.write_text("[]")
     with pytest.raises(RunError, match="is not an entry"):
         entries.check(path)
@@ -246,8 +246,8 @@ def test_a_quick_look_says_that_it_proves_nothing(tmp_path: Path, monkeypatch: p
     said: list[str] = []
     one = {"returns": [0.1, 0.3], "cpu_seconds": 1.0}
     monkeypatch.setattr(evaluation, "train", lambda *given: one)
-    entries.run("mine:right", tmp_path / "quick.json", protocol=QUICK, evaluate=scored)
-    assert "'quick' proves nothing" in refused(tmp_path / "quick.json")
+    entries.run("mine:right", tmp_path / "quick.json", protocol=QUICK, evaluate=stub_scores)
+    assert "'quick' proves nothing" in refusal(tmp_path / "quick.json")
     assert evaluation.evaluate(wrong.right, QUICK, say=said.append)["score"] == pytest.approx(0.2)
     assert said[0] == evaluation.NOTHING and "proves nothing" in said[0]
 
@@ -255,7 +255,7 @@ def test_a_quick_look_says_that_it_proves_nothing(tmp_path: Path, monkeypatch: p
 def test_the_command_judges_writes_and_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(evaluation, "evaluate", scored)
+    monkeypatch.setattr(evaluation, "evaluate", stub_scores)
     assert main(["capstone", "gates", "mine:right"]) == 0
     assert "✓ laws" in capsys.readouterr().out
     assert main(["capstone", "run", "mine:right", "--out", "a/b.json", "--name", "Mine"]) == 0

@@ -21,19 +21,19 @@ def refusal(factory, gate: str) -> str:
     return asked[gate](seen) if gate in asked else gates.remembered(seen)[0]
 
 
-PLANTED = {
+MISTAKES = {
     "not_associative": ("laws", "associativity fails by"),
     "no_identity": ("laws", "left identity fails by"),
-    "bent": ("laws", "with moved parameters"),
-    "multiplied": ("episodes", "a NaN in the past changes the output 0 steps after"),
+    "bend": ("laws", "with moved parameters"),
+    "product": ("episodes", "a NaN in the past changes the output 0 steps after"),
     "half_kept": ("episodes", "a past that is larger by 100 changes"),
     "peeking": ("future", "peeks at the future: its output at step 0"),
     "tape": ("contract", "A state that grows with the tape"),
     "without_key": ("contract", "cannot be built"),
     "stepping": ("step", "step by step its outputs differ"),
-    "carried": ("step", "a tape in two parts"),
+    "carry": ("step", "a tape in two parts"),
     "forgetful": ("step", "`lookahead` differs from one more step"),
-    "doubled": ("step", "over a tape at first and then step by step"),
+    "double": ("step", "over a tape at first and then step by step"),
     "ahead_now": ("step", "by `lookahead` its outputs differ"),
     "ahead_leaks": ("episodes", "0 steps after a `begin`, by `lookahead`"),
     "steps": ("episodes", "a NaN in the past changes the output 0 steps after a `begin`, step"),
@@ -48,9 +48,9 @@ PLANTED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", MISTAKES)
 def test_a_wrong_memory_is_refused_by_name(name: str):
-    gate, said = PLANTED[name]
+    gate, said = MISTAKES[name]
     assert said.lower() in refusal(getattr(wrong, name), gate).lower()
 
 
@@ -74,7 +74,7 @@ def test_gradients_that_nearly_all_are_zero_do_not_explode(name: str):
     assert refusal(getattr(wrong, name), "gradients") == ""
 
 
-REFUSED = {"none": ["memory"], "window": ["budget"], "gtrxl": ["budget"]}
+REFUSALS = {"none": ["memory"], "window": ["budget"], "gtrxl": ["budget"]}
 
 
 @pytest.mark.full
@@ -83,5 +83,5 @@ def test_the_memories_of_the_library_pass(name: str):
     """All of them but the control, which remembers nothing, and windows of more numbers."""
     judged = gates.judge(memory._constructor(name))
     refused = [gate for gate, said in judged.refusals.items() if said]
-    assert refused == REFUSED.get(name, []), judged.refusals
+    assert refused == REFUSALS.get(name, []), judged.refusals
     assert (judged.remembers > 0) == (name != "none")

@@ -37,7 +37,7 @@ exploding = trace(fade=1.05)  # to infinity
 growing = trace(fade=1.002)  # by 10⁸ in 10,000 steps
 
 
-class Decayed(Monoid):
+class Decay(Monoid):
     """a • b = 0.9 a + b, of which the brackets matter."""
 
     size: int = eqx.field(static=True)
@@ -57,7 +57,7 @@ class Ones(Sum):
         return jax.tree.map(jnp.ones_like, super().identity())
 
 
-class Bent(Monoid):
+class Bend(Monoid):
     """a • b = a + b + p a b²: a sum, until p moves."""
 
     size: int = eqx.field(static=True)
@@ -70,7 +70,7 @@ class Bent(Monoid):
         return a + b + self.p * a * b**2
 
 
-class Summed(Memory):
+class Accumulator(Memory):
     """h_t = h_{t-1} • x_t, of a monoid of vectors."""
 
     input_size: int = eqx.field(static=True)
@@ -85,15 +85,15 @@ class Summed(Memory):
 
 
 def not_associative(input_size, output_size, *, key):
-    return Summed(input_size, output_size, Decayed(input_size))
+    return Accumulator(input_size, output_size, Decay(input_size))
 
 
 def no_identity(input_size, output_size, *, key):
-    return Summed(input_size, output_size, Ones(jnp.zeros(input_size)))
+    return Accumulator(input_size, output_size, Ones(jnp.zeros(input_size)))
 
 
-def bent(input_size, output_size, *, key):
-    return Summed(input_size, output_size, Bent(input_size, jnp.zeros(())))
+def bend(input_size, output_size, *, key):
+    return Accumulator(input_size, output_size, Bend(input_size, jnp.zeros(())))
 
 
 class Leaky(Recurrent):
@@ -101,7 +101,7 @@ class Leaky(Recurrent):
 
     input_size: int = eqx.field(static=True)
     output_size: int = eqx.field(static=True)
-    kept: float = eqx.field(static=True)
+    fraction: float = eqx.field(static=True)
 
     def init(self):
         return jnp.zeros(self.input_size)
@@ -113,10 +113,10 @@ class Leaky(Recurrent):
         return h
 
     def _reset_then_absorb(self, h, x, begin):
-        return self.cell(h * jnp.where(begin, self.kept, 1.0), x)
+        return self.cell(h * jnp.where(begin, self.fraction, 1.0), x)
 
 
-def multiplied(input_size, output_size, *, key):
+def product(input_size, output_size, *, key):
     return Leaky(input_size, output_size, 0.0)  # as Eq. 22 is printed
 
 
@@ -157,14 +157,14 @@ class Forgetful(Trace):
 forgetful = trace(Forgetful)
 
 
-class Carried(Trace):
+class Carry(Trace):
     """A tape that begins anew whatever state it is given."""
 
     def __call__(self, state, xs, begin, *, method="auto", axis=None):
         return Trace.__call__(self, self.init(), xs, begin)
 
 
-carried = trace(Carried)
+carry = trace(Carry)
 
 
 class AheadLeaks(Trace):
@@ -200,7 +200,7 @@ class Steps(Trace):
 steps = trace(Steps)
 
 
-class Doubled(Trace):
+class Double(Trace):
     """A tape whose state is twice that of single steps, before it and after it."""
 
     def __call__(self, state, xs, begin, *, method="auto", axis=None):
@@ -209,7 +209,7 @@ class Doubled(Trace):
         return jax.tree.map(lambda h: 2 * h, state), ys
 
 
-doubled = trace(Doubled)
+double = trace(Double)
 
 
 class Latest(Monoid):

@@ -15,9 +15,9 @@ from mmrl.course.ch11_three_policies.proximal import TASKS
 from mmrl.course.experiments.fleet import Fleet
 from mmrl.course.experiments.grid import settings
 from mmrl.runs.checkpoint import dumps, loads
-from tests.helpers import traced
+from tests.helpers import fake_training
 
-PUBLISHED = pathlib.Path(__file__).parents[3] / "book" / "results" / "ewma.jsonl"
+RESULTS = pathlib.Path(__file__).parents[3] / "book" / "results" / "ewma.jsonl"
 
 
 def rows(shift: float) -> dict[str, dict[str, Any]]:
@@ -67,7 +67,7 @@ def test_algorithms_differ_in_the_average_alone():
 
 def test_published_rows_are_of_these_cells():
     known = {cell.name: cell for cell in ewma.cells()}
-    published = ewma.GRID.read(PUBLISHED.parent)
+    published = ewma.GRID.read(RESULTS.parent)
     for row in published.values():
         cell = known[row["cell"]]
         if isinstance(cell, ewma.Comparison):
@@ -94,13 +94,15 @@ def test_both_agents_run_with_an_average_and_without(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ewma, "ALL_RATES", (1e-3,))
     monkeypatch.setattr(ewma, "TUNING_SEEDS", (1000,))
     monkeypatch.setattr(ewma, "SEEDS", (0,))
-    monkeypatch.setattr(Fleet, "train", traced.train)
+    monkeypatch.setattr(Fleet, "train", fake_training.train)
     for algorithm, rates in (("PPO", 1), ("PPG-EWMA", 2)):
         row = ewma.measure(ewma.Cell("Catch", algorithm), quick=True)
         assert row["learning_rate"] == 1e-3 and row["quick"]
         names = ("learning_rate", "auxiliary_rate")[:rates]
         numbers = dict.fromkeys(names, 1e-3)
-        np.testing.assert_allclose(row["returns"], [traced.returns(numbers, 0, 2)], atol=1e-3)
+        np.testing.assert_allclose(
+            row["returns"], [fake_training.returns(numbers, 0, 2)], atol=1e-3
+        )
         np.testing.assert_allclose(row["diagnostics"]["kl_proximal"], row["returns"][0], atol=1e-3)
 
 
@@ -108,10 +110,10 @@ def test_both_agents_run_with_an_average_and_without(monkeypatch: pytest.MonkeyP
 def test_a_surface_varies_two_numbers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ewma, "CENTERS", (1.0, 8.0, 64.0))
     monkeypatch.setattr(ewma, "WEIGHTS", (0.5, 2.0))
-    monkeypatch.setattr(Fleet, "train", traced.train)
+    monkeypatch.setattr(Fleet, "train", fake_training.train)
     row = ewma.measure_surface(ewma.Surface("Catch"), quick=True)
     assert np.shape(row["areas"]) == (2, 3, len(ewma.GRID_SEEDS))
     numbers = {"learning_rate": ewma.GRID_RATE, "prox_center": 64.0, "kl_weight": 0.5}
-    reached = traced.returns(numbers, ewma.GRID_SEEDS[1], 2)
+    reached = fake_training.returns(numbers, ewma.GRID_SEEDS[1], 2)
     wanted = TASKS["Catch"].areas(reached[None])[0]
     assert row["areas"][0][2][1] == pytest.approx(wanted, abs=1e-3)

@@ -17,7 +17,7 @@ from mmrl.course.ch11_three_policies import proximal
 from mmrl.course.experiments.fleet import Fleet
 from mmrl.runs.checkpoint import dumps, loads
 
-PUBLISHED = pathlib.Path(__file__).parents[3] / "book" / "results" / "staleness.jsonl"
+RESULTS = pathlib.Path(__file__).parents[3] / "book" / "results" / "staleness.jsonl"
 
 
 class Toy:
@@ -79,7 +79,7 @@ def test_cells_differ_in_one_thing_at_a_time():
 
 def test_published_rows_are_of_these_cells():
     known = {cell.name: cell for cell in staleness.cells()}
-    for line in PUBLISHED.read_text("utf-8").splitlines():
+    for line in RESULTS.read_text("utf-8").splitlines():
         row = loads(line)
         cell, task = known[row["cell"]], staleness.TASKS[row["task"]]
         now = loads(dumps(staleness.settings(cell.config)))

@@ -17,7 +17,7 @@ from mmrl.course.continual.cycles import Curves, Played
 from mmrl.envs.continual import minatar as game
 from mmrl.runs.checkpoint import dumps, loads
 
-PUBLISHED = pathlib.Path(__file__).parents[3] / "book" / "results" / "minatar.jsonl"
+RESULTS = pathlib.Path(__file__).parents[3] / "book" / "results" / "minatar.jsonl"
 
 
 def steps(config: clear.Config) -> int:
@@ -85,8 +85,8 @@ def test_what_a_row_says_of_known_curves():
 
 def test_published_rows_are_of_these_cells():
     known = {cell.name: cell for cell in minatar.cells()}
-    assert set(minatar.GRID.read(PUBLISHED.parent)) == set(known)
-    for line in PUBLISHED.read_text("utf-8").splitlines():
+    assert set(minatar.GRID.read(RESULTS.parent)) == set(known)
+    for line in RESULTS.read_text("utf-8").splitlines():
         row = loads(line)
         cell = known[row["cell"]]
         now = loads(dumps(dataclasses.asdict(cell.config())))

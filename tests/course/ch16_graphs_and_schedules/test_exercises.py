@@ -11,7 +11,7 @@ from mmrl.pdg.build.program import Program
 from mmrl.pdg.run import Compiled, compile
 
 
-def stacked(n: int | None, k: int) -> Graph:
+def graph_of(n: int | None, k: int) -> Graph:
     """Gradients from k + 1 observations each, and from n rewards, or from all that follow."""
     p = Program("t")
     (t,), (T,) = p.symbols, p.bounds
@@ -25,7 +25,7 @@ def stacked(n: int | None, k: int) -> Graph:
     return p.graph(total[T - 1].read("last"))
 
 
-def measured(compiled: Compiled, T: int) -> tuple[int, int]:
+def delay_and_peak(compiled: Compiled, T: int) -> tuple[int, int]:
     """Rounds that learning runs behind acting, and the most observations alive."""
     report = compiled.check(T=T)
     assert report.ok
@@ -36,16 +36,16 @@ def measured(compiled: Compiled, T: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("n", [1, 3, 6, None])
 def test_windows_take_what_the_schedule_keeps(n: int | None):
-    compiled = compile(stacked(n, 0), {})
+    compiled = compile(graph_of(n, 0), {})
     for T in (4, 9, 20):
-        assert check.behind.wanted(n, T) == measured(compiled, T)
+        assert check.behind.wanted(n, T) == delay_and_peak(compiled, T)
 
 
 @pytest.mark.parametrize(("n", "k"), [(3, 2), (1, 4), (4, 0), (5, 7)])
 def test_stacks_keep_as_many_older_observations_as_the_chapter_says(n: int, k: int):
-    compiled = compile(stacked(n, k), {})
+    compiled = compile(graph_of(n, k), {})
     for T in (max(4, n), 9, 20):
-        assert measured(compiled, T) == (n - 1, min(T, n + k))
+        assert delay_and_peak(compiled, T) == (n - 1, min(T, n + k))
 
 
 def test_values_are_freed_after_their_last_reader():

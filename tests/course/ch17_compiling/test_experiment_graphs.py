@@ -16,7 +16,7 @@ from mmrl.pdg.passes import vectorize
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.xla import xla
 
-PUBLISHED = Path(__file__).parents[3] / "book" / "results" / "graphs.jsonl"
+RESULTS = Path(__file__).parents[3] / "book" / "results" / "graphs.jsonl"
 
 
 def test_rivals_that_train_other_parameters_are_not_timed():
@@ -80,7 +80,7 @@ def test_every_row_has_a_name_of_its_own():
 
 
 def test_every_row_is_published_once():
-    rows = [json.loads(line) for line in PUBLISHED.read_text("utf-8").splitlines()]
+    rows = [json.loads(line) for line in RESULTS.read_text("utf-8").splitlines()]
     assert sorted(row["cell"] for row in rows) == sorted(cell.name for cell in graphs.cells())
     assert all(row["seeds"] == [0] and not row["quick"] for row in rows)
 

@@ -22,7 +22,7 @@ MEMORIES = {
 }
 
 
-def gathered() -> dict[str, list[int]]:
+def message_sizes() -> dict[str, list[int]]:
     """What the all-gathers of three memories' scans leave on one of four devices."""
     mesh, here, found = Mesh(jax.devices(), ("time",)), P("time"), {}
     for name in ("lru", "ffm", "linear attention"):
@@ -41,7 +41,7 @@ def gathered() -> dict[str, list[int]]:
 @pytest.mark.full
 @pytest.mark.slow
 def test_a_compiled_program_sends_the_bytes_that_are_counted():
-    for name, said in call(gathered).items():
+    for name, said in call(message_sizes).items():
         sizes = leaf_bytes(MEMORIES[name](key=KEY))
         # Of what four totals take, three were received; on a CPU each leaf comes by itself.
         assert said == [4 * size for size in sizes]

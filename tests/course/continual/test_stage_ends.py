@@ -42,7 +42,7 @@ class Player(eqx.Module):
 
 class State(eqx.Module):
     net: Player
-    kept: Player
+    base: Player
     tasks: Any
 
 
@@ -79,14 +79,14 @@ def alone(net: Player, task: Any, key: Any) -> dict[str, Any]:
 
 
 @cache
-def cycled() -> dict[str, cycles.Played]:
+def cycle_scores() -> dict[str, cycles.Played]:
     plan = np.repeat(np.array(ORDER, np.int32)[:, None], CONFIG.environments, axis=1)
     whole = jax.jit(lambda key: cycles.cycle(STUB, CONFIG, FAMILY, PARAMS, plan, 2, key))
     return whole(KEY)[1].played
 
 
 @cache
-def toured() -> dict[str, cycles.Played]:
+def tour_scores() -> dict[str, cycles.Played]:
     return cycles.tour(STUB, CONFIG, GAMES, ORDER, KEY)[1].played
 
 
@@ -101,7 +101,7 @@ def by_hand(evaluate: Any) -> np.ndarray:
             if block == CONFIG.blocks - 1:
                 state = leave(CONFIG, FAMILY, PARAMS, state)
                 differs.append(evaluate(state.net, stage, block)[task] != learned[task])
-            kept = evaluate(state.kept, stage, block)
+            kept = evaluate(state.base, stage, block)
             found.append(np.where(np.arange(2) == task, learned, kept))
     assert any(differs)  # so it matters when it plays
     return np.reshape(found, (len(ORDER), CONFIG.blocks, 2))
@@ -113,7 +113,7 @@ def test_in_a_cycle_a_task_is_scored_before_it_is_left(name: str):
     stages = jax.random.split(jax.random.split(KEY, 3)[2], len(ORDER))
     keys = [jax.random.split(stage, CONFIG.blocks) for stage in stages]
     wanted = by_hand(lambda net, s, b: play(net, keys[s][b])[name])
-    np.testing.assert_array_equal(cycled()[name].scores, wanted)
+    np.testing.assert_array_equal(cycle_scores()[name].scores, wanted)
 
 
 @pytest.mark.full
@@ -125,7 +125,7 @@ def test_in_a_tour_a_game_is_scored_before_it_is_left(name: str):
         now = jax.random.fold_in(key, stage * CONFIG.blocks + block)
         return np.array([alone(net, task, now)[name] for task in range(2)])
 
-    np.testing.assert_array_equal(toured()[name].scores, by_hand(evaluate))
+    np.testing.assert_array_equal(tour_scores()[name].scores, by_hand(evaluate))
 
 
 @pytest.mark.slow

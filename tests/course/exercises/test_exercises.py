@@ -261,7 +261,7 @@ def all_keys(key, steps):
     return jax.lax.scan(lambda h, _: 2 * (h + jax.random.normal(keys),), 0.0, keys)[1]
 
 
-def discounted(rewards, gamma):
+def discount(rewards, gamma):
     return jax.lax.scan(lambda y, r: 2 * (r + gamma * y,), 0.0, rewards, reverse=True)[1]
 
 
@@ -270,8 +270,8 @@ def discounted(rewards, gamma):
     [
         ("00b", "moving_average", running, "`jnp.where"),
         ("00b", "walk", all_keys, "as `xs`"),
-        ("00b", "all_returns", jax.vmap(jax.vmap(discounted)), "`in_axes` to None"),
-        ("00b", "all_returns", jax.vmap(discounted, (0, None)), "a second `vmap`"),
+        ("00b", "all_returns", jax.vmap(jax.vmap(discount)), "`in_axes` to None"),
+        ("00b", "all_returns", jax.vmap(discount, (0, None)), "a second `vmap`"),
         ("01", "belief_step", lambda b, T, Z, o: b @ T * Z[o] / sum(b @ T * Z[o]), "the column"),
         (
             "02",

@@ -25,17 +25,17 @@ SOLUTIONS = {
 
 
 # Solutions of these compile programs for seconds.
-COMPILED = {f"chapter_{name}" for name in ("00b-moving_average", "07-gradient", "11-weight")}
-COMPILED |= {f"chapter_{name}" for name in ("15-advantages", "17-average")}
+SLOW = {f"chapter_{name}" for name in ("00b-moving_average", "07-gradient", "11-weight")}
+SLOW |= {f"chapter_{name}" for name in ("15-advantages", "17-average")}
 
 
-def _tiered(case: Any) -> Any:
+def _with_tier(case: Any) -> Any:
     """Return the case of an exercise, marked `full` if its solutions compile."""
-    return case._replace(marks=(pytest.mark.full,)) if case.id in COMPILED else case
+    return case._replace(marks=(pytest.mark.full,)) if case.id in SLOW else case
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exercise", [_tiered(case) for case in ALL])
+@pytest.mark.parametrize("exercise", [_with_tier(case) for case in ALL])
 def test_right_answers_are_accepted_whatever_their_algorithm(exercise: Exercise):
     answers = SOLUTIONS[exercise.name]
     assert len(answers) >= 3
@@ -78,12 +78,12 @@ def lenient(clean: Any, spoiled: Any, start: int) -> bool:
     return not np.allclose(clean[start:], spoiled[start:], rtol=0, atol=3e-7)
 
 
-def rounded(shortest: float, longest: float, units: int) -> Any:
+def with_rounding(shortest: float, longest: float, units: int) -> Any:
     eigenvalues = np.exp(-0.6931 / np.geomspace(shortest, longest, units))  # ln 2 = 0.69315
     return eigenvalues, np.sqrt(1 - eigenvalues**2)
 
 
-@pytest.mark.parametrize(("name", "answer"), [("19.2", lenient), ("3b.2", rounded)])
+@pytest.mark.parametrize(("name", "answer"), [("19.2", lenient), ("3b.2", with_rounding)])
 def test_small_errors_are_refused(name: str, answer: Callable[..., Any]):
     """Tolerances are for the rounding of 32 bits: in 3b.2, for 4e-6."""
     exercises: list[Any] = [parameter.values[0] for parameter in ALL]

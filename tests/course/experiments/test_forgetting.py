@@ -25,7 +25,7 @@ from mmrl.course.experiments.grid import rows
 from mmrl.course.experiments.protocols import SWEEPS, Cell
 from mmrl.runs.checkpoint import dumps, loads
 
-PUBLISHED = pathlib.Path(__file__).parents[3] / "book" / "results" / "forgetting.jsonl"
+RESULTS = pathlib.Path(__file__).parents[3] / "book" / "results" / "forgetting.jsonl"
 
 
 @pytest.mark.full
@@ -170,7 +170,7 @@ def test_a_sweep_is_decided_by_sampled_actions_on_tuning_seeds(monkeypatch: pyte
 @pytest.mark.slow
 def test_published_rows_are_of_these_cells():
     known = {cell.name: cell for cell in protocols.cells()}
-    published = rows(PUBLISHED)
+    published = rows(RESULTS)
     assert len({row["cell"] for row in published}) == len(published)
     for row in published:
         cell = known[row["cell"]]

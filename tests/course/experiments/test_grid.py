@@ -25,15 +25,15 @@ class Cell:
 CELLS = [Cell(name) for name in ("a1", "a2", "b1", "a3")]
 
 
-def measured(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+def row_of(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     return {"cell": cell.name, "again": row is not None}
 
 
 def grid(**changes: Any) -> Grid:
-    return dataclasses.replace(Grid("x", CELLS, alone(measured), lambda row: "done"), **changes)
+    return dataclasses.replace(Grid("x", CELLS, alone(row_of), lambda row: "done"), **changes)
 
 
-def written(out: pathlib.Path) -> list[str]:
+def names_in_file(out: pathlib.Path) -> list[str]:
     return [row["cell"] for row in rows(out / "x.jsonl")]
 
 
@@ -45,14 +45,14 @@ def test_an_experiment_goes_on_where_it_stopped(tmp_path: pathlib.Path):
     assert list(some.run(tmp_path, 9.0, False)) == said
     assert list(some.run(tmp_path, 9.0, False)) == said[2:]
     assert len(list(grid().run(tmp_path, 9.0, False))) == 3
-    assert written(tmp_path) == ["a1", "a2", "b1", "a3"]
+    assert names_in_file(tmp_path) == ["a1", "a2", "b1", "a3"]
 
 
 def test_some_cells_may_be_asked_for_by_a_part_of_their_names(tmp_path: pathlib.Path):
     lines = list(grid().run(tmp_path, 0.0, False, "a"))
     assert lines[0] == "3 of 3 cells remain." and lines[1].endswith(f"--out {tmp_path} --only a")
     assert list(grid().run(tmp_path, 9.0, False, "a"))[-1] == "0 of 3 cells remain: all done."
-    assert written(tmp_path) == ["a1", "a2", "a3"]
+    assert names_in_file(tmp_path) == ["a1", "a2", "a3"]
     with pytest.raises(ValueError, match="`only` must be part of a name, such as 'a1'; got 'c'"):
         next(grid().run(tmp_path, 9.0, False, "c"))
 
@@ -74,22 +74,25 @@ def test_a_cell_that_another_process_measures_is_not_measured_again(
     real, found = fcntl.lockf, list[str]()
 
     def wait(*lock: Any) -> None:
-        if not written(tmp_path):
+        if not names_in_file(tmp_path):
             runs.append(tmp_path / "x.jsonl", {"cell": "a1", "again": True})
         real(*lock)
 
     def measure(cell: Cell, quick: bool, row: Row | None) -> Row:
         found.append(cell.name)
-        return measured(cell)
+        return row_of(cell)
 
     monkeypatch.setattr(fcntl, "lockf", wait)
     list(grid(cells=CELLS[:2], measure=alone(measure)).run(tmp_path, 9.0, False))
-    assert found == ["a2"] and written(tmp_path) == ["a1", "a2"]
+    assert found == ["a2"] and names_in_file(tmp_path) == ["a1", "a2"]
 
 
 def test_a_quick_run_may_have_cells_of_its_own(tmp_path: pathlib.Path):
     going = grid(small=CELLS[2:]).run(tmp_path, 9.0, True)
-    assert list(going)[-1] == "0 of 2 cells remain: all done." and written(tmp_path) == ["b1", "a3"]
+    assert list(going)[-1] == "0 of 2 cells remain: all done." and names_in_file(tmp_path) == [
+        "b1",
+        "a3",
+    ]
 
 
 class Pair(NamedTuple):
@@ -115,7 +118,7 @@ def test_a_quick_run_has_every_value_and_what_its_cells_read():
 def test_what_was_measured_quickly_counts_for_quick_runs_alone(tmp_path: pathlib.Path):
     def measure(cell: Cell, quick: bool, row: Row | None) -> Row:
         assert row is None
-        return measured(cell) | {"quick": quick}
+        return row_of(cell) | {"quick": quick}
 
     some = grid(cells=CELLS[:1], measure=alone(measure))
     for quick, lines in ((True, 2), (True, 1), (False, 2), (False, 1), (True, 1)):
@@ -128,7 +131,7 @@ def test_nothing_is_begun_that_would_last_too_long(tmp_path: pathlib.Path, monke
 
     def slow(cell: Cell, quick: bool, row: Row | None) -> Row:
         clock[0] += 100.0 if cell.name == "a1" else 1.0
-        return measured(cell)
+        return row_of(cell)
 
     monkeypatch.setattr("mmrl.course.experiments.grid.time.monotonic", lambda: clock[0])
     lines = list(grid(measure=alone(slow)).run(tmp_path, 200 / 60, False))
@@ -141,7 +144,7 @@ def test_cells_of_one_program_are_measured_together(tmp_path: pathlib.Path):
 
     def measure(together: Any, found: Rows, quick: bool) -> list[Row]:
         groups.append([cell.name for cell in together])
-        return [measured(cell) for cell in together]
+        return [row_of(cell) for cell in together]
 
     cells = [*CELLS, Cell("a4")]
     whole = grid(cells=cells, measure=measure, program=lambda cell: cell.name[0], most=2)
@@ -150,7 +153,7 @@ def test_cells_of_one_program_are_measured_together(tmp_path: pathlib.Path):
     going.close()  # what was measured and not written is measured again
     assert list(whole.run(tmp_path, 9.0, False))[-1] == "0 of 5 cells remain: all done."
     assert groups == [["a1", "a2"], ["a2", "a3"], ["b1"], ["a4"]]
-    assert written(tmp_path) == ["a1", "a2", "a3", "b1", "a4"]
+    assert names_in_file(tmp_path) == ["a1", "a2", "a3", "b1", "a4"]
 
 
 def test_a_row_may_be_outdated_by_one_that_was_just_measured(tmp_path: pathlib.Path):

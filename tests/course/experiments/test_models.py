@@ -15,7 +15,7 @@ from mmrl.course.experiments import recall_probes as probes
 LENGTH = 24
 
 
-def drawn(pairs: int = 40, length: int = LENGTH, seed: int = 0) -> probes.Tape:
+def sample_tape(pairs: int = 40, length: int = LENGTH, seed: int = 0) -> probes.Tape:
     return probes.tapes(np.random.default_rng(seed), pairs, length)
 
 
@@ -46,18 +46,18 @@ def test_the_cells_are_all_memories():
 
 
 def test_twins_differ_in_the_order_of_their_marks_only():
-    batch = drawn(400)
+    batch = sample_tape(400)
     symbols, places = np.asarray(batch.symbols), np.asarray(batch.places)
     np.testing.assert_array_equal(symbols[::2], symbols[1::2])
     np.testing.assert_array_equal(places[::2], places[1::2, ::-1])
     assert {*symbols.ravel().tolist()} == {*range(probes.SYMBOLS)}
     assert (places[:, 0] != places[:, 1]).all()
     assert {*places.ravel().tolist()} == {*range(LENGTH - 1)}, "the last step reveals no mark"
-    assert drawn(50, 300).places.max() < probes.TRAINED - 1
+    assert sample_tape(50, 300).places.max() < probes.TRAINED - 1
 
 
 def test_inputs_and_answers_are_those_of_a_plain_loop():
-    batch = drawn(1)
+    batch = sample_tape(1)
     tape = jax.tree.map(lambda x: x[0], batch)
     symbols, (a, b) = tape.symbols.tolist(), tape.places.tolist()
     answers, known = (np.asarray(x) for x in tape.past())
@@ -75,7 +75,7 @@ def test_inputs_and_answers_are_those_of_a_plain_loop():
 
 @pytest.mark.parametrize(("reach", "lasts"), [(1, 10**6), (4, 10**6), (8, 60)])
 def test_a_memory_of_k_steps_recalls_exactly_k(reach: int, lasts: int):
-    scores = probes.evaluate(reader(reach, True, lasts), drawn(40, 3 * 32), 32)
+    scores = probes.evaluate(reader(reach, True, lasts), sample_tape(40, 3 * 32), 32)
     recall, longer = np.asarray(scores.recall), np.asarray(scores.longer)
     for i, lag in enumerate(probes.LAGS[:5]):
         if lag <= reach:
@@ -86,12 +86,12 @@ def test_a_memory_of_k_steps_recalls_exactly_k(reach: int, lasts: int):
 
 
 def test_a_memory_without_order_scores_zero():
-    scores = probes.evaluate(reader(1, False), drawn(40, 64), 32)
+    scores = probes.evaluate(reader(1, False), sample_tape(40, 64), 32)
     assert scores.order == 0 and scores.kept == 0
 
 
 def test_the_loss_is_the_cross_entropy_of_one_task():
-    batch = drawn(3)
+    batch = sample_tape(3)
 
     def net(xs: Any) -> tuple[Any, Any]:
         rows = jnp.arange(1.0, 1 + len(xs) * len(probes.LAGS) * probes.SYMBOLS)
@@ -116,7 +116,7 @@ def test_the_loss_is_the_cross_entropy_of_one_task():
 def test_training_falls_to_a_rate_of_zero():
     """Adam's first update has the length of the rate in each entry, and the last is smaller."""
     net = probes.Reader("none", 4, key=jax.random.key(0))
-    batches = jax.tree.map(lambda x: x[None], drawn(2))
+    batches = jax.tree.map(lambda x: x[None], sample_tape(2))
     still = probes.train(net, batches, 0.0, 1.0)
     moved = probes.train(net, batches, 0.25, 1.0)
     before, after = net.read_out.bias, moved.read_out.bias

@@ -17,7 +17,7 @@ from tests.helpers.cells import Cell, one
 GRID = one(Cell("large", 9), Cell("small", 1), Cell("middle", 3))
 
 
-def planned(out: pathlib.Path, *tries: Try, device: Device = "cpu", only: str = "") -> Plan:
+def plan_of(out: pathlib.Path, *tries: Try, device: Device = "cpu", only: str = "") -> Plan:
     queue = Queue(out, device, grids=[GRID])
     queue.tries += tries
     return plan.plan(GRID, queue, only)
@@ -41,11 +41,11 @@ def test_short_times_are_not_rounded_to_0(monkeypatch: pytest.MonkeyPatch):
 
 def test_missing_cells_cost_in_proportion_to_the_rows(tmp_path: pathlib.Path):
     append(tmp_path / "one.jsonl", {"cell": "small", "processor_s": 20.0, "elapsed_s": 30.0})
-    found = planned(tmp_path)
+    found = plan_of(tmp_path)
     assert found.spent == 20.0 and found.timed == 1
     assert found.estimate.seconds == {"large": 180.0, "middle": 60.0} and found.seconds == 240.0
-    assert planned(tmp_path, device="gpu").seconds == 360.0
-    some = planned(tmp_path, only="mid")
+    assert plan_of(tmp_path, device="gpu").seconds == 360.0
+    some = plan_of(tmp_path, only="mid")
     assert len(some.cells) == 1 and some.estimate.seconds == {"middle": 60.0}
     assert (some.spent, some.rows, some.estimate.source) == (0.0, 0, "1 row")
 
@@ -61,10 +61,10 @@ def test_an_outdated_row_takes_as_long_as_before(tmp_path: pathlib.Path):
 def test_an_older_row_has_the_seconds_of_training(tmp_path: pathlib.Path):
     row = {"cell": "small", "cpu_seconds": [1.0, 2.5], "seeds": [0, 1]}
     append(tmp_path / "one.jsonl", row)
-    assert planned(tmp_path).spent == 5.0
-    unknown = planned(tmp_path, device="gpu")
+    assert plan_of(tmp_path).spent == 5.0
+    unknown = plan_of(tmp_path, device="gpu")
     assert unknown.timed == 0 and unknown.estimate.source == "a first guess"
-    tried = planned(tmp_path, Try("one", ["x"], "measured", 7.0), device="gpu").estimate
+    tried = plan_of(tmp_path, Try("one", ["x"], "measured", 7.0), device="gpu").estimate
     assert tried.elapsed and tried.source == "tries of the queue"
 
 
@@ -108,13 +108,13 @@ def test_the_time_of_an_outdated_row_is_spent_although_its_cell_is_not_done(tmp_
 
 
 def test_without_rows_the_estimate_is_that_of_the_queue(tmp_path: pathlib.Path):
-    assert planned(tmp_path).seconds == 3 * FIRST_GUESS["cpu"]
+    assert plan_of(tmp_path).seconds == 3 * FIRST_GUESS["cpu"]
     tried = Try("one", ["other"], "measured", 7.0)
-    assert planned(tmp_path, tried).seconds == 21.0
+    assert plan_of(tmp_path, tried).seconds == 21.0
 
 
 def test_cells_that_failed_are_counted(tmp_path: pathlib.Path):
-    assert planned(tmp_path, Try("one", ["large"], "no memory", 7.0)).failed == {"large"}
+    assert plan_of(tmp_path, Try("one", ["large"], "no memory", 7.0)).failed == {"large"}
 
 
 def test_nothing_is_measured_and_all_is_listed(tmp_path: pathlib.Path):

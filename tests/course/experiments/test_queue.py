@@ -18,7 +18,7 @@ GRID = one(Cell("large", 9), Cell("small", 1), Cell("broken", 5))
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Measure in this process, where the cell "broken" fails. Return the names of cells tried."""
     tried: list[str] = []
 
@@ -59,16 +59,16 @@ def test_rows_are_measured_once(
     list(Queue(tmp_path, device, grids=[GRID]).run())
     assert measured == order  # what failed is not tried again in this revision
     assert sorted(row["cell"] for row in rows(tmp_path / "one.jsonl")) == ["large", "small"]
-    tries = rows(tmp_path / "queue.jsonl")
-    assert [row["cells"] for row in tries] == [[name] for name in measured]
-    assert {row["on"] for row in tries} == {device}
+    attempts = rows(tmp_path / "queue.jsonl")
+    assert [row["cells"] for row in attempts] == [[name] for name in measured]
+    assert {row["on"] for row in attempts} == {device}
     (tmp_path / "queue.jsonl").unlink()
     list(Queue(tmp_path, device, grids=[GRID]).run())
     assert measured == [*order, "broken"]
 
 
 def test_a_row_that_was_measured_before_a_kill_is_kept(
-    measured: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+    attempts: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ):
     def killed(*_: Any) -> Any:
         raise KeyboardInterrupt
@@ -78,11 +78,11 @@ def test_a_row_that_was_measured_before_a_kill_is_kept(
         with pytest.raises(KeyboardInterrupt):
             list(Queue(tmp_path, "cpu", grids=[GRID]).run())
     list(Queue(tmp_path, "cpu", grids=[GRID]).run())
-    assert measured == ["small", "broken", "large"]
+    assert attempts == ["small", "broken", "large"]
     assert sorted(row["cell"] for row in rows(tmp_path / "one.jsonl")) == ["large", "small"]
 
 
-def test_a_unit_is_left_out_for_one_that_fits(measured: list[str], tmp_path: pathlib.Path):
+def test_a_unit_is_left_out_for_one_that_fits(attempts: list[str], tmp_path: pathlib.Path):
     known = Queue(tmp_path, "gpu", grids=[GRID])
     units = {unit.names[0]: unit for unit in known.waiting()}
     both = dataclasses.replace(units["large"], names=("large", "broken"))
@@ -105,9 +105,9 @@ def test_a_process_that_does_not_end_is_stopped():
 
 
 def test_a_device_that_does_not_start_costs_no_row(
-    monkeypatch: pytest.MonkeyPatch, measured: list[str], tmp_path: pathlib.Path
+    monkeypatch: pytest.MonkeyPatch, attempts: list[str], tmp_path: pathlib.Path
 ):
     monkeypatch.setattr(queue, "_measured", lambda *_: "no such platform")
     (line,) = queue.Queue(tmp_path, "gpu").run()
     assert line.endswith("no such platform")
-    assert not measured and not (tmp_path / "queue.jsonl").exists()
+    assert not attempts and not (tmp_path / "queue.jsonl").exists()

@@ -15,7 +15,7 @@ from mmrl.course.ch11_three_policies import experiment_staleness as staleness
 from mmrl.course.experiments import tuning
 from mmrl.course.experiments.fleet import Fleet, Trained
 from mmrl.runs.checkpoint import loads
-from tests.helpers import traced
+from tests.helpers import fake_training
 
 RESULTS = pathlib.Path(__file__).parents[3] / "book" / "results"
 LEDGERS = ("batching", "ewma", "ppo", "r2d2", "staleness", "invariance")
@@ -65,10 +65,10 @@ def test_a_tie_is_broken_by_area_and_an_edge_is_looked_beyond(
 @pytest.mark.slow
 def test_stale_rows_grow_by_the_rates_that_they_lack(monkeypatch: pytest.MonkeyPatch):
     cell = staleness.Cell("Catch", "decoupled", 1)
-    monkeypatch.setattr(Fleet, "train", traced.train)
+    monkeypatch.setattr(Fleet, "train", fake_training.train)
     monkeypatch.setattr(staleness, "ALL_RATES", staleness.RATES)
     row = staleness.measure(cell, True)
-    mine = traced.returns({"learning_rate": staleness.RATES[0]}, staleness.SEEDS[0], 2)
+    mine = fake_training.returns({"learning_rate": staleness.RATES[0]}, staleness.SEEDS[0], 2)
     np.testing.assert_allclose(row["returns"][0][0], mine, atol=1e-3)
     old = {name: value for name, value in row.items() if not name.startswith("tuning_a")}
     monkeypatch.setattr(staleness, "ALL_RATES", (*staleness.RATES, 1.6e-2))

@@ -81,11 +81,11 @@ def go(where: Here, jobs: int = 2, minutes: float = 9.0, only: str = "") -> list
     return lines
 
 
-def written(out: pathlib.Path, name: str = "x") -> list[str]:
+def names_in_file(out: pathlib.Path, name: str = "x") -> list[str]:
     return [row["cell"] for row in rows(out / f"{name}.jsonl")]
 
 
-def told(rows: Sequence[Row]) -> list[Row]:
+def without_provenance(rows: Sequence[Row]) -> list[Row]:
     return [{name: row[name] for name in ("cell", "quick")} for row in rows]
 
 
@@ -97,7 +97,7 @@ def test_jobs_write_and_say_what_a_run_does(tmp_path: pathlib.Path):
     where = Here(some, jobs)
     assert go(where) == said
     assert where.units == [["a1", "a2"], ["b1"], ["a3"]]
-    assert told(rows(jobs / "x.jsonl")) == told(rows(alone / "x.jsonl"))
+    assert without_provenance(rows(jobs / "x.jsonl")) == without_provenance(rows(alone / "x.jsonl"))
     assert all(row["date"] and row["command"] for row in rows(jobs / "x.jsonl"))
     assert go(where) == said[-1:] and len(where.units) == 3
 
@@ -116,17 +116,17 @@ def test_killed_cells_alone_are_missing_and_alone_repeated(tmp_path: pathlib.Pat
         "The jobs of 2 cells ended without writing their rows, so these cells remain. Run the "
         "command again.",
     ]
-    assert sorted(written(tmp_path)) == ["a3", "b1"]
+    assert sorted(names_in_file(tmp_path)) == ["a3", "b1"]
     again = Here(where.grid, tmp_path)
     assert go(again)[-1] == "0 of 4 cells remain: all done." and again.units == [["a1", "a2"]]
-    assert sorted(written(tmp_path)) == ["a1", "a2", "a3", "b1"]
+    assert sorted(names_in_file(tmp_path)) == ["a1", "a2", "a3", "b1"]
     before = (tmp_path / "x.jsonl").read_bytes()
     for _ in range(2):
         assert list(parts.merged(where.grid, tmp_path)) == [f"Nothing new for {tmp_path}/x.jsonl."]
     assert (tmp_path / "x.jsonl").read_bytes() == before
 
 
-class Killed(BaseException):
+class Kill(BaseException):
     """Ends a process as a kill would: nothing is cleaned up, what was written stays."""
 
 
@@ -135,26 +135,26 @@ def test_a_kill_inside_a_merge_or_a_write(moment: str, tmp_path: pathlib.Path):
     some = grid()
 
     def killed(*_: Any, **__: Any) -> None:
-        raise Killed
+        raise Kill
 
     with pytest.MonkeyPatch.context() as patch:
         if moment == "half a row":
             patch.setattr(os, "replace", killed)
-        with pytest.raises(Killed) if moment == "half a row" else contextlib.nullcontext():
+        with pytest.raises(Kill) if moment == "half a row" else contextlib.nullcontext():
             list(parts.measure(some, tmp_path, ["a1", "b1"]))
     if moment == "half a row":
         assert not list(parts.merge(some, tmp_path))
         list(parts.measure(some, tmp_path, ["a1", "b1"]))
     if moment == "before the file is gone":
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Kill):
             patch.setattr(pathlib.Path, "unlink", killed)
             list(parts.merge(some, tmp_path))
-        assert written(tmp_path) == ["a1"]
+        assert names_in_file(tmp_path) == ["a1"]
     if moment == "half a line":
         (tmp_path / "x.jsonl").write_text('{"cell": "a1", "qu')
     list(parts.merge(some, tmp_path))
     assert not list(parts.merge(some, tmp_path)) and not list(tmp_path.glob("x.jobs/*.json"))
-    assert written(tmp_path) == ["a1", "b1"]
+    assert names_in_file(tmp_path) == ["a1", "b1"]
 
 
 def test_what_reads_the_rows_of_others_waits_for_them(tmp_path: pathlib.Path):
@@ -205,7 +205,7 @@ def test_quick_rows_count_for_quick_runs_alone(tmp_path: pathlib.Path):
         where = Here(some, tmp_path, quick)
         go(where)
         assert len(where.units) == units
-    assert sorted(written(tmp_path)) == ["a1", "a2", "a3", "b1"]
+    assert sorted(names_in_file(tmp_path)) == ["a1", "a2", "a3", "b1"]
     assert not any(row["quick"] for row in rows(tmp_path / "x.jsonl"))
     # A quick row that nobody merged is not taken for another one, nor put in its place.
     list(parts.measure(grid(), tmp_path / "new", ["a1"], quick=True))
@@ -233,7 +233,7 @@ def test_who_leaves_cancels_what_runs(tmp_path: pathlib.Path):
     going = submitted(where.grid, tmp_path, where, 3)
     assert next(going) == "a1: done, 0 s"
     going.close()  # type: ignore[attr-defined]
-    assert where.cancelled == ["a1", "a2", "b1"] and written(tmp_path) == ["a1", "a2", "b1"]
+    assert where.cancelled == ["a1", "a2", "b1"] and names_in_file(tmp_path) == ["a1", "a2", "b1"]
 
 
 def test_no_more_jobs_run_than_were_asked_for(tmp_path: pathlib.Path):
@@ -241,12 +241,12 @@ def test_no_more_jobs_run_than_were_asked_for(tmp_path: pathlib.Path):
     running, most, places = set[str](), list[int](), list[int]()
 
     class Slow(Job):
-        asked = 0
+        polls = 0
 
         def done(self) -> bool:
             most.append(len(running))
-            self.asked += 1
-            if self.asked <= 2 + "a1 a2 b1 a3".index(self.names[0]):
+            self.polls += 1
+            if self.polls <= 2 + "a1 a2 b1 a3".index(self.names[0]):
                 return False
             running.discard(self.names[0])
             return super().done()
@@ -278,7 +278,7 @@ def test_a_damaged_row_is_named_and_nothing_is_lost(content: str, tmp_path: path
         list(parts.merge(grid(), tmp_path))
     damaged.unlink()
     assert [name for name, _ in parts.merge(grid(), tmp_path)] == ["a1"]
-    assert written(tmp_path) == ["a1"]
+    assert names_in_file(tmp_path) == ["a1"]
 
 
 def test_a_row_that_the_file_has_meanwhile_is_not_put_in_its_place(tmp_path: pathlib.Path):
@@ -309,7 +309,7 @@ def test_every_cell_of_the_book_has_its_turn_after_what_it_reads(name: str, tmp_
     assert done == set(first)
 
 
-class Asked(dict):
+class NoRows(dict):
     """Rows of which none is there: who asks for that of another cell is told so."""
 
     def __init__(self, own: str):
@@ -339,7 +339,7 @@ def test_what_a_cell_reads_comes_before_it(name: str, cell: str):
     study: Grid = experiments.load(name)
     (one,) = [one for one in study.cells if one.name == cell]
     with pytest.raises(LookupError) as asked:
-        list(study.measure([one], Asked(cell), True))
+        list(study.measure([one], NoRows(cell), True))
     assert asked.value.args[0] in set(study.after(one)) - {cell}
 
 
@@ -352,14 +352,14 @@ def wait(until: Callable[[], Any], what: str) -> Any:
     raise AssertionError(f"waited in vain: {what}")
 
 
-def started(out: pathlib.Path) -> list[tuple[str, int]]:
+def first_cells(out: pathlib.Path) -> list[tuple[str, int]]:
     """The cells that were begun, and the processes that measure them."""
     path = out / "started"
     lines = path.read_text().splitlines() if path.exists() else []
     return [(name, int(process)) for name, process in map(str.split, lines)]
 
 
-def gone(process: int) -> bool:
+def has_ended(process: int) -> bool:
     try:
         return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
@@ -397,16 +397,18 @@ def test_kill_9_of_a_job_and_of_who_submitted_it(start: Any, tmp_path: pathlib.P
     """One job dies with the submitter; the other one goes on, and the same command waits for it."""
     words = ("--submit", "local", "--jobs", "2")
     first = start(*words)
-    begun = dict(wait(lambda: len(started(tmp_path)) == 4 and started(tmp_path), "four cells"))
+    begun = dict(
+        wait(lambda: len(first_cells(tmp_path)) == 4 and first_cells(tmp_path), "four cells")
+    )
     first.kill()
     os.kill(begun["b1"], signal.SIGKILL)
     second = start(*words)
-    wait(lambda: len(started(tmp_path)) == 6, "the killed cells again")
+    wait(lambda: len(first_cells(tmp_path)) == 6, "the killed cells again")
     (tmp_path / "go").touch()
     said, complaint = second.communicate(timeout=LONG)
     assert said.splitlines()[-1] == "0 of 4 cells remain: all done." and not complaint
-    assert [name for name, _ in started(tmp_path)[4:]] == ["b1", "b2"]
-    assert sorted(written(tmp_path, "tiny")) == ["a1", "a2", "b1", "b2"]
+    assert [name for name, _ in first_cells(tmp_path)[4:]] == ["b1", "b2"]
+    assert sorted(names_in_file(tmp_path, "tiny")) == ["a1", "a2", "b1", "b2"]
     found = {row["cell"]: row for row in rows(tmp_path / "tiny.jsonl")}
     assert found["a1"]["pid"] == begun["a1"] and found["b1"]["pid"] != begun["b1"]
     cores = cluster.cores()
@@ -430,7 +432,9 @@ def test_ctrl_c_stops_all_jobs_and_says_how_to_go_on(
     everybody: bool, start: Any, tmp_path: pathlib.Path
 ):
     process = start("--submit", "local", "--jobs", "2", "--only", "1")
-    begun = dict(wait(lambda: len(started(tmp_path)) == 2 and started(tmp_path), "two cells"))
+    begun = dict(
+        wait(lambda: len(first_cells(tmp_path)) == 2 and first_cells(tmp_path), "two cells")
+    )
     if everybody:
         os.killpg(process.pid, signal.SIGINT)
     else:
@@ -439,7 +443,7 @@ def test_ctrl_c_stops_all_jobs_and_says_how_to_go_on(
     again = f"mmrl experiment tiny --out {tmp_path} --only 1 --submit local --jobs 2"
     assert process.returncode == 130
     assert said == f"mmrl: Stopped all jobs. To continue: {again}\n"
-    wait(lambda: all(map(gone, begun.values())), "the jobs to end")
+    wait(lambda: all(map(has_ended, begun.values())), "the jobs to end")
     assert not (tmp_path / "tiny.jsonl").exists()
 
 
@@ -484,7 +488,7 @@ def test_jobs_of_slurm_ask_for_what_they_were_told(start: Any, tmp_path: pathlib
     environment = {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}", "SBATCH_ACCOUNT": "ours"}
     said, complaint = start(*words, **environment).communicate(timeout=LONG)
     assert said.splitlines()[-1] == "0 of 2 cells remain: all done.", complaint
-    assert written(tmp_path, "tiny") == ["a1", "b1"]
+    assert names_in_file(tmp_path, "tiny") == ["a1", "b1"]
     script = (path / "1.sh").read_text().splitlines()
     asked = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
     wanted = {"time=90", "mem=2560M", "cpus-per-task=3", "partition=short", "job-name=mmrl-tiny"}

@@ -27,7 +27,7 @@ def rates(*values):
     return [{"rate": x} for x in values]
 
 
-def chosen(trainer, first=(1e-3, 3e-3, 1e-2), known=(), **kwargs):
+def choice(trainer, first=(1e-3, 3e-3, 1e-2), known=(), **kwargs):
     return choose(trainer, rates(*first), {"rate": tuning.GRID}, known=known, **kwargs)
 
 
@@ -37,7 +37,7 @@ def names(found):
 
 def test_the_best_score_wins_and_a_winner_inside_costs_nothing_more():
     trainer = Trainer({1e-3: 0.2, 3e-3: 0.9, 1e-2: 0.5})
-    found = chosen(trainer)
+    found = choice(trainer)
     assert found.setting == {"rate": 3e-3} and found.bound == []
     assert trainer.trained == [1e-3, 3e-3, 1e-2] == names(found)
     np.testing.assert_allclose([one.score for one in found.tried], [0.2, 0.9, 0.5])
@@ -46,26 +46,26 @@ def test_the_best_score_wins_and_a_winner_inside_costs_nothing_more():
 
 def test_equal_scores_are_told_apart_by_area_and_not_by_order():
     scores = {1e-3: 1.0, 3e-3: 0.998, 1e-2: 0.8}
-    found = chosen(Trainer(scores, {1e-3: 0.6, 3e-3: 0.9, 1e-2: 0.79}))
+    found = choice(Trainer(scores, {1e-3: 0.6, 3e-3: 0.9, 1e-2: 0.79}))
     assert found.setting == {"rate": 3e-3}
     # Two thousandths are less than half a percent of 1, but not of a third.
-    found = chosen(Trainer(scores, {1e-3: 0.6, 3e-3: 0.9, 1e-2: 0.79}), span=0.3)
+    found = choice(Trainer(scores, {1e-3: 0.6, 3e-3: 0.9, 1e-2: 0.79}), span=0.3)
     assert found.setting == {"rate": 1e-3}
 
 
 def test_a_winner_at_an_edge_is_given_neighbors():
     trainer = Trainer({1e-4: 0.3, 3e-4: 0.8, 1e-3: 0.7, 3e-3: 0.5, 1e-2: 0.1})
-    found = chosen(trainer)
+    found = choice(trainer)
     assert found.setting == {"rate": 3e-4} and found.bound == []
     assert trainer.trained == [1e-3, 3e-3, 1e-2, 3e-4, 1e-4]
     assert names(found) == sorted(names(found))
     trainer = Trainer({1e-3: 0.1, 3e-3: 0.5, 1e-2: 0.8, 3e-2: 0.7})
-    assert chosen(trainer).setting == {"rate": 1e-2} and trainer.trained[3:] == [3e-2]
+    assert choice(trainer).setting == {"rate": 1e-2} and trainer.trained[3:] == [3e-2]
 
 
 def test_the_grid_has_ends_and_a_winner_there_is_said_to_lie_there():
     trainer = Trainer({x: -x for x in tuning.GRID})
-    found = chosen(trainer, span=1e-6)
+    found = choice(trainer, span=1e-6)
     assert found.setting == {"rate": tuning.GRID[0]} and found.bound == ["rate"]
     assert sorted(trainer.trained) == list(tuning.GRID[:5])
     # A number without a grid is not at an end.
@@ -75,23 +75,23 @@ def test_the_grid_has_ends_and_a_winner_there_is_said_to_lie_there():
 
 def test_a_loss_that_diverged_never_wins():
     trainer = Trainer({1e-3: -0.9, 3e-3: np.nan, 1e-2: np.nan, 3e-4: -0.95})
-    found = chosen(trainer)
+    found = choice(trainer)
     assert found.setting == {"rate": 1e-3}
     assert [one.score for one in found.tried][2:] == [-np.inf, -np.inf]
     curves = np.ones((1, 2, 8))
     curves[0, 1, -1] = np.nan  # one seed of two, at the end
     assert tuning.final(curves) == tuning.area(curves) == -np.inf
-    nothing = chosen(Trainer({}, default=np.nan))  # smaller rates may do
+    nothing = choice(Trainer({}, default=np.nan))  # smaller rates may do
     assert nothing.setting == {"rate": tuning.GRID[0]} and nothing.bound == ["rate"]
 
 
 def test_what_is_known_is_not_trained_again_unless_its_area_is_needed():
     known = [Tried({"rate": x}, s, None) for x, s in ((1e-3, 0.2), (3e-3, 0.9), (1e-2, 0.5))]
     trainer = Trainer({})
-    assert chosen(trainer, known=known).setting == {"rate": 3e-3} and not trainer.trained
+    assert choice(trainer, known=known).setting == {"rate": 3e-3} and not trainer.trained
     known[2] = Tried({"rate": 1e-2}, 0.899, None)
     trainer = Trainer({3e-3: 0.9, 1e-2: 0.899, 3e-2: 0.0}, {3e-3: 0.5, 1e-2: 0.7, 3e-2: 0.0})
-    found = chosen(trainer, known=known)
+    found = choice(trainer, known=known)
     assert found.setting == {"rate": 1e-2} and trainer.trained == [3e-3, 1e-2, 3e-2]
     assert [one.area is None for one in found.tried] == [True, False, False, False]
 
@@ -105,7 +105,7 @@ def test_rows_that_need_no_training_are_known_by_what_they_say():
 
 def test_the_score_may_be_the_area():
     trainer = Trainer({1e-3: 1.0, 3e-3: 0.5, 1e-2: 0.9}, {1e-3: 0.1, 3e-3: 0.4, 1e-2: 0.2})
-    found = chosen(trainer, score=tuning.area)
+    found = choice(trainer, score=tuning.area)
     assert found.setting == {"rate": 3e-3}
     assert all(one.score == one.area for one in found.tried)
 
@@ -128,4 +128,4 @@ def test_several_numbers_climb_to_a_setting_without_better_neighbors():
 
 def test_a_value_off_its_grid_is_refused():
     with pytest.raises(ValueError, match="`rate` must be on its grid"):
-        chosen(Trainer({}), first=(2e-3,))
+        choice(Trainer({}), first=(2e-3,))

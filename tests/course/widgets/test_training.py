@@ -40,7 +40,7 @@ class Slow(Run):
     """In place of `Run`: a block ends when the test lets it."""
 
     gate = threading.Semaphore(0)
-    begun = threading.Semaphore(0)
+    starts = threading.Semaphore(0)
 
     def __init__(self, setup: Setup):
         self.setup, self.snapshot = setup, Snapshot({}, None, [], None, {})
@@ -53,7 +53,7 @@ class Slow(Run):
 
     def __iter__(self) -> Iterator[Report]:
         for block in range(1, self.setup.config.blocks + 1):
-            Slow.begun.release()
+            Slow.starts.release()
             Slow.gate.acquire()
             returns = np.full(len(self.setup.seeds), block / 10)
             self.snapshot = self.snapshot._replace(history=[*self.history, {}])
@@ -64,7 +64,7 @@ class Slow(Run):
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Slow]]:
-    Slow.gate, Slow.begun = threading.Semaphore(0), threading.Semaphore(0)
+    Slow.gate, Slow.starts = threading.Semaphore(0), threading.Semaphore(0)
     monkeypatch.setattr(trials, "Run", Slow)
     before = set(threading.enumerate())
     yield Slow
@@ -313,30 +313,30 @@ def test_what_cannot_be_built_is_told_and_costs_no_run(slow, monkeypatch: pytest
 # The agent at play
 
 
-class Seen(Box):
+class StubPlayer(Box):
     """In place of a player: it remembers what it was told to show."""
 
-    shown: list[tuple[int, int]]  # blocks and episode
+    views: list[tuple[int, int]]  # blocks and episode
 
     def __init__(self, run: Run, episode: int = 0):
         Box.__init__(self)
-        self.shown = []
+        self.views = []
         self.show(run, episode)
 
     def show(self, run: Run, episode: int = 0) -> None:
-        self.shown.append((len(run.history), episode))
+        self.views.append((len(run.history), episode))
 
 
 @pytest.fixture
-def watched(slow, monkeypatch: pytest.MonkeyPatch) -> tuple[TrainingExplorer, Watch]:
-    monkeypatch.setattr(watch, "AgentPlayer", Seen)
+def explorer_and_watch(slow, monkeypatch: pytest.MonkeyPatch) -> tuple[TrainingExplorer, Watch]:
+    monkeypatch.setattr(watch, "AgentPlayer", StubPlayer)
     monkeypatch.setattr(watch, "PAUSE", 0.0)
     shown = explorer()
     return shown, Watch(shown)
 
 
-def test_the_latest_agent_plays_after_every_block(watched):
-    shown, beside = watched
+def test_the_latest_agent_plays_after_every_block(explorer_and_watch):
+    shown, beside = explorer_and_watch
     assert "No agent yet" in beside.said.value
     press(shown, "Train")
     for block in range(1, 4):
@@ -344,9 +344,9 @@ def test_the_latest_agent_plays_after_every_block(watched):
         until(lambda block=block: f"after {block} block" in beside.said.value)
     until(only(shown).finished.is_set)
     [player] = beside._place.children
-    assert player.shown == [(1, 0), (2, 0), (3, 0)]  # each of them once
+    assert player.views == [(1, 0), (2, 0), (3, 0)]  # each of them once
     beside.episode.value = 7
-    assert player.shown[-1] == (3, 7)
+    assert player.views[-1] == (3, 7)
     beside.episode.value = -1
     assert "`episode` must be from 0" in beside.said.value and not beside._place.children
     press(shown, "Clear")
@@ -354,8 +354,8 @@ def test_the_latest_agent_plays_after_every_block(watched):
 
 
 @pytest.mark.slow
-def test_who_follows_sees_the_new_run_and_who_does_not_stays(watched):
-    shown, beside = watched
+def test_who_follows_sees_the_new_run_and_who_does_not_stays(explorer_and_watch):
+    shown, beside = explorer_and_watch
     Slow.gate.release(1000)
     shown.run("a")
     shown.run("b")
@@ -498,7 +498,7 @@ def test_stopped_before_the_first_block_there_is_no_run_to_return(slow):
     shown = explorer()
 
     def stop() -> None:
-        Slow.begun.acquire()
+        Slow.starts.acquire()
         until(lambda: shown._current is not None)
         shown.stop()
 
@@ -511,7 +511,7 @@ def test_an_interrupted_cell_stops_the_run(slow):
     shown = explorer()
 
     def interrupt() -> None:
-        Slow.begun.acquire()
+        Slow.starts.acquire()
         while shown._current is None:
             time.sleep(0.01)
         _thread.interrupt_main()

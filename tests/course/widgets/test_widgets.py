@@ -306,10 +306,10 @@ def test_the_schedules_shown_are_legal_and_as_code_do_what_they_say():
         runs = widgets_oracle_graphs.order(graph, program["events"])
         report = check(graph, runs, I=1, T=graphs.STEPS)
         assert all("never freed" in problem for problem in report.violations), str(report)
-        assert executed(program["code"], graph) == program["events"]
+        assert events_of(program["code"], graph) == program["events"]
 
 
-def executed(code: str, graph: Graph) -> str:
+def events_of(code: str, graph: Graph) -> str:
     """The events of a program as text, by executing it."""
     events: list[str] = []
 
@@ -333,7 +333,7 @@ def test_the_debugger_follows_the_code_that_it_shows():
     for name in programs.PROGRAMS:
         shown = programs.programs()[name]
         graph = programs.compiled(name).graph
-        assert widgets_oracle_programs.executed(shown["code"], graph) == [
+        assert widgets_oracle_programs.events_of(shown["code"], graph) == [
             (line, *widgets_oracle_programs.point(shown, event))
             for line, _, *event in shown["events"]
         ]

@@ -36,7 +36,7 @@ def traces() -> Iterator[dict[str, Any]]:
         yield dict(tape=tape, settings=settings, adds=adds) | wanted
 
 
-def learned() -> Iterator[dict[str, Any]]:
+def fixed_points() -> Iterator[dict[str, Any]]:
     """The value of one state at which the expected V-trace update vanishes, found by bisection."""
     mu, pi = np.array([0.1, 0.45, 0.27, 0.18]), np.array([0.4, 0.3, 0.2, 0.1])
     rewards, gamma = np.array([1.0, -0.5, 0.3, 2.0]), 0.8
@@ -67,15 +67,15 @@ def reservoirs() -> Iterator[dict[str, Any]]:
                 climbed.append(float(kept.threshold[0]))
             single.append(kept)
             levels.append(climbed)
-            ids.append(stored(kept))
+            ids.append(stored_steps(kept))
         together = single[0]
         for other in single[1:]:
             together = reservoir.merge(together, other)
         same = dict(lots=lots, parts=parts, slots=slots)
-        yield same | dict(ids=ids, levels=levels, merged=stored(together))
+        yield same | dict(ids=ids, levels=levels, merged=stored_steps(together))
 
 
-def stored(kept: reservoir.Reservoir) -> list[int]:
+def stored_steps(kept: reservoir.Reservoir) -> list[int]:
     real = np.isfinite(np.asarray(kept.lots)).ravel()
     return sorted(np.asarray(kept.unrolls.steps)[:, 0][real].tolist())
 
@@ -121,4 +121,9 @@ def inclusions() -> Iterator[dict[str, Any]]:
         yield same | dict(counts=counts, statistic=statistic, p=float(p), sigma=sigma)
 
 
-VECTORS = {"traces": traces, "learned": learned, "reservoirs": reservoirs, "inclusions": inclusions}
+VECTORS = {
+    "traces": traces,
+    "learned": fixed_points,
+    "reservoirs": reservoirs,
+    "inclusions": inclusions,
+}

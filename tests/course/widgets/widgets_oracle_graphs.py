@@ -12,7 +12,7 @@ from mmrl.pdg.plan.code import generate, trace
 from mmrl.pdg.plan.frees import plan_memory
 from mmrl.pdg.run.naive import check
 from mmrl.pdg.schedule import schedule
-from tests.helpers.pdg_graphs import tiled
+from tests.helpers.pdg_graphs import tile_graph
 
 t, T, n, k = (Sym(name) for name in "tTnk")
 PATTERNS: dict[str, Expr] = {
@@ -101,7 +101,7 @@ def most(n: int | None, proximity: str) -> int:
 def tiles() -> Iterator[dict[str, Any]]:
     """Launches and peaks of tiled programs, as they are scheduled for all T and then enumerated."""
     for n, m in ((1, 1), (3, 4), (5, 2), (None, 4)):
-        graph = tiled(n, m)
+        graph = tile_graph(n, m)
         tree = generate(plan_memory(schedule(graph)))
         for steps in (8, 14, 33):
             events = trace(tree, I=1, T=steps)

@@ -8,12 +8,12 @@ from mmrl.course.widgets import programs
 from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.run.naive import check
 
-Done = tuple[int, str, str, int | None]  # line, "run" or "free", the name in the code, t
+Event = tuple[int, str, str, int | None]  # line, "run" or "free", the name in the code, t
 
 
-def executed(code: str, graph: Graph) -> list[Done]:
+def events_of(code: str, graph: Graph) -> list[Event]:
     """What a program as text does, and on which line, by executing it."""
-    done: list[Done] = []
+    done: list[Event] = []
 
     class Name:
         """An operation that runs when called, and whose tensors can be deleted."""
@@ -50,7 +50,7 @@ def point(shown: dict[str, Any], event: list[Any]) -> tuple[str, str, int | None
     )
 
 
-def debugged() -> Iterator[dict[str, Any]]:
+def debugger_views() -> Iterator[dict[str, Any]]:
     """Peaks, the number of points and the points themselves that are alive after every event."""
     for name in programs.PROGRAMS:
         made, shown = programs.compiled(name), programs.programs()[name]
@@ -72,7 +72,7 @@ def debugged() -> Iterator[dict[str, Any]]:
         yield {"program": shown, "peaks": peaks, "timeline": timeline, "alive": alive}
 
 
-def evolved() -> Iterator[dict[str, Any]]:
+def compiler_stages() -> Iterator[dict[str, Any]]:
     """All stages of all ways, with their edges as the compiler prints them."""
     for returns, shown in programs.graphs().items():
         for route in ("tile", "vectorize"):
@@ -86,4 +86,4 @@ def evolved() -> Iterator[dict[str, Any]]:
                     assert len(acting) == 1, op.name
 
 
-VECTORS = {"debugged": debugged, "evolved": evolved}
+VECTORS = {"debugged": debugger_views, "evolved": compiler_stages}

@@ -47,7 +47,7 @@ def element(name: str, t: int) -> tuple[list[Any], list[Any]]:
     return jax.tree.leaves(found), said
 
 
-def inspected() -> Iterator[dict[str, Any]]:
+def tree_views() -> Iterator[dict[str, Any]]:
     """The trees of every length, and what is to be seen of each example."""
     titles = {name: case.title for name, case in recurrences.CASES.items()}
     mixed = {name: recurrences.examples()[name] for name in sorted(titles)}  # as in a saved file
@@ -65,4 +65,4 @@ def inspected() -> Iterator[dict[str, Any]]:
             yield tree | order | {"shown": shown, "gap": gap.astype(float), "inputs": xs}
 
 
-VECTORS = {"inspected": inspected}
+VECTORS = {"inspected": tree_views}

@@ -15,7 +15,7 @@ from mmrl.monoid import Affine, Max, Resettable, Sum
 from mmrl.scan import scan
 
 
-def sharded() -> Iterator[dict[str, Any]]:
+def shard_prefixes() -> Iterator[dict[str, Any]]:
     """The prefixes of tapes with a reset or without, and the totals of their stretches."""
     steps, gain = 16, 0.7
     xs = np.random.default_rng(6).normal(size=steps)
@@ -65,4 +65,4 @@ def sizes(d: int) -> dict[str, list[int]]:
     return {model: leaf_bytes(memory) for model, memory in memories.items()}
 
 
-VECTORS = {"sharded": sharded, "costs": costs}
+VECTORS = {"sharded": shard_prefixes, "costs": costs}

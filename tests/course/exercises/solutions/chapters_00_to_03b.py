@@ -78,7 +78,7 @@ def _retention_einsum(gain, k, v, q):
     return jnp.einsum("tj,td,jd,jv->tv", fade, q, k, v)
 
 
-def _turned(lag, period, turn=0.3):
+def _turn(lag, period, turn=0.3):
     units = np.exp(1j * (turn + 2 * np.pi * np.arange(period) / period))
     return [(units**k @ units**-lag).real / period for k in range(period)]
 
@@ -87,7 +87,7 @@ def _runs(flags):
     return [len(list(run)) for flag, run in itertools.groupby(flags) if flag]
 
 
-def _joined(a, b):
+def _join(a, b):
     """(prefix, suffix, best, is it one streak?)"""
     pre, suf, best, whole = a
     pre_b, suf_b, best_b, whole_b = b
@@ -99,7 +99,7 @@ def _joined(a, b):
     )
 
 
-def _enumerated(suits, copies):
+def _from_deck(suits, copies):
     cards = [suit for suit in range(suits) for _ in range(copies)]
     shares = [Fraction(cards[1:].count(suit), len(cards) - 1) for suit in range(suits)]
     return 2 * max(shares) - 1
@@ -158,7 +158,7 @@ SOLUTIONS = {
         ),
     ),
     "1.3": (
-        _enumerated,
+        _from_deck,
         lambda suits, copies: (
             (2 * copies - suits * copies + 1) / (suits * copies - 1) if suits > 1 else 1
         ),
@@ -186,7 +186,7 @@ SOLUTIONS = {
     ),
     "2.3": (
         scanned(lambda x: [x], operator.add, lambda h: max(_runs(h), default=0)),
-        scanned(lambda x: (int(x), int(x), int(x), x), _joined, lambda h: float(h[2])),
+        scanned(lambda x: (int(x), int(x), int(x), x), _join, lambda h: float(h[2])),
         scanned(" x".__getitem__, operator.add, lambda h: max(map(len, h.split(" ")))),
     ),
     "3.1": (
@@ -239,10 +239,10 @@ SOLUTIONS = {
         ),
     ),
     "3b.3": (
-        _turned,
+        _turn,
         lambda lag, period: (
             np.fft.ifft(np.exp(-2j * np.pi * np.arange(period) * lag / period)).real
         ),
-        lambda lag, period: np.float32(_turned(lag, period, 0.0)),
+        lambda lag, period: np.float32(_turn(lag, period, 0.0)),
     ),
 }

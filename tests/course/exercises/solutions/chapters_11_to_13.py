@@ -64,13 +64,13 @@ def _noise_first(c, small, large, n_small, n):
     return math.sqrt((signal + slope * c / n) / (signal + slope / n)) / c
 
 
-def _fitted(c, small, large, n_small, n):
+def _fit(c, small, large, n_small, n):
     signal = (n * large - n_small * small) / (n - n_small)
     noise = (large - signal) / signal
     return jnp.sqrt((1 + c * noise) / (1 + noise)) / c
 
 
-def _extrapolated(c, small, large, n_small, n):
+def _extrapolate(c, small, large, n_small, n):
     at = large + (small - large) * (c / n - 1 / n) / (1 / n_small - 1 / n)
     return np.float32(np.sqrt(at / large) / c)
 
@@ -80,7 +80,7 @@ def _momentum(c, rate, momentum):
     return rate * c**-1 / (1 - momentum) / (1 + center), 1 - 1 / (1 + center)
 
 
-def _merged(batches, decay):
+def _merge(batches, decay):
     n = mean = m2 = 0.0
     for x in batches:
         n, m2, size, its = decay * n, decay * m2, len(x), np.mean(x)
@@ -124,7 +124,7 @@ def _left_vector(ends, begin, order):
     return gain[steps + 2, steps] / gain[steps, steps]
 
 
-def _projected(theta, u1, y1, u2, y2):
+def _project(theta, u1, y1, u2, y2):
     for u, y in ((u1, y1), (u2, y2)):
         theta = theta + np.linalg.pinv(u[None])[:, 0] * (y - u @ theta)
     return 0.5 * np.square(u1 @ theta - y1)
@@ -135,7 +135,7 @@ def _in_closed_form(theta, u1, y1, u2, y2):
     return ((first @ u2 - y2) * (u1 @ u2) / (u2 @ u2)) ** 2 / 2
 
 
-def _descended(theta, u1, y1, u2, y2):
+def _descend(theta, u1, y1, u2, y2):
     def loss(theta, u, y):
         return (jnp.dot(u, theta) - y) ** 2 / 2
 
@@ -201,7 +201,7 @@ SOLUTIONS = {
             [step_size / jnp.sqrt(c), 1 - (1 - beta) / (1 + (c - 1) * beta)]
         ),
     ),
-    "12.2": (_noise_first, _fitted, _extrapolated),
+    "12.2": (_noise_first, _fit, _extrapolate),
     "12.3": (
         _momentum,
         lambda c, rate, momentum: (
@@ -219,7 +219,7 @@ SOLUTIONS = {
             float(c * iterations),
         ),
     ),
-    "12b.2": (_merged, _faded_sums, _by_item),
+    "12b.2": (_merge, _faded_sums, _by_item),
     "12b.3": (
         _young,
         lambda center, steps: _weights_closed(center, steps)[1],
@@ -228,6 +228,6 @@ SOLUTIONS = {
         ),
     ),
     "13.1": (_left_loop, _left_table, _left_vector),
-    "13.2": (_projected, _in_closed_form, _descended),
+    "13.2": (_project, _in_closed_form, _descend),
     "13.3": (_rehearsal_loop, _rehearsal_cells, _rehearsal_in_place),
 }

@@ -11,7 +11,7 @@ from mmrl.course.ch15_recurrent_tensors.exercises import executed
 from mmrl.course.ch16_graphs_and_schedules.exercises import ACTING, followed, greedy, judged
 
 
-def _kept(capacity, actors, unroll, steps):
+def _reservoir(capacity, actors, unroll, steps):
     places, came = int(capacity / (actors * unroll)), int(steps / (actors * unroll))
     return (
         (places, 1, 0)
@@ -161,7 +161,7 @@ def _average_running(scores, values):
 
 
 SOLUTIONS = {
-    "14.1": (_kept, _kept_clipped, _kept_jax),
+    "14.1": (_reservoir, _kept_clipped, _kept_jax),
     "14.2": (
         lambda lots, weights, k: np.sort(np.argsort(lots ** (1 / weights))[-k:]),
         _largest_heap,

@@ -81,14 +81,14 @@ def _put_in_jax(stored, rows):
     return jax.vmap(one)(jnp.asarray(stored), jnp.arange(len(stored)))
 
 
-def _trimmed(returns):
+def _by_slices(returns):
     seeds = sorted(sum(column) / len(column) for column in zip(*returns.tolist(), strict=True))
     for _ in range(len(seeds) // 4):
         seeds = seeds[1:-1]
     return sum(seeds) / len(seeds)
 
 
-def _masked(returns):
+def _by_mask(returns):
     seeds = returns.mean(0)
     rank, cut = seeds.argsort().argsort(), len(seeds) // 4
     return seeds[(rank >= cut) & (rank < len(seeds) - cut)].mean()
@@ -117,8 +117,8 @@ SOLUTIONS = {
         lambda clean, spoiled, start: ~jnp.array_equal(clean[start:], spoiled[start:]),
     ),
     "19.3": (
-        _trimmed,
-        _masked,
+        _by_slices,
+        _by_mask,
         lambda returns: jnp.mean(
             jnp.sort(jnp.mean(returns, 0))[(n := returns.shape[1] // 4) : returns.shape[1] - n]
         ),

@@ -42,7 +42,7 @@ def window(steps: int, seed: int, obs: int = 2, reset: str = "select") -> Subjec
 
 
 @eqx.filter_jit
-def _recorded(agent: Subject, obs: Array) -> tuple[Array, Array, Array]:
+def _record(agent: Subject, obs: Array) -> tuple[Array, Array, Array]:
     def one(obs: Array) -> tuple[Array, Array]:
         last, before, values = unrolled(agent, agent.start, obs)
         states = jnp.concatenate([before[1:], last[None]])
@@ -52,9 +52,9 @@ def _recorded(agent: Subject, obs: Array) -> tuple[Array, Array, Array]:
     return agent.choose(values), memory, values
 
 
-def recorded(agent: Subject, obs: np.ndarray, lengths: Any = None) -> Episodes:
+def record(agent: Subject, obs: np.ndarray, lengths: Any = None) -> Episodes:
     """Run an agent on given observations [episode, time, obs], without an environment."""
-    action, memory, values = map(np.asarray, _recorded(agent, jnp.asarray(obs)))
+    action, memory, values = map(np.asarray, _record(agent, jnp.asarray(obs)))
     episodes, time = obs.shape[:2]
     lengths = np.full(episodes, time) if lengths is None else np.asarray(lengths)
     running = np.arange(time) < lengths[:, None]
