@@ -132,9 +132,9 @@ def _check_cases(items: list[pytest.Item]) -> None:
     for item, mark in named:
         test, _, case = item.nodeid.partition("[")
         cases.setdefault(test, (set(mark.args), set()))[1].add(case.removesuffix("]"))
-    for test, (wanted, there) in cases.items():
-        if not wanted <= there:
-            raise pytest.UsageError(f"{test} has no cases {wanted - there}: see `full_except`.")
+    for test, (expected, there) in cases.items():
+        if not expected <= there:
+            raise pytest.UsageError(f"{test} has no cases {expected - there}: see `full_except`.")
 
 
 @pytest.hookimpl(wrapper=True)

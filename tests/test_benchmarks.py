@@ -39,9 +39,9 @@ def benchmarks(here: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 def test_bench_judges_prints_and_saves(benchmarks: Any, capsys: pytest.CaptureFixture[str]):
     assert run.main([]) == 1
-    printed = capsys.readouterr().out
-    assert "reached" in printed and "missed" in printed
-    assert "failed" in printed and "ZeroDivisionError" in printed
+    output = capsys.readouterr().out
+    assert "reached" in output and "missed" in output
+    assert "failed" in output and "ZeroDivisionError" in output
     (saved,) = pathlib.Path("results/bench").glob("*.json")
     content = json.loads(saved.read_text())
     assert [row["verdict"] for row in content["rows"]] == ["failed", "reached", "missed", ""]
@@ -132,8 +132,8 @@ def test_a_row_that_takes_long_is_reported(
     text = SLOW.replace("raise KeyboardInterrupt", "waiting()")
     (benchmarks / "bench_slow.py").write_text("from tests.benchmarks.run import waiting\n" + text)
     assert run.main(["slow"]) == 0
-    said = capsys.readouterr().err
-    assert "slow: the row after 'one'" in said and "wait, line" in said
+    output = capsys.readouterr().err
+    assert "slow: the row after 'one'" in output and "wait, line" in output
 
 
 def test_bench_without_a_peer_says_what_to_install(
@@ -142,8 +142,8 @@ def test_bench_without_a_peer_says_what_to_install(
     monkeypatch.setenv("COLUMNS", "200")
     (benchmarks / "bench_peer.py").write_text("import a_peer_that_is_not_there\n")
     assert run.main(["peer"]) == 1
-    printed = capsys.readouterr().out
-    assert "a_peer_that_is_not_there is not installed" in printed and "'.[dev]'" in printed
+    output = capsys.readouterr().out
+    assert "a_peer_that_is_not_there is not installed" in output and "'.[dev]'" in output
 
 
 def test_the_checkouts_own_benchmarks_are_found():
@@ -190,8 +190,10 @@ def test_a_rival_that_is_not_there_is_said_to_be_missing(
     _, slow = rival
     monkeypatch.delenv("SLOW_PYTHON", raising=False)
     assert slow.python("The agent", "folder/bench_agent.py") is None
-    wanted = "SLOW_PYTHON is not set: The agent is not compared with slow. bench_agent.py says how"
-    assert capsys.readouterr().err.startswith(wanted)
+    expected = (
+        "SLOW_PYTHON is not set: The agent is not compared with slow. bench_agent.py says how"
+    )
+    assert capsys.readouterr().err.startswith(expected)
     monkeypatch.setenv("SLOW_PYTHON", "slow/bin/python")
     assert slow.python("The agent", "folder/bench_agent.py") == "slow/bin/python"
     assert not capsys.readouterr().err

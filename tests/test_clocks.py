@@ -94,9 +94,9 @@ def limits(source: str) -> Iterator[float]:
 def test_no_wait_ends_before_a_busy_machine_is_ready():
     python = [path for path in sources() if path.suffix == ".py"]
     short = {
-        path.relative_to(TESTS).as_posix(): found
+        path.relative_to(TESTS).as_posix(): results
         for path in python
-        if (found := [x for x in limits(path.read_text("utf-8")) if 0 < x < LIMIT])
+        if (results := [x for x in limits(path.read_text("utf-8")) if 0 < x < LIMIT])
     }
     assert short == {} and len(python) > 100
 

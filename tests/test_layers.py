@@ -94,8 +94,8 @@ def complaint(rung: str, module: str) -> str | None:
 
 
 def complaints(rung: str, source: str) -> list[str]:
-    found = (complaint(rung, module) for module in imports(ast.parse(source)))
-    return [text for text in found if text]
+    result = (complaint(rung, module) for module in imports(ast.parse(source)))
+    return [text for text in result if text]
 
 
 def test_imports_point_down_the_ladder():
@@ -142,7 +142,7 @@ LATE, FOR_TYPES = "def late():\n    ", "if TYPE_CHECKING:\n    "
 
 
 @pytest.mark.parametrize(
-    ("below", "above", "wanted"),
+    ("below", "above", "expected"),
     [
         ("from mmrl.x.b import f", "from mmrl.x.a import g", True),
         (LATE + "from mmrl.x import b", "import mmrl.x.a", True),
@@ -151,9 +151,9 @@ LATE, FOR_TYPES = "def late():\n    ", "if TYPE_CHECKING:\n    "
         ("import jax", "from mmrl.x import a", False),
     ],
 )
-def test_a_circle_is_seen(below: str, above: str, wanted: bool):
+def test_a_circle_is_seen(below: str, above: str, expected: bool):
     door = "from mmrl.x.a import f"
-    assert bool(circle({"mmrl.x": door, "mmrl.x.a": below, "mmrl.x.b": above})) == wanted
+    assert bool(circle({"mmrl.x": door, "mmrl.x.a": below, "mmrl.x.b": above})) == expected
 
 
 def test_an_agent_and_a_memory_load_few_files():
@@ -188,14 +188,14 @@ REFINEMENTS = {("course", "_compare"), ("course", "step_and_reset"), ("pdg", "__
 
 
 def test_super_is_called_where_contributing_says():
-    found = {
+    results = {
         (rung_of(file), method.name)
         for file in FILES
         for method in ast.walk(ast.parse((PACKAGE / file).read_text("utf-8")))
         if isinstance(method, ast.FunctionDef)
         and any(isinstance(n, ast.Name) and n.id == "super" for n in ast.walk(method))
     }
-    assert {place for place in found if place[1] != "__init__"} == REFINEMENTS
+    assert {place for place in results if place[1] != "__init__"} == REFINEMENTS
 
 
 def test_every_file_stands_on_a_rung():
@@ -204,9 +204,9 @@ def test_every_file_stands_on_a_rung():
 
 def test_the_readme_shows_the_ladder():
     readme = (PACKAGE.parent / "README.md").read_text("utf-8")
-    shown = re.findall(r"^\| `mmrl\.(\w+)`", readme, flags=re.MULTILINE)
+    matches = re.findall(r"^\| `mmrl\.(\w+)`", readme, flags=re.MULTILINE)
     built = {rung_of(file) for file in FILES}
-    assert shown == [rung for rung in LADDER if rung in built]
+    assert matches == [rung for rung in LADDER if rung in built]
 
 
 def test_the_ladder_has_no_cycle():

@@ -22,13 +22,13 @@ def logits() -> tuple[jax.Array, jax.Array]:
 
 def test_policy_cloning_is_the_divergence_from_who_acted(logits):
     pi, mu = logits
-    found = losses.policy_cloning(pi, mu)
-    wanted = rel_entr(softmax(mu, axis=-1), softmax(pi, axis=-1)).sum(axis=-1)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found, Categorical(mu).kl(Categorical(pi)), rtol=1e-5, atol=1e-6)
-    assert (found > 0).all()
+    result = losses.policy_cloning(pi, mu)
+    expected = rel_entr(softmax(mu, axis=-1), softmax(pi, axis=-1)).sum(axis=-1)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result, Categorical(mu).kl(Categorical(pi)), rtol=1e-5, atol=1e-6)
+    assert (result > 0).all()
     # The other direction is another number.
-    assert np.abs(found - losses.policy_cloning(mu, pi)).max() > 0.1
+    assert np.abs(result - losses.policy_cloning(mu, pi)).max() > 0.1
 
 
 @pytest.mark.slow
@@ -89,5 +89,5 @@ def test_the_policy_gradient_is_its_closed_form(logits, x64):
         log_prob = losses.taken(jax.nn.log_softmax(z), actions)
         return losses.policy_gradient_loss(log_prob, advantages).sum()
 
-    wanted = (softmax(pi, axis=-1) - np.eye(ACTIONS)[actions]) * np.asarray(advantages)[:, None]
-    np.testing.assert_allclose(jax.grad(ours)(pi), wanted, atol=1e-12)
+    expected = (softmax(pi, axis=-1) - np.eye(ACTIONS)[actions]) * np.asarray(advantages)[:, None]
+    np.testing.assert_allclose(jax.grad(ours)(pi), expected, atol=1e-12)

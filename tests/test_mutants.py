@@ -19,7 +19,7 @@ def test_a_mutant_that_does_not_apply_is_named(tmp_path: Path):
     good = run.Mutant("two", "it.py", "1 + 1", "1 - 1", ("test_it.py::test_two",))
     assert run.flaws(good, tmp_path) == ""
     assert good.apply(tmp_path) == "one = 1\ntwo = 1 - 1\n"
-    for change, said in [
+    for change, message in [
         ({"old": "1"}, "once, got 3"),
         ({"old": "2"}, "once, got 0"),
         ({"new": "1 -"}, "invalid syntax"),
@@ -29,7 +29,7 @@ def test_a_mutant_that_does_not_apply_is_named(tmp_path: Path):
         ({"tests": ("test_it.py::test_three",)}, "no test"),
         ({"tests": ()}, "must select something"),
     ]:
-        assert said in run.flaws(dataclasses.replace(good, **change), tmp_path)
+        assert message in run.flaws(dataclasses.replace(good, **change), tmp_path)
 
 
 def test_fields_and_names_are_checked(tmp_path: Path):

@@ -40,18 +40,18 @@ def run(code: str, xla_flags: str = "") -> str:
     """Standard output of a fresh interpreter with no memory of this one's XLA_FLAGS."""
     env = {**os.environ, "XLA_FLAGS": xla_flags}
     command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    process = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()
 
 
 @pytest.mark.slow
 def test_types_are_right():
     """As `make lint` checks them; here it takes no longer than other tests beside it."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "pyright"], cwd=ROOT, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stdout
+    assert process.returncode == 0, process.stdout
 
 
 # Versions and dependencies
@@ -189,10 +189,10 @@ def in_mid_air(tree: ast.AST) -> list[str]:
 
 
 def test_first_lines_of_docstrings_can_be_read_alone():
-    found = {
+    results = {
         str(path): lines for path, tree in modules_in("mmrl").items() if (lines := in_mid_air(tree))
     }
-    assert found == {}
+    assert results == {}
     assert in_mid_air(ast.parse('def f():\n    """What it does."""')) == ["What it does."]
 
 
@@ -221,8 +221,8 @@ from gymnax.environments.misc import pong
 print(len(pong.sns.color_palette("husl", 2)), *loaded("seaborn"))
 import flax
 print(flax.linen.Dense.__name__, pong.plt.subplots.__name__, *loaded("flax.linen"))"""
-    found = ["[]", "[]", "False", "True", "[]", "2", "seaborn", "Dense", "subplots", "flax.linen"]
-    assert run(code).split() == found
+    results = ["[]", "[]", "False", "True", "[]", "2", "seaborn", "Dense", "subplots", "flax.linen"]
+    assert run(code).split() == results
 
 
 # The scheduler flag

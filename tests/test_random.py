@@ -45,8 +45,8 @@ def rounds(key: tuple[int, int], x: tuple[int, int]) -> list[int]:
 def test_known_answers(key: tuple[int, int], count: tuple[int, int], want: tuple[int, int]):
     assert rounds(key, count) == list(want)
     np.testing.assert_array_equal(threefry_2x32(jnp.uint32(key), jnp.uint32(count)), want)
-    got = jax.jit(_random.threefry)(*jnp.uint32(key), *jnp.uint32(count))
-    np.testing.assert_array_equal(jnp.stack(got), want)
+    result = jax.jit(_random.threefry)(*jnp.uint32(key), *jnp.uint32(count))
+    np.testing.assert_array_equal(jnp.stack(result), want)
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3)])
@@ -114,8 +114,8 @@ print([name for name in before if after[name] != before[name]])
 @pytest.mark.full
 @pytest.mark.slow
 def test_importing_all_of_mmrl_changes_no_setting_of_the_process():
-    done = subprocess.run([sys.executable, "-c", _SNAPSHOTS], capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stdout + done.stderr
+    process = subprocess.run([sys.executable, "-c", _SNAPSHOTS], capture_output=True, text=True)
+    assert process.stdout == "[]\n", process.stdout + process.stderr
 
 
 def words(key: Any) -> np.ndarray:

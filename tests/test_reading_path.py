@@ -73,7 +73,7 @@ def read_for(module: str) -> set[str]:
     tree.body = [node for node in tree.body if not isinstance(node, ast.If)]  # passed on
     nodes = list(at_the_top(tree))
     whole = {node.names[0].name for node in nodes if isinstance(node, ast.Import)}
-    found = {name for name in whole if name.startswith("mmrl.")}
+    result = {name for name in whole if name.startswith("mmrl.")}
     for node in nodes:
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("mmrl"):
             continue
@@ -81,16 +81,16 @@ def read_for(module: str) -> set[str]:
             inside = f"{node.module}.{alias.name}"
             path = source(inside)
             if path is None:
-                found.add(home(node.module or "", alias.name))
+                result.add(home(node.module or "", alias.name))
             elif path.name != "__init__.py":
-                found.add(inside)
+                result.add(inside)
             else:  # a whole package: what is taken from it here
-                found |= {
+                result |= {
                     home(inside, x.attr)
                     for x in ast.walk(tree)
                     if isinstance(x, ast.Attribute) and ast.unparse(x.value) == alias.name
                 }
-    return found
+    return result
 
 
 def test_from_a_monoid_to_a_trained_agent_it_is_not_far():

@@ -226,8 +226,8 @@ def test_an_unfinished_tape_bootstraps_from_its_end():
     true_returns = by_definition(tape)["discounted"]
     head = Tape(*(x[:25] for x in tape))
     head.next_values[-1] = true_returns[25]
-    found = by_library(arrays(head, "f4"))["discounted"]
-    np.testing.assert_allclose(found, true_returns[:25], atol=1e-5)
+    result = by_library(arrays(head, "f4"))["discounted"]
+    np.testing.assert_allclose(result, true_returns[:25], atol=1e-5)
 
 
 def test_the_discounted_return_needs_no_values_and_no_flags():
@@ -284,14 +284,14 @@ def test_lambda_one_is_the_return_and_lambda_zero_the_td_error():
 
 def test_gae_plus_value_is_the_lambda_return():
     tape, _ = special()
-    found = run(tape)
-    np.testing.assert_allclose(found["gae"] + tape.values, found["lambda_return"], atol=1e-5)
+    result = run(tape)
+    np.testing.assert_allclose(result["gae"] + tape.values, result["lambda_return"], atol=1e-5)
 
 
 def test_on_policy_vtrace_and_retrace_are_lambda_returns():
     _, tape = special()
-    found = run(tape)
-    np.testing.assert_allclose(found["vtrace"], found["lambda_return"], atol=1e-5)
+    result = run(tape)
+    np.testing.assert_allclose(result["vtrace"], result["lambda_return"], atol=1e-5)
     one = run(tape, lam=1.0)
     np.testing.assert_allclose(one["vtrace_advantage"], one["gae"], atol=1e-5)
     np.testing.assert_allclose(one["retrace"], one["discounted"], atol=1e-5)
@@ -299,23 +299,23 @@ def test_on_policy_vtrace_and_retrace_are_lambda_returns():
 
 def test_unclipped_vtrace_is_importance_sampling():
     tape, _ = special()
-    found = run(tape, lam=1.0, rho_max=jnp.inf, c_max=jnp.inf)
+    result = run(tape, lam=1.0, rho_max=jnp.inf, c_max=jnp.inf)
     plain = by_definition(Tape(*(np.asarray(x, bool if x.dtype == bool else float) for x in tape)))
-    assert not np.allclose(found["vtrace"], plain["vtrace"], atol=1e-2)
+    assert not np.allclose(result["vtrace"], plain["vtrace"], atol=1e-2)
     delta = np.asarray(tape.rewards) - tape.values
     delta = delta + returns.discounts(GAMMA, tape.terminated) * tape.next_values
     first = episodes(tape.terminated | tape.truncated)[0]
     weights = np.cumprod(np.asarray(tape.ratio, float)[first])
     powers = GAMMA ** np.arange(first.stop)
     expected = tape.values[0] + np.sum(powers * weights * np.asarray(delta)[first])
-    np.testing.assert_allclose(found["vtrace"][0], expected, rtol=1e-4)
+    np.testing.assert_allclose(result["vtrace"][0], expected, rtol=1e-4)
 
 
 def test_a_policy_that_would_never_have_acted_so_learns_nothing():
     tape, _ = special()
-    found = run(tape._replace(ratio=jnp.zeros(100)))
-    np.testing.assert_array_equal(found["vtrace"], tape.values)
-    np.testing.assert_array_equal(found["vtrace_advantage"], jnp.zeros(100))
+    result = run(tape._replace(ratio=jnp.zeros(100)))
+    np.testing.assert_array_equal(result["vtrace"], tape.values)
+    np.testing.assert_array_equal(result["vtrace_advantage"], jnp.zeros(100))
 
 
 # rlax, which takes one episode at a time
@@ -382,8 +382,8 @@ def gradients(x: Case, weights):
     def of(targets):
         names, pull = jax.vjp(targets, x)
         each = jnp.eye(len(names))[:, :, None] * weights[None, None]  # [of this target, by each]
-        found = jax.vmap(lambda w: pull(dict(zip(names, w, strict=True)))[0])(each)
-        return {name: jax.tree.map(lambda g, i=i: g[i], found) for i, name in enumerate(names)}
+        results = jax.vmap(lambda w: pull(dict(zip(names, w, strict=True)))[0])(each)
+        return {name: jax.tree.map(lambda g, i=i: g[i], results) for i, name in enumerate(names)}
 
     return of(by_us), of(by_rlax)
 
@@ -428,11 +428,11 @@ def test_long_tapes_keep_their_precision(method, monkeypatch):
     monkeypatch.setattr("mmrl.scan._auto", lambda: method)
     rng = np.random.default_rng(0)
     rewards, last = rng.normal(size=50_000).astype("f4"), rng.random(50_000) < 0.001
-    found = jax.jit(lambda r, t: returns.discounted(r, returns.discounts(0.99, t)))(rewards, last)
+    results = jax.jit(lambda r, t: returns.discounted(r, returns.discounts(0.99, t)))(rewards, last)
     expected, g = np.zeros(50_000), 0.0
     for t in reversed(range(50_000)):
         expected[t] = g = float(rewards[t]) + (0.0 if last[t] else float(np.float32(0.99))) * g
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(results, expected, atol=1e-4)
 
 
 def test_an_empty_tape_has_no_targets():
@@ -530,8 +530,8 @@ def test_errors_name_the_argument(argument, call, without_type_checks):
 @pytest.mark.slow
 def test_traced_scalars_and_whole_numbers_of_numpy_are_accepted(without_type_checks):
     x, last = jnp.ones(4), jnp.zeros(4, bool)
-    got = jax.vmap(lambda lam: returns.gae(x, x, x, x, last, lam))(jnp.array([0.5, 2.0]))
-    assert np.isfinite(got).all()
+    result = jax.vmap(lambda lam: returns.gae(x, x, x, x, last, lam))(jnp.array([0.5, 2.0]))
+    assert np.isfinite(result).all()
     two = returns.n_step(x, x, x, last, 2)
     for n in (np.int64(2), np.uint8(2), jnp.int32(2)):
         np.testing.assert_array_equal(returns.n_step(x, x, x, last, n), two)
@@ -593,6 +593,6 @@ def test_all_targets_accept_numbers_of_every_type(kind: Any):
         lambda r, last: returns.retrace(r, half, r, r, last, one, 0.5),
     )
     for target in targets:
-        got = target(x, flags)
-        assert got.dtype == jnp.float32
-        np.testing.assert_array_equal(got, target(exact, jnp.array(flags)))
+        result = target(x, flags)
+        assert result.dtype == jnp.float32
+        np.testing.assert_array_equal(result, target(exact, jnp.array(flags)))

@@ -284,7 +284,7 @@ def test_nothing_to_do_is_an_error(call, name):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "wanted"),
+    ("low", "high", "expected"),
     [
         (-0.5, 0.5, [-0.5, 0.25]),
         (100.0, 200.0, [100.0, 100.0]),
@@ -292,7 +292,7 @@ def test_nothing_to_do_is_an_error(call, name):
         (-np.inf, np.inf, [-7.0, 0.25]),
     ],
 )
-def test_environments_receive_the_nearest_legal_action(low, high, wanted):
+def test_environments_receive_the_nearest_legal_action(low, high, expected):
     """The transition keeps the action of the policy."""
 
     class Echo(Diary):
@@ -306,7 +306,7 @@ def test_environments_receive_the_nearest_legal_action(low, high, wanted):
     carry = rollout.start(env, PARAMS, (), jax.random.key(0))
     keys = jax.random.split(jax.random.key(1))
     _, step = rollout.act(lambda *_: ((), action), env, PARAMS, carry, keys)
-    np.testing.assert_array_equal(step.next_obs, wanted)
+    np.testing.assert_array_equal(step.next_obs, expected)
     np.testing.assert_array_equal(step.action, action)
 
 

@@ -130,8 +130,8 @@ def test_fold_is_the_last_prefix(length, auto, monkeypatch):
     monkeypatch.setattr(mmrl.scan, "_auto", lambda: auto)
     xs, init = maps(length), one(maps(1, seed=1), 0)
     run = jax.jit(lambda xs, init: (fold(MAPS, xs), fold(MAPS, xs, init)))
-    for found, start in zip(run(xs, init), (MAPS.identity(), init), strict=True):
-        assert_close(found, one(map_loop(xs, start, reverse=False), -1) if length else start)
+    for result, start in zip(run(xs, init), (MAPS.identity(), init), strict=True):
+        assert_close(result, one(map_loop(xs, start, reverse=False), -1) if length else start)
 
 
 @pytest.mark.parametrize(
@@ -157,20 +157,20 @@ def test_complex_elements_agree_with_a_loop_in_double_precision():
     gains = np.broadcast_to(turn, x.shape).astype("c8")
     xs = jnp.asarray(gains), jnp.asarray(x.astype("c8"))
     monoid = Affine((4,), jnp.complex64)
-    found = jax.jit(lambda xs: {way: scan(monoid, xs, method=way)[1] for way in WAYS})(xs)
+    results = jax.jit(lambda xs: {way: scan(monoid, xs, method=way)[1] for way in WAYS})(xs)
     h, hs = np.zeros(4, complex), []
     for t in range(300):
         h = gains[t].astype(complex) * h + x[t]
         hs.append(h)
     for way in WAYS:
-        assert_close(found[way], np.array(hs))
+        assert_close(results[way], np.array(hs))
 
 
 def test_lists_of_numbers_are_arrays(without_type_checks):
-    wanted = scan(Affine(), (jnp.array([0.5, 0.5]), jnp.array([0.0, 1.0])))
+    expected = scan(Affine(), (jnp.array([0.5, 0.5]), jnp.array([0.0, 1.0])))
     for xs in (([0.5, 0.5], [0, 1]), ((0.5, 0.5), (False, True))):
-        jax.tree.map(np.testing.assert_array_equal, scan(Affine(), xs), wanted)
-        last = jax.tree.map(lambda h: h[-1], wanted)
+        jax.tree.map(np.testing.assert_array_equal, scan(Affine(), xs), expected)
+        last = jax.tree.map(lambda h: h[-1], expected)
         jax.tree.map(np.testing.assert_array_equal, fold(Affine(), xs), last)
     xs = ([0.5, 0.5], [0, 1]), [False, True]
     assert scan(Resettable(Affine()), xs)[1].tolist() == [False, True]
@@ -188,8 +188,8 @@ def test_products_of_another_type_are_refused_not_rounded(method, without_type_c
 def test_integers_are_summed_exactly():
     xs = {"steps": jnp.arange(37), "score": jnp.ones((37, 2), jnp.int32)}
     monoid = Sum(one(xs, 0))
-    found = jax.jit(lambda xs: {way: scan(monoid, xs, method=way) for way in WAYS})(xs)
-    for hs in found.values():
+    results = jax.jit(lambda xs: {way: scan(monoid, xs, method=way) for way in WAYS})(xs)
+    for hs in results.values():
         assert hs["steps"].dtype == jnp.int32
         np.testing.assert_array_equal(hs["steps"], np.cumsum(np.arange(37)))
         np.testing.assert_array_equal(hs["score"][:, 1], np.arange(1, 38))

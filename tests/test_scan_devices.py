@@ -54,10 +54,10 @@ def alone(f: Callable) -> Callable:
     return functools.partial(f, axis=None)
 
 
-def error(got: Any, want: Any) -> float:
+def error(result: Any, want: Any) -> float:
     """The largest difference of two trees, relative to 1 or to what is wanted, if that is more."""
     worst = 0.0
-    for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+    for x, y in zip(jax.tree.leaves(result), jax.tree.leaves(want), strict=True):
         x, y = np.asarray(x), np.asarray(y)
         assert x.shape == y.shape and x.dtype == y.dtype
         with np.errstate(invalid="ignore"):
@@ -137,11 +137,11 @@ def pullback(where: Callable, reverse: bool, monoid: Any, xs: Any, init: Any, we
         monoid, xs, init = eqx.combine(moving, fixed)
         run = where(functools.partial(scan_and_last, monoid, reverse=reverse))
         hs, last = run(turn(xs), init)
-        found = turn(hs), last
-        return eqx.filter(found, eqx.is_inexact_array), found
+        result = turn(hs), last
+        return eqx.filter(result, eqx.is_inexact_array), result
 
-    _, pull, found = jax.vjp(f, moving, has_aux=True)
-    return found, pull(weights)[0]
+    _, pull, results = jax.vjp(f, moving, has_aux=True)
+    return results, pull(weights)[0]
 
 
 @eqx.filter_jit
@@ -168,11 +168,11 @@ def ask(name: str, reverse: bool) -> dict[str, float]:
         (hs, last), (_, of_xs, _) = row
         return last, jax.tree.map(lambda x: x[EDGE:], (hs, of_xs))
 
-    found = dict(zip(("values", "gradients"), apart(alone), strict=True))
-    found |= {"lanes": max(apart(over_lanes))} if name in ON_LANES and not reverse else {}
+    result = dict(zip(("values", "gradients"), apart(alone), strict=True))
+    result |= {"lanes": max(apart(over_lanes))} if name in ON_LANES and not reverse else {}
     clean = later(rows[1])
     crossed = [0.0 if eqx.tree_equal(later(row), clean) else 1.0 for row in rows[2:]]
-    return found | dict(zip(labels[2:], crossed, strict=True))
+    return result | dict(zip(labels[2:], crossed, strict=True))
 
 
 # Memories
@@ -239,8 +239,8 @@ def ask_traffic(name: str, length: int) -> dict[str, Any]:
         return over_devices(functools.partial(scan_and_last, monoid))(xs, init)
 
     def loss(moving):
-        found = eqx.filter(forward(eqx.combine(moving, fixed)), eqx.is_inexact_array)
-        return sum(jnp.sum(jnp.abs(x)) for x in jax.tree.leaves(found))
+        result = eqx.filter(forward(eqx.combine(moving, fixed)), eqx.is_inexact_array)
+        return sum(jnp.sum(jnp.abs(x)) for x in jax.tree.leaves(result))
 
     leaves = jax.tree.leaves(jax.tree.map(lambda x: x[0], xs))
     return {
@@ -360,8 +360,8 @@ def test_every_method_scans_the_stretches(steps, reverse):
         return alone(ways["auto"])(xs, init), {w: over_lanes(f)(xs, init) for w, f in ways.items()}
 
     want, ways = run(xs)
-    for way, got in ways.items():
-        assert error(got, want) <= 1e-6, way
+    for way, result in ways.items():
+        assert error(result, want) <= 1e-6, way
 
 
 @pytest.mark.slow
@@ -389,8 +389,8 @@ def test_an_axis_that_is_not_mapped_is_refused(without_type_checks):
 @pytest.mark.parametrize("name", sorted({*memory.NAMES} - {*MEMORIES}))
 def test_a_memory_that_is_no_monoid_refuses_to_be_split(name, without_type_checks):
     model, xs, begin = build(name), jnp.zeros((4, 3)), jnp.zeros(4, bool)
-    wanted = r"`axis` must be None for \w+.*got 'time'.*`Memory`"
-    with pytest.raises(ValueError, match=wanted):
+    expected = r"`axis` must be None for \w+.*got 'time'.*`Memory`"
+    with pytest.raises(ValueError, match=expected):
         model(model.init(), xs, begin, axis="time")
-    with pytest.raises(ValueError, match=wanted):
+    with pytest.raises(ValueError, match=expected):
         model.lookahead(model.init(), xs, begin, xs, axis="time")

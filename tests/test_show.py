@@ -107,6 +107,6 @@ def test_a_note_says_how_learning_rates_were_chosen():
         "2 of 2 learning rates were chosen by score, then by area, with neighbors on both sides."
     )
     middle = {**old, "tuning": {"0.01": 0.0, **old["tuning"]}}
-    said = tuning_note([old, middle, new, {**new, "tuning_at_bound": True}])
-    assert "2 of 4" in said and "sides, except for 1 at the end of the grid." in said
-    assert "2 of 4 learning rates are the best" in said and "1 of them the smallest" in said
+    message = tuning_note([old, middle, new, {**new, "tuning_at_bound": True}])
+    assert "2 of 4" in message and "sides, except for 1 at the end of the grid." in message
+    assert "2 of 4 learning rates are the best" in message and "1 of them the smallest" in message

@@ -46,9 +46,9 @@ def test_all_else_about_an_agent_is_in_its_module(agent: str):
 
 def test_one_agent_is_imported_without_the_others():
     code = "import sys, mmrl.agents; from mmrl.agents import dqn; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     modules = {AGENTS[name].__name__ for name in AGENTS}
-    assert modules & {*loaded.decode().split()} == {"mmrl.agents.dqn"}
+    assert modules & {*process.decode().split()} == {"mmrl.agents.dqn"}
     assert "dqn" in AGENTS and "mmrl" not in AGENTS and len(AGENTS) == len(modules)
 
 

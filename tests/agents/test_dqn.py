@@ -163,8 +163,8 @@ def samples(rollout: Transition, on_tape: int, on_segments: int, length: int):
     example = jax.tree.map(lambda x: x[0], rollout)
     memory = tape.add(tape.init(example, 64), jax.tree.map(lambda x: x[None], rollout))
     key = jax.random.key(5)
-    drawn = tape.sample(memory, key, on_tape)
-    return drawn, segments.sample(memory, key, on_segments, length)
+    batch = tape.sample(memory, key, on_tape)
+    return batch, segments.sample(memory, key, on_segments, length)
 
 
 @pytest.mark.full
@@ -200,8 +200,8 @@ def test_a_batch_of_two_tapes_counts_each_real_step_once():
     config = dataclasses.replace(CONFIG, batch=48, tapes=2)
     mean = eqx.filter_jit(eqx.filter_value_and_grad(partial(dqn.loss_of_tapes, dqn.loss)))
     first, second = (loss(ONLINE, TARGET, one, CONFIG) for one in tapes)
-    wanted = jax.tree.map(lambda a, b: (2 * a + b) / 3, first, second)
-    assert_equal(mean(ONLINE, TARGET, both, config), wanted)
+    expected = jax.tree.map(lambda a, b: (2 * a + b) / 3, first, second)
+    assert_equal(mean(ONLINE, TARGET, both, config), expected)
     assert abs(first[0] - second[0]) > 1e-3
 
 
@@ -214,12 +214,12 @@ def test_tapes_of_a_batch_are_drawn_apart():
     start = Carry(None, None, None, None)
     key, iteration = jax.random.key(0), jnp.array(0)
     state = dqn.State(ONLINE, TARGET, None, start, memory, None, key, iteration)
-    drawn = dqn.sample(config, state, jax.random.key(1))
-    assert drawn.begin.shape == (3, 8) and drawn.begin[:, 0].all()
-    assert len(np.unique(drawn.rows, axis=0)) == 3
+    batch = dqn.sample(config, state, jax.random.key(1))
+    assert batch.begin.shape == (3, 8) and batch.begin[:, 0].all()
+    assert len(np.unique(batch.rows, axis=0)) == 3
     alone = [tape.sample(memory, key, 8) for key in jax.random.split(jax.random.key(1), 3)]
     for i, one in enumerate(alone):
-        mine = jax.tree.map(lambda x, i=i: x[i], drawn)
+        mine = jax.tree.map(lambda x, i=i: x[i], batch)
         jax.tree.map(np.testing.assert_array_equal, mine, one)
 
 

@@ -81,8 +81,8 @@ def test_the_target_follows(program: runs.Program):
     first = program.init(TINY, keys(0, 1))
     for tau, like in ((1.0, "net"), (0.0, None)):
         state, _ = program.block(dataclasses.replace(TINY, tau=tau), first)
-        wanted = getattr(state, like) if like else first.target
-        jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), state.target, wanted)
+        expected = getattr(state, like) if like else first.target
+        jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), state.target, expected)
         assert np.abs(state.net.encoder.linear.weight - first.net.encoder.linear.weight).max() > 0
 
 

@@ -112,16 +112,16 @@ def test_r2d2_looks_ahead_to_legal_actions_only():
         eqx.filter_value_and_grad(partial(r2d2.loss, config=config), has_aux=True)
     )(NET, TARGET, sample)
     y = rollout.reward + 0.9 * (1 - rollout.terminated) * best_legal(rollout)
-    wanted = y - rollout.obs[np.arange(TIME), rollout.action]
-    np.testing.assert_allclose(errors.ravel(), wanted, rtol=1e-5, atol=1e-5)
+    expected = y - rollout.obs[np.arange(TIME), rollout.action]
+    np.testing.assert_allclose(errors.ravel(), expected, rtol=1e-5, atol=1e-5)
     assert np.isfinite(value) and np.isfinite(gradient.net.scale)
 
 
 def test_pqn_looks_ahead_to_legal_actions_only():
     config, data = pqn.Config(gamma=0.9, lam=0.0), steps()
     y = jax.jit(partial(pqn.targets, config, TARGET))(Rollout((), data))
-    wanted = data.reward + 0.9 * (1 - data.terminated) * best_legal(data)
-    np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-5)
+    expected = data.reward + 0.9 * (1 - data.terminated) * best_legal(data)
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_explorers_draw_each_legal_action_as_often():

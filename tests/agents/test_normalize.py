@@ -70,10 +70,10 @@ def test_numbers_that_differ_are_standardized_as_in_float64(mean: float, count: 
     for deviation in 10.0 ** np.arange(-30, 31, 3):
         x = np.random.default_rng(1).normal(mean, deviation, count).astype(np.float32)
         exact = x.astype(float)
-        wanted = (exact - exact.mean()) / (exact.std() + 1e-8)
+        expected = (exact - exact.mean()) / (exact.std() + 1e-8)
         for before in (5, 77.7, 9), (5, 1e30, np.inf):
             ours = STANDARDIZE(tuple(map(jnp.float32, before)), x, 0.0)[1]
-            np.testing.assert_allclose(ours, wanted, atol=1e-5)
+            np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
 def test_numbers_are_standardized_with_those_before():

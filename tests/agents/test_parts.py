@@ -59,8 +59,8 @@ class Recall(environment.Environment):
     def step_env(self, key: Any, state: State, action: Any, params: Params) -> Any:
         reward = jnp.where(action == state.cue, 1.0, -1.0)
         state = State(time=state.time + 1, cue=state.cue)
-        ended = state.time == params.max_steps_in_episode
-        return jax.nn.one_hot(jnp.int32(2), 3), state, reward, ended, {}
+        terminated = state.time == params.max_steps_in_episode
+        return jax.nn.one_hot(jnp.int32(2), 3), state, reward, terminated, {}
 
     def action_space(self, params: Any = None) -> spaces.Discrete:
         return spaces.Discrete(2)

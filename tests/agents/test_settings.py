@@ -167,9 +167,9 @@ def test_counts_end_below_2_to_the_31(agent: str):
         return counts(module.block(config, env, params, state)[0])
 
     for start in (0, 2**31 - 2, 2**31 - 1):
-        _, *learned = found = [int(count) for count in after(jnp.int32(start), jax.random.key(0))]
-        assert min(found) > start - 50 and (
-            agent != "ppo" or (found[0] - start) % 3 == config.block
+        _, *learned = results = [int(count) for count in after(jnp.int32(start), jax.random.key(0))]
+        assert min(results) > start - 50 and (
+            agent != "ppo" or (results[0] - start) % 3 == config.block
         )
         # Both copies of the parameters are made when they are due.
         for count in learned:

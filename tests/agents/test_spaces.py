@@ -161,9 +161,9 @@ MISTAKES: dict[str, tuple[Plain, str]] = {
 @pytest.mark.parametrize("what", MISTAKES)
 def test_runs_refuse_other_spaces_in_one_sentence_before_they_compile(what: str, agent: str):
     env, message = MISTAKES[what]
-    with pytest.raises(ValueError, match=message) as raised:
+    with pytest.raises(ValueError, match=message) as error:
         Run(tiny(agent, env))
-    assert "breaks 1:" in str(raised.value)
+    assert "breaks 1:" in str(error.value)
 
 
 @pytest.mark.full_except("dqn")

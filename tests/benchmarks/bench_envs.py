@@ -75,12 +75,12 @@ def measure(contestants: dict[Any, Callable[[], float]], rounds: int) -> dict[An
 
 def rows(task: str, rate: dict[Any, float]) -> list[dict]:
     """One row per number of environments and peer."""
-    found = []
+    results = []
     for count in COUNTS:
         peers = {"popgym in a Python loop": "popgym", f"gymnax CartPole × {count}": ("pole", count)}
         for peer_name, peer in peers.items():
             target = TARGETS.get((task, count)) if peer == "popgym" else None
-            found.append(
+            results.append(
                 {
                     "name": f"{task} × {count}",
                     "ours": rate["ours", count],
@@ -91,7 +91,7 @@ def rows(task: str, rate: dict[Any, float]) -> list[dict]:
                     "target": target,
                 }
             )
-    return found
+    return results
 
 
 def run(quick: bool = False) -> Iterator[dict]:

@@ -76,13 +76,13 @@ def memax(model: Any, xs: jax.Array, begin: jax.Array) -> jax.Array:
 
 def contestants() -> dict[tuple[str, str], tuple[Any, Callable]]:
     """(model, library) -> the model and how to call it."""
-    found: dict[tuple[str, str], tuple[Any, Callable]] = {
+    result: dict[tuple[str, str], tuple[Any, Callable]] = {
         (name, "ours"): (memory.make(name, WIDTH, WIDTH, key=KEY, **sizes), ours)
         for name, sizes in SIZES.items()
     }
-    found |= {(name, "memax"): (peer, memax) for name, peer in peers().items()}
+    result |= {(name, "memax"): (peer, memax) for name, peer in peers().items()}
     bare = BareGRU(eqx.nn.GRUCell(WIDTH, WIDTH, key=KEY))
-    return found | {("gru", "equinox"): (bare, lambda m, xs, begin: m(xs, begin))}
+    return result | {("gru", "equinox"): (bare, lambda m, xs, begin: m(xs, begin))}
 
 
 def compiled(model: Any, call: Callable, length: int) -> tuple[float, Callable[[], float]]:

@@ -128,10 +128,10 @@ def compile_program(function: Callable, *args: Any) -> tuple[Callable, float, in
     return program, seconds, program.memory_analysis().temp_size_in_bytes
 
 
-def run_seconds(program: Callable, *given: Any) -> float:
+def run_seconds(program: Callable, *args: Any) -> float:
     """Seconds of one run."""
     began = time.perf_counter()
-    jax.block_until_ready(program(*given))
+    jax.block_until_ready(program(*args))
     return time.perf_counter() - began
 
 
@@ -178,11 +178,11 @@ def comparison(words: str, forms: dict[str, Callable], given: tuple, rounds: int
         name: form.memory_analysis().temp_size_in_bytes  # pyright: ignore[reportFunctionMemberAccess]
         for name, form in forms.items()
     }
-    for unit, found, target in (
+    for unit, result, target in (
         ("seconds", {name: statistics.median(each) for name, each in times.items()}, 1 / 1.1),
         ("bytes", taken, None),
     ):
-        yield _row(words, found["ours"], found["by hand"], unit, target)
+        yield _row(words, result["ours"], result["by hand"], unit, target)
 
 
 def shipped_graphs() -> dict[str, Graph]:
@@ -229,14 +229,14 @@ def rows(quick: bool) -> Iterator[dict[str, Any]]:
         taken = scheduling_seconds(graph, 1 if quick else 5)
         yield _row(f"{name}, schedule and code", taken, LIMIT, "CPU-seconds", 1.0, "allowed")
     for n in (None, N):
-        found = race(n, bounds, rounds)
-        hand, words = found.pop("by hand"), "Monte-Carlo" if n is None else f"{n}-step"
-        name, best = min(found.items(), key=lambda item: item[1][0])
-        least = min(found, key=lambda tiles: found[tiles][2])
+        result = race(n, bounds, rounds)
+        hand, words = result.pop("by hand"), "Monte-Carlo" if n is None else f"{n}-step"
+        name, best = min(result.items(), key=lambda item: item[1][0])
+        least = min(result, key=lambda tiles: result[tiles][2])
         for what, ours, peer, unit, target in (
             (f"{words}, {name}", best[0], hand[0], "seconds", 1 / MOST[n]),
             (f"{words}, {name}, to compile", best[1], hand[1], "CPU-seconds", 0.5),
-            (f"{words}, {least}", found[least][2], hand[2], "bytes", None if n is None else 4.0),
+            (f"{words}, {least}", result[least][2], hand[2], "bytes", None if n is None else 4.0),
         ):
             yield _row(what, ours, peer, unit, target)
     for words, forms, given in others(quick):

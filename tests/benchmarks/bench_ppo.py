@@ -156,11 +156,11 @@ def against_rejax(python: str, quick: bool) -> dict[str, Any]:
         more = own.parameters - theirs.parameters
         if more != BARE.width + 1:  # one output more
             raise RuntimeError(f"The networks differ by {more} parameters.")
-        found = interleaved_medians({"ours": own.round, "theirs": theirs.round}, rounds)
+        result = interleaved_medians({"ours": own.round, "theirs": theirs.round}, rounds)
     finally:
         theirs.close()
     steps = iterations * BARE.environments * BARE.rollout
-    return _row("PPO without memory", steps, found["ours"], found["theirs"], "rejax", 1.0)
+    return _row("PPO without memory", steps, result["ours"], result["theirs"], "rejax", 1.0)
 
 
 class PureJaxRL:
@@ -193,11 +193,11 @@ def against_purejaxrl(quick: bool) -> Iterator[dict[str, Any]]:
         more = own["gru"].parameters - theirs.parameters
         raise RuntimeError(f"The networks differ by {more} parameters.")
     programs = {"theirs": theirs.round, **{m: program.round for m, program in own.items()}}
-    found = interleaved_medians(programs, rounds)
+    result = interleaved_medians(programs, rounds)
     steps = iterations * RECURRENT.environments * RECURRENT.rollout
     for memory in own:
         name = f"PPO, {memory}, 4 × 128"
-        yield _row(name, steps, found[memory], found["theirs"], "PureJaxRL with a GRU", 1.0)
+        yield _row(name, steps, result[memory], result["theirs"], "PureJaxRL with a GRU", 1.0)
 
 
 def against_gru(quick: bool) -> Iterator[dict[str, Any]]:
@@ -215,12 +215,12 @@ def against_gru(quick: bool) -> Iterator[dict[str, Any]]:
             for memory, parts in entrants.items()
             for part in parts.programs
         }
-        found = interleaved_medians(programs, rounds)
-        for (memory, part), seconds in found.items():
+        result = interleaved_medians(programs, rounds)
+        for (memory, part), seconds in result.items():
             if memory != "gru":
                 name = f"PPO, {memory}, {environments} × {length}, {part}"
                 steps = environments * length
-                yield _row(name, steps, seconds, found["gru", part], "a GRU", None)
+                yield _row(name, steps, seconds, result["gru", part], "a GRU", None)
 
 
 def rows(quick: bool) -> Iterator[dict[str, Any]]:

@@ -113,13 +113,13 @@ def full(capacity: int) -> tape.Tape:
 
 
 def ours(calls: int) -> dict[tuple[str, str], Program]:
-    found = {}
+    results = {}
     for name, capacity in CAPACITIES.items():
         for label, body in (("add", add), ("sample", sample), ("segments", rows), ("both", both)):
-            found[label, name] = Program(body, full(capacity), calls)
+            results[label, name] = Program(body, full(capacity), calls)
         seeds = jax.tree.map(lambda x: jnp.stack([x] * SEEDS), full(capacity))
-        found["seeds", name] = Program(both, seeds, -(-calls // SEEDS), SEEDS)
-    return found
+        results["seeds", name] = Program(both, seeds, -(-calls // SEEDS), SEEDS)
+    return results
 
 
 def theirs(calls: int) -> dict[str, Program]:
@@ -138,7 +138,7 @@ def theirs(calls: int) -> dict[str, Program]:
             **options, priority_exponent=0.6, device=jax.default_backend()
         ),
     }
-    found = {}
+    results = {}
     for kind, buffer in buffers.items():
 
         def put(state: Any, i: jax.Array, key: jax.Array, b: Any = buffer) -> tuple:
@@ -151,8 +151,8 @@ def theirs(calls: int) -> dict[str, Program]:
             empty = jax.tree.map(jnp.array, buffer.init(steps((), True)))
             fill = Program(put, empty, options["max_length_time_axis"] // TIME + EPISODE)
             fill.run(0)
-            found[kind + label] = Program(body, fill.state, calls)
-    return found
+            results[kind + label] = Program(body, fill.state, calls)
+    return results
 
 
 GROWTH = {
@@ -190,16 +190,16 @@ def run(quick: bool = False) -> list[dict]:
             "target": target,
         }
 
-    found = []
+    results = []
     for label, name in GROWTH.items():
         base = programs[label, "131k"]
         for size, target in (("16k", None), ("1M", 1 / 1.5)):
             own = programs[label, size]
-            found.append(row(f"{name}, {size}", own, base, "the same at 131k", target))
+            results.append(row(f"{name}, {size}", own, base, "the same at 131k", target))
     for label, rival in RIVALS:
         own, peer = programs[label, "131k"], rivals[rival]
-        found.append(row(f"{GROWTH[label]}, 131k", own, peer, f"flashbax {rival}", None))
-    return found
+        results.append(row(f"{GROWTH[label]}, 131k", own, peer, f"flashbax {rival}", None))
+    return results
 
 
 if __name__ == "__main__":

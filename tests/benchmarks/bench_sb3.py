@@ -67,16 +67,16 @@ def run(quick: bool = False) -> Iterator[dict]:
     own = Ours(CONFIG, iterations, game=(setup.env, setup.params))
     theirs = Theirs(RIVAL, python, {**dataclasses.asdict(CONFIG), "env": TASK, "iterations": 1})
     try:
-        found = interleaved_medians({"ours": own.round, "theirs": theirs.round}, rounds)
+        result = interleaved_medians({"ours": own.round, "theirs": theirs.round}, rounds)
     finally:
         theirs.close()
     steps = CONFIG.environments * CONFIG.rollout
     sizes = f"{own.parameters} and {theirs.parameters} parameters"
     yield {
         "name": f"PPO, LSTM, {TASK}, {sizes}",
-        "ours": iterations * steps / found["ours"],
-        "peer": steps / found["theirs"],
-        "ratio": iterations * found["theirs"] / found["ours"],
+        "ours": iterations * steps / result["ours"],
+        "peer": steps / result["theirs"],
+        "ratio": iterations * result["theirs"] / result["ours"],
         "peer_name": "sb3-contrib's RecurrentPPO",
         "unit": "env steps per CPU-second",
         "target": TARGET,

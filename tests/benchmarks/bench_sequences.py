@@ -136,10 +136,10 @@ def theirs(setting: Setting, calls: int, with_states: bool) -> dict[str, Program
         return buffer.add(state, experience(i)), jnp.float32(0)
 
     def sample(state: Any, i: jax.Array, key: jax.Array) -> tuple[Any, jax.Array]:
-        drawn = buffer.sample(state, key)
-        window, *before = drawn.experience
+        batch = buffer.sample(state, key)
+        window, *before = batch.experience
         first = jax.tree.map(lambda x: x[:, 0], before)
-        return state, total((window, first, drawn.indices, drawn.probabilities))
+        return state, total((window, first, batch.indices, batch.probabilities))
 
     def both(state: Any, i: jax.Array, key: jax.Array) -> tuple[Any, jax.Array]:
         return sample(add(state, i, key)[0], i, key)
@@ -182,7 +182,7 @@ def run(quick: bool = False) -> list[dict]:
         for group in programs.values():
             for program in group.values():
                 program.run(number)
-    found = []
+    results = []
     for name, setting in SETTINGS.items():
         for kind in ("with states", "without states"):
             for call, own in programs[name, "ours"].items():
@@ -196,8 +196,8 @@ def run(quick: bool = False) -> list[dict]:
                     "unit": "calls per CPU-second",
                     "target": 1.0,
                 }
-                found.append(row)
-    return found
+                results.append(row)
+    return results
 
 
 if __name__ == "__main__":

@@ -75,11 +75,11 @@ def medians(tab: Tab, address: str, presses: int) -> dict[str, float]:
     tab.window(1280)
     tab.open(address, READY)
     tab.run(SCRIPT + WATCH)
-    found = {}
+    results = {}
     for i in range(tab.run("mm.count()")):
         if times := key_times(tab, i, presses):
-            found[tab.run(f"mm.title({i})")] = statistics.median(times)
-    return found
+            results[tab.run(f"mm.title({i})")] = statistics.median(times)
+    return results
 
 
 def measure(pages: dict[str, str], presses: int, rounds: int) -> dict[str, float]:

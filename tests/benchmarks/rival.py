@@ -37,14 +37,14 @@ class Rival(NamedTuple):
 
     def python(self, agent: str, benchmark: str) -> str | None:
         """That interpreter; without one, None and a word on what is not compared."""
-        found = os.environ.get(self.variable)
-        if found is None:
+        result = os.environ.get(self.variable)
+        if result is None:
             print(
                 f"{self.variable} is not set: {agent} is not compared with {self.name}. "
                 f"{pathlib.Path(benchmark).name} says how to set it up.",
                 file=sys.stderr,
             )
-        return found
+        return result
 
 
 class Theirs:

@@ -88,22 +88,22 @@ def main(arguments: Sequence[str]) -> int:
 def find(names: Sequence[str]) -> dict[str, pathlib.Path]:
     """The benchmarks called `names`, or all."""
     files = {path.stem.removeprefix("bench_"): path for path in sorted(FOLDER.glob("bench_*.py"))}
-    unknown = [name for name in names if name not in files]
-    if unknown:
-        raise ValueError(f"`names` must be among {', '.join(files)}; got {', '.join(unknown)}.")
+    extra = [name for name in names if name not in files]
+    if extra:
+        raise ValueError(f"`names` must be among {', '.join(files)}; got {', '.join(extra)}.")
     return {name: path for name, path in files.items() if not names or name in names}
 
 
 def names_of_rows(folder: pathlib.Path, device: str) -> dict[str, set[str]]:
     """Names of the rows of each benchmark that were measured on a device, at their full sizes."""
-    found: dict[str, set[str]] = {}
+    results: dict[str, set[str]] = {}
     for path in folder.glob("*.json"):
         content = json.loads(path.read_text("utf-8"))
         if content["device"] == device and not content["quick"]:
             for row in content["rows"]:
                 if row["verdict"] != "failed":
-                    found.setdefault(row["benchmark"], set()).add(row["name"])
-    return found
+                    results.setdefault(row["benchmark"], set()).add(row["name"])
+    return results
 
 
 def verdict(ratio: float, target: float | None) -> str:

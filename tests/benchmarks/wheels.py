@@ -56,18 +56,18 @@ def closure(names: Iterable[str], python: str) -> set[str]:
     """Return these installed packages and all that they require, without extras."""
     target = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
     target |= {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64"}
-    found: set[str] = set()
+    results: set[str] = set()
     waiting = [canonicalize_name(name) for name in names]
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in results:
             continue
-        found.add(name)
+        results.add(name)
         for line in importlib.metadata.requires(name) or ():
             requirement = Requirement(line)
             if requirement.marker is None or requirement.marker.evaluate(target):
                 waiting.append(canonicalize_name(requirement.name))
-    return found
+    return results
 
 
 def versions(lock: str) -> dict[str, str]:

@@ -20,20 +20,20 @@ STATEMENT = " ".join((ROOT / "book" / "accessibility.md").read_text("utf-8").spl
 FAILS = STATEMENT.partition("## What is known to fail")[2].partition("## ")[0]
 
 
-def wrong(found: dict[str, Any], said: str, fails: str) -> list[str]:
+def wrong(results: dict[str, Any], page: str, fails: str) -> list[str]:
     """What the statement should say and does not."""
-    walked, asked = found["widgets"]["walked"], found["pages"]["asked"]
+    walked, asked = results["widgets"]["walked"], results["pages"]["asked"]
     numbers = len(walked), sum(one["controls"] for one in walked), len(asked)
-    tried = [found["pages"]["axe"].replace("@", " ")]
-    for half in found.values():
+    tried = [results["pages"]["axe"].replace("@", " ")]
+    for half in results.values():
         tried += [half["date"][:10], half["browser"]]
     known = [one["name"] for one in walked if one["problems"]]
     for row in asked:
         known += [name for one in row["violations"] for name in (f"`{row['page']}`", one[2])]
     known += [] if known else ["Nothing"]
     left = {f"`{rule}`" for row in asked for rule in row["left"]}
-    missing = lacking([*map(str, numbers)], normal(said))
-    missing += [text for text in (*tried, *left) if text not in said]
+    missing = lacking([*map(str, numbers)], normal(page))
+    missing += [text for text in (*tried, *left) if text not in page]
     return missing + [text for text in known if text not in fails]
 
 
@@ -44,18 +44,18 @@ def test_the_statement_agrees_with_what_was_found():
 
 @pytest.mark.parametrize("half", ["widgets", "pages"])
 def test_what_fails_has_to_be_named(half: str):
-    found = json.loads(json.dumps(RESULTS))
-    for row in found["pages"]["asked"]:
+    result = json.loads(json.dumps(RESULTS))
+    for row in result["pages"]["asked"]:
         row["violations"] = []
     if half == "widgets":
-        found["widgets"]["walked"][0]["problems"] = ["no focus is seen"]
-        assert found["widgets"]["walked"][0]["name"] in wrong(found, STATEMENT, "Nothing.")
+        result["widgets"]["walked"][0]["problems"] = ["no focus is seen"]
+        assert result["widgets"]["walked"][0]["name"] in wrong(result, STATEMENT, "Nothing.")
     else:
-        row = found["pages"]["asked"][0]
+        row = result["pages"]["asked"][0]
         row["violations"] = [[320, "dark", "color-contrast", "serious", 1, "a"]]
-        assert wrong(found, STATEMENT, "Nothing.") == [f"`{row['page']}`", "color-contrast"]
-        found["pages"]["asked"].pop()
-        assert str(len(found["pages"]["asked"])) in wrong(found, STATEMENT, "Nothing.")
+        assert wrong(result, STATEMENT, "Nothing.") == [f"`{row['page']}`", "color-contrast"]
+        result["pages"]["asked"].pop()
+        assert str(len(result["pages"]["asked"])) in wrong(result, STATEMENT, "Nothing.")
 
 
 def test_counts_of_widgets_are_written_into_the_statement():
@@ -66,15 +66,15 @@ def test_counts_of_widgets_are_written_into_the_statement():
         "walked": RESULTS["widgets"]["walked"][1:],
         "date": "2030-01-02T03:04",
     }
-    said = access.statement(text, RESULTS | {"widgets": more})
-    assert f"| {len(more['walked'])} widgets, " in said and "| 2030-01-02, Chromium" in said
+    message = access.statement(text, RESULTS | {"widgets": more})
+    assert f"| {len(more['walked'])} widgets, " in message and "| 2030-01-02, Chromium" in message
 
 
 def test_every_widget_was_walked_and_every_page_asked_or_named():
     names = {one["name"].partition(",")[0] for one in RESULTS["widgets"]["walked"]}
     assert names == {cls.__name__ for cls in access.CLASSES}
-    listed = re.findall(r"file: (\S+)", (ROOT / "book" / "_toc.yml").read_text("utf-8"))
-    never = {*listed, "intro"} - {row["page"] for row in RESULTS["pages"]["asked"]}
+    entries = re.findall(r"file: (\S+)", (ROOT / "book" / "_toc.yml").read_text("utf-8"))
+    never = {*entries, "intro"} - {row["page"] for row in RESULTS["pages"]["asked"]}
     untried = STATEMENT.partition("## What has not been tried")[2]
     assert not [page for page in never if f"`{page}`" not in untried]
 

@@ -81,18 +81,18 @@ def test_every_copy_of_the_address_is_up_to_date():
 def test_no_other_address_of_the_repository_stands_anywhere():
     ours = {address.address()} - {""}
     pattern = re.compile(r"https?://[\w.-]+/[\w.-]+/mmrl(?:-jax)?\b(?:\.git)?|\bgit\+\w+:[^\s\"{]+")
-    found = {
+    results = {
         (str(path), match) for path, text in texts().items() for match in pattern.findall(text)
     }
-    assert not {(path, match) for path, match in found if match.removeprefix("git+") not in ours}
+    assert not {(path, match) for path, match in results if match.removeprefix("git+") not in ours}
 
 
 def test_nothing_is_installed_by_name_from_the_package_index():
     pattern = re.compile(
         rf"pip3? install\b[^\n`]*?[\s\"'\\](?:mmrl|{NAME})\b(?![^\n]*@ git\+)[^\n]*"
     )
-    found = {str(path): pattern.findall(text) for path, text in texts().items()}
-    assert not {path: lines for path, lines in found.items() if lines}
+    matches = {str(path): pattern.findall(text) for path, text in texts().items()}
+    assert not {path: lines for path, lines in matches.items() if lines}
 
 
 @pytest.mark.parametrize("where", [GITHUB, ELSEWHERE])
@@ -140,9 +140,9 @@ def test_without_an_address_the_cell_says_what_to_do(
 ):
     # Colab and browsers rename a file that is there already, and pip cannot read the new name.
     (tmp_path / "mmrl_jax-0.2.0-py3-none-any (1).whl").touch()
-    with pytest.raises(SystemExit, match=r"`mmrl_jax-\*-any\.whl`") as stopped:
+    with pytest.raises(SystemExit, match=r"`mmrl_jax-\*-any\.whl`") as error:
         on_colab(address.cell(""), tmp_path, monkeypatch)
-    assert SCREEN.endswith(f"SystemExit: {stopped.value.code}")
+    assert SCREEN.endswith(f"SystemExit: {error.value.code}")
     for version in ("0.1.0", "0.2.0"):
         (tmp_path / f"mmrl_jax-{version}-py3-none-any.whl").touch()
     asked = on_colab(address.cell(""), tmp_path, monkeypatch)
@@ -162,9 +162,9 @@ def interpreter(version: str) -> str | None:
     folders = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(
         f"versions/{version}.*/bin"
     )
-    for found in (shutil.which(f"python{version}", path=p) for p in (*map(str, folders), None)):
-        if found and not subprocess.run([found, "--version"], capture_output=True).returncode:
-            return found
+    for path in (shutil.which(f"python{version}", path=p) for p in (*map(str, folders), None)):
+        if path and not subprocess.run([path, "--version"], capture_output=True).returncode:
+            return path
     return None
 
 
@@ -198,16 +198,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_cell_installs_the_course_in_a_fresh_environment(
     version: str, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    if not (found := interpreter(version)):
+    if not (path := interpreter(version)):
         pytest.skip(f"no Python {version}")
-    python = fresh(found, tmp_path)
+    python = fresh(path, tmp_path)
     shutil.copy(wheel, tmp_path)
     install(python, on_colab(address.cell(""), tmp_path, monkeypatch), tmp_path)
     # Rows carry versions, and the book's rows and the zoo came along.
-    said = f"print(mmrl.__file__, mmrl.__version__, importlib.metadata.version({NAME!r}), "
-    said += "provenance()['versions']['mmrl'], len(zoo.names()), PUBLISHED)"
+    message = f"print(mmrl.__file__, mmrl.__version__, importlib.metadata.version({NAME!r}), "
+    message += "provenance()['versions']['mmrl'], len(zoo.names()), PUBLISHED)"
     code = f"import importlib.metadata\n{imports()}\nfrom mmrl.runs import provenance, zoo\n"
-    code += f"from mmrl.course.results import PUBLISHED\n{said}"
+    code += f"from mmrl.course.results import PUBLISHED\n{message}"
     file, *versions, agents, published = call(
         python, "-W", "error::RuntimeWarning", "-c", code, folder=tmp_path
     ).split()

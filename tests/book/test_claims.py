@@ -58,11 +58,11 @@ def test_message_names_claim_passage_and_numbers(rows: dict[str, Any]):
 def test_numbers_of_a_passage_have_one_form():
     text = "by 12 000 and 1,500 (-0.5 to 0.3), 7%, a fifth, Two-thirds, half, none of four, 1.1-1.7"
     text += ", thirteen percent"
-    wanted = "by 12000 and 1500 (−0.5 to 0.3), 7 %, 1/5, 2/3, 1/2, 0 of 4, 1.1-1.7, 13 %"
-    assert passages.normal(text) == wanted
+    expected = "by 12000 and 1500 (−0.5 to 0.3), 7 %, 1/5, 2/3, 1/2, 0 of 4, 1.1-1.7, 13 %"
+    assert passages.normal(text) == expected
 
 
 def test_number_is_not_part_of_another_number():
     claim = CLAIMS[0]._replace(let="", holds=[], page="README.md", section="On a GPU")
-    for number, found in {"16": True, "6": False, "26": True, "200": False, "2.6": False}.items():
-        assert bool(claims.complaints(claim._replace(numbers=[number]), {})) != found
+    for number, result in {"16": True, "6": False, "26": True, "200": False, "2.6": False}.items():
+        assert bool(claims.complaints(claim._replace(numbers=[number]), {})) != result

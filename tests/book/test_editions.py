@@ -252,11 +252,11 @@ def test_the_tape_holds_the_episodes_of_the_library(monkeypatch: pytest.MonkeyPa
         first(ours.steps.reward), theirs.steps.reward.reshape(GAMES, depth)
     )
     for seed in range(20):
-        drawn, mask = sample(ours, jax.random.key(seed))
-        age, last = np.asarray(drawn.age), np.asarray(drawn.last)
+        batch, mask = sample(ours, jax.random.key(seed))
+        age, last = np.asarray(batch.age), np.asarray(batch.last)
         assert mask.all() and age[0] == 0
         np.testing.assert_array_equal(age[1:], np.where(last[:-1], 0, age[:-1] + 1))
-        begins = drawn.reward[age == 0]
+        begins = batch.reward[age == 0]
         assert len(np.unique(begins)) == len(begins)  # without replacement
 
 

@@ -43,9 +43,9 @@ def test_the_environment_is_checked(folder: pathlib.Path, capsys: pytest.Capture
     assert "follows the rules" in capsys.readouterr().out
     del sys.modules["tmaze"]
     change(folder / "tmaze.py", "time=state.time + 1", "time=state.time")
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(ValueError) as error:
         runpy.run_path("check.py")
-    assert str(raised.value) == MESSAGES[0]
+    assert str(error.value) == MESSAGES[0]
 
 
 def test_the_masked_maze_allows_a_step_first():
@@ -61,10 +61,10 @@ def test_the_agent_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixtur
     runpy.run_path("agent.py")
     assert "same outputs as acting" in capsys.readouterr().out
     change(folder / "agent.py", "flags = tape.begin", "flags = tape.last")
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(ValueError) as error:
         runpy.run_path("agent.py")
     numbers = r"-?\d+\.\d+"
-    assert re.sub(numbers, "", str(raised.value)) == re.sub(numbers, "", MESSAGES[1])
+    assert re.sub(numbers, "", str(error.value)) == re.sub(numbers, "", MESSAGES[1])
 
 
 @pytest.mark.full
@@ -75,10 +75,10 @@ def test_a_network_is_checked(capsys: pytest.CaptureFixture[str]):
 
 
 def test_the_steps_shown_are_those_of_the_defaults():
-    shown = [int(n.replace(",", "")) for n in re.findall(r"^ +\d +([\d,]+) ", PAGE, re.MULTILINE)]
+    matches = [int(n.replace(",", "")) for n in re.findall(r"^ +\d +([\d,]+) ", PAGE, re.MULTILINE)]
     config = ppo.Config()
     each = config.block * 32 * config.environments
-    assert shown == [each, 2 * each, 3 * each] and "--rollout 32" in COMMANDS[0]
+    assert matches == [each, 2 * each, 3 * each] and "--rollout 32" in COMMANDS[0]
 
 
 @pytest.mark.full
@@ -118,9 +118,9 @@ def test_the_contracts_are_checked(capsys: pytest.CaptureFixture[str]):
 @pytest.mark.full
 def test_whether_a_memory_is_used(capsys: pytest.CaptureFixture[str]):
     runpy.run_path("used.py")
-    shown = re.findall(r"```text\n(as trained:.*?)```", DEBUGGING, flags=re.DOTALL)
-    said = capsys.readouterr().out
-    numbers = [[float(x) for x in re.findall(r"\d\.\d+", text)] for text in (said, *shown)]
+    matches = re.findall(r"```text\n(as trained:.*?)```", DEBUGGING, flags=re.DOTALL)
+    output = capsys.readouterr().out
+    numbers = [[float(x) for x in re.findall(r"\d\.\d+", text)] for text in (output, *matches)]
     assert len(numbers[0]) == 7 and abs(numbers[0][2] - (25 + 26 / 4) / 51) < 0.05
     assert all(abs(a - b) < 0.03 for a, b in zip(*numbers, strict=True))
 

@@ -251,6 +251,8 @@ def test_a_row_that_is_not_unique_is_reported_with_its_fields():
 
 def test_scores_of_sampled_actions_replace_greedy_ones_on_each_device():
     row = {"cell": "x", "retained": [0.1], "sampled": {"retained": [0.9]}}
-    found = ledgers.tables({"forgetting": [row], "gpu_forgetting": [row], "other": [{"cell": "y"}]})
-    assert found["forgetting"] == found["gpu_forgetting"]
-    assert found["gpu_forgetting"][0]["retained"] == [0.9] and found["other"] == [{"cell": "y"}]
+    result = ledgers.tables(
+        {"forgetting": [row], "gpu_forgetting": [row], "other": [{"cell": "y"}]}
+    )
+    assert result["forgetting"] == result["gpu_forgetting"]
+    assert result["gpu_forgetting"][0]["retained"] == [0.9] and result["other"] == [{"cell": "y"}]

@@ -41,11 +41,11 @@ def test_every_kind_of_control_answers_in_jupyterlab(
         tab.run(SCRIPT + "null")
         shown = [tab.run(f"mm.list({i})") for i in range(len(NAMES))]
         assert {kind for each in shown for kind, _ in each} == KINDS
-        found = drive(tab)
+        result = drive(tab)
         with capsys.disabled():
-            print("", *found, sep="\n  ")
-        assert len(found) == len(NAMES)
-        for widget in found:
+            print("", *result, sep="\n  ")
+        assert len(result) == len(NAMES)
+        for widget in result:
             assert widget.controls and not widget.problems, widget
         # A click selects the cell of its widget; no arrow may leave it.
         assert tab.run(cell) in (active, len(NAMES)), "a key went to JupyterLab"

@@ -39,10 +39,10 @@ ENTRIES = [entry("oracle", 0.7), entry("mine", 0.4, 150.0), entry("lru", 0.3), e
 def test_the_page_is_made_of_the_files_in_the_folder(tmp_path: Path):
     for i, one in enumerate([*ENTRIES[::-1], entry("hasty", 0.9, protocol="quick")]):
         (tmp_path / f"{i}.json").write_text(json.dumps(one))
-    found = leaderboard.ranking(tmp_path)
-    assert [one["name"] for one in found] == ["oracle", "mine", "lru", "none"]  # and no quick look
+    result = leaderboard.ranking(tmp_path)
+    assert [one["name"] for one in result] == ["oracle", "mine", "lru", "none"]  # and no quick look
     rows = re.findall(
-        r"<td>(\w+)</td><th scope=\"row\">(\w+)</th><td>([^<]*)", leaderboard.table(found)
+        r"<td>(\w+)</td><th scope=\"row\">(\w+)</th><td>([^<]*)", leaderboard.table(result)
     )
     assert rows == [
         ("control", "oracle", "0.70 (0.60 to 0.80)"),
@@ -50,8 +50,8 @@ def test_the_page_is_made_of_the_files_in_the_folder(tmp_path: Path):
         ("2", "lru", "0.30 (0.20 to 0.40)"),
         ("control", "none", "0.00 (-0.10 to 0.10)"),
     ]
-    said = leaderboard.origins(found)
-    assert "tuned on popgym-RepeatFirstEasy-v0, 100" in said and "run &lt;mine&gt;" in said
+    text = leaderboard.origins(result)
+    assert "tuned on popgym-RepeatFirstEasy-v0, 100" in text and "run &lt;mine&gt;" in text
 
 
 def test_the_figure_says_in_words_what_it_shows():
@@ -77,9 +77,9 @@ def test_marks_stand_at_return_and_time_and_controls_are_hollow():
 @pytest.mark.slow
 def test_what_was_published_is_what_it_says():
     """All that is asked without training; the gates have tests of their own."""
-    found = entries.published()
-    assert {"none", "frames", "lru", "gru", "oracle"} <= {one["name"] for one in found}
-    for one in found:
+    result = entries.published()
+    assert {"none", "frames", "lru", "gru", "oracle"} <= {one["name"] for one in result}
+    for one in result:
         source = entries.PUBLISHED / "capstone" / one["source"]["file"]
         factory, file = entries.find(one["memory"], source)
         assert entries._hash(file) == one["source"]["sha256"], one["name"]
@@ -98,5 +98,5 @@ def test_the_page_of_no_entries_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 
     directive = leaderboard.Leaderboard.__new__(leaderboard.Leaderboard)
     monkeypatch.setattr(leaderboard.Leaderboard, "env", Env())
-    (said,) = directive.run()
-    assert isinstance(said, nodes.paragraph) and "no entries" in said.astext()
+    (node,) = directive.run()
+    assert isinstance(node, nodes.paragraph) and "no entries" in node.astext()

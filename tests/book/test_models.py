@@ -53,10 +53,10 @@ def test_every_memory_has_a_row_and_what_is_missing_is_named():
         models_table.tasks([]),
     ]
     for text in tables:
-        found = cells(text)
-        assert tuple(found) == NAMES
-        assert {*found["elman"]} == {"no row"}
-        assert len({len(x) for x in found.values()}) == 1
+        result = cells(text)
+        assert tuple(result) == NAMES
+        assert {*result["elman"]} == {"no row"}
+        assert len({len(x) for x in result.values()}) == 1
     cost, recall, order, _ = map(cells, tables)
     assert cost["lru"] == ["monoid", "64", "12 345", "2 080", *["no row"] * 4]
     assert cost["gru"] == [*["no row"] * 4, "0.50", "0.25", "2.00", "1.2"]
@@ -77,9 +77,9 @@ def test_scores_are_those_of_agents_with_defaults():
         {"memory": "lru", "task": task, "interquartile_mean": x, "changes": changes}
         for _, x, changes in scores
     ]
-    found = cells(models_table.tasks(rows))["lru"]
-    assert found[2] == "−0.25 to 0.90<br><small>2 agents</small>"
-    assert found[:2] == ["no row", "no row"] and len(found) == 5
+    result = cells(models_table.tasks(rows))["lru"]
+    assert result[2] == "−0.25 to 0.90<br><small>2 agents</small>"
+    assert result[:2] == ["no row", "no row"] and len(result) == 5
 
 
 def test_an_unknown_part_is_rejected():
@@ -129,6 +129,6 @@ def test_the_picture_shows_state_to_the_right_and_recall_upward():
 
 def test_a_memory_is_hollow_if_it_guesses_the_order():
     ordered = row("gru") | {"order": [0.9, 1.0, 0.8]}
-    found = models_table.points({"lru": row("lru"), "gru": ordered})
-    assert [point.ordered for point in found] == [False, True]
-    assert found[0].recall == pytest.approx((0.5, 0.75, 0.25))
+    result = models_table.points({"lru": row("lru"), "gru": ordered})
+    assert [point.ordered for point in result] == [False, True]
+    assert result[0].recall == pytest.approx((0.5, 0.75, 0.25))

@@ -168,8 +168,8 @@ def form(chapter: Chapter) -> Iterator[str]:
     for cell in chapter.cells:
         if cell.data.get("outputs") or cell.data.get("execution_count") is not None:
             yield f"{cell} has outputs or an execution count: clear all outputs"
-        if unknown := set(cell.tags) - TAGS:
-            yield f"{cell} has unknown tags {sorted(unknown)}; known are {sorted(TAGS)}"
+        if extra := set(cell.tags) - TAGS:
+            yield f"{cell} has unknown tags {sorted(extra)}; known are {sorted(TAGS)}"
         known = {"tags", "jupyter", "mystnb", "slideshow"} | (
             {"course"} if cell.number == 1 else set()
         )
@@ -181,8 +181,8 @@ def form(chapter: Chapter) -> Iterator[str]:
 
 def slides(chapter: Chapter) -> Iterator[str]:
     kinds = [c.metadata.get("slideshow", {}).get("slide_type", "skip") for c in chapter.cells]
-    if unknown := set(kinds) - SLIDES:
-        yield f"slides are of {sorted(SLIDES)}, and not {sorted(unknown)}"
+    if extra := set(kinds) - SLIDES:
+        yield f"slides are of {sorted(SLIDES)}, and not {sorted(extra)}"
     if not FEWEST_SLIDES <= kinds.count("slide") <= MOST_SLIDES:
         yield (
             f"{kinds.count('slide')} cells begin a slide; wanted are {FEWEST_SLIDES} to "
@@ -207,12 +207,14 @@ def header(chapter: Chapter) -> Iterator[str]:
         yield "`**You will be able to**` must name three things, separated by two semicolons"
     elif "CPU cores" not in lines[4]:
         yield "`**Time:**` must say how long the notebook runs on 2 CPU cores"
-    elif not (told := TIME.fullmatch(lines[4])):
+    elif not (report := TIME.fullmatch(lines[4])):
         yield f"`**Time:**` must be of the form {TIME.pattern}"
-    elif (found := readability.minutes(chapter.data)) != (said := (int(told[1]), int(told[2]))):
+    elif (result := readability.minutes(chapter.data)) != (
+        message := (int(report[1]), int(report[2]))
+    ):
         yield (
-            f"`**Time:**` says {said} minutes to read and to do; by its words and lines it is "
-            f"{found}"
+            f"`**Time:**` says {message} minutes to read and to do; by its words and lines it is "
+            f"{result}"
         )
     if set(chapter.course) - {"room", "compiles"} != set(COURSE) or not chapter.course["part"]:
         yield f"`course` in the metadata of cell 1 must have {[*COURSE]}; see CONTRIBUTING.md"
@@ -221,15 +223,15 @@ def header(chapter: Chapter) -> Iterator[str]:
 
 
 def sections(chapter: Chapter) -> Iterator[str]:
-    wanted = FIRST_SECTIONS.get(chapter.chapter, SECTIONS)
-    found = [title(heading) for heading in chapter.headings]
+    expected = FIRST_SECTIONS.get(chapter.chapter, SECTIONS)
+    results = [title(heading) for heading in chapter.headings]
     if chapter.first:
-        found = [heading for heading in found if heading in wanted]
-    if found != list(wanted):
-        missing = [name for name in wanted if name not in found]
+        results = [heading for heading in results if heading in expected]
+    if results != list(expected):
+        missing = [name for name in expected if name not in results]
         yield (
-            f"the `##` headings must be {', '.join(wanted)}, in this order (text after a colon is "
-            f"free); found {', '.join(found)}" + (f"; missing {missing}" if missing else "")
+            f"the `##` headings must be {', '.join(expected)}, in this order (text after a colon "
+            f"is free); got {', '.join(results)}" + (f"; missing {missing}" if missing else "")
         )
     for cell in chapter.text:
         if len(re.findall(r"^## ", cell.source, re.MULTILINE)) > 1:
@@ -259,23 +261,23 @@ def language(chapter: Chapter) -> Iterator[str]:
         source = cell.source if "setup" not in cell.tags else ""
         # In code, `state.net` is an attribute: what ends like a host is one only in quotes.
         hosts = source if not cell.code else re.sub(r"(?<![/\w.-])\w+(\.\w+)*\.net\b", "", source)
-        if found := HOST.search(hosts):
+        if match := HOST.search(hosts):
             yield (
-                f"{cell} names a host, {found.group()!r}: give papers by arXiv number or DOI, "
+                f"{cell} names a host, {match.group()!r}: give papers by arXiv number or DOI, "
                 "and link to chapters by file name"
             )
-        if found := re.search(r"(?<![\w.])/(?:work|tmp|home|root|Users)/", source):
-            yield f"{cell} has a path of one machine, {found.group()!r}"
-        if found := re.search(r"^\s*(?:%|!(?!\[)).*|\binteract(?:ive)?\(", source, re.MULTILINE):
+        if match := re.search(r"(?<![\w.])/(?:work|tmp|home|root|Users)/", source):
+            yield f"{cell} has a path of one machine, {match.group()!r}"
+        if match := re.search(r"^\s*(?:%|!(?!\[)).*|\binteract(?:ive)?\(", source, re.MULTILINE):
             yield (
-                f"{cell} has {found.group()!r}: no magic, no shell, and no `interact`, which is "
+                f"{cell} has {match.group()!r}: no magic, no shell, and no `interact`, which is "
                 "frozen on the site"
             )
     for cell in chapter.text:
-        if found := MYST.search(cell.source):
-            yield f"{cell} has a MyST directive or role, {found.group()!r}: plain Markdown only"
-        if found := BRITISH.search(readability.prose(cell.source)):
-            yield f"{cell} spells {found.group()!r}: American spelling (color, normalize)"
+        if match := MYST.search(cell.source):
+            yield f"{cell} has a MyST directive or role, {match.group()!r}: plain Markdown only"
+        if match := BRITISH.search(readability.prose(cell.source)):
+            yield f"{cell} spells {match.group()!r}: American spelling (color, normalize)"
         if re.search(r"\bTODO\b|\bTBD\b|\bXXX\b|[Ll]orem ipsum", cell.source):
             yield f"{cell} has a note to yourself in it"
 
@@ -283,9 +285,9 @@ def language(chapter: Chapter) -> Iterator[str]:
 def equations(chapter: Chapter) -> Iterator[str]:
     text = "\n".join(cell.source for cell in chapter.text)
     tags = re.findall(r"\\tag\{([^}]*)\}", text)
-    wanted = [f"{chapter.chapter}.{i + 1}" for i in range(len(tags))]
-    if tags != wanted:
-        yield f"equations must be tagged {wanted} in order of appearance; found {tags}"
+    expected = [f"{chapter.chapter}.{i + 1}" for i in range(len(tags))]
+    if tags != expected:
+        yield f"equations must be tagged {expected} in order of appearance; found {tags}"
     for number in re.findall(rf"\bEqs?\. ({chapter.chapter}\.\d+)", text):
         if number not in tags:
             yield f"Eq. {number} is referred to, but no equation has `\\tag{{{number}}}`"
@@ -429,8 +431,8 @@ def teaching(chapter: Chapter) -> Iterator[str]:
     """Worked cases, quick checks, takeaways, and sentences that hang together."""
     text = "\n\n".join(cell.source for cell in chapter.text)
     worked: set[str] = set()
-    for told in re.findall(r"\*\*By hand\*\* \(Eqs?\. ([^)]*)\)", text):
-        worked |= set(re.findall(r"\d+b?\.\d+", told))
+    for report in re.findall(r"\*\*By hand\*\* \(Eqs?\. ([^)]*)\)", text):
+        worked |= set(re.findall(r"\d+b?\.\d+", report))
     for tag in re.findall(r"\\tag\{([^}]*)\}", text):
         if tag not in worked:
             yield f"Eq. {tag} has no worked case: a paragraph `**By hand** (Eq. {tag}). …`"
@@ -444,15 +446,15 @@ def teaching(chapter: Chapter) -> Iterator[str]:
     closing = "\n".join(cell.source for cell in chapter.section("Takeaways"))
     if len(re.findall(r"^- ", closing, re.MULTILINE)) != 3 or "**Used next:**" not in closing:
         yield "the section Takeaways has three points, `- …`, and a line `**Used next:** …`"
-    found = prose.measure(chapter.data)
-    if not MEDIAN[0] <= found.median <= MEDIAN[1] or found.p90 > P90:
+    result = prose.measure(chapter.data)
+    if not MEDIAN[0] <= result.median <= MEDIAN[1] or result.p90 > P90:
         yield (
-            f"sentences have {found.median:.0f} words in the middle, and a tenth more than "
-            f"{found.p90:.0f}; wanted are {MEDIAN[0]} to {MEDIAN[1]}, and {P90} at most"
+            f"sentences have {result.median:.0f} words in the middle, and a tenth more than "
+            f"{result.p90:.0f}; wanted are {MEDIAN[0]} to {MEDIAN[1]}, and {P90} at most"
         )
-    if found.connectives < CONNECTIVES:
+    if result.connectives < CONNECTIVES:
         yield (
-            f"{found.connectives:.1f} connectives (because, so, but, for example) in 1,000 words; "
+            f"{result.connectives:.1f} connectives (because, so, but, for example) in 1,000 words; "
             f"at least {CONNECTIVES}: join sentences by their reasons"
         )
     yield from prose.missing_explanations(chapter.data, chapter.course["symbols"])
@@ -472,11 +474,11 @@ def links(chapter: Chapter) -> Iterator[str]:
 
 def exercises(chapter: Chapter) -> Iterator[str]:
     cells = chapter.section("Exercises")
-    wanted = [f"{chapter.chapter}.{k}" for k in (1, 2, 3)]
+    expected = [f"{chapter.chapter}.{k}" for k in (1, 2, 3)]
     text = "\n".join(cell.source for cell in cells if not cell.code)
-    found = re.findall(r"^### Exercise (\S+?): \S", text, re.MULTILINE)
-    if found != wanted:
-        yield f"the headings must be `### Exercise {wanted[0]}: …` to {wanted[2]}; found {found}"
+    matches = re.findall(r"^### Exercise (\S+?): \S", text, re.MULTILINE)
+    if matches != expected:
+        yield f"the headings must be `### Exercise {expected[0]}: …` to {expected[2]}; got {matches}"
         return
     check = f"from mmrl.course.ch{chapter.slug} import exercises as check"
     if check not in "\n".join(cell.source for cell in cells if cell.code):
@@ -488,7 +490,7 @@ def exercises(chapter: Chapter) -> Iterator[str]:
             "cell tagged solution and hide-cell; both call `check.name(answer)`"
         )
         return
-    for number, stub, solution in zip(wanted, stubs[::2], stubs[1::2], strict=True):
+    for number, stub, solution in zip(expected, stubs[::2], stubs[1::2], strict=True):
         yield from (f"Exercise {number}: {text}" for text in exercise(number, stub, solution))
         yield from check_problems(chapter, number, checked_name(stub))
 
@@ -521,11 +523,11 @@ def check_problems(chapter: Chapter, number: str, name: str) -> Iterator[str]:
         return
     module = f"mmrl.course.ch{chapter.slug}.exercises"
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        value = getattr(importlib.import_module(module), name, None)
     except ModuleNotFoundError:
         yield f"Exercise {number}: there is no {module} yet"
         return
-    if not isinstance(found, Exercise) or found.name != number:
+    if not isinstance(value, Exercise) or value.name != number:
         yield f'Exercise {number}: {module}.{name} must be an `Exercise("{number}", …)`'
 
 
@@ -544,8 +546,8 @@ def complaints(chapter: Chapter) -> list[str]:
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_chapter_has_the_form_of_all_chapters(path: Path):
-    found = complaints(Chapter(path.stem, json.loads(path.read_text("utf-8"))))
-    assert not found, f"{path.name}:\n- " + "\n- ".join(found)
+    result = complaints(Chapter(path.stem, json.loads(path.read_text("utf-8"))))
+    assert not result, f"{path.name}:\n- " + "\n- ".join(result)
 
 
 def test_the_scroll_is_short_complete_and_linked_to_the_chapters():
@@ -597,14 +599,14 @@ def test_chapters_are_numbered_in_the_order_of_the_site_and_links_lead_to_them()
 
 def test_the_readme_lists_every_chapter():
     readme = (FOLDER.parent / "README.md").read_text("utf-8")
-    listed = re.findall(r"(?:\||·) (\d\db?) \w", readme)
-    assert listed == [slug.partition("_")[0] for slug in SLUGS]
+    entries = re.findall(r"(?:\||·) (\d\db?) \w", readme)
+    assert entries == [slug.partition("_")[0] for slug in SLUGS]
 
 
 def test_every_picture_is_used():
     texts = [path.read_text("utf-8") for path in PATHS]
-    shown = {name for text in texts for name in re.findall(r"figures/(\w+\.svg)", text)}
-    unused = {path.name for path in (FOLDER / "figures").glob("*.svg")} - shown
+    matches = {name for text in texts for name in re.findall(r"figures/(\w+\.svg)", text)}
+    unused = {path.name for path in (FOLDER / "figures").glob("*.svg")} - matches
     assert not unused, f"no chapter shows {sorted(unused)}"
 
 
@@ -681,8 +683,8 @@ def example() -> dict[str, Any]:
 
 def examine(data: dict[str, Any]) -> list[str]:
     # Not a slug of the course, so that no picture and no check module need be there.
-    found = complaints(Chapter("02_example", data))
-    return [text for text in found if "has no picture" not in text and "is named, but" not in text]
+    result = complaints(Chapter("02_example", data))
+    return [text for text in result if "has no picture" not in text and "is named, but" not in text]
 
 
 def find(data: dict[str, Any], beginning: str) -> dict[str, Any]:
@@ -746,14 +748,14 @@ FLAWS: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_a_flaw_is_seen(flaw: str):
-    beginning, instead, said = FLAWS[flaw]
+    beginning, instead, message = FLAWS[flaw]
     data = example()
     for cell in data["cells"]:
         if cell["source"].startswith(beginning):
             cell["source"] = instead
             if flaw == "setup":
                 cell["metadata"]["tags"] = ["setup"]
-    assert any(said in text for text in examine(data)), examine(data)
+    assert any(message in text for text in examine(data)), examine(data)
 
 
 METADATA_FLAWS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -773,10 +775,10 @@ METADATA_FLAWS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("flaw", METADATA_FLAWS)
 def test_wrong_metadata_is_seen(flaw: str):
-    beginning, instead, said = METADATA_FLAWS[flaw]
+    beginning, instead, message = METADATA_FLAWS[flaw]
     data = example()
     find(data, beginning)["metadata"] = instead
-    assert any(said in text for text in examine(data)), examine(data)
+    assert any(message in text for text in examine(data)), examine(data)
 
 
 def test_outputs_ids_and_the_notebook_s_own_metadata_are_seen():
@@ -785,8 +787,8 @@ def test_outputs_ids_and_the_notebook_s_own_metadata_are_seen():
     data["cells"][4]["id"] = data["cells"][3]["id"]
     data["metadata"]["jupytext"] = {}
     data["nbformat_minor"] = 4
-    said = "\n".join(examine(data))
-    assert all(word in said for word in ("clear all outputs", "id of its own", "be just", "4.5"))
+    message = "\n".join(examine(data))
+    assert all(word in message for word in ("clear all outputs", "id of its own", "be just", "4.5"))
 
 
 GOOD_SVG = (
@@ -796,7 +798,7 @@ GOOD_SVG = (
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ('viewBox="0 0 720 300" ', "", "viewBox"),
         ('fill="#fff"', 'fill="none"', "white background"),
@@ -808,6 +810,6 @@ GOOD_SVG = (
         ("</svg>", " " * MOST_BYTES + "</svg>", "bytes"),
     ],
 )
-def test_a_flawed_picture_is_seen(old: str, new: str, said: str):
+def test_a_flawed_picture_is_seen(old: str, new: str, message: str):
     assert list(drawing(GOOD_SVG)) == []
-    assert any(said in text for text in drawing(GOOD_SVG.replace(old, new)))
+    assert any(message in text for text in drawing(GOOD_SVG.replace(old, new)))

@@ -37,8 +37,8 @@ def test_a_chapter_works_in_a_browser(tab: Tab, page: Path, tmp_path: Path):
     reader.visit(tab, page, 320, "dark")
     checks = page.read_text("utf-8").count("One-minute check.")
     assert tab.run('document.querySelectorAll("form.check").length') == checks >= 2
-    found = reader.flaws(tab, page, 1280, "dark", rules, contrast=True)
-    assert {kind: flaw for kind, flaw in found.items() if flaw} == {}
+    result = reader.flaws(tab, page, 1280, "dark", rules, contrast=True)
+    assert {kind: flaw for kind, flaw in result.items() if flaw} == {}
     tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')
     driven = drive(tab, most=2)
     assert driven and all(widget.controls and not widget.problems for widget in driven)

@@ -30,10 +30,10 @@ BOLD = re.compile(r"\*\*(.+?)\*\*")
 
 def flaws(text: str) -> Iterator[str]:
     """What is wrong with the checks in the Markdown of a chapter."""
-    found = list(CHECK.finditer(text))
-    if len(found) < text.count(MARK):
-        yield f"{text.count(MARK) - len(found)} checks lack choices, an answer or explanations"
-    for check in found:
+    matches = list(CHECK.finditer(text))
+    if len(matches) < text.count(MARK):
+        yield f"{text.count(MARK) - len(matches)} checks lack choices, an answer or explanations"
+    for check in matches:
         choices = re.findall(r"^- (.+)$", check["choices"], re.MULTILINE)
         right = BOLD.match(check["right"])
         items = re.findall(r"^- (.+)$", check["wrong"], re.MULTILINE)

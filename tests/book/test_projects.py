@@ -36,9 +36,9 @@ def rows(table: str) -> list[list[str]]:
 
 def tables(name: str, head: str) -> list[list[str]]:
     """The rows of the one table of a project whose first line begins so."""
-    found = re.findall(r"^\| " + head + r".*\n(?:\|.*\n)+", SECTIONS[name], flags=re.MULTILINE)
-    assert len(found) == 1
-    return rows(found[0])
+    matches = re.findall(r"^\| " + head + r".*\n(?:\|.*\n)+", SECTIONS[name], flags=re.MULTILINE)
+    assert len(matches) == 1
+    return rows(matches[0])
 
 
 @pytest.mark.full
@@ -57,14 +57,14 @@ def test_a_file_runs(
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text(text)
     runpy.run_path(name)
-    said = capsys.readouterr().out
-    wanted = {
+    output = capsys.readouterr().out
+    expected = {
         "project_2.py": r"'left identity': 0\.0.*parameters: 80\n.* fading 16 \[",
         "project_3.py": r"^64 steps.*c =  1: +1 grad.*c = 16: +16 grad",
         "project_4.py": r"V-trace 0 learned \[.*CLEAR 1 learned \[",
         "project_5.py": r"as written: .*'place', 0\): 16, .*tiles of 8: .*'walk', 1\): 16",
     }
-    assert re.search(wanted[name], said, flags=re.DOTALL), said
+    assert re.search(expected[name], output, flags=re.DOTALL), output
 
 
 def test_there_are_four_files_with_places_to_change():
@@ -85,7 +85,7 @@ def test_a_rubric_adds_up_to_twenty(name: str):
 
 @pytest.mark.parametrize("name", PROJECTS)
 def test_the_hours_are_those_of_the_steps(name: str):
-    (said,) = re.findall(r"\*\*Time:\*\* (\d) hours", SECTIONS[name])
-    assert sum(float(row[-1]) for row in tables(name, r"step \| hours")) == int(said)
-    assert re.search(rf"^\| \[{name}\]\(#.*\| {said} \|", PAGE, flags=re.MULTILINE)
-    assert 4 <= int(said) <= 6
+    (hours,) = re.findall(r"\*\*Time:\*\* (\d) hours", SECTIONS[name])
+    assert sum(float(row[-1]) for row in tables(name, r"step \| hours")) == int(hours)
+    assert re.search(rf"^\| \[{name}\]\(#.*\| {hours} \|", PAGE, flags=re.MULTILINE)
+    assert 4 <= int(hours) <= 6

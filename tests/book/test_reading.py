@@ -162,8 +162,8 @@ MISTAKES = {
 def test_what_is_not_a_notebook_is_named_in_one_sentence(data: bytes, tmp_path: Path):
     path = tmp_path / "00_one.ipynb"
     path.write_bytes(data)
-    with pytest.raises(NotRead, match=r"^00_one\.ipynb must .*\.$") as refused:
+    with pytest.raises(NotRead, match=r"^00_one\.ipynb must .*\.$") as error:
         load(path)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(error.value)
     with pytest.raises(execute.ExecutionError, match=r"^00_one\.ipynb must "):
         execute.execute(path)

@@ -45,9 +45,9 @@ def test_what_is_left_to_do_before_a_tag_is_said(checkout: Path):
     assert release.lacking(checkout) == []
     (checkout / "CHANGELOG.md").write_text(CHANGES)
     assert set(release.versions(checkout).values()) == {"1.2.0"}
-    said = release.lacking(checkout)
-    assert [line.partition(":")[0] for line in said] == ["CHANGELOG.md", "CHANGELOG.md", "git"]
-    assert "[Unreleased]" in said[0] and "[1.2.0]" in said[0] and "`## [1.2.0] - " in said[1]
+    steps = release.lacking(checkout)
+    assert [line.partition(":")[0] for line in steps] == ["CHANGELOG.md", "CHANGELOG.md", "git"]
+    assert "[Unreleased]" in steps[0] and "[1.2.0]" in steps[0] and "`## [1.2.0] - " in steps[1]
     subprocess.run(["git", "checkout", "-q", "."], cwd=checkout, check=True)
     subprocess.run(["git", "tag", "v1.2.0"], cwd=checkout, check=True)
     (tagged,) = release.lacking(checkout)
@@ -56,8 +56,8 @@ def test_what_is_left_to_do_before_a_tag_is_said(checkout: Path):
 
 def test_files_of_several_versions_are_not_built(checkout: Path, monkeypatch: pytest.MonkeyPatch):
     (checkout / "CITATION.cff").write_text("cff-version: 1.2.0\nversion: 1.1.0\n")
-    found = release.versions(checkout)
-    monkeypatch.setattr(release, "versions", lambda: found)
+    result = release.versions(checkout)
+    monkeypatch.setattr(release, "versions", lambda: result)
     monkeypatch.setattr(release, "build", None)
     with pytest.raises(SystemExit, match=r"1\.2\.0 in mmrl/__init__\.py, 1\.1\.0 in CITATION\.cff"):
         release.main()

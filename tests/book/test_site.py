@@ -115,16 +115,16 @@ def test_no_page_loads_anything_from_elsewhere(site: Path):
         r"<(?:script|img|iframe|source|video|embed)\b[^>]*\bsrc=\"(?:https?:)?//[^\"]*|"
         r"<link\b(?=[^>]*\brel=\"(?:stylesheet|preload|icon|preconnect)[^\"]*\")[^>]*\bhref=\"(?:https?:)?//[^\"]*"
     )
-    found = {
+    result = {
         f"{path.relative_to(site)}: {match}"
         for path in site.rglob("*.html")
         for match in loads.findall(path.read_text("utf-8"))
     }
     sheets = [*site.rglob("*.css")]
-    found |= {
+    result |= {
         str(p) for p in sheets if re.search(r"url\([\"']?(?:https?:)?//", p.read_text("utf-8"))
     }
-    assert not found
+    assert not result
 
 
 @pytest.mark.full
@@ -184,8 +184,8 @@ def test_a_page_is_whole(open_page: str, site: Path, tab: Tab, axe: str):
     """In one of two looks. Each widget is seen in both by tests of its own."""
     _, other, theme = look(open_page)
     contrast = open_page not in API[2:]  # of pages made from one template, two are enough
-    found = reader.flaws(tab, site / f"{open_page}.html", other, theme, axe, contrast)
-    assert {kind: flaw for kind, flaw in found.items() if flaw} == {}
+    result = reader.flaws(tab, site / f"{open_page}.html", other, theme, axe, contrast)
+    assert {kind: flaw for kind, flaw in result.items() if flaw} == {}
 
 
 @pytest.mark.full
@@ -196,10 +196,10 @@ def test_every_widget_is_moved_by_keyboard_and_mouse(
     tab.window(1280, 900, "light")
     tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')
     # Some controls of each: test_browser.py has all by keyboard, test_lab.py all kinds by mouse.
-    found = drive(tab, most=2)
-    check(found, capsys)
+    result = drive(tab, most=2)
+    check(result, capsys)
     # One of a chapter's asks before it shows.
-    assert open_page == "intro" or any(one.question for one in found)
+    assert open_page == "intro" or any(one.question for one in result)
     assert tab.problems == []
 
 
@@ -270,10 +270,10 @@ def api_page(tmp_path_factory: pytest.TempPathFactory) -> BeautifulSoup:
     )
     path = os.pathsep.join((str(folder), str(ROOT / "book" / "tools"), str(ROOT)))
     command = [sys.executable, "-m", "sphinx", "-q", "-W", str(folder), str(folder / "html")]
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     return BeautifulSoup((folder / "html" / "index.html").read_text("utf-8"), "html.parser")
 
 
@@ -346,8 +346,8 @@ def test_a_score_is_marked_where_it_is_below_the_best_published_one():
     assert first[4].startswith("0.25<br>") and first[6] == "0.62" and cells["Autoencode"][6] == ""
     assert cells["Autoencode"][2].startswith("<strong>0.00")
     assert cells["CountRecall *"][3].startswith("0.90<br>")  # nothing to compare
-    told = popgym_table.so_far(rows)
-    assert "Of the 3 that compare, 2 are" in told and "Below it: RepeatFirstEasy (S5)." in told
+    report = popgym_table.so_far(rows)
+    assert "Of the 3 that compare, 2 are" in report and "Below it: RepeatFirstEasy (S5)." in report
 
 
 def test_every_level_of_every_task_has_a_row_and_every_family_a_picture():
@@ -375,8 +375,8 @@ def test_scores_are_counted_that_reach_the_best_published_one():
         return max(gru, better.value if better else gru)
 
     reached = sum(round(np.mean(row["trials"]), 2) >= round(best(row), 2) for row in compared)
-    told = popgym_table.so_far({row["cell"]: row for row in rows})
-    assert f"Of the {len(compared)} that compare, {reached} are" in told
+    report = popgym_table.so_far({row["cell"]: row for row in rows})
+    assert f"Of the {len(compared)} that compare, {reached} are" in report
 
 
 @pytest.mark.parametrize("agent", PRESETS)
@@ -408,8 +408,10 @@ def test_every_module_of_the_ladder_has_a_page():
     for rung in api.rungs():
         assert all(f"automodule:: {name}" in api.page(rung) for name in api.modules(rung))
         assert f"]({rung}.md)" in api.index()
-    listed = re.findall(r"file: api/(\w+)", (execute.ROOT / "book" / "_toc.yml").read_text("utf-8"))
-    assert listed == ["index", *api.rungs()]
+    entries = re.findall(
+        r"file: api/(\w+)", (execute.ROOT / "book" / "_toc.yml").read_text("utf-8")
+    )
+    assert entries == ["index", *api.rungs()]
 
 
 def test_a_short_run_is_not_published(monkeypatch: pytest.MonkeyPatch):
@@ -439,9 +441,9 @@ def test_npm_without_a_registry_says_what_to_do(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("npm_config_fetch_retry_mintimeout", "10")  # npm tries again all the same
     with pytest.raises(
         vendor.Unreachable, match=r"(?s)127\.0\.0\.1:9.*npm_config_registry="
-    ) as found:
+    ) as error:
         vendor.unpack("requirejs@2.3.8", *vendor.PACKAGES["requirejs@2.3.8"], tmp_path)
-    assert "Traceback" not in str(found.value)
+    assert "Traceback" not in str(error.value)
 
 
 def test_an_archive_that_was_changed_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

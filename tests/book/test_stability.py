@@ -82,15 +82,17 @@ def public_text() -> str:
 
 
 def test_public_names_are_those_of_the_list(public_text: str):
-    assert not (told := public.difference(public.SNAPSHOT.read_text("utf-8"), public_text)), told
+    assert not (message := public.difference(public.SNAPSHOT.read_text("utf-8"), public_text)), (
+        message
+    )
 
 
 def test_a_change_is_told_with_what_to_do():
     kept = "mmrl.a(x)\nmmrl.b\n"
     assert public.difference(kept, kept) == ""
-    told = public.difference(kept, "mmrl.a(x, y)\nmmrl.b\n")
-    assert "-mmrl.a(x)\n+mmrl.a(x, y)\n" in told and "mmrl.b" not in told
-    assert "CHANGELOG.md" in told and "`python tests/helpers/public.py`" in told
+    message = public.difference(kept, "mmrl.a(x, y)\nmmrl.b\n")
+    assert "-mmrl.a(x)\n+mmrl.a(x, y)\n" in message and "mmrl.b" not in message
+    assert "CHANGELOG.md" in message and "`python tests/helpers/public.py`" in message
 
 
 def test_what_a_caller_writes_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -108,15 +110,15 @@ def test_what_the_guides_import_is_public(public_text: str):
         b for path in texts for b in re.findall(r"```python\n(.*?)```", path.read_text(), re.S)
     ]
     nodes = [node for block in blocks for node in ast.walk(ast.parse(textwrap.dedent(block)))]
-    found = {
+    results = {
         f"{node.module}.{alias.name}"
         for node in nodes
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mmrl")
         for alias in node.names
     }
-    listed = {*re.findall(r"^[\w.]+", public_text, re.MULTILINE), *public.doors()}
-    assert len(found) > 20
-    assert {name for name in found if not name.startswith("mmrl.course")} <= listed
+    entries = {*re.findall(r"^[\w.]+", public_text, re.MULTILINE), *public.doors()}
+    assert len(results) > 20
+    assert {name for name in results if not name.startswith("mmrl.course")} <= entries
 
 
 def test_the_page_names_every_door():

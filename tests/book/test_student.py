@@ -283,11 +283,11 @@ def outcomes(settings: dict[str, Any], *sources: str, seconds: int = 100) -> lis
 
 def test_what_did_not_end_earns_nothing_whatever_it_printed(settings: dict[str, Any]):
     died, slow, skipped = ("✗ " + settings[name] for name in ("DIED", "SLOW", "SKIPPED"))
-    told = "✓ printed"
-    assert outcomes(settings, "print", "print, warn", "") == [told, told, ""]
-    assert outcomes(settings, "print", "print, die", "print") == [told, died, died]
-    assert outcomes(settings, "print", "print, hang", "print") == [told, slow, slow]
-    assert outcomes(settings, "print", "skip", "print") == [told, skipped, told]
+    right = "✓ printed"
+    assert outcomes(settings, "print", "print, warn", "") == [right, right, ""]
+    assert outcomes(settings, "print", "print, die", "print") == [right, died, died]
+    assert outcomes(settings, "print", "print, hang", "print") == [right, slow, slow]
+    assert outcomes(settings, "print", "skip", "print") == [right, skipped, right]
     assert outcomes(settings, "value", "value, fail") == ["", "✗ wrong"]
     assert outcomes(settings, "hang", "print") == [slow, slow]
 
@@ -420,12 +420,12 @@ def test_points_name_who_handed_in_nothing_and_who_is_to_be_graded_again(
     cells = [Row(name=f"5-{i}", max_score=1.0) for i in (1, 2)]
     students = [Row(id=name) for name in ("absent", "late", "right", "un read")]
 
-    def submission(student: Row, score: float | None, *said: str) -> Row:
+    def submission(student: Row, score: float | None, *message: str) -> Row:
         grades = [Row(cell=cell, score=score) for cell in cells]
-        if said:
+        if message:
             mark = [{"nbgrader": {"grade": True, "points": 1, "grade_id": c.name}} for c in cells]
             made = [v4.new_code_cell("", metadata=m) for m in mark]
-            for cell, line in zip(made, said, strict=True):
+            for cell, line in zip(made, message, strict=True):
                 cell.outputs = [v4.new_output("stream", text=line)]
             folder = tmp_path / "autograded" / student.id / "05"
             folder.mkdir(parents=True)
@@ -452,12 +452,12 @@ def test_points_name_who_handed_in_nothing_and_who_is_to_be_graded_again(
     says = {"absent": settings["ABSENT"], "late": settings["LATE"], "right": "✓ right"}
     says["un read"] = settings["UNREAD"]
     assert [(row["student"], row["said"]) for row in rows] == [
-        (name, said) for name, said in says.items() for _ in cells
+        (name, message) for name, message in says.items() for _ in cells
     ]
     assert [row["points"] for row in rows] == [0, 0, 0, 0, 1, 1, 0, 0]
     assert [row["exercise"] for row in rows[:2]] == ["5.1", "5.2"]
-    told = capsys.readouterr().out
-    assert told.count("--force") == 1 and "autograde --force --student late 05\n" in told
+    output = capsys.readouterr().out
+    assert output.count("--force") == 1 and "autograde --force --student late 05\n" in output
 
 
 # What is planted

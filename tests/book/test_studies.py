@@ -147,8 +147,8 @@ def test_a_study_has_its_figure_or_says_why_not(name: str, book_folder: Path):
         assert pictures == []
         return
     ((alt, source),) = pictures
-    cell, said = figure_cell(name)
-    assert source == f"_images/study_{name}.png" and html.unescape(alt) == said
+    cell, alt_text = figure_cell(name)
+    assert source == f"_images/study_{name}.png" and html.unescape(alt) == alt_text
     assert (book_folder / "html" / source).read_bytes() == cell.encode()
 
 
@@ -187,8 +187,8 @@ def test_a_chapter_without_its_picture_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     warnings = build(tmp_path / "book", outputs=False, monkeypatch=monkeypatch)
-    wanted = [name for name, study in STUDIES.items() if study.has_figure]
-    assert re.findall(r"shows no picture of the rows of (\w+)", warnings) == wanted
+    expected = [name for name, study in STUDIES.items() if study.has_figure]
+    assert re.findall(r"shows no picture of the rows of (\w+)", warnings) == expected
 
 
 @pytest.mark.full
@@ -199,8 +199,8 @@ def test_the_site_shows_the_pictures_of_its_chapters_and_gives_away_all_rows():
         if study.has_figure:
             (alt,) = re.findall(rf'<img alt="([^"]+)" src="_images/study_{name}.png"', text)
             text_of = (site / f"{chapter(name)}.html").read_text("utf-8")
-            shown = re.findall(rf'<img alt="{re.escape(alt)}" src="../(_images/[^"]+)"', text_of)
+            matches = re.findall(rf'<img alt="{re.escape(alt)}" src="../(_images/[^"]+)"', text_of)
             picture = (site / "_images" / f"study_{name}.png").read_bytes()
-            assert picture in [(site / path).read_bytes() for path in shown], name
+            assert picture in [(site / path).read_bytes() for path in matches], name
         (file,) = re.findall(rf'href="(_downloads/\w+/{name}.jsonl)"', text)
         assert (site / file).read_bytes() == (pages.RESULTS / f"{name}.jsonl").read_bytes()

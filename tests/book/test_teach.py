@@ -27,9 +27,9 @@ CHAPTERS = {
 
 def minutes(chapter: str) -> tuple[int, int]:
     """(to read, for the exercises), as the chapter's Time line has them."""
-    found = re.search(r"about (\d+) minutes to read, and (\d+) for", CHAPTERS[chapter])
-    assert found, chapter
-    return int(found[1]), int(found[2])
+    match = re.search(r"about (\d+) minutes to read, and (\d+) for", CHAPTERS[chapter])
+    assert match, chapter
+    return int(match[1]), int(match[2])
 
 
 def before(chapter: str) -> set[str]:
@@ -66,8 +66,8 @@ def test_a_plan_counts_what_its_chapters_say(plan: str):
     taken: list[str] = []
     for part, names, *times, _ in parts:
         here = chapters(names)
-        wanted = total_minutes(plan, here)
-        assert [int(time) for time in times] == wanted, f"{plan}, {part}"
+        expected = total_minutes(plan, here)
+        assert [int(time) for time in times] == expected, f"{plan}, {part}"
         for chapter in here:
             assert before(chapter) <= {*taken}, f"{plan}: {chapter} comes too early"
             taken.append(chapter)
@@ -159,8 +159,10 @@ def test_a_student_gets_a_copy_of_the_chapters_and_keeps_it(tmp_path: Path):
     program = [part.replace("/srv/mmrl", str(image)) for part in json.loads(entry)]
     assert json.loads(command) == ["jupyterhub-singleuser"]
     for left in ("as published", "as the student left it"):
-        done = subprocess.run([*program, "echo", "a b"], cwd=home, capture_output=True, text=True)
-        assert (done.stdout, done.stderr) == ("a b\n", "")
+        process = subprocess.run(
+            [*program, "echo", "a b"], cwd=home, capture_output=True, text=True
+        )
+        assert (process.stdout, process.stderr) == ("a b\n", "")
         assert [path.name for path in (home / "notebooks").iterdir()] == ["00.ipynb"]
         assert (home / "notebooks" / "00.ipynb").read_text() == left
         (home / "notebooks" / "00.ipynb").write_text("as the student left it")

@@ -49,18 +49,21 @@ def walk_widgets(tab: Tab, folder: Path) -> list[Walk]:
     """Every widget of the course as it starts, and one that asks before it shows."""
     shown = [cls() for cls in CLASSES]
     shown.append(widgets.ScanPlayer(question="How many steps of waiting?"))
-    found = []
+    results = []
     for widget in shown:
         path = folder / "widget.html"
         path.write_text(page([widget]), "utf-8")
         tab.window(1280, 1000)
         tab.open(path.as_uri(), 'document.querySelector(".mmrl-stage")')
         name = type(widget).__name__ + (", with a question" if widget.question else "")
-        found.append(walk(tab, name, ".mmrl"))
+        results.append(walk(tab, name, ".mmrl"))
         print(
-            f"  {name:36}{found[-1].stops:4} stops", *found[-1].problems, sep="\n    ", flush=True
+            f"  {name:36}{results[-1].stops:4} stops",
+            *results[-1].problems,
+            sep="\n    ",
+            flush=True,
         )
-    return found
+    return results
 
 
 def ask_axe(tab: Tab, site: Path, only: str = "") -> Iterator[dict[str, Any]]:
@@ -124,10 +127,10 @@ def main(arguments: list[str]) -> int:
         tab = Tab(browser)
         by = {"date": now(), "revision": revision(), "browser": f"Chromium {browser.version}"}
         if options.only != "pages":
-            found = [vars(one) for one in walk_widgets(tab, Path(folder))]
-            about["widgets"] = by | {"walked": found}
+            results = [vars(one) for one in walk_widgets(tab, Path(folder))]
+            about["widgets"] = by | {"walked": results}
             write(about)
-            bad += sum(len(one["problems"]) for one in found)
+            bad += sum(len(one["problems"]) for one in results)
         if options.only != "widgets":
             asked = {row["page"]: row for row in about.get("pages", {}).get("asked", [])}
             by |= {"axe": next(iter(vendor.AXE)), "rules": list(TAGS), "looks": LOOKS}

@@ -91,8 +91,8 @@ def _widget(tab: Tab, i: int, most: int) -> Report:
             return driven
     # What is shown depends on choices made on the way, so the list is asked for again.
     j = 0
-    while j < min(most, len(found := tab.run(f"mm.list({i})"))):
-        kind, name = found[j]
+    while j < min(most, len(result := tab.run(f"mm.list({i})"))):
+        kind, name = result[j]
         tried = (_by_keys, _by_mouse) if kind != "g" and kind != "rect" else (_by_mouse,)
         for attempt in tried:
             if not attempt(tab, i, j, kind):

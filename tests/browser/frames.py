@@ -54,22 +54,24 @@ def measure(tab: Tab, path: Path) -> list[str]:
     tab.window(WIDTH, HEIGHT)
     tab.open(path.as_uri(), "globalThis.Reveal?.isReady()")
     tab.wait(READY)
-    found = tab.run(MEASURE)
-    print(f"  {path.stem:40}{len(found):3} slides, {min(x['size'] for x in found):.0%}", flush=True)
-    return [*troubles(found), *tab.problems]
+    result = tab.run(MEASURE)
+    print(
+        f"  {path.stem:40}{len(result):3} slides, {min(x['size'] for x in result):.0%}", flush=True
+    )
+    return [*troubles(result), *tab.problems]
 
 
-def troubles(found: list[dict[str, Any]]) -> list[str]:
+def troubles(results: list[dict[str, Any]]) -> list[str]:
     """What is wrong with slides that were measured, in sentences."""
-    said = []
-    for number, slide in enumerate(found, 1):
+    lines = []
+    for number, slide in enumerate(results, 1):
         where = f"slide {number}, {slide['text']!r}:"
         edge = WIDTH - MARGIN * slide["size"] + 1
         if slide["right"] > edge or slide["bottom"] > HEIGHT:
-            said.append(f"{where} goes to {slide['right']:.0f} × {slide['bottom']:.0f} pixels")
+            lines.append(f"{where} goes to {slide['right']:.0f} × {slide['bottom']:.0f} pixels")
         if slide["size"] < SMALLEST:
-            said.append(f"{where} is {slide['size']:.0%} of its size: divide it")
-    return said
+            lines.append(f"{where} is {slide['size']:.0%} of its size: divide it")
+    return lines
 
 
 def decks() -> list[Path]:
@@ -85,9 +87,9 @@ def main(names: list[str]) -> int:
     with chromium() as browser:
         tab = Tab(browser)
         for path in paths:
-            said = measure(tab, path)
-            print(*(f"    {one}" for one in said), sep="\n", end="\n" if said else "")
-            bad += len(said)
+            lines = measure(tab, path)
+            print(*(f"    {one}" for one in lines), sep="\n", end="\n" if lines else "")
+            bad += len(lines)
     return bool(bad)
 
 

@@ -59,9 +59,9 @@ def visit(browser: Browser, html: str, path: Path) -> list[dict[str, Any]]:
             tab.page.wait_for_timeout(10)
         report = tab.run('document.getElementById("report").textContent')
     assert report, f"the page reported nothing: {tab.problems}"
-    found = json.loads(report)
-    assert found["problems"] == []
-    return found["reports"]
+    result = json.loads(report)
+    assert result["problems"] == []
+    return result["reports"]
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def flaws(tab: Tab, path: Path, other_width: int, theme: str, rules: str, contra
     formulas = 'document.querySelectorAll("mjx-container").length'
     unscrolled = """[...document.querySelectorAll("div.math")]
         .filter((box) => getComputedStyle(box).overflowX !== "auto").length"""
-    found = {
+    results = {
         "errors": tab.problems,
         "requests": [url for url in tab.requests if not url.startswith(local)],
         "theme": tab.run("document.documentElement.dataset.theme") != theme,
@@ -111,12 +111,12 @@ def flaws(tab: Tab, path: Path, other_width: int, theme: str, rules: str, contra
         "distorted pictures": tab.run(WRONG_ASPECT),
     }
     tab.run(rules + "; null")
-    found["axe"] = tab.run(VIOLATIONS.replace("CONTRAST", str(contrast).lower()))
+    results["axe"] = tab.run(VIOLATIONS.replace("CONTRAST", str(contrast).lower()))
     tab.window(other_width, 900, theme)
-    found["too wide in the other width"] = tab.run(WIDE)
+    results["too wide in the other width"] = tab.run(WIDE)
     for width in PHONES:
         tab.window(width, 800, theme)
-        found[f"tables that scroll in {width} pixels"] = tab.run(SCROLLING)
-        found[f"too wide or cut off in {width} pixels"] = tab.run(WIDE) + tab.run(CUT)
+        results[f"tables that scroll in {width} pixels"] = tab.run(SCROLLING)
+        results[f"too wide or cut off in {width} pixels"] = tab.run(WIDE) + tab.run(CUT)
     tab.window(other_width, 900, theme)
-    return found
+    return results

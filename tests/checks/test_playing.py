@@ -60,8 +60,8 @@ class Good(environment.Environment):
 def change(place: int, by: Callable[[Any], Any]) -> Callable[..., Any]:
     """`step_env` with another value at one place of what it returns."""
 
-    def step_env(self: Any, *given: Any) -> Any:
-        step = Good.step_env(self, *given)
+    def step_env(self: Any, *args: Any) -> Any:
+        step = Good.step_env(self, *args)
         return (*step[:place], by(step[place]), *step[place + 1 :])
 
     return step_env
@@ -70,8 +70,8 @@ def change(place: int, by: Callable[[Any], Any]) -> Callable[..., Any]:
 def first(by: Callable[[Any], Any]) -> Callable[..., Any]:
     """`reset_env` with another state."""
 
-    def reset_env(self: Any, *given: Any) -> Any:
-        obs, state = Good.reset_env(self, *given)
+    def reset_env(self: Any, *args: Any) -> Any:
+        obs, state = Good.reset_env(self, *args)
         return obs, by(state)
 
     return reset_env
@@ -104,12 +104,12 @@ def branches(self: Any, key: Any, state: Any, action: Any, params: Any) -> Any:
     return Good.step_env(self, key, state, action + 1 if action > 0 else 0, params)
 
 
-def four(self: Any, *given: Any) -> Any:
-    return Good.step_env(self, *given)[:4]
+def four(self: Any, *args: Any) -> Any:
+    return Good.step_env(self, *args)[:4]
 
 
-def six(self: Any, *given: Any) -> Any:
-    obs, state, reward, terminated, info = Good.step_env(self, *given)
+def six(self: Any, *args: Any) -> Any:
+    obs, state, reward, terminated, info = Good.step_env(self, *args)
     return obs, state, reward, terminated, terminated, info
 
 
@@ -121,8 +121,8 @@ def older(self: Any, key: Any, state: Any, action: Any, params: Any = None) -> A
     return obs, state, reward, terminated | truncated, info
 
 
-def forgetful(self: Any, *given: Any) -> Any:
-    *step, info = environment.Environment.step(self, *given)
+def forgetful(self: Any, *args: Any) -> Any:
+    *step, info = environment.Environment.step(self, *args)
     return *step, {k: v for k, v in info.items() if k != "final_observation"}
 
 
@@ -242,8 +242,8 @@ def test_all_rules_that_are_broken_are_told_at_once():
 def crash(after: Callable[[Any, Any], Any], by: float) -> Callable[..., Any]:
     """A step whose observation is `by` where `after` (terminated, state) is true."""
 
-    def step_env(self: Any, *given: Any) -> Any:
-        obs, state, reward, terminated, info = Good.step_env(self, *given)
+    def step_env(self: Any, *args: Any) -> Any:
+        obs, state, reward, terminated, info = Good.step_env(self, *args)
         obs = jnp.where(after(terminated, state), by, obs)
         return obs, state, reward, terminated, info
 
@@ -253,29 +253,29 @@ def crash(after: Callable[[Any, Any], Any], by: float) -> Callable[..., Any]:
 ANY = {"observation_space": space(spaces.Box(-jnp.inf, jnp.inf, (2,), jnp.float32))}
 
 
-def count(self: Any, *given: Any) -> Any:
+def count(self: Any, *args: Any) -> Any:
     """A bonus that grows whenever it is traced."""
     self.calls = getattr(self, "calls", 0) + 1
-    obs, state, reward, terminated, info = Good.step_env(self, *given)
+    obs, state, reward, terminated, info = Good.step_env(self, *args)
     return obs, state, reward + self.calls, terminated, info
 
 
-def dice(self: Any, *given: Any) -> Any:
-    obs, state = Good.reset_env(self, *given)
+def dice(self: Any, *args: Any) -> Any:
+    obs, state = Good.reset_env(self, *args)
     return jnp.clip(obs + np.random.default_rng().uniform(), 0, 1), state
 
 
-def host(self: Any, *given: Any) -> Any:
+def host(self: Any, *args: Any) -> Any:
     """Chance that no program shows: it comes from the host."""
-    obs, state, reward, terminated, info = Good.step_env(self, *given)
+    obs, state, reward, terminated, info = Good.step_env(self, *args)
     draw = partial(np.random.default_rng().random, dtype=np.float32)
     kind = jax.ShapeDtypeStruct((), jnp.float32)
     more = jax.pure_callback(lambda _: np.float32(draw()), kind, reward, vmap_method="sequential")
     return obs, state, reward + more, terminated, info
 
 
-def of_the_next(self: Any, *given: Any) -> Any:
-    obs, *step, info = environment.Environment.step(self, *given)
+def of_the_next(self: Any, *args: Any) -> Any:
+    obs, *step, info = environment.Environment.step(self, *args)
     return obs, *step, {**info, "final_observation": obs}
 
 
@@ -390,9 +390,9 @@ def test_what_is_wrong_in_play_is_said(name: str):
     changes, message = PLAY_MISTAKES[name]
     checks.environment(with_fault(changes), steps=0)  # it can be played, and so is trained
     rule = r"^`env` must follow the rules .*; Broken breaks 1: .*"
-    with pytest.raises(ValueError, match=rule) as raised:
+    with pytest.raises(ValueError, match=rule) as error:
         checks.environment(with_fault(changes))
-    assert re.search(message, str(raised.value)), raised.value
+    assert re.search(message, str(error.value)), error.value
 
 
 DISCRETE_VIEW: dict[str, Any] = {

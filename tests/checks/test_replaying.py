@@ -77,9 +77,9 @@ def fresh(h: Any, tape: Any) -> Any:
 
 
 def next_value(h: Any, tape: Any) -> Any:
-    said = replay(h, tape)
+    values = replay(h, tape)
     own = jax.tree.map(lambda x: x[-1:], ahead(h, tape))
-    return jax.tree.map(lambda x, y: jnp.concatenate([x[1:], y]), said, own)
+    return jax.tree.map(lambda x, y: jnp.concatenate([x[1:], y]), values, own)
 
 
 def next_obs(h: Any, tape: Any) -> Any:
@@ -227,7 +227,7 @@ def test_a_network_sees_what_training_shows_it(
 ):
     """A discrete observation is one-hot, and what fits the network follows."""
     env, seen = with_fault(DISCRETE_VIEW), []
-    monkeypatch.setattr(replaying, "functions", lambda *given, **rest: seen.append(given[3]))
+    monkeypatch.setattr(replaying, "functions", lambda *args, **rest: seen.append(args[3]))
     net = Net.make("none", 2 + more, 2, width=4, key=jax.random.key(0))
     checks.agent(net, env, observes=observes)
     obs, _ = jax.eval_shape(seen[0].reset_env, jax.random.key(0), env.default_params)

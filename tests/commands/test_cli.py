@@ -49,30 +49,32 @@ def test_help_lists_the_commands_without_loading_jax():
         "atexit.register(lambda: print({'jax', 'gymnax', 'matplotlib'} & set(sys.modules)))\n"
         "main(['--help'])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert all(name in done.stdout for name in COMMANDS)
-    assert done.stdout.endswith("set()\n")
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert all(name in process.stdout for name in COMMANDS)
+    assert process.stdout.endswith("set()\n")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as error:
         main([command, "--help"])
-    assert ended.value.code == 0
+    assert error.value.code == 0
     assert f"mmrl {command}" in capsys.readouterr().out
 
 
 def test_training_help_names_every_memory(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
-    shown = capsys.readouterr().out
-    assert not [name for name in memory.NAMES if name not in shown]
+    output = capsys.readouterr().out
+    assert not [name for name in memory.NAMES if name not in output]
 
 
 def test_all_that_can_be_named_is_listed(capsys: pytest.CaptureFixture[str]):
     assert main(["train", "--list"]) == 0
-    listed = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert {*registered(), *memory.NAMES, *AGENTS} < set(listed) and len(listed) == len(set(listed))
+    output = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert {*registered(), *memory.NAMES, *AGENTS} < set(output) and len(output) == len(set(output))
 
 
 def test_every_agent_has_help_of_its_own(capsys: pytest.CaptureFixture[str]):
@@ -80,8 +82,8 @@ def test_every_agent_has_help_of_its_own(capsys: pytest.CaptureFixture[str]):
     for agent, options in own.items():
         with pytest.raises(SystemExit):
             main(["train", f"--agent={agent}", "--help"])
-        shown = capsys.readouterr().out
-        assert options in shown and ("--burn-in" in shown) == (agent == "r2d2")
+        output = capsys.readouterr().out
+        assert options in output and ("--burn-in" in output) == (agent == "r2d2")
 
 
 @pytest.mark.parametrize(
@@ -151,17 +153,17 @@ def test_a_mistake_ends_in_one_message(
 ):
     (here / "file").write_text("in the way")
     assert main(arguments) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith("mmrl: ") and message in printed and "Traceback" not in printed
-    assert printed.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("mmrl: ") and message in output and "Traceback" not in output
+    assert output.count("\n") == 1
     assert [path.name for path in here.iterdir()] == ["file"] or arguments[0] == "demo"
 
 
 @pytest.mark.parametrize("arguments", [["trian"], ["train", ENV, "--bach", "3"], ["evaluate"]])
 def test_an_unknown_word_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as error:
         main(arguments)
-    assert ended.value.code == 2
+    assert error.value.code == 2
     assert re.search("trian|--bach|PATH", capsys.readouterr().err)
 
 
@@ -186,14 +188,14 @@ def test_the_traceback_is_there_for_those_who_ask(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 def test_train_prints_a_line_per_block(here: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     assert main(["train", ENV, *ARGUMENTS, "--blocks", "3", "--out", "first"]) == 0
-    printed = capsys.readouterr().out
-    assert f"{ENV}  lru on a tape" in printed and "mmrl evaluate first" in printed
-    lines = [line.split() for line in printed.splitlines() if re.match(r" +\d+ ", line)]
+    output = capsys.readouterr().out
+    assert f"{ENV}  lru on a tape" in output and "mmrl evaluate first" in output
+    lines = [line.split() for line in output.splitlines() if re.match(r" +\d+ ", line)]
     assert [line[:2] for line in lines] == [["1", "32"], ["2", "64"], ["3", "96"]]
     history = json.loads((here / "first" / "results.json").read_text())["history"]
     for line, row in zip(lines, history, strict=True):
         np.testing.assert_allclose([float(x) for x in line[2:4]], row["returns"], atol=0.006)
-    assert max(map(len, printed.splitlines())) <= 80
+    assert max(map(len, output.splitlines())) <= 80
 
 
 @pytest.mark.slow
@@ -224,7 +226,7 @@ def test_resume_needs_no_settings(run: pathlib.Path, capsys: pytest.CaptureFixtu
 def test_fewer_blocks_than_planned_or_done_are_said(
     run: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
-    def said(blocks: int) -> str:
+    def stdout_of(blocks: int) -> str:
         assert main(["train", "--resume", "--blocks", str(blocks)]) == 0
         return capsys.readouterr().out
 
@@ -232,13 +234,13 @@ def test_fewer_blocks_than_planned_or_done_are_said(
     fewer = (
         "--blocks 1 is fewer than the 2 that exist: no block is trained.\nComplete after block 2"
     )
-    assert fewer in said(1) and reopen(run).setup.config.blocks == 2
+    assert fewer in stdout_of(1) and reopen(run).setup.config.blocks == 2
     Run(setup(blocks=9), run, resume=True)  # killed before its first new block
-    assert "Planned for 9 blocks, it now ends after block 2.\nComplete after" in said(2)
+    assert "Planned for 9 blocks, it now ends after block 2.\nComplete after" in stdout_of(2)
     Run(setup(blocks=9), run, resume=True)
-    shown = said(3)
+    shown = stdout_of(3)
     assert "Planned for 9 blocks, it now ends after block 3.\nresumed after block 2 of 3" in shown
-    assert "Planned" not in said(3) and len(reopen(run).history) == 3
+    assert "Planned" not in stdout_of(3) and len(reopen(run).history) == 3
 
 
 @pytest.mark.parametrize(
@@ -289,14 +291,14 @@ def test_evaluate_plays_the_saved_networks(
     before = [(path, path.stat().st_mtime_ns) for path in run.iterdir()]
     capsys.readouterr()
     assert main(["evaluate", str(run), "--episodes", "50", "--seed", "5"]) == 0
-    printed = capsys.readouterr().out
-    assert "50 greedy episodes" in printed and "after block 2" in printed
+    output = capsys.readouterr().out
+    assert "50 greedy episodes" in output and "after block 2" in output
     (returns,) = played
     assert returns.shape == (2, 50) and set(np.unique(returns)) <= {-1.0, 1.0}
     last = reopen(run)
     assert (returns != play(last, last.state.net, 50, evaluate.Options.seed)).any()
     for mean in returns.mean(1):
-        assert f"{mean:.3f}" in printed
+        assert f"{mean:.3f}" in output
     assert [(path, path.stat().st_mtime_ns) for path in run.iterdir()] == before
 
 
@@ -308,10 +310,10 @@ def test_ctrl_c_says_how_to_go_on(
 
     monkeypatch.setattr(train, "watch", interrupted)
     assert main(["train", "--resume", "--blocks", "9"]) == 130
-    printed = capsys.readouterr().err
-    assert printed.count("\n") == 1
-    assert f"At least blocks 1 to 2 are saved in {run}" in printed
-    assert f"mmrl train --resume --out {run}" in printed
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1
+    assert f"At least blocks 1 to 2 are saved in {run}" in output
+    assert f"mmrl train --resume --out {run}" in output
 
 
 @pytest.mark.full
@@ -322,9 +324,11 @@ def test_ctrl_c_ends_a_process(here: pathlib.Path):
         while not re.match(rb" +3 ", process.stdout.readline()):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        said = process.stderr.read().decode()
+        stderr = process.stderr.read().decode()
         assert process.wait() == 130
-    assert re.fullmatch(r"mmrl: Stopped\. At least blocks 1 to \d+ are saved in results/.*\n", said)
+    assert re.fullmatch(
+        r"mmrl: Stopped\. At least blocks 1 to \d+ are saved in results/.*\n", stderr
+    )
     assert len(reopen("results/probe-Memory-lru-tape-1").history) >= 3
 
 
@@ -358,8 +362,8 @@ def test_the_latest_run_is_one_of_the_environment_that_is_named(here: pathlib.Pa
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"setup": describe(Setup(env))}), "utf-8")
         os.utime(path, (-age, -age))
-    found = [latest(env, "dqn").name for env in ("", ENV)]
-    assert found == ["CartPole-v1", ENV]
+    results = [latest(env, "dqn").name for env in ("", ENV)]
+    assert results == ["CartPole-v1", ENV]
 
 
 def test_a_run_that_cannot_be_opened_here_does_not_hide_others(

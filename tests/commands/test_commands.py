@@ -86,22 +86,22 @@ def test_a_demo_leaves_table_curves_results_and_checkpoints(
     plan: course.Plan, capsys: pytest.CaptureFixture[str]
 ):
     folder = demo.demo(plan, pathlib.Path("demo"), threads=2)
-    printed = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert folder == pathlib.Path("demo/1")
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     lines = pathlib.Path("demo/results.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert [(row["task"], row["agent"]) for row in rows] == list(plan)
-    for (names, wanted), row in zip(plan.items(), rows, strict=True):
-        run = Run(wanted, folder / "-".join(names), resume=True)
+    for (names, expected), row in zip(plan.items(), rows, strict=True):
+        run = Run(expected, folder / "-".join(names), resume=True)
         final = run.history[-1]["returns"]
         assert row["returns"] == final and row["min_over_seeds"] == min(final)
         assert row["env_steps"] == run.history[-1]["env_steps"] == 96
         low, high = row["interval_95"]
         assert low <= row["interquartile_mean"] <= high and row["versions"]
-        assert f"{row['interquartile_mean']:.2f} [" in printed
-    assert max(map(len, printed.splitlines())) <= 80
-    assert "mmrl evaluate demo/1/First-fast" in printed and "curves.png" in printed
+        assert f"{row['interquartile_mean']:.2f} [" in output
+    assert max(map(len, output.splitlines())) <= 80
+    assert "mmrl evaluate demo/1/First-fast" in output and "curves.png" in output
 
 
 @pytest.mark.full
@@ -151,10 +151,10 @@ def test_an_interrupted_demo_of_other_settings_is_left_alone(plan: course.Plan):
 @pytest.mark.full
 def test_doctor_finds_a_healthy_machine(capsys: pytest.CaptureFixture[str]):
     assert main(["doctor"]) == 0
-    printed = capsys.readouterr().out
+    output = capsys.readouterr().out
     for subject in ("versions", "device", "scheduler", "cache", "folder", "popgym", *AGENTS):
-        assert subject in printed
-    assert "All is well." in printed and "✗" not in printed
+        assert subject in output
+    assert "All is well." in output and "✗" not in output
 
 
 def test_doctor_says_what_is_wrong(
@@ -166,12 +166,12 @@ def test_doctor_says_what_is_wrong(
     monkeypatch.setattr(doctor, "Run", broken)
     monkeypatch.setenv("XLA_FLAGS", "")
     assert main(["doctor"]) == 1
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "fails: RuntimeError: no such device" in printed
-    assert f"export XLA_FLAGS={doctor.SCHEDULER}" in printed.replace(" ", "").replace(
+    output = " ".join(capsys.readouterr().out.split())
+    assert "fails: RuntimeError: no such device" in output
+    assert f"export XLA_FLAGS={doctor.SCHEDULER}" in output.replace(" ", "").replace(
         "exportXLA", "export XLA"
     )
-    assert "Something is wrong" in printed
+    assert "Something is wrong" in output
 
 
 def test_doctor_finds_an_agent_at_chance_sick(monkeypatch: pytest.MonkeyPatch):
@@ -281,5 +281,5 @@ def test_the_kernel_of_the_app_does_not_wait_for_the_compiler():
         "sys.modules['mmrl.course.app'] = app\n"
     )
     code = start + "".join(line for cell in cells for line in cell["source"])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "shown\n", "")
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "shown\n", "")

@@ -96,7 +96,7 @@ def test_slurm_is_found_and_its_devices_can_be_chosen(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             "--distributed --out there",
@@ -111,8 +111,8 @@ def test_slurm_is_found_and_its_devices_can_be_chosen(monkeypatch: pytest.Monkey
         (f"{ALL} --coordinator b:1 --process 2", "must be from 0 to 1; got 2"),
     ],
 )
-def test_what_is_missing_is_said_at_once(words: str, said: str):
-    with pytest.raises(ValueError, match=said):
+def test_what_is_missing_is_said_at_once(words: str, message: str):
+    with pytest.raises(ValueError, match=message):
         connect.connect(["CartPole-v1", *words.split()])
 
 

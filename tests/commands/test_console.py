@@ -81,8 +81,8 @@ def test_a_command_to_copy_shows_each_byte_of_a_path(
     line = called("evaluate", *map(pathlib.Path, UNSHOWN))
     assert line.isprintable() and line.isascii() == (encoding == "ascii")
     shell = f"mmrl() {{ printf '%s\\0' \"$@\"; }}; {line}"
-    printed = subprocess.run(["bash", "-c", shell], capture_output=True).stdout
-    assert printed.split(b"\0")[1:-1] == [os.fsencode(name) for name in UNSHOWN]
+    process = subprocess.run(["bash", "-c", shell], capture_output=True).stdout
+    assert process.split(b"\0")[1:-1] == [os.fsencode(name) for name in UNSHOWN]
 
 
 @pytest.mark.parametrize(("command", "words"), [("train", []), ("sweep", OVER)])
@@ -99,9 +99,9 @@ def test_a_stopped_run_names_its_folder(
 
     monkeypatch.setattr(train, "watch" if command == "train" else "watch_sweep", stop)
     assert main([command, ENV, *ARGUMENTS, *words, "--out", f"{name} 1", "--devices=1"]) == 130
-    printed = capsys.readouterr()
-    assert f"→  {name} 1\n" in printed.out
-    assert f"--out {shlex.quote(f'{name} 1')} --devices 1\n" in printed.err
+    output = capsys.readouterr()
+    assert f"→  {name} 1\n" in output.out
+    assert f"--out {shlex.quote(f'{name} 1')} --devices 1\n" in output.err
 
 
 # Paths
@@ -168,8 +168,8 @@ def test_an_empty_path_is_a_sentence(
     words: list[str], home: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
     assert main(words) == 2
-    printed = capsys.readouterr().err
-    assert "`path` must name a file or folder; got ''" in printed and printed.count("\n") == 1
+    output = capsys.readouterr().err
+    assert "`path` must name a file or folder; got ''" in output and output.count("\n") == 1
     assert not list(home.glob("[!.]*"))  # libraries make .cache and .config
 
 
@@ -203,8 +203,8 @@ def test_every_character_is_printed_on_every_console(
     replace_unknown()
     text = "→ ▁█ é γ λ ² 語 \udcff ✓ ✗ 😀"
     print(text)
-    shown = stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
-    assert all(new in (old, "?") for new, old in zip(shown, text + "\n", strict=True))
+    output = stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    assert all(new in (old, "?") for new, old in zip(output, text + "\n", strict=True))
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["train", "--presets"]])
@@ -214,8 +214,8 @@ def test_help_on_a_console_of_windows(
     stream = stdout("cp1252")
     try:
         main(arguments)
-    except SystemExit as ended:
-        assert ended.code == 0
+    except SystemExit as error:
+        assert error.code == 0
     assert b"--" in stream.buffer.getvalue()  # type: ignore[attr-defined]
 
 
@@ -244,8 +244,8 @@ def test_all_files_are_utf_8():
 @pytest.mark.slow
 def test_a_reader_that_has_seen_enough_ends_a_command_quietly():
     command = f"{shlex.quote(sys.executable)} -m mmrl evaluate zoo | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
+    process = subprocess.run(["bash", "-c", command], capture_output=True)
+    assert (process.returncode, process.stderr) == (0, b"")
 
 
 # Devices
@@ -270,8 +270,8 @@ def test_a_platform_that_does_not_start_is_a_sentence(
     monkeypatch.setattr(jax, "devices", fail)
     monkeypatch.setattr(train, "main", fail)
     assert main(["train", ENV]) == 2
-    printed = capsys.readouterr().err
-    assert "`JAX_PLATFORMS` must" in printed and printed.count("\n") == 1
+    output = capsys.readouterr().err
+    assert "`JAX_PLATFORMS` must" in output and output.count("\n") == 1
 
 
 @pytest.mark.slow
@@ -283,6 +283,6 @@ def test_a_variable_that_jax_refuses_is_a_sentence(
 ):
     monkeypatch.setenv(variable, name)
     command = [sys.executable, "-m", "mmrl", "experiment"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 2 and done.stderr.startswith("mmrl: ")
-    assert variable in done.stderr and name in done.stderr and done.stderr.count("\n") == 1
+    process = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert process.returncode == 2 and process.stderr.startswith("mmrl: ")
+    assert variable in process.stderr and name in process.stderr and process.stderr.count("\n") == 1

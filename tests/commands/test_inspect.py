@@ -41,8 +41,8 @@ def test_a_mistake_ends_in_one_message(
     capsys: pytest.CaptureFixture[str],
 ):
     assert main(["inspect", *arguments]) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith("mmrl: ") and message in printed and printed.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("mmrl: ") and message in output and output.count("\n") == 1
     assert not [*here.iterdir()]
 
 
@@ -83,8 +83,8 @@ def test_an_agent_without_memory_is_reported(
     assert numbers["recall"]["ignores_memory"] and numbers["recall"]["reach"]["flips"] <= 1
     assert set(STAGES) < set(numbers) and numbers["decodability"]["parts"]["state 0:4"]
     assert (folder / "inspect.png").stat().st_size > 10_000
-    shown = capsys.readouterr().out
-    assert all(line in shown for line in sentences(numbers))
+    output = capsys.readouterr().out
+    assert all(line in output for line in sentences(numbers))
     assert main(["inspect", ZOO, *SMALL, "--parts", "0:99"]) == 2
     assert "`parts` must be within" in capsys.readouterr().err
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]

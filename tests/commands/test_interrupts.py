@@ -65,8 +65,8 @@ sys.exit(main(["explore"]))
 def outcome(work: str) -> tuple[int, str, str]:
     """Return how a command ended that was interrupted in some way: exit code, stdout, stderr."""
     command = [sys.executable, "-c", START, work]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    return done.returncode, done.stdout, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    return process.returncode, process.stdout, process.stderr
 
 
 @pytest.mark.parametrize("work", ["in_finalizer", "in_reference", "in_collector"])

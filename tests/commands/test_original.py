@@ -76,8 +76,8 @@ def test_every_agent_plays_what_its_greedy_policy_plays(
         memory = jax.tree.map(jnp.asarray, net.init())
         half = slice(seed * len(seen) // 2, (seed + 1) * len(seen) // 2)
         for (obs, begin), action in zip(seen[half], played[half], strict=True):
-            memory, wanted = act(net, memory, obs, begin)
-            assert action == wanted
+            memory, expected = act(net, memory, obs, begin)
+            assert action == expected
     assert len(set(played)) > 1
 
 

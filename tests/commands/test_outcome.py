@@ -37,10 +37,10 @@ def test_returns_that_do_not_rise_are_compared_with_random_actions(
     monkeypatch.setattr(outcome, "random_returns", lambda _: np.tile([-1.0, 1.0], 128))
     returns = level + np.random.default_rng(0).uniform(-0.05, 0.05, (blocks, 3))
     last = returns[-max(1, blocks // 4) :]
-    said = outcome.at_chance(run, returns)
-    assert bool(said) == chance
+    message = outcome.at_chance(run, returns)
+    assert bool(message) == chance
     if chance:
-        assert f"{np.mean(last):.2f}" in said and "1,234 steps" in said
+        assert f"{np.mean(last):.2f}" in message and "1,234 steps" in message
 
 
 def test_returns_that_rise_need_no_comparison(run: Run, monkeypatch: pytest.MonkeyPatch):
@@ -73,10 +73,10 @@ def test_returns_that_are_not_finite_are_not_compared(run: Run, monkeypatch: pyt
     assert outcome.at_chance(run, np.zeros((16, 3))) == ""
 
 
-@pytest.mark.parametrize(("scores", "said"), [((0.0, 1.0, 0.25), True), ((0.0, 1.0), False)])
+@pytest.mark.parametrize(("scores", "warns"), [((0.0, 1.0, 0.25), True), ((0.0, 1.0), False)])
 def test_a_run_that_ended_below_its_best_says_so(
     scores: tuple[float, ...],
-    said: bool,
+    warns: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
@@ -85,5 +85,5 @@ def test_a_run_that_ended_below_its_best_says_so(
     ended.snapshot = ended.snapshot._replace(history=history)
     monkeypatch.setattr(outcome, "at_chance", lambda *_: "")
     outcome.show_outcome(ended, "", open_console())
-    printed = capsys.readouterr().out
-    assert ("Best after block 2: 1.00; at the end 0.25.\n" in printed) == said
+    output = capsys.readouterr().out
+    assert ("Best after block 2: 1.00; at the end 0.25.\n" in output) == warns

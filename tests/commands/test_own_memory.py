@@ -101,8 +101,8 @@ def test_a_run_with_an_own_memory_is_resumed_and_evaluated(capsys: pytest.Captur
     assert path == pathlib.Path("results/probe-Memory-Mine-tape-1")
     Run(setup, path)
     for more in ([], ["--memory", "own_memories:Mine"], ["--memory=own_memories:Mine"]):
-        _, again, found = parse(["--resume", *more])
-        assert again == setup and found == path
+        _, again, result = parse(["--resume", *more])
+        assert again == setup and result == path
     small = ["--width", "8", "--environments", "2", "--rollout", "4", "--minibatches", "2"]
     words_ppo = [ENV, "--agent", "ppo", "--memory", "own_memories:Mine", *small]
     _, newest, folder = parse(words_ppo)

@@ -50,21 +50,22 @@ def test_a_sweep_is_stopped_resumed_and_judged(
     with monkeypatch.context() as patch:
         patch.setattr(progress, "in_background", stop)
         assert main(["sweep", *SIZES, *OVER, "--blocks", "3"]) == 130
-    said = capsys.readouterr()
+    streams = capsys.readouterr()
     assert (
-        "3 settings with 3 seeds each, 100 to 102. Report the best one on other seeds" in said.out
+        "3 settings with 3 seeds each, 100 to 102. Report the best one on other seeds"
+        in streams.out
     )
-    assert "block 1/3, 32 steps each: learning-rate" in said.out
-    assert f"At least blocks 1 to 1 are saved in {FOLDER}; continue with:" in said.err
+    assert "block 1/3, 32 steps each: learning-rate" in streams.out
+    assert f"At least blocks 1 to 1 are saved in {FOLDER}; continue with:" in streams.err
     assert main(["sweep", "--resume"]) == 0
-    shown = capsys.readouterr().out
-    assert "resumed after block 1 of 3" in shown and "3 of 3 diverged" in shown
-    assert "Best: learning-rate 0." in shown and "mmrl train probe-Memory-v0 --learning" in shown
+    output = capsys.readouterr().out
+    assert "resumed after block 1 of 3" in output and "3 of 3 diverged" in output
+    assert "Best: learning-rate 0." in output and "mmrl train probe-Memory-v0 --learning" in output
     assert main(["sweep", "--resume", "--blocks", "1"]) == 0
-    shown = capsys.readouterr().out
-    assert "is fewer than the 3 that exist: no block" in shown and "resumed" not in shown
-    found = saved_sweep(FOLDER)
-    assert found and found[1] == {"learning_rate": [1e-3, 3e-2, 1e38]}
+    output = capsys.readouterr().out
+    assert "is fewer than the 3 that exist: no block" in output and "resumed" not in output
+    result = saved_sweep(FOLDER)
+    assert result and result[1] == {"learning_rate": [1e-3, 3e-2, 1e38]}
     rows = json.loads((FOLDER / "results.json").read_text())["rows"]
     assert len(rows) == 9 and {row["seed"] for row in rows} == {*SEEDS}
     assert main(["train", "--resume", "--out", str(FOLDER)]) == 0
@@ -76,15 +77,15 @@ def test_a_sweep_is_stopped_resumed_and_judged(
 def test_what_devices_are_left_out_is_said_in_a_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    def fewer(*given: Any) -> Run:
+    def fewer(*args: Any) -> Run:
         warnings.warn("3 of 4 devices are used.", stacklevel=2)
-        return Run(*given)
+        return Run(*args)
 
     monkeypatch.setattr(train, "Run", fewer)
     monkeypatch.setattr(train, "watch_sweep", lambda *_: None)
     assert main(["sweep", *SIZES, *OVER]) == 143  # nothing was trained
-    said = capsys.readouterr()
-    assert "\n3 of 4 devices are used.\n" in said.out and "Warning" not in said.err
+    output = capsys.readouterr()
+    assert "\n3 of 4 devices are used.\n" in output.out and "Warning" not in output.err
 
 
 def test_a_sweep_continues_next_to_a_table_and_writes_none(
@@ -124,18 +125,20 @@ def test_an_edge_and_equals_are_told():
     curves = np.ones((3, 2, 4)) * np.array([0.0, 1.0, 0.5])[:, None, None]
     assert words(curves).startswith("Best: gamma 0.5, 1.000 [1.000, 1.000].\nTrain it on other")
     curves[0, 0], curves[1] = 2.0, 0.2
-    said = words(curves)
-    assert "Best: gamma 0.3, 1.000" in said and "At the edge of the range: gamma." in said
-    assert "than 2 of the others: gamma 0.5; gamma 0.9." in said
+    message = words(curves)
+    assert "Best: gamma 0.3, 1.000" in message and "At the edge of the range: gamma." in message
+    assert "than 2 of the others: gamma 0.5; gamma 0.9." in message
     assert words(np.full((3, 2, 4), np.nan)).startswith("The loss of every setting diverged")
 
 
 def test_the_rule_is_told_where_it_broke_a_tie():
     curves = np.ones((3, 2, 4)) * np.array([1.0, 0.996, 0.0])[:, None, None]
     curves[0, :, 0] = 0.5  # the last quarter is better, and the whole of it not
-    said, rule = words(curves), "the larger area under the curve"
-    assert "Best: gamma 0.5, 0.996 [0.996, 0.996].\nA tie with gamma 0.3: scores within 0" in said
-    assert f"{rule}.\n" in said
+    message, rule = words(curves), "the larger area under the curve"
+    assert (
+        "Best: gamma 0.5, 0.996 [0.996, 0.996].\nA tie with gamma 0.3: scores within 0" in message
+    )
+    assert f"{rule}.\n" in message
     curves[1] = 0.994
     assert "Best: gamma 0.3, 1.000" in words(curves) and "tie" not in words(curves)
     curves[:2] = 1.0
@@ -192,25 +195,27 @@ def test_what_options_change_of_a_preset_is_said(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    def said(*words: str) -> str:
+    def changes_with(*words: str) -> str:
         with pytest.raises(KeyboardInterrupt):
             train.main([ENV, "--agent", "r2d2", "--preset", "paper", *words, *over])
         return " ".join(capsys.readouterr().out.split())
 
     monkeypatch.setattr(train, "watch_sweep" if over else "watch", stop)
     swept = "Your options change eta=(0.5, 0.75) (from 0.9)." if over else ""
-    same = said("--gamma", "0.997", "--episodes", "3")  # as there, and what the paper does not say
+    same = changes_with(
+        "--gamma", "0.997", "--episodes", "3"
+    )  # as there, and what the paper does not say
     assert swept in same and ("Your options change" in same) == bool(swept)
-    other = said("--gamma", ".9", "--capacity", "102400", "--observes", "begin_flag")
+    other = changes_with("--gamma", ".9", "--capacity", "102400", "--observes", "begin_flag")
     assert "Your options change gamma=0.9 (from 0.997), capacity=102400 (from 4003840), " in other
     assert "observes=('begin_flag',) (from ('previous_action', 'previous_reward'))." in other
 
 
 def test_presets_are_listed_and_a_run_keeps_its_own(capsys: pytest.CaptureFixture[str]):
     assert main(["train", "--presets"]) == 0
-    listed = capsys.readouterr().out
+    output = capsys.readouterr().out
     named = [f"--agent {agent} --preset {name}:" for agent in PRESETS for name in PRESETS[agent]]
-    assert all(name in listed for name in named) and "On a smaller machine" in listed
+    assert all(name in output for name in named) and "On a smaller machine" in output
     arguments = [*SIZES, "--seeds", "0", "1", "--preset", "paper", "--rollout", "4"]
     _, setup, path = parse([*arguments, "--blocks", "1"])
     Run(setup, path)  # killed before its first block

@@ -33,15 +33,15 @@ def test_an_arm_has_the_loss_of_its_proximal_policy(name: str):
     obs, action = jax.random.normal(keys[1], (20, 1, 3)), jnp.arange(20)[:, None] % 4
     acted, recent = (Categorical(jax.random.normal(key, (20, 1, 4))) for key in keys[2:])
     near = acted if name == "behavior" else recent
-    said = recent if name == "recent" else acted
+    target = recent if name == "recent" else acted
     config = dataclasses.replace(plain.PPO, memory="none", proximal="decoupled")
     both = learner.BOTH
-    own = batch_of(net.init(), near, said.log_prob(action), obs, action)
+    own = batch_of(net.init(), near, target.log_prob(action), obs, action)
     given = batch_of(net.init(), recent, acted.log_prob(action), obs, action)
     loss = arms.proximal(jnp.array(arms.PROXIMAL[name])).keywords["loss"]
     want = usual(net, None, own, config, both)
-    got = eqx.filter_jit(loss)(net, None, given, config, both)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
+    result = eqx.filter_jit(loss)(net, None, given, config, both)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), result, want)
 
 
 @pytest.mark.full
@@ -64,8 +64,8 @@ def test_states_that_count_nothing_are_a_start_from_zero(start: str):
     want = eqx.filter_jit(r2d2.loss)(net, net, batch, config)
     counted = dataclasses.replace(config, start="stored")
     right, wrong = (arms.stored_or_zero(x).keywords["loss"] for x in _numbers(start))
-    got = eqx.filter_jit(right)(net, net, batch, counted)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
+    result = eqx.filter_jit(right)(net, net, batch, counted)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), result, want)
     assert abs(eqx.filter_jit(wrong)(net, net, batch, counted)[0] - want[0]) > 1e-4
 
 

@@ -31,17 +31,17 @@ def test_delta_q_equals_a_loop():
     state, key = game().state, jax.random.key(4)
     drifted = dataclasses.replace(state, net=game().other)
     ours = jax.device_get(measure(drifted, key, COUNT, PREFIX))
-    drawn = jax.jit(sequences.sample, static_argnums=2)(state.sequences, key, COUNT)
-    past = np.asarray(state.sequences.past[drawn.rows])
+    batch = jax.jit(sequences.sample, static_argnums=2)(state.sequences, key, COUNT)
+    past = np.asarray(state.sequences.past[batch.rows])
     np.testing.assert_array_equal(ours.valid, (past > 0) & (past <= PREFIX))
     assert 5 < ours.valid.sum() < COUNT
-    steps = np.asarray(drawn.trained.sum(axis=1))
+    steps = np.asarray(batch.trained.sum(axis=1))
     for i in np.flatnonzero(ours.valid):
-        wanted = np.array(
-            oracle.stale_by_loop("lstm", drifted.net, int(drawn.rows[i]), int(steps[i]))
+        expected = np.array(
+            oracle.stale_by_loop("lstm", drifted.net, int(batch.rows[i]), int(steps[i]))
         )
-        np.testing.assert_allclose(ours.first[:, i], wanted[:, 0], rtol=1e-3, atol=1e-5)
-        np.testing.assert_allclose(ours.last[:, i], wanted[:, 1], rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(ours.first[:, i], expected[:, 0], rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(ours.last[:, i], expected[:, 1], rtol=1e-3, atol=1e-5)
     # Without a drift the actor's states are today's.
     fresh = jax.device_get(measure(state, key, COUNT, PREFIX))
     for name, first, last in zip(STARTS, fresh.first, fresh.last, strict=True):
@@ -66,8 +66,8 @@ def test_a_tape_has_no_staleness():
     @jax.jit
     def replay(steps, key):
         memory = tape.add(tape.init(example, 180, workers=3), steps)
-        drawn = tape.sample(memory, key, 120)
-        return drawn, net(net.init(), drawn.steps.obs, drawn.begin)[1]
+        batch = tape.sample(memory, key, 120)
+        return batch, net(net.init(), batch.steps.obs, batch.begin)[1]
 
     drawn, q = jax.device_get(replay(steps, jax.random.key(2)))
     assert drawn.mask.all() and drawn.begin.sum() > 8

@@ -21,13 +21,13 @@ FOLDER = re.compile(r"mmrl\.course\.(ch\d\w+)")
 
 def folders(code: str) -> set[str]:
     """Return the folders of chapters from which Python code imports."""
-    found = set()
+    results = set()
     for node in ast.walk(ast.parse(code)):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        found |= {match[1] for name in names if (match := FOLDER.match(name))}
-    return found
+        results |= {match[1] for name in names if (match := FOLDER.match(name))}
+    return results
 
 
 def code_of(notebook: Path) -> str:
@@ -59,7 +59,7 @@ def test_a_folder_is_imported_by_its_own_files_only():
 
 
 @pytest.mark.parametrize(
-    ("code", "found"),
+    ("code", "results"),
     [
         ("from mmrl.course import ch09_r2d2", {"ch09_r2d2"}),
         ("def late():\n    from mmrl.course.ch02_x.figures import f", {"ch02_x"}),
@@ -67,8 +67,8 @@ def test_a_folder_is_imported_by_its_own_files_only():
         ("from mmrl.course import plain, checks\nfrom mmrl.replay import tape", set()),
     ],
 )
-def test_an_import_of_a_chapter_is_seen(code: str, found: set[str]):
-    assert folders(code) == found
+def test_an_import_of_a_chapter_is_seen(code: str, results: set[str]):
+    assert folders(code) == results
 
 
 @pytest.mark.parametrize("finder", FINDERS, ids=lambda finder: finder.package)
@@ -85,12 +85,12 @@ def test_earlier_names_lead_to_the_same_modules(finder: Finder):
 @pytest.mark.parametrize("finder", FINDERS, ids=lambda finder: finder.package)
 def test_a_module_that_was_split_has_the_names_of_its_heirs(finder: Finder):
     for old, heirs in finder.split.items():
-        found = vars(importlib.import_module(f"{finder.package}.{old}"))
+        result = vars(importlib.import_module(f"{finder.package}.{old}"))
         modules = [vars(importlib.import_module(heir)) for heir in heirs]
         public = {name for names in modules for name in names if not name.startswith("_")}
-        assert public <= set(found)
+        assert public <= set(result)
         for name in public:
-            assert found[name] is next(names[name] for names in modules if name in names)
+            assert result[name] is next(names[name] for names in modules if name in names)
         assert not source(finder, old).exists(), f"{old} is still one"
 
 

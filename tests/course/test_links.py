@@ -34,7 +34,7 @@ def test_a_setup_survives_a_link_and_means_the_same_to_mmrl_train(agent: str):
 
 
 @pytest.mark.parametrize(
-    ("link", "said"),
+    ("link", "message"),
     [
         ("env=popgym-RepeatFrist-v0", "`env` must name a registered environment; got 'popgym-Rep"),
         ("env=os:path", "`env` must name a registered environment; got 'os:path'. Nearest: "),
@@ -64,18 +64,18 @@ def test_a_setup_survives_a_link_and_means_the_same_to_mmrl_train(agent: str):
         ("show=ScanPlayer&values=3", "`values` must be a setting of ScanPlayer, one of"),
     ],
 )
-def test_a_bad_link_is_told_in_a_sentence(link: str, said: str):
+def test_a_bad_link_is_told_in_a_sentence(link: str, message: str):
     app = explore(link)
-    assert said in app.said.value.replace("&#x27;", "'")
+    assert message in app.said.value.replace("&#x27;", "'")
     assert app.explorer.setup == links.START and app.widget is None
 
 
 @pytest.mark.slow
 def test_links_in_the_book_can_be_followed():
     pages = [page.read_text("utf-8") for page in BOOK.glob("*.md")]
-    found = {link for page in pages for link in re.findall(r"localhost:8866/[^)`\s]+", page)}
-    assert len(found) >= 5
-    assert not [link for link in found if "cannot be followed" in explore(link).said.value]
+    matches = {link for page in pages for link in re.findall(r"localhost:8866/[^)`\s]+", page)}
+    assert len(matches) >= 5
+    assert not [link for link in matches if "cannot be followed" in explore(link).said.value]
 
 
 @pytest.mark.slow

@@ -49,27 +49,27 @@ def test_derivatives_are_differences(name: str):
         q = net(net.init(), obs, begin)[1]
         return jnp.take_along_axis(q, actions[:, None], 1)[:, 0]
 
-    got = derivatives(net, obs, actions, begin)
-    assert got.shape == (STEPS, STEPS, OBS)
+    result = derivatives(net, obs, actions, begin)
+    assert result.shape == (STEPS, STEPS, OBS)
     direction = jax.random.normal(jax.random.key(5), (STEPS, OBS))
     for i in range(STEPS):
         one = jnp.where(jnp.arange(STEPS)[:, None] == i, direction, 0)
-        wanted = (taken(obs + 1e-2 * one) - taken(obs - 1e-2 * one)) / 2e-2
-        np.testing.assert_allclose(got[:, i] @ direction[i], wanted, rtol=0.02, atol=3e-3)
+        expected = (taken(obs + 1e-2 * one) - taken(obs - 1e-2 * one)) / 2e-2
+        np.testing.assert_allclose(result[:, i] @ direction[i], expected, rtol=0.02, atol=3e-3)
 
 
 @pytest.mark.slow
 def test_an_lru_has_the_closed_form():
     model = LRU(OBS, 3, state_size=4, key=jax.random.key(2))
     obs, actions, begin = episode()
-    got = derivatives(model, obs, actions, begin)
+    result = derivatives(model, obs, actions, begin)
     λ = np.asarray(model.eigenvalues, complex)
     B = np.sqrt(1 - np.abs(λ) ** 2)[:, None] * (model.read_in[0] + 1j * model.read_in[1])
     C = np.asarray(model.read_out[0] + 1j * model.read_out[1])
     for n, i in itertools.product(range(STEPS), repeat=2):
-        wanted = (C[actions[n]] * λ ** max(n - i, 0) @ B).real * (i <= n)
-        wanted = wanted + (i == n) * model.skip.weight[actions[n]]
-        np.testing.assert_allclose(got[n, i], wanted, atol=2e-5)
+        expected = (C[actions[n]] * λ ** max(n - i, 0) @ B).real * (i <= n)
+        expected = expected + (i == n) * model.skip.weight[actions[n]]
+        np.testing.assert_allclose(result[n, i], expected, atol=2e-5)
 
 
 @pytest.mark.full
@@ -95,12 +95,12 @@ def test_nothing_comes_from_the_future_or_across_a_begin(name: str):
 @pytest.mark.slow
 def test_a_swap_is_another_episode():
     net, (obs, _, begin) = network("ffm"), episode()
-    got = eqx.filter_jit(experiment.swaps)(net, obs, begin)
+    result = eqx.filter_jit(experiment.swaps)(net, obs, begin)
     for i, suit in ((0, 1), (3, 0), (6, 2)):
         other = np.array(obs)
         other[i, : experiment.SUITS] = np.eye(experiment.SUITS)[suit]
-        wanted = net(net.init(), jnp.asarray(other), begin)[1][-1]
-        np.testing.assert_allclose(got[i, suit], wanted, atol=1e-5)
+        expected = net(net.init(), jnp.asarray(other), begin)[1][-1]
+        np.testing.assert_allclose(result[i, suit], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("length", [1, 3, 10, 40])

@@ -40,9 +40,9 @@ def game(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     small = type(gymnasium.spec("Acrobot-v1"))("Small-v0", "tests.helpers.foreign:Gymnasium")
     small.max_episode_steps = foreign.LIMIT
     monkeypatch.setitem(gymnasium.registry, "Small-v0", small)
-    with warnings.catch_warnings(record=True, action="always") as said:
+    with warnings.catch_warnings(record=True, action="always") as records:
         made, _ = envs.make(f"{library}:Small-v0")
-    assert bool(said) == (library == "gymnasium")
+    assert bool(records) == (library == "gymnasium")
     yield made
     sys.modules.pop(home, None)
 
@@ -135,7 +135,7 @@ def test_the_mask_of_jumanji_is_the_mask_of_agents(monkeypatch: pytest.MonkeyPat
     for action in (2, 0, 1):
         step = shown.step_env(jax.random.key(0), state, jnp.int32(action), params)
         obs, state = step[:2]
-        wanted = np.asarray(obs[1]).astype(int) != np.arange(foreign.ACTIONS)
-        np.testing.assert_array_equal(obs[-foreign.ACTIONS :], wanted)
-        assert wanted.sum() == foreign.ACTIONS - 1
+        expected = np.asarray(obs[1]).astype(int) != np.arange(foreign.ACTIONS)
+        np.testing.assert_array_equal(obs[-foreign.ACTIONS :], expected)
+        assert expected.sum() == foreign.ACTIONS - 1
     sys.modules.pop("mmrl.envs.adapters.of_jumanji", None)

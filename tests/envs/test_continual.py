@@ -212,8 +212,8 @@ def test_popgym_tasks_are_toured():
     assert curves.finite and scores.shape == (2, 1, 2) and state.iteration == 4
     assert (np.abs(scores) <= 1 + 1e-5).all() and np.ptp(scores) > 0
     # What is stored is of both tasks, two unrolls each of each environment, in their own places.
-    kept = state.reservoir
-    obs = np.asarray(kept.unrolls.steps.obs)[np.isfinite(kept.lots).ravel()]
+    storage = state.reservoir
+    obs = np.asarray(storage.unrolls.steps.obs)[np.isfinite(storage.lots).ravel()]
     own = [np.isin(np.arange(8), np.argsort(env.orders()[p.task])[:4]) for env, p in games]
     fits = [(obs[..., ~places] == 0).all((1, 2)) for places in own]
     assert len(obs) == 8 and fits[0].sum() == fits[1].sum() == 4 and np.any(fits, axis=0).all()

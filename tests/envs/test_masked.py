@@ -163,8 +163,8 @@ def test_an_evaluation_names_the_step_without_a_legal_action():
 def test_a_check_of_an_environment_plays_legal_actions_and_finds_a_state_without():
     class Strict(Doors):
         def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
-            obs, after, reward, ended, info = Doors.step_env(self, key, state, action, params)
-            return obs, after, jnp.where(reward < 0, jnp.nan, reward / 2), ended, info
+            obs, after, reward, terminated, info = Doors.step_env(self, key, state, action, params)
+            return obs, after, jnp.where(reward < 0, jnp.nan, reward / 2), terminated, info
 
     checks.environment(Strict())
     with pytest.raises(ValueError, match=r"is legal in step 4 of an episode"):

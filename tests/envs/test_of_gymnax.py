@@ -71,9 +71,9 @@ def refusal(agent: str, env: str, observes: tuple[str, ...] | None = None) -> st
 
 @pytest.mark.slow
 def test_one_sentence_names_the_agents_for_continuous_actions():
-    said = {agent: refusal(agent, "Pendulum-v1") for agent in AGENTS}
-    others = {agent for agent, text in said.items() if not text}
-    (sentence,) = {text for text in said.values() if text}
+    message = {agent: refusal(agent, "Pendulum-v1") for agent in AGENTS}
+    others = {agent for agent, text in message.items() if not text}
+    (sentence,) = {text for text in message.values() if text}
     named = {agent for agent in AGENTS if f"`{agent}`" in sentence}
     assert named and named <= others and {"ppo", "ppg"} <= others
     assert not others & {"dqn", "r2d2", "clear", "pqn"}

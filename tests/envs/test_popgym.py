@@ -506,11 +506,11 @@ def outcomes(env: Any, decode: Any, key: Any) -> Any:
 )
 def test_the_state_decides_what_comes_next(task: str):
     env = SPECS[f"popgym-{task}Easy-v0"]().twin()
-    inside, wanted, again = jax.jit(lambda key: outcomes(env, ORIGINALS[task].decode, key))(
+    inside, expected, again = jax.jit(lambda key: outcomes(env, ORIGINALS[task].decode, key))(
         jax.random.key(len(task))
     )
     assert np.all(inside)
-    for x, y in zip(again, wanted, strict=True):
+    for x, y in zip(again, expected, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-4 if "Pendulum" in task else 1e-6)
 
 

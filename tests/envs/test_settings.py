@@ -35,9 +35,9 @@ def types(env: str) -> tuple[list[Any], ...]:
 @pytest.mark.parametrize(("x64", "promotion"), SETTINGS)
 @pytest.mark.parametrize("env", ["Pendulum-v1", "MetaMaze-misc", "BernoulliBandit-misc"])
 def test_gymnax_steps_in_32_bits(env: str, x64: bool, promotion: str):
-    wanted = types(env)
+    expected = types(env)
     with jax.enable_x64(x64), jax.numpy_dtype_promotion(promotion):
-        assert types(env) == wanted
+        assert types(env) == expected
 
 
 @pytest.mark.full
@@ -71,8 +71,8 @@ def test_a_narrow_environment_is_still_that_of_gymnax():
 @pytest.mark.slow
 def test_gymnax_plays_the_same_in_64_bit():
     run = jax.jit(partial(first_carries, *envs.make("Pendulum-v1")))
-    wanted = jax.device_get(run(jax.random.key(0)))
+    expected = jax.device_get(run(jax.random.key(0)))
     with jax.enable_x64(True):
-        found = jax.device_get(run(jax.random.key(0)))
-    for x, y in zip(jax.tree.leaves(found[0]), jax.tree.leaves(wanted[0]), strict=True):
+        results = jax.device_get(run(jax.random.key(0)))
+    for x, y in zip(jax.tree.leaves(results[0]), jax.tree.leaves(expected[0]), strict=True):
         np.testing.assert_array_equal(x, y)

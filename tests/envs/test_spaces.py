@@ -20,7 +20,7 @@ def box(low: Any, high: Any, dtype: Any = jnp.float32, size: int = 2) -> spaces.
 
 
 @pytest.mark.parametrize(
-    ("space", "action", "wanted"),
+    ("space", "action", "expected"),
     [
         (box(-0.1, 0.1), [-3.0, 0.05], [-0.1, 0.05]),
         (box(100, 200), [0.0, 300.0], [100.0, 200.0]),
@@ -37,11 +37,11 @@ def box(low: Any, high: Any, dtype: Any = jnp.float32, size: int = 2) -> spaces.
         (spaces.Discrete(3), [7], [7]),
     ],
 )
-def test_the_nearest_action_in_a_space(space: Any, action: list[float], wanted: list[float]):
+def test_the_nearest_action_in_a_space(space: Any, action: list[float], expected: list[float]):
     action = np.asarray(action, np.float32 if isinstance(space, spaces.Box) else np.int32)
     played = legal(space, action)
     assert played.dtype == jax.dtypes.canonicalize_dtype(space.dtype)
-    np.testing.assert_array_equal(played, np.asarray(wanted, space.dtype))
+    np.testing.assert_array_equal(played, np.asarray(expected, space.dtype))
     np.testing.assert_array_equal(legal(space, played), played)
 
 
@@ -64,11 +64,11 @@ def test_the_end_of_float32_is_no_bound():
     ],
 )
 def test_bounds_are_intervals(low: Any, high: Any, closed: str, open_interval: str):
-    for fault, wanted in (
+    for fault, expected in (
         (disorder(box(low, high)), closed),
         (disorder(box(low, high), open_interval=True), open_interval),
     ):
-        assert (wanted in fault) if wanted else fault == ""
+        assert (expected in fault) if expected else fault == ""
 
 
 @pytest.mark.parametrize(

@@ -96,15 +96,15 @@ def env(request):
 
 def same_but_observations(env, bare):
     """The wrapped record, once everything else of it has been found unchanged."""
-    got, want = rollouts(env), rollouts(bare)
+    result, want = rollouts(env), rollouts(bare)
     for field in ("action", "reward", "begin", "terminated", "truncated"):
-        np.testing.assert_array_equal(getattr(got, field), getattr(want, field), err_msg=field)
+        np.testing.assert_array_equal(getattr(result, field), getattr(want, field), err_msg=field)
     space = env.observation_space(env.default_params)
-    assert got.obs.shape[2:] == got.next_obs.shape[2:] == space.shape
-    for seen in (got.obs, got.next_obs):
+    assert result.obs.shape[2:] == result.next_obs.shape[2:] == space.shape
+    for seen in (result.obs, result.next_obs):
         assert seen.dtype == np.float32
         assert (seen >= np.asarray(space.low)).all() and (seen <= np.asarray(space.high)).all()
-    return got, want
+    return result, want
 
 
 def previous(x, begin, first):
@@ -121,37 +121,37 @@ def test_the_bare_record_has_both_ends():
 
 
 def test_the_base_changes_nothing(env):
-    got, want = same_but_observations(wrappers.Wrapper(env), env)
-    np.testing.assert_array_equal(got.obs, want.obs)
-    np.testing.assert_array_equal(got.next_obs, want.next_obs)
+    result, want = same_but_observations(wrappers.Wrapper(env), env)
+    np.testing.assert_array_equal(result.obs, want.obs)
+    np.testing.assert_array_equal(result.next_obs, want.next_obs)
 
 
 def test_mask(env):
-    got, want = same_but_observations(wrappers.MaskObservation(env, [1]), env)
-    np.testing.assert_array_equal(got.obs, want.obs[..., [1]])
-    np.testing.assert_array_equal(got.next_obs, want.next_obs[..., [1]])
+    result, want = same_but_observations(wrappers.MaskObservation(env, [1]), env)
+    np.testing.assert_array_equal(result.obs, want.obs[..., [1]])
+    np.testing.assert_array_equal(result.next_obs, want.next_obs[..., [1]])
 
 
 @pytest.mark.parametrize(
     ("env", "null"), [("gymnax", "zero"), ("task", "action0")], indirect=["env"]
 )
 def test_previous_action(env, null):
-    got, want = same_but_observations(wrappers.PreviousAction(env, null), env)
+    result, want = same_but_observations(wrappers.PreviousAction(env, null), env)
     one_hot = np.eye(env.num_actions, dtype=np.float32)
     done = one_hot[want.action]
     first = one_hot[0] * (null == "action0")
     shown = np.concatenate([want.obs, previous(done, want.begin, first)], -1)
-    np.testing.assert_array_equal(got.obs, shown)
-    np.testing.assert_array_equal(got.next_obs, np.concatenate([want.next_obs, done], -1))
+    np.testing.assert_array_equal(result.obs, shown)
+    np.testing.assert_array_equal(result.next_obs, np.concatenate([want.next_obs, done], -1))
 
 
 def test_previous_reward(env):
-    got, want = same_but_observations(wrappers.PreviousReward(env, scale=2.0), env)
+    result, want = same_but_observations(wrappers.PreviousReward(env, scale=2.0), env)
     paid = 2 * want.reward[..., None]
     shown = np.concatenate([want.obs, previous(paid, want.begin, 0)], -1)
-    np.testing.assert_array_equal(got.obs, shown)
-    np.testing.assert_array_equal(got.next_obs, np.concatenate([want.next_obs, paid], -1))
-    assert not np.signbit(got.obs[want.begin][:, -1]).any()
+    np.testing.assert_array_equal(result.obs, shown)
+    np.testing.assert_array_equal(result.next_obs, np.concatenate([want.next_obs, paid], -1))
+    assert not np.signbit(result.obs[want.begin][:, -1]).any()
 
 
 def test_a_reward_beside_whole_numbers_stays_what_it_was():
@@ -163,22 +163,22 @@ def test_a_reward_beside_whole_numbers_stays_what_it_was():
 
 @pytest.mark.parametrize(("env", "one_hot"), [("task", False), ("gymnax", True)], indirect=["env"])
 def test_begin_flag(env, one_hot):
-    got, want = same_but_observations(wrappers.BeginFlag(env, one_hot), env)
+    result, want = same_but_observations(wrappers.BeginFlag(env, one_hot), env)
     flag = want.begin[..., None]
     flag = np.concatenate([~flag, flag], -1) if one_hot else flag
     later = np.broadcast_to([1.0, 0.0] if one_hot else [0.0], flag.shape)
-    np.testing.assert_array_equal(got.obs, np.concatenate([want.obs, flag], -1))
-    np.testing.assert_array_equal(got.next_obs, np.concatenate([want.next_obs, later], -1))
+    np.testing.assert_array_equal(result.obs, np.concatenate([want.obs, flag], -1))
+    np.testing.assert_array_equal(result.next_obs, np.concatenate([want.next_obs, later], -1))
 
 
 def test_state_observation():
-    got, want = same_but_observations(wrappers.StateObservation(TAGS), TAGS)
-    np.testing.assert_array_equal(got.obs, want.obs[..., [0, 1, 0]])
-    np.testing.assert_array_equal(got.next_obs, want.next_obs[..., [0, 1, 0]])
-    got, want = same_but_observations(wrappers.StateObservation(TASK), TASK)
+    result, want = same_but_observations(wrappers.StateObservation(TAGS), TAGS)
+    np.testing.assert_array_equal(result.obs, want.obs[..., [0, 1, 0]])
+    np.testing.assert_array_equal(result.next_obs, want.next_obs[..., [0, 1, 0]])
+    result, want = same_but_observations(wrappers.StateObservation(TASK), TASK)
     newest = slice(4, 8)  # k = 2 suits, the newest last
-    np.testing.assert_array_equal(got.obs[..., newest], want.obs)
-    np.testing.assert_array_equal(got.next_obs[..., newest], want.next_obs)
+    np.testing.assert_array_equal(result.obs[..., newest], want.obs)
+    np.testing.assert_array_equal(result.next_obs[..., newest], want.next_obs)
 
 
 @pytest.mark.slow
@@ -235,10 +235,10 @@ def test_noise_of_a_reset_is_not_that_of_the_last_step():
 
 
 def test_scale_reward(env):
-    got, want = rollouts(wrappers.ScaleReward(env, 0.5)), rollouts(env)
-    np.testing.assert_array_equal(got.reward, np.float32(0.5) * want.reward)
-    np.testing.assert_array_equal(got.obs, want.obs)
-    assert got.reward.dtype == np.float32
+    result, want = rollouts(wrappers.ScaleReward(env, 0.5)), rollouts(env)
+    np.testing.assert_array_equal(result.reward, np.float32(0.5) * want.reward)
+    np.testing.assert_array_equal(result.obs, want.obs)
+    assert result.reward.dtype == np.float32
 
 
 def test_time_limit():
@@ -366,12 +366,12 @@ def test_misuse_says_what_to_do(wrong, says):
 @pytest.mark.parametrize("env_id", ["Catch-bsuite", "FrozenLake-misc"])
 def test_flatten(env_id):
     bare, _ = gymnax.make(env_id)
-    got, want = same_but_observations(wrappers.FlattenObservation(bare), bare)
+    result, want = same_but_observations(wrappers.FlattenObservation(bare), bare)
     if want.obs.ndim == 2:
-        flat = np.eye(got.obs.shape[-1], dtype=np.float32)[want.obs]
+        flat = np.eye(result.obs.shape[-1], dtype=np.float32)[want.obs]
     else:
-        flat = want.obs.reshape(got.obs.shape)
-    np.testing.assert_array_equal(got.obs, flat)
+        flat = want.obs.reshape(result.obs.shape)
+    np.testing.assert_array_equal(result.obs, flat)
 
 
 @pytest.mark.slow
@@ -391,11 +391,11 @@ def test_vmap_auto_reset():
             jax.random.split(key_step, 5), state, actions, params
         )
         first = reset(jax.random.split(key_reset, 5), params)
-        obs, state, *got, info = many.step(key, state, actions, params)
-        last = np.asarray(got[1] | got[2])
-        np.testing.assert_array_equal(got[0], reward)
-        np.testing.assert_array_equal(got[1], terminated)
-        np.testing.assert_array_equal(got[2], after.time >= 12)
+        obs, state, *result, info = many.step(key, state, actions, params)
+        last = np.asarray(result[1] | result[2])
+        np.testing.assert_array_equal(result[0], reward)
+        np.testing.assert_array_equal(result[1], terminated)
+        np.testing.assert_array_equal(result[2], after.time >= 12)
         np.testing.assert_array_equal(info["final_observation"], final)
         np.testing.assert_array_equal(obs, np.where(last[:, None], first[0], final))
         np.testing.assert_array_equal(state.time, np.where(last, 0, after.time))
@@ -428,7 +428,7 @@ def test_a_bandit_keeps_its_arm_for_a_trial(arms, pulls):
     env, params = envs.make("probe-Bandit-v0", arms=arms, pulls=pulls)
     assert params.max_steps_in_episode == pulls
     step = jax.jit(env.step)
-    returns, found = [], []
+    returns, results = [], []
     for seed in range(12):
         obs, state = env.reset(jax.random.key(seed), params)
         arm = int(state.env_state.cue)
@@ -442,8 +442,8 @@ def test_a_bandit_keeps_its_arm_for_a_trial(arms, pulls):
             assert (bool(terminated), bool(truncated)) == (t == pulls - 1, t == pulls - 1)
             assert info["final_observation"].tolist() == [1, t < pulls - 1]
         assert state.time == 0  # and the next trial has begun
-        found.append(arm)
-    assert {*found} == {*range(arms)}
+        results.append(arm)
+    assert {*results} == {*range(arms)}
     returns = [best_pulls(arms, pulls, arm)[1].sum() for arm in range(arms)]
     np.testing.assert_allclose(np.mean(returns), probes.bandit_return(arms, pulls))
 
@@ -638,8 +638,8 @@ def test_observations_have_the_dtype_of_their_space(stored: str):
     """Also behind a wrapper that appends to them, or adds noise."""
 
     class Pixels(Tags):
-        def observe(self, *given):
-            return Tags.observe(self, *given).astype(stored)
+        def observe(self, *args):
+            return Tags.observe(self, *args).astype(stored)
 
         def observation_space(self, params):
             return spaces.Box(0, 1, (2,), jnp.dtype(stored))

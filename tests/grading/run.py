@@ -63,10 +63,10 @@ class Submission:
     messages: tuple[str, ...]
 
 
-def amid(answer: str, said: str, *, last: str = RIGHT) -> Submission:
+def amid(answer: str, message: str, *, last: str = RIGHT) -> Submission:
     """A submission that would be right but for its second answer, which may spoil the third."""
     points = (1, 0, int(last == RIGHT))
-    return Submission(("right", answer, "right"), points, (RIGHT, said, last))
+    return Submission(("right", answer, "right"), points, (RIGHT, message, last))
 
 
 SUBMISSIONS = {
@@ -100,11 +100,11 @@ def submission(chapter: str, released: dict[str, Any], planted: Submission) -> s
     source = json.loads((ROOT / "notebooks" / f"{chapter}.ipynb").read_text("utf-8"))
     solutions = [text_of(c) for c in source["cells"] if "solution" in c["metadata"].get("tags", [])]
     cells, answer = [], ""
-    wanted = iter(zip(planted.answers, solutions, strict=True))
+    expected = iter(zip(planted.answers, solutions, strict=True))
     for cell, following in itertools.pairwise([*released["cells"], {}]):
         mark = cell["metadata"].get("nbgrader", {})
         if mark.get("solution"):
-            answer, solution = next(wanted)
+            answer, solution = next(expected)
             if answer == "bothgone":
                 continue
             if answer != "open":
@@ -159,8 +159,10 @@ def check_call(text: str) -> ast.Call:
 
 def names(check: str) -> list[str]:
     """The student's names that a check asks for."""
-    found = [node.id for node in ast.walk(check_call(check).args[0]) if isinstance(node, ast.Name)]
-    return [name for name in found if name != "check"]
+    results = [
+        node.id for node in ast.walk(check_call(check).args[0]) if isinstance(node, ast.Name)
+    ]
+    return [name for name in results if name != "check"]
 
 
 def right(check: str, solution: str) -> str:
@@ -177,8 +179,8 @@ def mistake(check: str) -> str:
     if isinstance(name := call.args[0], ast.Name):
         module = re.search(r"from ([\w.]+) import exercises as check", check)
         assert module and isinstance(call.func, ast.Attribute)
-        found = f"planted.{call.func.attr}.mistakes[0].answer"
-        return f"from {module[1]} import exercises as planted\n\n{name.id} = {found}"
+        result = f"planted.{call.func.attr}.mistakes[0].answer"
+        return f"from {module[1]} import exercises as planted\n\n{name.id} = {result}"
     return "".join(f"{name} = lambda *_: 0\n" for name in names(check))
 
 
@@ -238,17 +240,17 @@ def nbgrader(python: Path, course: Path, *command: str) -> None:
 
 def complaints(rows: Sequence[dict[str, str]], names: Sequence[str]) -> list[str]:
     """The differences between the report and what was planted."""
-    found = []
+    results = []
     for name in names:
         mine = [row for row in rows if row["student"] == name]
-        wanted = zip(SUBMISSIONS[name].points, SUBMISSIONS[name].messages, strict=True)
+        expected = zip(SUBMISSIONS[name].points, SUBMISSIONS[name].messages, strict=True)
         if len(mine) != 3:
-            found.append(f"{name}: {len(mine)} rows in place of 3")
+            results.append(f"{name}: {len(mine)} rows in place of 3")
             continue
-        for row, (points, said) in zip(mine, wanted, strict=True):
-            if float(row["points"]) != points or said not in row["said"]:
-                found.append(f"{name}: wanted {points} and “{said}”, got {row}")
-    return found
+        for row, (points, message) in zip(mine, expected, strict=True):
+            if float(row["points"]) != points or message not in row["said"]:
+                results.append(f"{name}: wanted {points} and “{message}”, got {row}")
+    return results
 
 
 def main() -> None:
@@ -260,26 +262,28 @@ def main() -> None:
         type=lambda p: Path(p).absolute(),
         help="of an environment that is there already",
     )
-    given = parser.parse_args()
+    options = parser.parse_args()
     slugs = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))]
-    chapters = [s for s in slugs if given.chapter in ("all", s.partition("_")[0])]
+    chapters = [s for s in slugs if options.chapter in ("all", s.partition("_")[0])]
     if not chapters:
-        sys.exit(f"There is no chapter {given.chapter}; there are {', '.join(slugs)}.")
+        sys.exit(f"There is no chapter {options.chapter}; there are {', '.join(slugs)}.")
     with tempfile.TemporaryDirectory() as folder:
         python = (
-            given.python.absolute() if given.python else environment(Path(folder) / "environment")
+            options.python.absolute()
+            if options.python
+            else environment(Path(folder) / "environment")
         )
         course, wrong = Path(folder) / "course", []
         subprocess.run([python, ROOT / "book" / "tools" / "student.py", course], check=True)
         for chapter in chapters:
             began = time.monotonic()
-            rows = grade(course, chapter, given.only, python)
+            rows = grade(course, chapter, options.only, python)
             for row in rows:
                 print(*row.values(), sep=" · ")
-            wrong += complaints(rows, given.only)
+            wrong += complaints(rows, options.only)
             pages = {path.parts[-3] for path in course.glob(f"feedback/*/{chapter}/*.html")}
-            wrong += [f"{name}: no feedback" for name in {*given.only} - pages - {"unreadable"}]
-            print(f"{chapter}: {len(given.only)} submissions, {time.monotonic() - began:.0f} s")
+            wrong += [f"{name}: no feedback" for name in {*options.only} - pages - {"unreadable"}]
+            print(f"{chapter}: {len(options.only)} submissions, {time.monotonic() - began:.0f} s")
     sys.exit("\n".join(wrong))
 
 

@@ -101,8 +101,8 @@ def check_learned(
         optimal = jnp.max(optimal, axis=-1) if state_values else optimal
         return values(state.net, seen), optimal, metrics.finite.all(), metrics.returns[-1].mean()
 
-    found = learn(np.arange(len(names)), np.arange(seeds))
-    for name, probe, value, optimal, finite, score in zip(names, env.probes, *found, strict=True):
+    result = learn(np.arange(len(names)), np.arange(seeds))
+    for name, probe, value, optimal, finite, score in zip(names, env.probes, *result, strict=True):
         assert finite.all(), name
         errors = np.abs(value - optimal).reshape(seeds, -1).max(axis=1)
         good = (errors < within) & (np.abs(score - probe.optimal_return) < 0.6)

@@ -12,7 +12,7 @@ class Cell:
     size: float = 1.0  # relative amount of computation
 
 
-def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+def measure(together: Sequence[Cell], rows: Rows, quick: bool) -> list[Row]:
     return [{"cell": cell.name} for cell in together]
 
 

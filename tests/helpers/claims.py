@@ -31,14 +31,14 @@ class Claim(NamedTuple):
 
 def claims() -> list[Claim]:
     """Read all claims. A claim with `each` is expanded to a claim per case."""
-    found = []
+    results = []
     for name, entry in tomllib.loads(FILE.read_text("utf-8")).items():
         fields = {"row": "", "let": "", "holds": [], "numbers": []} | entry
         cases = fields.pop("each", [""])
         for case in eval(cases, vars(measures)) if isinstance(cases, str) else cases:
             own = fields | {"row": fields["row"].format(each=case)}
-            found.append(Claim(id=f"{name}[{case}]" if case else name, each=case, **own))
-    return found
+            results.append(Claim(id=f"{name}[{case}]" if case else name, each=case, **own))
+    return results
 
 
 def complaints(claim: Claim, known: Mapping[str, Any]) -> list[str]:
@@ -47,13 +47,13 @@ def complaints(claim: Claim, known: Mapping[str, Any]) -> list[str]:
     exec(claim.let, scope)
     wrong = [_false(code, scope) for code in claim.holds if not eval(code, scope)]
     texts = [eval("f" + repr(text), scope) for text in claim.numbers]
-    wanted = [passages.normal(cell) for text in texts for cell in passages.cells(text)]
-    told = passage(claim)
-    shown = passages.cells(told) if claim.row else passages.numbers(told)
-    lacking = wanted * (wanted != shown) if claim.row else passages.lacking(wanted, told)
+    expected = [passages.normal(cell) for text in texts for cell in passages.cells(text)]
+    report = passage(claim)
+    shown = passages.cells(report) if claim.row else passages.numbers(report)
+    lacking = expected * (expected != shown) if claim.row else passages.lacking(expected, report)
     if lacking:
-        found = f"the passage lacks {', '.join(lacking)}\n    and contains {', '.join(shown)}"
-        wrong.append(f"the rows give {', '.join(wanted)}; {found}")
+        result = f"the passage lacks {', '.join(lacking)}\n    and contains {', '.join(shown)}"
+        wrong.append(f"the rows give {', '.join(expected)}; {result}")
     return wrong
 
 

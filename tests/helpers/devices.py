@@ -42,7 +42,7 @@ def run(script: str, *, devices: int = 4, timeout: float = 1800) -> Any:
     seconds.
     """
     flags = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS.format(devices)}".strip()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _START + script],
         env={**os.environ, "XLA_FLAGS": flags},
         cwd=_ROOT,
@@ -50,8 +50,8 @@ def run(script: str, *, devices: int = 4, timeout: float = 1800) -> Any:
         text=True,
         timeout=timeout,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr[-4000:]
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def call(function: Callable[..., Any], *arguments: Any, devices: int = 4) -> Any:
@@ -64,5 +64,5 @@ def call(function: Callable[..., Any], *arguments: Any, devices: int = 4) -> Any
 
 def collectives(function: Callable[..., Any], *arguments: Any) -> tuple[dict[str, int], int]:
     """Return the number of each kind of collective in a compiled function, and the total bytes."""
-    found = traffic(str(jax.jit(function).lower(*arguments).compile().as_text()))
-    return dict(Counter(name for name, _ in found)), sum(size for _, size in found)
+    result = traffic(str(jax.jit(function).lower(*arguments).compile().as_text()))
+    return dict(Counter(name for name, _ in result)), sum(size for _, size in result)

@@ -33,11 +33,11 @@ def numbers(text: str) -> list[str]:
     return [*dict.fromkeys(NUMBER.findall(text))]
 
 
-def lacking(wanted: Iterable[str], text: str) -> list[str]:
-    """Return the numbers that occur less often in a normalized text than in `wanted`."""
+def lacking(expected: Iterable[str], text: str) -> list[str]:
+    """Return the numbers that occur less often in a normalized text than in `expected`."""
     return [
         number
-        for number, times in Counter(wanted).items()
+        for number, times in Counter(expected).items()
         if len(re.findall(rf"(?<![\w.−]){re.escape(number)}(?!\w|\.\d)", text)) < times
     ]
 
@@ -51,16 +51,16 @@ def cells(row: str) -> list[str]:
 def passage(page: str, section: str, row: str = "") -> str:
     """Return the normalized text of a section, or of a table row in it."""
     heads = [head for head, _ in sections(page)]
-    found = [
+    results = [
         text for head, text in sections(page) if head == section or head.startswith(f"{section}:")
     ]
-    assert len(found) == 1, (
+    assert len(results) == 1, (
         f"{page} must have one section “{section}”; it has {'; '.join(heads)}. If the heading is "
         "new, name it in the claim."
     )
     if not row:
-        return normal(found[0])
-    lines = re.findall(rf"^\| {re.escape(row)}(?: [^|]*)?\|(.*)\|$", found[0], re.MULTILINE)
+        return normal(results[0])
+    lines = re.findall(rf"^\| {re.escape(row)}(?: [^|]*)?\|(.*)\|$", results[0], re.MULTILINE)
     assert len(lines) == 1, f"{page}, section “{section}”, must have one row “{row}”; got {lines}."
     return normal(lines[0])
 

@@ -86,8 +86,8 @@ class Draw:
 def index(text: str, env: Mapping[str, Any]) -> Any:
     """Evaluate a string as an index, slice or condition, with the variables in `env`."""
     known = {"min_": min_, "max_": max_, **env}
-    found = [eval(part, known) for part in parts(text)]
-    return slice(*found) if len(found) > 1 else found[0]
+    results = [eval(part, known) for part in parts(text)]
+    return slice(*results) if len(results) > 1 else results[0]
 
 
 @functools.cache
@@ -256,8 +256,8 @@ class Hand:
     def _read(self, node: Read, point: Mapping[str, int]) -> Any:
         env = {**point, **self.drawn.bounds}
         dims, axes = self.dims(node.source), []
-        if len(node.index) == 1 and isinstance(found := index(node.index[0], env), bool):
-            if not found:
+        if len(node.index) == 1 and isinstance(result := index(node.index[0], env), bool):
+            if not result:
                 raise Missing
             return self.value(node.source, point)
         for name, text in zip(dims, node.index, strict=True):
@@ -363,13 +363,13 @@ def dims_of(nodes: Sequence[Node], k: int, names: str) -> str:
     if isinstance(node, Leaf | Merge):
         return node.dims
     if isinstance(node, Pair):
-        found = {*dims_of(nodes, node.first, names), *dims_of(nodes, node.second, names)}
+        result = {*dims_of(nodes, node.first, names), *dims_of(nodes, node.second, names)}
     else:
         source = dims_of(nodes, node.source, names)
-        found = set(re.findall(r"\b[bit]\b", " ".join(node.index)))
+        result = set(re.findall(r"\b[bit]\b", " ".join(node.index)))
         if len(node.index) < len(source) or "=" in node.index[0] or "<" in node.index[0]:
-            found |= set(source)
-    return "".join(name for name in names if name in found)
+            result |= set(source)
+    return "".join(name for name in names if name in result)
 
 
 # ---- Sampling
@@ -378,14 +378,14 @@ def dims_of(nodes: Sequence[Node], k: int, names: str) -> str:
 def points(d: str, other: str) -> list[str]:
     """Return indices of one point along d, including some that leave the domain."""
     D = d.upper()
-    found = [*leaving(d, ""), f"{D} - 1 - {d}", f"{d} // 2", f"{d} % 2"]
-    found += [f"min_({d} + 2, {D} - 1)", f"max_({d} - 1, 0)", "0", f"{D} - 1", f"{d} % 3", "1"]
-    found += [f"max_({D} - 2 - {d}, 0)", f"({d} + 1) % 2", f"min_(2 * {d}, {D} - 1)"]
-    found += [f"{d} // 2 * 2", f"min_({d} // 3 * 3 + 2, {D} - 1)", f"max_({d} - 3, 0)"]
+    results = [*leaving(d, ""), f"{D} - 1 - {d}", f"{d} // 2", f"{d} % 2"]
+    results += [f"min_({d} + 2, {D} - 1)", f"max_({d} - 1, 0)", "0", f"{D} - 1", f"{d} % 3", "1"]
+    results += [f"max_({D} - 2 - {d}, 0)", f"({d} + 1) % 2", f"min_(2 * {d}, {D} - 1)"]
+    results += [f"{d} // 2 * 2", f"min_({d} // 3 * 3 + 2, {D} - 1)", f"max_({d} - 3, 0)"]
     if other:
-        found += [f"min_({d} + {other}, {D} - 1)", f"{d} - {other}", f"max_({d} - {other}, 0)"]
-        found += [f"min_({other}, {D} - 1)", other]
-    return found
+        results += [f"min_({d} + {other}, {D} - 1)", f"{d} - {other}", f"max_({d} - {other}, 0)"]
+        results += [f"min_({other}, {D} - 1)", other]
+    return results
 
 
 def leaving(d: str, other: str) -> list[str]:
@@ -396,25 +396,25 @@ def leaving(d: str, other: str) -> list[str]:
 def slices(d: str, other: str) -> list[str]:
     """Return slices along d, such as windows, prefixes and suffixes, including illegal ones."""
     D = d.upper()
-    found = [f"0:{D}", f"{d}:{D}", f"0:{d} + 1", f"0:{d}", f"{d} + 1:{D}", f"{d} + 2:{D}"]
-    found += [f"{d}:min_({d} + 2, {D})", f"{d}:min_({d} + 3, {D})", f"max_({d} - 2, 0):{d} + 1"]
-    found += [f"max_({d} - 1, 0):{d}", f"1:{D}", f"0:{D} - 1", f"{d}:min_(2, {D})", "0:1", "0:2"]
-    found += [f"min_({d} + 1, {D}):min_({d} + 3, {D})", f"{d} // 2:{d} + 1"]
-    found += [f"max_({d} - 1, 0):min_({d} + 2, {D})", f"0:min_(2, {D})"]
-    found += [f"{d}:min_({d} + 4, {D})", f"{d} // 2 * 2:{D}", f"{d} // 2 * 2:{d} + 1"]
-    found += [f"{D} - 1 - {d}:{D}", f"0:{D} - {d}", f"{d} % 3:{d} + 1"]
+    results = [f"0:{D}", f"{d}:{D}", f"0:{d} + 1", f"0:{d}", f"{d} + 1:{D}", f"{d} + 2:{D}"]
+    results += [f"{d}:min_({d} + 2, {D})", f"{d}:min_({d} + 3, {D})", f"max_({d} - 2, 0):{d} + 1"]
+    results += [f"max_({d} - 1, 0):{d}", f"1:{D}", f"0:{D} - 1", f"{d}:min_(2, {D})", "0:1", "0:2"]
+    results += [f"min_({d} + 1, {D}):min_({d} + 3, {D})", f"{d} // 2:{d} + 1"]
+    results += [f"max_({d} - 1, 0):min_({d} + 2, {D})", f"0:min_(2, {D})"]
+    results += [f"{d}:min_({d} + 4, {D})", f"{d} // 2 * 2:{D}", f"{d} // 2 * 2:{d} + 1"]
+    results += [f"{D} - 1 - {d}:{D}", f"0:{D} - {d}", f"{d} % 3:{d} + 1"]
     if other:
-        found += [f"0:min_({other} + 1, {D})", f"min_({other}, {D} - 1):{D}"]
-        found += [f"min_({d}, {other}):{d} + 1"]
-    return found
+        results += [f"0:min_({other} + 1, {D})", f"min_({other}, {D} - 1):{D}"]
+        results += [f"min_({d}, {other}):{d} + 1"]
+    return results
 
 
 def maybe_empty(d: str) -> list[str]:
     """Return slices that are empty at some points, for which only sums are defined."""
     D = d.upper()
-    found = [f"0:{d}", f"{d} + 1:{D}", f"{d} + 2:{D}", f"max_({d} - 1, 0):{d}", f"1:{D}"]
-    found += [f"0:{D} - 1", f"{d}:min_(2, {D})", f"min_({d} + 1, {D}):min_({d} + 3, {D})"]
-    return found
+    results = [f"0:{d}", f"{d} + 1:{D}", f"{d} + 2:{D}", f"max_({d} - 1, 0):{d}", f"1:{D}"]
+    results += [f"0:{D} - 1", f"{d}:min_(2, {D})", f"min_({d} + 1, {D}):min_({d} + 3, {D})"]
+    return results
 
 
 def refusals(d: str) -> list[str]:
@@ -422,10 +422,10 @@ def refusals(d: str) -> list[str]:
 
 
 def conditions(dims: str) -> list[str]:
-    found = []
+    results = []
     for d in dims:
-        found += [f"{d} % 2 == 0", f"{d} >= 1", f"{d} < {d.upper()} - 1", f"{d} % 2 == 1"]
-    return found + (["i <= t", "i + t < T"] if len(dims) > 1 else [])
+        results += [f"{d} % 2 == 0", f"{d} >= 1", f"{d} < {d.upper()} - 1", f"{d} % 2 == 1"]
+    return results + (["i <= t", "i + t < T"] if len(dims) > 1 else [])
 
 
 def large(names: str) -> list[dict[str, int]]:

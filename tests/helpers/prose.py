@@ -53,19 +53,19 @@ def sentences(text: str) -> list[str]:
     lines = (line.strip() for line in prose(_CHOICES.sub("", text)).split("\n"))
     kept = ["" if re.match(r"#|\||-{3,}", line) else line for line in lines]
     blocks = re.split(r"\n\s*\n|\n(?=(?:[-*]|\d+\.)\s)", "\n".join(kept))
-    found = []
+    match = []
     for block in blocks:
         block = re.sub(r"^(?:[-*>]|\d+\.)\s+|\n>\s?", " ", " ".join(block.split()))
         block = SHORT.sub(lambda match: match.group().replace(".", "\N{ONE DOT LEADER}"), block)
-        found += [part for part in END.split(block) if re.search(r"\w", part)]
-    return found
+        match += [part for part in END.split(block) if re.search(r"\w", part)]
+    return match
 
 
 def texts(notebook: dict[str, Any]) -> list[str]:
     """Return the Markdown cells of a chapter, without its header and its references."""
     cells = [c for c in notebook["cells"][1:] if c["cell_type"] == "markdown"]
-    found = ["".join(cell["source"]) for cell in cells]
-    return [text for text in found if not text.startswith("## Further reading")]
+    results = ["".join(cell["source"]) for cell in cells]
+    return [text for text in results if not text.startswith("## Further reading")]
 
 
 def measure(notebook: dict[str, Any]) -> Reading:
@@ -73,11 +73,11 @@ def measure(notebook: dict[str, Any]) -> Reading:
     lengths = [len(s.split()) for text in texts(notebook) for s in sentences(text)]
     joined = " ".join(map(prose, texts(notebook)))
     words = len(joined.split())
-    found = 1000 * len(_CONNECTIVE.findall(joined)) / max(words, 1)
+    matches = 1000 * len(_CONNECTIVE.findall(joined)) / max(words, 1)
     if len(lengths) < 2:
-        return Reading(words, sum(lengths), sum(lengths), found)
+        return Reading(words, sum(lengths), sum(lengths), matches)
     longest = statistics.quantiles(lengths, n=10)[-1]
-    return Reading(words, statistics.median(lengths), longest, found)
+    return Reading(words, statistics.median(lengths), longest, matches)
 
 
 def symbols(text: str) -> Iterator[tuple[int, str]]:
@@ -121,11 +121,11 @@ def missing_explanations(notebook: dict[str, Any], names: dict[str, str]) -> Ite
             continue
         if not names[symbol]:
             continue  # a mathematical constant
-        said = text.find(names[symbol])
-        if said < 0:
+        message = text.find(names[symbol])
+        if message < 0:
             yield f"the text does not have the words that name {symbol}: {names[symbol]!r}"
         # A display equation may be a separate paragraph, followed by one that begins with "where".
-        elif paragraph(said) > paragraph(place) + 1:
+        elif paragraph(message) > paragraph(place) + 1:
             yield f"{symbol} is used before {names[symbol]!r}: {text[place : place + 60]!r}"
     for symbol in names.keys() - first.keys():
         yield f"{symbol} is named, but no formula has it"
@@ -134,10 +134,10 @@ def missing_explanations(notebook: dict[str, Any], names: dict[str, str]) -> Ite
 def main() -> None:
     print(f"{'chapter':28}{'words':>7}{'median':>8}{'90 %':>7}{'joined':>8}{'read':>6}{'do':>5}")
     for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
-        found, (read, do) = measure(load(path)), minutes(load(path))
+        result, (read, do) = measure(load(path)), minutes(load(path))
         print(
-            f"{path.stem:28}{found.words:7}{found.median:8.0f}{found.p90:7.0f}"
-            f"{found.connectives:8.1f}{read:6}{do:5}"
+            f"{path.stem:28}{result.words:7}{result.median:8.0f}{result.p90:7.0f}"
+            f"{result.connectives:8.1f}{read:6}{do:5}"
         )
     print("words in a sentence: median, 90th percentile; connectives in 1,000 words; minutes")
 

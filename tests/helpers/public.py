@@ -56,12 +56,12 @@ def names(module: ModuleType) -> list[str]:
     """
     if hasattr(module, "__all__"):
         return list(module.__all__)
-    found = [
+    results = [
         name for node in ast.parse(inspect.getsource(module)).body for name in _bound_names(node)
     ]
     return [
         name
-        for name in found
+        for name in results
         if not name.startswith("_") and not isinstance(getattr(module, name), TypeVar)
     ]
 
@@ -84,11 +84,11 @@ def entries() -> dict[str, str]:
     modules = {door: importlib.import_module(door) for door in doors()}
     values = {f"{d}.{name}": getattr(m, name) for d, m in modules.items() for name in names(m)}
     classes = {value: name for name, value in values.items() if _is_ours(value)}
-    found = {}
+    result = {}
     for name, value in values.items():
-        found |= _class(name, value, classes) if _is_ours(value) else {name: _other(name, value)}
-    found |= {f"$ mmrl {name}": _options(name) for name in _commands()}
-    return dict(sorted(found.items()))
+        result |= _class(name, value, classes) if _is_ours(value) else {name: _other(name, value)}
+    result |= {f"$ mmrl {name}": _options(name) for name in _commands()}
+    return dict(sorted(result.items()))
 
 
 def _is_ours(value: Any) -> bool:
@@ -100,20 +100,20 @@ def _class(name: str, cls: type, public: Mapping[type, str]) -> dict[str, str]:
     above = [base for base in cls.__mro__[1:] if base in public]
     given = {one.name for one in _parameters(cls)}
     line = name if getattr(cls, "_is_protocol", False) else _call(name, cls)
-    found = {name: " : ".join((line, *(public[base] for base in above[:1])))}
+    results = {name: " : ".join((line, *(public[base] for base in above[:1])))}
     for member, value in _members(cls, above).items():
         text = f"{name}.{member}"
         if member not in given:
-            found[text] = _call(text, value) if callable(value) else text
-    return found
+            results[text] = _call(text, value) if callable(value) else text
+    return results
 
 
 def _members(cls: type, above: list[type]) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for base in cls.__mro__:
         if base.__module__.startswith("mmrl") and not any(issubclass(one, base) for one in above):
-            found |= dict.fromkeys(inspect.get_annotations(base)) | vars(base)
-    shown = [n for n, value in found.items() if not n.startswith("_") or (n in PROTOCOL and value)]
+            result |= dict.fromkeys(inspect.get_annotations(base)) | vars(base)
+    shown = [n for n, value in result.items() if not n.startswith("_") or (n in PROTOCOL and value)]
     return {name: getattr(cls, name, None) for name in shown}
 
 
@@ -127,8 +127,10 @@ def _strings(value: Any) -> list[str]:
     """Return the entries of a collection of strings, or the keys of a dictionary."""
     if not isinstance(value, tuple | list | set | frozenset | Mapping):
         return []
-    found = list(value)
-    return ["=", *sorted(found)] if found and all(isinstance(one, str) for one in found) else []
+    results = list(value)
+    return (
+        ["=", *sorted(results)] if results and all(isinstance(one, str) for one in results) else []
+    )
 
 
 def _commands() -> list[str]:
@@ -138,12 +140,12 @@ def _commands() -> list[str]:
 def _options(command: str) -> str:
     """Describe the options of a command, without the settings of agents."""
     module = importlib.import_module(f"mmrl.commands.{command}")
-    found = {
+    results = {
         n: v
         for n, v in vars(module).items()
         if getattr(v, "__module__", "").startswith("mmrl.commands.")
     }
-    kinds = {n: v for n, v in found.items() if dataclasses.is_dataclass(v)}
+    kinds = {n: v for n, v in results.items() if dataclasses.is_dataclass(v)}
     kinds = {"": kinds["Options"]} if "Options" in kinds else kinds
     return "\n".join(
         _call(f"$ mmrl {command} {name.lower()}".strip(), kind, list(_fields(kind)))
@@ -167,10 +169,10 @@ def _call(name: str, function: Any, given: list[inspect.Parameter] | None = None
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters of a function or class, or an empty list if they are unknown."""
     try:
-        found = inspect.signature(function).parameters.values()
+        result = inspect.signature(function).parameters.values()
     except ValueError:
         return []
-    return [one for one in found if one.name != "self"]
+    return [one for one in result if one.name != "self"]
 
 
 def _rows(parameters: list[inspect.Parameter]) -> str:
@@ -205,10 +207,10 @@ def text() -> str:
     return "".join(f"{one}\n" for one in entries().values())
 
 
-def difference(kept: str, found: str) -> str:
+def difference(kept: str, results: str) -> str:
     """Return the changed lines with advice, or "" if no line has changed."""
     lines = difflib.unified_diff(
-        kept.splitlines(), found.splitlines(), "listed", "found", "", "", 0
+        kept.splitlines(), results.splitlines(), "listed", "found", "", "", 0
     )
     changed = "\n".join(lines)
     return changed and f"Public names have changed.\n{changed}\n{ADVICE}"

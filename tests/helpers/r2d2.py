@@ -48,8 +48,8 @@ class Noise(environment.Environment):
     def step_env(self, key, state, action, params):
         reward = 3 * self.noise(state)[0] + action
         state = state.replace(time=state.time + 1)
-        ended = self.is_terminated(state, params)
-        return self.noise(state)[1:], state, reward, ended, {}
+        terminated = self.is_terminated(state, params)
+        return self.noise(state)[1:], state, reward, terminated, {}
 
     def noise(self, state):
         return jnp.asarray(NOISE)[state.tag, state.time]
@@ -193,12 +193,12 @@ def by_loop(config: r2d2.Config, sample: Any, next_q: Any, next_q_target: Any):
     """Compute the targets of the trained steps, and incorrect ones that omit h⁻¹ of q."""
     at = config.burn_in
     targets, naive = np.zeros((2, *next_q.shape[:2]))
-    reward, ended = (x[:, at:] for x in (sample.steps.reward, sample.steps.terminated))
+    reward, terminated = (x[:, at:] for x in (sample.steps.reward, sample.steps.terminated))
     for i, t in np.argwhere(sample.trained[:, at:]):
         total, gain = 0.0, 1.0
         for k in reads(config, sample, i, t):
             total += gain * config.reward_scale * reward[i, k]
-            gain *= 0.0 if ended[i, k] else config.gamma
+            gain *= 0.0 if terminated[i, k] else config.gamma
         q = next_q_target[i, k, next_q[i, k].argmax()]
         targets[i, t] = h(total + gain * inverse(q)) if config.rescale else total + gain * q
         naive[i, t] = h(total) + gain * q
@@ -228,11 +228,11 @@ def stale_by_loop(memory: str, net: Any, row: int, steps: int) -> list[list[floa
     worker, first = divmod(row, DEPTH)
 
     def values(state, begun):
-        found = []
+        results = []
         for t in range(begun, first + steps):
             state, q = _step(net, state, seen.obs[worker, t], seen.begin[worker, t])
-            found.append(np.asarray(q, float))
-        return np.stack(found)[first - begun :][[0, -1]]
+            results.append(np.asarray(q, float))
+        return np.stack(results)[first - begun :][[0, -1]]
 
     def stored(t):
         return jax.tree.map(lambda x: x[worker, t], states)

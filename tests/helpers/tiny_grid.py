@@ -27,7 +27,7 @@ class Cell:
 CELLS = [Cell(name) for name in ("a1", "a2", "b1", "b2")]
 
 
-def measure(out: pathlib.Path, together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+def measure(out: pathlib.Path, together: Sequence[Cell], rows: Rows, quick: bool) -> list[Row]:
     with (out / "started").open("a") as file:
         file.write("".join(f"{cell.name} {os.getpid()}\n" for cell in together))
     while not (out / "go").exists():

@@ -67,31 +67,31 @@ def test_a_window_is_read_back_exactly_up_to_its_length(kind: str):
     agent = window(3, 0)
     for seed in range(10):
         obs = np.asarray(jnp.asarray(noise(seed, 16, 24)).astype(kind).astype(jnp.float32))
-        seen = record(agent, obs, lengths=[24, 12] * 8)
-        scores = decode(seen.memory, obs, seen.running, (0, 1, 2, 3, 4, 30))
+        episodes = record(agent, obs, lengths=[24, 12] * 8)
+        scores = decode(episodes.memory, obs, episodes.running, (0, 1, 2, 3, 4, 30))
         assert scores[:3].min() > 0.999 and scores[3:5].max() < 0.2 and np.isnan(scores[5])
 
 
 def test_a_memory_that_is_not_finite_has_a_score():
-    seen = record(window(3, 0), noise(0, 16, 24))
-    memory = np.concatenate([seen.memory] * 2, axis=2)
+    episodes = record(window(3, 0), noise(0, 16, 24))
+    memory = np.concatenate([episodes.memory] * 2, axis=2)
     memory[:, 5:, :2], memory[:, 9:, 3] = np.inf, np.nan
     memory[3, :, 0] = -np.inf
-    assert decode(memory, seen.obs, seen.running, (0, 1)).min() > 0.99
+    assert decode(memory, episodes.obs, episodes.running, (0, 1)).min() > 0.99
 
 
 def test_each_number_of_a_part_counts_equally_and_constant_ones_do_not():
-    seen = record(window(1, 0), noise(0, 16, 24))
+    episodes = record(window(1, 0), noise(0, 16, 24))
     hidden = 1e4 * noise(1, 16, 24, 1)
-    part = np.concatenate([seen.obs[:, :, :1], hidden, np.ones_like(hidden)], axis=2)
-    assert decode(seen.memory, part, seen.running, (0,))[0] == pytest.approx(0.5, abs=0.05)
+    part = np.concatenate([episodes.obs[:, :, :1], hidden, np.ones_like(hidden)], axis=2)
+    assert decode(episodes.memory, part, episodes.running, (0,))[0] == pytest.approx(0.5, abs=0.05)
 
 
 def test_constant_parts_and_few_episodes_have_no_score():
-    seen = record(window(3, 0), noise(0))
-    assert np.isnan(decode(seen.memory, np.ones((8, 12, 1)), seen.running, (0, 1))).all()
+    episodes = record(window(3, 0), noise(0))
+    assert np.isnan(decode(episodes.memory, np.ones((8, 12, 1)), episodes.running, (0, 1))).all()
     with pytest.raises(ValueError, match="`running` must have at least 4 episodes; got 3"):
-        decode(seen.memory[:3], seen.obs[:3], seen.running[:3], (0,))
+        decode(episodes.memory[:3], episodes.obs[:3], episodes.running[:3], (0,))
 
 
 @pytest.mark.full
@@ -146,8 +146,8 @@ def test_without_a_harm_the_agent_is_evaluated():
     agent = subject(Net.make("gru", 3, 2, width=8, key=KEY))
     env, params = envs.make("probe-Memory-v0")
     score = jax.jit(lambda key: evaluate(agent.policy(), env, params, agent.start, key, 16, 5))
-    got = ablate(agent, env, params, KEY, {"none": harms(1)["unharmed"]}, 16)["none"]
-    np.testing.assert_array_equal(got, score(KEY).returns)
+    result = ablate(agent, env, params, KEY, {"none": harms(1)["unharmed"]}, 16)["none"]
+    np.testing.assert_array_equal(result, score(KEY).returns)
 
 
 def test_harms_are_refused():
@@ -183,9 +183,9 @@ def test_networks_are_subjects():
     net = ActorCritic.make("gru", 3, 2, width=4, key=KEY)
     agent = subject(net)
     values = agent.step(agent.start, obs, begin)[1]
-    wanted = net.step(net.init(), obs, begin)[1].policy
-    np.testing.assert_allclose(values, wanted.log_prob(jnp.arange(2)), rtol=1e-5)
-    assert agent.choose(values) == wanted.mode() and subject(agent) is agent
+    expected = net.step(net.init(), obs, begin)[1].policy
+    np.testing.assert_allclose(values, expected.log_prob(jnp.arange(2)), rtol=1e-5)
+    assert agent.choose(values) == expected.mode() and subject(agent) is agent
     real = subject(ActorCritic.make("gru", 3, 2, continuous=True, width=4, key=KEY))
     assert real.continuous and real.choose(values).shape == (2,)
     memory = FrameStack(3, 2, key=KEY)

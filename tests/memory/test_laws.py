@@ -87,10 +87,10 @@ def first_step():
     return np.maximum.accumulate(np.where(data()[1][:T], np.arange(T), 0))
 
 
-def close(got, want, rtol=1e-5):
-    got, want = jax.tree.leaves(got), jax.tree.leaves(want)
-    assert len(got) == len(want)
-    for a, b in zip(got, want, strict=True):
+def close(result, want, rtol=1e-5):
+    result, want = jax.tree.leaves(result), jax.tree.leaves(want)
+    assert len(result) == len(want)
+    for a, b in zip(result, want, strict=True):
         scale = max(1e-6, np.abs(b).max(initial=0))
         np.testing.assert_allclose(a, b, rtol=0, atol=rtol * scale)
 
@@ -147,8 +147,8 @@ def many(model, tapes, method):
             end, ys = eqx.combine(params, rest)(state, xs, begin, method=method)
             return jnp.vdot(weights, ys), (end, ys)
 
-        (_, found), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(params, floats)
-        return *found, *grads
+        (_, results), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(params, floats)
+        return *results, *grads
 
     end, ys, of_model, (of_state, of_xs) = jax.vmap(one)(*tapes)
     end, of_model = jax.tree.map(lambda x: x[-1], (end, of_model))
@@ -191,8 +191,8 @@ def all_tapes(name, perturbed, method):
     """`many` of all `tapes`: (outputs, gradient in xs) by label, of the last gradient and end."""
     labels, *columns = zip(*tapes(name, perturbed), strict=True)
     batch = [jax.tree.map(lambda *x: np.stack(x), *column) for column in columns]
-    found = jax.device_get(many(build(name, perturbed), batch, method))
-    end, ys, of_model, of_state, of_xs = found
+    results = jax.device_get(many(build(name, perturbed), batch, method))
+    end, ys, of_model, of_state, of_xs = results
     last = of_model, jax.tree.map(lambda g: g[-1], of_state), of_xs[-1]
     return dict(zip(labels, zip(ys, of_xs, strict=True), strict=True)), last, end
 
@@ -203,25 +203,25 @@ def all_tapes(name, perturbed, method):
 def test_tape_equals_every_episode_alone(name, perturbed):
     start, time = first_step(), np.arange(T)
     for method in methods(name):
-        found, *_ = all_tapes(name, perturbed, method)
-        alone = np.stack([found[f"alone {s}"][0] for s in range(T)])
-        close(found["tape"][0][:T], alone[start, time - start])
+        result, *_ = all_tapes(name, perturbed, method)
+        alone = np.stack([result[f"alone {s}"][0] for s in range(T)])
+        close(result["tape"][0][:T], alone[start, time - start])
 
 
 @every_model
 @twice
 def test_step_equals_tape(name, perturbed):
-    found = all_forms(name, perturbed)
-    close(found["steps"], found["whole"])
+    result = all_forms(name, perturbed)
+    close(result["steps"], result["whole"])
 
 
 @every_model
 @twice
 @pytest.mark.parametrize("start_there", [False, True])
 def test_split_tape_carries_the_state_over(name, perturbed, start_there):
-    found = all_forms(name, perturbed, start_there)
-    close(found["parts"], found["whole"])
-    end, same = found["no part"]
+    result = all_forms(name, perturbed, start_there)
+    close(result["parts"], result["whole"])
+    end, same = result["no part"]
     close(same, end, rtol=0)
 
 
@@ -231,8 +231,8 @@ def test_lookahead_equals_the_tape_with_the_next_observation_appended(name, pert
     ahead = all_forms(name, perturbed)
     close(ahead["looked"], ahead["whole"])
     for method in methods(name):
-        found, *_ = all_tapes(name, perturbed, method)
-        close(ahead["next"], np.stack([found[f"appended {t}"][0][t + 1] for t in range(T)]))
+        result, *_ = all_tapes(name, perturbed, method)
+        close(ahead["next"], np.stack([result[f"appended {t}"][0][t + 1] for t in range(T)]))
 
 
 @functools.cache
@@ -259,18 +259,18 @@ def test_long_tapes_give_the_same_outputs_and_state_by_every_method(name):
     ways = ["sequential", "chunked", *trees]
     for perturbed in (False, True):
         model, state = build(name, perturbed), warm(name, perturbed)
-        want, *found = in_every_way(model, state, *long_data(), tuple(ways))
-        for got in found:
-            close(got, want, rtol=2e-5)
+        want, *others = in_every_way(model, state, *long_data(), tuple(ways))
+        for result in others:
+            close(result, want, rtol=2e-5)
 
 
 @every_monoid
 def test_neither_results_nor_gradients_depend_on_the_method(name):
     for perturbed in (False, True):
         both = [all_tapes(name, perturbed, method) for method in methods(name)]
-        (seen, want, end), (other, got, last) = both
+        (seen, want, end), (other, result, last) = both
         close((last, other["gradient"][0]), (end, seen["gradient"][0]), rtol=2e-5)
-        close(got, want, rtol=1e-4)
+        close(result, want, rtol=1e-4)
         assert all(np.isfinite(g).all() for g in jax.tree.leaves(want))
 
 
@@ -286,9 +286,9 @@ def test_gradient_reaches_every_parameter(name):
 def test_nothing_leaks_into_a_later_episode(name, poison):
     for perturbed in (False, True):
         for method in methods(name):
-            found, *_ = all_tapes(name, perturbed, method)
-            for got, clean in zip(found[poison], found["clean"], strict=True):
-                np.testing.assert_array_equal(got[LATER:], clean[LATER:])
+            by_poison, *_ = all_tapes(name, perturbed, method)
+            for result, clean in zip(by_poison[poison], by_poison["clean"], strict=True):
+                np.testing.assert_array_equal(result[LATER:], clean[LATER:])
 
 
 @every_model
@@ -296,8 +296,8 @@ def test_outputs_depend_on_their_own_past_only(name):
     start, time = first_step(), np.arange(T)
     visible = (start[:, None] <= time[None]) & (time[None] <= time[:, None])
     for method in methods(name):
-        found, *_ = all_tapes(name, True, method)
-        slopes = np.stack([np.abs(found[f"slope {t}"][1][:T]).max(axis=1) for t in range(T)])
+        result, *_ = all_tapes(name, True, method)
+        slopes = np.stack([np.abs(result[f"slope {t}"][1][:T]).max(axis=1) for t in range(T)])
         assert (slopes[~visible] == 0).all()
         assert (np.diag(slopes) > 0).all()
         remembers = slopes[visible & (time[:, None] > time[None])].max() > 0

@@ -141,10 +141,10 @@ def test_plain_python_numbers_are_arrays(name):
     model = memory.make("lru" if name == "stack" else name, 5, 3, key=KEY, layers=layers)
     xs, state = jnp.arange(10.0).reshape(2, 5), model.init()
     for begin in ([True, False], [1, 0], (True, 0)):
-        got = model.lookahead(state, xs.tolist(), begin, xs.tolist())
-        wanted = model.lookahead(state, xs, jnp.array([True, False]), xs)
-        jax.tree.map(np.testing.assert_array_equal, got, wanted)
-        np.testing.assert_array_equal(model(state, xs.tolist(), begin)[1], got[1])
+        result = model.lookahead(state, xs.tolist(), begin, xs.tolist())
+        expected = model.lookahead(state, xs, jnp.array([True, False]), xs)
+        jax.tree.map(np.testing.assert_array_equal, result, expected)
+        np.testing.assert_array_equal(model(state, xs.tolist(), begin)[1], result[1])
     for begin in (0, False, np.False_):
         y = model.step(state, xs[0].tolist(), begin)[1]
         np.testing.assert_array_equal(y, model.step(state, xs[0], jnp.array(False))[1])

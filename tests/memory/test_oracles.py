@@ -51,8 +51,8 @@ def layer_norm(x):
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
 
-def close(got, want, rtol=1e-5):
-    np.testing.assert_allclose(got, want, rtol=0, atol=rtol * np.abs(want).max())
+def close(result, want, rtol=1e-5):
+    np.testing.assert_allclose(result, want, rtol=0, atol=rtol * np.abs(want).max())
 
 
 def test_linear_attention_equals_masked_quadratic_attention():
@@ -347,7 +347,14 @@ def delta_table():
     """A model that stores x[3:] under the key x[:3] without fading, and shows what it finds."""
     model = memory.make("gated_delta", 7, 4, key=jax.random.key(0), key_size=3, value_size=4)
     take_key, take_value = jnp.eye(7)[:3], jnp.eye(7)[3:]
-    wanted = (take_key, take_key, take_value, jnp.zeros(4), jnp.zeros((2, 7)), jnp.array([40.0, 0]))
+    expected = (
+        take_key,
+        take_key,
+        take_value,
+        jnp.zeros(4),
+        jnp.zeros((2, 7)),
+        jnp.array([40.0, 0]),
+    )
 
     def leaves(m):
         return (
@@ -355,7 +362,7 @@ def delta_table():
             *(m.gates.weight, m.gates.bias),
         )
 
-    model = eqx.tree_at(leaves, model, wanted)
+    model = eqx.tree_at(leaves, model, expected)
     read_out = (jnp.eye(4), jnp.zeros(4))
     return eqx.tree_at(lambda m: (m.read_out.weight, m.read_out.bias), model, read_out)
 

@@ -71,10 +71,10 @@ def test_attention_weights_sum_to_one_over_the_steps_that_are_there():
         hs, _ = model.states(model.init(), xs, jnp.arange(4) == 1)
         return jax.vmap(model.attention)(hs, xs)
 
-    found = np.asarray(weights(model, xs))
-    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-6)
+    result = np.asarray(weights(model, xs))
+    np.testing.assert_allclose(result.sum(1), 1, rtol=1e-6)
     used = np.array([1, 1, 2, 3])  # an episode begins at the second step
-    np.testing.assert_array_equal((found > 0).sum(1), np.repeat(used[:, None], 2, 1))
+    np.testing.assert_array_equal((result > 0).sum(1), np.repeat(used[:, None], 2, 1))
 
 
 def gate(module, x, y):
@@ -248,8 +248,8 @@ def test_lmu_state_reconstructs_a_delayed_input():
     for steps in (0, 10, 20, 30, 40):
         polynomials = np.polynomial.legendre.legvander([2 * steps / delay - 1], order - 1)[0]
         # A held input is half a step late.
-        wanted = np.interp(time[-1] + 0.5 - steps, time + 0.5, u)
-        assert abs(polynomials @ m - wanted) < 0.08
+        expected = np.interp(time[-1] + 0.5 - steps, time + 0.5, u)
+        assert abs(polynomials @ m - expected) < 0.08
 
 
 @pytest.mark.parametrize(

@@ -214,13 +214,13 @@ def test_moments_take_weights():
 def test_ewma_is_the_recurrence_of_ppo_ewma(beta):
     """w ← 1 + βw, θ̄ ← θ/w + β (w_before / w) θ̄ in double precision, 20 000 steps."""
     theta = (1 + 0.01 * np.random.default_rng(0).normal(size=20_000)).astype("f4")
-    found = fold(EWMA(), rows(np.full_like(theta, beta), np.ones_like(theta), theta))
+    result = fold(EWMA(), rows(np.full_like(theta, beta), np.ones_like(theta), theta))
     weight, mean = 1.0, float(theta[0])
     for x in theta[1:].astype(float):
         weight, before = 1 + float(np.float32(beta)) * weight, weight
         mean = x / weight + float(np.float32(beta)) * before / weight * mean
-    np.testing.assert_allclose(found[1], weight, rtol=1e-3)
-    np.testing.assert_allclose(found[2], mean, rtol=1e-5)
+    np.testing.assert_allclose(result[1], weight, rtol=1e-3)
+    np.testing.assert_allclose(result[2], mean, rtol=1e-5)
 
 
 def test_ewma_of_a_constant_never_drifts():

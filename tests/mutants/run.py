@@ -71,18 +71,18 @@ class Mutant:
 
 def mutants(folder: Path = Path(__file__).parent) -> list[Mutant]:
     """All mutants of all files, each with a name of its own. Raises `ValueError` for bad fields."""
-    found: list[Mutant] = []
+    results: list[Mutant] = []
     for path in sorted(folder.glob("*.toml")):
         for k, row in enumerate(tomllib.loads(path.read_text("utf-8"))["mutant"], 1):
             if not row.keys() >= FIELDS or not row.keys() <= FIELDS | {"name"}:
                 raise ValueError(f"{path.name}, number {k}: fields are {sorted(FIELDS)} and `name`")
             tests = [row["tests"]] if isinstance(row["tests"], str) else row["tests"]
             name = f"{path.stem}: {row.get('name', k)}"
-            found.append(Mutant(name, row["file"], row["old"], row["new"], tuple(tests)))
-    names = [mutant.name for mutant in found]
+            results.append(Mutant(name, row["file"], row["old"], row["new"], tuple(tests)))
+    names = [mutant.name for mutant in results]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"`name` must be of one mutant alone, got twice: {twice}")
-    return found
+    return results
 
 
 def flaws(mutant: Mutant, root: Path = ROOT) -> str:
@@ -128,15 +128,15 @@ def pytest(
     command += ["no:xdist", "--no-header", "--tb=no", "-m", marks, *selection]
     environment = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")} | dict(os.environ)
     environment["PYTHONPATH"] = str(copy)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", WITH_LIMITS, str(limit), *command],
         **{"cwd": copy, "env": environment, "capture_output": True, "text": True},
     )
-    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+    if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return 1, f"computed for more than {limit} seconds"
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    lines = [line for line in process.stdout.splitlines() if line.strip()]
     failed = [line for line in lines if line.startswith("FAILED")] or lines[-1:] or [""]
-    return done.returncode, failed[0].removeprefix("FAILED ")
+    return process.returncode, failed[0].removeprefix("FAILED ")
 
 
 def copy_repository(parent: Path) -> Path:
@@ -185,22 +185,22 @@ def remember(mutant: Mutant, was: str, verdict: str) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def run(wanted: Iterable[Mutant], jobs: int) -> dict[str, str]:
+def run(expected: Iterable[Mutant], jobs: int) -> dict[str, str]:
     """The verdict on each, which is printed as soon as it is known.
 
     Raises `ValueError` if the tests fail without any mistake: then they would catch everything.
     """
-    states, verdicts = {mutant: state(mutant) for mutant in wanted}, {}
+    states, verdicts = {mutant: state(mutant) for mutant in expected}, {}
     with tempfile.TemporaryDirectory() as temporary:
         copies: queue.Queue[Path] = queue.Queue()
         for job in range(jobs):
             copies.put(copy_repository(Path(temporary) / str(job)))
         first = copies.get()
         selection = dict.fromkeys(test for mutant in states for test in mutant.tests)
-        status, said = pytest(first, list(selection), limit=10 * LIMIT)
+        status, message = pytest(first, list(selection), limit=10 * LIMIT)
         copies.put(first)
         if status:
-            raise ValueError(f"the tests fail without a mutant: {said}")
+            raise ValueError(f"the tests fail without a mutant: {message}")
 
         def one(mutant: Mutant) -> tuple[Mutant, str, str, float]:
             copy, began = copies.get(), time.monotonic()
@@ -210,11 +210,11 @@ def run(wanted: Iterable[Mutant], jobs: int) -> dict[str, str]:
                 copies.put(copy)
 
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            for mutant, found, said, seconds in pool.map(one, states):
-                verdicts[mutant.name] = found
-                print(f"{found:20}  {mutant.name}  ({seconds:.0f} s)  {said}", flush=True)
-                if found.startswith("caught"):
-                    remember(mutant, states[mutant], found)
+            for mutant, result, message, seconds in pool.map(one, states):
+                verdicts[mutant.name] = result
+                print(f"{result:20}  {mutant.name}  ({seconds:.0f} s)  {message}", flush=True)
+                if result.startswith("caught"):
+                    remember(mutant, states[mutant], result)
     return verdicts
 
 
@@ -224,26 +224,28 @@ def main() -> int:
     parser.add_argument("--only", default="", help="mutants whose name, file or tests contain this")
     parser.add_argument("--again", action="store_true", help="also mutants that were caught before")
     parser.add_argument("--jobs", type=int, default=1, help="number of mutants at a time")
-    given = parser.parse_args()
-    known = {} if given.again else earlier_verdicts()
-    wanted = [
+    options = parser.parse_args()
+    known = {} if options.again else earlier_verdicts()
+    expected = [
         mutant
         for mutant in mutants()
-        if any(given.only in text for text in (mutant.name, mutant.file, *mutant.tests))
+        if any(options.only in text for text in (mutant.name, mutant.file, *mutant.tests))
     ]
-    before = {mutant.name: known[key] for mutant in wanted if (key := state(mutant)) in known}
-    waiting = [mutant for mutant in wanted if mutant.name not in before]
-    print(f"{len(wanted)} mutants, of which {len(before)} were caught before")
+    before = {mutant.name: known[key] for mutant in expected if (key := state(mutant)) in known}
+    waiting = [mutant for mutant in expected if mutant.name not in before]
+    print(f"{len(expected)} mutants, of which {len(before)} were caught before")
     try:
-        verdicts = before | (run(waiting, given.jobs) if waiting else {})
+        verdicts = before | (run(waiting, options.jobs) if waiting else {})
     except ValueError as error:
         print(error)
         return 1
     first = sum(verdict == "caught" for verdict in verdicts.values())
-    bad = {name: found for name, found in verdicts.items() if not found.startswith("caught")}
-    print(f"{len(wanted) - len(bad)} of {len(wanted)} caught, {first} of them by the first tier")
-    for name, found in bad.items():
-        print(f"{found}: {name}")
+    bad = {name: result for name, result in verdicts.items() if not result.startswith("caught")}
+    print(
+        f"{len(expected) - len(bad)} of {len(expected)} caught, {first} of them by the first tier"
+    )
+    for name, result in bad.items():
+        print(f"{result}: {name}")
     return int(bool(bad))
 
 

@@ -52,8 +52,8 @@ def test_outputs_are_the_networks_for_legal_actions_and_minus_infinity_for_other
 
     pairs = list(zip(map(numbers, outputs(net)), map(numbers, outputs(inner)), strict=True))
     masks = (legal, legal_ahead, legal, legal[0])
-    for (got, raw), mask in zip(pairs, masks, strict=True):
-        np.testing.assert_array_equal(got, np.where(mask, raw, -np.inf))
+    for (result, raw), mask in zip(pairs, masks, strict=True):
+        np.testing.assert_array_equal(result, np.where(mask, raw, -np.inf))
     np.testing.assert_array_equal(net.legal(obs), legal)
 
 
@@ -71,13 +71,13 @@ def test_a_masked_policy_is_that_of_its_legal_actions():
         return sum(map(jnp.sum, numbers(logits, others)))
 
     compiled = jax.jit(lambda *x: (jnp.stack(numbers(*x)), jax.grad(total, (0, 1))(*x)))
-    got, gradients = compiled(logits, others)
+    result, gradients = compiled(logits, others)
     for t, mask in enumerate(legal):
         p, q = (np.exp(np.float64(x[t][mask])) for x in (logits, others))
         p, q = p / p.sum(), q / q.sum()
         kl = [np.sum(x * np.log(x / y)) for x, y in ((p, q), (q, p))]
-        wanted = np.log(p.max()), -np.sum(p * np.log(p)), *kl
-        np.testing.assert_allclose(got[:, t], wanted, rtol=1e-4, atol=1e-6)
+        expected = np.log(p.max()), -np.sum(p * np.log(p)), *kl
+        np.testing.assert_allclose(result[:, t], expected, rtol=1e-4, atol=1e-6)
     for gradient in gradients:
         assert np.isfinite(gradient).all() and not gradient[~legal].any()
 

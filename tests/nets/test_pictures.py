@@ -67,16 +67,16 @@ def test_the_small_stack_is_that_of_minatar():
     x = jax.random.uniform(jax.random.key(1), (10, 10, 4))
     assert isinstance(layer, Filters) and conv.output_size == 128
     hidden = jax.nn.relu(convolution(layer, x)).ravel()
-    wanted = jax.nn.relu(conv.linear.weight @ hidden + conv.linear.bias)
-    np.testing.assert_allclose(conv(x), wanted, rtol=1e-5, atol=1e-6)
+    expected = jax.nn.relu(conv.linear.weight @ hidden + conv.linear.bias)
+    np.testing.assert_allclose(conv(x), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_impala_stack_is_that_of_its_paper():
     conv: Any = Conv(Picture((32, 33, 2)), key=jax.random.key(0))
     x = jax.random.uniform(jax.random.key(1), (32, 33, 2))
-    got = jax.jit(lambda conv, x: conv(x))(conv, x)
+    result = jax.jit(lambda conv, x: conv(x))(conv, x)
 
-    def wanted(conv, x):
+    def expected(conv, x):
         for block in conv.blocks:
             x = pooled(convolution(block.first, x))
             for first, second in block.units:
@@ -84,9 +84,9 @@ def test_the_impala_stack_is_that_of_its_paper():
         hidden = jax.nn.relu(x).ravel()
         return jax.nn.relu(conv.linear.weight @ hidden + conv.linear.bias)
 
-    np.testing.assert_allclose(got, jax.jit(wanted)(conv, x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, jax.jit(expected)(conv, x), rtol=1e-4, atol=1e-5)
     assert [block.first.linear.out_features for block in conv.blocks] == [16, 32, 32]
-    assert conv.output_size == 256 == len(got)
+    assert conv.output_size == 256 == len(result)
 
 
 def test_bytes_are_scaled_once():

@@ -123,9 +123,9 @@ def test_a_scaled_policy_is_the_plain_one_in_other_units():
         policy: Any = net.step(net.init(), jnp.array([0.5, -2.0]), jnp.array(True))[1].policy
         return policy.log_prob(policy.mean + 0.5 * scale)
 
-    (value, wanted), (scaled, gradient) = density(plain, jnp.ones(5)), density(net, jnp.array(s))
+    (value, expected), (scaled, gradient) = density(plain, jnp.ones(5)), density(net, jnp.array(s))
     np.testing.assert_allclose(scaled, value - np.log(s.astype(float)).sum(), rtol=1e-4)
-    for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(wanted), strict=True):
+    for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(expected), strict=True):
         assert np.isfinite(x).all()
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
 
@@ -210,10 +210,10 @@ def test_tape_step_and_lookahead_agree(name: str, form: dict[str, bool], tape):
         state, now = net(net.init(), obs, begin)
         return net.lookahead(net.init(), obs, begin, next_obs), (state, now)
 
-    wanted, (got, short) = by_steps(net), by_tape(net)
+    expected, (result, short) = by_steps(net), by_tape(net)
     close = dict(rtol=2e-4, atol=2e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **close), got, wanted)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **close), short, wanted[:2])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **close), result, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **close), short, expected[:2])
 
 
 @pytest.mark.slow

@@ -80,11 +80,11 @@ class Place:
 
 def cuts(steps: int, length: int, overlap: int) -> list[int]:
     """Where the sequences of an episode of so many steps begin: each brings a step that is new."""
-    found, start = [0], length - overlap
+    results, start = [0], length - overlap
     while start + overlap < steps:
-        found.append(start)
+        results.append(start)
         start += length - overlap
-    return found
+    return results
 
 
 class Model:
@@ -112,16 +112,16 @@ class Model:
         return new
 
     def _add_places(self, w: int, ended: bool) -> list[Place]:
-        here, end, found = self.setting, len(self.ids[w]), []
+        here, end, result = self.setting, len(self.ids[w]), []
         full = here.length + here.tail
         for start in cuts(end - self.opened[w], here.length, here.overlap):
             steps = end - self.opened[w] - start
             if steps == full or (ended and steps < full):
                 place = Place(w, self.opened[w] + start, start, steps, end, ended)
-                found.append(place)
+                result.append(place)
                 sizes = np.array(self.errors[w][place.first : place.first + self.own_steps(place)])
                 self.priority[place] = here.eta * sizes.max() + (1 - here.eta) * sizes.mean()
-        return found
+        return result
 
     def own_steps(self, place: Place) -> int:
         return min(place.steps, self.setting.length)
@@ -146,14 +146,14 @@ class Model:
     def window(self, place: Place) -> dict[str, np.ndarray]:
         """Ids, masks and begin of the prefix, the trained steps and the tail; id 0 is no step."""
         here = self.setting
-        found = {"id": [], "mask": [], "trained": [], "begin": []}
+        results = {"id": [], "mask": [], "trained": [], "begin": []}
         for at in range(-here.burn_in, here.length + here.tail):
             real = -place.past <= at < place.steps
-            found["id"].append(self.ids[place.worker][place.first + at] if real else 0)
-            found["mask"].append(real)
-            found["trained"].append(real and 0 <= at < here.length)
-            found["begin"].append(at == -place.past)
-        return {name: np.array(values) for name, values in found.items()}
+            results["id"].append(self.ids[place.worker][place.first + at] if real else 0)
+            results["mask"].append(real)
+            results["trained"].append(real and 0 <= at < here.length)
+            results["begin"].append(at == -place.past)
+        return {name: np.array(values) for name, values in results.items()}
 
 
 def at(tree, *index):
@@ -167,75 +167,75 @@ def check_table(model: Model, table) -> None:
     assert count == len(stored), "another number of sequences"
     assert stored <= set(may), "a sequence that is not whole"
     assert model.must() <= stored, "a sequence is missing"
-    wanted = np.zeros_like(weights)
+    expected = np.zeros_like(weights)
     for row in stored:
         place = may[row]
         assert (available[row], past[row]) == (place.steps, place.past), "cut elsewhere"
         priority = np.clip(model.priority[place], *tree.PRIORITIES)
-        wanted[row] = priority**model.setting.alpha
-    np.testing.assert_allclose(weights, wanted, rtol=2e-5)
+        expected[row] = priority**model.setting.alpha
+    np.testing.assert_allclose(weights, expected, rtol=2e-5)
 
 
-def check_window(model: Model, drawn, i: int, seen: Counter) -> None:
+def check_window(model: Model, drawn, i: int, counts: Counter) -> None:
     setting, place = model.setting, model.may()[int(drawn.rows[i])]
-    wanted, got = model.window(place), at(drawn, i)
-    np.testing.assert_array_equal(got.steps.id, wanted["id"])
-    np.testing.assert_array_equal(got.steps.pixels["image"][:, 1, 0], wanted["id"] % 251)
+    expected, result = model.window(place), at(drawn, i)
+    np.testing.assert_array_equal(result.steps.id, expected["id"])
+    np.testing.assert_array_equal(result.steps.pixels["image"][:, 1, 0], expected["id"] % 251)
     for name in ("mask", "trained", "begin"):
-        np.testing.assert_array_equal(getattr(got, name), wanted[name], name)
+        np.testing.assert_array_equal(getattr(result, name), expected[name], name)
     # Where the window holds the episode's first step, `begin` wipes any state.
     if place.past > setting.burn_in:
         before = model.ids[place.worker][place.first - setting.burn_in]
-        assert got.state["id"] == AWAY + before, "the state of another step"
-        np.testing.assert_array_equal(got.state["h"], np.float32([before, before]))
+        assert result.state["id"] == AWAY + before, "the state of another step"
+        np.testing.assert_array_equal(result.state["h"], np.float32([before, before]))
     begin, depth = place.first - min(place.past, setting.burn_in), setting.depth
-    seen["prefix cut by the begin"] += 0 < place.past < setting.burn_in
-    seen["whole prefix"] += place.past > setting.burn_in
-    seen["around the ring"] += begin // depth != (place.first + place.steps - 1) // depth
-    seen["episode still open"] += place.first - place.past == model.opened[place.worker]
-    seen["in a later ring of its episode"] += place.past >= depth
+    counts["prefix cut by the begin"] += 0 < place.past < setting.burn_in
+    counts["whole prefix"] += place.past > setting.burn_in
+    counts["around the ring"] += begin // depth != (place.first + place.steps - 1) // depth
+    counts["episode still open"] += place.first - place.past == model.opened[place.worker]
+    counts["in a later ring of its episode"] += place.past >= depth
 
 
-def check_sample(model: Model, table, drawn, beta: float, seen: Counter) -> None:
+def check_sample(model: Model, table, batch, beta: float, counts: Counter) -> None:
     capacity, (available, _, weights, count) = model.setting.capacity, table
-    seen["empty"] += count == 0
+    counts["empty"] += count == 0
     if not count:
-        assert (drawn.rows == capacity).all() and not drawn.mask.any() and not drawn.trained.any()
-        assert not drawn.begin.any() and (drawn.weights == 1).all()
-        assert all(not x.any() for x in jax.tree.leaves(drawn.steps))
+        assert (batch.rows == capacity).all() and not batch.mask.any() and not batch.trained.any()
+        assert not batch.begin.any() and (batch.weights == 1).all()
+        assert all(not x.any() for x in jax.tree.leaves(batch.steps))
         return
-    assert (available[drawn.rows] > 0).all(), "drawn, but not stored"
-    share = count * weights[drawn.rows].astype(float) / weights.sum(dtype=float)
-    np.testing.assert_allclose(drawn.weights, share**-beta / (share**-beta).max(), rtol=1e-5)
-    for i in range(len(drawn.rows)):
-        check_window(model, drawn, i, seen)
+    assert (available[batch.rows] > 0).all(), "drawn, but not stored"
+    share = count * weights[batch.rows].astype(float) / weights.sum(dtype=float)
+    np.testing.assert_allclose(batch.weights, share**-beta / (share**-beta).max(), rtol=1e-5)
+    for i in range(len(batch.rows)):
+        check_window(model, batch, i, counts)
 
 
-def count_new(model: Model, new: list, seen: Counter) -> None:
+def count_new(model: Model, new: list, counts: Counter) -> None:
     setting = model.setting
     for place in new:
         short = place.steps < setting.length
-        seen["one-step episode"] += place.steps == 1 and place.past == 0
-        seen["episode shorter than a sequence"] += short and place.past == 0 and place.steps > 1
-        seen["short last sequence"] += short and place.past > 0
+        counts["one-step episode"] += place.steps == 1 and place.past == 0
+        counts["episode shorter than a sequence"] += short and place.past == 0 and place.steps > 1
+        counts["short last sequence"] += short and place.past > 0
         cut = place.steps < setting.length + setting.tail
-        seen["tail cut by the end"] += cut and not short
-        seen["whole tail at the end"] += place.at_end and not cut
-        seen["begun in an earlier rollout"] += place.first < model.head - setting.time
+        counts["tail cut by the end"] += cut and not short
+        counts["whole tail at the end"] += place.at_end and not cut
+        counts["begun in an earlier rollout"] += place.first < model.head - setting.time
     ends = Counter((place.worker, place.time) for place in new)
-    seen["several pending at an end"] += max(ends.values(), default=0) > 1
-    seen["several ends in a rollout"] += len(ends) > len({w for w, _ in ends})
-    seen["ring overwritten"] += model.head > setting.depth
+    counts["several pending at an end"] += max(ends.values(), default=0) > 1
+    counts["several ends in a rollout"] += len(ends) > len({w for w, _ in ends})
+    counts["ring overwritten"] += model.head > setting.depth
 
 
-def check_every_step_is_trained(model: Model, everything, seen: Counter) -> None:
+def check_every_step_is_trained(model: Model, everything, counts: Counter) -> None:
     """Of every episode that is stored whole, the steps, the terminal one included."""
     stored = everything.steps.id[everything.trained]
     begin = model.head - model.setting.depth + model.setting.burn_in + model.setting.period
     for w, first, end in model.closed:
         if first >= begin:
             assert set(model.ids[w][first:end]) <= set(stored.tolist()), "never trained"
-            seen["whole episode trained on"] += 1
+            counts["whole episode trained on"] += 1
 
 
 # Eager calls would compile every operation on its own.

@@ -74,8 +74,8 @@ def same(mine: Any, theirs: Any, mask: Any) -> None:
     """Everything is equal, but for next pictures where an episode terminated."""
     mine = flat(mine)
     matters = np.asarray(mask & ~mine.terminated)[..., None]
-    ahead, wanted = (np.where(matters, x.next_obs[0], 0) for x in (mine, theirs))
-    np.testing.assert_array_equal(ahead, wanted)
+    ahead, expected = (np.where(matters, x.next_obs[0], 0) for x in (mine, theirs))
+    np.testing.assert_array_equal(ahead, expected)
     hidden = dataclasses.replace(mine, next_obs=theirs.next_obs)
     jax.tree.map(np.testing.assert_array_equal, hidden, theirs)
 
@@ -87,8 +87,8 @@ def add_to_tapes(tapes: Any, rollout: Any) -> Any:
 
 @jax.jit
 def samples(tapes: Any, key: Any) -> Any:
-    drawn = [tape.sample(each, key, 40) for each in tapes]
-    return drawn, [segments.sample(each, key, 40, 4) for each in tapes]
+    batch = [tape.sample(each, key, 40) for each in tapes]
+    return batch, [segments.sample(each, key, 40, 4) for each in tapes]
 
 
 def test_a_tape_of_pictures_equals_one_that_stores_them_twice():
@@ -127,10 +127,10 @@ def test_a_truncated_episode_that_is_too_short_lacks_its_last_step():
         (mine, _), _ = samples(pair, jax.random.key(i))
         final = np.append(np.asarray(mine.begin)[1:], True) & np.asarray(mine.mask)
         assert np.all(np.asarray(mine.steps.last)[final][:-1])
-        wanted = {tuple(x) for x in np.asarray(flat(steps).next_obs[0]).reshape(-1, 4).tolist()}
+        expected = {tuple(x) for x in np.asarray(flat(steps).next_obs[0]).reshape(-1, 4).tolist()}
         real = np.asarray(mine.mask & ~mine.steps.terminated)
         seen = np.asarray(flat(mine.steps).next_obs[0])[real]
-        assert {tuple(x) for x in seen.tolist()} <= wanted
+        assert {tuple(x) for x in seen.tolist()} <= expected
     assert shortened > 5
 
 
@@ -257,9 +257,9 @@ def test_the_error_of_a_step_that_is_not_stored_does_not_matter():
             added = sequences.add(added, here[0], jnp.zeros((WORKERS, TIME, 1)), here[1])
         return added.sums
 
-    wanted = priorities(errors)
-    jax.tree.map(np.testing.assert_array_equal, priorities(errors.at[:, 1].set(9)), wanted)
+    expected = priorities(errors)
+    jax.tree.map(np.testing.assert_array_equal, priorities(errors.at[:, 1].set(9)), expected)
     changed = priorities(errors.at[:, 0].set(9))
     assert any(
-        np.any(x != y) for x, y in zip(*map(jax.tree.leaves, (changed, wanted)), strict=True)
+        np.any(x != y) for x, y in zip(*map(jax.tree.leaves, (changed, expected)), strict=True)
     )

@@ -44,8 +44,8 @@ def tape_data() -> tape.Tape:
 @pytest.mark.slow
 def test_a_tape_reaches_every_step_of_episodes_that_fit_the_batch(tape_data):
     def draw(key):
-        drawn = tape.sample(tape_data, key, max(LENGTHS))
-        return drawn.steps.number, drawn.mask
+        batch = tape.sample(tape_data, key, max(LENGTHS))
+        return batch.steps.number, batch.mask
 
     assert trained_steps(draw) == set(range(1, STEPS + 1))
 
@@ -54,8 +54,8 @@ def test_a_tape_never_reaches_what_comes_after_a_batch(tape_data):
     """Eq. 35: B[:B] ends an episode that is longer. Hence the rule of `dqn.check`."""
 
     def draw(key):
-        drawn = tape.sample(tape_data, key, 30)
-        return drawn.steps.number, drawn.mask
+        batch = tape.sample(tape_data, key, 30)
+        return batch.steps.number, batch.mask
 
     beyond = range(sum(LENGTHS[:2]) + 31, sum(LENGTHS[:3]) + 1)
     assert trained_steps(draw) == set(range(1, STEPS + 1)) - set(beyond)
@@ -64,8 +64,8 @@ def test_a_tape_never_reaches_what_comes_after_a_batch(tape_data):
 @pytest.mark.parametrize("length", [3, 10])
 def test_segments_reach_every_step_whatever_the_batch(tape_data, length):
     def draw(key):
-        drawn = segments.sample(tape_data, key, 30, length)
-        return drawn.steps.number, drawn.mask
+        batch = segments.sample(tape_data, key, 30, length)
+        return batch.steps.number, batch.mask
 
     assert trained_steps(draw) == set(range(1, STEPS + 1))
 
@@ -82,22 +82,22 @@ def test_sequences_reach_every_step(length, overlap, tail):
     rings = build(ROLLOUT)
 
     def draw(key):
-        drawn = sequences.sample(rings, key, 8)
-        return drawn.steps.number, drawn.trained
+        batch = sequences.sample(rings, key, 8)
+        return batch.steps.number, batch.trained
 
     assert trained_steps(draw) == set(range(1, STEPS + 1))
 
 
 def test_a_reservoir_reaches_every_step_of_what_it_keeps():
     """Unrolls know no episodes: their ends are stored like any other step."""
-    kept = reservoir.init(EXAMPLE, jnp.zeros(()), 70, length=7)
+    storage = reservoir.init(EXAMPLE, jnp.zeros(()), 70, length=7)
     unrolls = jax.tree.map(lambda x: x[0, :70].reshape(10, 7), ROLLOUT)
     key = jax.random.key(1)
-    kept = jax.jit(reservoir.add)(kept, reservoir.Unrolls(jnp.zeros(10), unrolls), key)
+    storage = jax.jit(reservoir.add)(storage, reservoir.Unrolls(jnp.zeros(10), unrolls), key)
 
     def draw(key):
-        drawn = reservoir.sample(kept, key, 5)
-        return drawn.steps.number, drawn.steps.number > 0
+        batch = reservoir.sample(storage, key, 5)
+        return batch.steps.number, batch.steps.number > 0
 
     assert trained_steps(draw) == set(range(1, 71))
 
@@ -161,8 +161,8 @@ def test_dqn_learns_from_every_step_of_the_longest_episode():
     def steps(key):
         state = dqn.init(config, env, params, key)
         state, _ = dqn.act_and_store(config, env, params, state, key)
-        drawn = dqn.sample(config, state, key)
-        return jnp.sum(drawn.mask), jnp.sum(drawn.begin & drawn.mask), drawn.steps.terminated
+        batch = dqn.sample(config, state, key)
+        return jnp.sum(batch.mask), jnp.sum(batch.begin & batch.mask), batch.steps.terminated
 
     count, begins, terminated = steps(jax.random.key(0))
     assert (count, begins) == (831, 1) and np.flatnonzero(terminated).tolist() == [830]

@@ -59,12 +59,12 @@ def stream(start: reservoir.Reservoir, ids, lots) -> reservoir.Reservoir:
     return jax.lax.scan(body, start, (ids, lots))[0]
 
 
-def contents(kept: reservoir.Reservoir) -> list[dict[float, int]]:
+def contents(storage: reservoir.Reservoir) -> list[dict[float, int]]:
     """What each worker's part holds: lot -> id."""
-    ids = ids_of(kept.unrolls).reshape(kept.lots.shape)
+    ids = ids_of(storage.unrolls).reshape(storage.lots.shape)
     return [
         {float(lot): int(i) for lot, i in zip(*part, strict=True) if np.isfinite(lot)}
-        for part in zip(np.asarray(kept.lots), ids, strict=True)
+        for part in zip(np.asarray(storage.lots), ids, strict=True)
     ]
 
 
@@ -80,37 +80,37 @@ def test_the_largest_lots_of_every_worker_stay(workers: int, each: int, slots: i
     rng = np.random.default_rng(0)
     ids = 1 + np.arange(times * workers * each).reshape(times, workers * each)
     lots = rng.permutation(ids.size).reshape(ids.shape).astype("f4") / ids.size
-    kept = stream(empty(slots, workers), ids, lots)
-    for worker, part in enumerate(contents(kept)):
+    storage = stream(empty(slots, workers), ids, lots)
+    for worker, part in enumerate(contents(storage)):
         mine = (slice(None), slice(worker * each, (worker + 1) * each))
         best = np.argsort(-lots[mine].ravel())[:slots]
         assert part == {
             float(lot): int(i)
             for lot, i in zip(lots[mine].ravel()[best], ids[mine].ravel()[best], strict=True)
         }
-    assert kept.seen == times * each
-    assert kept.stored.tolist() == [min(slots, times * each)] * workers
+    assert storage.seen == times * each
+    assert storage.stored.tolist() == [min(slots, times * each)] * workers
 
 
 def test_a_part_fills_from_its_first_row_on():
-    kept = stream(empty(6, 2), 1 + np.arange(8).reshape(2, 4), np.full((2, 4), 0.5, "f4"))
-    assert np.isfinite(kept.lots).tolist() == [[True] * 4 + [False] * 2] * 2
-    assert kept.threshold.tolist() == [0, 0]
-    full = stream(kept, 9 + np.arange(8).reshape(2, 4), np.full((2, 4), 0.75, "f4"))
+    storage = stream(empty(6, 2), 1 + np.arange(8).reshape(2, 4), np.full((2, 4), 0.5, "f4"))
+    assert np.isfinite(storage.lots).tolist() == [[True] * 4 + [False] * 2] * 2
+    assert storage.threshold.tolist() == [0, 0]
+    full = stream(storage, 9 + np.arange(8).reshape(2, 4), np.full((2, 4), 0.75, "f4"))
     assert full.threshold.tolist() == [0.5, 0.5] and full.stored.tolist() == [6, 6]
 
 
 def test_of_equal_lots_the_earlier_stays():
     lots = np.full((5, 1), 0.25, "f4")
-    kept = stream(empty(2), 1 + np.arange(5)[:, None], lots)
-    assert ids_of(kept.unrolls).tolist() == [1, 2]
+    storage = stream(empty(2), 1 + np.arange(5)[:, None], lots)
+    assert ids_of(storage.unrolls).tolist() == [1, 2]
 
 
 def test_together_or_one_after_another():
     rng = np.random.default_rng(1)
     ids, lots = 1 + np.arange(60), rng.random(60).astype("f4")
-    kept = [stream(empty(7), ids.reshape(-1, n), lots.reshape(-1, n)) for n in (1, 4, 30)]
-    assert contents(kept[0]) == contents(kept[1]) == contents(kept[2])
+    storage = [stream(empty(7), ids.reshape(-1, n), lots.reshape(-1, n)) for n in (1, 4, 30)]
+    assert contents(storage[0]) == contents(storage[1]) == contents(storage[2])
 
 
 def inclusion(kept_ids: np.ndarray, items: int) -> float:
@@ -200,25 +200,25 @@ def test_merging_is_a_monoid():
 
 
 def test_samples_are_uniform_over_what_is_stored():
-    kept = stream(empty(8, 2), 1 + np.arange(10).reshape(5, 2), np.full((5, 2), 0.5, "f4"))
-    drawn = jax.jit(reservoir.sample, static_argnums=2)(kept, jax.random.key(0), 10_000)
-    first, second = ids_of(drawn).reshape(2, -1)
-    for found, mine in ((first, [1, 3, 5, 7, 9]), (second, [2, 4, 6, 8, 10])):
-        values, counts = np.unique(found, return_counts=True)
+    storage = stream(empty(8, 2), 1 + np.arange(10).reshape(5, 2), np.full((5, 2), 0.5, "f4"))
+    batch = jax.jit(reservoir.sample, static_argnums=2)(storage, jax.random.key(0), 10_000)
+    first, second = ids_of(batch).reshape(2, -1)
+    for result, mine in ((first, [1, 3, 5, 7, 9]), (second, [2, 4, 6, 8, 10])):
+        values, counts = np.unique(result, return_counts=True)
         assert values.tolist() == mine and stats.chisquare(counts).pvalue > 1e-3
 
 
 def test_an_empty_part_gives_zeros():
-    drawn = reservoir.sample(empty(4), jax.random.key(0), 3)
-    assert not any(np.any(x) for x in jax.tree.leaves(drawn))
+    batch = reservoir.sample(empty(4), jax.random.key(0), 3)
+    assert not any(np.any(x) for x in jax.tree.leaves(batch))
 
 
 def test_a_memory_may_have_no_state():
-    kept = reservoir.init(EXAMPLE, ((), ()), 2 * LENGTH, length=LENGTH)
+    storage = reservoir.init(EXAMPLE, ((), ()), 2 * LENGTH, length=LENGTH)
     new = unrolls([1])._replace(state=((), ()))
-    kept = jax.jit(reservoir.add)(kept, new, jax.random.key(0))
-    drawn = reservoir.sample(kept, jax.random.key(1), 2)
-    assert drawn.state == ((), ()) and drawn.steps["id"][:, 0].tolist() == [10, 10]
+    storage = jax.jit(reservoir.add)(storage, new, jax.random.key(0))
+    batch = reservoir.sample(storage, jax.random.key(1), 2)
+    assert batch.state == ((), ()) and batch.steps["id"][:, 0].tolist() == [10, 10]
 
 
 def test_adding_moves_no_more_than_it_keeps():
@@ -240,8 +240,8 @@ def test_seeds_have_a_reservoir_each():
 
 
 def test_capacity_is_counted_in_steps():
-    kept = reservoir.init(EXAMPLE, STATE, 50, workers=2, length=LENGTH)
-    assert (kept.slots, kept.workers, kept.length) == (8, 2, LENGTH)
+    storage = reservoir.init(EXAMPLE, STATE, 50, workers=2, length=LENGTH)
+    assert (storage.slots, storage.workers, storage.length) == (8, 2, LENGTH)
 
 
 # Errors
@@ -287,9 +287,9 @@ def test_unrolls_with_the_largest_lots_rarely_tie():
     top = jnp.full(1000, 1 - 2**-23)
     fine = jnp.linspace(0, 1 - 2**-20, 1000)
     assert (np.diff(reservoir._apart(top, fine)) > 0).all()
-    kept = reservoir.init(jnp.zeros((), jnp.int32), (), 8, length=1)
+    storage = reservoir.init(jnp.zeros((), jnp.int32), (), 8, length=1)
     new = Unrolls((), jnp.arange(2**15, dtype=jnp.int32)[:, None])
-    lots = np.asarray(reservoir.add(kept, new, jax.random.key(0)).lots, np.float64)
+    lots = np.asarray(reservoir.add(storage, new, jax.random.key(0)).lots, np.float64)
     steps = 2.0 ** (23 - lots)
     assert lots.min() > 10 and np.abs(steps - steps.round()).max() > 0.05
 
@@ -301,22 +301,22 @@ def test_the_lots_of_an_earlier_version_keep_their_order():
     lots = reservoir._apart(jnp.asarray(1 - (steps + 1) * 2.0**-23, jnp.float32))
     assert (np.diff(lots) < 0).all()
     np.testing.assert_array_equal(reservoir._apart(lots), lots)
-    kept = stream(empty(2), np.array([[1, 2]]), np.array([[1 - 2**-23, 1 - 2**-22]], "f4"))
-    after = reservoir.add(kept, unrolls(jnp.array([3])), jax.random.key(0))
+    storage = stream(empty(2), np.array([[1, 2]]), np.array([[1 - 2**-23, 1 - 2**-22]], "f4"))
+    after = reservoir.add(storage, unrolls(jnp.array([3])), jax.random.key(0))
     assert sorted(ids_of(after.unrolls)) == [1, 2] and after.threshold == 22
 
 
 def test_the_count_of_unrolls_stays_at_its_largest():
-    kept = dataclasses.replace(empty(2), seen=jnp.int32(2**31 - 2))
-    kept = stream(kept, np.array([[1, 2]]), np.array([[0.5, 0.25]], "f4"))
-    assert kept.seen == reservoir.merge(kept, kept).seen == 2**31 - 1
+    storage = dataclasses.replace(empty(2), seen=jnp.int32(2**31 - 2))
+    storage = stream(storage, np.array([[1, 2]]), np.array([[0.5, 0.25]], "f4"))
+    assert storage.seen == reservoir.merge(storage, storage).seen == 2**31 - 1
 
 
 @pytest.mark.slow
 def test_of_a_large_part_all_slots_are_drawn():
     """23 random bits reach every other one of 2²⁴."""
-    kept = reservoir.init(jnp.zeros((), jnp.int32), (), 2**24, length=1)
+    storage = reservoir.init(jnp.zeros((), jnp.int32), (), 2**24, length=1)
     unrolls = Unrolls((), jnp.arange(2**24, dtype=jnp.int32)[:, None])
-    kept = dataclasses.replace(kept, unrolls=unrolls, lots=jnp.zeros((1, 2**24)))
-    drawn = np.asarray(reservoir.sample(kept, jax.random.key(0), 4096).steps)
-    assert abs(np.mean(drawn % 2) - 0.5) < 0.05
+    storage = dataclasses.replace(storage, unrolls=unrolls, lots=jnp.zeros((1, 2**24)))
+    batch = np.asarray(reservoir.sample(storage, jax.random.key(0), 4096).steps)
+    assert abs(np.mean(batch % 2) - 0.5) < 0.05

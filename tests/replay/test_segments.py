@@ -49,7 +49,7 @@ LENGTHS = [1, 7, 3, 6, 4, 10, 2]
 @pytest.mark.parametrize("length", [1, 3, 12])
 def test_sampled_rows_are_rows_of_the_dataset(length):
     t = tape_of(LENGTHS, capacity=40)
-    wanted = dataset(LENGTHS, length)
+    expected = dataset(LENGTHS, length)
     draw = jax.jit(jax.vmap(lambda key: segments.sample(t, key, 5 * length, length)))
     drawn = jax.device_get(draw(jax.random.split(jax.random.key(length), 200)))
     ids, mask = (x.reshape(-1, length) for x in (drawn.steps.id, drawn.mask))
@@ -58,17 +58,17 @@ def test_sampled_rows_are_rows_of_the_dataset(length):
     )
     np.testing.assert_array_equal(drawn.episode, np.tile(np.repeat(np.arange(5), length), (200, 1)))
     starts = np.cumsum([0, *LENGTHS])
-    seen = Counter()
+    counts = Counter()
     for row, real, first in zip(ids, mask, drawn.rows.reshape(-1), strict=True):
         steps = row[real].tolist()
-        assert steps in wanted
+        assert steps in expected
         np.testing.assert_array_equal(real, np.arange(length) < len(steps))
         assert not row[~real].any()
         assert first == starts[np.searchsorted(starts, steps[0]) - 1]
-        seen["padded" if len(steps) < length else "full"] += 1
-        seen[tuple(steps)] += 1
-    assert {tuple(row) for row in wanted} <= set(seen), "a row is out of reach"
-    assert (seen["padded"] > 0) == (length > 1) and (seen["full"] > 0) == (length < 12)
+        counts["padded" if len(steps) < length else "full"] += 1
+        counts[tuple(steps)] += 1
+    assert {tuple(row) for row in expected} <= set(counts), "a row is out of reach"
+    assert (counts["padded"] > 0) == (length > 1) and (counts["full"] > 0) == (length < 12)
 
 
 @pytest.mark.slow
@@ -79,12 +79,12 @@ def test_every_segment_is_as_likely(monkeypatch):
     length = 3
     t = tape_of(LENGTHS, capacity=40)
     draw = jax.jit(jax.vmap(lambda key: segments.sample(t, key, 4 * length, length).steps.id))
-    found = draw(jax.random.split(jax.random.key(1), 10_000)).reshape(-1, length)[:, 0]
+    result = draw(jax.random.split(jax.random.key(1), 10_000)).reshape(-1, length)[:, 0]
     rows = dataset(LENGTHS, length)
-    counts = Counter(found.tolist())
+    counts = Counter(result.tolist())
     observed = np.array([counts[row[0]] for row in rows])
-    assert observed.sum() == len(found)
-    expected = np.full(len(rows), len(found) / len(rows))
+    assert observed.sum() == len(result)
+    expected = np.full(len(rows), len(result) / len(rows))
     assert stats.chisquare(observed, expected, sum_check=False).pvalue > 1e-4
 
 
@@ -92,9 +92,9 @@ def test_every_segment_is_as_likely(monkeypatch):
 def test_one_segment_is_the_tape():
     """An episode no longer than a segment: both ways of batching give the same batch."""
     t, key = tape_of([8], capacity=30), jax.random.key(0)
-    ours, wanted = sample(t, key, 8, 8), jax.jit(tape.sample, static_argnums=2)(t, key, 8)
+    ours, expected = sample(t, key, 8, 8), jax.jit(tape.sample, static_argnums=2)(t, key, 8)
     for name in ("steps", "begin", "mask", "episode"):
-        a, b = getattr(ours, name), getattr(wanted, name)
+        a, b = getattr(ours, name), getattr(expected, name)
         jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
@@ -103,16 +103,16 @@ def test_rows_go_around_the_ring():
     t = tape_of([5, 4], capacity=12)
     later = Step(np.arange(10, 18, dtype=np.int32)[None], np.arange(8)[None] == 6)
     t = add(t, later)  # 7 steps from place 9 to place 3: the episode of 5 steps is gone
-    drawn = sample(t, jax.random.key(0), 60, 3)
-    rows = {tuple(row) for row in drawn.steps.id.reshape(-1, 3).tolist()}
+    batch = sample(t, jax.random.key(0), 60, 3)
+    rows = {tuple(row) for row in batch.steps.id.reshape(-1, 3).tolist()}
     assert rows == {(6, 7, 8), (9, 0, 0), (10, 11, 12), (13, 14, 15), (16, 0, 0)}
 
 
 def test_an_empty_tape_gives_an_empty_batch():
-    drawn = sample(tape.init(EXAMPLE, 12), jax.random.key(0), 6, 3)
-    assert not drawn.mask.any() and not drawn.steps.id.any()
-    assert drawn.rows.tolist() == [12, 12]
-    np.testing.assert_array_equal(drawn.begin, [1, 0, 0, 1, 0, 0])
+    batch = sample(tape.init(EXAMPLE, 12), jax.random.key(0), 6, 3)
+    assert not batch.mask.any() and not batch.steps.id.any()
+    assert batch.rows.tolist() == [12, 12]
+    np.testing.assert_array_equal(batch.begin, [1, 0, 0, 1, 0, 0])
 
 
 @pytest.mark.full

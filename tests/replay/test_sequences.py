@@ -57,11 +57,11 @@ def record(setting: Setting, inputs, seed: int):
 
     def call(t, x):
         ids, last, errors, values, key = x
-        drawn = sequences.sample(t, key, BATCH, BETA)
+        batch = sequences.sample(t, key, BATCH, BETA)
         weights = tree.weights(t.sums, jnp.arange(setting.capacity))[:, 0]
         table = t.available, t.past, weights, t.stored
-        t = sequences.set_priority(t, drawn.rows, values.at[drawn.rows].get(mode="clip"))
-        return sequences.add(t, *steps(ids, last), errors), (table, drawn)
+        t = sequences.set_priority(t, batch.rows, values.at[batch.rows].get(mode="clip"))
+        return sequences.add(t, *steps(ids, last), errors), (table, batch)
 
     def history(*inputs):
         t = sequences.init(EXAMPLE, STATE, setting.capacity, **setting.sizes)
@@ -94,7 +94,7 @@ NEVER = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_equals_a_plain_model(name, monkeypatch):
-    setting, seen = SETTINGS[name], Counter()
+    setting, counts = SETTINGS[name], Counter()
     monkeypatch.setattr(tree, "TOP", setting.top)
     monkeypatch.setattr(tree, "BRANCH", setting.branch)
     inputs = histories(setting, seed=0)
@@ -102,23 +102,23 @@ def test_equals_a_plain_model(name, monkeypatch):
     for history in range(HISTORIES):
         model = Model(setting)
         for call in range(CALLS):
-            table, drawn = at(tables, history, call), at(samples, history, call)
+            table, batch = at(tables, history, call), at(samples, history, call)
             oracle.check_table(model, table)
-            oracle.check_sample(model, table, drawn, BETA, seen)
+            oracle.check_sample(model, table, batch, BETA, counts)
             ids, last, errors, values = (x[history, call] for x in inputs)
-            for row in set(drawn.rows[drawn.rows < setting.capacity].tolist()):
-                seen["priority not a number"] += np.isnan(values[row])
+            for row in set(batch.rows[batch.rows < setting.capacity].tolist()):
+                counts["priority not a number"] += np.isnan(values[row])
                 if np.isfinite(values[row]):
                     model.priority[model.may()[row]] = values[row]
-            oracle.count_new(model, model.add(ids, last, errors), seen)
+            oracle.count_new(model, model.add(ids, last, errors), counts)
         for row in np.flatnonzero(end.available[history]):
-            oracle.check_window(model, at(everything, history), row, seen)
-        oracle.check_every_step_is_trained(model, at(everything, history), seen)
-    for ours, wanted in zip(end.sums, again, strict=True):
-        np.testing.assert_allclose(ours, wanted, rtol=1e-6, atol=0)
+            oracle.check_window(model, at(everything, history), row, counts)
+        oracle.check_every_step_is_trained(model, at(everything, history), counts)
+    for ours, expected in zip(end.sums, again, strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=0)
     # No case may be missing from the counter because it was never asked for.
-    assert {case for case, times in seen.items() if times == 0} == NEVER[name], dict(seen)
-    assert len(seen) == 17
+    assert {case for case, times in counts.items() if times == 0} == NEVER[name], dict(counts)
+    assert len(counts) == 17
 
 
 @pytest.mark.slow
@@ -134,8 +134,8 @@ def test_every_step_is_trained_also_in_episodes_shorter_than_a_sequence():
     t = storage_of(lengths, 4000, length=80, overlap=40, burn_in=40, tail=4)
     rows = begins(t)
     assert t.stored == rows.size == sum(len(oracle.cuts(n, 80, 40)) for n in lengths)
-    found = window(t, rows, 40)
-    trained = np.bincount(found.steps.id[found.trained], minlength=1 + sum(lengths))
+    result = window(t, rows, 40)
+    trained = np.bincount(result.steps.id[result.trained], minlength=1 + sum(lengths))
     assert trained[0] == 0 and set(trained[1:]) == {1, 2}
     assert (trained[np.cumsum(lengths)] > 0).all()
 
@@ -183,10 +183,10 @@ def test_a_loop_copies_nothing_of_the_capacity():
 
     def body(t, x):
         t = sequences.add(t, *steps(jnp.ones(shape) * x[0], jnp.ones(shape)), jnp.ones(shape))
-        drawn = sequences.sample(t, x[1], 8)
-        errors = drawn.steps.id.astype(jnp.float32)
-        values = sequences.priority(errors, drawn.trained)
-        return sequences.set_priority(t, drawn.rows, values), drawn.weights.sum()
+        batch = sequences.sample(t, x[1], 8)
+        errors = batch.steps.id.astype(jnp.float32)
+        values = sequences.priority(errors, batch.trained)
+        return sequences.set_priority(t, batch.rows, values), batch.weights.sum()
 
     def loop(t):
         keys = jax.random.split(jax.random.key(0), 10)
@@ -208,14 +208,14 @@ def test_64_bit_changes_no_type(x64):
     rollout, states = steps(np.ones((2, 5)), np.ones((2, 5)))
     values, rows = jnp.ones((2, 5)), jnp.ones(17, jnp.int32)
     assert values.dtype == jnp.float64
-    drawn = jax.eval_shape(lambda t, key: sequences.sample(t, key, 17), t, jax.random.key(0))
+    batch = jax.eval_shape(lambda t, key: sequences.sample(t, key, 17), t, jax.random.key(0))
     for after in (
         jax.eval_shape(sequences.add, t, rollout, states, values.astype(jnp.float32)),
         jax.eval_shape(sequences.add, t, rollout, states, values),
         jax.eval_shape(sequences.set_priority, t, rows, jnp.ones(17)),
     ):
         assert after == t
-    assert drawn.rows.dtype == jnp.int32 and drawn.weights.dtype == jnp.float32
+    assert batch.rows.dtype == jnp.int32 and batch.weights.dtype == jnp.float32
 
 
 SIZES = {"capacity": 64, "workers": 2, **SMALL}
@@ -279,7 +279,7 @@ def test_sample_refuses_an_empty_batch():
 def test_an_episode_beyond_2_to_the_31_steps_is_cut_in_the_same_places(length, overlap, burn_in):
     cut = Cut(length, overlap, burn_in, 2)
     steps = np.arange(2**31 - 60, 2**31 - 1)
-    found = np.asarray(cut.bounded(jnp.asarray(steps, jnp.int32)), np.int64)
-    assert (found < 2**30 + 60).all() and (found > 2**30 - 60).all()
-    assert ((steps - found) % (cut.period * cut.within) == 0).all()
+    result = np.asarray(cut.bounded(jnp.asarray(steps, jnp.int32)), np.int64)
+    assert (result < 2**30 + 60).all() and (result > 2**30 - 60).all()
+    assert ((steps - result) % (cut.period * cut.within) == 0).all()
     np.testing.assert_array_equal(cut.bounded(jnp.arange(9)), np.arange(9))

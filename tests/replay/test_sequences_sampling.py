@@ -23,11 +23,11 @@ from tests.replay.sequences_oracle import (
 )
 
 
-def assert_law(found, weights) -> None:
+def assert_law(results, weights) -> None:
     """Chi-square: indices with probability ∝ weights."""
     weights = np.asarray(weights, float)
-    observed = np.bincount(found, minlength=weights.size)
-    expected = weights / weights.sum() * found.size
+    observed = np.bincount(results, minlength=weights.size)
+    expected = weights / weights.sum() * results.size
     assert not observed[weights == 0].any()
     real = weights > 0
     assert expected[real].min() > 5, "too few draws for the test"
@@ -56,11 +56,11 @@ def test_frequencies_and_weights_are_the_formulas(alpha, top, monkeypatch):
     ]
     law = np.array([0.25 * x.max() + 0.75 * x.mean() for x in trained])
     for beta, key in [(1.0, 1), (0.5, 2), (0.0, 3)]:
-        drawn = sample(t, jax.random.key(key), DRAWS, beta)
-        found = np.searchsorted(rows, drawn.rows)
-        assert_law(found, law**alpha)
-        share = rows.size * (law**alpha / np.sum(law**alpha))[found]
-        np.testing.assert_allclose(drawn.weights, (share / share.min()) ** -beta, rtol=1e-5)
+        batch = sample(t, jax.random.key(key), DRAWS, beta)
+        result = np.searchsorted(rows, batch.rows)
+        assert_law(result, law**alpha)
+        share = rows.size * (law**alpha / np.sum(law**alpha))[result]
+        np.testing.assert_allclose(batch.weights, (share / share.min()) ** -beta, rtol=1e-5)
         law[1:] = generator.exponential(size=rows.size - 1) + 0.05  # and one is left alone
         t = set_priority(t, rows[1:], np.float32(law[1:]))
 
@@ -80,9 +80,9 @@ def test_draws_are_independent():
     t = set_priority(t, begins(t), np.float32([1, 2, 3, 4]))
     keys = jax.random.split(jax.random.key(5), DRAWS)
     pairs = jax.jit(jax.vmap(lambda key: sequences.sample(t, key, 2).rows))(keys)
-    found = np.searchsorted(begins(t), pairs)
+    result = np.searchsorted(begins(t), pairs)
     law = np.arange(1, 5)
-    assert_law(found[:, 0] * 4 + found[:, 1], np.outer(law, law).ravel())
+    assert_law(result[:, 0] * 4 + result[:, 1], np.outer(law, law).ravel())
 
 
 @pytest.mark.slow
@@ -108,15 +108,15 @@ def test_numbers_that_are_not_finite_are_harmless():
     for bad in (np.nan, np.inf):
         t = storage_of(LENGTHS, 40, np.where(np.arange(errors.size) == 4, np.float32(bad), errors))
         good = storage_of(LENGTHS, 40, errors)
-        rows, ours, wanted = begins(t), *(weights(x) for x in (t, good))
+        rows, ours, expected = begins(t), *(weights(x) for x in (t, good))
         assert rows.tolist() == begins(good).tolist()
         # Step 4 is in the sequences of steps 1 to 4 and 3 to 6 of the second episode.
-        np.testing.assert_array_equal(ours[3:], wanted[3:])
-        assert ours[0] == wanted[0] and np.isfinite(ours).all() and (ours > 0).all()
+        np.testing.assert_array_equal(ours[3:], expected[3:])
+        assert ours[0] == expected[0] and np.isfinite(ours).all() and (ours > 0).all()
         after = set_priority(t, rows, np.full(rows.size, bad, np.float32))
         assert_same(after, t)
-        drawn = sample(after, jax.random.key(0), 50)
-        assert np.isfinite(drawn.weights).all() and drawn.mask.any(axis=1).all()
+        batch = sample(after, jax.random.key(0), 50)
+        assert np.isfinite(batch.weights).all() and batch.mask.any(axis=1).all()
 
 
 def test_priorities_are_positive():
@@ -133,12 +133,14 @@ def test_priority_of_a_batch(eta):
     errors = np.float32(generator.normal(size=(7, 9)))
     trained = generator.random((7, 9)) < 0.5
     trained[0], trained[1] = False, np.arange(9) == 5
-    wanted = [
+    expected = [
         eta * np.abs(e[m]).max() + (1 - eta) * np.abs(e[m]).mean() if m.any() else 0
         for e, m in zip(errors, trained, strict=True)
     ]
-    found = jax.jit(sequences.priority)(np.where(trained, errors, np.float32(np.nan)), trained, eta)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    results = jax.jit(sequences.priority)(
+        np.where(trained, errors, np.float32(np.nan)), trained, eta
+    )
+    np.testing.assert_allclose(results, expected, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -146,13 +148,13 @@ def test_an_empty_storage_gives_an_empty_batch():
     """For one seed of two: the other has stored something."""
     t = jax.jit(lambda: sequences.init(EXAMPLE, STATE, 32, **SMALL))()
     both = jax.tree.map(lambda *x: np.stack(x), t, storage_of([3], 32))
-    drawn = jax.jit(jax.vmap(lambda t, key: sequences.sample(t, key, 3)))(
+    batch = jax.jit(jax.vmap(lambda t, key: sequences.sample(t, key, 3)))(
         both, jax.random.split(jax.random.key(9))
     )
-    assert drawn.rows.tolist() == [[32] * 3, [0] * 3]
-    np.testing.assert_array_equal(drawn.weights, 1)
-    np.testing.assert_array_equal(drawn.mask.any(axis=(1, 2)), [False, True])
-    assert all(np.isfinite(x).all() and not x[0].any() for x in jax.tree.leaves(drawn.steps))
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(drawn.state))
-    assert not (drawn.trained | drawn.begin)[0].any()
-    assert_same(set_priority(t, drawn.rows[0], np.ones(3, np.float32)), t)
+    assert batch.rows.tolist() == [[32] * 3, [0] * 3]
+    np.testing.assert_array_equal(batch.weights, 1)
+    np.testing.assert_array_equal(batch.mask.any(axis=(1, 2)), [False, True])
+    assert all(np.isfinite(x).all() and not x[0].any() for x in jax.tree.leaves(batch.steps))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(batch.state))
+    assert not (batch.trained | batch.begin)[0].any()
+    assert_same(set_priority(t, batch.rows[0], np.ones(3, np.float32)), t)

@@ -38,9 +38,9 @@ def in_sequences() -> tuple[Any, Any]:
     empty = sequences.init(example(), jnp.zeros(3, jnp.float32), 48, **sizes)
     states = jnp.zeros((2, 5, 3), jnp.float32)
     filled = sequences.add(empty, rollout(), states, jnp.ones((2, 5)))
-    drawn = sequences.sample(filled, jax.random.key(0), 4, 0.5)
-    priority = sequences.priority(jnp.ones(drawn.mask.shape), drawn.trained)
-    return empty, (filled, sequences.set_priority(filled, drawn.rows, priority))
+    batch = sequences.sample(filled, jax.random.key(0), 4, 0.5)
+    priority = sequences.priority(jnp.ones(batch.mask.shape), batch.trained)
+    return empty, (filled, sequences.set_priority(filled, batch.rows, priority))
 
 
 def in_a_reservoir() -> tuple[Any, Any]:

@@ -69,8 +69,8 @@ def record(setting: Setting, seed: int):
 
     def call(t, x):
         ids, last, key = x
-        drawn = tape.sample(t, key, setting.batch)
-        return tape.add(t, steps(ids, last)), (t, tape.valid(t), drawn)
+        batch = tape.sample(t, key, setting.batch)
+        return tape.add(t, steps(ids, last)), (t, tape.valid(t), batch)
 
     def history(ids, last, key):
         empty = tape.init(EXAMPLE, setting.capacity, workers=setting.workers)
@@ -121,61 +121,61 @@ def check_table(model: Model, t: tape.Tape) -> None:
     np.testing.assert_array_equal(t.length, length)
 
 
-def check_sample(model: Model, drawn: tape.Sample, seen: Counter) -> list:
+def check_sample(model: Model, batch: tape.Sample, counts: Counter) -> list:
     """Whole live episodes, none twice, only the last cut, as many as there are."""
     setting, live = model.setting, {e[2][0]: e for e in model.live()}
-    count = int(drawn.mask.sum())
+    count = int(batch.mask.sum())
     stored = sum(len(e[2]) for e in live.values())
     assert count == min(stored, setting.batch)
-    np.testing.assert_array_equal(drawn.mask, np.arange(setting.batch) < count)
-    ids = drawn.steps.id[:count]
+    np.testing.assert_array_equal(batch.mask, np.arange(setting.batch) < count)
+    ids = batch.steps.id[:count]
     assert len(set(ids.tolist())) == count, "a step twice"
-    assert all(not x[count:].any() for x in jax.tree.leaves(drawn.steps)), "data without a mask"
-    assert drawn.begin[count:].all()
+    assert all(not x[count:].any() for x in jax.tree.leaves(batch.steps)), "data without a mask"
+    assert batch.begin[count:].all()
     np.testing.assert_array_equal(
-        drawn.steps.pixels["image"][:count], np.tile((ids % 251)[:, None, None], (1, 2, 3))
+        batch.steps.pixels["image"][:count], np.tile((ids % 251)[:, None, None], (1, 2, 3))
     )
-    runs = np.split(ids, np.flatnonzero(drawn.begin[:count])[1:]) if count else []
+    runs = np.split(ids, np.flatnonzero(batch.begin[:count])[1:]) if count else []
     episodes = [live[int(run[0])] for run in runs]
     for i, (run, (w, first, whole)) in enumerate(zip(runs, episodes, strict=True)):
         assert list(run) == whole[: len(run)]
         assert len(run) == len(whole) or i == len(runs) - 1, "cut, but not the last"
-        assert drawn.rows[i] == model.row(w, first)
+        assert batch.rows[i] == model.row(w, first)
         np.testing.assert_array_equal(
-            np.flatnonzero(drawn.episode[:count] == i), np.isin(ids, run).nonzero()[0]
+            np.flatnonzero(batch.episode[:count] == i), np.isin(ids, run).nonzero()[0]
         )
-    assert (drawn.rows[len(runs) :] == setting.capacity).all(), "a row that was not sampled"
+    assert (batch.rows[len(runs) :] == setting.capacity).all(), "a row that was not sampled"
     quick = -(-setting.batch // setting.short)
-    seen["no episode"] += not live
-    seen["one episode"] += len(live) == 1
-    seen["batch not full"] += 0 < count < setting.batch
-    seen["batch full"] += count == setting.batch
-    seen["last cut"] += bool(runs) and len(runs[-1]) < len(episodes[-1][2])
-    seen["longer race"] += len(runs) > quick
+    counts["no episode"] += not live
+    counts["one episode"] += len(live) == 1
+    counts["batch not full"] += 0 < count < setting.batch
+    counts["batch full"] += count == setting.batch
+    counts["last cut"] += bool(runs) and len(runs[-1]) < len(episodes[-1][2])
+    counts["longer race"] += len(runs) > quick
     return episodes
 
 
-def count_cases(model: Model, before: list, time: int, seen: Counter) -> None:
+def count_cases(model: Model, before: list, time: int, counts: Counter) -> None:
     live, start = model.live(), model.head - model.setting.depth
     gone = [e for e in before if e not in live]
-    seen["evicted"] += bool(gone)
-    seen["several evicted at once"] += len(gone) > 1
+    counts["evicted"] += bool(gone)
+    counts["several evicted at once"] += len(gone) > 1
     dead = [e for e in model.closed if e[1] < start]
-    seen["partly overwritten"] += any(e[1] + len(e[2]) > start for e in dead)
-    seen["around the ring"] += any(
+    counts["partly overwritten"] += any(e[1] + len(e[2]) > start for e in dead)
+    counts["around the ring"] += any(
         e[1] // model.setting.depth != (e[1] + len(e[2]) - 1) // model.setting.depth for e in live
     )
     new = [e for e in model.closed if e[1] + len(e[2]) > model.head - time]
-    seen["continued from an earlier rollout"] += any(
+    counts["continued from an earlier rollout"] += any(
         e[1] < model.head - time for e in new if e in live
     )
-    seen["too long for a ring"] += any(len(e[2]) > model.setting.depth for e in new)
-    seen["overwritten by the rollout that ends it"] += any(
+    counts["too long for a ring"] += any(len(e[2]) > model.setting.depth for e in new)
+    counts["overwritten by the rollout that ends it"] += any(
         e[1] < start and len(e[2]) <= model.setting.depth for e in new
     )
-    seen["fills the ring"] += any(len(e[2]) == model.setting.depth for e in live)
-    seen["several in one rollout"] += len({e[0] for e in new}) < len(new)
-    seen["still open"] += any(model.open)
+    counts["fills the ring"] += any(len(e[2]) == model.setting.depth for e in live)
+    counts["several in one rollout"] += len({e[0] for e in new}) < len(new)
+    counts["still open"] += any(model.open)
 
 
 # What no history of a setting can reach.
@@ -200,22 +200,22 @@ def test_equals_a_plain_model(name, monkeypatch):
     monkeypatch.setattr(tree, "BRANCH", setting.branch)
     monkeypatch.setattr(tape, "SHORT", setting.short)
     ids, last, (end, again, (tapes, valid, samples)) = record(setting, seed=0)
-    seen = Counter()
+    counts = Counter()
     for history in range(HISTORIES):
         model = Model(setting)
         for call in range(CALLS):
             now = at(tapes, history, call)
             check_table(model, now)
             np.testing.assert_array_equal(valid[history, call], now.length > 0)
-            check_sample(model, at(samples, history, call), seen)
+            check_sample(model, at(samples, history, call), counts)
             before = model.live()
             model.add(ids[history, call], last[history, call])
-            count_cases(model, before, setting.time, seen)
+            count_cases(model, before, setting.time, counts)
         check_table(model, at(end, history))
-    for ours, wanted in zip(end.sums, again, strict=True):
-        np.testing.assert_allclose(ours, wanted, rtol=1e-6, atol=0)
-    never = {case for case, times in seen.items() if times == 0}
-    assert never == NEVER[name], dict(seen)
+    for ours, expected in zip(end.sums, again, strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=0)
+    never = {case for case, times in counts.items() if times == 0}
+    assert never == NEVER[name], dict(counts)
 
 
 # Eager calls would compile every operation on its own.
@@ -249,12 +249,12 @@ def orders(weights, count):
 def assert_law(drawn, weights, enough=1e-4) -> None:
     """Chi-square: the orders drawn [draws, count] have the law of successive sampling."""
     law = {order: p for order, p in orders(weights, drawn.shape[1]) if p > 0}
-    seen = Counter(map(tuple, drawn.tolist()))
-    assert set(seen) <= set(law)
+    counts = Counter(map(tuple, drawn.tolist()))
+    assert set(counts) <= set(law)
     expected = np.array(list(law.values())) * len(drawn)
     assert expected.min() > 5, "too few draws for the test"
-    found = np.array([seen[order] for order in law])
-    assert stats.chisquare(found, expected).pvalue > enough
+    results = np.array([counts[order] for order in law])
+    assert stats.chisquare(results, expected).pvalue > enough
 
 
 DRAWS = 40_000
@@ -307,9 +307,9 @@ def test_every_order_of_episodes_is_as_likely():
     rows = np.flatnonzero(t.length)
     keys = jax.random.split(jax.random.key(2), DRAWS)
     # One episode is raced for at first: the other three come from the longer race.
-    drawn = jax.jit(jax.vmap(lambda key: sample(t, key, 10).rows))(keys)
+    batch = jax.jit(jax.vmap(lambda key: sample(t, key, 10).rows))(keys)
     assert tape.SHORT >= 10
-    assert_law(np.searchsorted(rows, drawn[:, :3]), [1.0, 1.0, 1.0, 1.0])
+    assert_law(np.searchsorted(rows, batch[:, :3]), [1.0, 1.0, 1.0, 1.0])
 
 
 def test_a_long_first_episode_changes_nothing():
@@ -411,9 +411,9 @@ def test_64_bit_changes_no_type(x64):
     t = jax.eval_shape(lambda: tape.init(EXAMPLE, 4096, workers=2))
     rollout = jax.eval_shape(lambda: steps(jnp.ones((2, 5)), jnp.ones((2, 5))))
     key = jax.eval_shape(lambda: jax.random.key(0))
-    drawn = jax.eval_shape(lambda t, key: tape.sample(t, key, 17), t, key)
+    batch = jax.eval_shape(lambda t, key: tape.sample(t, key, 17), t, key)
     assert jax.eval_shape(tape.add, t, rollout) == t
-    assert drawn.rows.dtype == drawn.episode.dtype == jnp.int32
+    assert batch.rows.dtype == batch.episode.dtype == jnp.int32
     by_segments = jax.eval_shape(lambda t, key: segments.sample(t, key, 17, 17), t, key)
     assert by_segments.rows.dtype == by_segments.episode.dtype == jnp.int32
 

@@ -29,8 +29,8 @@ def fixed_scores():
     """Evaluations come out as `SCORES`, on every processor."""
     with pytest.MonkeyPatch.context() as patch:
 
-        def report(block: int, returns: Any, **given: Any) -> Report:
-            return Report(block=block, returns=SCORES[block - 1], **given)
+        def report(block: int, returns: Any, **args: Any) -> Report:
+            return Report(block=block, returns=SCORES[block - 1], **args)
 
         patch.setattr("mmrl.runs.run.Report", report)
         yield
@@ -61,8 +61,8 @@ def test_the_best_of_each_seed_is_its_network_after_that_block(full_run: Any):
     assert best is not None and best.block.tolist() == BLOCKS
     assert best.returns.tolist() == [SCORES[1, 0], SCORES[0, 1]]
     for seed, block in enumerate(BLOCKS):
-        wanted = leaves(jax.tree.map(lambda x, i=seed: x[i], nets[block - 1]))
-        for ours, theirs in zip(leaves(best.net), wanted, strict=True):
+        expected = leaves(jax.tree.map(lambda x, i=seed: x[i], nets[block - 1]))
+        for ours, theirs in zip(leaves(best.net), expected, strict=True):
             assert ours.dtype == theirs.dtype
             np.testing.assert_array_equal(ours[seed], theirs)
     last = reopen(path)
@@ -138,8 +138,8 @@ def test_evaluate_plays_the_best_and_says_of_which_blocks(
     assert main(["evaluate", str(copy), "--episodes", "2"]) == 0
     (best, last), run = played, reopen(copy, best=True)
     assert run.best is not None
-    for net, wanted in ((best, run.best.net), (last, run.state.net)):
-        for ours, theirs in zip(leaves(net), leaves(wanted), strict=True):
+    for net, expected in ((best, run.best.net), (last, run.state.net)):
+        for ours, theirs in zip(leaves(net), leaves(expected), strict=True):
             np.testing.assert_array_equal(ours, theirs)
     blocks = re.findall(r"│ (\d) +│\n", capsys.readouterr().out)
     assert [int(block) for block in blocks] == [*BLOCKS, 3, 3]
@@ -149,25 +149,25 @@ def test_evaluate_plays_the_best_and_says_of_which_blocks(
 def test_a_lost_checkpoint_does_not_hide_the_best(
     copy: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    file, wanted = copy / "checkpoint", reopen(copy, best=True).best
+    file, expected = copy / "checkpoint", reopen(copy, best=True).best
     whole = file.read_bytes()
     monkeypatch.setattr(evaluate, "greedy_returns", lambda *_: np.eye(2))
     for content in (whole[:-1], b"", None):
         file.unlink() if content is None else file.write_bytes(content)
         run = reopen(copy, best=True)
         assert run.state is None and run.history == [] and run.snapshot.origin["versions"]
-        assert run.best is not None and wanted is not None and run.best.block.tolist() == BLOCKS
-        for ours, theirs in zip(leaves(run.best), leaves(wanted), strict=True):
+        assert run.best is not None and expected is not None and run.best.block.tolist() == BLOCKS
+        for ours, theirs in zip(leaves(run.best), leaves(expected), strict=True):
             np.testing.assert_array_equal(ours, theirs)
         (policy := copy.parent / "policy.npz").unlink(missing_ok=True)
-        for words, said in (
+        for words, message in (
             (["evaluate"], "each after its best\n"),
             (["export", "--out", str(policy)], "seed 0 after block 2, return 1.000"),
         ):
             assert main([*words, str(copy), "--best"]) == 0
-            printed = capsys.readouterr().out
-            assert f"{file} is lost or damaged. Only the best networks are" in printed
-            assert said in printed
+            output = capsys.readouterr().out
+            assert f"{file} is lost or damaged. Only the best networks are" in output
+            assert message in output
     file.write_bytes(whole[:-1])
     assert main(["evaluate", str(copy)]) == 2
     assert f"play the best networks with `mmrl evaluate {copy} --best`" in capsys.readouterr().err

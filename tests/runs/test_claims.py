@@ -163,8 +163,8 @@ def test_names_are_taken_once(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     taken: list[pathlib.Path] = []
     names = [lambda: taken.append(options.new_folder("probe-Match-v0", "none"))] * 8
     assert at_once(*names) == []
-    wanted = sorted(pathlib.Path("results") / f"probe-Match-none-{n}" for n in range(1, 9))
-    assert sorted(taken) == wanted and all(path.is_dir() for path in wanted)
+    expected = sorted(pathlib.Path("results") / f"probe-Match-none-{n}" for n in range(1, 9))
+    assert sorted(taken) == expected and all(path.is_dir() for path in expected)
 
 
 def test_two_exports_at_once_get_two_names(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):

@@ -235,7 +235,7 @@ def test_a_module_that_was_edited_and_loaded_again_is_compiled_anew(game: types.
 def test_a_run_warns_that_its_environment_was_changed():
     env = Scale(1.0)
     run = Run(dataclasses.replace(SETUP, env=env))
-    told = run.description
+    report = run.description
     run.program = run.program._replace(init=None)  # nothing is to be trained
     warned: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -245,7 +245,7 @@ def test_a_run_warns_that_its_environment_was_changed():
             with pytest.raises(TypeError):
                 next(iter(run))
             assert len(warned) == count
-    assert run.description == told != Run(Setup(env, SETUP.config, SETUP.seeds)).description
+    assert run.description == report != Run(Setup(env, SETUP.config, SETUP.seeds)).description
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def setting(agent: str) -> Any:
 
 def comparison(agent: str) -> dict[str, Any]:
     """An agent on one device and on four: what differs, what crosses, and what each stores."""
-    config, seeds, found = setting(agent), SEEDS_OF.get(agent, 1), {}
+    config, seeds, result = setting(agent), SEEDS_OF.get(agent, 1), {}
     made, config = built(Setup(ENV, agent=agent, config=config)), repeatable(config)
     for number in (1, 4):
         devices = share(number, seeds, config.environments)
@@ -67,8 +67,8 @@ def comparison(agent: str) -> dict[str, Any]:
         program = jax.jit(block).lower(config, state).compile()
         for _ in range(2):
             state, metrics = program(config, state)
-        found[number] = jax.device_get((trainable(state.net), unwrap_keys(state), metrics))
-    one, four = found[1], found[4]
+        result[number] = jax.device_get((trainable(state.net), unwrap_keys(state), metrics))
+    one, four = result[1], result[4]
     sent = traffic(str(program.as_text()))
     size = sum(x.nbytes for x in jax.tree.leaves(four[0])) // seeds
     axes = growth(made.init, config, seeds)
@@ -100,16 +100,16 @@ def worst(tree: Any, other: Any, relative: bool = False) -> float:
 @pytest.mark.full
 @pytest.mark.parametrize("agent", AGENTS)
 def test_numbers_do_not_depend_on_the_number_of_devices(agent: str):
-    found = call(comparison, agent)
-    assert found["net"] <= 1e-5
-    assert found["all"] <= 1e-5
-    np.testing.assert_allclose(*found["loss"], atol=1e-5)
-    reduced = sum(size for kind, size in found["sent"] if kind == "all-reduce")
+    result = call(comparison, agent)
+    assert result["net"] <= 1e-5
+    assert result["all"] <= 1e-5
+    np.testing.assert_allclose(*result["loss"], atol=1e-5)
+    reduced = sum(size for kind, size in result["sent"] if kind == "all-reduce")
     gradients = GRADIENTS.get(agent, 1)
-    assert gradients <= reduced / found["parameters"] < gradients + 0.5
+    assert gradients <= reduced / result["parameters"] < gradients + 0.5
     # The gradient itself, with what XLA sums next to it.
-    assert max(size for _, size in found["sent"]) < 1.1 * found["parameters"]
-    assert found["stored"] == 0.25
+    assert max(size for _, size in result["sent"]) < 1.1 * result["parameters"]
+    assert result["stored"] == 0.25
 
 
 SEEDS = Setup("CartPole-v1", agent="ppo", seeds=(0, 1, 2, 3))
@@ -169,14 +169,14 @@ class Count:
 
 @pytest.mark.full
 def test_seeds_train_on_whichever_device_as_if_alone():
-    found = call(seeds)
-    assert found["compiled"] == 1
-    assert found["collectives"] == []
-    assert found["equal"]  # bit for bit, on whichever of several devices
+    result = call(seeds)
+    assert result["compiled"] == 1
+    assert result["collectives"] == []
+    assert result["equal"]  # bit for bit, on whichever of several devices
     # XLA compiles a program of one device otherwise, and one with another number of lanes.
-    assert found["alone"] <= 1e-6
-    np.testing.assert_allclose(*found["returns"], rtol=1e-5)
-    assert found["net"] <= 1e-5
+    assert result["alone"] <= 1e-6
+    np.testing.assert_allclose(*result["returns"], rtol=1e-5)
+    assert result["net"] <= 1e-5
 
 
 # Devices, seeds and environments.
@@ -186,11 +186,11 @@ CASES = (*CASES, (4, 6, 8), (4, 3, 8))  # more groups would leave a device idle
 
 def divisions() -> list[list[int]]:
     """Groups of devices and devices of a group, and how many of `CASES` got a warning."""
-    with warnings.catch_warnings(record=True) as warned:
+    with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("always")
         meshes = [share(*case).mesh for case in CASES]
     shapes = [[1, 1] if mesh is None else list(mesh.devices.shape) for mesh in meshes]
-    return [*shapes, [len(warned)]]
+    return [*shapes, [len(records)]]
 
 
 @pytest.mark.slow

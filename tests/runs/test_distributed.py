@@ -91,12 +91,12 @@ def kill(which: int, path: pathlib.Path, *how: Any) -> tuple[int, list[str]]:
     try:
         until(lambda: blocks(path) > before + 1 or any(x.poll() is not None for x in both))
         both[which].kill()
-        said = [process.communicate(timeout=LATEST)[1] for process in both]
+        lines = [process.communicate(timeout=LATEST)[1] for process in both]
     finally:
         for process in both:
             process.kill()
-    assert blocks(path) > before + 1, said
-    return both[1 - which].returncode, said
+    assert blocks(path) > before + 1, lines
+    return both[1 - which].returncode, lines
 
 
 def whole(path: str) -> list[bool]:

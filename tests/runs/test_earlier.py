@@ -29,12 +29,12 @@ def arrays_of(path: pathlib.Path) -> list[np.ndarray]:
         return [file[name] for name in file.files]
 
 
-def check_third_block(training: Run, wanted: dict[str, Any]) -> None:
+def check_third_block(training: Run, expected: dict[str, Any]) -> None:
     """Train the third block: up to rounding, it is what the earlier version computed."""
     (report,) = training
-    assert report.env_steps == wanted["env_steps"]
-    np.testing.assert_allclose(report.loss, wanted["loss"], rtol=1e-3, atol=1e-4)
-    np.testing.assert_array_equal(report.fill, wanted["fill"])
+    assert report.env_steps == expected["env_steps"]
+    np.testing.assert_allclose(report.loss, expected["loss"], rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(report.fill, expected["fill"])
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -50,8 +50,8 @@ def greedy_steps(run: Run, at: int) -> Any:
     def act(net: Any, state: Any, obs: Any, begin: Any, key: Any) -> Any:
         outputs = net.step(state, obs, begin)[1]
         policy = getattr(outputs, "policy", None)
-        told = outputs if policy is None else getattr(policy, "logits", policy.mode())
-        return *agent.greedy(net)(state, obs, begin, key), told
+        report = outputs if policy is None else getattr(policy, "logits", policy.mode())
+        return *agent.greedy(net)(state, obs, begin, key), report
 
     @jax.jit
     def steps(net: Any, key: Any) -> Any:
@@ -124,15 +124,19 @@ def test_the_command_says_what_it_wrote_and_how_to_play_it(
 ):
     monkeypatch.chdir(tmp_path)
     assert main(["export", str(run_folder), "--network", "1", "--best"]) == 0
-    printed = capsys.readouterr().out
+    output = capsys.readouterr().out
     file = pathlib.Path("results") / f"{run_folder.name}-policy-1.npz"
-    assert str(file) in printed
-    told = player.load(file).about
+    assert str(file) in output
+    report = player.load(file).about
     history = json.loads((run_folder / "results.json").read_text())["history"]
     returns = [row["returns"][1] for row in history]
-    assert told["return"] == max(returns) and told["block"] == 1 + returns.index(max(returns))
-    assert f"seed 1 after block {told['block']}" in printed and "player.py" in printed
-    assert told["env"] == SETUP.env and told["versions"] and told["setup"]["config"]["width"] == 8
+    assert report["return"] == max(returns) and report["block"] == 1 + returns.index(max(returns))
+    assert f"seed 1 after block {report['block']}" in output and "player.py" in output
+    assert (
+        report["env"] == SETUP.env
+        and report["versions"]
+        and report["setup"]["config"]["width"] == 8
+    )
     for arguments, message in (
         (["--out", str(file)], "policy-1.npz already exists. Choose another"),
         (["--network", "7", "--out", "new.npz"], "`network` must be a seed of the run, one of"),
@@ -150,12 +154,12 @@ def test_the_command_says_what_it_wrote_and_how_to_play_it(
 def test_a_run_of_an_own_environment_is_opened_where_its_module_is(
     words: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
-    told = {"setup": describe(Setup("far_away:Game")), "history": []}
-    checkpoint.save(tmp_path / "checkpoint", told, ())
+    report = {"setup": describe(Setup("far_away:Game")), "history": []}
+    checkpoint.save(tmp_path / "checkpoint", report, ())
     assert main([*words, str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert "got 'far_away:Game': there is no 'far_away' in the current folder, nor on PYT" in said
-    assert "Run mmrl in the folder that contains it, or add that folder to PYTHONPATH" in said
+    output = capsys.readouterr().err
+    assert "got 'far_away:Game': there is no 'far_away' in the current folder, nor on PYT" in output
+    assert "Run mmrl in the folder that contains it, or add that folder to PYTHONPATH" in output
 
 
 def test_a_full_disk_leaves_no_file(

@@ -33,20 +33,20 @@ def draw(seed: int, count: int) -> np.ndarray:
 def test_the_interquartile_mean_is_that_of_the_middle_half():
     for count in range(1, 14):
         values = draw(count, 3 * count).reshape(3, count)
-        wanted = []
+        expected = []
         for row in values.tolist():
             middle = sorted(row)
             for _ in range(count // 4):
                 middle = middle[1:-1]
-            wanted.append(sum(middle) / len(middle))
-        np.testing.assert_allclose(runs.interquartile_mean(values), wanted)
+            expected.append(sum(middle) / len(middle))
+        np.testing.assert_allclose(runs.interquartile_mean(values), expected)
 
 
 def test_the_interval_is_scipys_bootstrap():
     for count in (3, 5, 12):
         values = draw(count, count)
-        found = runs.interval(values)
-        wanted = scipy.stats.bootstrap(
+        result = runs.interval(values)
+        expected = scipy.stats.bootstrap(
             (values,),
             lambda x, axis: scipy.stats.trim_mean(x, 0.25, axis=axis),
             n_resamples=20_000,
@@ -54,9 +54,9 @@ def test_the_interval_is_scipys_bootstrap():
             rng=1,
         ).confidence_interval
         # Both draw at random; their quantiles differ by some hundredths of a standard deviation.
-        np.testing.assert_allclose(found[1:], wanted, atol=0.06)
-        assert found[1] <= found[0] <= found[2]
-        assert runs.interval(values) == found
+        np.testing.assert_allclose(result[1:], expected, atol=0.06)
+        assert result[1] <= result[0] <= result[2]
+        assert runs.interval(values) == result
 
 
 def test_intervals_of_few_or_equal_values():
@@ -118,16 +118,16 @@ def test_what_is_written_is_json_for_every_reader(tmp_path: pathlib.Path):
     assert written["returns"] == [1.0, "NaN"] and float(written["limit"]) == -math.inf
     read = checkpoint.loads(path.read_text())
     assert read["limit"] == -math.inf and math.isnan(read["returns"][1])
-    wanted = runs.Setup(env="CartPole-v1", agent="ppo", config=plain.PPO, seeds=(0,))
-    Run(wanted, tmp_path / "run")
+    expected = runs.Setup(env="CartPole-v1", agent="ppo", config=plain.PPO, seeds=(0,))
+    Run(expected, tmp_path / "run")
     text = (tmp_path / "run" / "results.json").read_text()
-    assert wanted.config.max_grad_norm == math.inf
-    assert runs.restore(strict(text)["setup"]) == runs.saved(tmp_path / "run") == wanted
+    assert expected.config.max_grad_norm == math.inf
+    assert runs.restore(strict(text)["setup"]) == runs.saved(tmp_path / "run") == expected
     bare = text.replace('"Infinity"', "Infinity")  # as earlier versions wrote it
-    assert bare != text and runs.restore(checkpoint.loads(bare)["setup"]) == wanted
-    checkpoint.save(tmp_path / "checkpoint", {"setup": runs.describe(wanted)}, ())
+    assert bare != text and runs.restore(checkpoint.loads(bare)["setup"]) == expected
+    checkpoint.save(tmp_path / "checkpoint", {"setup": runs.describe(expected)}, ())
     header, _ = checkpoint.read(tmp_path / "checkpoint")
-    assert runs.restore(header["setup"]) == wanted
+    assert runs.restore(header["setup"]) == expected
     strict((tmp_path / "checkpoint").read_bytes().split(b"\n")[2].decode())
 
 
@@ -205,15 +205,15 @@ def test_a_reward_that_is_nan_ends_the_run_and_keeps_the_checkpoint(
     faulty_env: str, tmp_path: pathlib.Path
 ):
     run = Run(setup(env=faulty_env, blocks=100), tmp_path / "run")
-    with pytest.raises(RunError, match="NaN or infinite in block") as raised:
+    with pytest.raises(RunError, match="NaN or infinite in block") as error:
         for report in run:
             assert np.isfinite(report.returns).all() and np.isfinite(report.loss).all()
             before = payload(tmp_path / "run")
     done = len(run.history)
     assert done >= 1
-    assert f"in block {done + 1}" in str(raised.value)
-    assert f"The checkpoint of block {done} is kept" in str(raised.value)
-    assert "Broken-v0 returns finite rewards" in str(raised.value)
+    assert f"in block {done + 1}" in str(error.value)
+    assert f"The checkpoint of block {done} is kept" in str(error.value)
+    assert "Broken-v0 returns finite rewards" in str(error.value)
     assert payload(tmp_path / "run") == before
     assert len(runs.reopen(tmp_path / "run").history) == done
 

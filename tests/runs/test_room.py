@@ -23,12 +23,12 @@ def test_a_storage_that_does_not_fit_is_named(
     config = find(agent).Config()
     monkeypatch.setattr(room, "free_bytes", lambda: 0)
     sizes = {"capacity": 64_000_000} if hasattr(config, "capacity") else {"environments": 65_536}
-    wanted = Setup("probe-Memory-v0", dataclasses.replace(config, **sizes), (0, 1), agent)
+    expected = Setup("probe-Memory-v0", dataclasses.replace(config, **sizes), (0, 1), agent)
     (size,) = sizes
     array = rf"`{STORAGE.get(agent, 'carries')}\.[\w.\[\]]+`"
     message = rf"{array}.* takes [\d,.]+ GB.*0\.0 MB are free\. Lower `{size}`"
     with pytest.raises(ValueError, match=message):
-        Run(wanted, tmp_path / "run")
+        Run(expected, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -94,9 +94,9 @@ def test_free_memory_is_that_of_the_tightest_limit(monkeypatch: pytest.MonkeyPat
 def test_storage_of_pictures_is_refused_before_a_run_begins(monkeypatch: pytest.MonkeyPatch):
     """A tape of 16 384 screens takes a byte for each pixel, once, and not 3.5 GB."""
     monkeypatch.setattr(room, "free_bytes", lambda: 10**8)
-    wanted = Setup((Screen(), Screen().default_params), find("dqn").Config(), (0,))
+    expected = Setup((Screen(), Screen().default_params), find("dqn").Config(), (0,))
     with pytest.raises(ValueError, match=r"`tape\.frames\.\S+`, the largest .* takes 0\.5 GB"):
-        Run(wanted)
+        Run(expected)
 
 
 class Screen(environment.Environment):

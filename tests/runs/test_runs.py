@@ -153,7 +153,7 @@ class Settings:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "wanted"),
+    ("setting", "value", "expected"),
     [
         ("blocks", 2.5, "a whole number"),
         ("blocks", True, "a whole number"),
@@ -162,10 +162,10 @@ class Settings:
         ("memory", None, "a name"),
     ],
 )
-def test_a_setting_of_another_type_is_named(setting: str, value: Any, wanted: str):
+def test_a_setting_of_another_type_is_named(setting: str, value: Any, expected: str):
     for fits in ({}, {"blocks": np.int64(2)}, {"rate": 1}, {"rate": np.float32(1)}):
         Base.check_ranges(dataclasses.replace(Settings(), **fits))
-    with pytest.raises(ValueError, match=f"`{setting}` must be {wanted}; got {value!r}"):
+    with pytest.raises(ValueError, match=f"`{setting}` must be {expected}; got {value!r}"):
         Base.check_ranges(dataclasses.replace(Settings(), **{setting: value}))
 
 
@@ -200,8 +200,8 @@ def test_settings_may_be_numbers_of_any_kind():
     # The annotations, which tests alone enforce, would refuse these; `check_ranges` does not.
     object.__setattr__(config, "learning_rate", np.float32(0.5))
     object.__setattr__(config, "block", np.int64(2))
-    told = restore(describe(dataclasses.replace(SETUP, config=config))).config
-    assert (told.learning_rate, told.block) == (0.5, 2)
+    report = restore(describe(dataclasses.replace(SETUP, config=config))).config
+    assert (report.learning_rate, report.block) == (0.5, 2)
 
 
 def test_steps_are_counted_beyond_32_bits():
@@ -213,8 +213,8 @@ def test_steps_are_counted_beyond_32_bits():
 
 def test_flags_of_an_earlier_setup_are_what_it_observes():
     flags = {"previous_action": True, "previous_reward": False, "begin_flag": True}
-    wanted = {"env": "x", "observes": ["previous_action", "begin_flag"]}
-    assert earlier({"env": "x", **flags}) == wanted == earlier(wanted)
+    expected = {"env": "x", "observes": ["previous_action", "begin_flag"]}
+    assert earlier({"env": "x", **flags}) == expected == earlier(expected)
 
 
 @pytest.mark.parametrize("earlier", [{}, {"previous_reward": False}], ids=["first", "second"])
@@ -293,8 +293,8 @@ def test_a_resumed_run_equals_an_unbroken_one(full_run: pathlib.Path, tmp_path: 
 def test_every_seed_begins_from_its_own_key():
     run = Run(setup(seeds=(7, 3)))
     keys = jax.vmap(jax.random.key)(np.array([7, 3], np.uint32))
-    ours, wanted = leaves(run.begin()), leaves(run.program.init(run._config, keys))
-    for a, b in zip(ours, wanted, strict=True):
+    ours, expected = leaves(run.begin()), leaves(run.program.init(run._config, keys))
+    for a, b in zip(ours, expected, strict=True):
         np.testing.assert_array_equal(a, b)
     first, second = jax.random.key_data(run.begin().key)
     assert (first != second).any()

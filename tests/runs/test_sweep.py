@@ -126,26 +126,26 @@ def verdict_on(curves: Any, over: Any) -> runs.Verdict:
 def test_the_winner_is_told_apart_by_its_own_seeds():
     flat = np.ones((3, 3, 8)) * np.array([[0.1, 0.2, 0.3]]).T  # seeds, of which one is lucky
     over = {"learning_rate": (3e-2, 1e-3, 1e-2)}
-    found = verdict_on(flat + np.array([[[0.0]], [[0.05]], [[0.1]]]), over)
-    assert found.winner.setting == {"learning_rate": 1e-2} and found.equals == []
-    assert found.edges == [] and found.winner.final == pytest.approx(0.3)
-    assert found.winner.interval == pytest.approx((0.2, 0.4))
+    result = verdict_on(flat + np.array([[[0.0]], [[0.05]], [[0.1]]]), over)
+    assert result.winner.setting == {"learning_rate": 1e-2} and result.equals == []
+    assert result.edges == [] and result.winner.final == pytest.approx(0.3)
+    assert result.winner.interval == pytest.approx((0.2, 0.4))
     mixed = flat + np.array([[[0.0]], [[0.1]], [[0.04]]])
     mixed[2, 0] += 0.1  # on one seed of three the other is better
-    found = verdict_on(mixed, over)
-    assert found.winner.setting == {"learning_rate": 1e-3} and found.edges == ["learning_rate"]
-    assert [one.setting["learning_rate"] for one in found.equals] == [1e-2]
+    result = verdict_on(mixed, over)
+    assert result.winner.setting == {"learning_rate": 1e-3} and result.edges == ["learning_rate"]
+    assert [one.setting["learning_rate"] for one in result.equals] == [1e-2]
 
 
 def test_equal_scores_are_decided_by_area_as_in_the_course():
     curves = np.ones((4, 3, 8))
     curves[0, :, :2], curves[2, :, :4], curves[3] = 0.0, 0.0, np.nan
     curves[2] += 0.002  # less than half a percent of the span
-    found = verdict_on(curves, {"gamma": (0.9, 0.5), "tau": (0.1, 0.2)})
-    assert found.winner.setting == {"gamma": 0.9, "tau": 0.2} and found.edges == ["gamma", "tau"]
-    assert found.winner.best == 1.0 and found.winner.area == 1.0
-    assert len(found.equals) == 2
-    assert [one.setting for one in found.tied] == [
+    result = verdict_on(curves, {"gamma": (0.9, 0.5), "tau": (0.1, 0.2)})
+    assert result.winner.setting == {"gamma": 0.9, "tau": 0.2} and result.edges == ["gamma", "tau"]
+    assert result.winner.best == 1.0 and result.winner.area == 1.0
+    assert len(result.equals) == 2
+    assert [one.setting for one in result.tied] == [
         {"gamma": 0.9, "tau": 0.1},
         {"gamma": 0.5, "tau": 0.1},
     ]

@@ -170,7 +170,7 @@ def test_what_cannot_go_on_here_is_said(
     resume = ["train", "--resume", "--out", str(tmp_path), "--log", "csv", "--blocks"]
     for blocks in (2, 3):
         assert main([*resume, str(blocks)]) == 0 and len(table(tmp_path)) == 2 * blocks
-        said = f"New blocks are not logged by tensorboard in {tmp_path}: "
-        said += "`log` = 'tensorboard' requires tensorboardX"
-        assert capsys.readouterr().out.count(said) == 1
+        message = f"New blocks are not logged by tensorboard in {tmp_path}: "
+        message += "`log` = 'tensorboard' requires tensorboardX"
+        assert capsys.readouterr().out.count(message) == 1
     assert main([*resume[:-1], "tensorboard"]) == 2  # which is asked for

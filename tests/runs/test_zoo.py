@@ -29,12 +29,12 @@ def test_every_agent_is_small_and_says_how_it_was_trained():
 def test_an_agent_plays_as_its_file_says(capsys: pytest.CaptureFixture[str]):
     name = "zoo/RepeatPreviousEasy-r2d2-lru"
     assert main(["evaluate", name, "--episodes", "8"]) == 0
-    printed, about = capsys.readouterr().out, zoo.load(name).about
-    assert about["command"] in printed and about["revision"] in printed
+    output, about = capsys.readouterr().out, zoo.load(name).about
+    assert about["command"] in output and about["revision"] in output
     steps = list(zoo.play(zoo.load(name), 8, seed=1_000_000))
     returns = np.sum([step.reward for step in steps], axis=0)
     assert len(steps) == 51 and abs(returns.mean() - about["return"]) < 0.2
-    assert f"{returns.mean():.3f}" in printed
+    assert f"{returns.mean():.3f}" in output
 
 
 def test_what_is_not_there_or_damaged_is_said(
@@ -75,7 +75,7 @@ def test_a_damaged_agent_is_named_and_the_others_are_listed(
     last.unlink()
     last.symlink_to("nowhere")  # which is listed, but cannot be opened
     assert main(["evaluate", "zoo"]) == 0
-    printed = capsys.readouterr().out
-    assert [name for name in names if f"│ zoo/{name} " in printed] == names[1:-1]
-    assert f"zoo/{names[0]} is left out: {first} is damaged or was not written" in printed
-    assert "install mmrl again.\n" in printed and f"zoo/{names[-1]} is left out: " in printed
+    output = capsys.readouterr().out
+    assert [name for name in names if f"│ zoo/{name} " in output] == names[1:-1]
+    assert f"zoo/{names[0]} is left out: {first} is damaged or was not written" in output
+    assert "install mmrl again.\n" in output and f"zoo/{names[-1]} is left out: " in output

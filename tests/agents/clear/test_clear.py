@@ -161,26 +161,26 @@ def test_the_loss_is_the_papers(net, batch, rho_max: float, c_max: float):
         return jnp.mean(each + replayed[:, None] * again)
 
     (value, measures), gradient = value_and_grad(net, config, batch, replayed)
-    wanted, wanted_gradient = eqx.filter_jit(eqx.filter_value_and_grad(paper))(net)
-    np.testing.assert_allclose(value, wanted, rtol=1e-5)
+    expected, wanted_gradient = eqx.filter_jit(eqx.filter_value_and_grad(paper))(net)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
     assert distance(gradient, wanted_gradient) < 1e-6 < distance(gradient, net)
     # Both kinds of ends occur.
     assert steps.terminated.any() and (steps.truncated & ~steps.terminated).any()
-    said, did = map(jax.nn.log_softmax, (now.policy.logits, steps.extras.logits))
-    ratio = np.exp(np.take_along_axis(said - did, steps.action[..., None], -1))
-    wanted = np.minimum(rho_max, ratio)[replayed].mean()
-    np.testing.assert_allclose(measures.ratio, wanted, rtol=1e-5)
+    log_pi, did = map(jax.nn.log_softmax, (now.policy.logits, steps.extras.logits))
+    ratio = np.exp(np.take_along_axis(log_pi - did, steps.action[..., None], -1))
+    expected = np.minimum(rho_max, ratio)[replayed].mean()
+    np.testing.assert_allclose(measures.ratio, expected, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
 def own(net, batch) -> Unrolls:
     """What the network itself did, with the rewards of `batch`, and more ends, of both kinds."""
     _, unrolls = act(TINY, dataclasses.replace(begin(TINY), net=net), jax.random.key(6))
-    ended, cut = unrolls.steps.terminated, jnp.arange(4)[:, None] % 2 == 1
+    terminated, cut = unrolls.steps.terminated, jnp.arange(4)[:, None] % 2 == 1
     return eqx.tree_at(
         lambda u: (u.steps.reward, u.steps.terminated, u.steps.truncated),
         unrolls,
-        (batch.steps.reward, ended & ~cut, ended & cut | batch.steps.truncated),
+        (batch.steps.reward, terminated & ~cut, terminated & cut | batch.steps.truncated),
     )
 
 
@@ -324,7 +324,7 @@ def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
     config = change(TINY, environments=8, capacity=8 * 6 * 50, replay_fraction=float(fraction))
     new = numbered_unrolls(config, 1)
     one = jax.tree.map(lambda x: x[0], (new.steps["name"][0], new.state))
-    kept = reservoir.init({"name": one[0]}, one[1], 2400, workers=8, length=6)
+    storage = reservoir.init({"name": one[0]}, one[1], 2400, workers=8, length=6)
 
     @jax.jit
     def pair(kept, new, key):
@@ -333,7 +333,7 @@ def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
     chosen = []
     for number in range(1, 9):
         new = numbered_unrolls(config, number)
-        kept, batch, replayed = pair(kept, new, jax.random.key(number))
+        storage, batch, replayed = pair(storage, new, jax.random.key(number))
         names = np.asarray(batch.steps["name"])
         np.testing.assert_array_equal(batch.state["first"], names[:, 0])
         np.testing.assert_array_equal(names[:, 0] % 100, np.arange(8))  # of the same actor
@@ -354,13 +354,13 @@ def test_a_replayed_unroll_is_as_it_was_acted():
     """Logits and values of then: what V-trace and cloning compare with."""
     config = change(TINY, replay_fraction=1.0)
     state = run(config, 3)
-    kept = state.reservoir
-    assert kept.stored.tolist() == [3] * 4 and kept.seen == 3
+    storage = state.reservoir
+    assert storage.stored.tolist() == [3] * 4 and storage.seen == 3
     before = begin(config)
     _, first = act(config, before, jax.random.split(before.key, 3)[0])
     slot = 0  # the first unroll of every worker: nothing has been pushed out yet
-    rows = jnp.arange(4) * kept.slots + slot
-    stored = jax.tree.map(lambda x: x[rows], kept.unrolls)
+    rows = jnp.arange(4) * storage.slots + slot
+    stored = jax.tree.map(lambda x: x[rows], storage.unrolls)
     assert distance(stored, first) < 1e-6
     np.testing.assert_array_equal(stored.steps.action, first.steps.action)
 
@@ -485,16 +485,16 @@ def test_rewards_are_divided_where_they_are_learned_from_and_the_rate_falls():
 
     def shown(net, config, batch, replayed):
         theta = sum(jnp.sum(x) for x in jax.tree.leaves(trained(net)))
-        told = batch.steps.reward, jnp.zeros(()), jnp.zeros(())
-        return theta, vtrace.Measures(*told, *jnp.zeros(4))
+        report = batch.steps.reward, jnp.zeros(()), jnp.zeros(())
+        return theta, vtrace.Measures(*report, *jnp.zeros(4))
 
     @jax.jit
     def step(state, key):
         batch = clear.act(config, FAMILY, PARAMS, state, key)[1]
         learn = partial(clear.learn, loss=shown)
         after, outcome = clear.iterate(config, FAMILY, PARAMS, state, learn)
-        _, (_, told) = learn(config, after, batch, jnp.zeros(TINY.environments, bool))
-        return after, outcome[1].policy_loss, batch.steps.reward, told.policy_loss
+        _, (_, report) = learn(config, after, batch, jnp.zeros(TINY.environments, bool))
+        return after, outcome[1].policy_loss, batch.steps.reward, report.policy_loss
 
     for i in range(3):
         after, _, raw, divided = step(state, jax.random.key(1))

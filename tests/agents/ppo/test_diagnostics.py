@@ -56,7 +56,7 @@ def test_the_noise_is_that_of_a_blocks_last_batch():
         before = iterate(before)[0]
     batch, learn_key = jax.jit(last_batch)(PPO, before)
     noise_scale = jax.jit(partial(diagnostics.noise_scale, terms=("policy",)))
-    wanted = noise_scale(PPO, before.learner, batch, jax.random.fold_in(learn_key, 0))
+    expected = noise_scale(PPO, before.learner, batch, jax.random.fold_in(learn_key, 0))
 
     @jax.jit
     def run(config):
@@ -64,7 +64,7 @@ def test_the_noise_is_that_of_a_blocks_last_batch():
 
     state, metrics = run(PPO)
     noise = metrics.diagnostics.noise
-    np.testing.assert_allclose(noise, wanted, rtol=1e-3)
+    np.testing.assert_allclose(noise, expected, rtol=1e-3)
     assert noise.scale.shape == () and noise.noise > 0
     without, quiet = run(dataclasses.replace(PPO, noise_scale=False))
     assert quiet.diagnostics.noise is None

@@ -137,12 +137,12 @@ def test_the_auxiliary_loss_is_the_formula(data: ppg.Kept):
     old, new = (jax.vmap(n)(data.state, data.obs, data.begin)[1] for n in (state.net, net))
     value, _ = jax.jit(ppg.auxiliary_loss)(net, data, old.policy, config)
     p, q = (np.asarray(jax.nn.softmax(o.policy.logits)) for o in (old, new))
-    wanted = (
+    expected = (
         0.5 * np.mean((new.aux_value - data.targets) ** 2)
         + 0.5 * np.mean((new.value - data.targets) ** 2)
         + 0.7 * np.mean(np.sum(p * np.log(p / q), axis=-1))
     )
-    np.testing.assert_allclose(value, wanted, rtol=1e-5)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
 @pytest.mark.slow

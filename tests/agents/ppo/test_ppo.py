@@ -166,14 +166,14 @@ def test_an_average_of_one_step_clips_nothing(stray_batch):
         ratio = jnp.exp(policy.log_prob(batch.action) - batch.log_prob)
         return -jnp.mean(ratio * batch.advantages) - 0.01 * jnp.mean(policy.entropy())
 
-    wanted = vanilla(net)
-    scale = max(np.abs(x).max() for x in numbers(wanted))
+    expected = vanilla(net)
+    scale = max(np.abs(x).max() for x in numbers(expected))
     ours, measures = gradient(config, net, average, batch)
-    assert distance(ours, wanted) < 1e-5 * scale and measures.clipped == 0
+    assert distance(ours, expected) < 1e-5 * scale and measures.clipped == 0
     free, _ = gradient(change(config, clip=math.inf), net, learner.restart(stray(net)), batch)
-    assert distance(free, wanted) < 1e-5 * scale
+    assert distance(free, expected) < 1e-5 * scale
     coupled, measures = gradient(change(config, proximal="behavior"), net, None, batch)
-    assert distance(coupled, wanted) > 0.05 * scale and measures.clipped > 0.2
+    assert distance(coupled, expected) > 0.05 * scale and measures.clipped > 0.2
 
 
 @pytest.mark.slow
@@ -188,12 +188,12 @@ def test_objectives_are_what_the_losses_say(stray_batch):
         p = np.asarray(jax.nn.softmax(batch.proximal.logits))
         log = np.log(p) - np.asarray(jax.nn.log_softmax(policy.logits))
         held = np.clip(ratio, 0.8, 1.2) * batch.advantages
-        wanted = {
+        expected = {
             "clip": -np.minimum(ratio * batch.advantages, held),
             "kl": -ratio * batch.advantages + 0.5 * (p * log).sum(axis=-1),
             "kl_sampled": -ratio * batch.advantages + 0.25 * np.log(ratio) ** 2,
         }[objective]
-        np.testing.assert_allclose(measures.policy_loss, wanted.mean(), rtol=1e-4)
+        np.testing.assert_allclose(measures.policy_loss, expected.mean(), rtol=1e-4)
         assert all(np.isfinite(x).all() for x in numbers(slope))
     np.testing.assert_allclose(measures.kl_behavior, (ratio - 1 - np.log(ratio)).mean(), rtol=1e-4)
 
@@ -288,12 +288,12 @@ def test_rewards_are_divided_by_what_all_rollouts_have_paid():
     scale = fresh = normalize.reward_scale(BARE.environments)
     for seed in (1, 2):
         usual, raw = act(BARE, usual, jax.random.key(seed))
-        scaled, found = act(change(BARE, normalize_rewards=True), scaled, jax.random.key(seed))
+        scaled, result = act(change(BARE, normalize_rewards=True), scaled, jax.random.key(seed))
         anew = normalize.watch_rewards(fresh, raw.steps, BARE.reward_gamma)
         scale = normalize.watch_rewards(scale, raw.steps, BARE.reward_gamma)
-        anew, wanted = (normalize.divided(s, raw.steps).reward for s in (anew, scale))
-        np.testing.assert_allclose(found.steps.reward, wanted, rtol=1e-5)
-    assert np.abs(anew - wanted).max() > 1e-3
+        anew, expected = (normalize.divided(s, raw.steps).reward for s in (anew, scale))
+        np.testing.assert_allclose(result.steps.reward, expected, rtol=1e-5)
+    assert np.abs(anew - expected).max() > 1e-3
 
 
 def test_rewards_are_divided_as_by_a_plain_loop():
@@ -321,9 +321,9 @@ def test_rewards_are_divided_as_by_a_plain_loop():
             mean += step / count
             square += step * (x - mean)
         scale, scaled = divide(scale, rewards, starts)
-        wanted = np.clip(rewards / np.sqrt(square / count + 1e-8), -0.7, 0.7)
-        np.testing.assert_allclose(scaled, wanted, rtol=2e-5, atol=1e-6)
-    assert (np.abs(wanted) == 0.7).any() and (np.abs(wanted) < 0.7).any()
+        expected = np.clip(rewards / np.sqrt(square / count + 1e-8), -0.7, 0.7)
+        np.testing.assert_allclose(scaled, expected, rtol=2e-5, atol=1e-6)
+    assert (np.abs(expected) == 0.7).any() and (np.abs(expected) < 0.7).any()
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.6])
@@ -392,15 +392,15 @@ def test_advantages_use_the_actors_values_and_todays_bootstrap():
     )
     ours, targets = estimate(config, net, learner.Rollout(net.init(), steps))
     future = np.asarray(net(net.init(), steps.next_obs, steps.begin)[1].value)
-    wanted, ahead = np.zeros(time), 0.0
+    expected, ahead = np.zeros(time), 0.0
     for t in reversed(range(time)):
         end = last[t] or t == time - 1
         following = 0.0 if terminated[t] else future[t] if end else values[t + 1]
         delta = rewards[t] + 0.9 * following - values[t]
         ahead = delta + (0.0 if end else 0.9 * 0.8 * ahead)
-        wanted[t] = ahead
-    np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(targets, wanted + values, rtol=1e-5, atol=1e-5)
+        expected[t] = ahead
+    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(targets, expected + values, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.full
@@ -465,14 +465,14 @@ def test_vtrace_corrects_what_another_policy_did_later():
     following = np.where(terminated, 0, np.where(end, future, np.append(values[1:], 0)))
     error = rewards + 0.9 * following - values
     for t in range(time):
-        wanted, corrected, weight = error[t], min(1, ratio[t]) * error[t], 1.0
+        expected, corrected, weight = error[t], min(1, ratio[t]) * error[t], 1.0
         for k in range(t + 1, time):
             if end[k - 1]:
                 break
             weight *= 0.9 * 0.8
             passed = np.minimum(1, ratio[t + 1 : k]).prod() * min(1, ratio[k]) * weight * error[k]
-            wanted, corrected = wanted + passed, corrected + min(1, ratio[t]) * passed
-        np.testing.assert_allclose(ours[t], wanted, rtol=1e-4, atol=1e-5)
+            expected, corrected = expected + passed, corrected + min(1, ratio[t]) * passed
+        np.testing.assert_allclose(ours[t], expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(targets[t], values[t] + corrected, rtol=1e-4, atol=1e-5)
 
 

@@ -143,12 +143,12 @@ def test_a_gradient_step_sets_priorities_and_makes_the_copies_that_are_due():
         state, (our_value, fill) = learn(config, state, key)
         np.testing.assert_allclose(our_value, value, rtol=1e-5)
         np.testing.assert_allclose(fill, batch.trained.sum() / (config.batch * config.length))
-        wanted, trained = before.copy(), np.asarray(batch.trained[:, at:])
+        expected, trained = before.copy(), np.asarray(batch.trained[:, at:])
         for i, row in enumerate(np.asarray(batch.rows)):
             sizes = np.abs(td[i])[trained[i]]
-            wanted[row] = (config.eta * sizes.max() + 0.1 * sizes.mean()) ** config.alpha
-        np.testing.assert_allclose(state.sequences.sums[0][0], wanted, rtol=1e-4)
-        assert (wanted != before).sum() > 5
+            expected[row] = (config.eta * sizes.max() + 0.1 * sizes.mean()) ** config.alpha
+        np.testing.assert_allclose(state.sequences.sums[0][0], expected, rtol=1e-4)
+        assert (expected != before).sum() > 5
         nets.append(state.net)
         assert apart(state.net, nets[-2] if step > 1 else fresh.net)
         assert_same(state.target, nets[step // 3 * 3 - 1] if step >= 3 else other)
@@ -170,8 +170,8 @@ def test_rewards_are_divided_in_priorities_and_targets_and_the_rate_falls():
     assert_same(scaled.sequences, raw.sequences, 1e-4)
     late = dataclasses.replace(CONFIG, anneal=1.0, horizon=1.0), jnp.int32(CONFIG.block)
     after, (value, _) = learn(CONFIG, scaled, key)
-    _, (wanted, _) = learn(config, raw, key)
-    np.testing.assert_allclose(value, wanted, rtol=1e-4)
+    _, (expected, _) = learn(config, raw, key)
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
     assert apart(after.net, scaled.net)
     still, _ = learn(late[0], dataclasses.replace(scaled, iteration=late[1]), key)
     assert not apart(still.net, scaled.net)

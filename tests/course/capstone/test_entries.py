@@ -82,8 +82,8 @@ def test_edited_returns_are_refused_because_they_do_not_come_again(path: Path):
     for one in tasks.values():
         one["returns"] = [x + 0.3 for x in one["returns"]]
     edit(path, tasks=tasks, **evaluation.summary(tasks))
-    said = refusal(path)
-    assert "not reproduced with the seeds 0, 1, 2, 3, 4" in said and "it was edited" in said
+    message = refusal(path)
+    assert "not reproduced with the seeds 0, 1, 2, 3, 4" in message and "it was edited" in message
 
 
 def test_who_widens_an_interval_until_it_meets_the_true_one_is_refused(path: Path):
@@ -177,26 +177,26 @@ def test_who_tuned_on_reported_seeds_and_does_not_say_so_is_found_by_fresh_ones(
 
     out = tmp_path / "fitted.json"
     entries.run("mine:right", out, evaluate=fitted)
-    said = refusal(out, evaluate=fitted, fresh=(7001, 7002, 7003, 7004, 7005))
-    assert "seeds 7001, 7002" in said and "fitted to the reported seeds" in said
+    message = refusal(out, evaluate=fitted, fresh=(7001, 7002, 7003, 7004, 7005))
+    assert "seeds 7001, 7002" in message and "fitted to the reported seeds" in message
     drawn = refusal(out, evaluate=fitted)
     assert "fitted to the reported seeds" in drawn and "7001, 7002" not in drawn
 
 
 @pytest.mark.parametrize(
-    ("memory", "gate", "said"),
+    ("memory", "gate", "message"),
     [("peeking", "future", "peeks at the future"), ("tape", "contract", "grows with the tape")],
 )
 def test_a_memory_that_a_gate_refuses_gets_no_entry(
-    memory: str, gate: str, said: str, path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: str, gate: str, message: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Not when it is run, and not when an entry that was accepted is given another memory."""
-    judged = gates.Judged({gate: f"It {said}."}, 64, 32, 32)
+    judged = gates.Judged({gate: f"It {message}."}, 64, 32, 32)
     monkeypatch.setattr(gates, "judge", lambda factory: judged)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         entries.run(f"mine:{memory}", path.with_name("new.json"), evaluate=stub_scores)
     edit(path, memory=f"mine:{memory}")
-    assert f"[{gate}] It {said}" in refusal(path)
+    assert f"[{gate}] It {message}" in refusal(path)
 
 
 def test_another_source_budget_or_set_of_seeds_is_refused(path: Path):
@@ -243,13 +243,13 @@ def test_what_is_no_entry_is_told_apart(path: Path):
 
 
 def test_a_quick_look_says_that_it_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    said: list[str] = []
+    lines: list[str] = []
     one = {"returns": [0.1, 0.3], "cpu_seconds": 1.0}
-    monkeypatch.setattr(evaluation, "train", lambda *given: one)
+    monkeypatch.setattr(evaluation, "train", lambda *args: one)
     entries.run("mine:right", tmp_path / "quick.json", protocol=QUICK, evaluate=stub_scores)
     assert "'quick' proves nothing" in refusal(tmp_path / "quick.json")
-    assert evaluation.evaluate(wrong.right, QUICK, say=said.append)["score"] == pytest.approx(0.2)
-    assert said[0] == evaluation.NOTHING and "proves nothing" in said[0]
+    assert evaluation.evaluate(wrong.right, QUICK, say=lines.append)["score"] == pytest.approx(0.2)
+    assert lines[0] == evaluation.NOTHING and "proves nothing" in lines[0]
 
 
 def test_the_command_judges_writes_and_checks(
@@ -264,20 +264,20 @@ def test_the_command_judges_writes_and_checks(
         main(["capstone", "check", "a/b.json", "--fresh", *["900", "901", "902", "903", "904"]])
         == 0
     )
-    said = capsys.readouterr().out
-    assert "seeds 900, 901," in said and "✓ a/b.json is as reported, measured again." in said
+    output = capsys.readouterr().out
+    assert "seeds 900, 901," in output and "✓ a/b.json is as reported, measured again." in output
     edit(tmp_path / "a" / "b.json", score=0.99)
     assert main(["capstone", "run", "mine:right"]) == 0
     (tmp_path / "results" / "capstone" / "right.json").rename(tmp_path / "a" / "c.json")
     (tmp_path / "results" / "capstone" / "right.py").rename(tmp_path / "a" / "right.py")
     capsys.readouterr()
     assert main(["capstone", "check", "a", "--no-rerun"]) == 1
-    said = capsys.readouterr().out
-    assert "✗ a/b.json: Its score was edited" in said and "✓ a/c.json is as reported" in said
+    output = capsys.readouterr().out
+    assert "✗ a/b.json: Its score was edited" in output and "✓ a/c.json is as reported" in output
     (tmp_path / "a" / "a.json").write_text("no")
     assert main(["capstone", "check", "a", "--no-rerun"]) == 1
-    said = capsys.readouterr().out
-    assert "✗ a/a.json: a/a.json is not JSON" in said and "✓ a/c.json is as reported" in said
+    output = capsys.readouterr().out
+    assert "✗ a/a.json: a/a.json is not JSON" in output and "✓ a/c.json is as reported" in output
     assert main(["capstone", "check", "a/a.json", "--no-rerun"]) == 2
     assert main(["capstone", "check", "results"]) == 2
     assert main(["capstone", "check", "a/b.json", "--no-rerun"]) == 1

@@ -50,8 +50,8 @@ MISTAKES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_wrong_memory_is_refused_by_name(name: str):
-    gate, said = MISTAKES[name]
-    assert said.lower() in refusal(getattr(wrong, name), gate).lower()
+    gate, message = MISTAKES[name]
+    assert message.lower() in refusal(getattr(wrong, name), gate).lower()
 
 
 @pytest.mark.slow
@@ -82,6 +82,6 @@ REFUSALS = {"none": ["memory"], "window": ["budget"], "gtrxl": ["budget"]}
 def test_the_memories_of_the_library_pass(name: str):
     """All of them but the control, which remembers nothing, and windows of more numbers."""
     judged = gates.judge(memory._constructor(name))
-    refused = [gate for gate, said in judged.refusals.items() if said]
+    refused = [gate for gate, lines in judged.refusals.items() if lines]
     assert refused == REFUSALS.get(name, []), judged.refusals
     assert (judged.remembers > 0) == (name != "none")

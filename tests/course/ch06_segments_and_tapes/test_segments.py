@@ -11,15 +11,15 @@ from mmrl.course.ch06_segments_and_tapes import segments
 def test_split_and_pad_are_the_equations(steps, length):
     episode = {"o": np.arange(1.0, 1 + 2 * steps).reshape(steps, 2), "r": np.arange(1, 1 + steps)}
     ids = list(range(1, 1 + steps))
-    wanted = [ids[i : i + length] for i in range(0, steps, length)]
+    expected = [ids[i : i + length] for i in range(0, steps, length)]
     fragments = segments.split(episode, length)
     # Every step once and in order: with the index 2(L - 1) of the printed Eq. 23 this fails.
-    assert [f["r"].tolist() for f in fragments] == wanted
+    assert [f["r"].tolist() for f in fragments] == expected
     np.testing.assert_array_equal(np.concatenate([f["o"] for f in fragments]), episode["o"])
-    found, masks = segments.rows(episode, length)
-    assert found["o"].shape == (len(wanted), length, 2)
+    result, masks = segments.rows(episode, length)
+    assert result["o"].shape == (len(expected), length, 2)
     for row, fragment, r, o, mask in zip(
-        wanted, fragments, found["r"], found["o"], masks, strict=True
+        expected, fragments, result["r"], result["o"], masks, strict=True
     ):
         real = len(row)
         assert r.tolist() == row + [0] * (length - real)

@@ -23,13 +23,13 @@ RESULTS = pathlib.Path(__file__).parents[3] / "book" / "results" / "ewma.jsonl"
 def rows(shift: float) -> dict[str, dict[str, Any]]:
     """PPO on every task, and PPO-EWMA, which is better by `shift`."""
     draw = np.random.default_rng(0).normal
-    found = {}
+    results = {}
     for task in TASKS:
         for algorithm, more in (("PPO", 0.0), ("PPO-EWMA", shift)):
             areas, finals = draw(size=8) + more, draw(size=8) - more
             name = ewma.Cell(task, algorithm).name
-            found[name] = {"areas": areas.tolist(), "finals": finals.tolist()}
-    return found
+            results[name] = {"areas": areas.tolist(), "finals": finals.tolist()}
+    return results
 
 
 def test_a_comparison_sees_what_is_there():
@@ -66,12 +66,12 @@ def test_algorithms_differ_in_the_average_alone():
 
 
 def test_published_rows_are_of_these_cells():
-    known = {cell.name: cell for cell in ewma.cells()}
-    published = ewma.GRID.read(RESULTS.parent)
-    for row in published.values():
-        cell = known[row["cell"]]
+    cells = {cell.name: cell for cell in ewma.cells()}
+    rows = ewma.GRID.read(RESULTS.parent)
+    for row in rows.values():
+        cell = cells[row["cell"]]
         if isinstance(cell, ewma.Comparison):
-            again = ewma.compare(cell, published)
+            again = ewma.compare(cell, rows)
             assert {k: row[k] for k in again} == loads(dumps(again))
             continue
         now = loads(dumps(settings(cell.config)))
@@ -115,5 +115,5 @@ def test_a_surface_varies_two_numbers(monkeypatch: pytest.MonkeyPatch):
     assert np.shape(row["areas"]) == (2, 3, len(ewma.GRID_SEEDS))
     numbers = {"learning_rate": ewma.GRID_RATE, "prox_center": 64.0, "kl_weight": 0.5}
     reached = fake_training.returns(numbers, ewma.GRID_SEEDS[1], 2)
-    wanted = TASKS["Catch"].areas(reached[None])[0]
-    assert row["areas"][0][2][1] == pytest.approx(wanted, abs=1e-3)
+    expected = TASKS["Catch"].areas(reached[None])[0]
+    assert row["areas"][0][2][1] == pytest.approx(expected, abs=1e-3)

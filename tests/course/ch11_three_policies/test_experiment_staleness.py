@@ -78,10 +78,10 @@ def test_cells_differ_in_one_thing_at_a_time():
 
 
 def test_published_rows_are_of_these_cells():
-    known = {cell.name: cell for cell in staleness.cells()}
+    cells = {cell.name: cell for cell in staleness.cells()}
     for line in RESULTS.read_text("utf-8").splitlines():
         row = loads(line)
-        cell, task = known[row["cell"]], staleness.TASKS[row["task"]]
+        cell, task = cells[row["cell"]], staleness.TASKS[row["task"]]
         now = loads(dumps(staleness.settings(cell.config)))
         assert now | row["settings"] == now  # later versions have more of them
         assert not row["quick"] and not set(row["seeds"]) & set(row["tuning_seeds"])

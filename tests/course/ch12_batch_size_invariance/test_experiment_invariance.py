@@ -31,21 +31,21 @@ def row(c: int, areas: list[float], condition: str = stratified.EVERY, task: str
 
 
 def test_cells_are_the_ones_that_are_published():
-    known = {cell.name: cell for cell in invariance.cells()}
-    assert len(known) == len(invariance.cells())
+    cells = {cell.name: cell for cell in invariance.cells()}
+    assert len(cells) == len(invariance.cells())
     published = rows(RESULTS)
     chosen: dict[tuple[str, str], Any] = {}
-    for found in published:
-        cell = known[found["cell"]]
-        now = json.loads(json.dumps(dataclasses.asdict(cell.config(found["learning_rate"]))))
-        assert now | found["settings"] == now  # later versions have more of them
-        assert not found["quick"] and np.isfinite(found["returns"]).all()
-        assert not set(found["seeds"]) & set(found["tuning_seeds"]) and len(found["seeds"]) >= 5
-        assert found["env_steps"] == published_steps(published, cell)
-        rate = chosen.setdefault((cell.task, cell.agent), found["learning_rate"])
-        assert rate == found["learning_rate"]
+    for row in published:
+        cell = cells[row["cell"]]
+        now = json.loads(json.dumps(dataclasses.asdict(cell.config(row["learning_rate"]))))
+        assert now | row["settings"] == now  # later versions have more of them
+        assert not row["quick"] and np.isfinite(row["returns"]).all()
+        assert not set(row["seeds"]) & set(row["tuning_seeds"]) and len(row["seeds"]) >= 5
+        assert row["env_steps"] == published_steps(published, cell)
+        rate = chosen.setdefault((cell.task, cell.agent), row["learning_rate"])
+        assert rate == row["learning_rate"]
         if cell == cell.base:
-            assert rate == float(max(found["tuning"], key=lambda r: found["tuning"][r]))
+            assert rate == float(max(row["tuning"], key=lambda r: row["tuning"][r]))
 
 
 def published_steps(published: list[Any], cell: invariance.Cell) -> list[int]:
@@ -147,9 +147,9 @@ def test_van_elteren_is_standardized_over_all_ways_to_deal_the_values():
                 for pick in picks
             ]
         )
-    found = [stratified.van_elteren(deal) for deal in itertools.product(*deals)]
-    assert np.mean(found) == pytest.approx(0, abs=1e-12)
-    assert np.var(found) == pytest.approx(1)
+    results = [stratified.van_elteren(deal) for deal in itertools.product(*deals)]
+    assert np.mean(results) == pytest.approx(0, abs=1e-12)
+    assert np.var(results) == pytest.approx(1)
     same = [([2.0, 3.0], [0.0, 1.0])]
     one, two = stratified.van_elteren(same), stratified.van_elteren(2 * same)
     assert two == pytest.approx(math.sqrt(2) * one) and one > 0
@@ -158,16 +158,16 @@ def test_van_elteren_is_standardized_over_all_ways_to_deal_the_values():
 @pytest.mark.full
 def test_what_has_phases_has_the_same_measures():
     """PPG is traced; that the experiment runs is asked of PPO."""
-    keys, found = jax.vmap(jax.random.key)(np.arange(2, dtype=np.uint32)), []
+    keys, results = jax.vmap(jax.random.key)(np.arange(2, dtype=np.uint32)), []
     for agent in ("ppo", "ppg"):
         config = invariance.Cell("Catch", agent, stratified.EVERY, 4).config(1e-3, True)
         configs = jax.tree.map(lambda x: jnp.full(2, x, jnp.float32), config)
         init, block, noise = invariance._compiled("Catch", agent)
         state = jax.eval_shape(init, configs, keys)
-        after, told = jax.eval_shape(block, configs, state)
+        after, report = jax.eval_shape(block, configs, state)
         assert jax.tree.structure(after) == jax.tree.structure(state)
-        found.append((told, jax.eval_shape(noise, configs, state)))
-    assert found[0] == found[1] and found[0][0].returns.shape == (2,)
+        results.append((report, jax.eval_shape(noise, configs, state)))
+    assert results[0] == results[1] and results[0][0].returns.shape == (2,)
 
 
 @pytest.mark.full
@@ -190,10 +190,10 @@ def test_the_experiment_goes_on_where_it_stopped(
     assert first["cell"] == base.name and [r["cell"] for r in rest] == [c.name for c in others[:2]]
     assert {r["learning_rate"] for r in rest} == {first["learning_rate"]}
     assert first["tuning"] and not rest[0]["tuning"] and len(first["noise_scale"]) == 2
-    for found in (first, *rest):
-        assert found["quick"] and np.shape(found["returns"]) == (len(task.seeds), 2)
-        assert found["env_steps"] == first["env_steps"]
-        assert np.isfinite(found["returns"]).all() and found["cpu_seconds"] > 0
+    for result in (first, *rest):
+        assert result["quick"] and np.shape(result["returns"]) == (len(task.seeds), 2)
+        assert result["env_steps"] == first["env_steps"]
+        assert np.isfinite(result["returns"]).all() and result["cpu_seconds"] > 0
     alone = dataclasses.replace(others[1].config(first["learning_rate"], True))
     blocks, _, _ = invariance.train(base, 6 * [(alone, task.seeds[2])])
     np.testing.assert_allclose(blocks.returns[:, 0], rest[1]["returns"][2], atol=1e-4)

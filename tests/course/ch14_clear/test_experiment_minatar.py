@@ -53,14 +53,14 @@ def test_networks_beside_each_other_each_play_their_own_game():
     rising = 10.0 * np.arange(2 * blocks).reshape(2, blocks, 1)
     alone = [curves(2, blocks, [k], k + rising) for k in range(3)]
     alone[1] = alone[1]._replace(finite=np.asarray(False))
-    found = minatar.beside(alone)
-    scores, begin = found.played["greedy"]
+    result = minatar.beside(alone)
+    scores, begin = result.played["greedy"]
     np.testing.assert_array_equal(begin, [0, 1, 2])
-    assert scores.shape == (2, blocks, 3) and not found.finite
+    assert scores.shape == (2, blocks, 3) and not result.finite
     np.testing.assert_array_equal(scores[1, 0], 10 * blocks + np.arange(3))
-    np.testing.assert_array_equal(found.played["sampled"].scores, scores + 1)
+    np.testing.assert_array_equal(result.played["sampled"].scores, scores + 1)
     cell = Cell("V-trace", "separate")
-    row = minatar.tell(cell, cell.config(), [found] * 3)
+    row = minatar.tell(cell, cell.config(), [result] * 3)
     assert np.shape(row["scores"]) == (3, 2 * blocks + 1, 3) and row["finite"] == [False] * 3
     assert row["env_steps"][-1] == steps(CONFIG) * len(GAMES) * CYCLES
     assert row["retained"] == row["shares"] == []
@@ -72,23 +72,23 @@ def test_what_a_row_says_of_known_curves():
     scores = np.tile(np.array([1.0, 2, 2]), (6, blocks, 1))
     for stage, task in enumerate(cell.order):
         scores[stage, :, task] = [4, 5, 2][task]
-    found = curves(6, blocks, [0, 1, 2], scores)
-    row = minatar.tell(cell, cell.config(), [found] * 3)
+    result = curves(6, blocks, [0, 1, 2], scores)
+    row = minatar.tell(cell, cell.config(), [result] * 3)
     np.testing.assert_allclose(row["shares"], [[0.25, 0.25, np.nan, 0.25]] * 3)
     np.testing.assert_allclose(row["sampled"]["shares"], [[0.4, 0.4, 1.0, 0.4]] * 3)
     assert row["retained"] == [0.25] * 3 and row["env_steps"][-1] == 6 * steps(CONFIG)
-    wanted = [(0 + 4 * 2 * blocks + 1 * 4 * blocks) / (6 * blocks + 1), 2.0]
-    np.testing.assert_allclose(np.array(row["cumulative"])[0, [0, 2]], wanted, atol=1e-4)
+    expected = [(0 + 4 * 2 * blocks + 1 * 4 * blocks) / (6 * blocks + 1), 2.0]
+    np.testing.assert_allclose(np.array(row["cumulative"])[0, [0, 2]], expected, atol=1e-4)
     assert len(row["diagnostics"]["entropy"]) == 6 * blocks
     assert loads(dumps(row)).keys() == row.keys()
 
 
 def test_published_rows_are_of_these_cells():
-    known = {cell.name: cell for cell in minatar.cells()}
-    assert set(minatar.GRID.read(RESULTS.parent)) == set(known)
+    cells = {cell.name: cell for cell in minatar.cells()}
+    assert set(minatar.GRID.read(RESULTS.parent)) == set(cells)
     for line in RESULTS.read_text("utf-8").splitlines():
         row = loads(line)
-        cell = known[row["cell"]]
+        cell = cells[row["cell"]]
         now = loads(dumps(dataclasses.asdict(cell.config())))
         assert now | row["settings"] == now  # later versions have more of them
         assert not row["quick"] and row["games"] == list(GAMES) and row["order"] == cell.order
@@ -98,8 +98,8 @@ def test_published_rows_are_of_these_cells():
             np.testing.assert_allclose(scores.mean(1), played["cumulative"], atol=2e-4)
             for shares, times in zip(played["shares"], scores, strict=bool(cell.order)):
                 staged = times[1:].reshape(len(cell.order), -1, len(GAMES))
-                found = cycles.retained(staged, times[0], cell.order)
-                np.testing.assert_allclose(shares, found, rtol=2e-3, atol=1e-3)
+                result = cycles.retained(staged, times[0], cell.order)
+                np.testing.assert_allclose(shares, result, rtol=2e-3, atol=1e-3)
 
 
 @pytest.mark.full
@@ -132,7 +132,7 @@ def test_the_experiment_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
     assert lines[0].startswith("MinAtar, sequential, CLEAR: Breakout ")
     assert toured == [(2, [0, 1] * CYCLES, 5), *[(1, [0] * CYCLES, 5)] * 2]
     rows = [loads(x) for x in (tmp_path / "minatar.jsonl").read_text("utf-8").splitlines()]
-    for row, wanted in zip(rows, ([1, 2], [2, 3]), strict=True):
+    for row, expected in zip(rows, ([1, 2], [2, 3]), strict=True):
         assert row["quick"] and row["finite"] == [True] and row["steps_per_cpu_second"] > 0
-        assert (np.array(row["scores"]) == wanted).all() and row["seeds"] == [5]
+        assert (np.array(row["scores"]) == expected).all() and row["seeds"] == [5]
         assert len(row["diagnostics"]["entropy"]) > 1

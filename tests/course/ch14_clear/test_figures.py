@@ -39,8 +39,8 @@ def test_first_lessons_are_those_of_the_task_in_training_in_the_first_cycle():
     scores[0, 1:3, 0], scores[0, 3:5, 1], scores[0, 5:7, 2] = 0.3, 0.6, 0.9
     scores[0, 0], scores[0, 7:] = 5, 5  # before, and in the second cycle
     scores[1, 3, 1] = 0.6
-    found = clear.first_lessons(row("CLEAR", scores=scores.tolist()))
-    np.testing.assert_allclose(found, [0.6, 0.1])
+    result = clear.first_lessons(row("CLEAR", scores=scores.tolist()))
+    np.testing.assert_allclose(result, [0.6, 0.1])
 
 
 def test_a_method_is_found_if_it_is_there_once():
@@ -87,13 +87,13 @@ def both(one: Any) -> Any:
 
 
 def test_greedy_scores_stand_beside_sampled_ones():
-    found = [both(one) for one in rows()]
-    ax = clear.figure_8(found, CHANCE)
+    results = [both(one) for one in rows()]
+    ax = clear.figure_8(results, CHANCE)
     hollow = [float(line.get_xdata()[0]) for line in marks(ax, "o", 6)]
     np.testing.assert_allclose(hollow[:3], [0.8 / 1.7, 1, 1 / 1.7])
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names == ["paper, 3 tasks", "ours, sampled", "ours, greedy"]
-    assert clear.table(found, CHANCE).splitlines()[1].split()[1:4] == ["0.10", "0.44", "0.47"]
+    assert clear.table(results, CHANCE).splitlines()[1].split()[1:4] == ["0.10", "0.44", "0.47"]
     ax = clear.sweep([both(row("CLEAR", 0.5)), both(row("reservoir 1/2", 0.7))], "room")
     dotted = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() == 1.0]
     np.testing.assert_allclose(dotted, [[0.6, 0.8], [0.7, 0.9], [0.6, 0.8]])
@@ -108,8 +108,8 @@ def test_a_sweep_shows_three_measures_of_the_settings_that_are_there():
     assert [line.get_label() for line in lines] == [
         "cumulative performance", "fraction retained", "score in first lessons",
     ]  # fmt: skip
-    wanted = [[0.5, 0.7], [0.6, 0.8], [0.5, 0.7]]
-    np.testing.assert_allclose([line.get_ydata() for line in lines], wanted)
+    expected = [[0.5, 0.7], [0.6, 0.8], [0.5, 0.7]]
+    np.testing.assert_allclose([line.get_ydata() for line in lines], expected)
     assert {line.get_marker() for line in lines} == {style["marker"] for style in STYLES[:3]}
 
 
@@ -142,12 +142,12 @@ def test_inclusion_has_a_band_around_even_chances():
 
 @pytest.mark.slow
 def test_published_rows_fill_both_tables():
-    found = published("forgetting")
-    ours = clear.figure_13(found, CHANCE)
+    result = published("forgetting")
+    ours = clear.figure_13(result, CHANCE)
     assert list(ours) == list(clear.FIGURE_13) and all(x.shape == (3,) for x in ours.values())
-    mean = np.mean(clear.find(found, "tuned V-trace")["cumulative"], axis=0)
+    mean = np.mean(clear.find(result, "tuned V-trace")["cumulative"], axis=0)
     np.testing.assert_allclose(ours["baseline"], mean + 0.6)
-    assert len(clear.table(found, CHANCE).splitlines()) == 10
+    assert len(clear.table(result, CHANCE).splitlines()) == 10
     for which, settings in clear.SWEEPS.items():
-        shown = [text.get_text() for text in clear.sweep(found, which).get_xticklabels()]
+        shown = [text.get_text() for text in clear.sweep(result, which).get_xticklabels()]
         assert set(shown) <= set(settings) and len(shown) >= 5

@@ -53,19 +53,19 @@ def test_an_undefined_point_is_named():
 
 
 @pytest.mark.parametrize(
-    ("write", "said"),
+    ("write", "message"),
     [
         (lambda p, r, *rest: np.zeros(4), "value of type ndarray: return a tensor over t"),
         (lambda p, r, *rest: r[0], "does not change with t: return a tensor over t"),
         (lambda p, r, *rest: r + r[p.symbols[0] + 1], "no value at t = 3 of 4 steps"),
     ],
 )
-def test_what_is_no_tensor_over_t_is_named(write, said: str):
-    with pytest.raises(NotYet, match=said):
+def test_what_is_no_tensor_over_t_is_named(write, message: str):
+    with pytest.raises(NotYet, match=message):
         check.advantages(check.executed(write))
 
 
 def test_an_answer_left_open_is_open(capsys: pytest.CaptureFixture):
-    check.advantages(check.executed(lambda *given: ...))
+    check.advantages(check.executed(lambda *args: ...))
     assert "not answered yet" in capsys.readouterr().out
-    assert check.executed(lambda *given: None)(np.ones(4), np.ones(5), 0.9, 0.5) is None
+    assert check.executed(lambda *args: None)(np.ones(4), np.ones(5), 0.9, 0.5) is None

@@ -74,7 +74,7 @@ def test_other_right_times_are_right():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda order: order[:5], r"points of the program are missing: 67 \(for 3-step, 12\)"),
         (lambda order: [*order, order[0]], "extra runs: 1 "),
@@ -83,8 +83,8 @@ def test_other_right_times_are_right():
         (lambda order: order[:1] * len(order), "are missing: 71 "),
     ],
 )
-def test_what_is_wrong_with_an_order_is_named(change, said: str):
-    with pytest.raises(NotYet, match=said):
+def test_what_is_wrong_with_an_order_is_named(change, message: str):
+    with pytest.raises(NotYet, match=message):
         check.orders(check.followed(lambda reads: change(check.greedy(reads))))
 
 

@@ -33,8 +33,8 @@ def test_an_episode_ends_beyond_the_edge():
     env = by_hand.screen(16)
     obs, x = env.reset(jax.random.key(0))
     assert obs.shape == (16,) and abs(float(x)) <= 0.5
-    _, _, reward, ended, cut = env.step(jax.random.key(1), jnp.float32(1.2), jnp.int32(1))
-    assert bool(ended) and not cut and float(reward) < 0
+    _, _, reward, terminated, cut = env.step(jax.random.key(1), jnp.float32(1.2), jnp.int32(1))
+    assert bool(terminated) and not cut and float(reward) < 0
 
 
 def crashing(shown: float) -> Environment:
@@ -43,8 +43,8 @@ def crashing(shown: float) -> Environment:
 
     def step(key: Any, x: Any, action: Any) -> tuple:
         obs, x, reward, *_ = env.step(key, x, action)
-        ended = jnp.abs(x) > 0.4
-        return jnp.where(ended, shown, obs), x, reward, ended, False
+        terminated = jnp.abs(x) > 0.4
+        return jnp.where(terminated, shown, obs), x, reward, terminated, False
 
     return Environment(env.reset, step)
 
@@ -61,9 +61,9 @@ def test_a_terminal_observation_that_is_not_finite_does_no_harm(compiled: bool):
         graph = compile(ppo(*given), {"batch": lambda g: vectorize(g, "b")})
         return xla(graph, {"I": 2, "K": 2, "T": 16, "B": 3})(key=jax.random.key(0))
 
-    wanted = jax.tree.leaves(trained(0.0))
+    expected = jax.tree.leaves(trained(0.0))
     for shown in (jnp.nan, jnp.inf):
-        jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(trained(shown)), wanted)
+        jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(trained(shown)), expected)
 
 
 def test_every_row_has_a_name_of_its_own():
@@ -87,7 +87,7 @@ def test_every_row_is_published_once():
 
 @pytest.mark.full
 def test_rows_are_written_once(tmp_path: Path):
-    said = list(graphs.GRID.run(tmp_path, float("inf"), quick=True))
+    lines = list(graphs.GRID.run(tmp_path, float("inf"), quick=True))
     rows = [json.loads(line) for line in (tmp_path / "graphs.jsonl").read_text().splitlines()]
     kinds = ["time", "interpreter", "bytes", "live", "lift", "ppo", "swap"]
     kinds += ["residuals", "decoder", "chosen"]
@@ -102,5 +102,5 @@ def test_rows_are_written_once(tmp_path: Path):
     assert held["swapped"] < held["kept"] and held["on the host"] > 0
     assert generated["ms"].keys() == {"by hand", "by hand, ring", "ours"}
     assert "chosen" in chosen["ms"] and chosen["ms"].keys() == chosen["bytes"].keys()
-    assert said[-1] == "0 of 10 cells remain: all done."
-    assert list(graphs.GRID.run(tmp_path, float("inf"), quick=True)) == said[-1:]
+    assert lines[-1] == "0 of 10 cells remain: all done."
+    assert list(graphs.GRID.run(tmp_path, float("inf"), quick=True)) == lines[-1:]

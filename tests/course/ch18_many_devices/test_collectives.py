@@ -43,7 +43,7 @@ def test_one_device_says_nothing():
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted"),
+    ("line", "expected"),
     [
         ("%a.1 = f32[4,8]{1,0} all-gather(%x), dimensions={0}", ("all-gather", 128)),
         (
@@ -56,8 +56,8 @@ def test_one_device_says_nothing():
         ('%f = f32[4]{0} copy(%x), metadata={op_name="all-gather(x)"}', None),
     ],
 )
-def test_a_line_of_a_program_is_read(line: str, wanted: tuple[str, int] | None):
-    assert traffic(f"ENTRY %main {{\n  {line}\n}}") == ([wanted] if wanted else [])
+def test_a_line_of_a_program_is_read(line: str, expected: tuple[str, int] | None):
+    assert traffic(f"ENTRY %main {{\n  {line}\n}}") == ([expected] if expected else [])
 
 
 @pytest.mark.slow

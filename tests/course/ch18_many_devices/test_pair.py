@@ -35,10 +35,10 @@ def test_one_is_killed_and_what_the_other_says_is_told(
     # As in a notebook with four devices: each process has one, and nobody sees colors in a file.
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("XLA_FLAGS", "--one --xla_force_host_platform_device_count=4 --two")
-    said = pair.kill_one(tmp_path / "run", ["Catch"], limit=600.0, program=["-c", TRAINS])
+    message = pair.kill_one(tmp_path / "run", ["Catch"], limit=600.0, program=["-c", TRAINS])
     assert re.fullmatch(
         r"Process 1 was killed after block [23]\. .* process 0: .*end here\. False --one --two",
-        said,
+        message,
     )
     assert pair.blocks(tmp_path / "run") == 3
 
@@ -47,6 +47,6 @@ def test_one_is_killed_and_what_the_other_says_is_told(
     "script", ["print('No such thing.')", "raise SystemExit('No such thing.')"]
 )
 def test_a_pair_that_does_not_start_is_said(tmp_path: Path, script: str):
-    said = pair.kill_one(tmp_path / "run", [], limit=600.0, program=["-c", script])
-    assert said.startswith("No second block within 600 s.")
-    assert said.endswith("process 0: No such thing.") and pair.blocks(tmp_path / "run") == 0
+    message = pair.kill_one(tmp_path / "run", [], limit=600.0, program=["-c", script])
+    assert message.startswith("No second block within 600 s.")
+    assert message.endswith("process 0: No such thing.") and pair.blocks(tmp_path / "run") == 0

@@ -24,7 +24,7 @@ MEMORIES = {
 
 def message_sizes() -> dict[str, list[int]]:
     """What the all-gathers of three memories' scans leave on one of four devices."""
-    mesh, here, found = Mesh(jax.devices(), ("time",)), P("time"), {}
+    mesh, here, result = Mesh(jax.devices(), ("time",)), P("time"), {}
     for name in ("lru", "ffm", "linear attention"):
         model = MEMORIES[name](key=KEY)
         read = functools.partial(model, model.init(), axis="time")
@@ -32,20 +32,20 @@ def message_sizes() -> dict[str, list[int]]:
             read, mesh=mesh, in_specs=(here, here), out_specs=(P(), here), check_vma=False
         )
         tape = jnp.zeros((8, 3)), jnp.zeros(8, bool)
-        said = traffic(str(jax.jit(split).lower(*tape).compile().as_text()))
-        assert {kind for kind, _ in said} == {"all-gather"}
-        found[name] = [size for _, size in said]
-    return found
+        messages = traffic(str(jax.jit(split).lower(*tape).compile().as_text()))
+        assert {kind for kind, _ in messages} == {"all-gather"}
+        result[name] = [size for _, size in messages]
+    return result
 
 
 @pytest.mark.full
 @pytest.mark.slow
 def test_a_compiled_program_sends_the_bytes_that_are_counted():
-    for name, said in call(message_sizes).items():
+    for name, sizes_sent in call(message_sizes).items():
         sizes = leaf_bytes(MEMORIES[name](key=KEY))
         # Of what four totals take, three were received; on a CPU each leaf comes by itself.
-        assert said == [4 * size for size in sizes]
-        assert cost(sizes, 2**20, 4).received == sum(said) * 3 // 4
+        assert sizes_sent == [4 * size for size in sizes]
+        assert cost(sizes, 2**20, 4).received == sum(sizes_sent) * 3 // 4
 
 
 # A million steps of 64 complex units, or of 64 keys by 64 values: (devices, bytes, share of time).
@@ -60,21 +60,21 @@ FIGURES = [
 @pytest.mark.parametrize(("name", "devices", "received", "share"), FIGURES)
 def test_a_million_steps(name: str, devices: int, received: int, share: float):
     sizes = leaf_bytes(MEMORIES[name](key=KEY))
-    found = cost(sizes, 2**20, devices)
-    assert found.received == received
-    assert found.share == pytest.approx(share, rel=0.01)
+    result = cost(sizes, 2**20, devices)
+    assert result.received == received
+    assert result.share == pytest.approx(share, rel=0.01)
     # By hand: four passes over its own elements, one latency, and then the bytes.
     latency, speed = (10e-6, 450e9) if devices == 8 else (30e-6, 50e9)
     passes = 4 * 2**20 / devices * sum(sizes) / 4.8e12
-    assert found.seconds == pytest.approx(passes + latency + received / speed, rel=1e-9)
+    assert result.seconds == pytest.approx(passes + latency + received / speed, rel=1e-9)
 
 
 def test_one_device_has_nobody_to_talk_to():
-    found = cost([400, 112], 1000, 1)
-    assert (found.received, found.latency, found.transfer, found.share) == (0, 0, 0, 0)
-    assert found.prefixes == 512_000 and found.limit == "memory"
+    result = cost([400, 112], 1000, 1)
+    assert (result.received, result.latency, result.transfer, result.share) == (0, 0, 0, 0)
+    assert result.prefixes == 512_000 and result.limit == "memory"
     # Two devices read and write twice, half as much each: they are no quicker.
-    assert cost([400, 112], 1000, 2).memory == found.memory == 2 * 512_000 / 4.8e12
+    assert cost([400, 112], 1000, 2).memory == result.memory == 2 * 512_000 / 4.8e12
 
 
 def test_what_takes_longest_limits():

@@ -52,8 +52,8 @@ def protocols(config: clear.Config, plans: Any, keys: Any) -> Any:
         return cycles.cycle(clear, config, FAMILY, PARAMS, plan, 3, key, {"greedy": mode})
 
     count = len(plans), len(keys)
-    found = jax.vmap(cycle)(jnp.repeat(plans, count[1], axis=0), jnp.tile(keys, count[0]))
-    return jax.tree.map(lambda x: x.reshape(*count, *x.shape[1:]), found)
+    results = jax.vmap(cycle)(jnp.repeat(plans, count[1], axis=0), jnp.tile(keys, count[0]))
+    return jax.tree.map(lambda x: x.reshape(*count, *x.shape[1:]), results)
 
 
 KEYS = jax.random.split(jax.random.key(0), 2)
@@ -194,10 +194,10 @@ def test_sequential_training_forgets_and_clear_does_not():
 
 def test_cumulative_performance_is_the_mean_so_far():
     scores = np.random.default_rng(0).normal(size=(7, 3)).astype("f4")
-    found = cycles.cumulative(scores)
+    result = cycles.cumulative(scores)
     for t in range(7):
-        wanted = sum(scores[s] for s in range(t + 1)) / (t + 1)
-        np.testing.assert_allclose(found[t], wanted, rtol=1e-5)
+        expected = sum(scores[s] for s in range(t + 1)) / (t + 1)
+        np.testing.assert_allclose(result[t], expected, rtol=1e-5)
 
 
 def test_what_is_retained_of_what_was_gained():
@@ -206,8 +206,8 @@ def test_what_is_retained_of_what_was_gained():
     scores[:, :, 0] = np.array([[0.5, 1.0], [0.5, 0.5], [0.5, 0.0], [1.0, 1.0]])
     scores[:, :, 1] = np.array([[0, 0], [0, 1.0], [1, 1], [1, 1]])
     begin = np.array([-1.0, 0, 0])
-    found = cycles.retained(scores, begin, (0, 1, 2, 0))
-    np.testing.assert_allclose(found, [0.5, 1.0])
+    result = cycles.retained(scores, begin, (0, 1, 2, 0))
+    np.testing.assert_allclose(result, [0.5, 1.0])
     np.testing.assert_allclose(cycles.retained(scores, begin, (0, 1, 2, 0), after=1)[:2], [0.75, 1])
     assert np.isnan(cycles.retained(scores, begin, (0, 1, 2, 0), after=1)[2])
     # A stage after which the same task comes back too soon does not count.

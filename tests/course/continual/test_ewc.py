@@ -114,10 +114,10 @@ def test_information_is_that_of_a_softmax():
         terminated=np.zeros((rows, time), bool),
         truncated=np.zeros((rows, time), bool),
     )
-    found = jax.jit(ewc.information)(net, Unrolls((), steps), jax.random.key(0))
+    fisher = jax.jit(ewc.information)(net, Unrolls((), steps), jax.random.key(0))
     p = jax.nn.softmax(net.theta)
-    np.testing.assert_allclose(found.theta, p * (1 - p), rtol=0.1)
-    np.testing.assert_allclose(found.bias, 1.0, rtol=0.1)
+    np.testing.assert_allclose(fisher.theta, p * (1 - p), rtol=0.1)
+    np.testing.assert_allclose(fisher.bias, 1.0, rtol=0.1)
 
 
 def test_the_estimate_is_a_mean_over_unrolls_in_which_the_learner_goes_on(
@@ -135,8 +135,8 @@ def test_the_estimate_is_a_mean_over_unrolls_in_which_the_learner_goes_on(
     monkeypatch.setattr(ewc.clear, "act", act)
     monkeypatch.setattr(ewc, "information", lambda net, unrolls, key: unrolls.state)
     config = dataclasses.replace(TINY, fisher_unrolls=4)
-    after, found = ewc.estimate_fisher(config, FAMILY, PARAMS, learner, zero, lambda s: s[1])
-    assert after.carries.policy_state == 4 and found == 25.0
+    after, result = ewc.estimate_fisher(config, FAMILY, PARAMS, learner, zero, lambda s: s[1])
+    assert after.carries.policy_state == 4 and result == 25.0
 
 
 # The loop

@@ -85,8 +85,8 @@ def test_progress_moves_the_active_column_alone():
         lambda n: n.base.body, state.net, jax.tree.map(lambda x: x + 1.0, state.net.base.body)
     )
     obs, first = jnp.ones(12), jnp.array(True)
-    said = [net.step(net.init(), obs, first)[1].policy.logits for net in (state.net, other)]
-    assert np.abs(said[0] - said[1]).max() > 1e-4
+    logits = [net.step(net.init(), obs, first)[1].policy.logits for net in (state.net, other)]
+    assert np.abs(logits[0] - logits[1]).max() > 1e-4
 
 
 @pytest.mark.full

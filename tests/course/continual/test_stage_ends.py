@@ -92,7 +92,7 @@ def tour_scores() -> dict[str, cycles.Played]:
 
 def by_hand(evaluate: Any) -> np.ndarray:
     """Scores [stage, block, task] in a plain loop; `evaluate` is of (network, stage, block)."""
-    state, found, differs = init(CONFIG, FAMILY, PARAMS, None), [], []
+    state, result, differs = init(CONFIG, FAMILY, PARAMS, None), [], []
     for stage, task in enumerate(ORDER):
         for block in range(CONFIG.blocks):
             for _ in range(CONFIG.block):
@@ -102,9 +102,9 @@ def by_hand(evaluate: Any) -> np.ndarray:
                 state = leave(CONFIG, FAMILY, PARAMS, state)
                 differs.append(evaluate(state.net, stage, block)[task] != learned[task])
             kept = evaluate(state.base, stage, block)
-            found.append(np.where(np.arange(2) == task, learned, kept))
+            result.append(np.where(np.arange(2) == task, learned, kept))
     assert any(differs)  # so it matters when it plays
-    return np.reshape(found, (len(ORDER), CONFIG.blocks, 2))
+    return np.reshape(result, (len(ORDER), CONFIG.blocks, 2))
 
 
 @pytest.mark.full
@@ -112,8 +112,8 @@ def by_hand(evaluate: Any) -> np.ndarray:
 def test_in_a_cycle_a_task_is_scored_before_it_is_left(name: str):
     stages = jax.random.split(jax.random.split(KEY, 3)[2], len(ORDER))
     keys = [jax.random.split(stage, CONFIG.blocks) for stage in stages]
-    wanted = by_hand(lambda net, s, b: play(net, keys[s][b])[name])
-    np.testing.assert_array_equal(cycle_scores()[name].scores, wanted)
+    expected = by_hand(lambda net, s, b: play(net, keys[s][b])[name])
+    np.testing.assert_array_equal(cycle_scores()[name].scores, expected)
 
 
 @pytest.mark.full
@@ -138,9 +138,9 @@ def test_whoever_evaluates_says_by_which_policies():
     np.testing.assert_array_equal(play(sure, key)["greedy"], play(unsure, key)["greedy"])
     assert (play(sure, key)["sampled"] != play(unsure, key)["sampled"]).all()
     alone = {"greedy": cycles.mode}
-    found = jax.eval_shape(
+    results = jax.eval_shape(
         lambda net, key: cycles.evaluate(net, FAMILY, PARAMS, 2, key, CONFIG.episodes, alone),
         sure,
         key,
     )
-    assert set(found) == {"greedy"}
+    assert set(results) == {"greedy"}

@@ -27,8 +27,8 @@ NAMES = [*FOLDERS]
 
 
 def exercises(module: str) -> dict[str, Exercise]:
-    found = vars(importlib.import_module(f"mmrl.course.{FOLDERS[module]}.exercises"))
-    return {name: value for name, value in found.items() if isinstance(value, Exercise)}
+    result = vars(importlib.import_module(f"mmrl.course.{FOLDERS[module]}.exercises"))
+    return {name: value for name, value in result.items() if isinstance(value, Exercise)}
 
 
 ALL = [
@@ -41,9 +41,9 @@ each_exercise = pytest.mark.parametrize("exercise", ALL)
 
 def hint(exercise: Exercise, answer: Any) -> str:
     """What a reader is told about an answer that is not right: always one calm line."""
-    with pytest.raises(NotYet) as caught:
+    with pytest.raises(NotYet) as error:
         exercise(answer)
-    (line,) = caught.value._render_traceback_()
+    (line,) = error.value._render_traceback_()
     assert line.startswith(f"✗ Exercise {exercise.name}: ") and line.endswith((".", "?")), line
     assert "\n" not in line and len(line) < 600 and "Traceback" not in line, line
     return line
@@ -66,8 +66,8 @@ def right(exercise: Exercise, change: Callable[[Any], Any] = lambda leaf: leaf) 
 @pytest.mark.parametrize("module", NAMES)
 def test_a_chapter_has_three_exercises(module: str):
     chapter = re.sub("^0(?=.)", "", module.removeprefix("chapter_"))  # 0, 0b, 17
-    found = sorted(exercise.name for exercise in exercises(module).values())
-    assert found == [f"{chapter}.{k}" for k in (1, 2, 3)]
+    results = sorted(exercise.name for exercise in exercises(module).values())
+    assert results == [f"{chapter}.{k}" for k in (1, 2, 3)]
 
 
 @each_exercise
@@ -167,7 +167,7 @@ def in_place(xs: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("exercise", "answer", "said"),
+    ("exercise", "answer", "message"),
     [
         (maxima, np.add.accumulate, "the running sum"),
         (maxima, in_place, "the running sum"),
@@ -192,9 +192,9 @@ def in_place(xs: np.ndarray) -> np.ndarray:
     ],
 )
 @pytest.mark.filterwarnings("ignore:invalid value|divide by zero:RuntimeWarning")
-def test_wrong_answers_of_many_kinds(exercise: Exercise, answer: Any, said: str):
-    assert re.search(said, hint(exercise, answer))
-    with pytest.raises(NotYet, match=said):
+def test_wrong_answers_of_many_kinds(exercise: Exercise, answer: Any, message: str):
+    assert re.search(message, hint(exercise, answer))
+    with pytest.raises(NotYet, match=message):
         exercise.graded(answer)
 
 
@@ -266,7 +266,7 @@ def discount(rewards, gamma):
 
 
 @pytest.mark.parametrize(
-    ("chapter", "name", "answer", "said"),
+    ("chapter", "name", "answer", "message"),
     [
         ("00b", "moving_average", running, "`jnp.where"),
         ("00b", "walk", all_keys, "as `xs`"),
@@ -282,12 +282,12 @@ def discount(rewards, gamma):
         ("04", "learned_start", lambda g, x, begin, h0: x.at[0].add(h0), r"`np\.where"),
     ],
 )
-def test_a_known_error_gets_a_hint(chapter: str, name: str, answer: Any, said: str):
+def test_a_known_error_gets_a_hint(chapter: str, name: str, answer: Any, message: str):
     exercise = exercises(f"chapter_{chapter}")[name]
-    assert re.search(rf"it stopped with \w+: .* {said}", hint(exercise, answer))
+    assert re.search(rf"it stopped with \w+: .* {message}", hint(exercise, answer))
 
 
 def test_the_stops_of_all_exercises_are_calm():
     for parameter in ALL:
-        for _words, told in parameter.values[0].stops:
-            assert 20 <= len(told) <= 300 and told.endswith(".")
+        for _words, report in parameter.values[0].stops:
+            assert 20 <= len(report) <= 300 and report.endswith(".")

@@ -7,7 +7,7 @@ from mmrl.course.exercises import verdict
 
 
 @pytest.mark.parametrize(
-    ("came", "bounds", "said"),
+    ("came", "bounds", "line"),
     [
         (0.954, {"above": 0.9}, "✓ the tape: 0.954, above 0.9 as expected.\n"),
         (np.float32(-0.5), {"below": 0.0}, "✓ the tape: -0.5, below 0 as expected.\n"),
@@ -16,8 +16,8 @@ from mmrl.course.exercises import verdict
         (float("nan"), {"below": 1}, "✗ the tape: nan, where below 1 was expected.\n"),
     ],
 )
-def test_a_verdict_says_what_came_and_what_was_expected(came, bounds, said, capsys):
+def test_a_verdict_says_what_came_and_what_was_expected(came, bounds, line, capsys):
     verdict("the tape", came, **bounds)
-    printed = capsys.readouterr().out
-    assert printed.startswith(said)
-    assert ("another key" in printed) == said.startswith("✗")
+    output = capsys.readouterr().out
+    assert output.startswith(line)
+    assert ("another key" in output) == line.startswith("✗")

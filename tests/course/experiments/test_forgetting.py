@@ -111,9 +111,9 @@ def test_separate_networks_each_play_their_own_task():
     np.testing.assert_allclose(row["scores"], np.broadcast_to([0.0, 11, 22], (2, 97, 3)))
     assert row["env_steps"][-1] == 864_000 and row["retained"] == row["shares"] == []
     together = Cell("CLEAR")
-    told = forgetting.tell(together, together.config({}), curves(together, 0.0, -1.0))
-    assert told["env_steps"][0] == 0 and told["env_steps"][-1] == 864_000
-    assert np.shape(told["scores"]) == (2, 73, 3)
+    report = forgetting.tell(together, together.config({}), curves(together, 0.0, -1.0))
+    assert report["env_steps"][0] == 0 and report["env_steps"][-1] == 864_000
+    assert np.shape(report["scores"]) == (2, 73, 3)
 
 
 def test_what_a_row_says_of_known_curves():
@@ -162,18 +162,18 @@ def test_a_sweep_is_decided_by_sampled_actions_on_tuning_seeds(monkeypatch: pyte
     assert [x["seeds"] for x in tuning] == [2, 6, 6, 2, 6]
     assert [x["score"] for x in tuning] == [-3, -2, -(2 * 1 + 4 * 7) / 6, -np.inf, -1]
     assert tuning[0]["greedy"] == 3
-    found = {cell.name: {"chosen": {"x": 1.0}, "tuning": [{"y": 2.0}]}}
-    assert forgetting.choose(cell, found, False) == ({"x": 1.0}, [{"y": 2.0}])
-    assert forgetting.choose(Cell("CLEAR"), found, False) == ({}, []) and len(asked) == 2
+    results = {cell.name: {"chosen": {"x": 1.0}, "tuning": [{"y": 2.0}]}}
+    assert forgetting.choose(cell, results, False) == ({"x": 1.0}, [{"y": 2.0}])
+    assert forgetting.choose(Cell("CLEAR"), results, False) == ({}, []) and len(asked) == 2
 
 
 @pytest.mark.slow
 def test_published_rows_are_of_these_cells():
-    known = {cell.name: cell for cell in protocols.cells()}
+    cells = {cell.name: cell for cell in protocols.cells()}
     published = rows(RESULTS)
     assert len({row["cell"] for row in published}) == len(published)
     for row in published:
-        cell = known[row["cell"]]
+        cell = cells[row["cell"]]
         now = loads(dumps(dataclasses.asdict(cell.config(row["chosen"]))))
         assert now | row["settings"] == now  # later versions have more of them
         assert not row["quick"] and not set(row["seeds"]) & set(row["tuning_seeds"])
@@ -183,8 +183,8 @@ def test_published_rows_are_of_these_cells():
         assert (np.abs(scores) <= 1).all() and row["order"] == cell.order
         for shares, times in zip(row["shares"], scores, strict=bool(cell.order)):
             staged = times[1:].reshape(len(cell.order), -1, cell.tasks)
-            found = continual.retained(staged, times[0], cell.order)
-            np.testing.assert_allclose(shares, found, atol=2e-3)
+            result = continual.retained(staged, times[0], cell.order)
+            np.testing.assert_allclose(shares, result, atol=2e-3)
         if row["tuning"]:
             best = max(row["tuning"], key=lambda x: (x["seeds"], x["score"]))
             assert row["chosen"].items() < best.items()
@@ -249,15 +249,15 @@ def test_agents_side_by_side_are_those_that_train_alone(
     cells = [Cell("V-trace", "separate"), Cell("Progress & Compress")]
     grid = dataclasses.replace(forgetting.GRID, cells=cells)
     assert list(grid.run(tmp_path, np.inf, True))[-1] == "0 of 2 cells remain: all done."
-    found = rows(tmp_path / "forgetting.jsonl")
-    assert [row["cell"] for row in found] == [cell.name for cell in cells]
-    for row, cell in zip(found, cells, strict=True):
+    result = rows(tmp_path / "forgetting.jsonl")
+    assert [row["cell"] for row in result] == [cell.name for cell in cells]
+    for row, cell in zip(result, cells, strict=True):
         assert row["quick"] and np.shape(row["scores"]) == (4, len(row["env_steps"]), 3)
         assert all(row["finite"]) and row["cpu_seconds"] >= 0
         assert len(row["tuning"]) == (2 if cell.agent == "progress" else 0)
         alone = by_itself(cell, cell.config(row["chosen"], True), SEEDS[3])
         for task in range(3):
             played = alone[task if len(alone) > 1 else 0].played
-            for name, told in (("greedy", row), ("sampled", row["sampled"])):
+            for name, report in (("greedy", row), ("sampled", row["sampled"])):
                 mine = continual.flat(played[name])[:, task]
-                np.testing.assert_allclose(np.array(told["scores"])[3][:, task], mine, atol=1e-4)
+                np.testing.assert_allclose(np.array(report["scores"])[3][:, task], mine, atol=1e-4)

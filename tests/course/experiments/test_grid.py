@@ -41,9 +41,9 @@ def test_an_experiment_goes_on_where_it_stopped(tmp_path: pathlib.Path):
     some = grid(cells=CELLS[:2])
     late = list(some.run(tmp_path, 0.0, False))
     assert late == ["2 of 2 cells remain.", f"To continue: mmrl experiment x --out {tmp_path}"]
-    said = ["a1: done, 0 s", "a2: done, 0 s", "0 of 2 cells remain: all done."]
-    assert list(some.run(tmp_path, 9.0, False)) == said
-    assert list(some.run(tmp_path, 9.0, False)) == said[2:]
+    lines = ["a1: done, 0 s", "a2: done, 0 s", "0 of 2 cells remain: all done."]
+    assert list(some.run(tmp_path, 9.0, False)) == lines
+    assert list(some.run(tmp_path, 9.0, False)) == lines[2:]
     assert len(list(grid().run(tmp_path, 9.0, False))) == 3
     assert names_in_file(tmp_path) == ["a1", "a2", "b1", "a3"]
 
@@ -71,7 +71,7 @@ def test_a_cell_that_another_process_measures_is_not_measured_again(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Its row is there once its claim is free."""
-    real, found = fcntl.lockf, list[str]()
+    real, result = fcntl.lockf, list[str]()
 
     def wait(*lock: Any) -> None:
         if not names_in_file(tmp_path):
@@ -79,12 +79,12 @@ def test_a_cell_that_another_process_measures_is_not_measured_again(
         real(*lock)
 
     def measure(cell: Cell, quick: bool, row: Row | None) -> Row:
-        found.append(cell.name)
+        result.append(cell.name)
         return row_of(cell)
 
     monkeypatch.setattr(fcntl, "lockf", wait)
     list(grid(cells=CELLS[:2], measure=alone(measure)).run(tmp_path, 9.0, False))
-    assert found == ["a2"] and names_in_file(tmp_path) == ["a1", "a2"]
+    assert result == ["a2"] and names_in_file(tmp_path) == ["a1", "a2"]
 
 
 def test_a_quick_run_may_have_cells_of_its_own(tmp_path: pathlib.Path):
@@ -142,7 +142,7 @@ def test_nothing_is_begun_that_would_last_too_long(tmp_path: pathlib.Path, monke
 def test_cells_of_one_program_are_measured_together(tmp_path: pathlib.Path):
     groups: list[list[str]] = []
 
-    def measure(together: Any, found: Rows, quick: bool) -> list[Row]:
+    def measure(together: Any, rows: Rows, quick: bool) -> list[Row]:
         groups.append([cell.name for cell in together])
         return [row_of(cell) for cell in together]
 
@@ -165,8 +165,8 @@ def test_a_row_may_be_outdated_by_one_that_was_just_measured(tmp_path: pathlib.P
     for cell, seen in ((CELLS[0], 0), (CELLS[1], 1)):
         runs.append(tmp_path / "x.jsonl", {"cell": cell.name, "rule": 1, "seen": seen})
 
-    def outdated(row: Row, found: Rows) -> bool:
-        return (row["cell"] == "a1" and row["rule"] == 1) or found["a1"]["rule"] > row["rule"]
+    def outdated(row: Row, rows: Rows) -> bool:
+        return (row["cell"] == "a1" and row["rule"] == 1) or rows["a1"]["rule"] > row["rule"]
 
     lines = list(grid(cells=CELLS[:2], measure=alone(measure), outdated=outdated).run(
         tmp_path, 9.0, False))  # fmt: skip
@@ -214,14 +214,14 @@ def test_what_the_book_has_is_not_measured_again(name: str, tmp_path: pathlib.Pa
     kept, path = RESULTS / f"{name}.jsonl", tmp_path / f"{name}.jsonl"
     path.write_bytes(kept.read_bytes() if kept.exists() else b"")  # some have no row yet
     before, total = path.read_bytes(), len(study.cells)
-    found = study.read(tmp_path)
+    result = study.read(tmp_path)
     assert study.name == name and len({cell.name for cell in study.cells}) == total
-    assert set(found) <= {cell.name for cell in study.cells}
-    assert not any(row.get("quick") for row in found.values())
+    assert set(result) <= {cell.name for cell in study.cells}
+    assert not any(row.get("quick") for row in result.values())
     # In staleness a row is outdated, too, if it lacks the rate at which its task is compared now.
-    tuned = {} if study.outdated is Grid.outdated else found
+    tuned = {} if study.outdated is Grid.outdated else result
     again = [row for row in tuned.values() if name == "staleness" or tuning.outdated(row)]
-    left = total - len(found) + len(again)
+    left = total - len(result) + len(again)
     lines = list(experiments.run(name, tmp_path, minutes=0.0))
     if left == 0:
         assert lines[-1] == f"0 of {total} cells remain: all done."

@@ -21,7 +21,7 @@ def test_published_rows_have_whole_triangles(agent: str):
 
 
 def test_the_first_card_decides_and_the_fourth_last_card_decides():
-    found = {row["cell"]: row["decides"] for row in published("inspect")}
-    first, previous = found["RepeatFirstEasy-dqn-lru"], found["RepeatPreviousEasy-r2d2-lru"]
+    results = {row["cell"]: row["decides"] for row in published("inspect")}
+    first, previous = results["RepeatFirstEasy-dqn-lru"], results["RepeatPreviousEasy-r2d2-lru"]
     for t in range(3, SHOWN):
         assert np.argmax(first[t]) == 0 and np.argmax(previous[t]) == t - 3

@@ -27,9 +27,9 @@ def test_a_run_and_a_job_record_the_seconds_of_their_rows(tmp_path: pathlib.Path
     list(GRID.run(tmp_path, 9.0, False, "small"))
     list(parts.measure(GRID, tmp_path, ["large"]))
     list(parts.merge(GRID, tmp_path))
-    found = rows(tmp_path / "one.jsonl")
-    assert [row["cell"] for row in found] == ["small", "large"]
-    assert all(0 < row[name] < 60 for row in found for name in ("elapsed_s", "processor_s"))
+    result = rows(tmp_path / "one.jsonl")
+    assert [row["cell"] for row in result] == ["small", "large"]
+    assert all(0 < row[name] < 60 for row in result for name in ("elapsed_s", "processor_s"))
 
 
 def test_short_times_are_not_rounded_to_0(monkeypatch: pytest.MonkeyPatch):
@@ -41,9 +41,9 @@ def test_short_times_are_not_rounded_to_0(monkeypatch: pytest.MonkeyPatch):
 
 def test_missing_cells_cost_in_proportion_to_the_rows(tmp_path: pathlib.Path):
     append(tmp_path / "one.jsonl", {"cell": "small", "processor_s": 20.0, "elapsed_s": 30.0})
-    found = plan_of(tmp_path)
-    assert found.spent == 20.0 and found.timed == 1
-    assert found.estimate.seconds == {"large": 180.0, "middle": 60.0} and found.seconds == 240.0
+    result = plan_of(tmp_path)
+    assert result.spent == 20.0 and result.timed == 1
+    assert result.estimate.seconds == {"large": 180.0, "middle": 60.0} and result.seconds == 240.0
     assert plan_of(tmp_path, device="gpu").seconds == 360.0
     some = plan_of(tmp_path, only="mid")
     assert len(some.cells) == 1 and some.estimate.seconds == {"middle": 60.0}
@@ -53,17 +53,17 @@ def test_missing_cells_cost_in_proportion_to_the_rows(tmp_path: pathlib.Path):
 def test_an_outdated_row_takes_as_long_as_before(tmp_path: pathlib.Path):
     append(tmp_path / "one.jsonl", {"cell": "small", "processor_s": 20.0})
     append(tmp_path / "one.jsonl", {"cell": "middle", "processor_s": 6.0})
-    old = dataclasses.replace(GRID, outdated=lambda row, found: row["cell"] == "middle")
-    found = plan.plan(old, Queue(tmp_path, "cpu", grids=[old]))
-    assert found.estimate.seconds == {"large": 9 * 11.0, "middle": 6.0}  # median of 20 and 2
+    old = dataclasses.replace(GRID, outdated=lambda row, rows: row["cell"] == "middle")
+    result = plan.plan(old, Queue(tmp_path, "cpu", grids=[old]))
+    assert result.estimate.seconds == {"large": 9 * 11.0, "middle": 6.0}  # median of 20 and 2
 
 
 def test_an_older_row_has_the_seconds_of_training(tmp_path: pathlib.Path):
     row = {"cell": "small", "cpu_seconds": [1.0, 2.5], "seeds": [0, 1]}
     append(tmp_path / "one.jsonl", row)
     assert plan_of(tmp_path).spent == 5.0
-    unknown = plan_of(tmp_path, device="gpu")
-    assert unknown.timed == 0 and unknown.estimate.source == "a first guess"
+    on_gpu = plan_of(tmp_path, device="gpu")
+    assert on_gpu.timed == 0 and on_gpu.estimate.source == "a first guess"
     tried = plan_of(tmp_path, Try("one", ["x"], "measured", 7.0), device="gpu").estimate
     assert tried.elapsed and tried.source == "tries of the queue"
 
@@ -102,7 +102,7 @@ def test_hours_of_elapsed_time_are_counted_apart_on_a_cpu(tmp_path: pathlib.Path
 
 def test_the_time_of_an_outdated_row_is_spent_although_its_cell_is_not_done(tmp_path: pathlib.Path):
     append(tmp_path / "one.jsonl", {"cell": "small", "processor_s": 3600.0})
-    old = dataclasses.replace(GRID, outdated=lambda row, found: True)
+    old = dataclasses.replace(GRID, outdated=lambda row, rows: True)
     line = [*plan.lines(tmp_path, "cpu", grids=[old])][2]
     assert line.split()[:6] == ["one", "3", "0", "3", "1.00", "h"]
 

@@ -47,10 +47,10 @@ def test_episodes_are_counted_in_the_block_in_which_they_end():
 def test_the_score_is_the_mean_over_trials_of_the_best_block():
     episodes = np.array([[[0, 1, 4], [0, 3, 4]], [[2, 2, 2], [2, 2, 2]]])  # [seed, env, block]
     returns = np.array([[[0.0, 1, 2], [0, 2, 0]], [[-2, -1, -2], [-2, -2, -2.5]]])
-    told = popgym.scores(returns, episodes)
-    assert told["returns"] == [[None, 0.75, 0.25], [-1.0, -0.75, -1.125]]
-    assert told["trials"] == [0.75, -0.75] and told["mmer"] == 0.0
-    assert told["least_episodes"] == 0
+    report = popgym.scores(returns, episodes)
+    assert report["returns"] == [[None, 0.75, 0.25], [-1.0, -0.75, -1.125]]
+    assert report["trials"] == [0.75, -0.75] and report["mmer"] == 0.0
+    assert report["least_episodes"] == 0
 
 
 def test_every_cell_has_whole_blocks_of_the_benchmarks_batch():

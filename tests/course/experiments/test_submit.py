@@ -93,13 +93,13 @@ def without_provenance(rows: Sequence[Row]) -> list[Row]:
 def test_jobs_write_and_say_what_a_run_does(tmp_path: pathlib.Path):
     alone, jobs = tmp_path / "alone", tmp_path / "jobs"
     some = grid(program=lambda cell: cell.name[0], most=2)
-    said = list(some.run(alone, 9.0, False))
+    lines = list(some.run(alone, 9.0, False))
     where = Here(some, jobs)
-    assert go(where) == said
+    assert go(where) == lines
     assert where.units == [["a1", "a2"], ["b1"], ["a3"]]
     assert without_provenance(rows(jobs / "x.jsonl")) == without_provenance(rows(alone / "x.jsonl"))
     assert all(row["date"] and row["command"] for row in rows(jobs / "x.jsonl"))
-    assert go(where) == said[-1:] and len(where.units) == 3
+    assert go(where) == lines[-1:] and len(where.units) == 3
 
 
 def test_killed_cells_alone_are_missing_and_alone_repeated(tmp_path: pathlib.Path):
@@ -160,8 +160,8 @@ def test_a_kill_inside_a_merge_or_a_write(moment: str, tmp_path: pathlib.Path):
 def test_what_reads_the_rows_of_others_waits_for_them(tmp_path: pathlib.Path):
     seen: dict[str, list[str]] = {}
 
-    def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
-        seen.update({cell.name: sorted(found) for cell in together})
+    def measure(together: Sequence[Cell], rows: Rows, quick: bool) -> list[Row]:
+        seen.update({cell.name: sorted(rows) for cell in together})
         return [plain(cell, quick) for cell in together]
 
     some = grid(measure=measure, after=lambda cell: ["b1"])
@@ -338,16 +338,16 @@ class NoRows(dict):
 def test_what_a_cell_reads_comes_before_it(name: str, cell: str):
     study: Grid = experiments.load(name)
     (one,) = [one for one in study.cells if one.name == cell]
-    with pytest.raises(LookupError) as asked:
+    with pytest.raises(LookupError) as error:
         list(study.measure([one], NoRows(cell), True))
-    assert asked.value.args[0] in set(study.after(one)) - {cell}
+    assert error.value.args[0] in set(study.after(one)) - {cell}
 
 
 def wait(until: Callable[[], Any], what: str) -> Any:
     began = time.monotonic()
     while time.monotonic() < began + LONG:
-        if found := until():
-            return found
+        if result := until():
+            return result
         time.sleep(0.05)
     raise AssertionError(f"waited in vain: {what}")
 
@@ -405,20 +405,20 @@ def test_kill_9_of_a_job_and_of_who_submitted_it(start: Any, tmp_path: pathlib.P
     second = start(*words)
     wait(lambda: len(first_cells(tmp_path)) == 6, "the killed cells again")
     (tmp_path / "go").touch()
-    said, complaint = second.communicate(timeout=LONG)
-    assert said.splitlines()[-1] == "0 of 4 cells remain: all done." and not complaint
+    message, complaint = second.communicate(timeout=LONG)
+    assert message.splitlines()[-1] == "0 of 4 cells remain: all done." and not complaint
     assert [name for name, _ in first_cells(tmp_path)[4:]] == ["b1", "b2"]
     assert sorted(names_in_file(tmp_path, "tiny")) == ["a1", "a2", "b1", "b2"]
-    found = {row["cell"]: row for row in rows(tmp_path / "tiny.jsonl")}
-    assert found["a1"]["pid"] == begun["a1"] and found["b1"]["pid"] != begun["b1"]
+    results = {row["cell"]: row for row in rows(tmp_path / "tiny.jsonl")}
+    assert results["a1"]["pid"] == begun["a1"] and results["b1"]["pid"] != begun["b1"]
     cores = cluster.cores()
-    assert {name: row["cores"] for name, row in found.items() if name in ("a1", "b1")} == {
+    assert {name: row["cores"] for name, row in results.items() if name in ("a1", "b1")} == {
         "a1": cluster.share(cores, 0, 2),
         "b1": cluster.share(cores, 1, 2),
     }
-    assert all(row["threads"] == str(len(row["cores"])) for row in found.values())
-    assert "experiment tiny --out" in found["a1"]["command"]
-    assert found["a1"]["command"].endswith("--unit a1 a2")
+    assert all(row["threads"] == str(len(row["cores"])) for row in results.values())
+    assert "experiment tiny --out" in results["a1"]["command"]
+    assert results["a1"]["command"].endswith("--unit a1 a2")
     before = (tmp_path / "tiny.jsonl").read_bytes()
     for _ in range(2):
         assert next(parts.merged(tiny(tmp_path), tmp_path)).startswith("Nothing new for ")
@@ -439,10 +439,10 @@ def test_ctrl_c_stops_all_jobs_and_says_how_to_go_on(
         os.killpg(process.pid, signal.SIGINT)
     else:
         process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=LONG)
+    _, message = process.communicate(timeout=LONG)
     again = f"mmrl experiment tiny --out {tmp_path} --only 1 --submit local --jobs 2"
     assert process.returncode == 130
-    assert said == f"mmrl: Stopped all jobs. To continue: {again}\n"
+    assert message == f"mmrl: Stopped all jobs. To continue: {again}\n"
     wait(lambda: all(map(has_ended, begun.values())), "the jobs to end")
     assert not (tmp_path / "tiny.jsonl").exists()
 
@@ -486,19 +486,19 @@ def test_jobs_of_slurm_ask_for_what_they_were_told(start: Any, tmp_path: pathlib
     limits = ("--hours", "1.5", "--memory", "2.5", "--cpus", "3", "--partition", "short")
     words = ("--submit", "slurm", "--jobs", "1", "--only", "1", *limits)
     environment = {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}", "SBATCH_ACCOUNT": "ours"}
-    said, complaint = start(*words, **environment).communicate(timeout=LONG)
-    assert said.splitlines()[-1] == "0 of 2 cells remain: all done.", complaint
+    message, complaint = start(*words, **environment).communicate(timeout=LONG)
+    assert message.splitlines()[-1] == "0 of 2 cells remain: all done.", complaint
     assert names_in_file(tmp_path, "tiny") == ["a1", "b1"]
     script = (path / "1.sh").read_text().splitlines()
     asked = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
-    wanted = {"time=90", "mem=2560M", "cpus-per-task=3", "partition=short", "job-name=mmrl-tiny"}
-    assert wanted <= asked
+    expected = {"time=90", "mem=2560M", "cpus-per-task=3", "partition=short", "job-name=mmrl-tiny"}
+    assert expected <= asked
     assert any(line.startswith("srun ") and "--cpus-per-task=3" in line for line in script)
     assert (path / "account").read_text() == "ours\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         (["--submit", "local", "--jobs", "0"], "`jobs` must be at least 1; got 0."),
         (["--jobs", "2"], "`jobs` requires `--submit local`"),
@@ -512,12 +512,12 @@ def test_jobs_of_slurm_ask_for_what_they_were_told(start: Any, tmp_path: pathlib
     ],
 )
 def test_what_is_asked_for_wrongly_is_one_sentence(
-    words: list[str], said: str, tmp_path: pathlib.Path, monkeypatch: Any, capsys: Any
+    words: list[str], output: str, tmp_path: pathlib.Path, monkeypatch: Any, capsys: Any
 ):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert main(["experiment", "ffm", "--out", str(tmp_path), *words]) == 2
     complaint = capsys.readouterr().err
-    assert said in complaint and complaint.count("\n") == 1
+    assert output in complaint and complaint.count("\n") == 1
 
 
 def test_without_submitit_a_sentence_says_how_to_get_it(

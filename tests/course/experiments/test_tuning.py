@@ -31,53 +31,53 @@ def choice(trainer, first=(1e-3, 3e-3, 1e-2), known=(), **kwargs):
     return choose(trainer, rates(*first), {"rate": tuning.GRID}, known=known, **kwargs)
 
 
-def names(found):
-    return [one.setting["rate"] for one in found.tried]
+def names(results):
+    return [one.setting["rate"] for one in results.tried]
 
 
 def test_the_best_score_wins_and_a_winner_inside_costs_nothing_more():
     trainer = Trainer({1e-3: 0.2, 3e-3: 0.9, 1e-2: 0.5})
-    found = choice(trainer)
-    assert found.setting == {"rate": 3e-3} and found.bound == []
-    assert trainer.trained == [1e-3, 3e-3, 1e-2] == names(found)
-    np.testing.assert_allclose([one.score for one in found.tried], [0.2, 0.9, 0.5])
-    np.testing.assert_allclose([one[2] or 0 for one in found.tried], [0.2, 0.9, 0.5])
+    result = choice(trainer)
+    assert result.setting == {"rate": 3e-3} and result.bound == []
+    assert trainer.trained == [1e-3, 3e-3, 1e-2] == names(result)
+    np.testing.assert_allclose([one.score for one in result.tried], [0.2, 0.9, 0.5])
+    np.testing.assert_allclose([one[2] or 0 for one in result.tried], [0.2, 0.9, 0.5])
 
 
 def test_equal_scores_are_told_apart_by_area_and_not_by_order():
     scores = {1e-3: 1.0, 3e-3: 0.998, 1e-2: 0.8}
-    found = choice(Trainer(scores, {1e-3: 0.6, 3e-3: 0.9, 1e-2: 0.79}))
-    assert found.setting == {"rate": 3e-3}
+    result = choice(Trainer(scores, {1e-3: 0.6, 3e-3: 0.9, 1e-2: 0.79}))
+    assert result.setting == {"rate": 3e-3}
     # Two thousandths are less than half a percent of 1, but not of a third.
-    found = choice(Trainer(scores, {1e-3: 0.6, 3e-3: 0.9, 1e-2: 0.79}), span=0.3)
-    assert found.setting == {"rate": 1e-3}
+    result = choice(Trainer(scores, {1e-3: 0.6, 3e-3: 0.9, 1e-2: 0.79}), span=0.3)
+    assert result.setting == {"rate": 1e-3}
 
 
 def test_a_winner_at_an_edge_is_given_neighbors():
     trainer = Trainer({1e-4: 0.3, 3e-4: 0.8, 1e-3: 0.7, 3e-3: 0.5, 1e-2: 0.1})
-    found = choice(trainer)
-    assert found.setting == {"rate": 3e-4} and found.bound == []
+    result = choice(trainer)
+    assert result.setting == {"rate": 3e-4} and result.bound == []
     assert trainer.trained == [1e-3, 3e-3, 1e-2, 3e-4, 1e-4]
-    assert names(found) == sorted(names(found))
+    assert names(result) == sorted(names(result))
     trainer = Trainer({1e-3: 0.1, 3e-3: 0.5, 1e-2: 0.8, 3e-2: 0.7})
     assert choice(trainer).setting == {"rate": 1e-2} and trainer.trained[3:] == [3e-2]
 
 
 def test_the_grid_has_ends_and_a_winner_there_is_said_to_lie_there():
     trainer = Trainer({x: -x for x in tuning.GRID})
-    found = choice(trainer, span=1e-6)
-    assert found.setting == {"rate": tuning.GRID[0]} and found.bound == ["rate"]
+    result = choice(trainer, span=1e-6)
+    assert result.setting == {"rate": tuning.GRID[0]} and result.bound == ["rate"]
     assert sorted(trainer.trained) == list(tuning.GRID[:5])
     # A number without a grid is not at an end.
-    found = choose(Trainer({1e-3: 1.0}), rates(1e-3, 3e-3), {})
-    assert found.setting == {"rate": 1e-3} and found.bound == []
+    result = choose(Trainer({1e-3: 1.0}), rates(1e-3, 3e-3), {})
+    assert result.setting == {"rate": 1e-3} and result.bound == []
 
 
 def test_a_loss_that_diverged_never_wins():
     trainer = Trainer({1e-3: -0.9, 3e-3: np.nan, 1e-2: np.nan, 3e-4: -0.95})
-    found = choice(trainer)
-    assert found.setting == {"rate": 1e-3}
-    assert [one.score for one in found.tried][2:] == [-np.inf, -np.inf]
+    result = choice(trainer)
+    assert result.setting == {"rate": 1e-3}
+    assert [one.score for one in result.tried][2:] == [-np.inf, -np.inf]
     curves = np.ones((1, 2, 8))
     curves[0, 1, -1] = np.nan  # one seed of two, at the end
     assert tuning.final(curves) == tuning.area(curves) == -np.inf
@@ -91,9 +91,9 @@ def test_what_is_known_is_not_trained_again_unless_its_area_is_needed():
     assert choice(trainer, known=known).setting == {"rate": 3e-3} and not trainer.trained
     known[2] = Tried({"rate": 1e-2}, 0.899, None)
     trainer = Trainer({3e-3: 0.9, 1e-2: 0.899, 3e-2: 0.0}, {3e-3: 0.5, 1e-2: 0.7, 3e-2: 0.0})
-    found = choice(trainer, known=known)
-    assert found.setting == {"rate": 1e-2} and trainer.trained == [3e-3, 1e-2, 3e-2]
-    assert [one.area is None for one in found.tried] == [True, False, False, False]
+    result = choice(trainer, known=known)
+    assert result.setting == {"rate": 1e-2} and trainer.trained == [3e-3, 1e-2, 3e-2]
+    assert [one.area is None for one in result.tried] == [True, False, False, False]
 
 
 def test_rows_that_need_no_training_are_known_by_what_they_say():
@@ -105,9 +105,9 @@ def test_rows_that_need_no_training_are_known_by_what_they_say():
 
 def test_the_score_may_be_the_area():
     trainer = Trainer({1e-3: 1.0, 3e-3: 0.5, 1e-2: 0.9}, {1e-3: 0.1, 3e-3: 0.4, 1e-2: 0.2})
-    found = choice(trainer, score=tuning.area)
-    assert found.setting == {"rate": 3e-3}
-    assert all(one.score == one.area for one in found.tried)
+    result = choice(trainer, score=tuning.area)
+    assert result.setting == {"rate": 3e-3}
+    assert all(one.score == one.area for one in result.tried)
 
 
 def test_several_numbers_climb_to_a_setting_without_better_neighbors():
@@ -120,8 +120,8 @@ def test_several_numbers_climb_to_a_setting_without_better_neighbors():
         return np.array(height)[:, None, None] * np.ones((1, 2, 8))
 
     first = [{"a": a, "b": b, "c": c} for a in (2.0, 3.0) for b in (2.0, 3.0) for c in (0.0, 1.0)]
-    found = choose(train, first, grid)
-    assert found.setting == {"a": 4, "b": 1, "c": 0} and found.bound == ["b"]
+    result = choose(train, first, grid)
+    assert result.setting == {"a": 4, "b": 1, "c": 0} and result.bound == ["b"]
     assert len(trained) == len(set(trained)) < 25
     assert {(5, 1, 0), (3, 1, 0), (4, 2, 0)} <= set(trained)
 

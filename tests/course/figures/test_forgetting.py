@@ -16,18 +16,18 @@ ORDER = [0, 1, 2, 0, 1, 2]
 
 def scores() -> np.ndarray:
     """Every task is at 1 in its own stages, at 0.2 after them and at -1 before; seeds 0.1 apart."""
-    found = np.full((3, 13, 3), -1.0)
+    result = np.full((3, 13, 3), -1.0)
     for stage, task in enumerate(ORDER):
-        found[:, 1 + 2 * stage :, task] = 0.2
-        found[:, 1 + 2 * stage : 3 + 2 * stage, task] = 1.0
-    return found + np.array([-0.1, 0.0, 0.1])[:, None, None]
+        result[:, 1 + 2 * stage :, task] = 0.2
+        result[:, 1 + 2 * stage : 3 + 2 * stage, task] = 1.0
+    return result + np.array([-0.1, 0.0, 0.1])[:, None, None]
 
 
 def row(cell: str, **more: Any) -> dict[str, Any]:
-    found = scores()
-    last = np.array([cycles.cumulative(seed)[-1] for seed in found])
+    result = scores()
+    last = np.array([cycles.cumulative(seed)[-1] for seed in result])
     return {
-        "cell": cell, "scores": found.tolist(), "env_steps": STEPS.tolist(), "order": ORDER,
+        "cell": cell, "scores": result.tolist(), "env_steps": STEPS.tolist(), "order": ORDER,
         "cumulative": last.tolist(), "interquartile_mean": 0.25, "interval_95": [0.2, 0.3],
         "retained": [0.6, 0.5, 0.7], "position": 0, **more,
     }  # fmt: skip
@@ -89,17 +89,17 @@ def both(cell: str) -> dict[str, Any]:
 
 
 def test_a_row_of_sampled_actions_has_the_greedy_one_beside_it():
-    found = draw.sampled(both("a"))
-    np.testing.assert_array_equal(found["scores"], scores())
-    assert found["cell"] == "a" and found["greedy"]["retained"] == [0.6, 0.5, 0.7]
-    ax = forgetting.published_scores(found)
+    result = draw.sampled(both("a"))
+    np.testing.assert_array_equal(result["scores"], scores())
+    assert result["cell"] == "a" and result["greedy"]["retained"] == [0.6, 0.5, 0.7]
+    ax = forgetting.published_scores(result)
     for one, other in zip(lines(ax, 1.0), lines(ax, draw.AT_REST), strict=True):
         np.testing.assert_allclose(one.get_ydata(), other.get_ydata() + 0.5)
-    ax = forgetting.cumulatives({"one": found})
+    ax = forgetting.cumulatives({"one": result})
     (line,), (dotted,) = lines(ax, 2), lines(ax, 1.0)
     np.testing.assert_allclose(dotted.get_ydata(), line.get_ydata() + 0.5, rtol=1e-5)
     assert "sampled (dotted: greedy)" in ax.get_ylabel()
-    assert draw.policy([found, both("a")]) == "greedy"
+    assert draw.policy([result, both("a")]) == "greedy"
 
 
 def test_what_does_not_fit_is_refused():
@@ -127,22 +127,22 @@ def test_cumulative_performance_is_the_mean_of_all_scores_so_far():
     some, other = row("a"), row("b", env_steps=(2 * STEPS).tolist())
     ax = forgetting.cumulatives({"one": some, "two": other})
     first, second = lines(ax, 2)
-    wanted = [scores()[1, : t + 1].mean() for t in range(13)]
-    np.testing.assert_allclose(first.get_ydata(), wanted, rtol=1e-5)
+    expected = [scores()[1, : t + 1].mean() for t in range(13)]
+    np.testing.assert_allclose(first.get_ydata(), expected, rtol=1e-5)
     np.testing.assert_array_equal(second.get_xdata(), 2 * STEPS)
     assert ax.get_xlim() == (0, 240) and [text.get_text() for text in ax.texts] == ["one", "two"]
 
 
 def test_a_probe_is_judged_while_it_is_trained():
-    found = forgetting.in_its_stage(row("a", position=4))
-    np.testing.assert_allclose(found, [[0.9, 0.9], [1.0, 1.0], [1.1, 1.1]])
+    result = forgetting.in_its_stage(row("a", position=4))
+    np.testing.assert_allclose(result, [[0.9, 0.9], [1.0, 1.0], [1.1, 1.1]])
     before = row("a", position=1, order=[1, 0, 2, 0, 1, 2])  # evaluated in task 0, which rests
     np.testing.assert_allclose(forgetting.in_its_stage(before)[1], [0.2, 0.2])
 
 
 def test_probes_have_a_line_per_method_over_positions():
-    found = {"a": {3: np.array([0.0, 1.0]), 0: np.array([1.0, 1.0])}, "b": {0: np.array([0.5])}}
-    ax = forgetting.probes(found, title="probe")
+    results = {"a": {3: np.array([0.0, 1.0]), 0: np.array([1.0, 1.0])}, "b": {0: np.array([0.5])}}
+    ax = forgetting.probes(results, title="probe")
     one, two = lines(ax, 2)
     np.testing.assert_allclose(one.get_ydata(), [1.0, 0.5])
     np.testing.assert_allclose(two.get_ydata(), [0.5])

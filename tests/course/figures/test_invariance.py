@@ -41,20 +41,20 @@ def test_rows_that_do_not_fit_together_are_refused():
 
 def test_costs_are_what_c_has_less_than_one():
     rows = [*ROWS, row(WHOLE, 1, 0.1, "Other"), row(WHOLE, 4, 0.9, "Other")]
-    found = conditions.costs(rows, "ppg", "Task")
-    middles = {name: {c: entry[0] for c, entry in of.items()} for name, of in found.items()}
+    result = conditions.costs(rows, "ppg", "Task")
+    middles = {name: {c: entry[0] for c, entry in of.items()} for name, of in result.items()}
     assert list(middles) == [WHOLE, LESS]
     np.testing.assert_allclose([*middles[WHOLE].values()], [0.0, 0.05], atol=1e-12)
     np.testing.assert_allclose([*middles[LESS].values()], [0.1, 0.6], atol=1e-12)
-    middle, low, high = found[LESS][16]
+    middle, low, high = result[LESS][16]
     assert low < middle < high and high - low <= 0.2 + 1e-9
     assert conditions.costs(rows, "ppo", "Task") == {}
 
 
 def test_a_condition_with_its_own_start_is_compared_with_that():
     rows = [*ROWS, row("no average", 1, 0.5), row("no average", 4, 0.4)]
-    found = conditions.costs(rows, "ppg", "Task", stratified.final)
-    np.testing.assert_allclose(found["no average"][4][0], 0.1)
+    result = conditions.costs(rows, "ppg", "Task", stratified.final)
+    np.testing.assert_allclose(result["no average"][4][0], 0.1)
 
 
 def test_differences_are_drawn_with_their_intervals():
@@ -82,8 +82,8 @@ def test_a_summary_has_the_final_return_of_each_batch_and_the_spreads():
 def test_effects_have_a_line_per_batch():
     head, *lines = conditions.effects(ROWS, "ppg", [LESS], stratified.area).splitlines()
     assert LESS in head and [line.split()[:2] for line in lines] == [["÷", "4"], ["÷", "16"]]
-    wanted = stratified.effect(ROWS, "ppg", LESS, 16)
-    assert lines[1].split()[2:] == ["+0.550", f"({wanted.z:+.2f})"]
+    expected = stratified.effect(ROWS, "ppg", LESS, 16)
+    assert lines[1].split()[2:] == ["+0.550", f"({expected.z:+.2f})"]
 
 
 def test_paths_have_their_own_steps():

@@ -122,11 +122,11 @@ def test_bands_write_every_number_at_its_place():
 
 def test_cells_are_the_ones_that_are_published():
     path = pathlib.Path(__file__).parents[3] / "book" / "results" / "ppo.jsonl"
-    known = {cell.name: cell for cell in ppo.cells()}
-    assert len(known) == len(ppo.cells())
+    cells = {cell.name: cell for cell in ppo.cells()}
+    assert len(cells) == len(ppo.cells())
     for line in path.read_text("utf-8").splitlines():
         published = json.loads(line)
-        cell = known[published["cell"]]
+        cell = cells[published["cell"]]
         now = json.loads(json.dumps(settings(cell.config)))
         assert now | published["settings"] == now  # later versions have more of them
         assert not published["quick"]

@@ -51,10 +51,10 @@ def test_replayed_draws_medians_and_writes_out_what_is_too_small():
 
 
 def test_the_seeds_of_all_rows_come_together():
-    found = stale.measured(
+    result = stale.measured(
         [row("zero"), row("stored"), row("tape", delta_q={}), row("zero", delta_q=None)]
     )
-    assert list(found) == ["zero", "stored"] and found["zero"]["first"].shape == (6,)
+    assert list(result) == ["zero", "stored"] and result["zero"]["first"].shape == (6,)
 
 
 def test_strategies_keep_their_order_whatever_the_order_of_a_dictionary():

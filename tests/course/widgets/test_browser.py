@@ -76,14 +76,14 @@ def test_every_control_answers_to_the_keyboard(chromium: Browser, tmp_path: Path
     shown += [widgets.LiftInspector(recurrence=name, T=16) for name in ("tanh", "oscillator")]
     shown += [widgets.GraphEvolution(route="vectorize", stage=k) for k in (0, 3)]
     shown += [widgets.ShardedScanPlayer(monoid="affine", resets=True, reset=5)]
-    for name, found in examine(chromium, tmp_path, shown, DRIVE):
-        assert found["controls"], f"{name} has nothing to press"
-        for control in found["controls"]:
+    for name, result in examine(chromium, tmp_path, shown, DRIVE):
+        assert result["controls"], f"{name} has nothing to press"
+        for control in result["controls"]:
             assert control["name"].strip(), f"{name} has a control without a label"
             assert control["changed"], f"{name}: {control['name']!r} changes nothing"
             assert control["taken"], f"{name}: {control['name']!r} leaves its keys to the page"
-        assert not found["typed"], f"{name}: other keys belong to the page"
-        assert found["suppress"] == "true" and found["saved"] > 0
+        assert not result["typed"], f"{name}: other keys belong to the page"
+        assert result["suppress"] == "true" and result["saved"] > 0
 
 
 ASK = """
@@ -110,14 +110,14 @@ def test_a_widget_with_a_question_shows_nothing_until_it_is_answered(
 ):
     question = "After how many steps is half left?"
     shown = [widgets.MemoryExplorer(question=question), widgets.ScanPlayer(question=question)]
-    for _, found in examine(chromium, tmp_path, shown, ASK):
+    for _, result in examine(chromium, tmp_path, shown, ASK):
         covered, uncovered = [True, False, False], [False, True, True]
-        assert found["seen"] == [covered, covered, covered, uncovered]
-        assert found["label"] == question and found["answer"] == "7 steps"
-        assert found["width"] > 250 and found["focus"]
+        assert result["seen"] == [covered, covered, covered, uncovered]
+        assert result["label"] == question and result["answer"] == "7 steps"
+        assert result["width"] > 250 and result["focus"]
     answered = [widgets.ScanPlayer(question=question, answer="7 steps")]
-    [(_, found)] = examine(chromium, tmp_path, answered, ASK)
-    assert found["seen"][0] == [False, True, True]
+    [(_, result)] = examine(chromium, tmp_path, answered, ASK)
+    assert result["seen"][0] == [False, True, True]
 
 
 PLAY = """
@@ -138,9 +138,9 @@ report.paused = traits.level;
 
 @pytest.mark.slow
 def test_the_player_steps_plays_and_never_starts_by_itself(chromium: Browser, tmp_path: Path):
-    [(_, found)] = examine(chromium, tmp_path, [widgets.ScanPlayer(length=16)], PLAY)
-    assert found["levels"] == [0, 0, 1, 2, 1, 9999] and found["still"] == 9999
-    assert found["playing"] == [2, True] and found["paused"] == 2
+    [(_, result)] = examine(chromium, tmp_path, [widgets.ScanPlayer(length=16)], PLAY)
+    assert result["levels"] == [0, 0, 1, 2, 1, 9999] and result["still"] == 9999
+    assert result["playing"] == [2, True] and result["paused"] == 2
 
 
 DRAG = """
@@ -165,8 +165,8 @@ report.right = [traits.first, traits.second];
 
 @pytest.mark.slow
 def test_a_boundary_can_be_dragged_but_not_past_the_next(chromium: Browser, tmp_path: Path):
-    [(_, found)] = examine(chromium, tmp_path, [widgets.ResetExplorer()], DRAG)
-    assert found["hover"] == 8 and 0 < found["left"] < 8 and found["right"] == [15, 16]
+    [(_, result)] = examine(chromium, tmp_path, [widgets.ResetExplorer()], DRAG)
+    assert result["hover"] == 8 and 0 < result["left"] < 8 and result["right"] == [15, 16]
 
 
 PULL = """
@@ -189,8 +189,8 @@ report.pulls = [pull(0, -80), pull(1, 5000), pull(1, -40)];
 @pytest.mark.slow
 def test_policies_can_be_dragged_each_by_its_own_line(chromium: Browser, tmp_path: Path):
     shown = [widgets.ClipExplorer(log_ratio=1.0, log_proximal=0.0)]
-    [(_, found)] = examine(chromium, tmp_path, shown, PULL)
-    (first, same), (kept, last), (_, back) = found["pulls"]
+    [(_, result)] = examine(chromium, tmp_path, shown, PULL)
+    (first, same), (kept, last), (_, back) = result["pulls"]
     assert same == 1.0 and -0.6 < first < -0.3
     assert kept == first and last == 1.5 and 1.2 < back < 1.4
 
@@ -245,11 +245,11 @@ report.cells = [[120, 80], [20, 80]].map(([x, y]) => (press(x, y), says()));
 
 @pytest.mark.slow
 def test_a_click_leads_to_the_event(chromium: Browser, tmp_path: Path):
-    [(_, found)] = examine(chromium, tmp_path, [widgets.StepDebugger(moment=47)], CLICK)
-    assert found["lines"][0] == [49, "grad(i, t - 2)"]
-    assert found["lines"][1] == [64, "grad(i, t - 2)"]
-    assert found["lines"][2:] == [[129, "last()"]] * 2 and found["visible"]
-    assert found["cells"] == [[7, "act(i, t)"]] * 2
+    [(_, result)] = examine(chromium, tmp_path, [widgets.StepDebugger(moment=47)], CLICK)
+    assert result["lines"][0] == [49, "grad(i, t - 2)"]
+    assert result["lines"][1] == [64, "grad(i, t - 2)"]
+    assert result["lines"][2:] == [[129, "last()"]] * 2 and result["visible"]
+    assert result["cells"] == [[7, "act(i, t)"]] * 2
 
 
 LABELS = """
@@ -288,8 +288,8 @@ for (const width of ["760px", "404px"]) {
 @pytest.mark.slow
 def test_no_name_in_a_graph_is_cut_or_covered(chromium: Browser, tmp_path: Path):
     shown = [widgets.GraphEvolution(route=route) for route in ("tile", "vectorize")]
-    for _, found in examine(chromium, tmp_path, shown, LABELS):
-        assert found["hidden"] == [] and found["read"] > 500
+    for _, result in examine(chromium, tmp_path, shown, LABELS):
+        assert result["hidden"] == [] and result["read"] > 500
 
 
 LOOK = """
@@ -313,14 +313,14 @@ report.left = Object.values(listeners).flat().length;
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_what_is_seen_is_said_and_fits(theme: str, chromium: Browser, tmp_path: Path):
     paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(23, 25, 29)"}[theme]
-    for name, found in examine(chromium, tmp_path, [cls() for cls in CLASSES], LOOK, theme):
-        assert found["labels"] and all(role == "img" and text for role, text in found["labels"])
-        assert found["live"] == "polite" and any(c.isdigit() for c in found["summary"])
-        assert not re.search("NaN|undefined|Infinity", found["summary"]), name
-        assert paper == found["paper"] != found["ink"], name
-        assert found["over"] <= 0, f"{name} is wider than a narrow page"
-        assert found["left"] == 0, f"{name}: listeners outlive the widget"
-        assert found["notes"] == "", name
+    for name, result in examine(chromium, tmp_path, [cls() for cls in CLASSES], LOOK, theme):
+        assert result["labels"] and all(role == "img" and text for role, text in result["labels"])
+        assert result["live"] == "polite" and any(c.isdigit() for c in result["summary"])
+        assert not re.search("NaN|undefined|Infinity", result["summary"]), name
+        assert paper == result["paper"] != result["ink"], name
+        assert result["over"] <= 0, f"{name} is wider than a narrow page"
+        assert result["left"] == 0, f"{name}: listeners outlive the widget"
+        assert result["notes"] == "", name
 
 
 # Settings with which an array is drawn, if those of a new widget do not suffice.
@@ -350,8 +350,8 @@ report.ends = [slider("2nd episode at").value, slider("3rd episode at").value];
 
 @pytest.mark.slow
 def test_a_slider_shows_what_is_drawn(chromium: Browser, tmp_path: Path):
-    [(_, found)] = examine(chromium, tmp_path, [widgets.ResetExplorer()], ENDS)
-    assert found["ends"] == ["20", "21"]
+    [(_, result)] = examine(chromium, tmp_path, [widgets.ResetExplorer()], ENDS)
+    assert result["ends"] == ["20", "21"]
 
 
 BAD: dict[str, tuple[Any, str]] = {
@@ -372,6 +372,6 @@ def test_bad_arrays_are_met_with_a_calm_word(chromium: Browser, tmp_path: Path):
             settings = DRAWN_WITH.get((cls.__name__, trait), {})
             shown.append(cls(**{trait: values}, **settings))
             words.append(word)
-    for (name, found), word in zip(examine(chromium, tmp_path, shown, LOOK), words, strict=True):
-        assert word in found["notes"], (name, word)
-        assert found["labels"] and "cannot be drawn" not in found["notes"], (name, word)
+    for (name, result), word in zip(examine(chromium, tmp_path, shown, LOOK), words, strict=True):
+        assert word in result["notes"], (name, word)
+        assert result["labels"] and "cannot be drawn" not in result["notes"], (name, word)

@@ -105,28 +105,28 @@ def only(shown: TrainingExplorer):
 
 
 def test_it_starts_empty_and_says_what_to_do():
-    shown = explorer()
-    assert "press Train" in status(shown) and "role='status'" in status(shown)
-    assert shown.png.startswith(b"\x89PNG")
-    assert "no curve yet" in alt(shown)  # what a screen reader says
-    enabled = {name: not button.disabled for name, button in shown._panel.buttons.items()}
+    widget = explorer()
+    assert "press Train" in status(widget) and "role='status'" in status(widget)
+    assert widget.png.startswith(b"\x89PNG")
+    assert "no curve yet" in alt(widget)  # what a screen reader says
+    enabled = {name: not button.disabled for name, button in widget._panel.buttons.items()}
     assert enabled == {"Train": True, "Pause": False, "Stop": False, "Clear": True, "Save": True}
-    assert {"mmrl", "mmrl-training"} <= set(shown._dom_classes)
+    assert {"mmrl", "mmrl-training"} <= set(widget._dom_classes)
 
 
 def test_every_control_has_a_label_and_follows_its_trait():
-    shown = explorer()
-    boxes = shown._panel.boxes
-    assert all(box.description for box in [*boxes.values(), shown._panel.folder])
-    assert set(boxes) == set(shown.class_own_traits())
-    shown.gamma, shown.memory = 0.9, "gru"
+    widget = explorer()
+    boxes = widget._panel.boxes
+    assert all(box.description for box in [*boxes.values(), widget._panel.folder])
+    assert set(boxes) == set(widget.class_own_traits())
+    widget.gamma, widget.memory = 0.9, "gru"
     assert boxes["gamma"].value == 0.9 and boxes["memory"].value == "gru"
     boxes["batching"].value, boxes["segment_length"].value = "segments", 20
-    assert shown.batching == "segments" and shown.segment_length == 20
+    assert widget.batching == "segments" and widget.segment_length == 20
     assert not boxes["segment_length"].disabled
     boxes["batching"].value = "tape"
     assert boxes["segment_length"].disabled
-    shown.env = "popgym-AutoencodeHard-v0"  # not in the list at first
+    widget.env = "popgym-AutoencodeHard-v0"  # not in the list at first
     assert boxes["env"].value == "popgym-AutoencodeHard-v0"
 
 
@@ -134,167 +134,167 @@ def test_every_control_has_a_label_and_follows_its_trait():
 
 
 def test_training_goes_on_in_the_background(slow):
-    shown = explorer(blocks=2)
-    press(shown, "Train")
-    assert "compiling" in status(shown) and "<progress" in status(shown)
-    assert shown._panel.buttons["Train"].disabled
-    press(shown, "Train")  # a click on its way already
-    shown.train()
-    assert "is being trained: wait, or press Stop first" in status(shown)
+    widget = explorer(blocks=2)
+    press(widget, "Train")
+    assert "compiling" in status(widget) and "<progress" in status(widget)
+    assert widget._panel.buttons["Train"].disabled
+    press(widget, "Train")  # a click on its way already
+    widget.train()
+    assert "is being trained: wait, or press Stop first" in status(widget)
     slow.gate.release()
-    until(lambda: "block 1 of 2" in status(shown))
-    assert "2 s including compilation" in status(shown) and "left" not in status(shown)
+    until(lambda: "block 1 of 2" in status(widget))
+    assert "2 s including compilation" in status(widget) and "left" not in status(widget)
     slow.gate.release()
-    until(only(shown).finished.is_set)
-    assert "done, block 2 of 2, 2 s per block" in status(shown)
-    assert [point.env_steps for point in only(shown).curve.points] == [100, 200]
-    assert "lru: 0.20 [0.20, 0.20] at 200 steps" in alt(shown)
+    until(only(widget).finished.is_set)
+    assert "done, block 2 of 2, 2 s per block" in status(widget)
+    assert [point.env_steps for point in only(widget).curve.points] == [100, 200]
+    assert "lru: 0.20 [0.20, 0.20] at 200 steps" in alt(widget)
     assert (
-        "<th scope='row'>" in shown._panel.table.value
-        and not shown._panel.buttons["Train"].disabled
+        "<th scope='row'>" in widget._panel.table.value
+        and not widget._panel.buttons["Train"].disabled
     )
 
 
 @pytest.mark.slow
 def test_stop_during_the_first_block_is_answered_at_once(slow):
-    shown = explorer()
-    press(shown, "Train")
+    widget = explorer()
+    press(widget, "Train")
     slow.begun.acquire()  # it compiles now
-    first = only(shown)
-    press(shown, "Stop")
-    assert "stopped after block 0 of 3" in status(shown) and "in the background" in status(shown)
-    press(shown, "Stop")  # twice is no harm
-    shown.memory = "gru"
-    press(shown, "Train")  # at once, while the first one still compiles
+    first = only(widget)
+    press(widget, "Stop")
+    assert "stopped after block 0 of 3" in status(widget) and "in the background" in status(widget)
+    press(widget, "Stop")  # twice is no harm
+    widget.memory = "gru"
+    press(widget, "Train")  # at once, while the first one still compiles
     slow.begun.acquire()
-    assert "gru: compiling" in status(shown)
+    assert "gru: compiling" in status(widget)
     slow.gate.release(4)  # three blocks of the second, and the one that the first is in
     until(first.finished.is_set)
-    until(lambda: "gru: done, block 3 of 3" in status(shown))
-    assert not first.reports and [name for _, name in shown.trials] == ["gru"]
+    until(lambda: "gru: done, block 3 of 3" in status(widget))
+    assert not first.reports and [name for _, name in widget.trials] == ["gru"]
 
 
 def test_pause_waits_for_the_block_and_goes_on(slow):
-    shown = explorer()
-    press(shown, "Pause")  # nothing to pause
-    press(shown, "Train")
-    press(shown, "Pause")
-    assert "pauses at the end of this block" in status(shown)
-    assert shown._panel.buttons["Pause"].description == "Continue"
+    widget = explorer()
+    press(widget, "Pause")  # nothing to pause
+    press(widget, "Train")
+    press(widget, "Pause")
+    assert "pauses at the end of this block" in status(widget)
+    assert widget._panel.buttons["Pause"].description == "Continue"
     slow.gate.release(3)
-    until(lambda: "paused, block 1 of 3" in status(shown))
+    until(lambda: "paused, block 1 of 3" in status(widget))
     time.sleep(0.05)
-    assert len(only(shown).reports) == 1
-    press(shown, "Pause")
-    until(lambda: "done" in status(shown))
-    assert len(only(shown).reports) == 3
+    assert len(only(widget).reports) == 1
+    press(widget, "Pause")
+    until(lambda: "done" in status(widget))
+    assert len(only(widget).reports) == 3
 
 
 def test_a_paused_run_can_be_stopped_and_keeps_its_blocks(slow):
-    shown = explorer()
-    press(shown, "Train")
-    press(shown, "Pause")
+    widget = explorer()
+    press(widget, "Train")
+    press(widget, "Pause")
     slow.gate.release()
-    until(lambda: "paused" in status(shown))
-    press(shown, "Stop")
-    until(only(shown).finished.is_set)
-    assert "stopped after block 1 of 3" in status(shown) and len(only(shown).reports) == 1
+    until(lambda: "paused" in status(widget))
+    press(widget, "Stop")
+    until(only(widget).finished.is_set)
+    assert "stopped after block 1 of 3" in status(widget) and len(only(widget).reports) == 1
 
 
 def test_clear_stops_and_removes(slow):
-    shown = explorer()
-    press(shown, "Train")
-    running = only(shown)
-    press(shown, "Clear")
-    assert not shown.trials and running.status == "stopped" and "press Train" in status(shown)
+    widget = explorer()
+    press(widget, "Train")
+    running = only(widget)
+    press(widget, "Clear")
+    assert not widget.trials and running.status == "stopped" and "press Train" in status(widget)
     slow.gate.release(5)
     until(running.finished.is_set)
-    assert not shown.trials and "no curve yet" in alt(shown)
+    assert not widget.trials and "no curve yet" in alt(widget)
 
 
 @pytest.mark.slow
 def test_a_run_with_a_smaller_batch_says_so(slow):
     """Whole segments of 4 steps make a batch of 48, where the config has 51."""
     slow.gate.release(1000)
-    shown = explorer(blocks=1, batching="segments", segment_length=4)
-    assert shown.run().setup.config.batch == 48
-    shown.run(segment_length=3)
-    assert [name for _, name in shown.trials] == ["lru, segments 4, batch 48", "lru, segments 3"]
+    widget = explorer(blocks=1, batching="segments", segment_length=4)
+    assert widget.run().setup.config.batch == 48
+    widget.run(segment_length=3)
+    assert [name for _, name in widget.trials] == ["lru, segments 4, batch 48", "lru, segments 3"]
 
 
 @pytest.mark.full
 @pytest.mark.slow
 def test_runs_are_overlaid_named_replaced_and_removed(slow):
     slow.gate.release(1000)
-    shown = explorer(blocks=1)
+    widget = explorer(blocks=1)
     for memory in ("lru", "gru", "none"):
-        shown.run(memory=memory)
-    shown.run("mine", gamma=0.9, memory="lru")
-    shown.run(batching="segments")
-    names = [name for _, name in shown.trials]
+        widget.run(memory=memory)
+    widget.run("mine", gamma=0.9, memory="lru")
+    widget.run(batching="segments")
+    names = [name for _, name in widget.trials]
     assert names == ["lru", "gru", "none", "mine", "lru, segments 10, γ 0.9, batch 50"]
-    assert [t.curve.style for t in shown.trials.values()] == [0, 1, 2, 3, 4]
-    shown.run("mine", seeds=1)  # the same cell again: it takes its own place
-    assert [t.curve.style for t in shown.trials.values()] == [0, 1, 2, 4, 3]
-    removers = {button.description: button for button in shown._panel.removers.children}
+    assert [t.curve.style for t in widget.trials.values()] == [0, 1, 2, 3, 4]
+    widget.run("mine", seeds=1)  # the same cell again: it takes its own place
+    assert [t.curve.style for t in widget.trials.values()] == [0, 1, 2, 4, 3]
+    removers = {button.description: button for button in widget._panel.removers.children}
     removers["Remove gru"].click()
-    assert [t.curve.style for t in shown.trials.values()] == [0, 2, 4, 3]  # colours stay
-    assert "Remove gru" not in {b.description for b in shown._panel.removers.children}
-    shown.remove("gru")  # twice is no harm
-    shown.env = OTHER
-    assert "no curve yet" in alt(shown) and not shown._panel.removers.children
-    shown.env = ENV
-    assert "mine: " in alt(shown)
+    assert [t.curve.style for t in widget.trials.values()] == [0, 2, 4, 3]  # colours stay
+    assert "Remove gru" not in {b.description for b in widget._panel.removers.children}
+    widget.remove("gru")  # twice is no harm
+    widget.env = OTHER
+    assert "no curve yet" in alt(widget) and not widget._panel.removers.children
+    widget.env = ENV
+    assert "mine: " in alt(widget)
 
 
 @pytest.mark.full
 @pytest.mark.slow
 def test_an_eighth_run_is_refused_in_words(slow):
     slow.gate.release(1000)
-    shown = explorer(blocks=1)
+    widget = explorer(blocks=1)
     for i in range(len(STYLES)):
-        shown.run(f"run {i}")
-    press(shown, "Train")
-    assert "at most 7 runs; remove one first" in status(shown) and len(shown.trials) == 7
+        widget.run(f"run {i}")
+    press(widget, "Train")
+    assert "at most 7 runs; remove one first" in status(widget) and len(widget.trials) == 7
 
 
 def test_the_last_runs_of_an_environment_stay_beside_a_new_one(slow, monkeypatch):
     monkeypatch.setattr(LiveCurves, "draw", lambda *_, **__: b"")
     slow.gate.release(1000)
-    shown = explorer(blocks=1, keep=3)
+    widget = explorer(blocks=1, keep=3)
     for i in range(6):
-        shown.run(f"run {i}")
-        assert [name for _, name in shown.trials] == [
+        widget.run(f"run {i}")
+        assert [name for _, name in widget.trials] == [
             f"run {j}" for j in range(max(i - 3, 0), i + 1)
         ]
-    shown.run("run 3")  # again: none has to leave
-    assert [name for _, name in shown.trials] == ["run 2", "run 4", "run 5", "run 3"]
-    shown.run("elsewhere", env=OTHER)
-    assert len(shown.trials) == 5
+    widget.run("run 3")  # again: none has to leave
+    assert [name for _, name in widget.trials] == ["run 2", "run 4", "run 5", "run 3"]
+    widget.run("elsewhere", env=OTHER)
+    assert len(widget.trials) == 5
 
 
 @pytest.mark.slow
 def test_runs_of_other_seeds_and_blocks_have_other_names(slow):
     slow.gate.release(1000)
-    shown = explorer(blocks=1)
+    widget = explorer(blocks=1)
     for numbers in ({}, {"seeds": 1}, {"seeds": 3}, {"seeds": 2, "blocks": 2}, {"blocks": 1}):
-        shown.run(**numbers)
-    names = [name for _, name in shown.trials]
+        widget.run(**numbers)
+    names = [name for _, name in widget.trials]
     assert names == ["lru, 1 seed", "lru, 3 seeds", "lru, 2 blocks", "lru"]  # the last one again
 
 
 def test_what_would_not_fit_a_laptop_is_not_begun(slow, monkeypatch: pytest.MonkeyPatch):
     slow.gate.release(1000)
-    shown = explorer(blocks=1, keep=1)
+    widget = explorer(blocks=1, keep=1)
     for name in ("the first", "the second"):  # one more makes the first one leave
-        shown.run(name)
+        widget.run(name)
     monkeypatch.setattr(links, "NUMBERS", 1000)
-    press(shown, "Train")
-    assert "must have at most 1,000 entries here; got " in status(shown)
-    assert [name for _, name in shown.trials] == ["the first", "the second"]
+    press(widget, "Train")
+    assert "must have at most 1,000 entries here; got " in status(widget)
+    assert [name for _, name in widget.trials] == ["the first", "the second"]
     monkeypatch.setattr(links, "STEPS", 10)
-    press(shown, "Train")
-    assert "must be at most 10 steps here; got 16" in status(shown)
+    press(widget, "Train")
+    assert "must be at most 10 steps here; got 16" in status(widget)
 
 
 def test_what_cannot_be_built_is_told_and_costs_no_run(slow, monkeypatch: pytest.MonkeyPatch):
@@ -302,12 +302,12 @@ def test_what_cannot_be_built_is_told_and_costs_no_run(slow, monkeypatch: pytest
         raise TypeError("no such board")
 
     slow.gate.release(1000)
-    shown = explorer(blocks=1, keep=1)
-    shown.run("the first")
+    widget = explorer(blocks=1, keep=1)
+    widget.run("the first")
     monkeypatch.setattr("mmrl.course.widgets.training.explorer.Run", broken)
-    press(shown, "Train")
-    assert "TypeError: no such board" in status(shown)
-    assert [name for _, name in shown.trials] == ["the first"]
+    press(widget, "Train")
+    assert "TypeError: no such board" in status(widget)
+    assert [name for _, name in widget.trials] == ["the first"]
 
 
 # The agent at play
@@ -331,59 +331,59 @@ class StubPlayer(Box):
 def explorer_and_watch(slow, monkeypatch: pytest.MonkeyPatch) -> tuple[TrainingExplorer, Watch]:
     monkeypatch.setattr(watch, "AgentPlayer", StubPlayer)
     monkeypatch.setattr(watch, "PAUSE", 0.0)
-    shown = explorer()
-    return shown, Watch(shown)
+    widget = explorer()
+    return widget, Watch(widget)
 
 
 def test_the_latest_agent_plays_after_every_block(explorer_and_watch):
-    shown, beside = explorer_and_watch
+    widget, beside = explorer_and_watch
     assert "No agent yet" in beside.said.value
-    press(shown, "Train")
+    press(widget, "Train")
     for block in range(1, 4):
         Slow.gate.release()
         until(lambda block=block: f"after {block} block" in beside.said.value)
-    until(only(shown).finished.is_set)
+    until(only(widget).finished.is_set)
     [player] = beside._place.children
     assert player.views == [(1, 0), (2, 0), (3, 0)]  # each of them once
     beside.episode.value = 7
     assert player.views[-1] == (3, 7)
     beside.episode.value = -1
     assert "`episode` must be from 0" in beside.said.value and not beside._place.children
-    press(shown, "Clear")
+    press(widget, "Clear")
     assert "No agent yet" in beside.said.value and not beside.run.options
 
 
 @pytest.mark.slow
 def test_who_follows_sees_the_new_run_and_who_does_not_stays(explorer_and_watch):
-    shown, beside = explorer_and_watch
+    widget, beside = explorer_and_watch
     Slow.gate.release(1000)
-    shown.run("a")
-    shown.run("b")
+    widget.run("a")
+    widget.run("b")
     assert beside.run.options == ("a", "b") and beside.run.value == "b"
     beside.run.value, beside.follow.value = "a", False
     assert "a after 3 blocks" in beside.said.value
-    shown.run("c")
+    widget.run("c")
     assert beside.run.value == "a" and "a after 3 blocks" in beside.said.value
     beside.follow.value = True
-    shown.env = OTHER
-    shown.run("d")
+    widget.env = OTHER
+    widget.run("d")
     assert "d after 3 blocks" in beside.said.value and beside._place.children
-    shown.env = ENV
+    widget.env = ENV
     assert beside._place.children and beside.run.value == "c"
 
 
 def test_names_are_text_not_markup(slow):
     slow.gate.release(1000)
-    shown = explorer(blocks=1)
-    shown.run("<b>a & b</b>")
-    assert "&lt;b&gt;a &amp; b" in shown._panel.table.value and "<b>" not in status(shown)
+    widget = explorer(blocks=1)
+    widget.run("<b>a & b</b>")
+    assert "&lt;b&gt;a &amp; b" in widget._panel.table.value and "<b>" not in status(widget)
 
 
 # Bad input
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"segment_length": 0, "batching": "segments"}, "`segment_length` must be from 1 to 51"),
         ({"segment_length": 10**9}, "`segment_length` must be from 1 to 51; got 1000000000"),
@@ -397,14 +397,14 @@ def test_names_are_text_not_markup(slow):
         ({"env": "popgym-RepeatFirstHard-v0"}, "`capacity` must hold"),
     ],
 )
-def test_bad_settings_are_told_in_a_line(settings: dict, said: str):
-    shown = explorer(**settings)
-    press(shown, "Train")
-    until(lambda: said in status(shown))
-    until(lambda: not shown.trials and not shown._panel.buttons["Train"].disabled)
-    assert "Traceback" not in status(shown) and "<progress" not in status(shown)
-    with pytest.raises(ValueError, match=said[:20]):
-        shown.run()
+def test_bad_settings_are_told_in_a_line(settings: dict, message: str):
+    widget = explorer(**settings)
+    press(widget, "Train")
+    until(lambda: message in status(widget))
+    until(lambda: not widget.trials and not widget._panel.buttons["Train"].disabled)
+    assert "Traceback" not in status(widget) and "<progress" not in status(widget)
+    with pytest.raises(ValueError, match=message[:20]):
+        widget.run()
 
 
 def test_other_troubles_are_told_too(slow, monkeypatch: pytest.MonkeyPatch):
@@ -412,11 +412,11 @@ def test_other_troubles_are_told_too(slow, monkeypatch: pytest.MonkeyPatch):
         raise MemoryError("no room for 10 GB")
 
     monkeypatch.setattr(Slow, "__iter__", broken)
-    shown = explorer()
-    press(shown, "Train")
-    until(lambda: "MemoryError: no room" in status(shown))
+    widget = explorer()
+    press(widget, "Train")
+    until(lambda: "MemoryError: no room" in status(widget))
     with pytest.raises(MemoryError):
-        shown.run()
+        widget.run()
 
 
 def test_a_setting_that_does_not_exist_is_named():
@@ -429,23 +429,23 @@ def test_a_setting_that_does_not_exist_is_named():
 
 def test_save_writes_what_is_shown_and_overwrites_nothing(slow, tmp_path: Path):
     slow.gate.release(1000)
-    shown = explorer(blocks=2)
-    shown._panel.folder.value = str(tmp_path / "kept")
-    assert shown.save() is None and "Nothing to save" in status(shown)
-    shown.run("a")
-    shown.run("b", gamma=0.7)
-    press(shown, "Save")
-    found = json.loads((tmp_path / "kept" / "results.json").read_text())
-    assert [run["name"] for run in found["runs"]] == ["a", "b"] and "date" in found
-    assert found["runs"][1]["setup"]["config"]["gamma"] == 0.7
-    assert found["runs"][0]["returns"] == [[0.1, 0.2], [0.1, 0.2]]  # [seed, block]
-    assert found["runs"][0]["env_steps"] == [100, 200]
-    assert (tmp_path / "kept" / "curves.png").read_bytes() == shown.png
-    assert shown.save() == tmp_path / "kept-2" and str(tmp_path / "kept-2") in status(shown)
+    widget = explorer(blocks=2)
+    widget._panel.folder.value = str(tmp_path / "kept")
+    assert widget.save() is None and "Nothing to save" in status(widget)
+    widget.run("a")
+    widget.run("b", gamma=0.7)
+    press(widget, "Save")
+    result = json.loads((tmp_path / "kept" / "results.json").read_text())
+    assert [run["name"] for run in result["runs"]] == ["a", "b"] and "date" in result
+    assert result["runs"][1]["setup"]["config"]["gamma"] == 0.7
+    assert result["runs"][0]["returns"] == [[0.1, 0.2], [0.1, 0.2]]  # [seed, block]
+    assert result["runs"][0]["env_steps"] == [100, 200]
+    assert (tmp_path / "kept" / "curves.png").read_bytes() == widget.png
+    assert widget.save() == tmp_path / "kept-2" and str(tmp_path / "kept-2") in status(widget)
     assert not list(tmp_path.rglob("*.partial"))
     (tmp_path / "file").write_text("")
-    shown._panel.folder.value = str(tmp_path / "file")
-    assert shown.save() is None and "Cannot write to" in status(shown)
+    widget._panel.folder.value = str(tmp_path / "file")
+    assert widget.save() is None and "Cannot write to" in status(widget)
 
 
 # The real thing, small
@@ -453,23 +453,23 @@ def test_save_writes_what_is_shown_and_overwrites_nothing(slow, tmp_path: Path):
 
 @pytest.mark.full
 def test_it_trains_and_sliders_do_not_recompile(tmp_path: Path):
-    shown = explorer()
-    run = shown.run("first")
-    returns = [point.returns for point in shown.trials[ENV, "first"].curve.points]
+    widget = explorer()
+    run = widget.run("first")
+    returns = [point.returns for point in widget.trials[ENV, "first"].curve.points]
     np.testing.assert_array_equal(returns, [row["returns"] for row in run.history])
     assert run.setup.config.batch == 51 and run.setup.seeds == (0, 1)
     alone = Run(run.setup)
     np.testing.assert_array_equal(next(iter(alone)).returns, returns[0])
     block = program("dqn", ENV).block
     compiled = block._cache_size()
-    shown.run("second", gamma=0.9, learning_rate=1e-2, blocks=4)
+    widget.run("second", gamma=0.9, learning_rate=1e-2, blocks=4)
     assert block._cache_size() == compiled
-    assert len(shown.trials[ENV, "second"].reports) == 4
+    assert len(widget.trials[ENV, "second"].reports) == 4
     assert run.state is not None and len(AgentPlayer(run, seed=1).frames) == 51
-    [player] = Watch(shown)._place.children  # what it plays, and saves, is the latest run
-    assert player.frames == AgentPlayer(shown.trials[ENV, "second"].kept).frames
-    shown._panel.folder.value = str(tmp_path / "kept")
-    assert shown.save() is not None
+    [player] = Watch(widget)._place.children  # what it plays, and saves, is the latest run
+    assert player.frames == AgentPlayer(widget.trials[ENV, "second"].kept).frames
+    widget._panel.folder.value = str(tmp_path / "kept")
+    assert widget.save() is not None
     saved = reopen(tmp_path / "kept" / "first")
     assert saved.history == run.history and saved.setup == run.setup
     jax.tree.map(np.testing.assert_array_equal, saved.state.net, run.state.net)
@@ -495,33 +495,33 @@ def test_an_agent_is_played_with_parameters_that_are_arrays():
 
 
 def test_stopped_before_the_first_block_there_is_no_run_to_return(slow):
-    shown = explorer()
+    widget = explorer()
 
     def stop() -> None:
         Slow.starts.acquire()
-        until(lambda: shown._current is not None)
-        shown.stop()
+        until(lambda: widget._current is not None)
+        widget.stop()
 
     threading.Thread(target=stop).start()
     with pytest.raises(RunError, match="stopped before its first block"):
-        shown.run()
+        widget.run()
 
 
 def test_an_interrupted_cell_stops_the_run(slow):
-    shown = explorer()
+    widget = explorer()
 
     def interrupt() -> None:
         Slow.starts.acquire()
-        while shown._current is None:
+        while widget._current is None:
             time.sleep(0.01)
         _thread.interrupt_main()
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        shown.run()
-    assert "stopped after block 0 of 3" in status(shown)
-    shown.train()  # the cell again, at once
-    assert "compiling" in status(shown)
+        widget.run()
+    assert "stopped after block 0 of 3" in status(widget)
+    widget.train()  # the cell again, at once
+    assert "compiling" in status(widget)
 
 
 # The picture

@@ -65,9 +65,9 @@ needs_node = pytest.mark.skipif(
 
 def node(*arguments: str, **env: str) -> str:
     command = [str(find_node()), *arguments]
-    done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 # What the browser computes
@@ -88,8 +88,8 @@ def test_the_browser_computes_what_jax_computes(tmp_path: Path, x64: None):
     path = tmp_path / "vectors.json"
     path.write_text(json.dumps(vectors, allow_nan=False, default=np.ndarray.tolist), "utf-8")
     parity = str(TESTS / "js" / "parity.test.mjs")
-    said = node("--test", "--test-reporter=tap", parity, MMRL_VECTORS=str(path))
-    assert f"# pass {len(vectors)}" in said and "# skipped 0" in said
+    message = node("--test", "--test-reporter=tap", parity, MMRL_VECTORS=str(path))
+    assert f"# pass {len(vectors)}" in message and "# skipped 0" in message
 
 
 def schedules():
@@ -108,9 +108,9 @@ def prefixes():
         "max": (Max(), (np.full(13, np.log(gain)), xs)),
     }
     for name, (monoid, lifted) in elements.items():
-        wanted = jax.tree.leaves(scan(monoid, jax.tree.map(jnp.asarray, lifted)))[-1]
+        expected = jax.tree.leaves(scan(monoid, jax.tree.map(jnp.asarray, lifted)))[-1]
         for method in ("sequential", "hillis_steele", "blelloch", "chunked"):
-            yield dict(monoid=name, xs=xs, gain=gain, method=method, wanted=np.asarray(wanted))
+            yield dict(monoid=name, xs=xs, gain=gain, method=method, wanted=np.asarray(expected))
 
 
 SETTINGS = {"n": 4, "lam": 0.7, "rho_max": 1.3, "c_max": 0.9}
@@ -142,8 +142,8 @@ def targets():
     discount = np.where(np.arange(20) == 15, 0.0, 0.9)
     tape |= {"last": last, "discount": discount, "ratio": rng.lognormal(size=20)}
     compute = jax.jit(lambda tape: {kind: target(kind, tape) for kind in KINDS})
-    for kind, wanted in compute({k: jnp.asarray(v) for k, v in tape.items()}).items():
-        yield dict(kind=kind, tape=tape, settings=SETTINGS, wanted=np.asarray(wanted))
+    for kind, expected in compute({k: jnp.asarray(v) for k, v in tape.items()}).items():
+        yield dict(kind=kind, tape=tape, settings=SETTINGS, wanted=np.asarray(expected))
 
 
 def weights():
@@ -158,9 +158,9 @@ def weights():
 
     slopes = jax.jit(jax.jacrev(firsts, argnums=(0, 1)))(jnp.zeros(steps), jnp.zeros(steps + 1))
     for kind, rewards, values in zip(KINDS, *map(np.asarray, slopes), strict=True):
-        wanted = {"rewards": rewards, "values": values}
+        expected = {"rewards": rewards, "values": values}
         given = [kind, gamma, SETTINGS, ratio]
-        yield dict(call="returns_explorer.weights", given=given, wanted=wanted)
+        yield dict(call="returns_explorer.weights", given=given, wanted=expected)
 
 
 def resets():
@@ -175,8 +175,8 @@ def resets():
 
     for mode, states in (("none", plain), ("select", selected)):
         both = jax.jit(lambda x, f=states: (f(x), jax.jacobian(f)(x)))(jnp.asarray(xs))
-        wanted, jacobian = map(np.asarray, both)
-        yield dict(xs=xs, gain=gain, begin=begin, mode=mode, wanted=wanted, jacobian=jacobian)
+        expected, jacobian = map(np.asarray, both)
+        yield dict(xs=xs, gain=gain, begin=begin, mode=mode, wanted=expected, jacobian=jacobian)
 
 
 def segment_accounts():
@@ -225,8 +225,8 @@ def attention():
     values = jnp.eye(9)  # so that the output is the weights
     lifted = (jax.vmap(jnp.outer)(k, values), k)
     sums, norms = scan(Sum(jax.tree.map(lambda x: x[0], lifted)), lifted)
-    wanted = jax.vmap(lambda q, a, n: q @ a / (q @ n + 1e-6))(q, sums, norms)
-    rows = [row[: t + 1] for t, row in enumerate(np.asarray(wanted))]
+    expected = jax.vmap(lambda q, a, n: q @ a / (q @ n + 1e-6))(q, sums, norms)
+    rows = [row[: t + 1] for t, row in enumerate(np.asarray(expected))]
     given = [queries, keys, "elu"]
     yield dict(call="attention_explorer.weights", given=given, wanted=rows)
 
@@ -289,11 +289,11 @@ def test_sequences_are_those_of_the_replay():
     seen = window(stored, jnp.arange(4 * size), sizes["burn_in"])
     real, trained = np.asarray(seen.mask), np.asarray(seen.trained)
     part = np.where(trained, 1, 2 * (np.arange(real.shape[1]) >= sizes["burn_in"]))
-    found = [[(real & (part == k)).sum(1) for k in range(3)], [np.arange(len(real))]]
-    rows = np.concatenate(found).T[trained.any(1)]
-    wanted = np.array(vector["windows"])
-    starts = (ends - vector["lengths"])[wanted[:, 0]] + wanted[:, 1]
-    np.testing.assert_array_equal(rows, np.column_stack([wanted[:, 2:5], starts]))
+    results = [[(real & (part == k)).sum(1) for k in range(3)], [np.arange(len(real))]]
+    rows = np.concatenate(results).T[trained.any(1)]
+    expected = np.array(vector["windows"])
+    starts = (ends - vector["lengths"])[expected[:, 0]] + expected[:, 1]
+    np.testing.assert_array_equal(rows, np.column_stack([expected[:, 2:5], starts]))
 
 
 @pytest.mark.full
@@ -343,13 +343,13 @@ def test_the_debugger_follows_the_code_that_it_shows():
 @pytest.mark.parametrize("name", recurrences.CASES)
 def test_recurrences_are_what_is_said_of_them(name: str):
     shown = recurrences.examples()[name]
-    wanted = widgets_oracle_recurrences.states(name, 16)
+    expected = widgets_oracle_recurrences.states(name, 16)
     for way in {"loop", "tree"} & set(shown):
-        np.testing.assert_allclose(shown[way], wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(shown[way], expected, rtol=1e-5, atol=1e-5)
     assert ("tree" in shown) == bool(shown["form"]) != bool(shown["why"])
     for t in (0, 4, 15) if shown["form"] else ():
-        for found, said in zip(*widgets_oracle_recurrences.element(name, t), strict=True):
-            np.testing.assert_allclose(found, said, rtol=1e-6, atol=1e-7)
+        for result, message in zip(*widgets_oracle_recurrences.element(name, t), strict=True):
+            np.testing.assert_allclose(result, message, rtol=1e-6, atol=1e-7)
 
 
 def priorities():
@@ -369,21 +369,21 @@ def priorities():
             state = 48271 * state % (2**31 - 1)
             hits[np.searchsorted(P.cumsum(), state / (2**31 - 1), side="right")] += 1
         settings = {"eta": eta, "alpha": alpha, "beta": beta}
-        wanted = {"p": p, "P": P, "w": w, "share": share, "effective": 1 / np.sum(P**2)}
-        yield dict(errors=errors.ravel(), steps=7, settings=settings, wanted=wanted, hits=hits)
+        expected = {"p": p, "P": P, "w": w, "share": share, "effective": 1 / np.sum(P**2)}
+        yield dict(errors=errors.ravel(), steps=7, settings=settings, wanted=expected, hits=hits)
 
 
 def plays():
     """The policy at cards, whose memory is emptied before some steps, by the player of NumPy."""
     policy, rng = zoo.load("zoo/RepeatFirstEasy-dqn-lru"), np.random.default_rng(0)
     for wipes in ([], [7], [0, 20, 21]):
-        deck, state, wanted = rng.permutation(np.arange(52) % 4), policy.init(), []
+        deck, state, expected = rng.permutation(np.arange(52) % 4), policy.init(), []
         for t, card in enumerate(deck[:51]):
             state = policy.init() if t in wipes else state
             (h, action), outputs = policy.outputs(state, np.eye(4)[card], t == 0)
             state = h, action
-            wanted.append({"outputs": outputs, "sizes": np.abs(h)})
-        yield dict(policy=LiveAgent().policy, deck=deck, wipes=wipes, wanted=wanted)
+            expected.append({"outputs": outputs, "sizes": np.abs(h)})
+        yield dict(policy=LiveAgent().policy, deck=deck, wipes=wipes, wanted=expected)
 
 
 # Each file `widgets_oracle_<subject>.py` has its own rows.

@@ -30,10 +30,13 @@ def traces() -> Iterator[dict[str, Any]]:
             between = slice(s, k)
             gain = np.where(last, 0, tape["discount"] * lam * np.minimum(c_max, tape["ratio"]))
             adds[s, k] = np.prod(gain[between]) * min(rho_max, tape["ratio"][k]) * delta[k]
-        found = compute(settings)
-        np.testing.assert_allclose(adds.sum(1), found.values - tape["values"], atol=1e-12)
-        wanted = {"values": np.asarray(found.values), "advantages": np.asarray(found.advantages)}
-        yield dict(tape=tape, settings=settings, adds=adds) | wanted
+        result = compute(settings)
+        np.testing.assert_allclose(adds.sum(1), result.values - tape["values"], atol=1e-12)
+        expected = {
+            "values": np.asarray(result.values),
+            "advantages": np.asarray(result.advantages),
+        }
+        yield dict(tape=tape, settings=settings, adds=adds) | expected
 
 
 def fixed_points() -> Iterator[dict[str, Any]]:
@@ -59,15 +62,15 @@ def reservoirs() -> Iterator[dict[str, Any]]:
         ids, levels = [], []
         single = []
         for part in range(parts):
-            kept = reservoir.init(jnp.zeros((), int), (), slots, length=1)
+            storage = reservoir.init(jnp.zeros((), int), (), slots, length=1)
             climbed = []
             for i in range(part, count, parts):
                 unroll = reservoir.Unrolls((), jnp.full((1, 1), i))
-                kept = insert(kept, unroll, jnp.asarray(lots[i : i + 1]))
-                climbed.append(float(kept.threshold[0]))
-            single.append(kept)
+                storage = insert(storage, unroll, jnp.asarray(lots[i : i + 1]))
+                climbed.append(float(storage.threshold[0]))
+            single.append(storage)
             levels.append(climbed)
-            ids.append(stored_steps(kept))
+            ids.append(stored_steps(storage))
         together = single[0]
         for other in single[1:]:
             together = reservoir.merge(together, other)
@@ -75,9 +78,9 @@ def reservoirs() -> Iterator[dict[str, Any]]:
         yield same | dict(ids=ids, levels=levels, merged=stored_steps(together))
 
 
-def stored_steps(kept: reservoir.Reservoir) -> list[int]:
-    real = np.isfinite(np.asarray(kept.lots)).ravel()
-    return sorted(np.asarray(kept.unrolls.steps)[:, 0][real].tolist())
+def stored_steps(storage: reservoir.Reservoir) -> list[int]:
+    real = np.isfinite(np.asarray(storage.lots)).ravel()
+    return sorted(np.asarray(storage.unrolls.steps)[:, 0][real].tolist())
 
 
 def mulberry(seed: int, count: int) -> np.ndarray:

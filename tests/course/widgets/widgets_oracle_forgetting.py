@@ -31,9 +31,9 @@ def valleys() -> Iterator[dict[str, Any]]:
         thetas, order = descend(normals, targets, start, how)
         joint = start + np.linalg.lstsq(normals, targets - normals @ start, rcond=1e-9)[0]
         solved = 1 - ((thetas @ normals.T - targets) / (normals @ start - targets)) ** 2
-        told = [tell(solved[:, k], order, k) for k in range(count)]
+        report = [tell(solved[:, k], order, k) for k in range(count)]
         case = dict(count=count, angle=angle, conflict=conflict, settings=how, start=start)
-        yield case | dict(thetas=thetas, joint=joint, told=told)
+        yield case | dict(thetas=thetas, joint=joint, told=report)
 
 
 def normal(angle: float) -> np.ndarray:

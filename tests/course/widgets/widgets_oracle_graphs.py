@@ -35,17 +35,17 @@ def patterns() -> Iterator[dict[str, Any]]:
     elements = Domain((Dim(k, T),))
     for name, phi in PATTERNS.items():
         exists = n >= 1 if isinstance(phi, Slice) else (n >= 1) & (phi >= 0) & (phi < T)
-        found = sets.invert(Domain.of("t"), elements, [phi], exists)
+        result = sets.invert(Domain.of("t"), elements, [phi], exists)
         for bounds in ({"T": 4, "n": 1}, {"T": 12, "n": 4}, {"T": 19, "n": 8}, {"T": 24, "n": 3}):
             steps = range(bounds["T"])
             rows = [[q for (q,) in reads([phi], {"t": at, **bounds}) if q in steps] for at in steps]
             columns = []
             for q in steps:
                 env = {"k": q, **bounds}
-                box = [p for (p,) in reads(found.index, env)] if found.when.evaluate(env) else []
-                columns.append(box if found.exact else [p for p in box if q in rows[p]])
+                box = [p for (p,) in reads(result.index, env)] if result.when.evaluate(env) else []
+                columns.append(box if result.exact else [p for p in box if q in rows[p]])
             kept = follow(rows)
-            settings = {"name": name, "inverse": str(found.index[0]), "exact": found.exact}
+            settings = {"name": name, "inverse": str(result.index[0]), "exact": result.exact}
             yield settings | bounds | {"rows": rows, "columns": columns, "kept": kept}
 
 

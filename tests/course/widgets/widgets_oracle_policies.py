@@ -44,8 +44,8 @@ def averages() -> Iterator[dict[str, Any]]:
     for center in (0.0, 1.5, 8.0):
         decay = 1 - 1 / (1 + center)
         lifted = (np.full((30, 2), decay), np.ones((30, 2)), thetas)
-        wanted = scan(EWMA(shape=(2,)), jax.tree.map(jnp.asarray, lifted))[2]
-        yield dict(thetas=thetas, center=center, wanted=np.asarray(wanted))
+        expected = scan(EWMA(shape=(2,)), jax.tree.map(jnp.asarray, lifted))[2]
+        yield dict(thetas=thetas, center=center, wanted=np.asarray(expected))
 
 
 def clips() -> Iterator[dict[str, Any]]:
@@ -65,8 +65,8 @@ def clips() -> Iterator[dict[str, Any]]:
             value, slope = both(logs, prox, a, e, b, m)
             settings = {"proximal": prox, "behavior": 0, "advantage": a}
             settings |= {"epsilon": e, "weight": b, "most": m}
-            wanted = {"value": -np.asarray(value), "gradient": -np.asarray(slope)}
-            yield dict(form=form, settings=settings, logs=np.asarray(logs), wanted=wanted)
+            expected = {"value": -np.asarray(value), "gradient": -np.asarray(slope)}
+            yield dict(form=form, settings=settings, logs=np.asarray(logs), wanted=expected)
 
 
 CURVATURE, SIGMA, NOISE = jnp.array([0.25, 1.2]), 0.5, 1.0

@@ -77,9 +77,9 @@ def compiler_stages() -> Iterator[dict[str, Any]]:
     for returns, shown in programs.graphs().items():
         for route in ("tile", "vectorize"):
             ways = [*shown["before"], *shown[route]]
-            for stage, found in zip(programs.evolution(returns, route), ways, strict=True):
+            for stage, result in zip(programs.evolution(returns, route), ways, strict=True):
                 edges = [str(edge) for edge in stage.graph.edges]
-                yield {"name": stage.name, "stage": found, "edges": edges}
+                yield {"name": stage.name, "stage": result, "edges": edges}
                 for op in stage.graph.ops.values():  # what is fused into one is on one side
                     inside = op.params.get("ops", [op.name])
                     acting = {programs.SIDES.get(name, "learning") for name in inside}

@@ -28,11 +28,11 @@ def states(name: str, length: int) -> list[float]:
     body = shown["code"].replace("\n", "\n    ")
     space = dict(FUNCTIONS)
     exec(f"def step({arguments}):\n    {body}", space)
-    x, found = case.x0, {}
+    x, result = case.x0, {}
     for t in reversed(range(length)) if case.reverse else range(length):
         x = space["step"](x, *(u[t].astype(np.float64) for u in given.values()))
-        found[t] = np.real(x[0] if isinstance(x, tuple) else x)
-    return [float(found[t]) for t in range(length)]
+        result[t] = np.real(x[0] if isinstance(x, tuple) else x)
+    return [float(result[t]) for t in range(length)]
 
 
 def element(name: str, t: int) -> tuple[list[Any], list[Any]]:
@@ -40,11 +40,11 @@ def element(name: str, t: int) -> tuple[list[Any], list[Any]]:
     case = recurrences.CASES[name]
     given = {key: u[t] for key, u in recurrences.inputs(case, 16).items()}
     start = jax.tree.map(lambda x: np.asarray(x, "c8" if isinstance(x, complex) else "f4"), case.x0)
-    found = recognize(case.step, start, *given.values()).element(*given.values())
-    said = [np.array(eval(text, dict(FUNCTIONS) | given)) for text in (case.a, case.b)]
+    result = recognize(case.step, start, *given.values()).element(*given.values())
+    lines = [np.array(eval(text, dict(FUNCTIONS) | given)) for text in (case.a, case.b)]
     if isinstance(case.x0, tuple):  # a row vector times a matrix: transposed
-        said = [said[0].T, said[1][None]]
-    return jax.tree.leaves(found), said
+        lines = [lines[0].T, lines[1][None]]
+    return jax.tree.leaves(result), lines
 
 
 def tree_views() -> Iterator[dict[str, Any]]:

@@ -44,13 +44,13 @@ def costs() -> Iterator[dict[str, Any]]:
     """What each memory's scan costs within a node and across."""
     with jax.enable_x64(False):  # as a reader's elements are
         elements = {d: sizes(d) for d in (8, 64)}
-    for d, found in elements.items():
-        for model, devices, united in itertools.product(found, (1, 2, 8, 64), (True, False)):
+    for d, result in elements.items():
+        for model, devices, united in itertools.product(result, (1, 2, 8, 64), (True, False)):
             for network, link in (("within", WITHIN), ("across", ACROSS)):
-                price = cost(found[model], 2**20, devices, link, united=united)
+                price = cost(result[model], 2**20, devices, link, united=united)
                 settings = dict(model=model, d=d, steps=2**20, devices=devices, united=united)
-                wanted = price._asdict() | {"seconds": price.seconds, "share": price.share}
-                yield settings | {"network": network, "sizes": found[model], "wanted": wanted}
+                expected = price._asdict() | {"seconds": price.seconds, "share": price.share}
+                yield settings | {"network": network, "sizes": result[model], "wanted": expected}
 
 
 def sizes(d: int) -> dict[str, list[int]]:

@@ -69,10 +69,10 @@ def bootstraps() -> Iterator[dict[str, Any]]:
         (5, 0.997, -20.0, 100.0),
         (8, 0.99, 0.0, -0.02),
     ):
-        wanted = _bootstrap(n, gamma, reward, x)
+        expected = _bootstrap(n, gamma, reward, x)
         settings = dict(x=x, eps=1e-3, n=n, gamma=gamma, reward=reward)
-        wanted = {name: float(value) for name, value in wanted.items()}
-        yield dict(call="rescaling_explorer.target", given=[settings], wanted=wanted)
+        expected = {name: float(value) for name, value in expected.items()}
+        yield dict(call="rescaling_explorer.target", given=[settings], wanted=expected)
 
 
 def stale() -> Iterator[dict[str, Any]]:

@@ -13,10 +13,10 @@ from mmrl.course.ch02_monoids_and_scans.exercises import scanned
 
 
 def _loop_returns(rewards, gamma):
-    found = []
+    results = []
     for reward in reversed(list(rewards)):
-        found.append(float(reward) + gamma * (found[-1] if found else 0.0))
-    return found[::-1]
+        results.append(float(reward) + gamma * (results[-1] if results else 0.0))
+    return results[::-1]
 
 
 def _matrix_returns(rewards, gamma):

@@ -61,7 +61,7 @@ def _diagnosis_by_names(memory, xs, begin):
 
 def _retrace_sum(r, discount, q, next_v, last, ratio, lam):
     """Each target as a sum of corrections along its own episode."""
-    found = []
+    results = []
     for t in range(len(r)):
         target, weight = r[t] + discount[t] * next_v[t], 1.0
         for s in range(t + 1, len(r)):
@@ -69,8 +69,8 @@ def _retrace_sum(r, discount, q, next_v, last, ratio, lam):
                 break
             weight *= discount[s - 1] * lam * min(1, ratio[s])
             target += weight * (r[s] + discount[s] * next_v[s] - q[s])
-        found.append(target)
-    return found
+        results.append(target)
+    return results
 
 
 def _retrace_scan(r, discount, q, next_v, last, ratio, lam):
@@ -115,10 +115,10 @@ def _taught_by_row(steps, size, lag):
 
 
 def _target_loop(reward, terminated, gamma, next_q, next_q_target):
-    found = []
+    results = []
     for r, end, q, judge in zip(reward, terminated, next_q, next_q_target, strict=True):
-        found.append(r if end else r + gamma * judge[q.tolist().index(max(q))])
-    return found
+        results.append(r if end else r + gamma * judge[q.tolist().index(max(q))])
+    return results
 
 
 def _states(xs, begin, decay):

@@ -8,19 +8,19 @@ import numpy as np
 
 
 def _starts_while(steps, length, overlap):
-    found, start = [0], length - overlap
+    results, start = [0], length - overlap
     while start + overlap < steps:
-        found.append(start)
+        results.append(start)
         start += length - overlap
-    return found
+    return results
 
 
 def _starts_by_cover(steps, length, overlap):
     """A sequence begins until the last one reaches the end."""
-    found = [0]
-    while found[-1] + length < steps:
-        found.append(found[-1] + length - overlap)
-    return np.array(found, float)
+    results = [0]
+    while results[-1] + length < steps:
+        results.append(results[-1] + length - overlap)
+    return np.array(results, float)
 
 
 def _h(x):
@@ -114,7 +114,7 @@ def _surrogate(ratio, advantage, epsilon):
 
 def _gae_sum(rewards, values, next_values, terminated, truncated, gamma, lam):
     delta = rewards + gamma * np.where(terminated, 0, next_values) - values
-    found = []
+    results = []
     for t in range(len(rewards)):
         total, weight = 0.0, 1.0
         for k in range(t, len(rewards)):
@@ -122,8 +122,8 @@ def _gae_sum(rewards, values, next_values, terminated, truncated, gamma, lam):
             if terminated[k] or truncated[k]:
                 break
             weight *= gamma * lam
-        found.append(total)
-    return found
+        results.append(total)
+    return results
 
 
 def _gae_solved(rewards, values, next_values, terminated, truncated, gamma, lam):
@@ -153,14 +153,14 @@ def _past_sums(rewards, begin, g):
 
 def _welford(rewards, begin, g):
     mean = square = past = 0.0
-    found = []
+    results = []
     for n, (reward, start) in enumerate(zip(rewards.tolist(), begin.tolist(), strict=True), 1):
         past = reward if start else reward + g * past
         step = past - mean
         mean += step / n
         square += step * (past - mean)
-        found.append(math.sqrt(square / n))
-    return found
+        results.append(math.sqrt(square / n))
+    return results
 
 
 def _two_moments(rewards, begin, g):

@@ -30,13 +30,13 @@ def _young(center, steps):
 
 
 def _objective_loop(log_prob, behavior, recent, advantages, epsilon, proximal):
-    found = []
+    results = []
     for pi, mu, near, adv in zip(log_prob, behavior, recent, advantages, strict=True):
         weight = math.exp(near - mu) if proximal == "decoupled" else 1
         r = math.exp(pi - (mu if proximal == "behavior" else near))
         bound = min(r, 1 + epsilon) if adv > 0 else max(r, 1 - epsilon)
-        found.append(weight * bound * adv)
-    return found
+        results.append(weight * bound * adv)
+    return results
 
 
 def _objective_where(log_prob, behavior, recent, advantages, epsilon, proximal):

@@ -151,13 +151,13 @@ def _average_scan(scores, values):
 
 
 def _average_running(scores, values):
-    sums, mean, found = -math.inf, 0.0, []
+    sums, mean, result = -math.inf, 0.0, []
     for score, value in zip(scores.tolist(), values.tolist(), strict=True):
         total = float(np.logaddexp(sums, score))
         mean = mean * math.exp(sums - total) + value * math.exp(score - total)
         sums = total
-        found.append(mean)
-    return found
+        result.append(mean)
+    return result
 
 
 SOLUTIONS = {

@@ -32,10 +32,10 @@ def _before_scan(gains, sums, start, reverse):
 def _before_in_place(gains, sums, start, reverse):
     order = slice(None, None, -1 if reverse else None)
     gains, sums = gains[order], sums[order]
-    found = [start]
+    results = [start]
     for k in range(len(gains) - 1):
-        found.append((gains[k] * found[k][0], gains[k] * found[k][1] + sums[k]))
-    return [list(column)[order] for column in zip(*found, strict=True)]
+        results.append((gains[k] * results[k][0], gains[k] * results[k][1] + sums[k]))
+    return [list(column)[order] for column in zip(*results, strict=True)]
 
 
 def _applied_loop(sums, counts, longest):
@@ -56,11 +56,11 @@ def _applied_by_device(sums, counts, longest):
 
 
 def _put_in_loop(stored, rows):
-    found = np.zeros((len(stored), len(rows), *stored.shape[2:]))
+    result = np.zeros((len(stored), len(rows), *stored.shape[2:]))
     for draw, row in enumerate(rows):
         device, place = divmod(int(row), stored.shape[1])
-        found[device, draw] = stored[device, place]
-    return found
+        result[device, draw] = stored[device, place]
+    return result
 
 
 def _put_in_padded(stored, rows):
