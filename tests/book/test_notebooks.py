@@ -478,7 +478,10 @@ def exercises(chapter: Chapter) -> Iterator[str]:
     text = "\n".join(cell.source for cell in cells if not cell.code)
     matches = re.findall(r"^### Exercise (\S+?): \S", text, re.MULTILINE)
     if matches != expected:
-        yield f"the headings must be `### Exercise {expected[0]}: …` to {expected[2]}; got {matches}"
+        yield (
+            f"the headings must be `### Exercise {expected[0]}: …` to "
+            f"{expected[2]}; got {matches}"
+        )
         return
     check = f"from mmrl.course.ch{chapter.slug} import exercises as check"
     if check not in "\n".join(cell.source for cell in cells if cell.code):
