@@ -479,8 +479,7 @@ def exercises(chapter: Chapter) -> Iterator[str]:
     matches = re.findall(r"^### Exercise (\S+?): \S", text, re.MULTILINE)
     if matches != expected:
         yield (
-            f"the headings must be `### Exercise {expected[0]}: …` to "
-            f"{expected[2]}; got {matches}"
+            f"the headings must be `### Exercise {expected[0]}: …` to {expected[2]}; got {matches}"
         )
         return
     check = f"from mmrl.course.ch{chapter.slug} import exercises as check"
