@@ -1,9 +1,9 @@
 """Draw book/static/animation.svg, which compares a tape with segments on the first page.
 
-Without animation, the drawing is complete. If the radio button "play" or "pause" is checked and the
-system of the reader does not reduce motion, elements of the classes `fly`, `grow` and `scan` appear
-at the time `--at` in seconds. The last frame equals the static drawing. The widgets have the same
-colors.
+The static drawing is complete. The animation plays if the radio button "play" or "pause" is checked
+and the reader's system does not ask for reduced motion: elements of the classes `fly`, `grow` and
+`scan` appear at the time `--at`, in seconds. The last frame equals the static drawing. The colors
+are those of the widgets.
 """
 
 import re

@@ -26,9 +26,9 @@ def rungs() -> dict[str, str]:
 def modules(rung: str) -> list[str]:
     """Return the modules that the page of a rung documents.
 
-    The modules below a package with `__all__`, or below one that is not in `OPEN`, are documented
-    on the page of the package. A module is omitted if a parent package exports at least half of its
-    names.
+    Submodules of a package are omitted if the package defines `__all__` or does not match `OPEN`:
+    the entry of the package documents them. A module is also omitted if its parent packages export
+    at least half of its names.
     """
     base = ROOT / "mmrl" / rung
     paths = [path.relative_to(ROOT).with_suffix("") for path in base.rglob("*.py")]

@@ -14,14 +14,14 @@ FILE = "baselines.jsonl"
 HEADS = (
     "agent",
     "memory",
-    "course of the run",
+    "learning curve",
     "final (95 %)",
     "best",
     "area",
     "learned and stayed",
     "steps to level",
     "CPU-s to level",
-    "steps in all",
+    "total steps",
 )
 WIDE, HIGH = 150, 30  # width and height of a curve, in pixels
 

@@ -22,7 +22,7 @@ from locks import lock
 BOOK = Path(__file__).parent.parent
 SITE = BOOK / "_build" / "html"
 STAMP = BOOK / "_build" / "stamp"
-# Variables that shorten runs, whose results are then meaningless.
+# Environment variables that shorten runs and make their results meaningless.
 FAST = ("MMRL_FAST",)
 
 
@@ -45,9 +45,9 @@ def build() -> Path:
 
 
 def page(chapter: str) -> Path:
-    """Build a site with only one chapter and return its folder.
+    """Build a site that contains only one chapter, and return its folder.
 
-    Links to other pages are broken, so Sphinx's warnings are not treated as errors. Raises
+    Links to other pages do not work, so Sphinx's warnings are not treated as errors. Raises
     `NotBuilt` for an unknown chapter, or if the build fails.
     """
     notebook = execute.NOTEBOOKS / f"{chapter}.ipynb"
@@ -66,7 +66,7 @@ def page(chapter: str) -> Path:
 
 
 def _prepare(notebooks: list[Path]) -> None:
-    """Fetch the files that pages load, and run those of the `notebooks` that have changed."""
+    """Fetch the files that pages load, and run the notebooks that have changed."""
     if flags := [name for name in FAST if os.environ.get(name)]:
         raise NotBuilt(f"The site shows full runs only: unset {', '.join(flags)}.")
     try:

@@ -94,7 +94,7 @@ def with_minutes(path: Path, chapter: Chapter) -> str:
 def contents(text: str, chapters: list[Chapter]) -> str:
     """Return the site's table of contents, with the chapters of each part before its other pages.
 
-    A notebook whose name does not begin with a number counts as another page.
+    Notebooks whose names do not begin with a number count as other pages.
     """
     toc = yaml.safe_load(text)
     for part in toc["parts"]:
@@ -158,7 +158,7 @@ def intro(text: str, chapters: list[Chapter]) -> str:
 def teach(text: str, chapters: list[Chapter]) -> str:
     """Return book/teach.md with a table of sessions and the minutes of each plan.
 
-    If the header of a chapter has no `room`, the chapter is in the session of the one before it.
+    A chapter whose header lacks `room` belongs to the same session as the chapter before it.
     """
     sessions: list[list[Chapter]] = []
     for one in chapters:
@@ -175,7 +175,7 @@ def teach(text: str, chapters: list[Chapter]) -> str:
         for number, members in enumerate(sessions, 1)
     ]
     text = table(text, "| session | chapters | in the room | at home |", rows)
-    # The first plan is for a term. The other plans do not have weeks.
+    # The first plan covers a term and has weeks. The other plans do not.
     whole = PLAN.sub(lambda match: _with_weeks(match[0], chapters), text, count=1)
     return PLAN.sub(lambda match: _with_totals(match, chapters), whole)
 
@@ -191,7 +191,7 @@ def _with_weeks(plan: str, chapters: list[Chapter]) -> str:
 def _with_totals(match: re.Match[str], chapters: list[Chapter]) -> str:
     """Return a plan with the minutes of its chapters.
 
-    A plan with parts of a day includes only a third of the time for exercises.
+    A plan for parts of a day includes only a third of the time for exercises.
     """
     minutes = {one.number: one.minutes for one in chapters}
 

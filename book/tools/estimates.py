@@ -11,10 +11,10 @@ Scores = Float[np.ndarray, " _seed"]
 MISSING = "a score is missing"
 LEAST = 5  # minimum number of seeds for the mean of a single arm
 # Uncertainty of a measured time as a factor, in either direction. This is an allowance that we
-# chose: most times were measured only once, so their deviation is not known.
+# chose, because most times were measured only once, so their variation is unknown.
 NOISE = 1.15
-FURTHEST = 3.0  # maximum distance from 0 of the values in `Estimate.others`
-# 1, -1, 0.99, -0.99, …, 0: this order finds most conditions at once, and ends at the center
+FURTHEST = 3.0  # largest absolute value in `Estimate.others`
+# The order 1, -1, 0.99, -0.99, …, 0 satisfies most conditions early, and ends at the center.
 _STEPS = np.linspace(1.0, 0.0, 301).repeat(2) * np.tile([1.0, -1.0], 301)
 
 

@@ -27,9 +27,9 @@ __all__ = [
     "time_ratio",
 ]  # used only in expressions
 
-SMALL = 0.05  # differences of scores up to this one are negligible
+SMALL = 0.05  # largest negligible difference of scores
 LEAST_SCORE = 0.5  # score that the best arm must reach for a case to be decided
-CEILING = 0.98  # scores above this one do not show which of two arms is better
+CEILING = 0.98  # scores above this value do not show which of two arms is better
 REASONS = {  # reasons that the functions with these names return
     "no_learning": "the best arm does not learn the task",
     "ceiling": "every arm is at the ceiling",
@@ -64,17 +64,17 @@ def ceiling(*scores: Any, level: float = CEILING) -> str:
 
 
 def full(high: float, *others: Any) -> str:
-    """Return a reason if equal scores do not refute a gain, because `others` leave no room for it.
+    """Report that the arms in `others` score so high that a gain could not be visible.
 
-    A gain of `SMALL` does not fit above such a score. If `high` is negative, the arm that should
-    gain is worse, which does refute a gain.
+    A gain of `SMALL` does not fit above such a score, so equal scores do not refute the gain. A
+    negative `high` does refute it, because then the arm that should gain is worse.
     """
     ends = [mean(x).interval(0.05).high for x in others]
     return REASONS["full"] if max(ends) > 1 - SMALL and high >= 0 else ""
 
 
 def forgets(fractions: Scores, level: float = 0.8) -> str:
-    """Report that 100 % replay forgets, because the fraction retained may be below `level`."""
+    """Report that 100 % replay may retain less than the fraction `level`."""
     if flaw := gap(fractions):
         return flaw
     low = mean(fractions).interval(0.05).low
@@ -82,7 +82,7 @@ def forgets(fractions: Scores, level: float = 0.8) -> str:
 
 
 def edge(*rows: Row) -> str:
-    """Report a tuned setting with the smallest or the largest of the values that were tried."""
+    """Report a setting whose best value is the smallest or the largest value in its grid."""
     for row in rows:
         tuning = row.get("tuning") or {}
         if isinstance(tuning, dict):
@@ -127,7 +127,7 @@ def _normalize(row: Row, returns: Float[np.ndarray, " _seed"]) -> Scores:
 
 
 def chance(task: str) -> float:
-    """Return the mean return of a random policy on a task, or else on its easy level."""
+    """Return a random policy's mean return on a task, or on its Easy level if there is no other."""
     names = {row["cell"]: row["chance"] for row in read()["chance"]}
     plain = task.removeprefix("popgym-").removesuffix("-v0")
     easy = plain.removesuffix("Paper").removesuffix("Long") + "Easy"
@@ -135,7 +135,7 @@ def chance(task: str) -> float:
 
 
 def _on_catch(returns: Float[np.ndarray, " _seed"]) -> Scores:
-    """Scale returns on a variant of Catch, whose rows do not contain those of a random policy."""
+    """Scale returns on a variant of Catch, whose rows lack the returns of a random policy."""
     return _normalize(Rows(read()["ewma"])["Catch, PPO"], returns)
 
 
@@ -198,7 +198,7 @@ def cuts(rows: Sequence[Row], memories: Sequence[str]) -> dict[str, dict[str, Ro
 
 
 def longer(rows: Sequence[Row], memories: Sequence[str]) -> dict[str, dict[str, Row]]:
-    """Pair each row of segments with that of the next longer segments."""
+    """Pair each row of segments with the row of the next longer segments."""
     studies: dict[int, list[Row]] = {}
     for pair in cuts(rows, memories).values():
         studies.setdefault(id(pair["tape"]), []).append(pair["cut"])
@@ -212,7 +212,7 @@ def longer(rows: Sequence[Row], memories: Sequence[str]) -> dict[str, dict[str, 
 
 
 def matches(rows: Sequence[Row], others: Sequence[Row], *fields: str) -> Iterator[tuple[Row, Row]]:
-    """Pair each row with the one of `others` that has the same fields. Skip rows without one."""
+    """Pair each row with the row of `others` whose `fields` are equal, if there is one."""
     matching: dict[tuple[Any, ...], Row] = {}
     for row in others:
         key = tuple(row[name] for name in fields)
@@ -248,7 +248,7 @@ def by(rows: Rows, field: str, **arms: Any) -> dict[str, dict[str, Row]]:
 
 
 def scaling(invariance: Rows, condition: str, c: int) -> dict[str, dict[str, Any]]:
-    """Return the rows that measure the effect of a condition at c."""
+    """Return the cases that measure the effect of a condition at c, one per agent and task."""
     cases = {}
     for agent in dict.fromkeys(row["agent"] for row in invariance):
         whole = stratified.select(invariance, agent, EVERY)
@@ -261,7 +261,7 @@ def scaling(invariance: Rows, condition: str, c: int) -> dict[str, dict[str, Any
 
 
 def quickest(row: Row) -> float:
-    """Return the minimum time over our ways to run a program."""
+    """Return the time of the fastest of our ways to run a program."""
     return min(value for name, value in row["ms"].items() if name.startswith("ours"))
 
 

@@ -1,9 +1,9 @@
 """Run notebooks with nbmake and cache the outputs, which the book and the tests share.
 
-A run is valid until the notebook's code cells, a module of mmrl that they import (directly or
-indirectly) or requirements.lock change. Editing only the text does not invalidate it. If several
-processes need the same notebook, one of them runs it and the others wait. The cache of MyST-NB is
-not used, because it ignores changes in mmrl and in the alt text of images.
+A run stays valid until one of these changes: the notebook's code cells, a module of mmrl that they
+import (directly or indirectly), or requirements.lock. Editing the text does not invalidate it. If
+several processes need the same notebook, one of them runs it and the others wait. The cache of
+MyST-NB is not used, because it ignores changes in mmrl and in the alt text of images.
 """
 
 import ast
@@ -35,7 +35,7 @@ DATA = {
     "mmrl.runs.zoo": ROOT / "mmrl" / "zoo",
 }
 
-# Last cell of a run. Its output is moved to the metadata, for the status page.
+# Cell that is appended to each run. Its output becomes metadata, which the status page shows.
 RECORD = """\
 import json, sys
 record = {}
@@ -130,7 +130,7 @@ def _node(notebook: dict[str, Any]) -> "NotebookNode":
 def read(text: str, name: str = "the notebook") -> "NotebookNode":
     """Parse a notebook for MyST-NB, and add the outputs of its run.
 
-    `execute` must be called before, because it deletes runs with other versions of mmrl.
+    Call `execute` first, because it deletes runs with other versions of mmrl.
     """
     notebook = _node(loads(text, name))
     if run := run_of(notebook):
@@ -244,7 +244,7 @@ def _nbmake(path: Path, target: Path) -> None:
         notebook.cells.append(new_code_cell(RECORD))
         nbformat.write(notebook, copy := work / path.name)
         variables = environment(not _compiles(path.stem)) | {"IPYTHONDIR": str(work)}
-        # This profile replaces the user's profile and hides a warning about unencrypted sockets.
+        # This profile replaces the user's profile, and hides a warning about unencrypted sockets.
         profile = work / "profile_default"
         profile.mkdir()
         (profile / "ipython_kernel_config.py").write_text("c.IPKernelApp.log_level = 40\n")
@@ -256,7 +256,7 @@ def _nbmake(path: Path, target: Path) -> None:
             if attempt == 2:
                 raise ExecutionError(f"{path.name}: the kernel died twice") from None
     if run.error is not None:
-        at = f"{path.name} stops at its cell {run.error.failing_cell_index + 1}"
+        at = f"{path.name} failed in cell {run.error.failing_cell_index + 1}"
         raise ExecutionError(f"{at}: {run.error.summary}\n{run.error.trace}")
     record = (o.text for o in run.nb.cells.pop().outputs if o.get("name") == "stdout")
     run.nb.metadata["provenance"] = json.loads("".join(record))

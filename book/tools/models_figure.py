@@ -1,7 +1,7 @@
 """Picture for book/models.md: numbers in the state and recall of every memory, as SVG.
 
 Lines and text have the color of the page's text, so the picture fits both themes. The name of each
-memory is next to its point, at the first of several places where it covers nothing.
+memory stands next to its point, in the first of several places where it does not cover anything.
 """
 
 import html
@@ -11,10 +11,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-WIDE, HIGH = 400, 400  # of the picture, in units of which a phone shows about one per pixel
+WIDE, HIGH = 400, 400  # size of the picture; on a phone, one unit is about one pixel
 LEFT, RIGHT, TOP, BOTTOM = 42, 10, 12, 46  # margins
 SIZE, LETTER = 12, 6.4  # height of text, and the width of a letter
-RADIUS = 4.5  # of a marker
+RADIUS = 4.5  # radius of a marker
 TICKS = (0, 10, 100, 1000)  # numbers in the state
 REACH = (9, 16, 24, 34, 46, 60)  # distances of a name from its point
 SHAPES = {
@@ -77,7 +77,7 @@ def figure(points: Sequence[Point]) -> str:
 
 
 def across(state: float, most: float) -> float:
-    """Return the horizontal position of a number of values; the axis shows log(3 + state)."""
+    """Return the horizontal position for a number of numbers in the state, on a log(3 + x) axis."""
     span = math.log((3 + most) / 3)
     return FRAME.left + 14 + (FRAME.right - FRAME.left - 28) * math.log((3 + state) / 3) / span
 
@@ -95,7 +95,7 @@ def places(points: Sequence[Point]) -> list[tuple[float, float]]:
 
 
 def labels(points: Sequence[Point]) -> list[Box]:
-    """Return the rectangle of each name. Names do not overlap where there is room."""
+    """Return the rectangle of each name. Names overlap only if there is no free place."""
     at = places(points)
     obstacles = [Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in at]
     boxes: list[Box] = []

@@ -31,7 +31,7 @@ from sphinx.util.inspect import stringify_signature
 typing.GENERATING_DOCUMENTATION = "mmrl"  # makes jaxtyping print types as in the source code
 RESULTS = Path(__file__).parent.parent / "results"
 MOST_ROWS = 60
-# Fields with the provenance of a row, which are shown above the table.
+# Fields with the provenance of a row. They are shown above the table.
 ORIGIN = ("command", "device", "date", "revision", "python", "versions")
 
 
@@ -219,8 +219,8 @@ FIXES = (
     (r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>', r"<div>\n\1</div>"),
     (r'<dd>(<em class="sig-param">.*)</dd>', r'<div class="parameter">\1</div>'),
 )
-# The spans around the words of a signature prevent line breaks, which site.css allows anyway. They
-# are a sixth of the size of the longest pages.
+# The spans around the words of a signature make up a sixth of the longest pages. They would control
+# line breaks, but site.css allows these anyway.
 SIGNATURE = re.compile(r'<dt class="sig .*?</dt>', flags=re.DOTALL)
 WORD = re.compile(r'<span class="pre">([^<]*)</span>')
 
@@ -244,7 +244,7 @@ def only_titles(app: Sphinx, page: str, template: str, context: dict, doctree: A
     """Build the sidebar from tables of contents that contain only the titles of pages.
 
     By default, Sphinx copies the complete tables of contents for each page and then removes
-    everything except the titles, which took a third of the build time.
+    everything except the titles. That took a third of the build time.
     """
     whole, titles = context["toctree"], _titles(app)
 

@@ -161,8 +161,8 @@ def write_pdf(html: str, target: Path) -> None:
 def relative(pdf: bytes, folder: Path) -> bytes:
     """Make the links to local files in a PDF relative to `folder`.
 
-    A shorter link is padded with spaces, because a PDF stores byte offsets. A link that would
-    become longer is not changed.
+    Shorter links are padded with spaces, because a PDF stores byte offsets. Links that would become
+    longer are not changed.
     """
 
     def shorter(match: re.Match[bytes]) -> bytes:

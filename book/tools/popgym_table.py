@@ -27,7 +27,7 @@ class Score(NamedTuple):
 
 
 GRU = {task: entry.gru for task, entry in popgym.LEVELS.items() if entry.gru}
-# Best score of the paper's thirteen models, where it beats the GRU's and we have copied it.
+# Best score among the paper's thirteen models, where our transcription has one above the GRU's.
 BETTER = {
     (task, level): Score(*score)
     for task, entry in popgym.LEVELS.items()
@@ -87,7 +87,7 @@ def _task(task: str, level: str, steps: str, rows: Rows) -> list[str]:
 
 
 def _gap(none: Mapping[str, Any] | None, state: Mapping[str, Any] | None) -> str:
-    """Format the observability gap, the score on the state minus that without a memory."""
+    """Format the observability gap: the score on the state minus the score without a memory."""
     return number(state["mmer"] - none["mmer"]) if none and state else ""
 
 
@@ -111,14 +111,14 @@ def _theirs(score: Score | None, with_model: bool = False) -> str:
 
 
 def reaches(row: Mapping[str, Any]) -> bool | None:
-    """Return True if a score reaches the paper's best, or None if unknown."""
+    """Return True if a score reaches the paper's best, or None if the two cannot be compared."""
     compares = row["task"] not in MODIFICATIONS and row["memory"] in MEMORIES
     best = paper_scores(row["task"], row["level"])[1] if compares else None
     return best and round(row["mmer"], 2) >= round(best.value, 2)
 
 
 def so_far(rows: Rows) -> str:
-    """Summarize the number of measured cells, and the scores below the paper's best."""
+    """Report how many cells are measured, and which scores are below the paper's best."""
     cells = [cell.name for cell in GRID.cells if cell.steps == "3M"]
     count = sum(name in rows for name in cells)
     comparable = [row for row in rows.values() if reaches(row) is not None]
@@ -130,9 +130,9 @@ def so_far(rows: Rows) -> str:
     successes = len(comparable) - sum(map(len, below.values()))
     failures = "; ".join(f"{where} ({', '.join(names)})" for where, names in below.items())
     return (
-        f"{count} of {len(cells)} cells of 3 million steps have been measured so far. Of the "
-        f"{len(comparable)} that compare, {successes} are at or above the best score of the paper "
-        "that we have, at second hand." + f" Below it: {failures}." * bool(below)
+        f"{count} of {len(cells)} cells of 3 million steps have been measured so far. "
+        f"{successes} of {len(comparable)} comparable scores reach the best score of the paper in "
+        "our transcription." + f" Below it: {failures}." * bool(below)
     )
 
 

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-# Abbreviations whose full stop does not end a sentence.
+# Abbreviations whose period does not end a sentence.
 SHORT = re.compile(r"\b(Eqs?|Figs?|al|e\.g|i\.e|vs|cf|ca|no|Dr|St)\.")
 END = re.compile(r"(?<=[.!?])[\"”’)*_]*\s+(?=[\"“‘(*_]*[A-Z\d])")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
-LIMIT = 600  # time limit of a command in seconds, sufficient with an empty uv cache
+LIMIT = 600  # time limit of a command in seconds; enough even if the cache of uv is empty
 UV = (sys.executable, "-m", "uv", "--no-config")
 CHECKS = """
 import pydoc, sys
@@ -46,7 +46,7 @@ def versions(root: Path = ROOT) -> dict[str, str]:
 
 
 def lacking(root: Path = ROOT) -> list[str]:
-    """Return instructions for everything that remains to be done before the version is tagged."""
+    """Return the steps that remain before the version can be tagged."""
     version, text = versions(root)["mmrl/__init__.py"], (root / "CHANGELOG.md").read_text("utf-8")
     new = re.search(r"^## \[Unreleased\]\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     steps = []
@@ -131,7 +131,8 @@ def main() -> int:
     """Build and check a release, and print the remaining steps."""
     numbers = versions()
     if len(set(numbers.values())) > 1:
-        sys.exit(f"One version each: {', '.join(f'{v} in {name}' for name, v in numbers.items())}.")
+        listing = ", ".join(f"{v} in {name}" for name, v in numbers.items())
+        sys.exit(f"All files must state the same version; got {listing}.")
     version = numbers["mmrl/__init__.py"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -146,10 +147,10 @@ def main() -> int:
         for one in packages:
             shutil.copy(one, DIST)
     steps = lacking()
-    print(f"Both work, and lie in {DIST.name}/. Nothing is tagged and nothing is uploaded.")
-    print("Before that:" if steps else "What comes next:", *steps, sep="\n- ")
+    print(f"Both packages work; they are in {DIST.name}/. Nothing has been tagged or uploaded.")
+    print("Before you tag the release:" if steps else "Next steps:", *steps, sep="\n- ")
     if not steps:
-        print(f"- git tag v{version}, and push it\n- .venv/bin/uv publish dist/*")
+        print(f"- git tag v{version}, and push the tag\n- .venv/bin/uv publish dist/*")
     return 0
 
 

@@ -1,6 +1,6 @@
 """Convert every notebook to slides in build/slides; `make slides` runs this script.
 
-As in nbconvert and JupyterLab, the metadata `slideshow.slide_type` of a cell determine where it is
+As in nbconvert and JupyterLab, the metadata `slideshow.slide_type` of a cell determines where it is
 shown: "slide" begins a slide, "-" continues it, "fragment" appears after a key press, and "notes"
 is only for the speaker. A cell without a type is not shown.
 
@@ -34,13 +34,14 @@ BLOCK = re.compile(
 )
 STARTS = ("slide", "subslide")  # types of cells that begin a slide
 OFF_SLIDES = ("", "skip", "notes")  # types of cells that are not shown on slides
-# Blocks that are never shortened; paragraphs that need all of their sentences, and those among them
-# whose first sentence is useless by itself; and paragraphs that refer to the one before them.
+# `IN_FULL` matches blocks that are never shortened, and `ENTIRE` paragraphs that need all of their
+# sentences. The first sentence of a `HOLLOW` paragraph is useless by itself. A `BACK` paragraph
+# refers to the one before it.
 IN_FULL = re.compile(r"#|!\[|>|\||\$\$|```|<details|\*\*One-minute")
 ENTIRE = re.compile(r"\*\*By hand\*\*|(?:There are )?(?:[Tt]wo|[Tt]hree|[Ff]our)\b")
 HOLLOW = re.compile(r"\*\*By hand\*\*|There are ")
 BACK = re.compile(r"(?:It|They|This|These|That|Those|Such|Both|Neither)\b")
-WHOLE = 80  # most words of a paragraph that is shown whole
+WHOLE = 80  # maximum number of words in a paragraph that is shown whole
 ITEM = re.compile(r"\n(?=(?:[-*]|\d+\.)\s)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PICTURES = {"image/png", WIDGET}
@@ -125,8 +126,8 @@ def reduce_to_slides(notebook: "NotebookNode") -> "NotebookNode":
 def homes(cells: list["NotebookNode"]) -> list[int]:
     """Return the index of the slide to which each cell is assigned.
 
-    A cell that is not shown is assigned to the slide before it. If it precedes the first slide of
-    its section, it is assigned to that slide.
+    A hidden cell is assigned to the slide before it, or to the first slide of its section if it
+    comes before that slide.
     """
     headings = (cell.cell_type == "markdown" and cell.source.startswith("#") for cell in cells)
     sections = list(accumulate(headings, initial=0))[1:]
@@ -162,8 +163,8 @@ def brief(text: str) -> str:
 
     Headings, equations, code, images, tables, quotations and questions to the class are not
     shortened. A calculation, a count ("Two laws ...") and a paragraph to which the next one refers
-    ("It ...") are shown whole if they have at most `WHOLE` words. Where only the first sentence of
-    such a paragraph would be left, a calculation and a reference are omitted.
+    ("It ...") are shown whole if they have at most `WHOLE` words. A longer calculation is omitted,
+    and so is a paragraph that refers to a shortened one.
     """
     blocks = [block.strip() for block in BLOCK.findall(text)]
     blocks = [block for block in blocks if not ASIDE.match(block)]

@@ -1,6 +1,6 @@
 """Sphinx directive for book/status.md that shows when and where the notebooks were run.
 
-`execute.py` records the time of each cell, and the device and the versions of the kernel.
+`execute.py` records the time of each cell, and the device and the package versions of the kernel.
 """
 
 import datetime

@@ -1,8 +1,8 @@
 """Build an nbgrader course from the notebooks, without their solutions.
 
 `python book/tools/student.py build/student` writes a course with an assignment per chapter to that
-folder. The folder `release` contains the files for students. If the script is run again, it keeps
-the settings, the gradebook and the submissions in the folder.
+folder. The folder `release` contains the files for students. A second run keeps the settings, the
+gradebook and the submissions.
 """
 
 import ast
@@ -121,7 +121,7 @@ def write(folder: Path) -> None:
 
 def release(folder: Path) -> None:
     """Run nbgrader to write the files for students and to record the assignments."""
-    # nbgrader calls another program, which is in the folder of the Python executable.
+    # nbgrader starts another program, which is in the folder of the Python executable.
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     command = [sys.executable, "-m", "nbgrader", "generate_assignment", "*", "--force"]
     command += ["--log-level=WARN"]
@@ -139,10 +139,10 @@ def install(folder: Path) -> str:
 
 
 NEXT = """
-Give out {folder}/release, the notebooks, and {folder}/install, with which a student types
+Give students the notebooks in {folder}/release and the files in {folder}/install. They type
     python3 -m venv course
     course/bin/pip install -c requirements.lock '{wheel}[notebooks]'
-Put submissions into {folder}/submitted/STUDENT/CHAPTER/CHAPTER.ipynb; then
+Put submissions into {folder}/submitted/STUDENT/CHAPTER/CHAPTER.ipynb, and type
     . .venv/bin/activate && cd {folder} && nbgrader autograde CHAPTER && nbgrader export
 """
 

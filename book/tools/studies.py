@@ -36,8 +36,9 @@ class Picture(NamedTuple):
 class Study(SphinxDirective):
     """Directive that shows the rows of a results file, a figure, and links to related pages.
 
-    The option `figure` is the chapter that draws the rows (default: the first one that reads them),
-    or `none`. The option `page` is a page that describes the rows without reading them.
+    The option `figure` names the chapter that draws the rows, or is `none`; the default is the
+    first chapter that reads them. The option `page` names a page that describes the rows without
+    reading them.
     """
 
     required_arguments = 1

@@ -1,8 +1,8 @@
 """Fetch pinned versions of the JavaScript libraries of the site into book/static/vendor.
 
-The files are from npm packages and installed wheels, so the finished site does not load files from
-other hosts. `npm pack` downloads the archive of a package without its dependencies, and the archive
-is verified by its hash.
+The files come from npm packages and installed wheels, so that the finished site does not load files
+from other hosts. `npm pack` downloads the archive of a package without its dependencies, and the
+archive is verified by its hash.
 """
 
 import base64
@@ -75,11 +75,11 @@ def vendor() -> None:
 
 
 def _fill(key: str) -> None:
-    print("Fetching what the pages load (require.js, html-manager, MathJax) by npm", flush=True)
+    print("Fetching require.js, html-manager and MathJax for the pages with npm", flush=True)
     shutil.rmtree(VENDOR, ignore_errors=True)
     for package, (digest, parts) in PACKAGES.items():
         unpack(package, digest, parts, VENDOR)
-    # This file is from the installed wheel, so that it matches the version that ran the notebooks.
+    # This file comes from the installed wheel, so it matches the version that ran the notebooks.
     (VENDOR / "anywidget.js").write_bytes(_anywidget())
     (VENDOR / "stamp").write_text(key)
 
@@ -138,8 +138,8 @@ def _pack(package: str) -> None:
     ]
     raise Unreachable(
         f"npm could not fetch {package} from {registry}.\n"
-        "The site needs it once; after that, everything works offline. Check your connection, "
-        "or name a mirror:\n    npm_config_registry=https://… make book\n"
+        "The download is needed once; after that, everything works offline. Check your "
+        "connection, or name a mirror:\n    npm_config_registry=https://… make book\n"
         f"npm reported: {'; '.join(messages[:4]) or '(no message)'}"
     )
 

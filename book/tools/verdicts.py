@@ -8,9 +8,9 @@ interval is 1 - 0.05 / (number of cases), so that all confidence intervals of a 
 true values with probability at least 95 %. Intervals of times and counts are not confidence
 intervals, so this does not apply to them: see `estimates.Within`.
 
-Cases are formed separately from the rows of each device, so that no case compares rows of a CPU
-with rows of a GPU. If both devices have rows of a case, the rows of the CPU count, except in claims
-about times, where each device has separate cases (`by_device`).
+Cases are formed separately for each device, so that no case compares rows of a CPU with rows of a
+GPU. If both devices have rows for a case, the rows of the CPU are used. In claims about times
+(`by_device`), each device has separate cases instead.
 
     holds              every case holds
     holds in part      some cases hold, and at most as many do not; others may be undecided
