@@ -113,23 +113,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _one_case(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves the first case of each test that compiles."""
-    kept, others, seen = [], [], set()
+    first_cases, others, tests = [], [], set()
     for item in items:
         test = item.nodeid.partition("[")[0]
         again = (
-            test in seen and item.path.relative_to(Path(__file__).parent).parts[0] in _SLOW_CASES
+            test in tests and item.path.relative_to(Path(__file__).parent).parts[0] in _SLOW_CASES
         )
-        (others if again else kept).append(item)
-        seen.add(test)
-    items[:] = kept
+        (others if again else first_cases).append(item)
+        tests.add(test)
+    items[:] = first_cases
     config.hook.pytest_deselected(items=others)
 
 
 def _check_cases(items: list[pytest.Item]) -> None:
     """Raise `UsageError` if `full_except` names a case that its test does not have."""
-    named = [(item, mark) for item in items if (mark := item.get_closest_marker("full_except"))]
+    pairs = [(item, mark) for item in items if (mark := item.get_closest_marker("full_except"))]
     cases: dict[str, tuple[set[str], set[str]]] = {}
-    for item, mark in named:
+    for item, mark in pairs:
         test, _, case = item.nodeid.partition("[")
         cases.setdefault(test, (set(mark.args), set()))[1].add(case.removesuffix("]"))
     for test, (expected, there) in cases.items():

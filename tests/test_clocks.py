@@ -76,7 +76,7 @@ def limits(source: str) -> Iterator[float]:
     """Yield the limits in seconds of all waits in a Python source, also if they have a name."""
     yield from map(float, re.findall(r"--timeout[= ](\d+)", source))
     tree = ast.parse(source)
-    named = {
+    constants = {
         ast.unparse(node.targets[0]): node.value
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign)
@@ -85,7 +85,7 @@ def limits(source: str) -> Iterator[float]:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         values = [word.value for word in node.keywords if word.arg == "timeout"]
         for value in [*values, *(node.args if name in WAITS else ())]:
-            number = getattr(named.get(ast.unparse(value), value), "value", None)
+            number = getattr(constants.get(ast.unparse(value), value), "value", None)
             if isinstance(number, int | float) and not isinstance(number, bool):
                 yield number
 

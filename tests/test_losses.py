@@ -30,10 +30,10 @@ def test_huber_equals_rlax_in_value_and_gradient():
 @pytest.fixture
 def batch() -> dict[str, jax.Array]:
     """Rewards, discounts with terminations, actions, and three sets of action values."""
-    ended = jax.random.bernoulli(jax.random.key(1), 0.2, (TIME,))
+    terminated = jax.random.bernoulli(jax.random.key(1), 0.2, (TIME,))
     return {
         "reward": draw(2, TIME),
-        "discount": 0.9 * (1 - ended),
+        "discount": 0.9 * (1 - terminated),
         "action": jax.random.randint(jax.random.key(3), (TIME,), 0, ACTIONS),
         "q": draw(4, TIME, ACTIONS),
         "next_q": draw(5, TIME, ACTIONS),

@@ -124,11 +124,11 @@ def test_every_imported_package_is_declared():
         assert not missing, f"{path.name} imports {missing}"
     for path, tree in modules_in("mmrl").items():
         # Widgets come with the notebooks; the rest must import without an extra, or with its own.
-        drawn = {"show", "course"} & set(path.parts)
+        plots = {"show", "course"} & set(path.parts)
         rung = path.relative_to(ROOT / "mmrl").parts[0]
         own = set(map(distribution, PROJECT["optional-dependencies"].get(rung, ())))
         foreign = {path.stem.removeprefix("of_")} if "adapters" in path.parts else set()
-        missing = set() if drawn else missing_modules(tree.body, runtime | own) - foreign
+        missing = set() if plots else missing_modules(tree.body, runtime | own) - foreign
         assert not missing, f"{path.name} needs {missing} at run time"
 
 
@@ -172,8 +172,8 @@ def test_every_cited_name_stands():
         for path in ROOT.glob(pattern)
         for name in names.findall(path.read_text("utf-8"))
     }
-    known = {name: stands(name) for name in {name for _, name in cited}}
-    assert not {(path, name) for path, name in cited if not known[name]}
+    stand = {name: stands(name) for name in {name for _, name in cited}}
+    assert not {(path, name) for path, name in cited if not stand[name]}
 
 
 # Docstrings
@@ -250,7 +250,7 @@ def test_flag_is_appended_to_the_flags_of_the_user(quiet_start: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "chosen",
+    "choice",
     [
         f"{FLAG}=true",
         f"--xla_dump_to=dump {FLAG}=false",
@@ -258,10 +258,10 @@ def test_flag_is_appended_to_the_flags_of_the_user(quiet_start: pytest.MonkeyPat
         "flags.txt",
     ],
 )
-def test_a_choice_of_the_user_stands(quiet_start: pytest.MonkeyPatch, chosen: str):
-    quiet_start.setenv("XLA_FLAGS", chosen)
+def test_a_choice_of_the_user_stands(quiet_start: pytest.MonkeyPatch, choice: str):
+    quiet_start.setenv("XLA_FLAGS", choice)
     avoid_cpu_deadlock()
-    assert os.environ["XLA_FLAGS"] == chosen
+    assert os.environ["XLA_FLAGS"] == choice
 
 
 @pytest.mark.parametrize("version", ["0.9.2", "0.11.0", "0.100.0", "1.10.0", "2.0"])

@@ -248,9 +248,9 @@ def test_a_forward_scan_sums_the_past_instead():
     rewards = jnp.asarray(random_tape(30).rewards)
     weights = GAMMA ** np.arange(30)
     backward = returns.discounted(rewards, jnp.full(30, GAMMA))
-    printed = np.cumsum(weights * rewards)
-    np.testing.assert_allclose(backward[0], printed[-1], rtol=1e-5)
-    assert np.max(np.abs(backward - printed)) > 1
+    literal = np.cumsum(weights * rewards)
+    np.testing.assert_allclose(backward[0], literal[-1], rtol=1e-5)
+    assert np.max(np.abs(backward - literal)) > 1
 
 
 # Special cases in closed form

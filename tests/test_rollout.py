@@ -178,12 +178,12 @@ def test_a_policy_may_keep_more_than_its_action():
         ]
         return results, scores
 
-    (plain, kept), scores = jax.device_get(both(jax.random.key(2)))
+    (plain, outputs), scores = jax.device_get(both(jax.random.key(2)))
     assert plain.extras is None
-    np.testing.assert_array_equal(kept.extras["state"], np.arange(20))
-    seen = kept.obs, kept.action, kept.begin
-    jax.tree.map(np.testing.assert_array_equal, kept.extras["seen"], seen)
-    jax.tree.map(np.testing.assert_array_equal, dataclasses.replace(kept, extras=None), plain)
+    np.testing.assert_array_equal(outputs.extras["state"], np.arange(20))
+    inputs = outputs.obs, outputs.action, outputs.begin
+    jax.tree.map(np.testing.assert_array_equal, outputs.extras["seen"], inputs)
+    jax.tree.map(np.testing.assert_array_equal, dataclasses.replace(outputs, extras=None), plain)
     jax.tree.map(np.testing.assert_array_equal, *scores)
 
 
@@ -226,11 +226,11 @@ def test_evaluate_equals_a_loop_also_under_vmap(max_steps):
     keys = jax.random.split(jax.random.key(5), 3)
     result = evaluate_many(keys, max_steps)
     for i in range(3):
-        returns, lengths, ended = zip(*by_hand(keys[i], max_steps), strict=True)
+        returns, lengths, flags = zip(*by_hand(keys[i], max_steps), strict=True)
         np.testing.assert_array_equal(result.returns[i], returns)
         np.testing.assert_array_equal(result.lengths[i], lengths)
-        np.testing.assert_array_equal(result.ended[i], ended)
-        assert len(set(lengths)) > 1 and all(ended) == (max_steps == 10)
+        np.testing.assert_array_equal(result.ended[i], flags)
+        assert len(set(lengths)) > 1 and all(flags) == (max_steps == 10)
 
 
 def test_evaluate_ignores_what_follows_the_first_episode():
@@ -254,14 +254,14 @@ def test_a_gymnax_environment_with_weak_types():
     env = cartpole.CartPole()
     params = env.default_params
 
-    def left(state, obs, begin, key):
+    def leave(state, obs, begin, key):
         return state, 0
 
     @jax.jit
     def run(key):
         carry = rollout.start(env, params, None, key)
-        _, transition = rollout.collect(left, env, params, carry, key, 30)
-        return transition, rollout.evaluate(left, env, params, None, key, 4, 50)
+        _, transition = rollout.collect(leave, env, params, carry, key, 30)
+        return transition, rollout.evaluate(leave, env, params, None, key, 4, 50)
 
     transition, result = run(jax.random.key(0))
     assert transition.reward.dtype == jnp.float32 and transition.action.shape == (30,)
@@ -335,9 +335,9 @@ class Rich(Diary):
 def test_a_return_does_not_stop_growing(wrapped):
     env: Any = wrappers.EpisodeStatistics(Rich()) if wrapped else Rich()
     if not wrapped:
-        played = rollout.evaluate(policy, env, PARAMS, jnp.int32(0), jax.random.key(0), 2, 20)
-        np.testing.assert_array_equal(played.returns, 2**24 + 8)
-        np.testing.assert_array_equal(played.lengths, 9)
+        result = rollout.evaluate(policy, env, PARAMS, jnp.int32(0), jax.random.key(0), 2, 20)
+        np.testing.assert_array_equal(result.returns, 2**24 + 8)
+        np.testing.assert_array_equal(result.lengths, 9)
         return
     _, state = env.reset_env(jax.random.key(0), PARAMS)
     step = jax.jit(lambda state: env.step_env(jax.random.key(0), state, 0, PARAMS))
@@ -371,8 +371,8 @@ def test_observations_that_are_not_finite():
     assert np.isnan(steps.next_obs[steps.truncated]).all()
     np.testing.assert_array_equal(steps.next_obs[steps.terminated], 0)
     assert np.isfinite(steps.next_obs[~steps.last]).all() and np.isfinite(steps.obs).all()
-    played = jax.jit(lambda key: rollout.evaluate(policy, env, PARAMS, jnp.zeros(()), key, 8, 9))(
+    result = jax.jit(lambda key: rollout.evaluate(policy, env, PARAMS, jnp.zeros(()), key, 8, 9))(
         jax.random.key(2)
     )
-    odd = np.asarray(played.observed)
-    assert odd.any() and not odd.all() and played.ended.all()
+    odd = np.asarray(result.observed)
+    assert odd.any() and not odd.all() and result.ended.all()

@@ -285,8 +285,8 @@ def device_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The answers, asked for once: workers that share these tests share them too."""
     folder = tmp_path_factory.getbasetemp()
     answers = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "scans.json"
-    with open(answers.with_suffix(".lock"), "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with open(answers.with_suffix(".lock"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         if not answers.exists():
             answers.write_text(json.dumps(call(on_devices, devices=DEVICES)))
     return json.loads(answers.read_text())

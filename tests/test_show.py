@@ -65,8 +65,8 @@ def test_labels_stand_beside_their_lines_without_touching(ax: Axes):
     for i, box in enumerate(boxes):
         assert box.x0 >= ax.get_window_extent().x1
         assert not any(box.overlaps(other) for other in boxes[:i])
-    drawn = {line.get_color() for line in thick(ax)}
-    assert {text.get_color() for text in labels} == drawn
+    colors = {line.get_color() for line in thick(ax)}
+    assert {text.get_color() for text in labels} == colors
 
 
 def test_labels_of_lines_that_end_together_stay_beside_the_axes():

@@ -117,12 +117,12 @@ def test_rewards_are_divided_where_they_are_learned_from(program: runs.Program):
     env, params = program.env, program.params
 
     @partial(jax.jit, static_argnums=0)
-    def drawn(normal: bool, state: Any) -> Any:
+    def sample(normal: bool, state: Any) -> Any:
         at = dataclasses.replace(config, normalize_rewards=normal)
         state, rollout = dqn.act_and_store(at, env, params, state, jax.random.key(3))
         return rollout, state.tape, dqn.sample(at, state, jax.random.key(4)).steps.reward
 
-    (rollout, tape, raw), (_, same, divided) = drawn(False, state), drawn(True, scaled)
+    (rollout, tape, raw), (_, same, divided) = sample(False, state), sample(True, scaled)
     np.testing.assert_array_equal(tape.steps.reward, same.steps.reward)
     total, sums = np.zeros(TINY.environments), []
     for reward, begin in zip(rollout.reward.T, rollout.begin.T, strict=True):
@@ -166,8 +166,8 @@ PROBING = dataclasses.replace(
 
 
 def check_probes(config: dqn.Config, *names: str) -> None:
-    def values(net: Any, seen: Any) -> Any:
-        return net(net.init(), seen.obs, seen.begin)[1]
+    def values(net: Any, obs: Any) -> Any:
+        return net(net.init(), obs.obs, obs.begin)[1]
 
     def at_random(net: Any) -> Any:
         return dqn.epsilon_greedy(net, jnp.ones(()))

@@ -183,12 +183,12 @@ def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_pa
     traces = [x for x in memories if isinstance(x, Trace)]
     assert len(traces) == (1 if MAKE[agent] is q else 2)
     assert all(np.ptp(trace.rate) > 0 for trace in traces)  # each has been learned
-    named = (
+    message = (
         rf"with custom parts: env=.*Recall\(cues=2\), make=.*\.{MAKE[agent].__name__}, "
         r"learn=.*learn\(loss=.*patient.*mine\)"
     )
     for opened in (reopen, saved):
-        with pytest.raises(RunError, match=named):
+        with pytest.raises(RunError, match=message):
             opened(path)
     with pytest.raises(RunError, match=r"learn was '.*', is None; make was '.*', is None"):
         Run(setup(agent), path, resume=True)
@@ -228,10 +228,10 @@ def test_a_loss_of_the_user_s_is_the_one_that_is_learned_from(agent: str):
 @pytest.mark.parametrize("agent", AGENTS)
 def test_train_takes_the_same_parts_as_a_run(agent: str):
     """`train` is traced and never run: are its network and its gradient steps those it is given?"""
-    asked = []
+    calls = []
 
     def learn(*arguments: Any) -> Any:
-        asked.append(agent)
+        calls.append(agent)
         return AGENTS[agent].learn(*arguments)
 
     run = Run(setup(agent, parts=True, blocks=3))
@@ -241,7 +241,7 @@ def test_train_takes_the_same_parts_as_a_run(agent: str):
     state, metrics = jax.eval_shape(partial(train, **parts), jax.random.key(0))
     shapes = jax.eval_shape(run.begin)
     alone = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
-    assert asked and jax.tree.structure(state) == jax.tree.structure(alone)
+    assert calls and jax.tree.structure(state) == jax.tree.structure(alone)
     assert jax.tree.leaves(state.net) == jax.tree.leaves(alone.net)
     assert metrics.returns.shape == (3, 4)  # not one for each of a block's two iterations
 
@@ -251,11 +251,11 @@ def test_train_takes_the_same_parts_as_a_run(agent: str):
 def test_the_usual_network_is_one_of_its_parts(agent: str):
     """Traced, because what is computed in the same way is the same."""
     config, keys = setup(agent).config, jax.random.split(jax.random.key(0))
-    usual, given = (
+    usual, own = (
         text(partial(program(agent, ENV, make=make).init, config), keys)
         for make in (None, USUAL[agent])
     )
-    assert usual == given != text(partial(program(agent, ENV, make=MAKE[agent]).init, config), keys)
+    assert usual == own != text(partial(program(agent, ENV, make=MAKE[agent]).init, config), keys)
 
 
 def test_what_cannot_be_trained_is_refused():
@@ -298,7 +298,7 @@ def test_an_environment_without_a_hash_is_refused():
 def test_what_an_environment_was_given_is_in_its_name():
     """Else a run in one could be resumed in another."""
 
-    def named(env: Any) -> str:
+    def text_of(env: Any) -> str:
         return describe(Setup(env=env, config=setup("dqn").config))["own"]["env"]
 
     class Layout(Recall):
@@ -314,9 +314,9 @@ def test_what_an_environment_was_given_is_in_its_name():
         (Recall(2), Params(max_steps_in_episode=3)),
     ]
     games += [(Recall(2), Params(max_steps_in_episode=5))]
-    names = [named(game) for game in games]
-    assert len({*names}) == len(names) and names == [named(game) for game in games]
-    assert " at 0x" not in named(Layout(lambda: None))
+    names = [text_of(game) for game in games]
+    assert len({*names}) == len(names) and names == [text_of(game) for game in games]
+    assert " at 0x" not in text_of(Layout(lambda: None))
 
 
 def test_an_environment_may_bring_its_parameters():

@@ -213,7 +213,7 @@ TOTAL_TIMESTEPS 1e9
 def test_settings_of_gallici_et_al():
     words = PAPER.split()
     paper = {name: float(x) for name, x in zip(words[::2], words[1::2], strict=True)}
-    c, *_, shown = PRESETS["pqn"]["paper"]
+    c, *_, observes = PRESETS["pqn"]["paper"]
     assert (c.environments, c.rollout) == (paper["NUM_ENVS"], paper["NUM_STEPS"])
     assert (c.minibatches, c.epochs) == (paper["NUM_MINIBATCHES"], paper["NUM_EPOCHS"])
     assert (c.epsilon_start, c.epsilon_end) == (paper["EPS_START"], paper["EPS_FINISH"])
@@ -224,7 +224,7 @@ def test_settings_of_gallici_et_al():
     assert (c.gamma, c.lam, c.reward_scale) == (paper["GAMMA"], paper["LAMBDA"], 1)
     assert (c.width, dict(c.memory_sizes)["state_size"]) == (paper["HIDDEN_SIZE"], 512)
     assert c.anneal == 1 and c.normalize_observations and not (c.dueling or c.normalize_rewards)
-    assert c.memory == "lstm" and shown == ("previous_action",)
+    assert c.memory == "lstm" and observes == ("previous_action",)
 
 
 # Probes are learned to their known values
@@ -253,8 +253,8 @@ PROBING = pqn.Config(
 
 
 def check_probes(config: pqn.Config, *names: str) -> None:
-    def values(net: Any, seen: Any) -> Any:
-        return net(net.init(), seen.obs, seen.begin)[1]
+    def values(net: Any, obs: Any) -> Any:
+        return net(net.init(), obs.obs, obs.begin)[1]
 
     def at_random(net: Any) -> Any:
         return pqn.epsilon_greedy(net, jnp.ones(()))

@@ -46,10 +46,10 @@ eval: interval 10 episodes 20
 def test_a_preset_is_accepted_and_can_begin(agent: str, name: str):
     preset, module = find_preset(agent, name), find(agent)
     setup = Setup("popgym-RepeatFirstEasy-v0", preset.config, agent=agent, observes=preset.observes)
-    made = runs.program(agent, setup.env, setup.observes)
-    module.check(setup.config, made.env, made.params)
+    program = runs.program(agent, setup.env, setup.observes)
+    module.check(setup.config, program.env, program.params)
     begin = jax.eval_shape(
-        lambda key: module.init(setup.config, made.env, made.params, key), jax.random.key(0)
+        lambda key: module.init(setup.config, program.env, program.params, key), jax.random.key(0)
     )
     assert jax.tree.leaves(begin.net)
     assert runs.restore(runs.describe(setup)) == setup
@@ -103,7 +103,7 @@ def test_settings_of_hilton_et_al(agent: str):
 
 
 def test_settings_of_kapturowski_et_al():
-    paper, (c, *_, shown) = R2D2, PRESETS["r2d2"]["paper"]
+    paper, (c, *_, observes) = R2D2, PRESETS["r2d2"]["paper"]
     assert (c.environments, c.length, c.overlap) == (paper["actors"], 80, paper["overlap"])
     assert (c.burn_in, c.n_step, c.start) == (paper["l"], paper["n"], "stored")
     assert c.capacity == pytest.approx(paper["replay"], rel=1e-3)
@@ -115,7 +115,7 @@ def test_settings_of_kapturowski_et_al():
     assert (c.memory, dict(c.memory_sizes)["state_size"]) == ("lstm", paper["LSTM"])
     assert c.rollout / c.updates == paper["steps per second"] / paper["updates per second"]
     assert c.actor_period * c.rollout == pytest.approx(paper["update interval"], abs=c.rollout / 2)
-    assert shown == ("previous_action", "previous_reward") and c.rescale and c.dueling
+    assert observes == ("previous_action", "previous_reward") and c.rescale and c.dueling
     seconds = 86_400 * paper["days"]  # at second hand, from Table 1 of MuZero's paper
     assert c.block * c.blocks * c.updates == paper["updates per second"] * seconds == 2_160_000
 

@@ -111,13 +111,14 @@ def test_parts_of_r2d2_run_on_their_own(x64: bool, promotion: str):
         after, _ = r2d2.learn(config, state, key)
         sample = sequences.sample(state.sequences, key, 4)
         r2d2.loss(state.net, state.target, sample, config)
-        given = [1, 2, 3], jnp.ones(3, jnp.int32), jnp.ones(3, jnp.bfloat16)
+        inputs = [1, 2, 3], jnp.ones(3, jnp.int32), jnp.ones(3, jnp.bfloat16)
         rows = jnp.arange(3, dtype=jnp.int32)
-        kept = [sequences.set_priority(state.sequences, rows, values) for values in given]
+        storages = [sequences.set_priority(state.sequences, rows, values) for values in inputs]
         size = [
-            sequences.priority(jnp.asarray(values)[None], [[True, True, False]]) for values in given
+            sequences.priority(jnp.asarray(values)[None], [[True, True, False]])
+            for values in inputs
         ]
-        return [state.sequences, after.sequences, *kept], size
+        return [state.sequences, after.sequences, *storages], size
 
     with jax.enable_x64(x64), jax.numpy_dtype_promotion(promotion):
         stored, _ = jax.eval_shape(parts, jax.random.key(0))

@@ -18,9 +18,9 @@ from tests.envs.test_masked import Params, State
 class Plain(environment.Environment):
     """Shows numbers of a space and accepts actions of another one; nothing depends on either."""
 
-    def __init__(self, seen: Any, actions: Any, reward: Any = 0.5):
+    def __init__(self, view: Any, actions: Any, reward: Any = 0.5):
         super().__init__()
-        self.seen, self.actions, self.reward = seen, actions, reward
+        self.seen, self.actions, self.reward = view, actions, reward
 
     @property
     def default_params(self) -> Params:
@@ -100,10 +100,10 @@ def test_agents_with_a_policy_over_numbers_take_vectors_and_others_do_not():
 
 
 @pytest.mark.full_except("a dictionary in another")
-@pytest.mark.parametrize("seen", VIEWS)
-def test_an_observation_of_any_type_becomes_a_vector(seen: str):
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_observation_of_any_type_becomes_a_vector(view: str):
     """What all agents see, with a reward of another type in it."""
-    space, size = VIEWS[seen]
+    space, size = VIEWS[view]
     for reward in REWARDS.values():
         env = Plain(space, TWO, reward)
         checks.environment(env, steps=0)

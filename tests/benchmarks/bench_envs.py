@@ -31,8 +31,8 @@ def rollout(env: Any, count: int, steps: int) -> Callable[[], float]:
 
     def step(state, chance):
         key, action = chance
-        obs, state, *seen, _ = jax.vmap(env.step, (0, 0, 0, None))(key, state, action, params)
-        return state, (obs, seen)
+        obs, state, *flags, _ = jax.vmap(env.step, (0, 0, 0, None))(key, state, action, params)
+        return state, (obs, flags)
 
     @jax.jit
     def roll(keys, actions):
@@ -70,7 +70,7 @@ def measure(contestants: dict[Any, Callable[[], float]], rounds: int) -> dict[An
     for _ in range(rounds):
         for name, timed in contestants.items():
             rates[name].append(timed())
-    return {name: max(seen) for name, seen in rates.items()}
+    return {name: max(numbers) for name, numbers in rates.items()}
 
 
 def rows(task: str, rate: dict[Any, float]) -> list[dict]:

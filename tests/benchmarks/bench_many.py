@@ -65,13 +65,13 @@ def run(quick: bool = False, done: Collection[str] = ()) -> Iterator[list[dict]]
 def here(base: ppo.Config, rounds: int, gpu: bool) -> Iterator[dict]:
     """Rows of one size: our GRU and LRU against PureJaxRL's GRU, and against each other."""
     shared = dataclasses.replace(base, shared=True)
-    named = {"gru": shared, "lru": dataclasses.replace(shared, memory="lru")}
-    programs: dict[str, Any] = {name: Ours(config, 1) for name, config in named.items()}
+    configs = {"gru": shared, "lru": dataclasses.replace(shared, memory="lru")}
+    programs: dict[str, Any] = {name: Ours(config, 1) for name, config in configs.items()}
     programs["PureJaxRL with a GRU"] = theirs = PureJaxRL(shared, 1)
     check(programs["gru"].parameters - theirs.parameters)
     seconds = alternating(programs, rounds)
     target = BEST if gpu else None
-    for name in named:
+    for name in configs:
         yield _row(seconds, base, name, "PureJaxRL with a GRU", target)
     long = gpu and base.rollout >= LONG
     yield _row(seconds, base, "lru", "gru", WALK if long else None) | {

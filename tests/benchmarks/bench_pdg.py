@@ -138,16 +138,18 @@ def run_seconds(program: Callable, *args: Any) -> float:
 def race(n: int | None, bounds: dict[str, int], rounds: int) -> dict[str, tuple[float, float, int]]:
     """Of each program: median seconds of a run, CPU seconds to compile it, bytes it reserves."""
     env, net, opt, key = environment(WIDTH), network(WIDTH), optax.adam(1e-2), jax.random.key(0)
-    made = {"by hand": compile_program(by_hand(env, net, opt, n, bounds), key)}
+    programs = {"by hand": compile_program(by_hand(env, net, opt, n, bounds), key)}
     graph, _ = lift_loops(vectorize(reinforce(env, net, opt, n=n), "b")[0], "t")
     for m in TILES[n]:
         program = compile(graph if m == 1 else tile(graph, "t", m)[0], {}).xla(bounds, B=BATCH)
-        made[f"tiles of {m}"] = compile_program(lambda key, program=program: program(key=key), key)
-    times: dict[str, list[float]] = {name: [] for name in made}
+        programs[f"tiles of {m}"] = compile_program(
+            lambda key, program=program: program(key=key), key
+        )
+    times: dict[str, list[float]] = {name: [] for name in programs}
     for _ in range(rounds):
-        for name, (program, *_) in made.items():
+        for name, (program, *_) in programs.items():
             times[name].append(run_seconds(program, key))
-    return {name: (statistics.median(times[name]), *made[name][1:]) for name in made}
+    return {name: (statistics.median(times[name]), *programs[name][1:]) for name in programs}
 
 
 def others(quick: bool) -> Iterator[tuple[str, dict[str, Callable], tuple]]:
@@ -168,19 +170,21 @@ def others(quick: bool) -> Iterator[tuple[str, dict[str, Callable], tuple]]:
         yield words, forms, (params, key)
 
 
-def comparison(words: str, forms: dict[str, Callable], given: tuple, rounds: int) -> Iterator[dict]:
+def comparison(
+    words: str, forms: dict[str, Callable], inputs: tuple, rounds: int
+) -> Iterator[dict]:
     """Time and memory of two programs that take turns."""
     times: dict[str, list[float]] = {name: [] for name in forms}
     for _ in range(rounds):
         for name, form in forms.items():
-            times[name].append(run_seconds(form, *given))
-    taken: dict[str, Any] = {
+            times[name].append(run_seconds(form, *inputs))
+    sizes: dict[str, Any] = {
         name: form.memory_analysis().temp_size_in_bytes  # pyright: ignore[reportFunctionMemberAccess]
         for name, form in forms.items()
     }
     for unit, result, target in (
         ("seconds", {name: statistics.median(each) for name, each in times.items()}, 1 / 1.1),
-        ("bytes", taken, None),
+        ("bytes", sizes, None),
     ):
         yield _row(words, result["ours"], result["by hand"], unit, target)
 
@@ -189,7 +193,7 @@ def shipped_graphs() -> dict[str, Graph]:
     """The graph of every shipped program, with the batch in its arrays."""
     env, opt, net = screen(WIDTH), descent(0.01), recurrent(WIDTH)
     memory = Memory(net.init, lambda: jnp.zeros_like(net.init(jax.random.key(0))["λ"]), remember)
-    made = {
+    graphs = {
         "Monte-Carlo": reinforce(env, net, opt),
         f"{N}-step": reinforce(env, net, opt, n=N),
         "A2C": programs.a2c(env, critic(WIDTH), opt),
@@ -197,7 +201,7 @@ def shipped_graphs() -> dict[str, Graph]:
         "recurrent": programs.remember(env, memory, opt),
         "decoder": programs.decoder(initial(jax.random.key(0), vocabulary=64, width=64)),
     }
-    return {name: vectorize(graph, "b")[0] for name, graph in made.items()}
+    return {name: vectorize(graph, "b")[0] for name, graph in graphs.items()}
 
 
 def scheduling_seconds(graph: Graph, rounds: int) -> float:
@@ -226,8 +230,8 @@ def rows(quick: bool) -> Iterator[dict[str, Any]]:
     """Of the tile that runs fastest: time and compilation; of all tiles the least memory."""
     bounds, rounds = ({"I": 1, "T": 32}, 1) if quick else (BOUNDS, 31)
     for name, graph in shipped_graphs().items():
-        taken = scheduling_seconds(graph, 1 if quick else 5)
-        yield _row(f"{name}, schedule and code", taken, LIMIT, "CPU-seconds", 1.0, "allowed")
+        seconds = scheduling_seconds(graph, 1 if quick else 5)
+        yield _row(f"{name}, schedule and code", seconds, LIMIT, "CPU-seconds", 1.0, "allowed")
     for n in (None, N):
         result = race(n, bounds, rounds)
         hand, words = result.pop("by hand"), "Monte-Carlo" if n is None else f"{n}-step"
@@ -239,8 +243,8 @@ def rows(quick: bool) -> Iterator[dict[str, Any]]:
             (f"{words}, {least}", result[least][2], hand[2], "bytes", None if n is None else 4.0),
         ):
             yield _row(what, ours, peer, unit, target)
-    for words, forms, given in others(quick):
-        yield from comparison(words, forms, given, rounds)
+    for words, forms, inputs in others(quick):
+        yield from comparison(words, forms, inputs, rounds)
 
 
 def run(quick: bool = False) -> Iterator[dict[str, Any]]:

@@ -94,8 +94,8 @@ class Program:
         key = key if self.seeds == 1 else jax.random.split(key, self.seeds)
         jax.block_until_ready(key)
         began = cpu_seconds()
-        self.state, done = self.loop(self.state, key)
-        jax.block_until_ready((self.state, done))
+        self.state, result = self.loop(self.state, key)
+        jax.block_until_ready((self.state, result))
         if number:  # the first compiles
             self.best = min(self.best, cpu_seconds() - began)
 

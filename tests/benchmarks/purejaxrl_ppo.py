@@ -85,10 +85,10 @@ def advantages(c: Any, steps: Step, last_value: Any, last_begin: Any) -> Any:
     """GAE; an episode that was cut is taken for one that ended."""
 
     def back(carry: Any, step: Step) -> tuple[Any, Any]:
-        gained, value, begin = carry
+        advantage, value, begin = carry
         more = jnp.where(begin, 0.0, c.gamma)
-        gained = step.reward + more * value - step.value + more * c.lam * gained
-        return (gained, step.value, step.begin), gained
+        advantage = step.reward + more * value - step.value + more * c.lam * advantage
+        return (advantage, step.value, step.begin), advantage
 
     start = (jnp.zeros_like(last_value), last_value, last_begin)
     return jax.lax.scan(back, start, steps, reverse=True, unroll=16)[1]
@@ -133,11 +133,11 @@ class PPO:
         inputs = state.obs[None], state.begin[None]
         h, logits, value = forward(self.net, state.learner.params, state.h, *inputs)
         action = jax.random.categorical(act_key, logits[0])
-        taken = log_prob_of(logits[0], action)
+        log_prob = log_prob_of(logits[0], action)
         obs, env_state, reward, terminated, truncated, _ = jax.vmap(self.env.step, (0, 0, 0, None))(
             jax.random.split(env_key, len(action)), state.env_state, action, self.params
         )
-        step = Step(state.obs, state.begin, action, taken, value[0], reward)
+        step = Step(state.obs, state.begin, action, log_prob, value[0], reward)
         return State(state.learner, env_state, obs, terminated | truncated, h, key), step
 
     def iterate(self, state: State) -> State:

@@ -72,9 +72,9 @@ def main(arguments: Sequence[str]) -> int:
     options = tyro.cli(Options, args=arguments)
     files, console = find(options.names), Console()
     table = RowFiles(options)
-    done = names_of_rows(options.out, table.origin["device"]) if options.missing else {}
+    names_of = names_of_rows(options.out, table.origin["device"]) if options.missing else {}
     for name, path in files.items():
-        began, before = time.perf_counter(), done.get(name, set())
+        began, before = time.perf_counter(), names_of.get(name, set())
         run = _run(name, path, options, before)
         with console.status(f"{name} ..."), contextlib.closing(run) as rows:
             for measured_together in rows:

@@ -22,19 +22,19 @@ FAILS = STATEMENT.partition("## What is known to fail")[2].partition("## ")[0]
 
 def wrong(results: dict[str, Any], page: str, fails: str) -> list[str]:
     """What the statement should say and does not."""
-    walked, asked = results["widgets"]["walked"], results["pages"]["asked"]
-    numbers = len(walked), sum(one["controls"] for one in walked), len(asked)
-    tried = [results["pages"]["axe"].replace("@", " ")]
+    widgets, pages_tested = results["widgets"]["walked"], results["pages"]["asked"]
+    numbers = len(widgets), sum(one["controls"] for one in widgets), len(pages_tested)
+    facts = [results["pages"]["axe"].replace("@", " ")]
     for half in results.values():
-        tried += [half["date"][:10], half["browser"]]
-    known = [one["name"] for one in walked if one["problems"]]
-    for row in asked:
-        known += [name for one in row["violations"] for name in (f"`{row['page']}`", one[2])]
-    known += [] if known else ["Nothing"]
-    left = {f"`{rule}`" for row in asked for rule in row["left"]}
+        facts += [half["date"][:10], half["browser"]]
+    failures = [one["name"] for one in widgets if one["problems"]]
+    for row in pages_tested:
+        failures += [name for one in row["violations"] for name in (f"`{row['page']}`", one[2])]
+    failures += [] if failures else ["Nothing"]
+    rules = {f"`{rule}`" for row in pages_tested for rule in row["left"]}
     missing = lacking([*map(str, numbers)], normal(page))
-    missing += [text for text in (*tried, *left) if text not in page]
-    return missing + [text for text in known if text not in fails]
+    missing += [text for text in (*facts, *rules) if text not in page]
+    return missing + [text for text in failures if text not in fails]
 
 
 def test_the_statement_agrees_with_what_was_found():

@@ -127,12 +127,12 @@ def test_buttons_need_an_address():
 
 def on_colab(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The arguments that the cell gives to pip, in a folder of Colab."""
-    asked: list[str] = []
+    commands: list[str] = []
     code = re.sub(r"%pip (.*)", r"pip(f'\1')", source)
     monkeypatch.setitem(sys.modules, "google.colab", types.ModuleType("google.colab"))
     monkeypatch.chdir(folder)
-    exec(code, {"pip": lambda line: asked.extend(shlex.split(line))})
-    return asked
+    exec(code, {"pip": lambda line: commands.extend(shlex.split(line))})
+    return commands
 
 
 def test_without_an_address_the_cell_says_what_to_do(
@@ -145,8 +145,8 @@ def test_without_an_address_the_cell_says_what_to_do(
     assert SCREEN.endswith(f"SystemExit: {error.value.code}")
     for version in ("0.1.0", "0.2.0"):
         (tmp_path / f"mmrl_jax-{version}-py3-none-any.whl").touch()
-    asked = on_colab(address.cell(""), tmp_path, monkeypatch)
-    assert asked == ["install", "-q", "./mmrl_jax-0.2.0-py3-none-any.whl[colab]"]
+    commands = on_colab(address.cell(""), tmp_path, monkeypatch)
+    assert commands == ["install", "-q", "./mmrl_jax-0.2.0-py3-none-any.whl[colab]"]
 
 
 @pytest.mark.parametrize("where", ["", GITHUB])

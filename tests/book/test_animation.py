@@ -53,8 +53,8 @@ def test_its_numbers_are_those_of_segments_cut_step_by_step():
     places = len(rows) * animation.SIZE
     empty = places - sum(map(len, rows))
     assert (len(rows), late, empty, places) == (9, 4, 10, 36)
-    shown = " ".join(SVG.itertext())
-    assert f"{late} of {len(rows)}" in shown and f"{empty} of {places}" in shown
+    text = " ".join(SVG.itertext())
+    assert f"{late} of {len(rows)}" in text and f"{empty} of {places}" in text
     assert TEXT.count("fill:var(--orange)") == late + 1  # and one in the legend
     assert TEXT.count("url(#stripes)") == sum(len(row) < animation.SIZE for row in rows) + 1
 

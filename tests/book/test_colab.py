@@ -64,13 +64,13 @@ class Session:
     """A session of Colab with one version of Python, and with ipywidgets 7 or 8."""
 
     def __init__(self, version: str, widgets: str, folder: Path):
-        if not (found := interpreter(version)):
+        if not (python := interpreter(version)):
             pytest.skip(f"no Python {version}")
         column = TABLE["python"].index(version)
         shipped = {name: row[column] for name, row in TABLE["packages"].items()}
         if widgets == "8":
             shipped["ipywidgets"] = versions(LOCK)["ipywidgets"]
-        self.python, self.content = fresh(found, folder), folder / "content"
+        self.python, self.content = fresh(python, folder), folder / "content"
         self.limits, self.kernels = folder / "limits.txt", folder / "jupyter"
         self.limits.write_text(pins(shipped))
         try:
@@ -181,10 +181,10 @@ def test_the_setup_cell_prepares_chapters_on_colab(
     session.upload(wheel)
     for name in CHAPTERS:
         notebook = execute.node(execute.NOTEBOOKS / f"{name}.ipynb")
-        shown = sum("remove-input" in cell.metadata.get("tags", []) for cell in notebook.cells)
+        count = sum("remove-input" in cell.metadata.get("tags", []) for cell in notebook.cells)
         notebook.cells[1].source = address.cell("")
         notebook.cells[1:2] = [new_code_cell(BEFORE), notebook.cells[1], new_code_cell(AFTER)]
-        done = outputs(session.run(notebook))
-        assert sum(WIDGET in out.get("data", {}) for out in done) >= shown > 0
+        texts = outputs(session.run(notebook))
+        assert sum(WIDGET in out.get("data", {}) for out in texts) >= count > 0
         # Pip reports packages that no longer fit together, and goes on.
-        assert not [out for out in done if re.search("Traceback|ERROR", out.get("text", ""))]
+        assert not [out for out in texts if re.search("Traceback|ERROR", out.get("text", ""))]

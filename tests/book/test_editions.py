@@ -72,8 +72,8 @@ def steps_of(rows: tuple[int, ...]) -> Transition:
     begin[..., 0] = rng.random(rows[:-1]) < 0.5
 
     def obs(flag):
-        seen = np.eye(4)[rng.integers(0, 4, rows)]
-        return jnp.asarray(np.concatenate([seen, flag[..., None]], axis=-1), jnp.float32)
+        obs = np.eye(4)[rng.integers(0, 4, rows)]
+        return jnp.asarray(np.concatenate([obs, flag[..., None]], axis=-1), jnp.float32)
 
     return Transition(
         obs=obs(begin),
@@ -141,8 +141,8 @@ def test_the_task_deals_one_deck_and_pays_for_the_suit_of_three_cards_ago():
 
     suit, action, reward, terminated, truncated = map(np.asarray, deal(jax.random.key(3)))
     assert terminated.tolist() == [False] * 50 + [True, False] and not truncated.any()
-    left = np.bincount(suit[:51], minlength=4)
-    assert left.max() == 13 and left.sum() == 51
+    counts = np.bincount(suit[:51], minlength=4)
+    assert counts.max() == 13 and counts.sum() == 51
     right = np.where(suit[:48] == action[3:51], 1 / 48, -1 / 48)
     np.testing.assert_allclose(reward[:51], [0, 0, 0, *right], rtol=1e-6)
 
@@ -204,14 +204,14 @@ def test_one_update_of_dqn_has_the_numbers_of_the_library(monkeypatch: pytest.Mo
     steps = jax.tree.map(lambda x: x[0], steps_of((1, batch)))
     mask = jnp.arange(batch) < 33
     begin = steps.begin.at[0].set(True) | ~mask
-    drawn = tape.Sample(steps, begin, mask, jnp.zeros(batch, int), jnp.zeros(1, int))
+    example = tape.Sample(steps, begin, mask, jnp.zeros(batch, int), jnp.zeros(1, int))
     age = jnp.where(begin, 0, 1)  # only its zeros are read
     numbers = steps.obs, age, steps.action, steps.reward, steps.next_obs
     own = module.Steps(*numbers, steps.terminated, steps.last), mask
 
     monkeypatch.setattr(module, "BATCH", batch)
     value, gradient = eqx.filter_jit(eqx.filter_value_and_grad(dqn.loss))(
-        net, target, drawn, config
+        net, target, example, config
     )
     own_value, own_gradient = jax.jit(jax.value_and_grad(module.loss))(ours, own_target, *own)
     np.testing.assert_allclose(own_value, value, atol=1e-5)

@@ -50,8 +50,8 @@ def test_the_environment_is_checked(folder: pathlib.Path, capsys: pytest.Capture
 
 def test_the_masked_maze_allows_a_step_first():
     env = runpy.run_path("masked.py")["MaskedTMaze"]()
-    seen = shown(env, env.default_params, ())
-    obs, _ = seen.reset_env(jax.random.key(0), env.default_params)
+    names = shown(env, env.default_params, ())
+    obs, _ = names.reset_env(jax.random.key(0), env.default_params)
     assert obs[-3:].tolist() == [1, 0, 0]
 
 

@@ -32,15 +32,15 @@ def test_every_kind_of_control_answers_in_jupyterlab(
     with jupyter_lab(tmp_path) as address:
         tab.window(1280)
         run_all(tab, address, "all.ipynb")
-        drawn = '[...document.querySelectorAll(".mmrl")].filter(n => n.querySelector("svg"))'
-        tab.wait(f"{drawn}.length >= {len(NAMES)}")
+        ready = '[...document.querySelectorAll(".mmrl")].filter(n => n.querySelector("svg"))'
+        tab.wait(f"{ready}.length >= {len(NAMES)}")
         cell = (
             "[...document.querySelectorAll('.jp-Cell')].findIndex(n => n.matches('.jp-mod-active'))"
         )
         active = tab.run(cell)
         tab.run(SCRIPT + "null")
-        shown = [tab.run(f"mm.list({i})") for i in range(len(NAMES))]
-        assert {kind for each in shown for kind, _ in each} == KINDS
+        lists = [tab.run(f"mm.list({i})") for i in range(len(NAMES))]
+        assert {kind for each in lists for kind, _ in each} == KINDS
         result = drive(tab)
         with capsys.disabled():
             print("", *result, sep="\n  ")

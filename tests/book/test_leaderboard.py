@@ -55,10 +55,10 @@ def test_the_page_is_made_of_the_files_in_the_folder(tmp_path: Path):
 
 
 def test_the_figure_says_in_words_what_it_shows():
-    drawn = leaderboard.picture(ENTRIES)
-    assert drawn == leaderboard.picture(ENTRIES)
-    assert 'alt="Return against CPU-seconds: oracle 0.70 (0.60 to 0.80), 100 CPU-s; mine' in drawn
-    assert 'src="data:image/svg+xml;base64,' in drawn and "http" not in drawn
+    picture = leaderboard.picture(ENTRIES)
+    assert picture == leaderboard.picture(ENTRIES)
+    assert 'alt="Return against CPU-seconds: oracle 0.70 (0.60 to 0.80), 100 CPU-s; mine' in picture
+    assert 'src="data:image/svg+xml;base64,' in picture and "http" not in picture
 
 
 def test_marks_stand_at_return_and_time_and_controls_are_hollow():

@@ -170,10 +170,10 @@ def form(chapter: Chapter) -> Iterator[str]:
             yield f"{cell} has outputs or an execution count: clear all outputs"
         if extra := set(cell.tags) - TAGS:
             yield f"{cell} has unknown tags {sorted(extra)}; known are {sorted(TAGS)}"
-        known = {"tags", "jupyter", "mystnb", "slideshow"} | (
+        keys = {"tags", "jupyter", "mystnb", "slideshow"} | (
             {"course"} if cell.number == 1 else set()
         )
-        if foreign := set(cell.metadata) - known:
+        if foreign := set(cell.metadata) - keys:
             yield f"{cell} has metadata {sorted(foreign)} that nothing reads: remove it"
         if not cell.source.strip():
             yield f"{cell} is empty"
@@ -207,10 +207,10 @@ def header(chapter: Chapter) -> Iterator[str]:
         yield "`**You will be able to**` must name three things, separated by two semicolons"
     elif "CPU cores" not in lines[4]:
         yield "`**Time:**` must say how long the notebook runs on 2 CPU cores"
-    elif not (report := TIME.fullmatch(lines[4])):
+    elif not (match := TIME.fullmatch(lines[4])):
         yield f"`**Time:**` must be of the form {TIME.pattern}"
     elif (result := readability.minutes(chapter.data)) != (
-        message := (int(report[1]), int(report[2]))
+        message := (int(match[1]), int(match[2]))
     ):
         yield (
             f"`**Time:**` says {message} minutes to read and to do; by its words and lines it is "
@@ -248,8 +248,10 @@ def lengths(chapter: Chapter) -> Iterator[str]:
             yield f"{cell} has {cell.words} words: split it, at most {MOST_WORDS_A_CELL}"
     for cell in chapter.codes:
         imports = (n for n in ast.walk(cell.tree) if isinstance(n, ast.Import | ast.ImportFrom))
-        taken = sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in imports)
-        if (count := len(cell.source.strip().split("\n")) - taken) > MOST_LINES:
+        lines_of_imports = sum(
+            (node.end_lineno or node.lineno) - node.lineno + 1 for node in imports
+        )
+        if (count := len(cell.source.strip().split("\n")) - lines_of_imports) > MOST_LINES:
             yield (
                 f"{cell} has {count} lines without its imports; at most {MOST_LINES}: move a part "
                 "into mmrl/"
@@ -314,9 +316,9 @@ def pictures(chapter: Chapter) -> Iterator[str]:
             yield f"{cell}: {path} does not exist"
         else:
             yield from (f"{path} {text}" for text in drawing((FOLDER / path).read_text("utf-8")))
-    named = "The idea in one picture"
-    if not chapter.first and not any(cell.section == named for cell, *_ in images):
-        yield f"the section {named} has no picture: `![what one sees](figures/…svg)`"
+    heading = "The idea in one picture"
+    if not chapter.first and not any(cell.section == heading for cell, *_ in images):
+        yield f"the section {heading} has no picture: `![what one sees](figures/…svg)`"
     for cell in chapter.text:
         if re.search(r"<(?:img|script|iframe)\b", cell.source):
             yield f"{cell} has raw HTML for what Markdown can do"
@@ -365,16 +367,16 @@ def figures(chapter: Chapter) -> Iterator[str]:
     for cell in chapter.codes:
         calls = [n for n in ast.walk(cell.tree) if isinstance(n, ast.Call)]
         roots = {n.func.value if isinstance(n.func, ast.Attribute) else n.func for n in calls}
-        made = {getattr(root, "id", "") for root in roots} & (draws | {"plt"})
+        figures_drawn = {getattr(root, "id", "") for root in roots} & (draws | {"plt"})
         says = [n for n in calls if name_of(n.func) == "provenance_note"]
-        made -= {name_of(n.func.value) for n in says if isinstance(n.func, ast.Attribute)}
+        figures_drawn -= {name_of(n.func.value) for n in says if isinstance(n.func, ast.Attribute)}
         alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
-        if made and len(alt) < 30:
+        if figures_drawn and len(alt) < 30:
             yield (
-                f"{cell} draws with {sorted(made)}: say what one sees in its metadata, "
+                f"{cell} draws with {sorted(figures_drawn)}: say what one sees in its metadata, "
                 '{"mystnb": {"image": {"alt": "…"}}}, in 30 characters or more'
             )
-        if made and cell.last is None:
+        if figures_drawn and cell.last is None:
             yield f"{cell} draws, but does not end with the figure: write `fig` as its last line"
 
 

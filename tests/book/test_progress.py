@@ -152,19 +152,19 @@ def test_a_reader_without_a_mouse_is_remembered_until_the_progress_is_cleared(
     tab.page.keyboard.type("about 7")
     press(tab, "Tab", "Enter")  # the first answer
     press(tab, "Tab", "Space", "Enter")
-    shown = tab.run(VIEW)
-    assert (shown["verdict"], shown["open"]) == ("wrong", [True, False])
-    assert "too few" in shown["text"] and "because" not in shown["text"]
+    view = tab.run(VIEW)
+    assert (view["verdict"], view["open"]) == ("wrong", [True, False])
+    assert "too few" in view["text"] and "because" not in view["text"]
     press(tab, "ArrowDown")
     assert tab.run(VIEW)["text"] == ""
     press(tab, "Tab", "Space")  # the button
     tab.page.locator(".read-tick input").focus()
     press(tab, "Space")
-    shown = tab.run(VIEW)
-    assert shown["verdict"] == "right" and "It is even." in shown["text"]
-    assert "too few" not in shown["text"] and shown["read"] and shown["marks"] == 1
+    view = tab.run(VIEW)
+    assert view["verdict"] == "right" and "It is even." in view["text"]
+    assert "too few" not in view["text"] and view["read"] and view["marks"] == 1
     tab.open(chapter)
-    assert tab.run(VIEW) == shown | {"said": "about 7"}
+    assert tab.run(VIEW) == view | {"said": "about 7"}
     ((key, record),) = tab.run(STORAGE)
     assert key == "mmrl-course" and record["version"] == 1
     assert {*record["pages"]} == {"notebooks/02_b"}

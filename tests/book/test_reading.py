@@ -120,9 +120,14 @@ def test_notebooks_of_other_programs_are_read(data: bytes, tmp_path: Path):
     path = tmp_path / "00_one.ipynb"
     path.write_bytes(data)
     assert "widgets" not in load(path)["metadata"]
-    made = student.for_students(load(path), path.stem)
-    assert [cell["cell_type"] for cell in made["cells"]] == ["markdown", "code", "code", "code"]
-    assert made["cells"][3]["id"].endswith("-check")
+    assignment = student.for_students(load(path), path.stem)
+    assert [cell["cell_type"] for cell in assignment["cells"]] == [
+        "markdown",
+        "code",
+        "code",
+        "code",
+    ]
+    assert assignment["cells"][3]["id"].endswith("-check")
     assert readability.minutes(load(path))[1] == readability.EXERCISE
     if "application/x-odd" not in str(load(path)):
         nbformat.validate(execute.node(path))

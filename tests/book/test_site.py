@@ -390,8 +390,8 @@ def test_every_setting_stands_in_the_table_of_its_agent(agent: str):
     assert names == [*vars(paper.config)]
     rates = [pages.show(type(paper.config)().learning_rate)]
     for preset in presets.values():  # some papers draw it at random
-        known = "learning_rate" in preset.places
-        rates.append(pages.show(preset.config.learning_rate) if known else "")
+        has_rate = "learning_rate" in preset.places
+        rates.append(pages.show(preset.config.learning_rate) if has_rate else "")
     assert cells["learning_rate"] == [*rates, paper.places.get("learning_rate", "")]
     silent = [name for name in names if not any(name in x.places for x in presets.values())]
     assert silent and all(not any(cells[name][1:]) for name in silent)

@@ -51,10 +51,10 @@ def test_a_slide_has_equations_whole_and_of_paragraphs_and_items_the_first_sente
 
 def test_no_sentence_on_a_slide_needs_one_that_is_left_out():
     # Reported: "It does not have to" stood after a statement instead of its question.
-    asked = "Actors compute one step after another. They must. Must learning wait too?"
+    question = "Actors compute one step after another. They must. Must learning wait too?"
     reply = "It does not have to, because brackets may be moved. Then it is fast."
     first = "It does not have to, because brackets may be moved."
-    assert slides.brief(f"{asked}\n\n{reply}") == f"{asked}\n\n{first}"
+    assert slides.brief(f"{question}\n\n{reply}") == f"{question}\n\n{first}"
     long = "Actors compute one step after another. They must." + " More." * slides.WHOLE
     assert slides.brief(f"{long}\n\n{reply}") == "Actors compute one step after another. They must."
     count = "Two things can go wrong with a network. Interference and forgetting."
@@ -65,7 +65,7 @@ def test_no_sentence_on_a_slide_needs_one_that_is_left_out():
 
 def test_of_a_notebook_the_chosen_cells_become_slides_with_notes_and_widgets():
     of = lambda kind: {"slideshow": {"slide_type": kind}}  # noqa: E731
-    printed = v4.new_output(
+    output = v4.new_output(
         "stream", text="many rows\nSeeds 0, 1.\nMeasured on cpu, with\n    mmrl x\n"
     )
     cells = [
@@ -75,7 +75,7 @@ def test_of_a_notebook_the_chosen_cells_become_slides_with_notes_and_widgets():
         v4.new_code_cell(
             "Player()",
             metadata=of("slide"),
-            outputs=[printed, v4.new_output("display_data", WIDGET)],
+            outputs=[output, v4.new_output("display_data", WIDGET)],
         ),
     ]
     notebook = v4.new_notebook(cells=cells, metadata={"widgets": {STATE: {"state": {"m": {}}}}})
@@ -149,9 +149,9 @@ def test_each_slide_of_a_chapter_has_the_text_of_its_section_once():
     whole = [c.source.replace(".ipynb", ".html") for c in cells if c.cell_type == "markdown"]
     chosen = slides.reduce_to_slides(nbformat.read(path, as_version=4)).cells
     notes = [cell.source for cell in chosen if slides.slide_type(cell) == "notes"]
-    shown = [c.source for c in chosen if c.cell_type == "markdown" and c.source not in notes]
+    texts = [c.source for c in chosen if c.cell_type == "markdown" and c.source not in notes]
     # Notes follow the order of the chapter, so each text is in one place, and none is lost.
-    rest = [text for text in whole if text not in shown]
+    rest = [text for text in whole if text not in texts]
     assert "\n\n".join(notes) == "\n\n".join(rest) and len(notes) > 10
     place = {text: n for n, text in enumerate(whole)}
     title = next(text for text in whole if text.startswith("## Explore"))

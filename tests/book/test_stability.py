@@ -88,9 +88,9 @@ def test_public_names_are_those_of_the_list(public_text: str):
 
 
 def test_a_change_is_told_with_what_to_do():
-    kept = "mmrl.a(x)\nmmrl.b\n"
-    assert public.difference(kept, kept) == ""
-    message = public.difference(kept, "mmrl.a(x, y)\nmmrl.b\n")
+    listing = "mmrl.a(x)\nmmrl.b\n"
+    assert public.difference(listing, listing) == ""
+    message = public.difference(listing, "mmrl.a(x, y)\nmmrl.b\n")
     assert "-mmrl.a(x)\n+mmrl.a(x, y)\n" in message and "mmrl.b" not in message
     assert "CHANGELOG.md" in message and "`python tests/helpers/public.py`" in message
 
@@ -123,5 +123,5 @@ def test_what_the_guides_import_is_public(public_text: str):
 
 def test_the_page_names_every_door():
     page = (ROOT / "book" / "stability.md").read_text("utf-8")
-    named = set(re.findall(r"`(?:mmrl\.(?:\w+\.)?)?([\w.]+)`", page))
-    assert {part for parts in public.PARTS.values() for part in parts} <= named
+    names = set(re.findall(r"`(?:mmrl\.(?:\w+\.)?)?([\w.]+)`", page))
+    assert {part for parts in public.PARTS.values() for part in parts} <= names

@@ -88,14 +88,14 @@ def test_no_sentence_promises_a_solution(slug: str):
 @each_chapter
 def test_all_else_is_there(slug: str):
     """Texts, checks and widgets, in their order; links lead to the folders of other chapters."""
-    left = iter(ASSIGNMENTS[slug]["cells"])
+    cells = iter(ASSIGNMENTS[slug]["cells"])
     for cell in SOURCES[slug]["cells"]:
         if cell in of(SOURCES[slug]["cells"], "solution"):
             continue
-        made = next(left)
+        made = next(cells)
         text = run.text_of(made)
         if "exercise" in cell["metadata"].get("tags", []):
-            check = release_text(next(left))
+            check = release_text(next(cells))
             assert run.text_of(cell).startswith(text)
             assert run.text_of(cell).removeprefix(text).strip() == check.split("\n\n", 1)[1]
             continue
@@ -104,7 +104,7 @@ def test_all_else_is_there(slug: str):
             up, folder, name = path.split("/")
             assert (up, f"{folder}.ipynb") == ("..", name) and folder in SOURCES
         assert re.sub(r"\]\(\.\./\w+/", "](", text) == run.text_of(cell)
-    assert next(left, None) is None
+    assert next(cells, None) is None
 
 
 @each_chapter
@@ -123,13 +123,14 @@ def test_each_exercise_has_an_answer_that_is_open_and_a_check_that_is_graded(slu
             name,
             f"{name}-answer",
         )
-        seen, hidden = run.check_call(release_text(check)), ast.parse(run.text_of(check)).body[-1]
-        exercise = getattr(module, seen.func.attr)  # type: ignore[attr-defined]
-        assert isinstance(exercise, Exercise) and exercise.name == name.replace("-", ".")
-        asked, graded = map(ast.unparse, (seen, hidden))
-        assert graded == asked.replace("(", ".graded(", 1), (
-            "the same answer, and it may not be open"
+        visible, hidden = (
+            run.check_call(release_text(check)),
+            ast.parse(run.text_of(check)).body[-1],
         )
+        exercise = getattr(module, visible.func.attr)  # type: ignore[attr-defined]
+        assert isinstance(exercise, Exercise) and exercise.name == name.replace("-", ".")
+        call, graded = map(ast.unparse, (visible, hidden))
+        assert graded == call.replace("(", ".graded(", 1), "the same answer, and it may not be open"
     ids = [cell["id"] for cell in ASSIGNMENTS[slug]["cells"]]
     assert len(ids) == len(set(ids))
 
@@ -139,8 +140,8 @@ def test_a_solution_handed_in_defines_what_the_check_asks_for(slug: str):
     """So that a right submission of `make grading` is one, of each chapter."""
     cells = handed_in(slug, "right")
     for answer, check in zip(cells[::2], cells[1::2], strict=True):
-        asked, tree = set(run.names(run.text_of(check))), ast.parse(run.text_of(answer))
-        assert asked and asked <= {
+        names, tree = set(run.names(run.text_of(check))), ast.parse(run.text_of(answer))
+        assert names and names <= {
             getattr(node, "name", None) or getattr(node, "id", None) for node in ast.walk(tree)
         }
 
@@ -156,10 +157,10 @@ def test_a_course_is_written_once_more_and_what_is_its_own_stays(tmp_path: Path)
     student.write(tmp_path)
     assert settings.read_text() == "# mine" and (tmp_path / "submitted").is_dir()
     assert not stale.exists()
-    for slug, made in ASSIGNMENTS.items():
+    for slug, assignment in ASSIGNMENTS.items():
         folder = tmp_path / "source" / slug
-        assert json.loads((folder / f"{slug}.ipynb").read_text("utf-8")) == made
-        for cell in made["cells"]:
+        assert json.loads((folder / f"{slug}.ipynb").read_text("utf-8")) == assignment
+        for cell in assignment["cells"]:
             for path in picture.findall(run.text_of(cell)):
                 assert (folder / path).is_file(), path
 
@@ -184,15 +185,15 @@ def test_the_sheet_has_each_rubric_whole():
 def test_grading_ends():
     """Each cell and each notebook has its seconds, and nothing runs a notebook without them."""
     tree = ast.parse(student.SETTINGS.read_text("utf-8"))
-    given = {
+    options = {
         ast.unparse(node.targets[0]): node.value
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign)
     }
-    seconds = [ast.literal_eval(given[name]) for name in ("CELL_SECONDS", "NOTEBOOK_SECONDS")]
+    seconds = [ast.literal_eval(options[name]) for name in ("CELL_SECONDS", "NOTEBOOK_SECONDS")]
     assert 0 < seconds[0] <= seconds[1] <= 900
-    assert ast.unparse(given["c.Bounded.timeout"]) == "CELL_SECONDS"
-    first, *others = map(ast.unparse, given["c.Autograde.autograde_preprocessors"].elts)  # type: ignore[attr-defined]
+    assert ast.unparse(options["c.Bounded.timeout"]) == "CELL_SECONDS"
+    first, *others = map(ast.unparse, options["c.Autograde.autograde_preprocessors"].elts)  # type: ignore[attr-defined]
     assert first == "Bounded" and not any(name.endswith("Execute") for name in others)
 
 
@@ -266,8 +267,8 @@ def outcomes(settings: dict[str, Any], *sources: str, seconds: int = 100) -> lis
     notebook = v4.new_notebook(cells=[v4.new_code_cell(text, metadata=m) for text, m in cells])
     bounded = settings["Bounded"]()
     bounded.notebook_timeout = seconds
-    given = [cell for cell in notebook.cells if cell.source.startswith("lesson")]
-    bounded.preprocess(notebook, give_out(*given))
+    lessons = [cell for cell in notebook.cells if cell.source.startswith("lesson")]
+    bounded.preprocess(notebook, give_out(*lessons))
     # As nbgrader's `determine_grade` does.
     wrong = lambda out: out.output_type == "error" or out.get("name") == "stderr"  # noqa: E731
     says = settings["_last_line"]
@@ -301,14 +302,14 @@ def test_a_slow_cell_of_the_course_is_no_fault_of_the_student(
     assert outcomes(settings, "print", "own, hang", "print") == ["✓ printed", slow]
     assert outcomes(settings, "print", "print", seconds=0) == [late, late]
     bounded = settings["Bounded"]
-    given, clock = bounded.on_cell_executed, [0.0]
+    original, clock = bounded.on_cell_executed, [0.0]
     stub = types.SimpleNamespace(monotonic=lambda: clock[0])
     monkeypatch.setitem(bounded.preprocess.__globals__, "time", stub)
     # The second cell, and then the first, takes all the time there is.
     for slowest, why in (("lesson", late), ("print", slow)):
 
         def slowly(self: Any, slowest: str = slowest, **about: Any) -> None:
-            given(self, **about)
+            original(self, **about)
             if slowest == ("print", "lesson")[about["cell_index"]]:
                 clock[0] += 1.2
 
@@ -340,7 +341,7 @@ def test_what_other_programs_saved_is_graded(settings: dict[str, Any]):
 
 def test_feedback_forgets_a_widget_state_without_its_state(settings: dict[str, Any]):
     kind = "application/vnd.jupyter.widget-state+json"
-    for state, kept in (
+    for state, remains in (
         ({}, False),
         (None, False),
         ({"state": None}, False),
@@ -348,7 +349,7 @@ def test_feedback_forgets_a_widget_state_without_its_state(settings: dict[str, A
     ):
         notebook = v4.new_notebook(metadata={"widgets": {kind: state}})
         settings["Stateless"]().preprocess(notebook, {})
-        assert ("widgets" in notebook.metadata) == kept
+        assert ("widgets" in notebook.metadata) == remains
 
 
 NAMES = ["5-1-answer", "5-1", "5-2-answer", "5-2"]

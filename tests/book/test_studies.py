@@ -168,8 +168,8 @@ def test_a_study_folds_its_rows_and_links_to_them(name: str, book_folder: Path):
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_names_the_pages_that_use_it(name: str, book_folder: Path):
     text = html.unescape(section(book_folder, name))
-    asked = f'published(\\"{name}\\")'
-    chapters = {f"notebooks/{x.stem}" for x in execute.chapters() if asked in x.read_text("utf-8")}
+    call = f'published(\\"{name}\\")'
+    chapters = {f"notebooks/{x.stem}" for x in execute.chapters() if call in x.read_text("utf-8")}
     used = chapters | {*STUDIES[name].options.values()} - {"none"}
     assert used
     for page in used:

@@ -63,20 +63,20 @@ def total_minutes(plan: str, chapters: list[str]) -> list[int]:
 def test_a_plan_counts_what_its_chapters_say(plan: str):
     *parts, (_, number, read, work, *_) = rows(plan)
     assert len(parts) == PLANS[plan]
-    taken: list[str] = []
+    numbers: list[str] = []
     for part, names, *times, _ in parts:
         here = chapters(names)
         expected = total_minutes(plan, here)
         assert [int(time) for time in times] == expected, f"{plan}, {part}"
         for chapter in here:
-            assert before(chapter) <= {*taken}, f"{plan}: {chapter} comes too early"
-            taken.append(chapter)
-    totals = total_minutes(plan, taken)
-    assert number == f"{len(taken)} chapters"
+            assert before(chapter) <= {*numbers}, f"{plan}: {chapter} comes too early"
+            numbers.append(chapter)
+    totals = total_minutes(plan, numbers)
+    assert number == f"{len(numbers)} chapters"
     hours = [f"{total / 60:.0f} hour" + "s" * (total >= 90) for total in totals]
     assert [read, work] == hours, f"{plan} takes {hours}"
-    assert len(set(taken)) == len(taken)
-    assert plan != "**A term of twelve weeks**" or set(taken) == set(CHAPTERS)
+    assert len(set(numbers)) == len(numbers)
+    assert plan != "**A term of twelve weeks**" or set(numbers) == set(CHAPTERS)
 
 
 def test_every_chapter_has_its_session():
@@ -144,8 +144,8 @@ def test_the_image_installs_the_locked_versions_and_extras_that_exist():
 def test_nobody_is_root_in_the_image():
     names = [name for name, _ in instructions()]
     (user,) = arguments("USER")
-    (made,) = (line for line in arguments("RUN") if "useradd" in line)
-    assert user.isdigit() and int(user) > 0 and f"--uid {user}" in made
+    (line,) = (line for line in arguments("RUN") if "useradd" in line)
+    assert user.isdigit() and int(user) > 0 and f"--uid {user}" in line
     (after,) = (i for i, name in enumerate(names) if name == "USER")
     assert not {"RUN", "COPY"} & set(names[after:])  # what comes later is the student's
 
@@ -158,13 +158,13 @@ def test_a_student_gets_a_copy_of_the_chapters_and_keeps_it(tmp_path: Path):
     (entry,), (command,) = arguments("ENTRYPOINT"), arguments("CMD")
     program = [part.replace("/srv/mmrl", str(image)) for part in json.loads(entry)]
     assert json.loads(command) == ["jupyterhub-singleuser"]
-    for left in ("as published", "as the student left it"):
+    for content in ("as published", "as the student left it"):
         process = subprocess.run(
             [*program, "echo", "a b"], cwd=home, capture_output=True, text=True
         )
         assert (process.stdout, process.stderr) == ("a b\n", "")
         assert [path.name for path in (home / "notebooks").iterdir()] == ["00.ipynb"]
-        assert (home / "notebooks" / "00.ipynb").read_text() == left
+        assert (home / "notebooks" / "00.ipynb").read_text() == content
         (home / "notebooks" / "00.ipynb").write_text("as the student left it")
 
 

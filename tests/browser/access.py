@@ -82,9 +82,9 @@ def ask_axe(tab: Tab, site: Path, only: str = "") -> Iterator[dict[str, Any]]:
             tab.open(path.as_uri())
             tab.run(READY)
             tab.run(axe + "; null")
-            violations, left = tab.run(AXE)
+            violations, incomplete = tab.run(AXE)
             row["violations"] += [[width, theme, *one] for one in violations]
-            row["left"] = sorted({*row["left"], *(rule for rule, *_ in left)})
+            row["left"] = sorted({*row["left"], *(rule for rule, *_ in incomplete)})
             if tab.run(WIDE):
                 row["violations"].append([width, theme, "reflow", "serious", 1, "the page"])
         print(f"  {name:48}{len(row['violations']):3} violations", flush=True)
@@ -132,11 +132,11 @@ def main(arguments: list[str]) -> int:
             write(about)
             bad += sum(len(one["problems"]) for one in results)
         if options.only != "widgets":
-            asked = {row["page"]: row for row in about.get("pages", {}).get("asked", [])}
+            pages = {row["page"]: row for row in about.get("pages", {}).get("asked", [])}
             by |= {"axe": next(iter(vendor.AXE)), "rules": list(TAGS), "looks": LOOKS}
             for row in ask_axe(tab, options.site, options.page):  # each is kept, whatever follows
-                asked[row["page"]] = row
-                about["pages"] = by | {"asked": sorted(asked.values(), key=lambda one: one["page"])}
+                pages[row["page"]] = row
+                about["pages"] = by | {"asked": sorted(pages.values(), key=lambda one: one["page"])}
                 write(about)
                 bad += len(row["violations"])
     print(f"{bad} problems; all of it is in {OUT.relative_to(ROOT)}.")

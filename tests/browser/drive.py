@@ -81,48 +81,48 @@ def drive(tab: Tab, most: int = 99) -> list[Report]:
 
 
 def _widget(tab: Tab, i: int, most: int) -> Report:
-    driven = Report(tab.run(f"mm.title({i})"))
+    report = Report(tab.run(f"mm.title({i})"))
     if tab.run(f"mm.asks({i})"):
-        driven.question = True
+        report.question = True
         tab.page.keyboard.insert_text("7")
         tab.page.keyboard.press("Enter")
         if not tab.run(f"mm.uncovered({i})"):
-            driven.problems.append("the answer uncovers nothing")
-            return driven
+            report.problems.append("the answer uncovers nothing")
+            return report
     # What is shown depends on choices made on the way, so the list is asked for again.
     j = 0
     while j < min(most, len(result := tab.run(f"mm.list({i})"))):
         kind, name = result[j]
-        tried = (_by_keys, _by_mouse) if kind != "g" and kind != "rect" else (_by_mouse,)
-        for attempt in tried:
+        attempts = (_by_keys, _by_mouse) if kind != "g" and kind != "rect" else (_by_mouse,)
+        for attempt in attempts:
             if not attempt(tab, i, j, kind):
-                driven.problems.append(f"{name} ({kind}) {attempt.__name__.removeprefix('_')}")
-        driven.controls += 1
+                report.problems.append(f"{name} ({kind}) {attempt.__name__.removeprefix('_')}")
+        report.controls += 1
         j += 1
-    return driven
+    return report
 
 
 def _by_keys(tab: Tab, i: int, j: int, kind: str) -> bool:
     keys = {"BUTTON": ("Enter", " "), "checkbox": (" ",)}.get(kind, KEYS)
-    changed = False
+    change = False
     for key in keys:
         if not tab.run(f"mm.mark({i}), mm.place({i}, {j}), mm.focus({i}, {j})"):
             break
         tab.page.keyboard.press(key)
-        changed |= _has_changed(tab, i)
-    return changed or _is_at_end(tab, i, j, kind)
+        change |= _has_changed(tab, i)
+    return change or _is_at_end(tab, i, j, kind)
 
 
 def _by_mouse(tab: Tab, i: int, j: int, kind: str) -> bool:
     box = tab.run(f"mm.place({i}, {j})")
-    changed = False
+    change = False
     for number in range(3 if kind != "radio" else len(tab.run(f"mm.options({i}, {j})"))):
         box = tab.run(f"mm.mark({i}), mm.place({i}, {j})")
         if box is None:
             break
         _point(tab, i, j, kind, box, number)
-        changed |= _has_changed(tab, i)
-    return changed or _is_at_end(tab, i, j, kind)
+        change |= _has_changed(tab, i)
+    return change or _is_at_end(tab, i, j, kind)
 
 
 def _point(tab: Tab, i: int, j: int, kind: str, box: dict[str, float], number: int) -> None:

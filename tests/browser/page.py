@@ -51,11 +51,11 @@ def visit(browser: Browser, html: str, path: Path) -> list[dict[str, Any]]:
     path.write_text(html, "utf-8")
     with closing(Tab(browser)) as tab:  # a new one: its clock stands still afterwards
         tab.window(1280)
-        clock, ended = tab.page.context.new_cdp_session(tab.page), []
-        clock.on("Emulation.virtualTimeBudgetExpired", lambda event: ended.append(event))
+        clock, errors = tab.page.context.new_cdp_session(tab.page), []
+        clock.on("Emulation.virtualTimeBudgetExpired", lambda event: errors.append(event))
         tab.open(path.as_uri())
         clock.send("Emulation.setVirtualTimePolicy", TIME)
-        while not ended:
+        while not errors:
             tab.page.wait_for_timeout(10)
         report = tab.run('document.getElementById("report").textContent')
     assert report, f"the page reported nothing: {tab.problems}"

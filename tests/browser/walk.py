@@ -111,7 +111,7 @@ def walk(tab: Tab, name: str, where: str, pressing: bool = True) -> Walk:
     """
     tab.run(SCRIPT.replace("WHERE", repr(where)))
     tab.run("walk.begin()")
-    walked, operated, met = Walk(name), set(), {}
+    result, used_keys, labels = Walk(name), set(), {}
     for start, end, key in (("front", "behind", "Tab"), ("behind", "front", "Shift+Tab")):
         tab.run(f"walk.from('{start}')")
         expected = {one["id"]: one for one in tab.run("walk.all()")}
@@ -122,29 +122,29 @@ def walk(tab: Tab, name: str, where: str, pressing: bool = True) -> Walk:
             if at is None or "edge" in at:
                 break
             reached.add(at["id"])
-            met[at["id"]] = at
+            labels[at["id"]] = at
             if not _is_seen(tab):
-                walked.problems.append(f"{_label(at)}: the focus cannot be seen")
+                result.problems.append(f"{_label(at)}: the focus cannot be seen")
             # On the way back only what had nothing to do before, as *Back* at the first step.
-            if at["id"] not in operated and _operate(tab, at, pressing):
-                operated.add(at["id"])
+            if at["id"] not in used_keys and _operate(tab, at, pressing):
+                used_keys.add(at["id"])
         else:
-            walked.problems.append(f"{key} does not leave it after {MOST} stops")
+            result.problems.append(f"{key} does not leave it after {MOST} stops")
             break
         if at is None or at["edge"] != end:
-            walked.problems.append(f"{key} leaves it for another place of the page")
-        walked.stops = walked.stops or stops
-        left = {one["id"]: one for one in tab.run("walk.all()")}  # keys may have hidden some
-        missed = [one for i, one in expected.items() if i in left and i not in reached]
-        walked.problems += [f"{_label(one)}: {key} does not reach it" for one in missed]
-    walked.controls = len(met)
-    nameless = [one for one in met.values() if not one["name"].strip()]
-    walked.problems += [f"{_label(one)}: it has no name" for one in nameless]
-    idle = [one for i, one in met.items() if i not in operated]
-    walked.problems += [f"{_label(one)}: its keys change nothing" for one in idle]
+            result.problems.append(f"{key} leaves it for another place of the page")
+        result.stops = result.stops or stops
+        controls = {one["id"]: one for one in tab.run("walk.all()")}  # keys may have hidden some
+        missed = [one for i, one in expected.items() if i in controls and i not in reached]
+        result.problems += [f"{_label(one)}: {key} does not reach it" for one in missed]
+    result.controls = len(labels)
+    nameless = [one for one in labels.values() if not one["name"].strip()]
+    result.problems += [f"{_label(one)}: it has no name" for one in nameless]
+    idle = [one for i, one in labels.items() if i not in used_keys]
+    result.problems += [f"{_label(one)}: its keys change nothing" for one in idle]
     tab.run("walk.end()")
-    walked.problems = sorted(set(walked.problems))
-    return walked
+    result.problems = sorted(set(result.problems))
+    return result
 
 
 def _label(control: dict[str, Any]) -> str:
@@ -177,8 +177,8 @@ def _operate(tab: Tab, control: dict[str, Any], pressing: bool) -> bool:
         tab.run("new Promise((go) => setTimeout(go, 300)).then(() => null)")
         return tab.run("walk.scrolls()")
     tab.run("walk.mark()")
-    changed = False
+    change = False
     for key in KEYS[kind]:
         tab.page.keyboard.press(key)
-        changed |= tab.run(f"{TWICE}.then(() => walk.changed())")
-    return changed
+        change |= tab.run(f"{TWICE}.then(() => walk.changed())")
+    return change

@@ -146,18 +146,18 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_named(name: str):
-    given, message = MISTAKES[name]
+    functions, message = MISTAKES[name]
     with pytest.raises(ValueError, match=message):
-        checks.functions(**given, env=ENV, steps=24)
+        checks.functions(**functions, env=ENV, steps=24)
 
 
 @pytest.mark.slow
 def test_where_no_episode_is_cut_off_the_clock_is_set():
     often = type("Often", (Good,), {"step_env": change(3, lambda x: ~x)})()  # nine ends in ten
     mine = often.default_params.replace(max_steps_in_episode=1000)
-    given = wrong(replay=lambda h, tape: unroll(h, tape, after_terminations)[1], ahead=None)
+    functions = wrong(replay=lambda h, tape: unroll(h, tape, after_terminations)[1], ahead=None)
     with pytest.raises(ValueError, match="reset only after a termination"):
-        checks.functions(**given, env=often, params=mine, steps=200)
+        checks.functions(**functions, env=often, params=mine, steps=200)
 
 
 def test_a_right_agent_passes_and_one_that_sees_the_flag():
@@ -226,15 +226,15 @@ def test_a_network_sees_what_training_shows_it(
     more: int, observes: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """A discrete observation is one-hot, and what fits the network follows."""
-    env, seen = with_fault(DISCRETE_VIEW), []
-    monkeypatch.setattr(replaying, "functions", lambda *args, **rest: seen.append(args[3]))
+    env, calls = with_fault(DISCRETE_VIEW), []
+    monkeypatch.setattr(replaying, "functions", lambda *args, **rest: calls.append(args[3]))
     net = Net.make("none", 2 + more, 2, width=4, key=jax.random.key(0))
     checks.agent(net, env, observes=observes)
-    obs, _ = jax.eval_shape(seen[0].reset_env, jax.random.key(0), env.default_params)
+    obs, _ = jax.eval_shape(calls[0].reset_env, jax.random.key(0), env.default_params)
     assert obs.shape == (2 + more,)
     if observes is not None:
         trained = program("dqn", env, observes).env
-        assert repr(seen[0]) == repr(trained)
+        assert repr(calls[0]) == repr(trained)
 
 
 def test_a_network_of_another_size_is_refused():

@@ -238,8 +238,8 @@ def test_fewer_blocks_than_planned_or_done_are_said(
     Run(setup(blocks=9), run, resume=True)  # killed before its first new block
     assert "Planned for 9 blocks, it now ends after block 2.\nComplete after" in stdout_of(2)
     Run(setup(blocks=9), run, resume=True)
-    shown = stdout_of(3)
-    assert "Planned for 9 blocks, it now ends after block 3.\nresumed after block 2 of 3" in shown
+    output = stdout_of(3)
+    assert "Planned for 9 blocks, it now ends after block 3.\nresumed after block 2 of 3" in output
     assert "Planned" not in stdout_of(3) and len(reopen(run).history) == 3
 
 
@@ -286,14 +286,16 @@ def test_the_same_command_with_resume_begins_what_never_began(here: pathlib.Path
 def test_evaluate_plays_the_saved_networks(
     run: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    play, played = evaluate.greedy_returns, []
-    monkeypatch.setattr(evaluate, "greedy_returns", lambda *a: played.append(play(*a)) or played[0])
+    play, networks = evaluate.greedy_returns, []
+    monkeypatch.setattr(
+        evaluate, "greedy_returns", lambda *a: networks.append(play(*a)) or networks[0]
+    )
     before = [(path, path.stat().st_mtime_ns) for path in run.iterdir()]
     capsys.readouterr()
     assert main(["evaluate", str(run), "--episodes", "50", "--seed", "5"]) == 0
     output = capsys.readouterr().out
     assert "50 greedy episodes" in output and "after block 2" in output
-    (returns,) = played
+    (returns,) = networks
     assert returns.shape == (2, 50) and set(np.unique(returns)) <= {-1.0, 1.0}
     last = reopen(run)
     assert (returns != play(last, last.state.net, 50, evaluate.Options.seed)).any()

@@ -66,9 +66,9 @@ def test_no_curve_of_the_demo_is_cut_at_80_columns():
     status = dict.fromkeys(plan, "112.3 s/block")
     console = Console(width=80, file=io.StringIO(), record=True)
     console.print(demo._table(runs, rows), demo._progress(plan, runs, status))
-    shown = console.export_text()
+    text = console.export_text()
     curve = terminal.sparkline(np.full(blocks, -0.29), course.CHANCE, course.BEST)
-    assert shown.count(curve) == 2 * len(plan) and "…" not in shown
+    assert text.count(curve) == 2 * len(plan) and "…" not in text
 
 
 @pytest.fixture
@@ -241,11 +241,11 @@ def test_a_line_fits_the_terminal(seeds: int):
 def test_time_left_is_that_of_blocks_that_did_not_compile():
     values = np.zeros(1)
     seconds = [100.0, 2.0, 4.0]
-    left = [
+    words = [
         progress._left(Report(n, 23, 96, values, values, values, seconds[n - 1]), seconds[:n])
         for n in (1, 2, 3)
     ]
-    assert left == ["36:40", "0:42", "1:00"]
+    assert words == ["36:40", "0:42", "1:00"]
 
 
 def test_a_run_is_watched(capsys: pytest.CaptureFixture[str]):

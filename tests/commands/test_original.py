@@ -34,8 +34,8 @@ def test_the_original_shows_what_the_port_shows(env: str):
     actions = run.program.env.action_space(run.program.params)
     before = np.zeros((1, *actions.shape)) if vector else np.array([-1])
     theirs = original.original(env)()
-    seen = original._flat(theirs, theirs.reset(seed=0)[0])[None]
-    features = original.features(run, seen, before, np.zeros(1), np.array([True]))
+    obs = original._flat(theirs, theirs.reset(seed=0)[0])[None]
+    features = original.features(run, obs, before, np.zeros(1), np.array([True]))
     space = run.program.env.observation_space(run.program.params)
     assert features.shape == (1, *space.shape)
     last = np.full(actions.shape, actions.high) if vector else int(actions.n) - 1
@@ -55,17 +55,17 @@ def test_every_agent_plays_what_its_greedy_policy_plays(
     config = module.Config(memory="elman", width=8, environments=4)
     run = Run(Setup(env="popgym-RepeatFirstEasy-v0", agent=agent, config=config, seeds=(0, 1)))
     run.snapshot = run.snapshot._replace(state=run.begin())
-    seen, played = [], []  # [seed · time]
-    shown, chosen = original.features, original._action
+    obs_of, actions = [], []  # [seed · time]
+    shown, action_of = original.features, original._action
 
     def features(run: Run, obs: Any, actions: Any, rewards: Any, begin: Any) -> Any:
-        seen.append((shown(run, obs, actions, rewards, begin)[0], begin[0]))
-        return seen[-1][0][None]
+        obs_of.append((shown(run, obs, actions, rewards, begin)[0], begin[0]))
+        return obs_of[-1][0][None]
 
     monkeypatch.setattr(original, "features", features)
-    monkeypatch.setattr(original, "_action", lambda e, a: played.append(a) or chosen(e, a))
+    monkeypatch.setattr(original, "_action", lambda e, a: actions.append(a) or action_of(e, a))
     returns = original.play(run, run.state.net, 1)
-    assert returns.shape == (2, 1) and len(seen) == len(played)
+    assert returns.shape == (2, 1) and len(obs_of) == len(actions)
 
     @jax.jit
     def act(net: Any, memory: Any, obs: Any, begin: Any) -> Any:
@@ -74,11 +74,11 @@ def test_every_agent_plays_what_its_greedy_policy_plays(
     for seed in range(2):
         net = jax.tree.map(lambda x, i=seed: x[i], run.state.net)
         memory = jax.tree.map(jnp.asarray, net.init())
-        half = slice(seed * len(seen) // 2, (seed + 1) * len(seen) // 2)
-        for (obs, begin), action in zip(seen[half], played[half], strict=True):
+        half = slice(seed * len(obs_of) // 2, (seed + 1) * len(obs_of) // 2)
+        for (obs, begin), action in zip(obs_of[half], actions[half], strict=True):
             memory, expected = act(net, memory, obs, begin)
             assert action == expected
-    assert len(set(played)) > 1
+    assert len(set(actions)) > 1
 
 
 def test_features_are_those_of_the_wrappers():
@@ -105,8 +105,8 @@ class Recall(eqx.Module):
 
     def step(self, state: Any, obs: Any, begin: Any) -> Any:
         state = jnp.roll(state, 1, axis=0).at[0].set(obs[:4])
-        shown = self.weights @ state
-        return state, Outputs(Categorical(shown), shown[0], shown[0])
+        outputs = self.weights @ state
+        return state, Outputs(Categorical(outputs), outputs[0], outputs[0])
 
 
 @pytest.mark.full

@@ -81,9 +81,9 @@ def test_a_run_that_ended_below_its_best_says_so(
     capsys: pytest.CaptureFixture[str],
 ):
     history = [{"returns": [score] * 4, "fill": [0.5]} for score in scores]
-    ended = Run(Setup("probe-Match-v0"))
-    ended.snapshot = ended.snapshot._replace(history=history)
+    run = Run(Setup("probe-Match-v0"))
+    run.snapshot = run.snapshot._replace(history=history)
     monkeypatch.setattr(outcome, "at_chance", lambda *_: "")
-    outcome.show_outcome(ended, "", open_console())
+    outcome.show_outcome(run, "", open_console())
     output = capsys.readouterr().out
     assert ("Best after block 2: 1.00; at the end 0.25.\n" in output) == warns

@@ -214,8 +214,8 @@ def test_what_options_change_of_a_preset_is_said(
 def test_presets_are_listed_and_a_run_keeps_its_own(capsys: pytest.CaptureFixture[str]):
     assert main(["train", "--presets"]) == 0
     output = capsys.readouterr().out
-    named = [f"--agent {agent} --preset {name}:" for agent in PRESETS for name in PRESETS[agent]]
-    assert all(name in output for name in named) and "On a smaller machine" in output
+    names = [f"--agent {agent} --preset {name}:" for agent in PRESETS for name in PRESETS[agent]]
+    assert all(name in output for name in names) and "On a smaller machine" in output
     arguments = [*SIZES, "--seeds", "0", "1", "--preset", "paper", "--rollout", "4"]
     _, setup, path = parse([*arguments, "--blocks", "1"])
     Run(setup, path)  # killed before its first block

@@ -108,8 +108,8 @@ def test_a_page_that_was_closed_takes_its_kernel_with_it():
     """Options that Voilà does not know it leaves out without a word."""
     from jupyter_server.services.kernels.kernelmanager import MappingKernelManager
 
-    known = MappingKernelManager().traits()
-    given = [word.partition("MappingKernelManager.")[2].split("=") for word in command.words()]
-    set_to = {name: known[name].from_string(value[0]) for name, *value in given if name}
+    traits = MappingKernelManager().traits()
+    pairs = [word.partition("MappingKernelManager.")[2].split("=") for word in command.words()]
+    set_to = {name: traits[name].from_string(value[0]) for name, *value in pairs if name}
     assert set_to["cull_idle_timeout"] > 2 * set_to["cull_interval"] > 0
     assert not MappingKernelManager().cull_connected  # a page in view keeps its own

@@ -45,7 +45,7 @@ def test_derivatives_are_differences(name: str):
     net, (obs, actions, begin) = network(name), episode()
 
     @jax.jit
-    def taken(obs):
+    def q_of_actions(obs):
         q = net(net.init(), obs, begin)[1]
         return jnp.take_along_axis(q, actions[:, None], 1)[:, 0]
 
@@ -54,7 +54,7 @@ def test_derivatives_are_differences(name: str):
     direction = jax.random.normal(jax.random.key(5), (STEPS, OBS))
     for i in range(STEPS):
         one = jnp.where(jnp.arange(STEPS)[:, None] == i, direction, 0)
-        expected = (taken(obs + 1e-2 * one) - taken(obs - 1e-2 * one)) / 2e-2
+        expected = (q_of_actions(obs + 1e-2 * one) - q_of_actions(obs - 1e-2 * one)) / 2e-2
         np.testing.assert_allclose(result[:, i] @ direction[i], expected, rtol=0.02, atol=3e-3)
 
 

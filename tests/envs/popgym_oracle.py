@@ -98,8 +98,8 @@ def roll(
         keys = jax.random.split(key, (2, workers))
         action = jax.vmap(partial(choose, env))(skill, state, keys[0])
         out = jax.vmap(env.step, (0, 0, 0, None))(keys[1], state, action, params)
-        seen = jax.vmap(partial(record, env))(state) if with_state else None
-        step = Rollout(obs, action, *out[2:5], out[5]["final_observation"], seen)
+        states = jax.vmap(partial(record, env))(state) if with_state else None
+        step = Rollout(obs, action, *out[2:5], out[5]["final_observation"], states)
         return out[:2], step
 
     first, *rest = jax.random.split(key, 2)
@@ -110,16 +110,16 @@ def roll(
 def episodes(rolled: Any) -> Iterator[Episode]:
     """Cut a rollout into its whole episodes, worker by worker."""
     obs, action, reward, terminated, truncated, final, state = jax.tree.map(np.asarray, rolled)
-    ended = terminated | truncated
+    last = terminated | truncated
     # Inside an episode the next observation is the final one of the step before.
-    np.testing.assert_allclose(obs[1:][~ended[:-1]], final[:-1][~ended[:-1]], atol=1e-6)
-    for w in range(ended.shape[1]):
-        ends = np.flatnonzero(ended[:, w]) + 1
+    np.testing.assert_allclose(obs[1:][~last[:-1]], final[:-1][~last[:-1]], atol=1e-6)
+    for w in range(last.shape[1]):
+        ends = np.flatnonzero(last[:, w]) + 1
         for begin, end in zip([0, *ends[:-1]], ends, strict=True):
             at = (slice(begin, end), w)
-            seen = np.concatenate([obs[begin : begin + 1, w], final[at]])
+            rows = np.concatenate([obs[begin : begin + 1, w], final[at]])
             states = None if state is None else state[at]
-            yield Episode(seen, action[at], reward[at], terminated[at], truncated[at], states)
+            yield Episode(rows, action[at], reward[at], terminated[at], truncated[at], states)
 
 
 # ------------------------------------------------------------------ the same chance in theirs
@@ -209,9 +209,9 @@ def replay(row: Original, env: Any, episode: Episode, states: bool = False) -> E
             space, state = env.get_wrapper_attr("state_space"), bare.get_state()
             seen.append(gymnasium.spaces.flatten(space, state).astype(np.float32))
         row.before_step(bare, episode, t)
-        after, *ended = env.step(action)[:4]
+        after, *flags = env.step(action)[:4]
         obs.append(flat(env.observation_space, after, memo))
-        rows.append(ended)
+        rows.append(flags)
     reward, terminated, truncated = (np.array(column) for column in zip(*rows, strict=True))
     state = np.stack(seen) if states else None
     return Episode(

@@ -41,9 +41,9 @@ def game(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     small.max_episode_steps = foreign.LIMIT
     monkeypatch.setitem(gymnasium.registry, "Small-v0", small)
     with warnings.catch_warnings(record=True, action="always") as records:
-        made, _ = envs.make(f"{library}:Small-v0")
+        env, _ = envs.make(f"{library}:Small-v0")
     assert bool(records) == (library == "gymnasium")
-    yield made
+    yield env
     sys.modules.pop(home, None)
 
 
@@ -130,10 +130,10 @@ def test_the_mask_of_jumanji_is_the_mask_of_agents(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "jumanji", module)
     monkeypatch.delitem(sys.modules, "mmrl.envs.adapters.of_jumanji", raising=False)
     env, params = envs.make("jumanji:Small-v0")
-    shown = ActionMask(env)
-    obs, state = shown.reset_env(jax.random.key(0), params)
+    wrapper = ActionMask(env)
+    obs, state = wrapper.reset_env(jax.random.key(0), params)
     for action in (2, 0, 1):
-        step = shown.step_env(jax.random.key(0), state, jnp.int32(action), params)
+        step = wrapper.step_env(jax.random.key(0), state, jnp.int32(action), params)
         obs, state = step[:2]
         expected = np.asarray(obs[1]).astype(int) != np.arange(foreign.ACTIONS)
         np.testing.assert_array_equal(obs[-foreign.ACTIONS :], expected)

@@ -52,12 +52,12 @@ def test_a_task_is_the_game_in_disguise(task: int):
     actions = jax.random.randint(key, (STEPS,), 0, 3)
     bare = bare_tape(actions, key)
     # Action a of task k does what a + k does in the game.
-    played = tape(task, (actions - task) % 3, key)
+    tape_of_task = tape(task, (actions - task) % 3, key)
     order = FAMILY.orders()[task]
     for name in ("obs", "next_obs"):
-        np.testing.assert_array_equal(getattr(played, name), getattr(bare, name)[:, order])
+        np.testing.assert_array_equal(getattr(tape_of_task, name), getattr(bare, name)[:, order])
     for name in ("reward", "begin", "terminated", "truncated"):
-        np.testing.assert_array_equal(getattr(played, name), getattr(bare, name))
+        np.testing.assert_array_equal(getattr(tape_of_task, name), getattr(bare, name))
     assert bare.terminated.sum() >= 8 and -1 in bare.reward
 
 

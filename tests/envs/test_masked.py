@@ -50,8 +50,8 @@ class Doors(environment.Environment):
     def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
         obs, after = self._at(key, state.time + 1, params)
         wrong = (state.bits >> action) % 2 == 0
-        ended = (after.time + 1 == params.shut) & params.ends
-        return obs, after, jnp.where(wrong, -1, action), ended, {}
+        last = (after.time + 1 == params.shut) & params.ends
+        return obs, after, jnp.where(wrong, -1, action), last, {}
 
     def action_mask(self, state: Any, params: Any) -> Any:
         return (state.bits >> jnp.arange(ACTIONS)) % 2 == 1
@@ -121,18 +121,18 @@ def recording(env: Any, steps: int = 40, **changes: Any) -> tuple[Any, Any]:
     ids=["method", "key"],
 )
 def test_an_observation_ends_in_the_mask_of_the_state_it_shows(env: Any, features: list[float]):
-    seen = shown(env, env.default_params, ("previous_action", "begin_flag"))
-    tape, number = recording(seen)
-    first, size = mask_place(seen, env.default_params) or (0, 0)
+    names = shown(env, env.default_params, ("previous_action", "begin_flag"))
+    tape, number = recording(names)
+    first, size = mask_place(names, env.default_params) or (0, 0)
     assert (first, size) == (len(features), ACTIONS) and number == 0
     for obs in (tape.obs, tape.next_obs):
         np.testing.assert_array_equal(obs[:, :first], np.tile(features, (len(obs), 1)))
         mask = obs[:, first : first + size]
         assert set(np.unique(mask)) == {0, 1} and mask.any(1).all()
-    taken = tape.obs[np.arange(len(tape.action)), first + tape.action]
-    np.testing.assert_array_equal(taken, 1)
+    masks = tape.obs[np.arange(len(tape.action)), first + tape.action]
+    np.testing.assert_array_equal(masks, 1)
     np.testing.assert_array_equal(tape.reward, tape.action)  # an illegal one pays -1
-    space = seen.observation_space(env.default_params)
+    space = names.observation_space(env.default_params)
     assert space.shape == tape.obs.shape[1:] and jax.vmap(space.contains)(tape.obs).all()
 
 
@@ -223,9 +223,9 @@ OTHERS: dict[str, tuple[Callable[[Any], Any], int]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_mask_outlasts_the_dictionary_that_had_it(name: str):
     build, features = OTHERS[name]
-    seen = shown(build(Whole()), build(Whole()).default_params, ("begin_flag",))
-    tape, number = recording(seen)
-    assert mask_place(seen, seen.default_params) == (features, ACTIONS) and number == 0
+    names = shown(build(Whole()), build(Whole()).default_params, ("begin_flag",))
+    tape, number = recording(names)
+    assert mask_place(names, names.default_params) == (features, ACTIONS) and number == 0
     mask = tape.obs[:, features : features + ACTIONS]
     assert set(np.unique(mask)) == {0, 1} and len(np.unique(mask, axis=0)) > 2
     np.testing.assert_array_equal(mask[np.arange(len(mask)), tape.action], 1)

@@ -74,8 +74,8 @@ def test_one_sentence_names_the_agents_for_continuous_actions():
     message = {agent: refusal(agent, "Pendulum-v1") for agent in AGENTS}
     others = {agent for agent, text in message.items() if not text}
     (sentence,) = {text for text in message.values() if text}
-    named = {agent for agent in AGENTS if f"`{agent}`" in sentence}
-    assert named and named <= others and {"ppo", "ppg"} <= others
+    names = {agent for agent in AGENTS if f"`{agent}`" in sentence}
+    assert names and names <= others and {"ppo", "ppg"} <= others
     assert not others & {"dqn", "r2d2", "clear", "pqn"}
     assert not refusal("ppo", "Pendulum-v1", ("previous_action",))
 

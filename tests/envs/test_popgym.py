@@ -81,11 +81,11 @@ def choose_guess(env: Any, skill: Any, state: Any, key: Any) -> Any:
 
 def choose_pair(env: Any, skill: Any, state: Any, key: Any) -> Any:
     """With probability `skill` a card that is known to make a pair, or an unknown one."""
-    place, known = jnp.arange(env.cards), (state.values >= 0) & ~state.up
-    waiting = (state.first < env.cards) & (state.second == env.cards) & known[state.first]
-    equal = known & (state.values == state.values[state.first]) & (place != state.first)
-    counts = jnp.bincount(jnp.where(known, state.values, env.types), length=env.types + 1)
-    pairs = known & (counts[state.values] >= 2)
+    place, candidates = jnp.arange(env.cards), (state.values >= 0) & ~state.up
+    waiting = (state.first < env.cards) & (state.second == env.cards) & candidates[state.first]
+    equal = candidates & (state.values == state.values[state.first]) & (place != state.first)
+    counts = jnp.bincount(jnp.where(candidates, state.values, env.types), length=env.types + 1)
+    pairs = candidates & (counts[state.values] >= 2)
     good = jnp.where(waiting, equal, pairs)
     good = jnp.where(jnp.any(good), good, (state.values < 0))
     best = jax.random.categorical(key, jnp.log(good + 1e-9))
@@ -100,12 +100,12 @@ def choose_torque(env: Any, skill: Any, state: Any, key: Any) -> Any:
 
 def choose_left_hand(env: Any, skill: Any, state: Any, key: Any) -> Any:
     """In half of the mazes along the left wall, else any action."""
-    left = jnp.array([labyrinth.DOWN, labyrinth.UP, labyrinth.LEFT, labyrinth.RIGHT])
+    turns = jnp.array([labyrinth.DOWN, labyrinth.UP, labyrinth.LEFT, labyrinth.RIGHT])
     # Before the first step it looks away from the border.
     row, column = state.place
     inward = jnp.where(row == 0, 3, jnp.where(column == 0, 1, jnp.where(row > column, 2, 0)))
     ahead = jnp.where(state.action == labyrinth.NONE, inward, state.action)
-    ways = jnp.stack([left[ahead], ahead, left[left[left[ahead]]], left[left[ahead]]])
+    ways = jnp.stack([turns[ahead], ahead, turns[turns[turns[ahead]]], turns[turns[ahead]]])
     moves = jnp.array([(0, -1), (0, 1), (-1, 0), (1, 0)])[ways]
     free = [bits.has(state.open, *(state.place + move + 1)) for move in moves]
     follow = ways[jnp.argmax(jnp.stack(free))]
@@ -128,8 +128,8 @@ def lay_cards(env: Any, episode: oracle.Episode) -> None:
     values = episode.state[-1][: n * types].reshape(n, types)
     last = episode.obs[-1].reshape(n, types + 1)[:, :types]
     values = np.where(values.any(1), values.argmax(1), np.where(last.any(1), last.argmax(1), -1))
-    left = np.bincount(env.deck_idx_type) - np.bincount(values[values >= 0], minlength=types)
-    values[values < 0] = np.repeat(np.arange(types), left)
+    rest = np.bincount(env.deck_idx_type) - np.bincount(values[values >= 0], minlength=types)
+    values[values < 0] = np.repeat(np.arange(types), rest)
     oracle.stack(env.deck, env.deck_idx_type, values[::-1])
 
 
@@ -141,8 +141,8 @@ def swing(env: Any, episode: oracle.Episode, t: int) -> None:
 def record_labyrinth(env: Any, state: Any) -> Any:
     """The state, and what popgym's does not show: the walls and the entrances."""
     walls = ~bits.flags(state.open[1:-1] >> jnp.uint32(1), env.side)
-    shown = env.state_obs(state, env.default_params)
-    return jnp.concatenate([shown, walls.ravel(), state.start, state.goal])
+    obs = env.state_obs(state, env.default_params)
+    return jnp.concatenate([obs, walls.ravel(), state.start, state.goal])
 
 
 class FixedMaze:
@@ -231,21 +231,21 @@ def index(s: Any, none: int = -1) -> Any:
 
 
 def decode_repeat_first(env: Any, s: Any) -> dict[str, Any]:
-    left = whole(s[4:], 13 * env.num_decks)
-    return {"first": index(s[:4]), "left": left, "time": env.num_steps - jnp.sum(left)}
+    rest = whole(s[4:], 13 * env.num_decks)
+    return {"first": index(s[:4]), "left": rest, "time": env.num_steps - jnp.sum(rest)}
 
 
 def decode_repeat_previous(env: Any, s: Any) -> dict[str, Any]:
-    left = whole(s[-4:], 13 * env.num_decks)
+    rest = whole(s[-4:], 13 * env.num_decks)
     cards = index(s[:-4].reshape(-1, 4))
-    return {"cards": cards, "left": left, "time": env.num_steps - jnp.sum(left)}
+    return {"cards": cards, "left": rest, "time": env.num_steps - jnp.sum(rest)}
 
 
 def decode_autoencode(env: Any, s: Any) -> dict[str, Any]:
     cards, hand = index(s[:-3].reshape(-1, 4)), whole(s[-1], env.num_cards)
     time = jnp.where(s[-2] > 0, hand - 1, env.num_steps - hand)
-    left = 13 * env.num_decks - jnp.sum(s[:-3].reshape(-1, 4), axis=0).astype(jnp.int32)
-    return {"cards": cards, "left": left, "time": time}
+    rest = 13 * env.num_decks - jnp.sum(s[:-3].reshape(-1, 4), axis=0).astype(jnp.int32)
+    return {"cards": cards, "left": rest, "time": time}
 
 
 def decode_count_recall(env: Any, s: Any) -> dict[str, Any]:
@@ -257,8 +257,8 @@ def decode_count_recall(env: Any, s: Any) -> dict[str, Any]:
 
 
 def decode_higher_lower(env: Any, s: Any) -> dict[str, Any]:
-    left = whole(1 - s[:13], 4 * env.num_decks)
-    return {"card": index(s[13:]), "left": left, "time": env.num_steps - jnp.sum(left)}
+    rest = whole(1 - s[:13], 4 * env.num_decks)
+    return {"card": index(s[13:]), "left": rest, "time": env.num_steps - jnp.sum(rest)}
 
 
 def decode_mine_sweeper(env: Any, s: Any) -> dict[str, Any]:
@@ -393,9 +393,9 @@ def rollout(env: Any, task: str, workers: int, lengths: int) -> Any:
 def compare(task: str, env: Any, judge: Any, workers: int) -> list[oracle.Episode]:
     """Play, replay two episodes of each worker in the original, the first six with their states."""
     row, rolled = ORIGINALS[task], rollout(env, task, workers, 2)
-    played = list(itertools.islice(oracle.episodes(rolled), 2 * workers))
-    assert len(played) == 2 * workers
-    for i, ours in enumerate(played):
+    episodes = list(itertools.islice(oracle.episodes(rolled), 2 * workers))
+    assert len(episodes) == 2 * workers
+    for i, ours in enumerate(episodes):
         theirs = oracle.replay(row, judge, ours, states=i < 6)
         for field in ("terminated", "truncated"):
             np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field), field)
@@ -403,7 +403,7 @@ def compare(task: str, env: Any, judge: Any, workers: int) -> list[oracle.Episod
         row.obs(ours.obs, theirs.obs)
         if i < 6:
             row.states(ours.state, theirs.state)
-    return played
+    return episodes
 
 
 # What our policies end in both ways, by the task itself and by its time limit.
@@ -419,10 +419,10 @@ TO_COMPARE = [x for x in SPECS if oracle.task_and_level(x) not in KNOWN_BY_SIZES
 def test_equals_the_original(id):
     task, _ = oracle.task_and_level(id)
     workers = max(ORIGINALS[task].workers, WORKERS)
-    played = compare(task, SPECS[id](), oracle.original(id), workers)
-    ends = {(bool(e.terminated[-1]), bool(e.truncated[-1])) for e in played}
+    episodes = compare(task, SPECS[id](), oracle.original(id), workers)
+    ends = {(bool(e.terminated[-1]), bool(e.truncated[-1])) for e in episodes}
     if task == "MineSweeper":
-        won = [e for e in played if (e.reward > 0).sum() == SPECS[id]().num_steps]
+        won = [e for e in episodes if (e.reward > 0).sum() == SPECS[id]().num_steps]
         assert ends == {(True, False), (False, True)} and len(won) > 5
     if task in TWO_ENDS or "CartPole" in task:
         assert ends >= {(True, False), (False, True)}
@@ -493,9 +493,9 @@ def outcomes(env: Any, decode: Any, key: Any) -> Any:
         after, reward = env.advance(u, state, action, params)
         return env.state_obs(after, params), reward, env.is_terminated(after, params)
 
-    shown, space = jax.vmap(lambda s: env.state_obs(s, params))(states), env.state_space(params)
+    obs, space = jax.vmap(lambda s: env.state_obs(s, params))(states), env.state_space(params)
     low, high = (x[None] for x in bounds(space))
-    inside = (low <= shown) & (shown <= high)
+    inside = (low <= obs) & (obs <= high)
     again = jax.vmap(lambda s: rebuild(env, decode, s))(states)
     every = jax.random.split(keys[2], STATES)
     return inside, *(jax.vmap(go_on)(every, x) for x in (states, again))
@@ -566,10 +566,10 @@ def test_values_and_queries_are_independent():
 @pytest.mark.parametrize(("size", "mines"), [(16, 2), (6, 3), (5, 4)])
 def test_every_set_of_mines_is_equally_likely(size, mines):
     numbers = jax.random.uniform(jax.random.key(3), (12_000, mines))
-    drawn = np.sort(jax.jit(jax.vmap(subset, (0, None)), static_argnums=1)(numbers, size), axis=1)
+    subsets = np.sort(jax.jit(jax.vmap(subset, (0, None)), static_argnums=1)(numbers, size), axis=1)
     kinds = list(itertools.combinations(range(size), mines))
     index = {kind: i for i, kind in enumerate(kinds)}
-    counts = np.bincount([index[tuple(row)] for row in drawn.tolist()], minlength=len(kinds))
+    counts = np.bincount([index[tuple(row)] for row in subsets.tolist()], minlength=len(kinds))
     assert chi_square(counts, np.full(len(kinds), 1 / len(kinds))) > ALPHA
 
 
@@ -646,8 +646,8 @@ def test_every_layout_of_ships_has_its_probability():
     states = start(jax.random.split(jax.random.key(6), 20_000), env.default_params)[1]
     boards = np.asarray(states.ships)
     index = {board: i for i, board in enumerate(law)}
-    drawn = [index[frozenset(divmod(int(i), 4) for i in np.flatnonzero(b))] for b in boards]
-    counts = np.bincount(drawn, minlength=len(law))
+    layouts = [index[frozenset(divmod(int(i), 4) for i in np.flatnonzero(b))] for b in boards]
+    counts = np.bincount(layouts, minlength=len(law))
     assert chi_square(counts, np.array([*law.values()])) > ALPHA
 
 
@@ -814,8 +814,8 @@ def know(env: Any, skill: Any, state: Any, key: Any) -> Any:
     if name == "CountRecall":
         m = env.types
         return jnp.round(jnp.sum(s[:m] * s[-m:]) * env.per_type).astype(jnp.int32)
-    asked = env.num_cards - jnp.round(s[-1] * env.num_cards).astype(jnp.int32)
-    return jnp.argmax(s[: 4 * env.num_cards].reshape(-1, 4)[asked])
+    place = env.num_cards - jnp.round(s[-1] * env.num_cards).astype(jnp.int32)
+    return jnp.argmax(s[: 4 * env.num_cards].reshape(-1, 4)[place])
 
 
 @pytest.mark.parametrize("task", ["RepeatPrevious", "RepeatFirst", "CountRecall", "Autoencode"])

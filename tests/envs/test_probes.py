@@ -95,13 +95,13 @@ def test_the_truncation_probe_tells_both_mistakes_apart():
 @pytest.mark.parametrize("env_id", IDS)
 def test_optimal_return(env_id):
     """No action changes what is seen next, so two constant policies show every reward there is."""
-    env, (left, optimal) = record(env_id, action=0)
+    env, (steps, optimal) = record(env_id, action=0)
     _, (right, _) = record(env_id, action=1)
-    np.testing.assert_array_equal(left.obs, right.obs)
-    reward = np.where(optimal[..., 1] > optimal[..., 0], right.reward, left.reward)
-    episodes = left.last.sum()
+    np.testing.assert_array_equal(steps.obs, right.obs)
+    reward = np.where(optimal[..., 1] > optimal[..., 0], right.reward, steps.reward)
+    episodes = steps.last.sum()
     whole = np.concatenate(
-        [r[: np.flatnonzero(e)[-1] + 1] for r, e in zip(reward, left.last, strict=True)]
+        [r[: np.flatnonzero(e)[-1] + 1] for r, e in zip(reward, steps.last, strict=True)]
     )
     assert whole.sum() / episodes == pytest.approx(env.optimal_return, abs=0.1)
 
@@ -109,12 +109,12 @@ def test_optimal_return(env_id):
 def test_no_memory_no_reward():
     """At the question nothing but the question is in view: without memory one must guess."""
     env, (tape, optimal) = record("probe-Memory-v0", num_steps=4)
-    asked = tape.obs[..., 2] == 1
-    np.testing.assert_array_equal(tape.obs[asked], [[0, 0, 1]] * asked.sum())
-    np.testing.assert_array_equal(asked, tape.last)
-    assert not tape.reward[~asked].any() and set(tape.reward[asked]) == {-1.0, 1.0}
-    right = tape.action[asked] == optimal[asked].argmax(-1)
-    np.testing.assert_array_equal(tape.reward[asked], np.where(right, 1, -1))
+    question = tape.obs[..., 2] == 1
+    np.testing.assert_array_equal(tape.obs[question], [[0, 0, 1]] * question.sum())
+    np.testing.assert_array_equal(question, tape.last)
+    assert not tape.reward[~question].any() and set(tape.reward[question]) == {-1.0, 1.0}
+    right = tape.action[question] == optimal[question].argmax(-1)
+    np.testing.assert_array_equal(tape.reward[question], np.where(right, 1, -1))
     for action in (0, 1):
         _, (constant, _) = record("probe-Memory-v0", action=action, num_steps=4)
         assert abs(constant.reward[constant.last].mean()) < 0.1

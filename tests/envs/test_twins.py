@@ -26,8 +26,8 @@ def test_the_twin_of_concentration_shows_every_card_also_inside_a_wrapper():
         envs.make("popgym-ConcentrationEasy-v0", observe="state")[0],
         wrappers.StateObservation(wrappers.EpisodeStatistics(bare)),
     ):
-        shown = env.reset(jax.random.key(0), params)[0][: 2 * bare.cards]
-        assert np.sum(shown) == bare.cards
+        cards = env.reset(jax.random.key(0), params)[0][: 2 * bare.cards]
+        assert np.sum(cards) == bare.cards
     assert not np.any(bare.state_obs(bare.reset(jax.random.key(0))[1], params))
 
 

@@ -101,9 +101,9 @@ def same_but_observations(env, bare):
         np.testing.assert_array_equal(getattr(result, field), getattr(want, field), err_msg=field)
     space = env.observation_space(env.default_params)
     assert result.obs.shape[2:] == result.next_obs.shape[2:] == space.shape
-    for seen in (result.obs, result.next_obs):
-        assert seen.dtype == np.float32
-        assert (seen >= np.asarray(space.low)).all() and (seen <= np.asarray(space.high)).all()
+    for obs in (result.obs, result.next_obs):
+        assert obs.dtype == np.float32
+        assert (obs >= np.asarray(space.low)).all() and (obs <= np.asarray(space.high)).all()
     return result, want
 
 
@@ -138,27 +138,25 @@ def test_mask(env):
 def test_previous_action(env, null):
     result, want = same_but_observations(wrappers.PreviousAction(env, null), env)
     one_hot = np.eye(env.num_actions, dtype=np.float32)
-    done = one_hot[want.action]
+    actions = one_hot[want.action]
     first = one_hot[0] * (null == "action0")
-    shown = np.concatenate([want.obs, previous(done, want.begin, first)], -1)
-    np.testing.assert_array_equal(result.obs, shown)
-    np.testing.assert_array_equal(result.next_obs, np.concatenate([want.next_obs, done], -1))
+    obs = np.concatenate([want.obs, previous(actions, want.begin, first)], -1)
+    np.testing.assert_array_equal(result.obs, obs)
+    np.testing.assert_array_equal(result.next_obs, np.concatenate([want.next_obs, actions], -1))
 
 
 def test_previous_reward(env):
     result, want = same_but_observations(wrappers.PreviousReward(env, scale=2.0), env)
     paid = 2 * want.reward[..., None]
-    shown = np.concatenate([want.obs, previous(paid, want.begin, 0)], -1)
-    np.testing.assert_array_equal(result.obs, shown)
+    obs = np.concatenate([want.obs, previous(paid, want.begin, 0)], -1)
+    np.testing.assert_array_equal(result.obs, obs)
     np.testing.assert_array_equal(result.next_obs, np.concatenate([want.next_obs, paid], -1))
     assert not np.signbit(result.obs[want.begin][:, -1]).any()
 
 
 def test_a_reward_beside_whole_numbers_stays_what_it_was():
-    shown = wrappers.PreviousReward(TASK).view(
-        jax.random.key(0), jnp.arange(2), None, (0, 0.5), None
-    )
-    np.testing.assert_array_equal(shown, [0, 1, 0.5])
+    obs = wrappers.PreviousReward(TASK).view(jax.random.key(0), jnp.arange(2), None, (0, 0.5), None)
+    np.testing.assert_array_equal(obs, [0, 1, 0.5])
 
 
 @pytest.mark.parametrize(("env", "one_hot"), [("task", False), ("gymnax", True)], indirect=["env"])
@@ -188,15 +186,15 @@ def test_noise():
     clipped = rollouts(wrappers.NoisyObservation(TAGS, 0.1))
     space = TAGS.observation_space(TAGS.default_params)
     for field in ("obs", "next_obs"):
-        seen = getattr(noisy, field)
-        noise = seen - np.round(seen)
+        obs = getattr(noisy, field)
+        noise = obs - np.round(obs)
         assert abs(noise.mean()) < 0.02 and abs(noise.std() - 0.1) < 0.01, field
         assert len(np.unique(noise)) > 0.9 * noise.size
-        expected = np.clip(seen, space.low, space.high)
+        expected = np.clip(obs, space.low, space.high)
         np.testing.assert_allclose(getattr(clipped, field), expected, atol=1e-6)
     inside = ~noisy.last[:, :-1]
-    ended, began = noisy.next_obs[:, :-1][inside], noisy.obs[:, 1:][inside]
-    np.testing.assert_allclose(ended, began, atol=1e-6)
+    ends, began = noisy.next_obs[:, :-1][inside], noisy.obs[:, 1:][inside]
+    np.testing.assert_allclose(ends, began, atol=1e-6)
     np.testing.assert_array_equal(noisy.begin[:, 1:], noisy.last[:, :-1])
     first = noisy.obs[noisy.begin]
     assert len(first) >= WORKERS and (first != np.round(first)).all()
@@ -410,11 +408,11 @@ def test_a_previous_action_of_numbers_is_seen_as_it_was():
     np.testing.assert_array_equal(space.low, [-1, -1, -2])
     np.testing.assert_array_equal(space.high, [1, 1, 2])
     obs, state = env.reset(jax.random.key(0), params)
-    seen = [obs[-1]]
+    obs_list = [obs[-1]]
     for torque in (-1.5, 0.25, 1.0):
         obs, state, *_ = env.step(jax.random.key(1), state, jnp.array([torque]), params)
-        seen.append(obs[-1])
-    np.testing.assert_array_equal(seen, [0, -1.5, 0, 1.0])  # the episode ended in between
+        obs_list.append(obs[-1])
+    np.testing.assert_array_equal(obs_list, [0, -1.5, 0, 1.0])  # the episode ended in between
 
 
 def best_pulls(arms, pulls, arm):
@@ -490,13 +488,13 @@ def test_a_wrapper_inside_a_trial_keeps_its_task():
     """The arm stays over a trial, and each of its episodes has no previous reward at first."""
     env = wrappers.Trial(wrappers.PreviousReward(probes.Arm(3)), 4)
     params = env.default_params
-    step, seen = jax.jit(env.step), []
+    step, obs_list = jax.jit(env.step), []
     obs, state = env.reset(jax.random.key(0), params)
     for t in range(40):
-        seen.append(int(state.env_state.cue))
+        obs_list.append(int(state.env_state.cue))
         np.testing.assert_array_equal(obs, [1, 0, 1])
         obs, state, *_ = step(jax.random.key(t), state, 0, params)
-    arms = np.reshape(seen, (10, 4))
+    arms = np.reshape(obs_list, (10, 4))
     assert np.all(arms == arms[:, :1]) and len(np.unique(arms[:, 0])) == 3
 
 
@@ -504,9 +502,9 @@ def test_the_state_of_a_trial_shows_how_far_it_has_come():
     env, params = envs.make("probe-Bandit-v0", arms=3, pulls=4)
     state = env.reset(jax.random.key(0), params)[1]
     for t in range(4):
-        shown = env.state_obs(state, params)
-        assert shown.shape == env.state_space(params).shape
-        np.testing.assert_allclose(shown[-2:], [t / 4, t / 4])
+        obs = env.state_obs(state, params)
+        assert obs.shape == env.state_space(params).shape
+        np.testing.assert_allclose(obs[-2:], [t / 4, t / 4])
         state = env.step(jax.random.key(t), state, 0, params)[1]
 
 

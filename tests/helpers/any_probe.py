@@ -96,10 +96,10 @@ def check_learned(
         state, metrics = agent.train(config, env, params, key)
         carry = rollout.start(env, params, state.net.init(), jax.random.fold_in(key, 1))
         key = jax.random.fold_in(key, 2)
-        _, seen = rollout.collect(policy(state.net), env, params, carry, key, 100)
-        optimal = env.optimal_q(seen.obs, seen.begin, config.gamma, params)
+        _, steps = rollout.collect(policy(state.net), env, params, carry, key, 100)
+        optimal = env.optimal_q(steps.obs, steps.begin, config.gamma, params)
         optimal = jnp.max(optimal, axis=-1) if state_values else optimal
-        return values(state.net, seen), optimal, metrics.finite.all(), metrics.returns[-1].mean()
+        return values(state.net, steps), optimal, metrics.finite.all(), metrics.returns[-1].mean()
 
     result = learn(np.arange(len(names)), np.arange(seeds))
     for name, probe, value, optimal, finite, score in zip(names, env.probes, *result, strict=True):

@@ -49,10 +49,10 @@ def complaints(claim: Claim, known: Mapping[str, Any]) -> list[str]:
     texts = [eval("f" + repr(text), scope) for text in claim.numbers]
     expected = [passages.normal(cell) for text in texts for cell in passages.cells(text)]
     report = passage(claim)
-    shown = passages.cells(report) if claim.row else passages.numbers(report)
-    lacking = expected * (expected != shown) if claim.row else passages.lacking(expected, report)
+    numbers = passages.cells(report) if claim.row else passages.numbers(report)
+    lacking = expected * (expected != numbers) if claim.row else passages.lacking(expected, report)
     if lacking:
-        result = f"the passage lacks {', '.join(lacking)}\n    and contains {', '.join(shown)}"
+        result = f"the passage lacks {', '.join(lacking)}\n    and contains {', '.join(numbers)}"
         wrong.append(f"the rows give {', '.join(expected)}; {result}")
     return wrong
 

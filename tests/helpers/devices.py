@@ -57,8 +57,8 @@ def run(script: str, *, devices: int = 4, timeout: float = 1800) -> Any:
 def call(function: Callable[..., Any], *arguments: Any, devices: int = 4) -> Any:
     """Call a function with several devices. Its arguments and result must be JSON values."""
     module, name = function.__module__, function.__qualname__
-    given = json.dumps(arguments)
-    script = f"from {module} import {name}\nprint(json.dumps({name}(*json.loads({given!r}))))"
+    text = json.dumps(arguments)
+    script = f"from {module} import {name}\nprint(json.dumps({name}(*json.loads({text!r}))))"
     return run(script, devices=devices)
 
 

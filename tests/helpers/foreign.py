@@ -179,9 +179,9 @@ class Gymnasium(gymnasium.Env):
 
 
 def module(name: str, **names: Any) -> types.ModuleType:
-    made = types.ModuleType(name)
-    vars(made).update(names)
-    return made
+    new = types.ModuleType(name)
+    vars(new).update(names)
+    return new
 
 
 def _craftax(name: str, auto_reset: bool) -> Gymnax:

@@ -94,8 +94,8 @@ def older(rows: Rows) -> list[Row]:
 
 def at_bound(row: Row) -> bool:
     """Return True if the learning rate is the smallest or the largest that was tried."""
-    tried = [*map(float, row["tuning"])]
-    return row["learning_rate"] in (min(tried), max(tried))
+    values = [*map(float, row["tuning"])]
+    return row["learning_rate"] in (min(values), max(values))
 
 
 # Chapters 03b to 09b
@@ -244,8 +244,8 @@ def transfer(row: Row, fresh: Row) -> float:
 
 def at_an_end(row: Row) -> set[str]:
     """Return the names of settings whose best value is at the edge of the values tried."""
-    tried = {name: {x[name] for x in row["tuning"]} for name in row["chosen"]}
-    return {k for k, x in tried.items() if row["chosen"][k] in (min(x), max(x))}
+    values = {name: {x[name] for x in row["tuning"]} for name in row["chosen"]}
+    return {k for k, x in values.items() if row["chosen"][k] in (min(x), max(x))}
 
 
 def paper(name: str, other: str) -> np.ndarray:
@@ -291,6 +291,6 @@ def default(baselines: Rows, task: str, agent: str) -> str:
         return "–"
     rows = [baselines[name] for name in names]
     places = 0 if LEVELS[task][1] > 1 else 2
-    held = [row["learned_and_stayed"] >= LEAST_SEEDS for row in rows]
+    flags = [row["learned_and_stayed"] >= LEAST_SEEDS for row in rows]
     texts = [f"{end(row):.{places}f}" for row in rows]
-    return ", ".join(x if good else f"*{x}*" for x, good in zip(texts, held, strict=True))
+    return ", ".join(x if good else f"*{x}*" for x, good in zip(texts, flags, strict=True))

@@ -56,8 +56,8 @@ def delta_rule(draw: Draw):
     key = key / np.linalg.norm(key, axis=-1, keepdims=True)
     alpha, beta = draw.uniform(0, 1)[..., None, None], draw.uniform(0, 2)[..., None, None]
     outer = key[..., :, None] * key[..., None, :]
-    kept = np.eye(3, dtype=outer.dtype) - beta * outer
-    return alpha * kept, beta * value[..., :, None] * key[..., None, :]
+    rest = np.eye(3, dtype=outer.dtype) - beta * outer
+    return alpha * rest, beta * value[..., :, None] * key[..., None, :]
 
 
 def latest(x, k: int):

@@ -51,8 +51,8 @@ class Reading(NamedTuple):
 def sentences(text: str) -> list[str]:
     """Split Markdown into sentences, without headings, tables and choices."""
     lines = (line.strip() for line in prose(_CHOICES.sub("", text)).split("\n"))
-    kept = ["" if re.match(r"#|\||-{3,}", line) else line for line in lines]
-    blocks = re.split(r"\n\s*\n|\n(?=(?:[-*]|\d+\.)\s)", "\n".join(kept))
+    text_lines = ["" if re.match(r"#|\||-{3,}", line) else line for line in lines]
+    blocks = re.split(r"\n\s*\n|\n(?=(?:[-*]|\d+\.)\s)", "\n".join(text_lines))
     match = []
     for block in blocks:
         block = re.sub(r"^(?:[-*>]|\d+\.)\s+|\n>\s?", " ", " ".join(block.split()))

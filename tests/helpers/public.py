@@ -159,8 +159,8 @@ def _fields(kind: Any) -> Iterator[inspect.Parameter]:
         yield from _fields(one.default_factory) if inner else [parameter]
 
 
-def _call(name: str, function: Any, given: list[inspect.Parameter] | None = None) -> str:
-    bare = [one.replace(annotation=one.empty) for one in given or _parameters(function)]
+def _call(name: str, function: Any, parameters: list[inspect.Parameter] | None = None) -> str:
+    bare = [one.replace(annotation=one.empty) for one in parameters or _parameters(function)]
     kept = [one.replace(default=_ShortDefault.of(one.default)) for one in bare]
     line = f"{name}{inspect.Signature(kept)}"
     return line if len(line) <= WIDTH else f"{name}(\n{_rows(kept)})"
@@ -207,10 +207,10 @@ def text() -> str:
     return "".join(f"{one}\n" for one in entries().values())
 
 
-def difference(kept: str, results: str) -> str:
+def difference(before: str, results: str) -> str:
     """Return the changed lines with advice, or "" if no line has changed."""
     lines = difflib.unified_diff(
-        kept.splitlines(), results.splitlines(), "listed", "found", "", "", 0
+        before.splitlines(), results.splitlines(), "listed", "found", "", "", 0
     )
     changed = "\n".join(lines)
     return changed and f"Public names have changed.\n{changed}\n{ADVICE}"

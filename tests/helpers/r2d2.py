@@ -91,8 +91,8 @@ def play(config, key):
     act = partial(r2d2.act_and_store, config, ENV, PARAMS)
     state, _ = jax.lax.scan(act, r2d2.init(config, ENV, PARAMS, key), jax.random.split(key, 2))
     rings = jax.tree.map(lambda x: x.reshape(3, DEPTH, *x.shape[1:])[:, :60], state.sequences.steps)
-    held = dataclasses.replace(state.held, extras=None)
-    return state, jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), rings, held)
+    carries = dataclasses.replace(state.held, extras=None)
+    return state, jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), rings, carries)
 
 
 @eqx.filter_jit
@@ -127,8 +127,8 @@ def _game(memory: str) -> Game:
 def everything(storage: sequences.Sequences) -> sequences.Sample:
     """Return all sequences in a storage and a few empty ones, with weights from 0.2 to 1."""
     rows = jnp.nonzero(storage.available, size=112, fill_value=3 * DEPTH)[0].astype(jnp.int32)
-    drawn = sequences.window(storage, rows, storage.cut.burn_in)
-    return sequences.Sample(**vars(drawn), weights=jnp.linspace(0.2, 1, 112))
+    sample = sequences.window(storage, rows, storage.cut.burn_in)
+    return sequences.Sample(**vars(sample), weights=jnp.linspace(0.2, 1, 112))
 
 
 @jax.jit

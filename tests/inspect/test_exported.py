@@ -20,9 +20,9 @@ def test_an_exported_policy_has_the_values_of_its_player(name: str):
     for begin in (True, False, False, True, False):
         obs = rng.uniform(size=policy.about["observation"])
         before = None if begin else state[1]
-        seen = policy.inputs(obs, before, reward, begin)
+        inputs = policy.inputs(obs, before, reward, begin)
         state, expected = policy.outputs(state, obs, begin, reward)
-        mine, values = step(mine, jax.numpy.asarray(seen), jax.numpy.asarray(begin))
+        mine, values = step(mine, jax.numpy.asarray(inputs), jax.numpy.asarray(begin))
         np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-4)
         state, reward = (state[0], policy.greedy(expected)), float(rng.normal())
         assert int(agent.choose(values)) == state[1]

@@ -61,9 +61,9 @@ def test_an_intervention_is_another_tape_that_is_read_again(case: Any):
         obs[i] = episodes.obs[donor[swap, e, i], step[swap, e, i]]
         new, old = replay_values(agent, obs), replay_values(agent, episodes.obs[e])
         for t in range(i, int(episodes.running[e].sum())):
-            taken = old[t].argmax()
-            change[t - i] += abs(new[t, taken] - old[t, taken])
-            flips[t - i] += new[t].argmax() != taken
+            action = old[t].argmax()
+            change[t - i] += abs(new[t, action] - old[t, action])
+            flips[t - i] += new[t].argmax() != action
             pairs[t - i] += 1
     np.testing.assert_array_equal(result.pairs, pairs)
     np.testing.assert_allclose(result.change, change / pairs, rtol=1e-4, atol=1e-6)

@@ -46,8 +46,8 @@ def build(name, perturbed):
         parts = [memory.make(n, 4, 4, key=key, **small(n)) for n in FFM_AND_GRU]
         return memory.Residual(IN, OUT, parts, key=key)
     kind, layers = name.split(" x ") if " x " in name else (name, 1)
-    kind, *printed = kind.split()
-    sizes = {**small(kind), **dict.fromkeys(printed, True)}
+    kind, *form = kind.split()
+    sizes = {**small(kind), **dict.fromkeys(form, True)}
     return memory.make(kind, IN, OUT, key=key, layers=int(layers), **sizes)
 
 
@@ -268,8 +268,8 @@ def test_long_tapes_give_the_same_outputs_and_state_by_every_method(name):
 def test_neither_results_nor_gradients_depend_on_the_method(name):
     for perturbed in (False, True):
         both = [all_tapes(name, perturbed, method) for method in methods(name)]
-        (seen, want, end), (other, result, last) = both
-        close((last, other["gradient"][0]), (end, seen["gradient"][0]), rtol=2e-5)
+        (gradients, want, end), (other, result, last) = both
+        close((last, other["gradient"][0]), (end, gradients["gradient"][0]), rtol=2e-5)
         close(result, want, rtol=1e-4)
         assert all(np.isfinite(g).all() for g in jax.tree.leaves(want))
 

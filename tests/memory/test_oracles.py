@@ -172,8 +172,8 @@ def test_s5_equals_the_dense_system_in_real_numbers(blocks):
     b = 2 * (basis @ complex_parts(model.read_in)).real
     c = 2 * (complex_parts(model.read_out) @ basis.conj().T).real
     system = np.block([[a, b], [np.zeros((IN, 12 + IN))]])
-    held = scipy.linalg.expm(step * system)
-    a_held, b_held = held[:12, :12], held[:12, 12:]
+    decay = scipy.linalg.expm(step * system)
+    a_held, b_held = decay[:12, :12], decay[:12, 12:]
     h, ys = np.zeros(12), []
     for x in xs:
         h = a_held @ h + b_held @ x
@@ -262,16 +262,16 @@ def test_ffm_equals_memax_with_the_same_parameters():
     close(ys, eqx.filter_jit(lambda m: m(m.initialize_carry(), (xs, begin))[1])(peer))
 
 
-@pytest.mark.parametrize("printed", [False, True])
-def test_a_norm_behind_the_gate_of_ffm_undoes_it(printed):
+@pytest.mark.parametrize("literal", [False, True])
+def test_a_norm_behind_the_gate_of_ffm_undoes_it(literal):
     """How much smaller the memory's part gets when the bias of the gate falls from 0 to -5."""
-    model, xs = build("ffm", printed=printed), inputs(200)
+    model, xs = build("ffm", printed=literal), inputs(200)
     silent = jax.tree.map(jnp.zeros_like, model.skip)
     model = eqx.tree_at(lambda m: m.skip, model, silent)
     biases = (jnp.zeros(OUT), jnp.full(OUT, -5.0))
     open_, shut = (eqx.tree_at(lambda m: m.gate.bias, model, b) for b in biases)
     shrinks = np.linalg.norm(run(open_, xs)) / np.linalg.norm(run(shut, xs))
-    assert (20 < shrinks < np.exp(5)) if printed else (1 <= shrinks < 2)
+    assert (20 < shrinks < np.exp(5)) if literal else (1 <= shrinks < 2)
 
 
 def test_ffm_impulse_response_is_the_exponential():
@@ -339,8 +339,8 @@ def test_gated_delta_starts_as_a_slowly_fading_table():
     model = memory.make("gated_delta", IN, OUT, key=jax.random.key(0), key_size=3)
     gates = sigmoid(wide(model.gates.bias)) * (1, 2)
     np.testing.assert_allclose(gates, (0.98, 1), atol=0.005)
-    kept = model.encode(jnp.zeros(IN))[0]
-    np.testing.assert_allclose(kept, gates[0] * np.eye(3), rtol=1e-5)
+    gain = model.encode(jnp.zeros(IN))[0]
+    np.testing.assert_allclose(gain, gates[0] * np.eye(3), rtol=1e-5)
 
 
 def delta_table():

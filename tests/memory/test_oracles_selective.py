@@ -211,10 +211,10 @@ def test_gradients_of_the_mlstm_are_those_without_stabilization():
 
 def test_lmu_equals_a_loop():
     model, xs = build("lmu", channels=3, order=5, delay=9.0), inputs()
-    held, drive = lmu.legendre(5, 9.0)
+    matrix, drive = lmu.legendre(5, 9.0)
     u, m, ys = linear(model.read_in, xs), np.zeros((3, 5)), []
     for t in range(T):
-        m = m @ held.T + np.outer(u[t], drive)
+        m = m @ matrix.T + np.outer(u[t], drive)
         ys.append(m.ravel())
     close(run(model, xs), linear(model.read_out, np.array(ys)) + linear(model.skip, xs))
 
@@ -226,25 +226,25 @@ def test_legendre_matrices_are_those_of_the_paper_held_over_a_step():
         for j in range(order):
             rate[i, j] = (2 * i + 1) / delay * (-1 if i < j else (-1) ** (i - j + 1))
         gain[i] = (2 * i + 1) / delay * (-1) ** i
-    held, drive = lmu.legendre(order, delay)
+    matrix, drive = lmu.legendre(order, delay)
     fine, m = 20_000, np.zeros((order, order + 1))
     m[:, :order] = np.eye(order)
     source = np.eye(order + 1)[order]
     for _ in range(fine):  # midpoint rule of ṁ = A m + B u
         half = m + (rate @ m + np.outer(gain, source)) / (2 * fine)
         m = m + (rate @ half + np.outer(gain, source)) / fine
-    np.testing.assert_allclose(held, m[:, :order], atol=1e-7)
+    np.testing.assert_allclose(matrix, m[:, :order], atol=1e-7)
     np.testing.assert_allclose(drive, m[:, order], atol=1e-7)
 
 
 def test_lmu_state_reconstructs_a_delayed_input():
     """Voelker et al. 2019, Eq. 3, on a slow input that is held over each step."""
     order, delay, time = 12, 40.0, np.arange(400)
-    held, drive = lmu.legendre(order, delay)
+    matrix, drive = lmu.legendre(order, delay)
     u = np.sin(2 * np.pi * time / 60) + 0.5 * np.cos(2 * np.pi * time / 90)
     m = np.zeros(order)
     for x in u:
-        m = held @ m + drive * x
+        m = matrix @ m + drive * x
     for steps in (0, 10, 20, 30, 40):
         polynomials = np.polynomial.legendre.legvander([2 * steps / delay - 1], order - 1)[0]
         # A held input is half a step late.

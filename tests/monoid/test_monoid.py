@@ -319,10 +319,10 @@ def test_merged_reservoirs_hold_what_one_reservoir_would():
 def test_window_holds_the_last_items_in_order():
     x = np.random.default_rng(0).normal(size=(20, 2)).astype("f4")
     items = jnp.zeros((20, 3, 2)).at[:, -1].set(x)
-    held, count = scan(Window(3, (2,)), (items, jnp.ones(20)))
+    items_in, count = scan(Window(3, (2,)), (items, jnp.ones(20)))
     padded = np.concatenate([np.zeros((2, 2), "f4"), x])
     for t in range(20):
-        np.testing.assert_array_equal(held[t], padded[t : t + 3])
+        np.testing.assert_array_equal(items_in[t], padded[t : t + 3])
         assert count[t] == min(t + 1, 3)
 
 

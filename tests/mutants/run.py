@@ -109,13 +109,13 @@ def flaws(mutant: Mutant, root: Path = ROOT) -> str:
 
 def state(mutant: Mutant) -> str:
     """A digest of the mutant, the library, its tests, and what tests share."""
-    chosen = {ROOT / test.partition("::")[0] for test in mutant.tests}
+    paths = {ROOT / test.partition("::")[0] for test in mutant.tests}
     shared = {path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")}
     sources = {
         path for path in (ROOT / "mmrl").rglob("*") if path.suffix in (".py", ".mjs", ".css")
     }
     digest = hashlib.sha256(repr(mutant).encode())
-    for path in sorted({*sources, *(ROOT / "book" / "tools").glob("*.py"), *chosen, *shared}):
+    for path in sorted({*sources, *(ROOT / "book" / "tools").glob("*.py"), *paths, *shared}):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -144,8 +144,8 @@ def copy_repository(parent: Path) -> Path:
     patterns = shutil.ignore_patterns(".git", ".venv", ".*cache", ".hypothesis", "_build")
 
     def leave(folder: str, names: list[str]) -> set[str]:
-        made = {"build"} if Path(folder) == ROOT else set()  # mmrl.pdg.build is not made by make
-        return patterns(folder, names) | made
+        folders = {"build"} if Path(folder) == ROOT else set()  # mmrl.pdg.build is not made by make
+        return patterns(folder, names) | folders
 
     return shutil.copytree(ROOT, parent / "repository", ignore=leave, symlinks=True)
 
@@ -225,13 +225,17 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="also mutants that were caught before")
     parser.add_argument("--jobs", type=int, default=1, help="number of mutants at a time")
     options = parser.parse_args()
-    known = {} if options.again else earlier_verdicts()
+    verdicts_before = {} if options.again else earlier_verdicts()
     expected = [
         mutant
         for mutant in mutants()
         if any(options.only in text for text in (mutant.name, mutant.file, *mutant.tests))
     ]
-    before = {mutant.name: known[key] for mutant in expected if (key := state(mutant)) in known}
+    before = {
+        mutant.name: verdicts_before[key]
+        for mutant in expected
+        if (key := state(mutant)) in verdicts_before
+    }
     waiting = [mutant for mutant in expected if mutant.name not in before]
     print(f"{len(expected)} mutants, of which {len(before)} were caught before")
     try:

@@ -111,7 +111,7 @@ PROBE, PARAMS = envs.make("probe-Match-v0")
 
 
 @pytest.mark.parametrize(
-    ("env", "chosen"),
+    ("env", "features"),
     [
         (PROBE, ()),
         (Shift(PROBE, 0.0), (True, True)),
@@ -121,8 +121,8 @@ PROBE, PARAMS = envs.make("probe-Match-v0")
         (wrappers.PreviousReward(PROBE), ()),
     ],
 )
-def test_features_are_chosen_by_bounds_and_by_random_steps(env, chosen):
-    assert normalized_features(Flags(), env, PARAMS) == chosen
+def test_features_are_chosen_by_bounds_and_by_random_steps(env, features):
+    assert normalized_features(Flags(), env, PARAMS) == features
     assert normalized_features(Flags(False), env, PARAMS) == ()
 
 

@@ -238,8 +238,8 @@ def test_numbers_beside_a_picture_are_those_behind_a_vector(names: tuple[str, ..
 
         starts = pair.reset(key, params), vector.reset(key, params)
         states = starts[0][1], starts[1][1]
-        _, seen = jax.lax.scan(step, states, jax.random.split(key, 40))
-        return (starts[0][0], starts[1][0]), seen
+        _, obs = jax.lax.scan(step, states, jax.random.split(key, 40))
+        return (starts[0][0], starts[1][0]), obs
 
     for mine, theirs in play(jax.random.key(3)):
         picture, more = mine if names else (mine, theirs[..., 400:])

@@ -111,13 +111,13 @@ class Model:
         self.head += ids.shape[1]
         return new
 
-    def _add_places(self, w: int, ended: bool) -> list[Place]:
+    def _add_places(self, w: int, at_end: bool) -> list[Place]:
         here, end, result = self.setting, len(self.ids[w]), []
         full = here.length + here.tail
         for start in cuts(end - self.opened[w], here.length, here.overlap):
             steps = end - self.opened[w] - start
-            if steps == full or (ended and steps < full):
-                place = Place(w, self.opened[w] + start, start, steps, end, ended)
+            if steps == full or (at_end and steps < full):
+                place = Place(w, self.opened[w] + start, start, steps, end, at_end)
                 result.append(place)
                 sizes = np.array(self.errors[w][place.first : place.first + self.own_steps(place)])
                 self.priority[place] = here.eta * sizes.max() + (1 - here.eta) * sizes.mean()
@@ -176,9 +176,9 @@ def check_table(model: Model, table) -> None:
     np.testing.assert_allclose(weights, expected, rtol=2e-5)
 
 
-def check_window(model: Model, drawn, i: int, counts: Counter) -> None:
-    setting, place = model.setting, model.may()[int(drawn.rows[i])]
-    expected, result = model.window(place), at(drawn, i)
+def check_window(model: Model, batch, i: int, counts: Counter) -> None:
+    setting, place = model.setting, model.may()[int(batch.rows[i])]
+    expected, result = model.window(place), at(batch, i)
     np.testing.assert_array_equal(result.steps.id, expected["id"])
     np.testing.assert_array_equal(result.steps.pixels["image"][:, 1, 0], expected["id"] % 251)
     for name in ("mask", "trained", "begin"):

@@ -129,8 +129,8 @@ def test_a_truncated_episode_that_is_too_short_lacks_its_last_step():
         assert np.all(np.asarray(mine.steps.last)[final][:-1])
         expected = {tuple(x) for x in np.asarray(flat(steps).next_obs[0]).reshape(-1, 4).tolist()}
         real = np.asarray(mine.mask & ~mine.steps.terminated)
-        seen = np.asarray(flat(mine.steps).next_obs[0])[real]
-        assert {tuple(x) for x in seen.tolist()} <= expected
+        pictures = np.asarray(flat(mine.steps).next_obs[0])[real]
+        assert {tuple(x) for x in pictures.tolist()} <= expected
     assert shortened > 5
 
 

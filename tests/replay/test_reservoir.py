@@ -53,8 +53,8 @@ merge = jax.jit(reservoir.merge)
 def stream(start: reservoir.Reservoir, ids, lots) -> reservoir.Reservoir:
     """Adds [time, unroll], one row after another."""
 
-    def body(kept, new):
-        return reservoir.insert(kept, unrolls(new[0]), new[1]), None
+    def body(storage, new):
+        return reservoir.insert(storage, unrolls(new[0]), new[1]), None
 
     return jax.lax.scan(body, start, (ids, lots))[0]
 
@@ -129,9 +129,9 @@ def inclusion(kept_ids: np.ndarray, items: int) -> float:
 @jax.jit
 @jax.vmap
 def one_run(key) -> jax.Array:
-    def body(kept, new):
+    def body(storage, new):
         i, key = new
-        return reservoir.add(kept, unrolls(i[None]), key), None
+        return reservoir.add(storage, unrolls(i[None]), key), None
 
     return (
         jax.lax.scan(body, empty(6), (1 + jnp.arange(48), jax.random.split(key, 48)))[
@@ -156,8 +156,8 @@ def eight_parts(key) -> jax.Array:
 
 @pytest.mark.parametrize("run", [one_run, eight_parts], ids=["one", "merged"])
 def test_every_unroll_is_kept_equally_often(run):
-    kept = np.asarray(run(jax.random.split(jax.random.key(0), 4000)))
-    assert inclusion(kept, 48) > 1e-3
+    counts = np.asarray(run(jax.random.split(jax.random.key(0), 4000)))
+    assert inclusion(counts, 48) > 1e-3
 
 
 def test_the_test_of_inclusion_sees_a_bias():

@@ -51,15 +51,15 @@ def test_sampled_rows_are_rows_of_the_dataset(length):
     t = tape_of(LENGTHS, capacity=40)
     expected = dataset(LENGTHS, length)
     draw = jax.jit(jax.vmap(lambda key: segments.sample(t, key, 5 * length, length)))
-    drawn = jax.device_get(draw(jax.random.split(jax.random.key(length), 200)))
-    ids, mask = (x.reshape(-1, length) for x in (drawn.steps.id, drawn.mask))
+    batch = jax.device_get(draw(jax.random.split(jax.random.key(length), 200)))
+    ids, mask = (x.reshape(-1, length) for x in (batch.steps.id, batch.mask))
     np.testing.assert_array_equal(
-        drawn.begin.reshape(-1, length), np.tile(np.arange(length) == 0, (1000, 1))
+        batch.begin.reshape(-1, length), np.tile(np.arange(length) == 0, (1000, 1))
     )
-    np.testing.assert_array_equal(drawn.episode, np.tile(np.repeat(np.arange(5), length), (200, 1)))
+    np.testing.assert_array_equal(batch.episode, np.tile(np.repeat(np.arange(5), length), (200, 1)))
     starts = np.cumsum([0, *LENGTHS])
     counts = Counter()
-    for row, real, first in zip(ids, mask, drawn.rows.reshape(-1), strict=True):
+    for row, real, first in zip(ids, mask, batch.rows.reshape(-1), strict=True):
         steps = row[real].tolist()
         assert steps in expected
         np.testing.assert_array_equal(real, np.arange(length) < len(steps))

@@ -240,18 +240,18 @@ def assert_same(a, b) -> None:
 def orders(weights, count):
     """Every order in which `count` rows may be drawn without replacement, and its probability."""
     for order in itertools.permutations(range(len(weights)), count):
-        left, p = sum(weights), 1.0
+        rest, p = sum(weights), 1.0
         for row in order:
-            p, left = p * weights[row] / left, left - weights[row]
+            p, rest = p * weights[row] / rest, rest - weights[row]
         yield order, p
 
 
-def assert_law(drawn, weights, enough=1e-4) -> None:
+def assert_law(orders_drawn, weights, enough=1e-4) -> None:
     """Chi-square: the orders drawn [draws, count] have the law of successive sampling."""
-    law = {order: p for order, p in orders(weights, drawn.shape[1]) if p > 0}
-    counts = Counter(map(tuple, drawn.tolist()))
+    law = {order: p for order, p in orders(weights, orders_drawn.shape[1]) if p > 0}
+    counts = Counter(map(tuple, orders_drawn.tolist()))
     assert set(counts) <= set(law)
-    expected = np.array(list(law.values())) * len(drawn)
+    expected = np.array(list(law.values())) * len(orders_drawn)
     assert expected.min() > 5, "too few draws for the test"
     results = np.array([counts[order] for order in law])
     assert stats.chisquare(results, expected).pvalue > enough

@@ -130,13 +130,13 @@ def test_a_run_of_before_keeps_its_best_from_when_it_is_resumed(
 def test_evaluate_plays_the_best_and_says_of_which_blocks(
     copy: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    played = []
+    networks = []
     monkeypatch.setattr(
-        evaluate, "greedy_returns", lambda run, net, *_: played.append(net) or np.eye(2)
+        evaluate, "greedy_returns", lambda run, net, *_: networks.append(net) or np.eye(2)
     )
     assert main(["evaluate", str(copy), "--best", "--episodes", "2"]) == 0
     assert main(["evaluate", str(copy), "--episodes", "2"]) == 0
-    (best, last), run = played, reopen(copy, best=True)
+    (best, last), run = networks, reopen(copy, best=True)
     assert run.best is not None
     for net, expected in ((best, run.best.net), (last, run.state.net)):
         for ours, theirs in zip(leaves(net), leaves(expected), strict=True):

@@ -80,10 +80,10 @@ def test_a_folder_has_one_thread_at_a_time(tmp_path: pathlib.Path, monkeypatch: 
         return own
 
     monkeypatch.setattr(Folder, "_claimed", slowly)
-    runs_of = [lambda: made.append(Run(SETUP, tmp_path))] * 2
-    made: list[Run] = []
+    runs_of = [lambda: open_runs.append(Run(SETUP, tmp_path))] * 2
+    open_runs: list[Run] = []
     (raised,) = at_once(*runs_of)
-    assert len(made) == 1 and "already contains a run" in str(raised)
+    assert len(open_runs) == 1 and "already contains a run" in str(raised)
 
 
 def test_a_run_holds_its_folder_until_it_is_done(tmp_path: pathlib.Path):
@@ -160,11 +160,11 @@ def test_disks_without_locks_can_be_written_to(
 def test_names_are_taken_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert options.new_folder("a/b:Game", "c/d") == pathlib.Path("results/Game-c-d-1")
-    taken: list[pathlib.Path] = []
-    names = [lambda: taken.append(options.new_folder("probe-Match-v0", "none"))] * 8
+    paths: list[pathlib.Path] = []
+    names = [lambda: paths.append(options.new_folder("probe-Match-v0", "none"))] * 8
     assert at_once(*names) == []
     expected = sorted(pathlib.Path("results") / f"probe-Match-none-{n}" for n in range(1, 9))
-    assert sorted(taken) == expected and all(path.is_dir() for path in expected)
+    assert sorted(paths) == expected and all(path.is_dir() for path in expected)
 
 
 def test_two_exports_at_once_get_two_names(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):

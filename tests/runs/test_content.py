@@ -222,14 +222,14 @@ def test_a_program_is_that_of_the_environment_as_it_is():
 
 
 def test_a_module_that_was_edited_and_loaded_again_is_compiled_anew(game: types.ModuleType):
-    first, made = runs.program("dqn", "game_of_a_user:Game"), runs.program("dqn", game.Game())
+    first, program = runs.program("dqn", "game_of_a_user:Game"), runs.program("dqn", game.Game())
     assert runs.program("dqn", "game_of_a_user:Game") is first
     file = pathlib.Path(str(game.__file__))
     file.write_text(file.read_text().replace("REWARD = 1", "REWARD = 20"))
     importlib.invalidate_caches()
     importlib.reload(game)
     assert runs.program("dqn", "game_of_a_user:Game") is not first
-    assert runs.program("dqn", game.Game()) is not made
+    assert runs.program("dqn", game.Game()) is not program
 
 
 def test_a_run_warns_that_its_environment_was_changed():

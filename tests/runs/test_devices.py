@@ -206,9 +206,9 @@ def test_most_devices_are_used_and_seeds_come_first():
 def test_what_grows_with_the_environments_is_divided(agent: str):
     """And no parameter, although as many features are read as there are environments."""
     config = dataclasses.replace(setting(agent), width=8)
-    made = built(Setup(ENV, agent=agent, config=config))
-    state = jax.eval_shape(made.init, repeatable(config), keys([0]))
-    axes = growth(made.init, repeatable(config), 1)
+    program = built(Setup(ENV, agent=agent, config=config))
+    state = jax.eval_shape(program.init, repeatable(config), keys([0]))
+    axes = growth(program.init, repeatable(config), 1)
     alike = ("net", "target", "actor", "optimizer", "learner")
     own, state = (x.policy if agent == "ppg" else x for x in (axes, state))
     for name, each in vars(own).items():
@@ -270,12 +270,12 @@ def test_one_device_divides_nothing():
 
 
 def test_rows_that_the_devices_cannot_divide_are_reported():
-    made = built(Setup(ENV, agent="dqn", config=setting("dqn")))
+    program = built(Setup(ENV, agent="dqn", config=setting("dqn")))
 
     def play(episodes: int) -> Any:
         policy = lambda state, obs, begin, key: (state, jnp.int32(0))  # noqa: E731
         key = jax.random.key(0)
-        return evaluate(policy, made.env, made.params, (), key, episodes, 2).returns
+        return evaluate(policy, program.env, program.params, (), key, episodes, 2).returns
 
     mesh = jax.sharding.AbstractMesh((4,), (ENVIRONMENTS,))
     with jax.sharding.use_abstract_mesh(mesh):

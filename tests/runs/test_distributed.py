@@ -135,13 +135,13 @@ def test_two_processes_are_stopped_killed_and_gone_on_with(
     assert "block" not in second.read_text()
 
     # A process that is killed leaves the other nothing to wait for.
-    code, said = kill(1, path, ["-m", "mmrl"], "--resume")
-    assert code == 2 and said[0].count("mmrl: A process of this run has failed") == 1
+    code, words = kill(1, path, ["-m", "mmrl"], "--resume")
+    assert code == 2 and words[0].count("mmrl: A process of this run has failed") == 1
 
     # What one finds wrong with a folder ends both, in one sentence; then process 0 is killed.
-    code, said = kill(0, path, ["-c", SEVERAL])
+    code, words = kill(0, path, ["-c", SEVERAL])
     message = f"{path} already contains a run."
-    assert code != 0 and [message in each for each in said] == [True, True]
+    assert code != 0 and [message in each for each in words] == [True, True]
 
     assert call(whole, str(path), devices=2) == [True, True]
 

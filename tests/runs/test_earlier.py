@@ -48,8 +48,8 @@ def test_a_run_before_agents_had_parts_is_opened(agent: str, tmp_path: pathlib.P
     assert opened.setup.agent == agent and len(opened.history) == 1
     config = dataclasses.replace(opened.setup.config, blocks=2)
     longer = Run(dataclasses.replace(opened.setup, config=config), tmp_path, resume=True)
-    for kept, new in zip(leaves(opened.state), leaves(longer.state), strict=True):
-        np.testing.assert_array_equal(kept, new)
+    for old, new in zip(leaves(opened.state), leaves(longer.state), strict=True):
+        np.testing.assert_array_equal(old, new)
     trained = [np.asarray(x) for x in jax.tree.leaves(opened.state.net)]
     assert all(np.isfinite(x).all() for x in trained) and max(np.abs(x).max() for x in trained) < 9
 

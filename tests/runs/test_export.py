@@ -56,7 +56,7 @@ def greedy_steps(run: Run, at: int) -> Any:
     @jax.jit
     def steps(net: Any, key: Any) -> Any:
         carry = start(env, params, net.init(), key)
-        return collect(lambda *seen: act(net, *seen), env, params, carry, key, STEPS)[1]
+        return collect(lambda *inputs: act(net, *inputs), env, params, carry, key, STEPS)[1]
 
     return jax.device_get(steps(jax.tree.map(lambda x: x[at], run.state.net), jax.random.key(1)))
 
@@ -183,10 +183,10 @@ def test_a_damaged_or_foreign_file_is_refused(run_folder: pathlib.Path, tmp_path
     middle = part.header_offset + 100 + part.compress_size // 2
     flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
     np.savez(tmp_path / "other.npz", np.zeros(3))
-    with np.load(file) as held:  # a network of another size, and whole but of an earlier format
-        np.savez(tmp_path / "wrong.npz", **{**held, "head.0.weight": np.zeros((2, 3))})
-        about = str(held["about"]).replace(player.FORMAT, "mmrl policy 1")
-        np.savez(tmp_path / "former.npz", **{**held, "about": np.array(about)})
+    with np.load(file) as arrays:  # a network of another size, and whole but of an earlier format
+        np.savez(tmp_path / "wrong.npz", **{**arrays, "head.0.weight": np.zeros((2, 3))})
+        about = str(arrays["about"]).replace(player.FORMAT, "mmrl policy 1")
+        np.savez(tmp_path / "former.npz", **{**arrays, "about": np.array(about)})
     others = [(tmp_path / f"{name}.npz").read_bytes() for name in ("other", "former", "wrong")]
     for bad in (flipped, whole[:middle], b"", *others):
         file.write_bytes(bad)

@@ -56,9 +56,9 @@ def test_a_kill_inside_a_write(
         with pytest.raises(Kill):
             next(iter(run))
     assert (path / f"{file}.partial").exists()
-    done = 1 if file == "checkpoint" else 2
-    assert len(reopen(path).history) == done and (payload(path) == before) == (done == 1)
-    assert [report.block for report in Run(SETUP, path, resume=True)] == [2, 3][done - 1 :]
+    blocks = 1 if file == "checkpoint" else 2
+    assert len(reopen(path).history) == blocks and (payload(path) == before) == (blocks == 1)
+    assert [report.block for report in Run(SETUP, path, resume=True)] == [2, 3][blocks - 1 :]
     assert payload(path) == payload(full_run)
     assert len(json.loads((path / "results.json").read_text())["history"]) == 3
 

@@ -209,13 +209,13 @@ def test_a_reward_that_is_nan_ends_the_run_and_keeps_the_checkpoint(
         for report in run:
             assert np.isfinite(report.returns).all() and np.isfinite(report.loss).all()
             before = payload(tmp_path / "run")
-    done = len(run.history)
-    assert done >= 1
-    assert f"in block {done + 1}" in str(error.value)
-    assert f"The checkpoint of block {done} is kept" in str(error.value)
+    blocks = len(run.history)
+    assert blocks >= 1
+    assert f"in block {blocks + 1}" in str(error.value)
+    assert f"The checkpoint of block {blocks} is kept" in str(error.value)
     assert "Broken-v0 returns finite rewards" in str(error.value)
     assert payload(tmp_path / "run") == before
-    assert len(runs.reopen(tmp_path / "run").history) == done
+    assert len(runs.reopen(tmp_path / "run").history) == blocks
 
 
 # Observations that are no numbers

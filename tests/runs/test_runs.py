@@ -79,13 +79,13 @@ def test_weak_types_in_a_state_do_not_recompile():
 
 
 def test_observes_shows_what_it_says_in_one_order():
-    def shown(*names: str) -> Any:
+    def setup_with(*names: str) -> Any:
         env, params, *_ = runs.program("r2d2", "probe-Memory-v0", names)
         _, state = env.reset(jax.random.key(0), params)
         return env.step(jax.random.key(1), state, 1, params)
 
-    alone = shown()[0]
-    obs, _, reward, *_ = shown("begin_flag", "previous_reward", "previous_action")
+    alone = setup_with()[0]
+    obs, _, reward, *_ = setup_with("begin_flag", "previous_reward", "previous_action")
     np.testing.assert_array_equal(obs, [*alone, 0, 1, reward, 0])
     assert Setup("probe-Memory-v0", observes=runs.SHOWN[::-1]).observes == runs.SHOWN
     with pytest.raises(ValueError, match=r"`observes` .*previous_reward.* got \['reward'\]"):
@@ -227,9 +227,9 @@ def test_earlier_runs_go_on(copy: pathlib.Path, earlier: dict[str, bool]):
     assert runs.reopen(copy).setup == runs.saved(copy) == SETUP
     assert [report.block for report in Run(setup(blocks=4), copy, resume=True)] == [4]
     write(copy, header, content)
-    shown = ("previous_reward", "begin_flag")
+    names = ("previous_reward", "begin_flag")
     with pytest.raises(RunError, match=r"observes was \['begin_flag'\], is \['previous_reward',"):
-        Run(dataclasses.replace(SETUP, observes=shown), copy, resume=True)
+        Run(dataclasses.replace(SETUP, observes=names), copy, resume=True)
 
 
 # Resume

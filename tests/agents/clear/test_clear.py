@@ -152,10 +152,10 @@ def test_the_loss_is_the_papers(net, batch, rho_max: float, c_max: float):
         out = jax.vmap(net)(batch.state, steps.obs, steps.begin)[1]
         log_pi = jax.nn.log_softmax(out.policy.logits)
         mu = jax.nn.softmax(steps.extras.logits)
-        chosen = jnp.take_along_axis(log_pi, steps.action[..., None], -1)[..., 0]
+        log_prob = jnp.take_along_axis(log_pi, steps.action[..., None], -1)[..., 0]
         cloning = jnp.sum(mu * (jnp.log(mu) - log_pi), -1)
         entropy = jnp.sum(jnp.exp(log_pi) * log_pi, -1)
-        each = -chosen * advantages + config.value_weight * (out.value - vs) ** 2
+        each = -log_prob * advantages + config.value_weight * (out.value - vs) ** 2
         each += config.entropy_weight * entropy
         again = 0.3 * cloning + 0.2 * (out.value - steps.extras.value) ** 2
         return jnp.mean(each + replayed[:, None] * again)
@@ -327,10 +327,10 @@ def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
     storage = reservoir.init({"name": one[0]}, one[1], 2400, workers=8, length=6)
 
     @jax.jit
-    def pair(kept, new, key):
-        return clear.pair(config, kept, new, key)
+    def pair(storage, new, key):
+        return clear.pair(config, storage, new, key)
 
-    chosen = []
+    flags = []
     for number in range(1, 9):
         new = numbered_unrolls(config, number)
         storage, batch, replayed = pair(storage, new, jax.random.key(number))
@@ -341,9 +341,9 @@ def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
         assert replayed.sum() == count and (names[:, 0] // 100 <= number).all()
         # Inserted before it is sampled: the first time there is nothing else.
         assert number > 1 or (names == new.steps["name"]).all()
-        chosen.append(replayed)
+        flags.append(replayed)
     if 0 < count < 8:
-        assert len({tuple(np.asarray(c)) for c in chosen}) > 1
+        assert len({tuple(np.asarray(c)) for c in flags}) > 1
     if count:
         assert (names[replayed, 0] < 800).any()  # old ones
 
@@ -434,9 +434,9 @@ def test_a_type_is_checked_while_a_run_is_traced():
 @pytest.mark.full
 def test_whole_numbers_may_be_stored_as_such():
     plain, small = run(TINY, 4), run(change(TINY, stored="uint8"), 4)
-    seen = plain.reservoir.unrolls.steps.obs
-    assert small.reservoir.unrolls.steps.obs.dtype == jnp.uint8 and len(jnp.unique(seen)) > 1
-    np.testing.assert_array_equal(small.reservoir.unrolls.steps.obs, seen)
+    obs = plain.reservoir.unrolls.steps.obs
+    assert small.reservoir.unrolls.steps.obs.dtype == jnp.uint8 and len(jnp.unique(obs)) > 1
+    np.testing.assert_array_equal(small.reservoir.unrolls.steps.obs, obs)
     # Another program, whose sums a compiler may round otherwise.
     assert distance(plain.net, small.net) < 1e-6
 
@@ -483,7 +483,7 @@ def test_rewards_are_divided_where_they_are_learned_from_and_the_rate_falls():
     config = change(TINY, normalize_rewards=True, learning_rate=0.1, anneal=0.75, horizon=4.0)
     state = dataclasses.replace(begin(TINY), rewards=normalize.reward_scale(TINY.environments))
 
-    def shown(net, config, batch, replayed):
+    def loss(net, config, batch, replayed):
         theta = sum(jnp.sum(x) for x in jax.tree.leaves(trained(net)))
         report = batch.steps.reward, jnp.zeros(()), jnp.zeros(())
         return theta, vtrace.Measures(*report, *jnp.zeros(4))
@@ -491,7 +491,7 @@ def test_rewards_are_divided_where_they_are_learned_from_and_the_rate_falls():
     @jax.jit
     def step(state, key):
         batch = clear.act(config, FAMILY, PARAMS, state, key)[1]
-        learn = partial(clear.learn, loss=shown)
+        learn = partial(clear.learn, loss=loss)
         after, outcome = clear.iterate(config, FAMILY, PARAMS, state, learn)
         _, (_, report) = learn(config, after, batch, jnp.zeros(TINY.environments, bool))
         return after, outcome[1].policy_loss, batch.steps.reward, report.policy_loss

@@ -85,20 +85,20 @@ def train_and_play(agent: str, env: Target) -> tuple[Any, Any, Any]:
     ],
 )
 def test_environments_receive_legal_actions_and_all_of_them(agent: str, low: Any, high: Any):
-    metrics, drawn, greedy = train_and_play(agent, Target(low, high))
+    metrics, sample, greedy = train_and_play(agent, Target(low, high))
     assert metrics.finite.all()
-    for steps in (drawn, greedy):
+    for steps in (sample, greedy):
         assert (steps.next_obs >= low).all() and (steps.next_obs <= high).all()
         assert np.isfinite(steps.reward).all()
     np.testing.assert_array_equal(greedy.action, greedy.next_obs)
-    reached = (drawn.next_obs - low) / (high - low)
+    reached = (sample.next_obs - low) / (high - low)
     assert (reached.min(0) == 0).all() and (reached.max(0) == 1).all()
     assert (np.std(reached, 0) > 0.2).all()
     # The stored action is the sample, which has the density that is learned from.
     log_prob = jax.vmap(lambda policy, action: policy.log_prob(action))
-    assert np.isfinite(log_prob(drawn.extras.policy, drawn.action)).all()
-    np.testing.assert_array_equal(np.clip(drawn.action, low, high), drawn.next_obs)
-    assert (drawn.action > high).any() and (drawn.action < low).any()
+    assert np.isfinite(log_prob(sample.extras.policy, sample.action)).all()
+    np.testing.assert_array_equal(np.clip(sample.action, low, high), sample.next_obs)
+    assert (sample.action > high).any() and (sample.action < low).any()
 
 
 @pytest.mark.parametrize(

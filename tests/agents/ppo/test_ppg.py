@@ -84,14 +84,16 @@ def test_separate_epochs_train_the_value_first():
     ]
     assert counts == [6, 2] and int(optax.tree.get(after.auxiliary, "count")) == 0
     # Each optimizer moves its own network: the other has no gradient there.
-    for kept, moved in (("critic", "policy"), ("policy", "critic")):
-        optimizer = after.value if kept == "policy" else after.policy.learner.optimizer
+    for still, moving in (("critic", "policy"), ("policy", "critic")):
+        optimizer = after.value if still == "policy" else after.policy.learner.optimizer
         momentum = optax.tree.get(optimizer, "mu")
         assert (
-            distance(getattr(momentum, kept), jax.tree.map(jnp.zeros_like, getattr(momentum, kept)))
+            distance(
+                getattr(momentum, still), jax.tree.map(jnp.zeros_like, getattr(momentum, still))
+            )
             == 0
         )
-        assert distance(getattr(after.net, moved), getattr(state.net, moved)) > 1e-5
+        assert distance(getattr(after.net, moving), getattr(state.net, moving)) > 1e-5
     # Only the two gradient steps on the policy count for its average.
     beta = 1 - 1 / (1 + config.prox_center)
     weight = after.policy.learner.average.weight
@@ -126,8 +128,8 @@ def data() -> ppg.Kept:
 
 
 @jax.jit
-def auxiliary(config: ppg.Config, state: ppg.State, kept: ppg.Kept) -> Any:
-    return ppg.auxiliary_phase(config, state, kept, jax.random.key(2))
+def auxiliary(config: ppg.Config, state: ppg.State, data: ppg.Kept) -> Any:
+    return ppg.auxiliary_phase(config, state, data, jax.random.key(2))
 
 
 @pytest.mark.slow
@@ -166,8 +168,8 @@ def test_cloning_holds_the_policy_while_the_values_learn(data: ppg.Kept):
         return float(jnp.mean(before.kl(now))), *map(float, falls)
 
     free, *learned = drift(0.0)
-    held, *also_learned = drift(100.0)
-    assert held < 0.1 * free
+    anchor, *also_learned = drift(100.0)
+    assert anchor < 0.1 * free
     assert max(learned) < 0.9 and also_learned[1] < 0.9
 
 

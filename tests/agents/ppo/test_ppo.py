@@ -187,9 +187,9 @@ def test_objectives_are_what_the_losses_say(stray_batch):
         ratio = np.exp(log_prob - batch.log_prob)
         p = np.asarray(jax.nn.softmax(batch.proximal.logits))
         log = np.log(p) - np.asarray(jax.nn.log_softmax(policy.logits))
-        held = np.clip(ratio, 0.8, 1.2) * batch.advantages
+        bounds = np.clip(ratio, 0.8, 1.2) * batch.advantages
         expected = {
-            "clip": -np.minimum(ratio * batch.advantages, held),
+            "clip": -np.minimum(ratio * batch.advantages, bounds),
             "kl": -ratio * batch.advantages + 0.5 * (p * log).sum(axis=-1),
             "kl_sampled": -ratio * batch.advantages + 0.25 * np.log(ratio) ** 2,
         }[objective]
@@ -258,14 +258,14 @@ def test_the_average_is_stable_in_single_precision():
         return jax.lax.scan(step, first, path[1:])[0].net[0]
 
     beta = 1 - 1 / (1 + center)
-    exact, w, printed, w32 = float(path[0]), 1.0, path[0], np.float32(1)
+    exact, w, literal, w32 = float(path[0]), 1.0, path[0], np.float32(1)
     b32 = np.float32(beta)
     for theta in path[1:]:
         exact, w = exact + (float(theta) - exact) / (1 + beta * w), 1 + beta * w
         new = np.float32(1) + b32 * w32
-        printed, w32 = theta / new + b32 * (w32 / new) * printed, new
+        literal, w32 = theta / new + b32 * (w32 / new) * literal, new
     assert abs(ours(path) - exact) < 2e-5 * max(1, abs(exact))
-    assert abs(ours(path) - exact) < abs(printed - exact)
+    assert abs(ours(path) - exact) < abs(literal - exact)
     assert ours(np.ones_like(path)) == 1
 
 
@@ -330,13 +330,13 @@ def test_rewards_are_divided_as_by_a_plain_loop():
 def test_advantages_are_standardized_by_weighted_moments(decay: float):
     generator = np.random.default_rng(3)
     moments = (jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
-    seen, weights = np.zeros(0), np.zeros(0)
+    history, weights = np.zeros(0), np.zeros(0)
     for i in range(5):
         x = generator.normal(i, 1 + i, size=(4, 6)).astype(np.float32)
-        seen = np.concatenate([seen, x.ravel()])
+        history = np.concatenate([history, x.ravel()])
         weights = np.concatenate([decay * weights, np.ones(24)])
-        mean = np.average(seen, weights=weights)
-        std = np.sqrt(np.average((seen - mean) ** 2, weights=weights))
+        mean = np.average(history, weights=weights)
+        std = np.sqrt(np.average((history - mean) ** 2, weights=weights))
         moments, ours = normalize.standardize(moments, jnp.asarray(x), decay)
         np.testing.assert_allclose(ours, (x - mean) / std, rtol=1e-4, atol=1e-5)
 
@@ -432,9 +432,9 @@ def test_what_the_actors_values_explain(estimator: str):
 
     raw, batch, (_, explained) = jax.device_get(both(config, net, rollout))
     targets = np.asarray(batch.targets, float).reshape(4, 7)
-    left = targets - np.asarray(rollout.steps.extras.value)
-    np.testing.assert_allclose(explained, 1 - left.var() / targets.var(), rtol=1e-4, atol=1e-5)
-    assert (raw.var() == pytest.approx(left.var(), rel=1e-3)) == (estimator == "gae")
+    residual = targets - np.asarray(rollout.steps.extras.value)
+    np.testing.assert_allclose(explained, 1 - residual.var() / targets.var(), rtol=1e-4, atol=1e-5)
+    assert (raw.var() == pytest.approx(residual.var(), rel=1e-3)) == (estimator == "gae")
 
 
 @pytest.mark.slow
@@ -487,8 +487,8 @@ def test_learning_waits_for_the_ring_and_then_lags():
         state, (*_, finite) = iterate(config, states[-1])
         assert finite
         states.append(state)
-    kept = [distance(s.learner, states[0].learner) for s in states]
-    assert kept[:3] == [0, 0, 0] and kept[3] > 0 and kept[4] > kept[3] / 2
+    distances = [distance(s.learner, states[0].learner) for s in states]
+    assert distances[:3] == [0, 0, 0] and distances[3] > 0 and distances[4] > distances[3] / 2
     # What is learned from third is what was acted first, by the parameters of then.
     first = states[0]
     ring = jax.tree.map(lambda x: x[0], states[3].waiting)
@@ -502,13 +502,13 @@ def test_learning_waits_for_the_ring_and_then_lags():
 def test_a_ring_gives_back_what_it_was_given():
     config = change(BARE, staleness=2)
     state = begin(config)
-    given = []
+    inputs = []
     for i in range(7):
         rollout = jax.tree.map(lambda x, i=i: jnp.full_like(x[0], i), state.waiting)
         state = eqx.tree_at(lambda s: s.iteration, state, jnp.int32(i))
         state, old = ppo.delay(config, state, rollout)
-        given.append(float(old.steps.reward[0, 0]))
-    assert given[2:] == [0, 1, 2, 3, 4]
+        inputs.append(float(old.steps.reward[0, 0]))
+    assert inputs[2:] == [0, 1, 2, 3, 4]
 
 
 # Runs

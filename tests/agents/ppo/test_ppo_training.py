@@ -29,8 +29,8 @@ OTHER = {"objective": "kl", "proximal": "ewma", "prox_center": 4.0, "shared": Tr
 
 
 def check_probes(config: Any, *names: str, **seeds: int) -> None:
-    def values(net: Any, seen: Any) -> Any:
-        return net(net.init(), seen.obs, seen.begin)[1].value
+    def values(net: Any, obs: Any) -> Any:
+        return net(net.init(), obs.obs, obs.begin)[1].value
 
     about = {"policy": ppo.greedy, "values": values, "state_values": True, "within": 0.15}
     check_learned(ppo, config, *names, **about, **seeds)

@@ -74,10 +74,10 @@ def test_loss_and_gradient_equal_a_loop_and_rlax(memory: str, n: int, start: str
 
     @eqx.filter_jit
     @partial(eqx.filter_value_and_grad, has_aux=True)
-    def wanted(net, sample, y):
+    def by_hand(net, sample, y):
         q, next_q = stepwise(net, sample, config)
-        taken = jnp.take_along_axis(q, sample.steps.action[:, at:, None], axis=2)[..., 0]
-        errors = jnp.where(sample.trained[:, at:], y - taken, 0)
+        chosen_q = jnp.take_along_axis(q, sample.steps.action[:, at:, None], axis=2)[..., 0]
+        errors = jnp.where(sample.trained[:, at:], y - chosen_q, 0)
         total = jnp.sum(sample.weights[:, None] * rlax.huber_loss(errors))
         return total / sample.trained.sum(), (q, next_q)
 
@@ -86,10 +86,10 @@ def test_loss_and_gradient_equal_a_loop_and_rlax(memory: str, n: int, start: str
         (value, td), gradient = loss(net, target, sample, config)
         real, trained = sample.mask[:, at:], sample.trained[:, at:]
         any_y = np.zeros(real.shape)
-        (_, (q, next_q)), _ = jax.device_get(wanted(net, sample, any_y))
-        (_, (_, next_q_target)), _ = jax.device_get(wanted(target, sample, any_y))
+        (_, (q, next_q)), _ = jax.device_get(by_hand(net, sample, any_y))
+        (_, (_, next_q_target)), _ = jax.device_get(by_hand(target, sample, any_y))
         y, naive = oracle.by_loop(config, sample, next_q, next_q_target)
-        (expected, _), expected_gradient = wanted(net, sample, y)
+        (expected, _), expected_gradient = by_hand(net, sample, y)
         np.testing.assert_allclose(value, expected, rtol=1e-8)
         assert_same_gradient(gradient, expected_gradient, 1e-8)
         steps = jax.tree.map(lambda x: x[:, at:], sample.steps)

@@ -48,9 +48,9 @@ loss = jax.jit(r2d2.loss)
 def test_an_epsilon_for_each_actor():
     """Horgan et al. 2018, Eq. 1, with N = 8."""
     expected = [0.4, 0.16, 0.064, 0.0256, 0.01024, 0.004096, 0.0016384, 0.00065536]
-    given = [actors.epsilons(dataclasses.replace(CONFIG, environments=n)) for n in (8, 1)]
-    np.testing.assert_allclose(given[0], expected, rtol=1e-5)
-    np.testing.assert_allclose(given[1], [0.4], rtol=1e-6)
+    epsilons = [actors.epsilons(dataclasses.replace(CONFIG, environments=n)) for n in (8, 1)]
+    np.testing.assert_allclose(epsilons[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(epsilons[1], [0.4], rtol=1e-6)
 
 
 def test_the_actors_priorities_are_the_learners():
@@ -68,8 +68,8 @@ def test_the_actors_priorities_are_the_learners():
             if steps.last[w, k]:
                 break
         v = q[w, k if steps.last[w, k] else k + 1].max()
-        taken = q[w, t, steps.action[w, t]]
-        mine[w, t] = abs(oracle.h(total + gain * oracle.inverse(v)) - taken)
+        q_of_action = q[w, t, steps.action[w, t]]
+        mine[w, t] = abs(oracle.h(total + gain * oracle.inverse(v)) - q_of_action)
     mine, at = mine[place(sample.rows, td.shape[1])], CONFIG.burn_in
     trained, seam = sample.trained[:, at:], 0
     for i in np.flatnonzero(trained.any(axis=1)):
@@ -112,9 +112,9 @@ def act_by(config, state, actor):
 
 
 def test_actors_act_by_their_own_parameters():
-    held, acted = act_by(CONFIG, game().state, game().other)
-    assert_same(held, jax.tree.map(lambda x: x[:, -CONFIG.n_step :], acted))
-    assert apart(held.extras, act_by(CONFIG, game().state, game().state.net)[0].extras)
+    state, acted = act_by(CONFIG, game().state, game().other)
+    assert_same(state, jax.tree.map(lambda x: x[:, -CONFIG.n_step :], acted))
+    assert apart(state.extras, act_by(CONFIG, game().state, game().state.net)[0].extras)
 
 
 # The learner
@@ -237,8 +237,8 @@ PROBING = dataclasses.replace(plain.R2D2,
 
 @pytest.mark.full
 def test_probes_are_learned_to_their_values():
-    def values(net: Any, seen: Any) -> Any:
-        return returns.unrescale(net(net.init(), seen.obs, seen.begin)[1])
+    def values(net: Any, obs: Any) -> Any:
+        return returns.unrescale(net(net.init(), obs.obs, obs.begin)[1])
 
     def at_random(net: Any) -> Any:
         return actors.behavior(net, jnp.ones(()))

@@ -179,8 +179,8 @@ def test_who_tuned_on_reported_seeds_and_does_not_say_so_is_found_by_fresh_ones(
     entries.run("mine:right", out, evaluate=fitted)
     message = refusal(out, evaluate=fitted, fresh=(7001, 7002, 7003, 7004, 7005))
     assert "seeds 7001, 7002" in message and "fitted to the reported seeds" in message
-    drawn = refusal(out, evaluate=fitted)
-    assert "fitted to the reported seeds" in drawn and "7001, 7002" not in drawn
+    answer = refusal(out, evaluate=fitted)
+    assert "fitted to the reported seeds" in answer and "7001, 7002" not in answer
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ def refusal(factory, gate: str) -> str:
     pair = gates.both(factory)
     if gate in ("laws", "gradients"):
         return {"laws": gates.laws, "gradients": gates.gradient}[gate](pair)
-    seen = gates.behaved(pair, gates.SIZE, max(gates.LAGS))
-    asked = {"future": gates.future, "episodes": gates.episodes, "step": gates.step}
-    return asked[gate](seen) if gate in asked else gates.remembered(seen)[0]
+    behavior = gates.behaved(pair, gates.SIZE, max(gates.LAGS))
+    checks = {"future": gates.future, "episodes": gates.episodes, "step": gates.step}
+    return checks[gate](behavior) if gate in checks else gates.remembered(behavior)[0]
 
 
 MISTAKES = {

@@ -192,8 +192,8 @@ class Steps(Trace):
     """Single steps that reset by multiplication."""
 
     def step(self, state, x, begin):
-        kept = jax.tree.map(lambda h: h * jnp.where(begin, 0.0, 1.0), state)
-        state = self.monoid(kept, self.encode(x))
+        past = jax.tree.map(lambda h: h * jnp.where(begin, 0.0, 1.0), state)
+        state = self.monoid(past, self.encode(x))
         return state, self.decode(state, x)
 
 
@@ -314,9 +314,9 @@ class Tape(SequenceModel):
         return jnp.zeros((0, self.input_size))
 
     def __call__(self, state, xs, begin, *, method="auto", axis=None):
-        seen = jnp.concatenate([state, xs])
-        means = jnp.cumsum(seen, 0) / (1 + jnp.arange(len(seen)))[:, None]
-        return seen, means[len(state) :]
+        window = jnp.concatenate([state, xs])
+        means = jnp.cumsum(window, 0) / (1 + jnp.arange(len(window)))[:, None]
+        return window, means[len(state) :]
 
     def step(self, state, x, begin):
         state, ys = self(state, x[None], begin[None])

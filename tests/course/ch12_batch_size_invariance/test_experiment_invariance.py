@@ -34,7 +34,7 @@ def test_cells_are_the_ones_that_are_published():
     cells = {cell.name: cell for cell in invariance.cells()}
     assert len(cells) == len(invariance.cells())
     published = rows(RESULTS)
-    chosen: dict[tuple[str, str], Any] = {}
+    rates: dict[tuple[str, str], Any] = {}
     for row in published:
         cell = cells[row["cell"]]
         now = json.loads(json.dumps(dataclasses.asdict(cell.config(row["learning_rate"]))))
@@ -42,7 +42,7 @@ def test_cells_are_the_ones_that_are_published():
         assert not row["quick"] and np.isfinite(row["returns"]).all()
         assert not set(row["seeds"]) & set(row["tuning_seeds"]) and len(row["seeds"]) >= 5
         assert row["env_steps"] == published_steps(published, cell)
-        rate = chosen.setdefault((cell.task, cell.agent), row["learning_rate"])
+        rate = rates.setdefault((cell.task, cell.agent), row["learning_rate"])
         assert rate == row["learning_rate"]
         if cell == cell.base:
             assert rate == float(max(row["tuning"], key=lambda r: row["tuning"][r]))
@@ -104,10 +104,10 @@ def test_a_ledger_counts_what_ended_across_resets():
     ends = np.flatnonzero(steps.last)
     sums = np.cumsum(steps.reward)
     for account, length in ((first, 14), (second, 45)):
-        done = ends[ends < length]
-        assert int(account.ended) == len(done) > 0
-        assert float(account.paid) == sums[done[-1]]
-        assert float(account.under_way) == sums[length - 1] - sums[done[-1]]
+        whole = ends[ends < length]
+        assert int(account.ended) == len(whole) > 0
+        assert float(account.paid) == sums[whole[-1]]
+        assert float(account.under_way) == sums[length - 1] - sums[whole[-1]]
 
 
 def test_areas_spreads_and_distances_of_flat_curves():

@@ -44,8 +44,8 @@ def test_every_game_gets_as_many_steps_in_all_cells():
 def curves(stages: int, blocks: int, begin: Any, scores: Any, finite: bool = True) -> Curves:
     begin = np.asarray(begin, "f4")
     scores = np.broadcast_to(np.asarray(scores, "f4"), (stages, blocks, len(begin)))
-    played = {"greedy": Played(scores, begin), "sampled": Played(scores + 1, begin)}
-    return Curves(played, Measures(*np.ones((7, stages, blocks))), np.asarray(finite))
+    by_policy = {"greedy": Played(scores, begin), "sampled": Played(scores + 1, begin)}
+    return Curves(by_policy, Measures(*np.ones((7, stages, blocks))), np.asarray(finite))
 
 
 def test_networks_beside_each_other_each_play_their_own_game():
@@ -92,11 +92,11 @@ def test_published_rows_are_of_these_cells():
         now = loads(dumps(dataclasses.asdict(cell.config())))
         assert now | row["settings"] == now  # later versions have more of them
         assert not row["quick"] and row["games"] == list(GAMES) and row["order"] == cell.order
-        for played in (row, row["sampled"]) if "sampled" in row else (row,):
-            scores = np.array(played["scores"])
+        for policy in (row, row["sampled"]) if "sampled" in row else (row,):
+            scores = np.array(policy["scores"])
             assert scores.shape == (len(row["seeds"]), len(row["env_steps"]), len(GAMES))
-            np.testing.assert_allclose(scores.mean(1), played["cumulative"], atol=2e-4)
-            for shares, times in zip(played["shares"], scores, strict=bool(cell.order)):
+            np.testing.assert_allclose(scores.mean(1), policy["cumulative"], atol=2e-4)
+            for shares, times in zip(policy["shares"], scores, strict=bool(cell.order)):
                 staged = times[1:].reshape(len(cell.order), -1, len(GAMES))
                 result = cycles.retained(staged, times[0], cell.order)
                 np.testing.assert_allclose(shares, result, rtol=2e-3, atol=1e-3)

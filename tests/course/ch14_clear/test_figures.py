@@ -149,5 +149,5 @@ def test_published_rows_fill_both_tables():
     np.testing.assert_allclose(ours["baseline"], mean + 0.6)
     assert len(clear.table(result, CHANCE).splitlines()) == 10
     for which, settings in clear.SWEEPS.items():
-        shown = [text.get_text() for text in clear.sweep(result, which).get_xticklabels()]
-        assert set(shown) <= set(settings) and len(shown) >= 5
+        labels = [text.get_text() for text in clear.sweep(result, which).get_xticklabels()]
+        assert set(labels) <= set(settings) and len(labels) >= 5

@@ -53,17 +53,17 @@ def crashing(shown: float) -> Environment:
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_terminal_observation_that_is_not_finite_does_no_harm(compiled: bool):
-    def trained(shown: float) -> Any:
-        given = crashing(shown), by_hand.critic(4), by_hand.descent(0.01)
+    def trained(obs: float) -> Any:
+        parts = crashing(obs), by_hand.critic(4), by_hand.descent(0.01)
         if not compiled:
-            run = by_hand.ppo(*given, 2, 2, 16, 3, ActorCritic())
+            run = by_hand.ppo(*parts, 2, 2, 16, 3, ActorCritic())
             return jax.jit(run)(jax.random.key(0))
-        graph = compile(ppo(*given), {"batch": lambda g: vectorize(g, "b")})
+        graph = compile(ppo(*parts), {"batch": lambda g: vectorize(g, "b")})
         return xla(graph, {"I": 2, "K": 2, "T": 16, "B": 3})(key=jax.random.key(0))
 
     expected = jax.tree.leaves(trained(0.0))
-    for shown in (jnp.nan, jnp.inf):
-        jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(trained(shown)), expected)
+    for value in (jnp.nan, jnp.inf):
+        jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(trained(value)), expected)
 
 
 def test_every_row_has_a_name_of_its_own():
@@ -93,14 +93,14 @@ def test_rows_are_written_once(tmp_path: Path):
     kinds += ["residuals", "decoder", "chosen"]
     assert [row["kind"] for row in rows] == kinds
     assert all(row["quick"] and row["seeds"] == [0] and "device" in row for row in rows)
-    time, both, bytes_, live, _, _, swap, _, generated, chosen = rows
+    time, both, bytes_, live, _, _, swap, _, generated, choice = rows
     assert time["ms"].keys() == time["bytes"].keys() and "by hand" in time["ms"]
     assert both["ms"].keys() == both["bytes"].keys() > time["ms"].keys()
     assert bytes_["swapped"]["device"] <= bytes_["swapped"]["host"]
     assert len(live["live"]) == len(live["learning"]) and max(live["live"]) <= live["peak"]
-    held = swap["bytes"]
-    assert held["swapped"] < held["kept"] and held["on the host"] > 0
+    sizes = swap["bytes"]
+    assert sizes["swapped"] < sizes["kept"] and sizes["on the host"] > 0
     assert generated["ms"].keys() == {"by hand", "by hand, ring", "ours"}
-    assert "chosen" in chosen["ms"] and chosen["ms"].keys() == chosen["bytes"].keys()
+    assert "chosen" in choice["ms"] and choice["ms"].keys() == choice["bytes"].keys()
     assert lines[-1] == "0 of 10 cells remain: all done."
     assert list(graphs.GRID.run(tmp_path, float("inf"), quick=True)) == lines[-1:]

@@ -8,9 +8,9 @@ from mmrl.course.ch17_compiling.figures import by_window, name_ends, ratios, sha
 from mmrl.show import figure
 
 
-def row(n: int | None, taken: dict[str, float], **sizes: int) -> dict:
+def row(n: int | None, seconds: dict[str, float], **sizes: int) -> dict:
     usual = {"kind": "time", "n": n, "T": 128, "batch": 32, "width": 64}
-    return usual | sizes | {"ms": taken, "bytes": taken}
+    return usual | sizes | {"ms": seconds, "bytes": seconds}
 
 
 ROWS = [
@@ -39,10 +39,10 @@ def test_one_size_varies_and_the_others_are_the_usual_ones():
 
 
 def test_programs_without_a_window_are_named_as_they_are():
-    taken = {"by hand": 2.0, "ours": 3.0}
+    seconds = {"by hand": 2.0, "ours": 3.0}
     sizes = {"kind": "ppo", "T": 128, "batch": 32, "width": 64, "depth": 1, "hidden": 16}
     rows = [
-        sizes | {"ms": taken, "depth": depth, "hidden": h}
+        sizes | {"ms": seconds, "depth": depth, "hidden": h}
         for depth, h in ((1, 16), (2, 16), (1, 64))
     ]
     assert shares(ROWS + rows, "ms", "depth", "ppo") == {"ours": {1: 1.5, 2: 1.5}}

@@ -123,19 +123,19 @@ def test_different_games_are_toured():
     games = tasks.share(
         [tasks.permuted_catch(1, rows=r, columns=c)[0] for r, c in ((4, 3), (5, 4))]
     )
-    seen = []
+    calls = []
     state, curves = cycles.tour(
         clear,
         TINY,
         [(game, game.default_params) for game in games],
         (0, 1, 0),
         jax.random.key(0),
-        lambda *x: seen.append(x[:2]),
+        lambda *x: calls.append(x[:2]),
         policies={"sampled": sampled},
     )
     scores, begin = curves.played["sampled"]
     assert begin.shape == (2,) and scores.shape == (3, 2, 2) and curves.finite
-    assert seen == [(s, b) for s in range(3) for b in range(2)]
+    assert calls == [(s, b) for s in range(3) for b in range(2)]
     assert state.iteration == 12 and curves.measures.entropy.shape == (3, 2)
 
 
@@ -179,12 +179,12 @@ def test_sequential_training_forgets_and_clear_does_not():
     scores, begin = curves.played["greedy"]
     assert curves.finite.all()
 
-    def left(i: int) -> float:
+    def retention(i: int) -> float:
         pairs = zip(scores[i], begin[i], strict=True)
         return float(np.nanmean([cycles.retained(s, b, order) for s, b in pairs]))
 
-    # Over 18 seeds, SSE4.2 and AVX2: left -1.4 to .45 (mean -.05), and .83 to 1 (mean .97).
-    assert left(1) <= 0.5 and left(2) >= 0.75
+    # Over 18 seeds, SSE4.2 and AVX2: retention -1.4 to .45 (mean -.05), and .83 to 1 (mean .97).
+    assert retention(1) <= 0.5 and retention(2) >= 0.75
     at_once, forgetful, replaying = scores[:, :, -1].mean(axis=(1, 2, 3))
     assert forgetful < 0.5 * at_once and replaying >= 0.85 * at_once
 
@@ -228,8 +228,8 @@ def test_forward_transfer_is_the_share_of_what_was_left_to_gain():
 
 
 def test_flat_puts_scores_in_order_of_time():
-    played = cycles.Played(jnp.arange(1.0, 13).reshape(3, 2, 2), jnp.zeros(2))
-    assert cycles.flat(played)[:, 0].tolist() == [0, 1, 3, 5, 7, 9, 11]
+    scores = cycles.Played(jnp.arange(1.0, 13).reshape(3, 2, 2), jnp.zeros(2))
+    assert cycles.flat(scores)[:, 0].tolist() == [0, 1, 3, 5, 7, 9, 11]
 
 
 def test_a_schedule_names_tasks_that_exist():

@@ -172,21 +172,21 @@ def test_the_first_task_is_learned_as_without_it():
 def test_what_mattered_is_held():
     """After a task has ended, a strong pull stops all parameters as far as they matter."""
     state, _ = iterate(TINY, begin(TINY))
-    ended = leave(TINY, state)
-    assert distance(ended.net, state.net) == 0 and distance(ended.anchor, state.net) == 0
-    fisher = ended.fisher
+    start = leave(TINY, state)
+    assert distance(start.net, state.net) == 0 and distance(start.anchor, state.net) == 0
+    fisher = start.fisher
     assert min(x.min() for x in jax.tree.leaves(fisher)) >= 0
     assert max(x.max() for x in jax.tree.leaves(fisher)) > 0
-    free = held = ended
+    free = anchor = start
     for _ in range(20):
         free, _ = iterate(dataclasses.replace(TINY, consolidation=0.0), free)
-        held, (_, measures, _) = iterate(dataclasses.replace(TINY, consolidation=1e3), held)
+        anchor, (_, measures, _) = iterate(dataclasses.replace(TINY, consolidation=1e3), anchor)
 
     def moved(state):
-        return float(ewc.ewc_penalty(fisher, ended.anchor, state.net))
+        return float(ewc.ewc_penalty(fisher, start.anchor, state.net))
 
     # Twelve other keys: 0.003 to 0.09 of it; a pull that is not felt would leave all.
-    assert moved(held) < 0.3 * moved(free)
+    assert moved(anchor) < 0.3 * moved(free)
     assert measures.penalty > 0
 
 

@@ -123,25 +123,25 @@ def test_the_base_goes_on_from_its_own_state():
         )
         return eqx.tree_at(lambda c: c.base, active, base.base)
 
-    def ended() -> Any:
+    def after_a_stage() -> Any:
         key, tasks = jax.random.key(0), jnp.zeros(3, int)
         state = progress.init(TINY, FAMILY, PARAMS, key, make, tasks)
         return progress.leave(TINY, FAMILY, PARAMS, state).fisher
 
-    assert jax.tree.leaves(jax.eval_shape(ended))
+    assert jax.tree.leaves(jax.eval_shape(after_a_stage))
 
 
 @pytest.mark.full
 def test_what_the_base_knows_is_held():
-    ended = leave(LONG, begin(LONG))
+    start = leave(LONG, begin(LONG))
     moved = []
     for weight in (0.0, 1e4):
         config = dataclasses.replace(LONG, consolidation=weight)
         other = eqx.tree_at(
-            lambda s: s.learner.net.active.head.linear.bias, ended, jnp.array([3.0, 0, -3, 2])
+            lambda s: s.learner.net.active.head.linear.bias, start, jnp.array([3.0, 0, -3, 2])
         )
         after = leave(config, other)
-        moved.append(float(progress.ewc_penalty(ended.fisher, ended.anchor, after.kept)))
+        moved.append(float(progress.ewc_penalty(start.fisher, start.anchor, after.kept)))
     assert moved[1] < 0.1 * moved[0]
 
 

@@ -101,8 +101,8 @@ def by_hand(evaluate: Any) -> np.ndarray:
             if block == CONFIG.blocks - 1:
                 state = leave(CONFIG, FAMILY, PARAMS, state)
                 differs.append(evaluate(state.net, stage, block)[task] != learned[task])
-            kept = evaluate(state.base, stage, block)
-            result.append(np.where(np.arange(2) == task, learned, kept))
+            others = evaluate(state.base, stage, block)
+            result.append(np.where(np.arange(2) == task, learned, others))
     assert any(differs)  # so it matters when it plays
     return np.reshape(result, (len(ORDER), CONFIG.blocks, 2))
 

@@ -113,12 +113,12 @@ def test_nonsense_is_met_calmly(exercise: Exercise):
 
 @each_exercise
 def test_right_by_accident_is_not_right(exercise: Exercise):
-    drawn = cases(exercise)
+    examples = cases(exercise)
     if exercise.cases is None:
         return
-    assert len(drawn) >= 3, "at least three cases"
+    assert len(examples) >= 3, "at least three cases"
     # What is right in one case, given in all of them.
-    for case in drawn:
+    for case in examples:
         constant = exercise.wanted(*case)
         hint(exercise, lambda *_, constant=constant: constant)
 

@@ -50,9 +50,9 @@ def test_cells_can_be_trained_and_some_side_by_side():
 def test_protocols_give_each_task_as_many_steps():
     for protocol in ("separate", "simultaneous", "sequential", "probed"):
         cell = Cell("V-trace", protocol)
-        played = np.bincount(cell.plans.ravel(), minlength=3)
+        counts = np.bincount(cell.plans.ravel(), minlength=3)
         cycles = 3 if protocol == "probed" else 4
-        assert (played[:3] == 12 * cycles).all(), protocol
+        assert (counts[:3] == 12 * cycles).all(), protocol
     assert Cell("CLEAR", "probed", position=3).order == [0, 1, 2, 3, 0, 1, 2, 0, 1, 2]
     assert Cell("CLEAR", "simultaneous").order == Cell("CLEAR", "separate").order == []
 
@@ -98,8 +98,8 @@ def curves(cell: Cell, scores: Any, begin: Any) -> Curves:
     scores = np.broadcast_to(scores, (*shape, cell.tasks)).astype("f4")
     begin = np.broadcast_to(begin, (*shape[:2], cell.tasks)).astype("f4")
     measures = Measures(*np.zeros((7, *shape)))
-    played = {"greedy": Played(scores, begin), "sampled": Played(scores - 0.1, begin)}
-    return Curves(played, measures, np.ones(shape[:2], bool))
+    by_policy = {"greedy": Played(scores, begin), "sampled": Played(scores - 0.1, begin)}
+    return Curves(by_policy, measures, np.ones(shape[:2], bool))
 
 
 def test_separate_networks_each_play_their_own_task():
@@ -139,10 +139,10 @@ def test_what_a_row_says_of_known_curves():
 
 
 def test_a_sweep_is_decided_by_sampled_actions_on_tuning_seeds(monkeypatch: pytest.MonkeyPatch):
-    cell, asked = Cell("EWC"), []
+    cell, calls = Cell("EWC"), []
 
     def train(together: Any, configs: Any, seeds: Any) -> Any:
-        asked.append((seeds, {cell.name for cell in together}, len(configs)))
+        calls.append((seeds, {cell.name for cell in together}, len(configs)))
         exponents = np.array([np.log10(config.consolidation) for config in configs])
         means = -abs(exponents - 3)  # of all that do not diverge 2 and 4 are best,
         means[(exponents == 2) & (len(seeds) > 2)] = -7  # but 2 was lucky
@@ -156,15 +156,15 @@ def test_a_sweep_is_decided_by_sampled_actions_on_tuning_seeds(monkeypatch: pyte
     sweep = [{"consolidation": 10.0**n} for n in range(5)]
     monkeypatch.setattr(forgetting, "SWEEPS", {cell: sweep})
     monkeypatch.setattr(forgetting, "train", train)
-    chosen, tuning = forgetting.choose(cell, {}, False)
-    assert chosen == {"consolidation": 1e4}
-    assert asked == [(TUNING_SEEDS, {cell.name}, 5), (FINAL_SEEDS, {cell.name}, FINALISTS)]
+    choice, tuning = forgetting.choose(cell, {}, False)
+    assert choice == {"consolidation": 1e4}
+    assert calls == [(TUNING_SEEDS, {cell.name}, 5), (FINAL_SEEDS, {cell.name}, FINALISTS)]
     assert [x["seeds"] for x in tuning] == [2, 6, 6, 2, 6]
     assert [x["score"] for x in tuning] == [-3, -2, -(2 * 1 + 4 * 7) / 6, -np.inf, -1]
     assert tuning[0]["greedy"] == 3
     results = {cell.name: {"chosen": {"x": 1.0}, "tuning": [{"y": 2.0}]}}
     assert forgetting.choose(cell, results, False) == ({"x": 1.0}, [{"y": 2.0}])
-    assert forgetting.choose(Cell("CLEAR"), results, False) == ({}, []) and len(asked) == 2
+    assert forgetting.choose(Cell("CLEAR"), results, False) == ({}, []) and len(calls) == 2
 
 
 @pytest.mark.slow
@@ -201,11 +201,11 @@ def stand_in(
     structure = jax.tree.structure(config)
     leaves, whole = jax.tree.flatten(shapes(agent, structure, env, params, plan.shape, tasks))
     setting = sum(jnp.sin(x) for x in jax.tree.leaves(config))
-    played = (plan * jnp.arange(1.0, 1 + plan.size).reshape(plan.shape)).sum() / 100
-    drawn = jax.random.normal(key)
+    score = (plan * jnp.arange(1.0, 1 + plan.size).reshape(plan.shape)).sum() / 100
+    noise = jax.random.normal(key)
     for at, leaf in enumerate(leaves):
         places = at + jnp.arange(leaf.size, dtype=float).reshape(leaf.shape)
-        numbers = jnp.sin(setting + played + drawn + places)
+        numbers = jnp.sin(setting + score + noise + places)
         leaves[at] = jnp.ones(leaf.shape, bool) if leaf.dtype == bool else numbers
     return None, jax.tree.unflatten(whole, leaves)
 
@@ -257,7 +257,7 @@ def test_agents_side_by_side_are_those_that_train_alone(
         assert len(row["tuning"]) == (2 if cell.agent == "progress" else 0)
         alone = by_itself(cell, cell.config(row["chosen"], True), SEEDS[3])
         for task in range(3):
-            played = alone[task if len(alone) > 1 else 0].played
+            curves_of = alone[task if len(alone) > 1 else 0].played
             for name, report in (("greedy", row), ("sampled", row["sampled"])):
-                mine = continual.flat(played[name])[:, task]
+                mine = continual.flat(curves_of[name])[:, task]
                 np.testing.assert_allclose(np.array(report["scores"])[3][:, task], mine, atol=1e-4)

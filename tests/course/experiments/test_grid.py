@@ -162,8 +162,8 @@ def test_a_row_may_be_outdated_by_one_that_was_just_measured(tmp_path: pathlib.P
     def measure(cell: Cell, quick: bool, row: Row | None) -> Row:
         return {"cell": cell.name, "rule": 2}
 
-    for cell, seen in ((CELLS[0], 0), (CELLS[1], 1)):
-        runs.append(tmp_path / "x.jsonl", {"cell": cell.name, "rule": 1, "seen": seen})
+    for cell, count in ((CELLS[0], 0), (CELLS[1], 1)):
+        runs.append(tmp_path / "x.jsonl", {"cell": cell.name, "rule": 1, "seen": count})
 
     def outdated(row: Row, rows: Rows) -> bool:
         return (row["cell"] == "a1" and row["rule"] == 1) or rows["a1"]["rule"] > row["rule"]
@@ -177,17 +177,17 @@ def test_a_row_is_brought_up_to_date_in_its_place(tmp_path: pathlib.Path):
     cells = [Cell(name) for name in ("lru", "gru", "ffm")]
     for cell in cells[:2]:
         runs.append(tmp_path / "x.jsonl", {"cell": cell.name, "tuning": {"0.1": 1.0}})
-    seen: list[str] = []
+    names: list[str] = []
 
     def measure(cell: Cell, quick: bool, row: Row | None) -> Row:
-        seen.append(f"{cell.name} {'again' if row else 'new'}")
-        kept = row if row and cell.name == "lru" else {"cell": cell.name, "tuning": {"0.1": 1.0}}
-        return {**kept, "tuning_areas": {}}
+        names.append(f"{cell.name} {'again' if row else 'new'}")
+        base = row if row and cell.name == "lru" else {"cell": cell.name, "tuning": {"0.1": 1.0}}
+        return {**base, "tuning_areas": {}}
 
     before = (tmp_path / "x.jsonl").read_text()
     whole = grid(cells=cells[::-1], measure=alone(measure), outdated=by_an_earlier_rule)
     assert list(whole.run(tmp_path, 9.0, True))[-1].startswith("0 of 3")
-    assert seen == ["gru again", "lru again", "ffm new"]
+    assert names == ["gru again", "lru again", "ffm new"]
     after = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
     assert [row["cell"] for row in after] == [cell.name for cell in cells]
     assert {**after[0], "tuning_areas": None} == {
@@ -211,8 +211,8 @@ def test_of_two_rows_of_a_cell_the_last_is_revised(tmp_path: pathlib.Path):
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
 def test_what_the_book_has_is_not_measured_again(name: str, tmp_path: pathlib.Path):
     study: Grid = experiments.load(name)
-    kept, path = RESULTS / f"{name}.jsonl", tmp_path / f"{name}.jsonl"
-    path.write_bytes(kept.read_bytes() if kept.exists() else b"")  # some have no row yet
+    source, path = RESULTS / f"{name}.jsonl", tmp_path / f"{name}.jsonl"
+    path.write_bytes(source.read_bytes() if source.exists() else b"")  # some have no row yet
     before, total = path.read_bytes(), len(study.cells)
     result = study.read(tmp_path)
     assert study.name == name and len({cell.name for cell in study.cells}) == total
@@ -221,10 +221,10 @@ def test_what_the_book_has_is_not_measured_again(name: str, tmp_path: pathlib.Pa
     # In staleness a row is outdated, too, if it lacks the rate at which its task is compared now.
     tuned = {} if study.outdated is Grid.outdated else result
     again = [row for row in tuned.values() if name == "staleness" or tuning.outdated(row)]
-    left = total - len(result) + len(again)
+    rest = total - len(result) + len(again)
     lines = list(experiments.run(name, tmp_path, minutes=0.0))
-    if left == 0:
+    if rest == 0:
         assert lines[-1] == f"0 of {total} cells remain: all done."
     elif name != "staleness":
-        assert lines[-2] == f"{left} of {total} cells remain."
+        assert lines[-2] == f"{rest} of {total} cells remain."
     assert path.read_bytes() == before

@@ -60,14 +60,14 @@ def test_inputs_and_answers_are_those_of_a_plain_loop():
     batch = sample_tape(1)
     tape = jax.tree.map(lambda x: x[0], batch)
     symbols, (a, b) = tape.symbols.tolist(), tape.places.tolist()
-    answers, known = (np.asarray(x) for x in tape.past())
+    answers, mask = (np.asarray(x) for x in tape.past())
     inputs = np.asarray(tape.inputs())
     for t in range(LENGTH):
         row = [float(symbols[t] == s) for s in range(probes.SYMBOLS)]
         assert inputs[t].tolist() == [*row, float(t == a), float(t == b)]
         assert bool(tape.decided()[t]) == (t >= max(a, b))
         for i, lag in enumerate(probes.LAGS):
-            assert known[t, i] == (t >= lag)
+            assert mask[t, i] == (t >= lag)
             if t >= lag:
                 assert answers[t, i] == symbols[t - lag]
     assert bool(tape.first()) == (a < b)
@@ -121,9 +121,9 @@ def test_training_falls_to_a_rate_of_zero():
     moved = probes.train(net, batches, 0.25, 1.0)
     before, after = net.read_out.bias, moved.read_out.bias
     np.testing.assert_array_equal(still.read_out.bias, before)
-    shown = np.asarray(jnp.abs(after - before))[:-1]  # the last output belongs to the other task
-    known = shown[: probes.SYMBOLS * 5]  # lags within the tape
-    np.testing.assert_allclose(known, 0.25, rtol=1e-3)
+    slopes = np.asarray(jnp.abs(after - before))[:-1]  # the last output belongs to the other task
+    past = slopes[: probes.SYMBOLS * 5]  # lags within the tape
+    np.testing.assert_allclose(past, 0.25, rtol=1e-3)
     assert after[-1] == before[-1]
     twice = jax.tree.map(lambda x: jnp.concatenate([x, x]), batches)
     further = probes.train(net, twice, 0.25, 1.0).read_out.bias - before
@@ -170,10 +170,10 @@ def test_each_task_has_the_rate_that_was_best_on_the_other_seed(monkeypatch: pyt
 
 def test_times_are_least_times_divided_by_those_of_the_gru(monkeypatch: pytest.MonkeyPatch):
     seconds = {"own": iter([4.0, 6.0] * 3), "base": iter([2.0, 9.0, 3.0, 1.5, 5.0, 5.0])}
-    made = iter(["own", "base"])
+    names = iter(["own", "base"])
 
     def compiled(model: Any, length: int) -> dict[str, Any]:
-        who = next(made)
+        who = next(names)
         spent = {"own": 3.0, "base": 2.0}[who]
         return {"compile": spent, "forward": seconds[who], "both": seconds[who]}
 

@@ -64,8 +64,8 @@ def test_an_older_row_has_the_seconds_of_training(tmp_path: pathlib.Path):
     assert plan_of(tmp_path).spent == 5.0
     on_gpu = plan_of(tmp_path, device="gpu")
     assert on_gpu.timed == 0 and on_gpu.estimate.source == "a first guess"
-    tried = plan_of(tmp_path, Try("one", ["x"], "measured", 7.0), device="gpu").estimate
-    assert tried.elapsed and tried.source == "tries of the queue"
+    estimate = plan_of(tmp_path, Try("one", ["x"], "measured", 7.0), device="gpu").estimate
+    assert estimate.elapsed and estimate.source == "tries of the queue"
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_the_time_of_an_outdated_row_is_spent_although_its_cell_is_not_done(tmp_
 
 def test_without_rows_the_estimate_is_that_of_the_queue(tmp_path: pathlib.Path):
     assert plan_of(tmp_path).seconds == 3 * FIRST_GUESS["cpu"]
-    tried = Try("one", ["other"], "measured", 7.0)
-    assert plan_of(tmp_path, tried).seconds == 21.0
+    attempt = Try("one", ["other"], "measured", 7.0)
+    assert plan_of(tmp_path, attempt).seconds == 21.0
 
 
 def test_cells_that_failed_are_counted(tmp_path: pathlib.Path):
@@ -120,10 +120,10 @@ def test_cells_that_failed_are_counted(tmp_path: pathlib.Path):
 def test_nothing_is_measured_and_all_is_listed(tmp_path: pathlib.Path):
     append(tmp_path / "one.jsonl", {"cell": "small", "processor_s": 3600.0})
     before = sorted(tmp_path.iterdir())
-    _, _, line, total, *left = plan.lines(tmp_path, "cpu", grids=[GRID])
+    _, _, line, total, *rest = plan.lines(tmp_path, "cpu", grids=[GRID])
     assert line.split()[:8] == ["one", "3", "1", "2", "1.00", "h", "12.00", "h"]
     assert total.split()[:8] == ["all", "3", "1", "2", "1.00", "h", "12.00", "h"]
-    assert [text.split(",")[0] for text in left] == ["Left: large", "Left: middle"]
+    assert [text.split(",")[0] for text in rest] == ["Left: large", "Left: middle"]
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -20,11 +20,11 @@ CLASSES = [*widgets.EXPLORERS.values(), PolicyPlayer, LiveAgent]
 
 
 def examine(
-    chromium: Browser, folder: Path, shown: Sequence[Any], script: str, theme: str = "light"
+    chromium: Browser, folder: Path, views: Sequence[Any], script: str, theme: str = "light"
 ) -> list[tuple[str, dict[str, Any]]]:
     """(name, report) of every widget shown."""
-    reports = visit(chromium, page(shown, theme, script), folder / "page.html")
-    return [(type(w).__name__, report) for w, report in zip(shown, reports, strict=True)]
+    reports = visit(chromium, page(views, theme, script), folder / "page.html")
+    return [(type(w).__name__, report) for w, report in zip(views, reports, strict=True)]
 
 
 DRIVE = """
@@ -63,20 +63,20 @@ report.saved = model.saved;
 @pytest.mark.slow
 def test_every_control_answers_to_the_keyboard(chromium: Browser, tmp_path: Path):
     # Each choice in turn, since some controls only appear with one of them.
-    shown = [cls() for cls in CLASSES]
-    shown += [widgets.ScanPlayer(method="chunked"), widgets.ScanPlayer(monoid="affine")]
-    shown += [widgets.ReturnsExplorer(kind=kind) for kind in ("n_step", "vtrace")]
-    shown += [widgets.MemoryExplorer(family=family) for family in ("s5", "ffm")]
-    shown += [widgets.RubberBandExplorer(band="clip"), widgets.RubberBandExplorer(change="band")]
-    shown += [widgets.ClipExplorer(form="kl"), widgets.BatchCalculator(optimizer="sgd")]
-    shown += [widgets.VtraceExplorer(policy="own"), widgets.ReservoirExplorer(parts=3)]
-    shown += [widgets.ForgettingExplorer(ewc=1.0), widgets.ScheduleExplorer(n=None)]
-    shown += [widgets.AccessPatternExplorer(pattern="t%8"), widgets.TileExplorer(m=40, T=40)]
-    shown += [widgets.StepDebugger(program=name) for name in ("monte_carlo", "tiles")]
-    shown += [widgets.LiftInspector(recurrence=name, T=16) for name in ("tanh", "oscillator")]
-    shown += [widgets.GraphEvolution(route="vectorize", stage=k) for k in (0, 3)]
-    shown += [widgets.ShardedScanPlayer(monoid="affine", resets=True, reset=5)]
-    for name, result in examine(chromium, tmp_path, shown, DRIVE):
+    views = [cls() for cls in CLASSES]
+    views += [widgets.ScanPlayer(method="chunked"), widgets.ScanPlayer(monoid="affine")]
+    views += [widgets.ReturnsExplorer(kind=kind) for kind in ("n_step", "vtrace")]
+    views += [widgets.MemoryExplorer(family=family) for family in ("s5", "ffm")]
+    views += [widgets.RubberBandExplorer(band="clip"), widgets.RubberBandExplorer(change="band")]
+    views += [widgets.ClipExplorer(form="kl"), widgets.BatchCalculator(optimizer="sgd")]
+    views += [widgets.VtraceExplorer(policy="own"), widgets.ReservoirExplorer(parts=3)]
+    views += [widgets.ForgettingExplorer(ewc=1.0), widgets.ScheduleExplorer(n=None)]
+    views += [widgets.AccessPatternExplorer(pattern="t%8"), widgets.TileExplorer(m=40, T=40)]
+    views += [widgets.StepDebugger(program=name) for name in ("monte_carlo", "tiles")]
+    views += [widgets.LiftInspector(recurrence=name, T=16) for name in ("tanh", "oscillator")]
+    views += [widgets.GraphEvolution(route="vectorize", stage=k) for k in (0, 3)]
+    views += [widgets.ShardedScanPlayer(monoid="affine", resets=True, reset=5)]
+    for name, result in examine(chromium, tmp_path, views, DRIVE):
         assert result["controls"], f"{name} has nothing to press"
         for control in result["controls"]:
             assert control["name"].strip(), f"{name} has a control without a label"
@@ -109,8 +109,8 @@ def test_a_widget_with_a_question_shows_nothing_until_it_is_answered(
     chromium: Browser, tmp_path: Path
 ):
     question = "After how many steps is half left?"
-    shown = [widgets.MemoryExplorer(question=question), widgets.ScanPlayer(question=question)]
-    for _, result in examine(chromium, tmp_path, shown, ASK):
+    views = [widgets.MemoryExplorer(question=question), widgets.ScanPlayer(question=question)]
+    for _, result in examine(chromium, tmp_path, views, ASK):
         covered, uncovered = [True, False, False], [False, True, True]
         assert result["seen"] == [covered, covered, covered, uncovered]
         assert result["label"] == question and result["answer"] == "7 steps"
@@ -188,11 +188,11 @@ report.pulls = [pull(0, -80), pull(1, 5000), pull(1, -40)];
 
 @pytest.mark.slow
 def test_policies_can_be_dragged_each_by_its_own_line(chromium: Browser, tmp_path: Path):
-    shown = [widgets.ClipExplorer(log_ratio=1.0, log_proximal=0.0)]
-    [(_, result)] = examine(chromium, tmp_path, shown, PULL)
-    (first, same), (kept, last), (_, back) = result["pulls"]
+    views = [widgets.ClipExplorer(log_ratio=1.0, log_proximal=0.0)]
+    [(_, result)] = examine(chromium, tmp_path, views, PULL)
+    (first, same), (middle, last), (_, back) = result["pulls"]
     assert same == 1.0 and -0.6 < first < -0.3
-    assert kept == first and last == 1.5 and 1.2 < back < 1.4
+    assert middle == first and last == 1.5 and 1.2 < back < 1.4
 
 
 HOVER = """
@@ -218,8 +218,8 @@ report.moments = [["pointerdown", 53, 60], [on, 5000, 60], ["pointerup", 0, 0], 
 @pytest.mark.full
 @pytest.mark.slow
 def test_what_is_under_the_pointer_comes_into_view(chromium: Browser, tmp_path: Path):
-    shown = [widgets.AccessPatternExplorer(), widgets.ScheduleExplorer()]
-    (_, access), (_, schedule) = examine(chromium, tmp_path, shown, HOVER)
+    views = [widgets.AccessPatternExplorer(), widgets.ScheduleExplorer()]
+    (_, access), (_, schedule) = examine(chromium, tmp_path, views, HOVER)
     assert access["cells"] == [[2, 5], [2, 5], [11, 0]]
     assert schedule["moments"] == [0, 117, 117, 117, 117, 117]
 
@@ -287,8 +287,8 @@ for (const width of ["760px", "404px"]) {
 @pytest.mark.full
 @pytest.mark.slow
 def test_no_name_in_a_graph_is_cut_or_covered(chromium: Browser, tmp_path: Path):
-    shown = [widgets.GraphEvolution(route=route) for route in ("tile", "vectorize")]
-    for _, result in examine(chromium, tmp_path, shown, LABELS):
+    views = [widgets.GraphEvolution(route=route) for route in ("tile", "vectorize")]
+    for _, result in examine(chromium, tmp_path, views, LABELS):
         assert result["hidden"] == [] and result["read"] > 500
 
 
@@ -366,12 +366,12 @@ BAD: dict[str, tuple[Any, str]] = {
 @pytest.mark.full
 @pytest.mark.slow
 def test_bad_arrays_are_met_with_a_calm_word(chromium: Browser, tmp_path: Path):
-    shown, words = [], []
+    views, words = [], []
     for values, word in BAD.values():
         for cls, trait in ARRAYS:
             settings = DRAWN_WITH.get((cls.__name__, trait), {})
-            shown.append(cls(**{trait: values}, **settings))
+            views.append(cls(**{trait: values}, **settings))
             words.append(word)
-    for (name, result), word in zip(examine(chromium, tmp_path, shown, LOOK), words, strict=True):
+    for (name, result), word in zip(examine(chromium, tmp_path, views, LOOK), words, strict=True):
         assert word in result["notes"], (name, word)
         assert result["labels"] and "cannot be drawn" not in result["notes"], (name, word)

@@ -77,16 +77,16 @@ def explorer(**settings) -> TrainingExplorer:
     return TrainingExplorer(config=TINY, **{"env": ENV, "seeds": 2, "blocks": 3, **settings})
 
 
-def status(shown: TrainingExplorer) -> str:
-    return shown._panel.status.value
+def status(widget: TrainingExplorer) -> str:
+    return widget._panel.status.value
 
 
-def alt(shown: TrainingExplorer) -> str:
-    return re.findall('<img alt="([^"]*)"', shown._panel.picture.value)[0]
+def alt(widget: TrainingExplorer) -> str:
+    return re.findall('<img alt="([^"]*)"', widget._panel.picture.value)[0]
 
 
-def press(shown: TrainingExplorer, name: str) -> None:
-    shown._panel.buttons[name].click()
+def press(widget: TrainingExplorer, name: str) -> None:
+    widget._panel.buttons[name].click()
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -96,8 +96,8 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def only(shown: TrainingExplorer):
-    [trial] = shown.trials.values()
+def only(widget: TrainingExplorer):
+    [trial] = widget.trials.values()
     return trial
 
 

@@ -159,8 +159,8 @@ def weights():
     slopes = jax.jit(jax.jacrev(firsts, argnums=(0, 1)))(jnp.zeros(steps), jnp.zeros(steps + 1))
     for kind, rewards, values in zip(KINDS, *map(np.asarray, slopes), strict=True):
         expected = {"rewards": rewards, "values": values}
-        given = [kind, gamma, SETTINGS, ratio]
-        yield dict(call="returns_explorer.weights", given=given, wanted=expected)
+        arguments = [kind, gamma, SETTINGS, ratio]
+        yield dict(call="returns_explorer.weights", given=arguments, wanted=expected)
 
 
 def resets():
@@ -187,14 +187,14 @@ def segment_accounts():
         late = sum(mask[1:].sum() for mask in masks) / sum(lengths)
         # Pairs (t, s ≤ t) of one episode, and those that one row holds, counted one by one.
         pairs = [(t, s) for n in lengths for t in range(n) for s in range(t + 1)]
-        seen = sum(t // size == s // size for t, s in pairs) / len(pairs)
+        share = sum(t // size == s // size for t, s in pairs) / len(pairs)
         yield dict(
             lengths=lengths,
             size=size,
             real=real.sum(1),
             padding=1 - real.mean(),
             late=float(late),
-            seen=seen,
+            seen=share,
         )
 
 
@@ -227,8 +227,8 @@ def attention():
     sums, norms = scan(Sum(jax.tree.map(lambda x: x[0], lifted)), lifted)
     expected = jax.vmap(lambda q, a, n: q @ a / (q @ n + 1e-6))(q, sums, norms)
     rows = [row[: t + 1] for t, row in enumerate(np.asarray(expected))]
-    given = [queries, keys, "elu"]
-    yield dict(call="attention_explorer.weights", given=given, wanted=rows)
+    arguments = [queries, keys, "elu"]
+    yield dict(call="attention_explorer.weights", given=arguments, wanted=rows)
 
 
 def sensitivities():
@@ -286,8 +286,8 @@ def test_sequences_are_those_of_the_replay():
     stored = sequences.init(example, jnp.zeros(()), 4 * size, **sizes)
     stored = jax.jit(sequences.add)(stored, steps, jnp.zeros((1, size)), jnp.ones((1, size)))
     window = jax.jit(sequences.window, static_argnums=2)
-    seen = window(stored, jnp.arange(4 * size), sizes["burn_in"])
-    real, trained = np.asarray(seen.mask), np.asarray(seen.trained)
+    sample = window(stored, jnp.arange(4 * size), sizes["burn_in"])
+    real, trained = np.asarray(sample.mask), np.asarray(sample.trained)
     part = np.where(trained, 1, 2 * (np.arange(real.shape[1]) >= sizes["burn_in"]))
     results = [[(real & (part == k)).sum(1) for k in range(3)], [np.arange(len(real))]]
     rows = np.concatenate(results).T[trained.any(1)]
@@ -298,11 +298,11 @@ def test_sequences_are_those_of_the_replay():
 
 @pytest.mark.full
 def test_the_schedules_shown_are_legal_and_as_code_do_what_they_say():
-    shown = graphs.schedules()
-    assert len(json.dumps(shown)) < 20_000
-    for choice, place in shown["of"].items():
+    examples = graphs.schedules()
+    assert len(json.dumps(examples)) < 20_000
+    for choice, place in examples["of"].items():
         n = None if choice.startswith("None") else int(choice.split()[0])
-        graph, program = graphs.reinforce(n), shown["programs"][place]
+        graph, program = graphs.reinforce(n), examples["programs"][place]
         runs = widgets_oracle_graphs.order(graph, program["events"])
         report = check(graph, runs, I=1, T=graphs.STEPS)
         assert all("never freed" in problem for problem in report.violations), str(report)
@@ -331,23 +331,23 @@ def events_of(code: str, graph: Graph) -> str:
 def test_the_debugger_follows_the_code_that_it_shows():
     assert len(json.dumps(programs.programs())) < 30_000
     for name in programs.PROGRAMS:
-        shown = programs.programs()[name]
+        example = programs.programs()[name]
         graph = programs.compiled(name).graph
-        assert widgets_oracle_programs.events_of(shown["code"], graph) == [
-            (line, *widgets_oracle_programs.point(shown, event))
-            for line, _, *event in shown["events"]
+        assert widgets_oracle_programs.events_of(example["code"], graph) == [
+            (line, *widgets_oracle_programs.point(example, event))
+            for line, _, *event in example["events"]
         ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", recurrences.CASES)
 def test_recurrences_are_what_is_said_of_them(name: str):
-    shown = recurrences.examples()[name]
+    example = recurrences.examples()[name]
     expected = widgets_oracle_recurrences.states(name, 16)
-    for way in {"loop", "tree"} & set(shown):
-        np.testing.assert_allclose(shown[way], expected, rtol=1e-5, atol=1e-5)
-    assert ("tree" in shown) == bool(shown["form"]) != bool(shown["why"])
-    for t in (0, 4, 15) if shown["form"] else ():
+    for way in {"loop", "tree"} & set(example):
+        np.testing.assert_allclose(example[way], expected, rtol=1e-5, atol=1e-5)
+    assert ("tree" in example) == bool(example["form"]) != bool(example["why"])
+    for t in (0, 4, 15) if example["form"] else ():
         for result, message in zip(*widgets_oracle_recurrences.element(name, t), strict=True):
             np.testing.assert_allclose(result, message, rtol=1e-6, atol=1e-7)
 
@@ -515,8 +515,8 @@ def test_an_episode_has_one_small_picture_per_step():
     assert all(text.startswith("<svg") and "<style" not in text for text in player.frames)
     long = widgets.episode_player("popgym-RepeatFirstEasy-v0", cards(1000))
     assert len(long.frames) == long.rewards.length == 210
-    asked = widgets.episode_player("popgym-RepeatFirstEasy-v0", cards(3), question="Which suit?")
-    assert asked.question == "Which suit?" and not player.question
+    widget = widgets.episode_player("popgym-RepeatFirstEasy-v0", cards(3), question="Which suit?")
+    assert widget.question == "Which suit?" and not player.question
     assert len(widgets.episode_player("popgym-Chess-v0", cards(3)).frames) == 3
 
 

@@ -97,29 +97,29 @@ def mulberry(seed: int, count: int) -> np.ndarray:
 def inclusions() -> Iterator[dict[str, Any]]:
     """Counts by a full sort; the quadratic form by a pseudoinverse of all intervals' covariance."""
     runs = 30
-    for seed, seen, parts, slots in ((7, 60, 1, 20), (3, 50, 4, 5), (5, 120, 8, 3)):
-        lots = mulberry(seed, runs * seen).reshape(runs, seen)
-        counts, inside = np.zeros(seen, int), np.zeros((seen, seen))
+    for seed, count, parts, slots in ((7, 60, 1, 20), (3, 50, 4, 5), (5, 120, 8, 3)):
+        lots = mulberry(seed, runs * count).reshape(runs, count)
+        counts, inside = np.zeros(count, int), np.zeros((count, count))
         for part in range(parts):
-            mine = np.arange(part, seen, parts)
+            mine = np.arange(part, count, parts)
             best = np.argsort(-lots[:, mine], axis=1)[:, :slots]
-            counts += np.bincount(mine[best].ravel(), minlength=seen)
+            counts += np.bincount(mine[best].ravel(), minlength=count)
             n = len(mine)
             # Of each pair both are kept with probability k (k - 1) / (n (n - 1)).
             both = slots * (slots - 1) / (n * (n - 1)) - (slots / n) ** 2
             block = np.full((n, n), both)
             np.fill_diagonal(block, slots / n * (1 - slots / n))
             inside[np.ix_(mine, mine)] = block
-        size = min(13, seen // max(5, parts))
+        size = min(13, count // max(5, parts))
         size -= size % 2 == 0
-        edges = np.floor(np.arange(size + 1) * seen / size + 0.5).astype(int)
-        member = (np.arange(seen) >= edges[:-1, None]) & (np.arange(seen) < edges[1:, None])
-        chance = np.array([slots / len(range(i % parts, seen, parts)) for i in range(seen)])
+        edges = np.floor(np.arange(size + 1) * count / size + 0.5).astype(int)
+        member = (np.arange(count) >= edges[:-1, None]) & (np.arange(count) < edges[1:, None])
+        chance = np.array([slots / len(range(i % parts, count, parts)) for i in range(count)])
         off = member @ (counts - runs * chance)
         covariance = runs * member @ inside @ member.T
         statistic = off @ np.linalg.pinv(covariance, rcond=1e-9) @ off
         p = stats.chi2.sf(statistic, size - 1)
-        same = dict(seed=seed, runs=runs, seen=seen, parts=parts, slots=slots, edges=edges)
+        same = dict(seed=seed, runs=runs, seen=count, parts=parts, slots=slots, edges=edges)
         sigma = np.sqrt(np.diag(covariance))
         yield same | dict(counts=counts, statistic=statistic, p=float(p), sigma=sigma)
 

@@ -44,21 +44,21 @@ def patterns() -> Iterator[dict[str, Any]]:
                 env = {"k": q, **bounds}
                 box = [p for (p,) in reads(result.index, env)] if result.when.evaluate(env) else []
                 columns.append(box if result.exact else [p for p in box if q in rows[p]])
-            kept = follow(rows)
+            history = follow(rows)
             settings = {"name": name, "inverse": str(result.index[0]), "exact": result.exact}
-            yield settings | bounds | {"rows": rows, "columns": columns, "kept": kept}
+            yield settings | bounds | {"rows": rows, "columns": columns, "kept": history}
 
 
 def follow(rows: list[list[int]]) -> list[list[int]]:
     """What a store holds while each reader runs, if x[0], x[1], … are made when they must be."""
-    store, made, kept = set(), 0, []
+    store, count, sizes = set(), 0, []
     for at, row in enumerate(rows):
-        while row and made <= max(row):
-            store.add(made)
-            made += 1
+        while row and count <= max(row):
+            store.add(count)
+            count += 1
         store = {q for q in store if any(q in later for later in rows[at:])}
-        kept.append(sorted(store))
-    return kept
+        sizes.append(sorted(store))
+    return sizes
 
 
 def order(graph: Graph, events: str) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -72,20 +72,20 @@ def order(graph: Graph, events: str) -> list[tuple[str, str, tuple[int, ...]]]:
 
 def schedules() -> Iterator[dict[str, Any]]:
     """Observations alive while each operation runs: made, and still to be read by it or later."""
-    shown, bounds = graphs.schedules(), {"I": 1, "T": graphs.STEPS}
+    examples, bounds = graphs.schedules(), {"I": 1, "T": graphs.STEPS}
     for n in graphs.WINDOWS:
         graph = graphs.reinforce(n)
         edges = [edge for edge in graph.edges if edge.source == "obs"]
         for proximity in ("none", "all", "upper"):
-            events = shown["programs"][shown["of"][f"{n} {proximity}"]]["events"]
-            runs, made, last = order(graph, events), {}, {}
+            events = examples["programs"][examples["of"][f"{n} {proximity}"]]["events"]
+            runs, times, last = order(graph, events), {}, {}
             for j, (_, name, point) in enumerate(runs):
                 if name == "obs":
-                    made[point] = j
+                    times[point] = j
                 env = graph.ops[name].domain.env(point, bounds)
                 last |= {q: j for e in edges if e.sink == name for q in reads(e.index, env)}
             alive = [
-                sorted(q[1] for q in made if made[q] <= j <= last[q]) for j in range(len(runs))
+                sorted(q[1] for q in times if times[q] <= j <= last[q]) for j in range(len(runs))
             ]
             names = [name for _, name, _ in runs]
             lead = names[: names.index("grad")].count("step")

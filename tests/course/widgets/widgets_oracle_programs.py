@@ -13,7 +13,7 @@ Event = tuple[int, str, str, int | None]  # line, "run" or "free", the name in t
 
 def events_of(code: str, graph: Graph) -> list[Event]:
     """What a program as text does, and on which line, by executing it."""
-    done: list[Event] = []
+    events: list[Event] = []
 
     class Name:
         """An operation that runs when called, and whose tensors can be deleted."""
@@ -24,7 +24,7 @@ def events_of(code: str, graph: Graph) -> list[Event]:
         def note(self, kind: str, name: str, point: Any) -> None:
             line = sys._getframe(2).f_lineno - 1
             points = point if isinstance(point, tuple) else (point,)
-            done.append((line, kind, name, dict(zip(self.dims, points, strict=True)).get("t")))
+            events.append((line, kind, name, dict(zip(self.dims, points, strict=True)).get("t")))
 
         def __call__(self, *point: int) -> None:
             self.note("run", self.name, point)
@@ -39,44 +39,46 @@ def events_of(code: str, graph: Graph) -> list[Event]:
                 self.note("free", self.name, point)
 
     exec(code, {name: Name(name) for name in graph.ops} | programs.BOUNDS)
-    return done
+    return events
 
 
-def point(shown: dict[str, Any], event: list[Any]) -> tuple[str, str, int | None]:
+def point(example: dict[str, Any], event: list[Any]) -> tuple[str, str, int | None]:
     """An event as it travels to the browser, in the words of `executed`."""
     what, t, *_ = event
     return (
-        ("run", what, t) if isinstance(what, str) else ("free", shown["tensors"][what]["name"], t)
+        ("run", what, t) if isinstance(what, str) else ("free", example["tensors"][what]["name"], t)
     )
 
 
 def debugger_views() -> Iterator[dict[str, Any]]:
     """Peaks, the number of points and the points themselves that are alive after every event."""
     for name in programs.PROGRAMS:
-        made, shown = programs.compiled(name), programs.programs()[name]
-        events = made.trace(**programs.BOUNDS)
-        report = check(made.graph, events, **programs.BOUNDS)
+        program, example = programs.compiled(name), programs.programs()[name]
+        events = program.trace(**programs.BOUNDS)
+        report = check(program.graph, events, **programs.BOUNDS)
         assert report.ok, str(report)
-        tensors = [(op.name, k) for op in made.graph.ops.values() for k in range(len(op.outputs))]
+        tensors = [
+            (op.name, k) for op in program.graph.ops.values() for k in range(len(op.outputs))
+        ]
         here: set[str] = set()
         alive = []
         for kind, what, at in events:
             moved = [(op, k) for op, k in tensors if what in (op, (op, k))]
-            names = made.graph.ops[moved[0][0]].domain.names
+            names = program.graph.ops[moved[0][0]].domain.names
             t = dict(zip(names, at, strict=True)).get("t", "null")
             cells = {f"{tensors.index(tensor)} {t}" for tensor in moved}
             here = here | cells if kind == "run" else here - cells
             alive.append(sorted(here))
         peaks = [report.device[tensor] for tensor in tensors]
         timeline = list(report.timeline)
-        yield {"program": shown, "peaks": peaks, "timeline": timeline, "alive": alive}
+        yield {"program": example, "peaks": peaks, "timeline": timeline, "alive": alive}
 
 
 def compiler_stages() -> Iterator[dict[str, Any]]:
     """All stages of all ways, with their edges as the compiler prints them."""
-    for returns, shown in programs.graphs().items():
+    for returns, example in programs.graphs().items():
         for route in ("tile", "vectorize"):
-            ways = [*shown["before"], *shown[route]]
+            ways = [*example["before"], *example[route]]
             for stage, result in zip(programs.evolution(returns, route), ways, strict=True):
                 edges = [str(edge) for edge in stage.graph.edges]
                 yield {"name": stage.name, "stage": result, "edges": edges}

@@ -35,8 +35,8 @@ def _diagnosis_by_pairs(memory, xs, begin):
     """From what the last step of an episode and the first of the next do to each other."""
     t = int(np.flatnonzero(begin)[1])
 
-    def changes(seen, at):
-        return memory(np.where(np.arange(len(xs)) == seen, 9.0, xs), begin)[at] != before[at]
+    def changes(obs, at):
+        return memory(np.where(np.arange(len(xs)) == obs, 9.0, xs), begin)[at] != before[at]
 
     before = memory(xs, begin)
     if not changes(t - 1, t):
@@ -88,17 +88,17 @@ def _retrace_matrix(r, discount, q, next_v, last, ratio, lam):
     """(1 - N) (G - q) = r + γ v' - q, solved for G."""
     gains = np.where(last[:-1], 0, discount[:-1] * lam * np.minimum(1, ratio[1:]))
     errors = r + discount * next_v
-    known = np.where(last, 0, np.append(gains * np.nan_to_num(q[1:]), 0))
-    return np.linalg.solve(np.eye(len(r)) - np.diag(gains, 1), errors - known)
+    corrections = np.where(last, 0, np.append(gains * np.nan_to_num(q[1:]), 0))
+    return np.linalg.solve(np.eye(len(r)) - np.diag(gains, 1), errors - corrections)
 
 
 def _batch_by_step(begins, end, order, size):
-    taken, bounds = [], [*begins.tolist(), end]
+    steps, bounds = [], [*begins.tolist(), end]
     for j in order:
         for place in range(bounds[j], bounds[j + 1]):
-            if len(taken) < size:
-                taken.append(place)
-    return taken
+            if len(steps) < size:
+                steps.append(place)
+    return steps
 
 
 def _batch_by_owner(begins, end, order, size):
@@ -157,9 +157,9 @@ def _outside_loop(sizes, length):
 
 
 def _burn_in_loop(eigenvalues, share):
-    left, steps = np.ones(len(eigenvalues)), 0
-    while left.max() > share:
-        left, steps = left * np.abs(eigenvalues), steps + 1
+    rest, steps = np.ones(len(eigenvalues)), 0
+    while rest.max() > share:
+        rest, steps = rest * np.abs(eigenvalues), steps + 1
     return steps
 
 

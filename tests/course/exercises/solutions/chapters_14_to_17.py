@@ -44,8 +44,8 @@ def _uses_loop(unrolls, fraction):
 
 
 def _uses_matrix(unrolls, fraction):
-    drawn = np.tril(np.ones((unrolls, unrolls))) / np.arange(1, unrolls + 1)[:, None]
-    return 1 - fraction + fraction * drawn.sum(0)
+    shares = np.tril(np.ones((unrolls, unrolls))) / np.arange(1, unrolls + 1)[:, None]
+    return 1 - fraction + fraction * shares.sum(0)
 
 
 def _where_loop(read):
@@ -97,16 +97,16 @@ TURN = ("delta", "adv", "grad")
 
 
 def _learning_first(reads):
-    done = []
-    while len(done) < len(reads):
-        ready = [p for p in reads if p not in done and set(reads[p]) <= set(done)]
-        done.append(min(ready, key=lambda p: (p[0] in ACTING, p[1])))
-    return done
+    order = []
+    while len(order) < len(reads):
+        ready = [p for p in reads if p not in order and set(reads[p]) <= set(order)]
+        order.append(min(ready, key=lambda p: (p[0] in ACTING, p[1])))
+    return order
 
 
 def _fewest_alive(reads):
     """Of the ready points, the one after which the fewest values are alive."""
-    done, order = set(), []
+    past, order = set(), []
 
     def alive(after):
         unread = {q for p in reads if p not in after for q in reads[p]}
@@ -114,10 +114,10 @@ def _fewest_alive(reads):
 
     while len(order) < len(reads):
         ready = sorted(
-            (p for p in reads if p not in done and done >= set(reads[p])), key=lambda p: p[1]
+            (p for p in reads if p not in past and past >= set(reads[p])), key=lambda p: p[1]
         )
-        best = min(ready, key=lambda p: alive(done | {p}))
-        done.add(best)
+        best = min(ready, key=lambda p: alive(past | {p}))
+        past.add(best)
         order.append(best)
     return iter(order)
 

@@ -75,8 +75,8 @@ def _put_in_padded(stored, rows):
 def _put_in_jax(stored, rows):
     def one(own, device):
         place = rows - device * len(own)
-        chosen = jax.nn.one_hot(place, len(own))  # zeros for a place beyond the ends
-        return jnp.einsum("kr,r...->k...", chosen, own, precision="highest")
+        weights = jax.nn.one_hot(place, len(own))  # zeros for a place beyond the ends
+        return jnp.einsum("kr,r...->k...", weights, own, precision="highest")
 
     return jax.vmap(one)(jnp.asarray(stored), jnp.arange(len(stored)))
 
