@@ -41,9 +41,9 @@ def test_scalars_that_switch_learning_off_are_refused(agent: str):
     for name in scalars(agent):
         for value in (math.nan, -1.0, -math.inf):
             assert refuses(agent, **{name: value}), (name, value)
-        unlimited = not refuses(agent, **{name: math.inf})
-        assert unlimited == (name in MAY_BE_INFINITE), name
-        assert unlimited == (not refuses(agent, **{name: 1e39})), name  # ∞ in float32
+        accepts_infinity = not refuses(agent, **{name: math.inf})
+        assert accepts_infinity == (name in MAY_BE_INFINITE), name
+        assert accepts_infinity == (not refuses(agent, **{name: 1e39})), name  # ∞ in float32
         # The least positive float64 is 0 in float32.
         for zero in (0.0, 5e-324) if name in ZERO else ():
             assert refuses(agent, **{name: zero}), (name, zero)

@@ -66,10 +66,10 @@ def module_of(package: str, name: str) -> str:
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_page_of_an_agent_imports_few_modules_of_ours(agent: str):
     page = pathlib.Path(inspect.getsourcefile(AGENTS[agent].Config) or "")
-    imported = {
+    modules = {
         module_of(node.module, alias.name)
         for node in ast.walk(ast.parse(page.read_text("utf-8")))
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("mmrl")
         for alias in node.names
     }
-    assert 3 < len(imported) <= MOST_IMPORTS, sorted(imported)
+    assert 3 < len(modules) <= MOST_IMPORTS, sorted(modules)

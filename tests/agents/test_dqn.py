@@ -134,8 +134,8 @@ def test_a_time_limit_bootstraps_and_an_end_does_not(end: str, bootstraps: bool)
     flags = {"terminated": jnp.zeros(24, bool), "truncated": jnp.zeros(24, bool), end: last}
     rollout = dataclasses.replace(rollout, **flags)
     other = eqx.tree_at(lambda r: r.next_obs, rollout, rollout.next_obs.at[23].add(1.0))
-    value, changed = (loss(ONLINE, TARGET, batch_of(r), CONFIG)[0] for r in (rollout, other))
-    assert (value != changed) == bootstraps
+    value, other_value = (loss(ONLINE, TARGET, batch_of(r), CONFIG)[0] for r in (rollout, other))
+    assert (value != other_value) == bootstraps
 
 
 @pytest.mark.slow
@@ -311,9 +311,12 @@ def test_sizes_that_are_left_open_fit_the_environment(env: str, changes: dict, s
     env, params = make(env)
     config = dqn.Config(**changes)
     dqn.check(config, env, params)
-    fitted = fit_storage(config, params)
-    assert (fitted.batch, fitted.capacity) == sizes
-    assert dataclasses.replace(fitted, batch=config.batch, capacity=config.capacity) == config
+    config_that_fits = fit_storage(config, params)
+    assert (config_that_fits.batch, config_that_fits.capacity) == sizes
+    assert (
+        dataclasses.replace(config_that_fits, batch=config.batch, capacity=config.capacity)
+        == config
+    )
 
 
 def test_continuous_actions_are_refused():

@@ -113,7 +113,7 @@ def test_rewards_are_divided_where_they_are_learned_from(program: runs.Program):
     """By the deviation of what was paid in all rollouts; on the tape they stay as they are."""
     state = alone(train(program, TINY, 0, 1)[0], 0)
     config = dataclasses.replace(TINY, normalize_rewards=True, gamma=0.9)
-    scaled = dataclasses.replace(state, rewards=normalize.rewards_of(config))
+    ours = dataclasses.replace(state, rewards=normalize.rewards_of(config))
     env, params = program.env, program.params
 
     @partial(jax.jit, static_argnums=0)
@@ -122,14 +122,14 @@ def test_rewards_are_divided_where_they_are_learned_from(program: runs.Program):
         state, rollout = dqn.act_and_store(at, env, params, state, jax.random.key(3))
         return rollout, state.tape, dqn.sample(at, state, jax.random.key(4)).steps.reward
 
-    (rollout, tape, raw), (_, same, divided) = sample(False, state), sample(True, scaled)
+    (rollout, tape, raw), (_, same, quotient) = sample(False, state), sample(True, ours)
     np.testing.assert_array_equal(tape.steps.reward, same.steps.reward)
     total, sums = np.zeros(TINY.environments), []
     for reward, begin in zip(rollout.reward.T, rollout.begin.T, strict=True):
         total = reward + 0.9 * np.where(begin, 0, total)
         sums.append(total)
     assert np.abs(raw).max() > 0
-    np.testing.assert_allclose(divided, raw / np.std(sums), rtol=1e-2)
+    np.testing.assert_allclose(quotient, raw / np.std(sums), rtol=1e-2)
 
 
 def test_a_seed_does_not_depend_on_its_neighbours(program: runs.Program):

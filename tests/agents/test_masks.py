@@ -213,9 +213,9 @@ def test_agents_solve_the_masked_bandit_and_never_take_an_illegal_arm(name: str)
         clear: lambda: state.reservoir.unrolls.steps,
     }
     if agent in storage:
-        stored = storage[agent]()
-        actions = np.ravel(stored.action)
-        mask = np.reshape(stored.obs, (actions.size, -1))[:, 1 : 1 + masked.ARMS]
+        masks = storage[agent]()
+        actions = np.ravel(masks.action)
+        mask = np.reshape(masks.obs, (actions.size, -1))[:, 1 : 1 + masked.ARMS]
         real = mask.any(1)
         assert real.sum() > 100 and mask[real, actions[real]].all()
 

@@ -175,9 +175,9 @@ def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_pa
     mine = setup(agent, parts=True)
     first = next(iter(Run(setup(agent, parts=True, blocks=1), path)))
     assert np.isfinite(first.returns).all() and np.abs(first.returns).max() <= STEPS
-    run, unbroken = Run(mine, path, resume=True), Run(mine, tmp_path / "unbroken")
+    run, full_run = Run(mine, path, resume=True), Run(mine, tmp_path / "unbroken")
     assert [report.block for report in run] == [2]
-    assert [report.env_steps for report in unbroken] == [32, 64]
+    assert [report.env_steps for report in full_run] == [32, 64]
     assert payload(path) == payload(tmp_path / "unbroken")
     memories = jax.tree.leaves(run.state.net, is_leaf=lambda x: isinstance(x, Trace))
     traces = [x for x in memories if isinstance(x, Trace)]
@@ -187,9 +187,9 @@ def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_pa
         rf"with custom parts: env=.*Recall\(cues=2\), make=.*\.{MAKE[agent].__name__}, "
         r"learn=.*learn\(loss=.*patient.*mine\)"
     )
-    for opened in (reopen, saved):
+    for open_run in (reopen, saved):
         with pytest.raises(RunError, match=message):
-            opened(path)
+            open_run(path)
     with pytest.raises(RunError, match=r"learn was '.*', is None; make was '.*', is None"):
         Run(setup(agent), path, resume=True)
     with pytest.raises(RunError, match=r"env was '.*Recall\(cues=2\)', is '.*Recall\(cues=1\)'"):
@@ -221,8 +221,8 @@ def test_a_loss_of_the_user_s_is_the_one_that_is_learned_from(agent: str):
     before = run.begin().net
     report = next(iter(run))
     assert np.isfinite(report.loss).all()
-    moved = jax.tree.leaves(jax.tree.map(lambda a, b: np.abs(a - b).max(), before, run.state.net))
-    assert max(moved) == 0 if agent != "ppg" else max(moved) > 0
+    changes = jax.tree.leaves(jax.tree.map(lambda a, b: np.abs(a - b).max(), before, run.state.net))
+    assert max(changes) == 0 if agent != "ppg" else max(changes) > 0
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -270,16 +270,16 @@ def test_what_cannot_be_trained_is_refused():
     def outputs(count: int, config: Any, env: Any, params: Any, key: Any) -> Net:
         return Net.make("none", env.observation_space(params).shape[0], count, width=8, key=key)
 
-    def judged(config: Any, env: Any, params: Any, key: Any) -> ActorCritic:
+    def critic_of(config: Any, env: Any, params: Any, key: Any) -> ActorCritic:
         return ActorCritic(*(outputs(count, config, env, params, key) for count in (2, 1)))
 
     with pytest.raises(ValueError, match=r"2 outputs, .*`policy`.*`step` .*\(1,\)"):
-        Run(dataclasses.replace(setup("ppo"), make=judged))
-    refused = {
+        Run(dataclasses.replace(setup("ppo"), make=critic_of))
+    messages = {
         "dqn": r"2 outputs, one for each action; `step` .*\(7,\)",
         "clear": "an `ActorCritic`",  # and not a `Net` of as many outputs
     }
-    for agent, message in refused.items():
+    for agent, message in messages.items():
         with pytest.raises(ValueError, match=f"`make` must build .*{message}"):
             Run(dataclasses.replace(setup(agent), make=partial(outputs, 7)))
 

@@ -121,8 +121,8 @@ def test_parts_of_r2d2_run_on_their_own(x64: bool, promotion: str):
         return [state.sequences, after.sequences, *storages], size
 
     with jax.enable_x64(x64), jax.numpy_dtype_promotion(promotion):
-        stored, _ = jax.eval_shape(parts, jax.random.key(0))
-    assert all(types(other) == types(stored[0]) for other in stored)
+        shapes, _ = jax.eval_shape(parts, jax.random.key(0))
+    assert all(types(other) == types(shapes[0]) for other in shapes)
 
 
 @pytest.mark.full_except("dqn-True-strict", "ppo-True-strict")
@@ -134,7 +134,7 @@ def test_an_iteration_runs_on_its_own(agent: str, x64: bool, promotion: str):
     settings = {"batch": 40} if agent == "dqn" else {}
     module, (config, env, params) = find(agent), training(agent, **settings).args
 
-    def iterated(key):
+    def iterate(key):
         state = module.init(config, env, params, key)
         if agent == "dqn":
             batch = module.sample(config, state, key)
@@ -144,7 +144,7 @@ def test_an_iteration_runs_on_its_own(agent: str, x64: bool, promotion: str):
 
     with jax.enable_x64(x64), jax.numpy_dtype_promotion(promotion):
         kinds: list[Any] = []
-        jax.eval_shape(lambda key: kinds.append(iterated(key)), jax.random.key(0))
+        jax.eval_shape(lambda key: kinds.append(iterate(key)), jax.random.key(0))
     ((before, after),) = kinds
     assert before == after
 

@@ -39,13 +39,13 @@ def rollout(env: Any, count: int, steps: int) -> Callable[[], float]:
         _, state = jax.vmap(env.reset, (0, None))(keys[0], params)
         return jax.lax.scan(step, state, (keys, actions))
 
-    def timed() -> float:
+    def rate() -> float:
         began = time.perf_counter()
         jax.block_until_ready(roll(keys, actions))
         return steps * count / (time.perf_counter() - began)
 
-    timed()  # compiles
-    return timed
+    rate()  # compiles
+    return rate
 
 
 def loop(env: Any, steps: int) -> Callable[[], float]:
@@ -53,7 +53,7 @@ def loop(env: Any, steps: int) -> Callable[[], float]:
     actions = np.random.default_rng(0).integers(0, env.action_space.n, steps).tolist()
     env.reset(seed=0)
 
-    def timed() -> float:
+    def rate() -> float:
         began = time.perf_counter()
         for action in actions:
             _, _, terminated, truncated, _ = env.step(action)
@@ -61,15 +61,15 @@ def loop(env: Any, steps: int) -> Callable[[], float]:
                 env.reset()
         return steps / (time.perf_counter() - began)
 
-    return timed
+    return rate
 
 
 def measure(contestants: dict[Any, Callable[[], float]], rounds: int) -> dict[Any, float]:
     """The best rate of each, in interleaved rounds, so that a busy machine slows all alike."""
     rates: dict[Any, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
-        for name, timed in contestants.items():
-            rates[name].append(timed())
+        for name, measure_rate in contestants.items():
+            rates[name].append(measure_rate())
     return {name: max(numbers) for name, numbers in rates.items()}
 
 

@@ -64,10 +64,10 @@ def run(quick: bool = False, done: Collection[str] = ()) -> Iterator[list[dict]]
 
 def here(base: ppo.Config, rounds: int, gpu: bool) -> Iterator[dict]:
     """Rows of one size: our GRU and LRU against PureJaxRL's GRU, and against each other."""
-    shared = dataclasses.replace(base, shared=True)
-    configs = {"gru": shared, "lru": dataclasses.replace(shared, memory="lru")}
+    base_net = dataclasses.replace(base, shared=True)
+    configs = {"gru": base_net, "lru": dataclasses.replace(base_net, memory="lru")}
     programs: dict[str, Any] = {name: Ours(config, 1) for name, config in configs.items()}
-    programs["PureJaxRL with a GRU"] = theirs = PureJaxRL(shared, 1)
+    programs["PureJaxRL with a GRU"] = theirs = PureJaxRL(base_net, 1)
     check(programs["gru"].parameters - theirs.parameters)
     seconds = alternating(programs, rounds)
     target = BEST if gpu else None

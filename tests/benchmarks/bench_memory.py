@@ -134,8 +134,8 @@ def run(quick: bool = False) -> list[dict]:
     compiling = {who: seconds for who, (seconds, _) in programs.items()}
     running = dict.fromkeys(programs, float("inf"))
     for _ in range(rounds):  # interleaved, so that a busy machine slows all alike
-        for who, (_, timed) in programs.items():
-            running[who] = min(running[who], timed())
+        for who, (_, measure_time) in programs.items():
+            running[who] = min(running[who], measure_time())
     rows = []
     for name, target in PEERS.items():
         rows.append(row(name, "forward + backward", running, "memax", target))

@@ -82,8 +82,8 @@ def by_hand(
                 lambda g, r: (r + GAMMA * g,) * 2, rewards[0] * 0, rewards, reverse=True
             )
             return later[1]
-        padded = jnp.concatenate([rewards, jnp.zeros((n, BATCH))])
-        return functools.reduce(jnp.add, [GAMMA**k * padded[k : k + steps] for k in range(n)])
+        longer = jnp.concatenate([rewards, jnp.zeros((n, BATCH))])
+        return functools.reduce(jnp.add, [GAMMA**k * longer[k : k + steps] for k in range(n)])
 
     def iterate(carry: tuple, key: Any) -> tuple:
         w, m = carry
@@ -98,9 +98,9 @@ def by_hand(
             r = jnp.where(alive > 0, r, 0.0)
             return (after, state, jnp.where(end | cut, 0.0, alive)), (obs, action, r, alive)
 
-        begun = jax.vmap(env.reset)(jax.random.split(first, BATCH))
+        starts = jax.vmap(env.reset)(jax.random.split(first, BATCH))
         at = tuple(jax.random.split(key, steps) for key in keys)
-        _, (obs, action, r, alive) = jax.lax.scan(step, (*begun, jnp.ones(BATCH)), at)
+        _, (obs, action, r, alive) = jax.lax.scan(step, (*starts, jnp.ones(BATCH)), at)
         g = returns(r)
 
         def loss(w: Any) -> jax.Array:

@@ -143,10 +143,10 @@ def iterations(stack: str, seeds: int) -> dict[str, Program]:
     programs = {}
     for name, change in (("ours", lambda net: net), ("peer", by_hand)):
 
-        def built(*args: Any, change: Any = change) -> Any:
+        def build(*args: Any, change: Any = change) -> Any:
             return change(actor_critic(*args))
 
-        init = partial(ppo.init, config, env, params, make=built)
+        init = partial(ppo.init, config, env, params, make=build)
         state = jax.jit(jax.vmap(init))(keys(seeds))
         step = partial(ppo.iterate, config, env, params)
         if seeds == 1:

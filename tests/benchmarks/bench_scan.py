@@ -84,10 +84,10 @@ def race(length: int, rounds: int) -> tuple[dict, dict]:
         for what in PASSES
         for name, prefixes in entrants.items()
     }
-    running = {who: timed() for who, (_, timed) in programs.items()}
+    running = {who: measure_time() for who, (_, measure_time) in programs.items()}
     for _ in range(rounds):  # interleaved, so that a busy machine slows all alike
-        for who, (_, timed) in programs.items():
-            running[who] = min(running[who], timed())
+        for who, (_, measure_time) in programs.items():
+            running[who] = min(running[who], measure_time())
     compiling = {who: seconds for who, (seconds, _) in programs.items()}
     for times in (running, compiling):
         times.update({("auto", what): times[_auto(), what] for what in PASSES})
@@ -126,8 +126,8 @@ def rows(length: int, running: dict, compiling: dict) -> list[dict]:
         }
         for name in sorted(methods):
             times = methods[name], running[PEER, what]
-            judged = name == "kernel" and what != "forward" and length in TARGETS
-            target = KERNEL_TARGET if judged else None
+            has_target = name == "kernel" and what != "forward" and length in TARGETS
+            target = KERNEL_TARGET if has_target else None
             out.append(row(f"{name}, {what}, {size}", times, PEER, "ms", target))
         best = min(methods, key=methods.__getitem__)
         times = running["auto", what], methods[best]

@@ -106,11 +106,11 @@ def ours(setting: Setting, calls: int) -> dict[str, Program]:
         # Arrays of its own, which can be donated.
         return full_storage(add, jax.tree.map(jnp.array, empty), setting)
 
-    stored = jnp.flatnonzero(full().available)
+    rows = jnp.flatnonzero(full().available)
 
     def put(state: Any, i: jax.Array, key: jax.Array) -> tuple[Any, jax.Array]:
-        at, value = priorities(key, setting.batch, stored.size)
-        return sequences.set_priority(state, stored[at], value), jnp.float32(0)
+        at, value = priorities(key, setting.batch, rows.size)
+        return sequences.set_priority(state, rows[at], value), jnp.float32(0)
 
     bodies = {"add": add, "sample": sample, "add, then sample": both, "set_priority": put}
     return {name: Program(body, full(), calls) for name, body in bodies.items()}

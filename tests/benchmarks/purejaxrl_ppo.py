@@ -94,11 +94,11 @@ def advantages(c: Any, steps: Step, last_value: Any, last_begin: Any) -> Any:
     return jax.lax.scan(back, start, steps, reverse=True, unroll=16)[1]
 
 
-def loss(params: Any, c: Any, net: Net, h: Any, steps: Step, gained: Any, targets: Any) -> Any:
+def loss(params: Any, c: Any, net: Net, h: Any, steps: Step, advantage: Any, targets: Any) -> Any:
     _, logits, value = forward(net, params, h, steps.obs, steps.begin)
     ratio = jnp.exp(log_prob_of(logits, steps.action) - steps.log_prob)
-    gained = (gained - gained.mean()) / (gained.std() + 1e-8)
-    policy = jnp.minimum(ratio * gained, jnp.clip(ratio, 1 - c.clip, 1 + c.clip) * gained)
+    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    policy = jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - c.clip, 1 + c.clip) * advantage)
     near = steps.value + jnp.clip(value - steps.value, -c.clip, c.clip)
     error = 0.5 * jnp.maximum((value - targets) ** 2, (near - targets) ** 2)
     entropy = -(jax.nn.softmax(logits) * jax.nn.log_softmax(logits)).sum(-1)
@@ -145,13 +145,13 @@ class PPO:
         state, steps = jax.lax.scan(self.act, state, None, c.rollout)
         inputs = state.obs[None], state.begin[None]
         _, _, value = forward(self.net, state.learner.params, state.h, *inputs)
-        gained = advantages(c, steps, value[0], state.begin)
-        batch = start[None], steps, gained, gained + steps.value
+        advantage = advantages(c, steps, value[0], state.begin)
+        batch = start[None], steps, advantage, advantage + steps.value
 
         def learn(learner: TrainState, part: Any) -> tuple[TrainState, Any]:
-            h, steps, gained, targets = part
+            h, steps, advantage, targets = part
             value, gradient = jax.value_and_grad(loss)(
-                learner.params, c, self.net, h[0], steps, gained, targets
+                learner.params, c, self.net, h[0], steps, advantage, targets
             )
             return learner.apply_gradients(grads=gradient), value
 

@@ -139,8 +139,8 @@ def _run(
 
 def _with_verdict(name: str, row: dict[str, Any], quick: bool) -> dict[str, Any]:
     target = None if quick else row.get("target")
-    judged = {"target": target, "verdict": verdict(row["ratio"], target)}
-    return {"benchmark": name, **row, **judged}
+    outcome = {"target": target, "verdict": verdict(row["ratio"], target)}
+    return {"benchmark": name, **row, **outcome}
 
 
 def _module(path: pathlib.Path) -> Any:
@@ -156,10 +156,10 @@ def _module(path: pathlib.Path) -> Any:
 
 def _in_time(rows: Iterable[Any], end: float) -> Iterator[Any]:
     """Yield lists of rows as long as there is time to measure another."""
-    measured = iter(rows)
+    iterator = iter(rows)
     while time.monotonic() < end:
         try:
-            some = next(measured)
+            some = next(iterator)
         except StopIteration:
             return
         yield some if isinstance(some, list) else [some]

@@ -75,8 +75,8 @@ def test_every_widget_was_walked_and_every_page_asked_or_named():
     assert names == {cls.__name__ for cls in access.CLASSES}
     entries = re.findall(r"file: (\S+)", (ROOT / "book" / "_toc.yml").read_text("utf-8"))
     never = {*entries, "intro"} - {row["page"] for row in RESULTS["pages"]["asked"]}
-    untried = STATEMENT.partition("## What has not been tried")[2]
-    assert not [page for page in never if f"`{page}`" not in untried]
+    rest = STATEMENT.partition("## What has not been tried")[2]
+    assert not [page for page in never if f"`{page}`" not in rest]
 
 
 def test_without_a_site_nothing_is_said_of_its_pages(tmp_path: Path):
@@ -87,6 +87,6 @@ def test_without_a_site_nothing_is_said_of_its_pages(tmp_path: Path):
 def test_entries_of_a_bibliography_are_items_of_its_list():
     entries = "".join(f'<div class="citation" id="id{i}" role="doc-biblioentry">' for i in (1, 2))
     text = f'<div role="list" class="citation-list">{entries}'
-    for written, right in pages.FIXES:
-        text = re.sub(written, right, text)
+    for html, right in pages.FIXES:
+        text = re.sub(html, right, text)
     assert re.findall('role="(.*?)"', text) == ["list", "listitem", "listitem"]

@@ -49,11 +49,11 @@ def texts() -> dict[Path, str]:
 def copy(folder: Path) -> Path:
     """What can be installed, in a folder of its own."""
     folder.mkdir(exist_ok=True)
-    ignored = shutil.ignore_patterns("_build", "api", "vendor", "__pycache__", ".ipynb_checkpoints")
+    ignore = shutil.ignore_patterns("_build", "api", "vendor", "__pycache__", ".ipynb_checkpoints")
     for name in INSTALL_FILES:
         source, target = ROOT / name, folder / name
         if source.is_dir():
-            shutil.copytree(source, target, symlinks=True, ignore=ignored)
+            shutil.copytree(source, target, symlinks=True, ignore=ignore)
         else:
             shutil.copy(source, target)
     return folder
@@ -208,13 +208,13 @@ def test_the_cell_installs_the_course_in_a_fresh_environment(
     message += "provenance()['versions']['mmrl'], len(zoo.names()), PUBLISHED)"
     code = f"import importlib.metadata\n{imports()}\nfrom mmrl.runs import provenance, zoo\n"
     code += f"from mmrl.course.results import PUBLISHED\n{message}"
-    file, *versions, agents, published = call(
+    file, *versions, agents, results = call(
         python, "-W", "error::RuntimeWarning", "-c", code, folder=tmp_path
     ).split()
     assert Path(file).is_relative_to(tmp_path / "fresh")
     assert versions == [mmrl.__version__] * 3 and int(agents) == len(zoo.names())
     ours = {path.name for path in (ROOT / "book" / "results").glob("*.jsonl")}
-    assert {path.name for path in Path(published).glob("*.jsonl")} == ours
+    assert {path.name for path in Path(results).glob("*.jsonl")} == ours
     assert call(python.parent / "mmrl", "--version", folder=tmp_path) == f"mmrl {mmrl.__version__}"
 
 

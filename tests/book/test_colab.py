@@ -67,19 +67,19 @@ class Session:
         if not (python := interpreter(version)):
             pytest.skip(f"no Python {version}")
         column = TABLE["python"].index(version)
-        shipped = {name: row[column] for name, row in TABLE["packages"].items()}
+        installs = {name: row[column] for name, row in TABLE["packages"].items()}
         if widgets == "8":
-            shipped["ipywidgets"] = versions(LOCK)["ipywidgets"]
+            installs["ipywidgets"] = versions(LOCK)["ipywidgets"]
         self.python, self.content = fresh(python, folder), folder / "content"
         self.limits, self.kernels = folder / "limits.txt", folder / "jupyter"
-        self.limits.write_text(pins(shipped))
+        self.limits.write_text(pins(installs))
         try:
             install(self.python, ["install", "-q", "pip"], folder, self.limits)
         except AssertionError as error:
             if not NO_CONNECTION.search(str(error)):
                 raise
             pytest.skip(f"the package registry cannot be reached: {str(error)[-300:]}")
-        install(self.python, ["install", "-q", *shipped], folder, self.limits)
+        install(self.python, ["install", "-q", *installs], folder, self.limits)
         self.home = self.python.parents[1]
         argv = [str(self.python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         spec = {"argv": argv, "display_name": "Colab", "language": "python"}
@@ -92,11 +92,11 @@ class Session:
             path.write_text(text)
         self.content.mkdir()
 
-    def upload(self, built: Path) -> None:
+    def upload(self, package: Path) -> None:
         """Upload the wheel, and let pip install only locked versions of what is lacking."""
-        shutil.copy(built, self.content)
+        shutil.copy(package, self.content)
         rows = call(self.python, "-m", "pip", "list", "--format=freeze", folder=self.content)
-        self.limits.write_text(pins(lacking(built, versions(rows))))
+        self.limits.write_text(pins(lacking(package, versions(rows))))
 
     def run(self, notebook: Any) -> Any:
         """Run a notebook in a new kernel. Raises `CellExecutionError` at the first error."""
@@ -126,11 +126,11 @@ def versions(text: str) -> dict[str, str]:
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pairs}
 
 
-def lacking(built: Path, packages: dict[str, str]) -> dict[str, str]:
+def lacking(package: Path, packages: dict[str, str]) -> dict[str, str]:
     """Return the locked versions of all packages but those that the wheel can use as they are."""
     from packaging.metadata import Metadata
 
-    with zipfile.ZipFile(built) as archive:
+    with zipfile.ZipFile(package) as archive:
         (name,) = (x for x in archive.namelist() if x.endswith(".dist-info/METADATA"))
         requires = Metadata.from_email(archive.read(name), validate=False).requires_dist or []
     for need in requires:
@@ -145,9 +145,11 @@ def outputs(notebook: Any) -> list[Any]:
     return [out for cell in notebook.cells for out in cell.get("outputs", [])]
 
 
-@pytest.mark.parametrize(("address", "reached"), [("http://127.0.0.1:9/simple", False), ("", True)])
+@pytest.mark.parametrize(
+    ("address", "is_reachable"), [("http://127.0.0.1:9/simple", False), ("", True)]
+)
 def test_only_an_index_that_cannot_be_reached_is_a_broken_connection(
-    address: str, reached: bool, tmp_path: Path
+    address: str, is_reachable: bool, tmp_path: Path
 ):
     """Without an address, pip searches an empty folder, which contains no version of a package."""
     places = ["--index-url", address] if address else ["--no-index", "--find-links", str(tmp_path)]
@@ -155,7 +157,7 @@ def test_only_an_index_that_cannot_be_reached_is_a_broken_connection(
     with pytest.raises(AssertionError) as error:
         call(sys.executable, *words, *places, "--target", "x", "no-such-package", folder=tmp_path)
     assert "No matching distribution" in str(error.value)
-    assert bool(NO_CONNECTION.search(str(error.value))) != reached
+    assert bool(NO_CONNECTION.search(str(error.value))) != is_reachable
 
 
 @pytest.mark.full

@@ -115,12 +115,12 @@ def test_the_page_of_an_edition_shows_the_whole_file(name: str):
 
 
 def test_the_editions_share_the_task_the_monoid_and_the_memory():
-    shared = ("RepeatPrevious", "combine", "scan", "dense", "LRU", "layer")
+    names = ("RepeatPrevious", "combine", "scan", "dense", "LRU", "layer")
     parts = []
     for name in NAMES:
         tree = ast.parse((editions.EDITIONS / f"{name}.py").read_text("utf-8"))
-        parts.append({x.name: ast.dump(x) for x in tree.body if getattr(x, "name", "") in shared})
-    assert parts[0] == parts[1] and set(parts[0]) == set(shared)
+        parts.append({x.name: ast.dump(x) for x in tree.body if getattr(x, "name", "") in names})
+    assert parts[0] == parts[1] and set(parts[0]) == set(names)
 
 
 def test_the_task_deals_one_deck_and_pays_for_the_suit_of_three_cards_ago():
@@ -171,27 +171,27 @@ def test_one_update_of_ppo_has_the_numbers_of_the_library():
     steps = steps_of((GAMES, T))
     logits = 0.5 * jax.random.normal(keys[3], (GAMES, T, 4))
     value = jax.vmap(net)(state, steps.obs, steps.begin)[1].value
-    acted = learner.Acted(nets.Categorical(logits), value)
-    steps = eqx.tree_at(lambda s: s.extras, steps, acted, is_leaf=lambda x: x is None)
+    action = learner.Acted(nets.Categorical(logits), value)
+    steps = eqx.tree_at(lambda s: s.extras, steps, action, is_leaf=lambda x: x is None)
 
     rollout = learner.Rollout(state, steps)
     _, batch, _ = learner.prepare(config, net, LongMoments().identity(), rollout)
     surprise = module.surprise(logits, steps.action)
     numbers = steps.obs, steps.begin, steps.action, surprise, steps.reward, steps.next_obs
     own = module.Steps(*first((*numbers, steps.terminated, steps.last)))
-    _, prepared = jax.jit(module.prepare)(ours[1], h[1], own)
-    np.testing.assert_allclose(prepared.advantage, batch.advantages.T, atol=1e-5)
-    np.testing.assert_allclose(prepared.target, batch.targets.T, atol=1e-5)
+    _, inputs = jax.jit(module.prepare)(ours[1], h[1], own)
+    np.testing.assert_allclose(inputs.advantage, batch.advantages.T, atol=1e-5)
+    np.testing.assert_allclose(inputs.target, batch.targets.T, atol=1e-5)
 
     grad = eqx.filter_value_and_grad(learner.loss, has_aux=True)
     (value, _), gradient = eqx.filter_jit(grad)(net, None, batch, config, ("policy", "value"))
-    own_value, own_gradient = jax.jit(jax.value_and_grad(module.loss))(ours, h, prepared)
+    own_value, own_gradient = jax.jit(jax.value_and_grad(module.loss))(ours, h, inputs)
     np.testing.assert_allclose(own_value, value, atol=1e-5)
     equal(own_gradient, gradient)
 
     new, _ = learner.step(config, learner.new(config, net), batch, config.learning_rate)
-    updated, _ = jax.jit(module.update)(ours, module.OPTIMIZER.init(ours), h, prepared)
-    equal(updated, new.net)
+    result, _ = jax.jit(module.update)(ours, module.OPTIMIZER.init(ours), h, inputs)
+    equal(result, new.net)
 
 
 @pytest.mark.full
@@ -219,11 +219,11 @@ def test_one_update_of_dqn_has_the_numbers_of_the_library(monkeypatch: pytest.Mo
 
     rule = common.adam(config, config.learning_rate)
     new, _ = common.descend(rule, net, rule.init(common.trained(net)), gradient)
-    learned, _ = jax.jit(module.update)((ours, own_target, module.OPTIMIZER.init(ours)), own)
-    equal(learned[0], new)
-    pairs = zip(jax.tree.leaves(own_target), jax.tree.leaves(learned[0]), strict=True)
-    moved = [old + config.tau * (one - old) for old, one in pairs]
-    equal(learned[1], moved)
+    result, _ = jax.jit(module.update)((ours, own_target, module.OPTIMIZER.init(ours)), own)
+    equal(result[0], new)
+    pairs = zip(jax.tree.leaves(own_target), jax.tree.leaves(result[0]), strict=True)
+    targets = [old + config.tau * (one - old) for old, one in pairs]
+    equal(result[1], targets)
 
 
 @pytest.mark.full

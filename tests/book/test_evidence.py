@@ -35,8 +35,8 @@ def test_intervals_are_those_of_scipy():
     one = evidence.mean(a).interval(0.05)
     theirs = stats.ttest_1samp(a, 0.0).confidence_interval(0.95)
     np.testing.assert_allclose([one.low, one.high], theirs)
-    weighted = evidence.contrast((1, a), (-2, b)).interval(0.05)
-    np.testing.assert_allclose(weighted, evidence.difference(a, 2 * b).interval(0.05))
+    interval = evidence.contrast((1, a), (-2, b)).interval(0.05)
+    np.testing.assert_allclose(interval, evidence.difference(a, 2 * b).interval(0.05))
 
 
 def test_equal_seeds_have_an_interval_without_width():

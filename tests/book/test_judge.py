@@ -104,7 +104,7 @@ def test_the_number_of_cases_raises_the_number_of_seeds_that_is_needed():
 
 
 @pytest.mark.parametrize(
-    ("tuned", "pair", "word"),
+    ("edge_arm", "pair", "word"),
     [
         ("b", BETTER, "undecided"),  # the loser might gain from another rate
         ("a", BETTER, "holds"),
@@ -113,11 +113,11 @@ def test_the_number_of_cases_raises_the_number_of_seeds_that_is_needed():
     ],
 )
 def test_an_arm_at_the_end_of_its_grid_decides_only_against_itself(
-    tuned: str, pair: list[Row], word: str
+    edge_arm: str, pair: list[Row], word: str
 ):
     rates = {"tuning": {"0.1": 0.0, "0.2": 0.0, "0.3": 0.0}}
-    changed = [row | rates | {"learning_rate": 0.3 if row["arm"] == tuned else 0.2} for row in pair]
-    assert verdict(changed).word == word
+    rows = [row | rates | {"learning_rate": 0.3 if row["arm"] == edge_arm else 0.2} for row in pair]
+    assert verdict(rows).word == word
 
 
 def test_equal_arms_near_the_best_return_do_not_refute_a_gain():

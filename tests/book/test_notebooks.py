@@ -338,8 +338,8 @@ def drawing(text: str) -> Iterator[str]:
     if not shape or not re.search(r'<rect.*\brx=.*fill="(?:#fff(?:fff)?|white)"', shape.group()):
         yield 'must begin with a white background, `<rect … rx="12" fill="#fff"/>`, for dark pages'
     scale = 720 / float(box.group(1).split()[2])
-    given = re.findall(r"font-size[:=]\s*\"?([\d.]+)|\bfont:[^;\"}]*?([\d.]+)px", text)
-    sizes = sorted(float(one or other) for one, other in given)
+    fonts = re.findall(r"font-size[:=]\s*\"?([\d.]+)|\bfont:[^;\"}]*?([\d.]+)px", text)
+    sizes = sorted(float(one or other) for one, other in fonts)
     if "<text" in text and (not sizes or sizes[0] * scale < 12.99):
         yield f"has text below 13 px at a width of 720 px, or of no stated size: {sizes[:1]}"
     if "<text" in text and "sans-serif" not in text:
@@ -417,12 +417,12 @@ def commitments(chapter: Chapter) -> Iterator[str]:
         yield "the section Compare must assert that both are equal: np.testing.assert_allclose"
 
 
-def training_problems(chapter: Chapter, measured: str) -> Iterator[str]:
+def training_problems(chapter: Chapter, text: str) -> Iterator[str]:
     if not any(cell.code for cell in chapter.section("Train")):
         yield "the section Train trains nothing: it needs a code cell"
-    if "published(" in measured and "provenance_note(" not in measured:
+    if "published(" in text and "provenance_note(" not in text:
         yield "the section Measured must print `provenance_note(rows)` under its figure"
-    if "published(" not in measured and not re.search("just now|your machine", measured):
+    if "published(" not in text and not re.search("just now|your machine", text):
         yield (
             "the section Measured needs `published(…)`, or must say that the numbers were measured "
             "just now on your machine"
@@ -432,11 +432,11 @@ def training_problems(chapter: Chapter, measured: str) -> Iterator[str]:
 def teaching(chapter: Chapter) -> Iterator[str]:
     """Worked cases, quick checks, takeaways, and sentences that hang together."""
     text = "\n\n".join(cell.source for cell in chapter.text)
-    worked: set[str] = set()
+    equations_by_hand: set[str] = set()
     for report in re.findall(r"\*\*By hand\*\* \(Eqs?\. ([^)]*)\)", text):
-        worked |= set(re.findall(r"\d+b?\.\d+", report))
+        equations_by_hand |= set(re.findall(r"\d+b?\.\d+", report))
     for tag in re.findall(r"\\tag\{([^}]*)\}", text):
-        if tag not in worked:
+        if tag not in equations_by_hand:
             yield f"Eq. {tag} has no worked case: a paragraph `**By hand** (Eq. {tag}). …`"
     check = r"\*\*One-minute check\.\*\*(?:(?!\*\*One-minute).)*?<details>"
     quick = re.findall(check, text, re.DOTALL)
@@ -573,8 +573,8 @@ def test_the_scroll_is_short_complete_and_linked_to_the_chapters():
         name = title(heading.source[3:].split("\n")[0])
         section = "".join(cell.source for cell in scroll.section(name) if not cell.code)
         assert ".ipynb)" in section, f"{heading} needs a link to a chapter"
-    measured = prose.measure(scroll.data)
-    assert measured.median <= MEDIAN[1] and measured.p90 <= P90
+    measures = prose.measure(scroll.data)
+    assert measures.median <= MEDIAN[1] and measures.p90 <= P90
     kinds = [c.metadata.get("slideshow", {}).get("slide_type", "skip") for c in scroll.cells]
     assert set(kinds) <= SLIDES and FEWEST_SLIDES <= kinds.count("slide") <= MOST_SLIDES
     pairs = zip(scroll.cells, kinds, strict=True)
@@ -582,8 +582,8 @@ def test_the_scroll_is_short_complete_and_linked_to_the_chapters():
 
 
 def test_every_copy_of_a_header_is_current():
-    outdated = chapters.outdated_paths(chapters.copies())
-    assert not outdated, f"`make chapters` renews {outdated}"
+    paths = chapters.outdated_paths(chapters.copies())
+    assert not paths, f"`make chapters` renews {paths}"
 
 
 def test_chapters_are_numbered_in_the_order_of_the_site_and_links_lead_to_them():
@@ -596,8 +596,8 @@ def test_chapters_are_numbered_in_the_order_of_the_site_and_links_lead_to_them()
     assert whole == [f"{n:02d}" for n in range(len(whole))]
     assert {number.removesuffix("b") for number in numbers} == set(whole)
     for path in PATHS:
-        linked = set(re.findall(r"\]\((\w+)\.ipynb", path.read_text("utf-8")))
-        missing = linked - set(SLUGS)
+        links = set(re.findall(r"\]\((\w+)\.ipynb", path.read_text("utf-8")))
+        missing = links - set(SLUGS)
         assert not missing, f"{path.name} links to {sorted(missing)}, not written yet"
 
 
@@ -610,8 +610,8 @@ def test_the_readme_lists_every_chapter():
 def test_every_picture_is_used():
     texts = [path.read_text("utf-8") for path in PATHS]
     matches = {name for text in texts for name in re.findall(r"figures/(\w+\.svg)", text)}
-    unused = {path.name for path in (FOLDER / "figures").glob("*.svg")} - matches
-    assert not unused, f"no chapter shows {sorted(unused)}"
+    extra = {path.name for path in (FOLDER / "figures").glob("*.svg")} - matches
+    assert not extra, f"no chapter shows {sorted(extra)}"
 
 
 # The rules themselves

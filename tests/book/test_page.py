@@ -40,8 +40,8 @@ def test_a_chapter_works_in_a_browser(tab: Tab, page: Path, tmp_path: Path):
     result = reader.flaws(tab, page, 1280, "dark", rules, contrast=True)
     assert {kind: flaw for kind, flaw in result.items() if flaw} == {}
     tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')
-    driven = drive(tab, most=2)
-    assert driven and all(widget.controls and not widget.problems for widget in driven)
+    widgets = drive(tab, most=2)
+    assert widgets and all(widget.controls and not widget.problems for widget in widgets)
 
 
 TABLE = """<!doctype html><meta charset="utf-8"><title>x</title>
@@ -58,13 +58,13 @@ ROWS_ON_A_PHONE = """
 @pytest.mark.slow
 def test_rows_of_a_wide_table_are_stacked_on_a_phone(tab: Tab, tmp_path: Path):
     path, static = tmp_path / "x.html", (ROOT / "book" / "static").as_uri()
-    for word, stacked in (("short", False), (24 * "long", True)):
+    for word, is_stacked in (("short", False), (24 * "long", True)):
         path.write_text(TABLE.format(static=static, word=word), "utf-8")
         tab.window(360)
         tab.open(path.as_uri())
         assert tab.run(reader.SCROLLING) == []
         # The header, the body, two rows and six cells have roles.
-        assert tab.run(ROWS_ON_A_PHONE) == ([True, word, 10] if stacked else [False, "", 0])
+        assert tab.run(ROWS_ON_A_PHONE) == ([True, word, 10] if is_stacked else [False, "", 0])
         tab.window(1280)
         assert tab.run(reader.SCROLLING) == [] and not tab.run(ROWS_ON_A_PHONE)[0]
 

@@ -38,9 +38,9 @@ def flaws(text: str) -> Iterator[str]:
         right = BOLD.match(check["right"])
         items = re.findall(r"^- (.+)$", check["wrong"], re.MULTILINE)
         wrong = [BOLD.match(item) for item in items]
-        explained = [match[1] for match in (right, *wrong) if match]
-        if sorted(choices) != sorted(explained) or len({*choices}) < len(choices):
-            yield f"the choices are {choices}, and the answers, the right one first, {explained}"
+        explanations = [match[1] for match in (right, *wrong) if match]
+        if sorted(choices) != sorted(explanations) or len({*choices}) < len(choices):
+            yield f"the choices are {choices}, and the answers, the right one first, {explanations}"
         for item, match in zip(items, wrong, strict=True):
             if match and len(item[match.end() :].split()) < 3:
                 yield f"no explanation of {item!r}"
@@ -175,11 +175,11 @@ def test_a_reader_without_a_mouse_is_remembered_until_the_progress_is_cleared(
         ["Part II · Two: 0 of 1 chapter", 0, 1],
     ]
     assert tab.run("document.querySelector('#course-progress a').textContent") == "03 · C"
-    for answer, left in (("dismiss", 1), ("accept", 0)):
+    for answer, count in (("dismiss", 1), ("accept", 0)):
         tab.page.once("dialog", lambda dialog, answer=answer: getattr(dialog, answer)())
         tab.page.locator("#course-progress button").focus()
         press(tab, "Enter")
-        assert sum(value for _, value, _ in tab.run(BARS)) == left == len(tab.run(STORAGE))
+        assert sum(value for _, value, _ in tab.run(BARS)) == count == len(tab.run(STORAGE))
     assert tab.problems == [] and all(url.startswith("file:") for url in tab.requests)
 
 
@@ -198,10 +198,10 @@ FAULTS = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("broken", FAULTS)
-def test_broken_storage_costs_only_the_memory(tab: Tab, tmp_path: Path, broken: str):
+@pytest.mark.parametrize("fault", FAULTS)
+def test_broken_storage_costs_only_the_memory(tab: Tab, tmp_path: Path, fault: str):
     first, chapter = write(tmp_path)
-    tab.page.add_init_script(FAULTS[broken])
+    tab.page.add_init_script(FAULTS[fault])
     tab.open(chapter)
     before = tab.run(VIEW)
     assert not (before["verdict"] or before["read"] or before["said"] or any(before["open"]))
@@ -210,18 +210,19 @@ def test_broken_storage_costs_only_the_memory(tab: Tab, tmp_path: Path, broken: 
     tab.page.locator(".read-tick input").click()
     tab.page.locator(".prediction input").fill("x")
     after = tab.run(VIEW)
-    stored = broken not in ("full", "forbidden", "a newer version")
-    assert after["verdict"] == "right" and after["read"] == after["marks"] == stored
+    is_stored = fault not in ("full", "forbidden", "a newer version")
+    assert after["verdict"] == "right" and after["read"] == after["marks"] == is_stored
     assert (
-        tab.run("document.querySelector('.read-tick [role=status]').textContent === ''") == stored
+        tab.run("document.querySelector('.read-tick [role=status]').textContent === ''")
+        == is_stored
     )
-    assert tab.page.locator(".not-stored").count() == (not stored)
+    assert tab.page.locator(".not-stored").count() == (not is_stored)
     tab.open(first)
-    assert tab.page.get_by_text("cannot store").is_visible() == (not stored)
-    if broken == "a newer version":
+    assert tab.page.get_by_text("cannot store").is_visible() == (not is_stored)
+    if fault == "a newer version":
         ((_, record),) = tab.run(STORAGE)
         assert record == {"version": 2, "pages": {"notebooks/02_b": {"read": True}}}
-    if not stored:
+    if not is_stored:
         tab.page.once("dialog", lambda dialog: dialog.accept())
         tab.page.locator("#course-progress button").click()
         assert [value for _, value, _ in tab.run(BARS)] == [0, 0]
@@ -278,13 +279,13 @@ def test_a_prediction_in_a_widget_is_restored_without_moving_the_focus(tab: Tab,
     data = json.dumps({"esm": widget._esm, "css": widget._css, "traits": traits(widget)})
     place = '<div></div><script type="application/json" class="mmrl-explorer">{}</script>'
     _, chapter = write(tmp_path, place.format(data.replace("</", "<\\/")))
-    uncovered = "document.querySelector('.mmrl-ask')?.hidden === true"
+    is_visible = "document.querySelector('.mmrl-ask')?.hidden === true"
     tab.open(chapter, "document.querySelector('.mmrl-ask')")
     tab.page.locator(".mmrl-ask input").focus()
     tab.page.keyboard.type("four")
     press(tab, "Enter")
-    tab.wait(uncovered)
+    tab.wait(is_visible)
     assert tab.run(FOCUS) != "BODY"
-    tab.open(chapter, uncovered)
+    tab.open(chapter, is_visible)
     assert "four" in tab.run("document.querySelector('.mmrl-said').textContent")
     assert tab.run(FOCUS) == "BODY" and tab.problems == []

@@ -43,8 +43,8 @@ def dead(path: Path, text: str) -> Iterator[str]:
             if ELSEWHERE.match(link):
                 continue
             target = (path.parent / re.sub(r"[#?].*", "", link)).resolve()
-            built = target.is_relative_to(ROOT / API_PAGES)
-            if "`make book`" not in paragraph if built else not target.exists():
+            is_output = target.is_relative_to(ROOT / API_PAGES)
+            if "`make book`" not in paragraph if is_output else not target.exists():
                 yield f"{path.relative_to(ROOT).as_posix()}: {link}"
 
 

@@ -50,8 +50,8 @@ def test_what_is_left_to_do_before_a_tag_is_said(checkout: Path):
     assert "[Unreleased]" in steps[0] and "[1.2.0]" in steps[0] and "`## [1.2.0] - " in steps[1]
     subprocess.run(["git", "checkout", "-q", "."], cwd=checkout, check=True)
     subprocess.run(["git", "tag", "v1.2.0"], cwd=checkout, check=True)
-    (tagged,) = release.lacking(checkout)
-    assert tagged.startswith("git: ") and "v1.2.0" in tagged
+    (step,) = release.lacking(checkout)
+    assert step.startswith("git: ") and "v1.2.0" in step
 
 
 def test_files_of_several_versions_are_not_built(checkout: Path, monkeypatch: pytest.MonkeyPatch):

@@ -106,8 +106,8 @@ def test_the_first_page_leads_to_the_introduction(site: Path):
 
 @pytest.mark.full
 def test_every_notebook_is_in_the_table_of_contents(site: Path):
-    linked = set(re.findall(r'href="(notebooks/\w+)\.html"', html(site, "intro")))
-    assert linked == set(CHAPTERS)
+    links = set(re.findall(r'href="(notebooks/\w+)\.html"', html(site, "intro")))
+    assert links == set(CHAPTERS)
 
 
 @pytest.mark.full
@@ -166,8 +166,8 @@ LOOKS = [(1280, "light"), (320, "dark")]
 
 def look(name: str) -> tuple[int, int, str]:
     """The width in which a page is opened, the other one, and its theme: one of two, by turns."""
-    turned = PAGES.index(name) % 2
-    (width, theme), (other, _) = LOOKS[turned], LOOKS[1 - turned]
+    parity = PAGES.index(name) % 2
+    (width, theme), (other, _) = LOOKS[parity], LOOKS[1 - parity]
     return width, other, theme
 
 
@@ -278,8 +278,8 @@ def api_page(tmp_path_factory: pytest.TempPathFactory) -> BeautifulSoup:
     return BeautifulSoup((folder / "html" / "index.html").read_text("utf-8"), "html.parser")
 
 
-def documentation(documented: BeautifulSoup, name: str) -> Tag:
-    heading = documented.find("dt", id=f"example.{name}")
+def documentation(page: BeautifulSoup, name: str) -> Tag:
+    heading = page.find("dt", id=f"example.{name}")
     assert isinstance(heading, Tag) and isinstance(heading.parent, Tag)
     return heading.parent
 
@@ -367,17 +367,17 @@ def test_every_level_of_every_task_has_a_row_and_every_family_a_picture():
 
 def test_scores_are_counted_that_reach_the_best_published_one():
     rows = pages.read("popgym.jsonl")
-    compared = [row for row in rows if row["task"] in popgym_table.GRU]
-    compared = [row for row in compared if row["task"] != "CountRecall"]
+    comparable = [row for row in rows if row["task"] in popgym_table.GRU]
+    comparable = [row for row in comparable if row["task"] != "CountRecall"]
 
     def best(row: dict[str, Any]) -> float:
         gru = popgym_table.GRU[row["task"]][("Easy", "Medium", "Hard").index(row["level"])]
         better = popgym_table.BETTER.get((row["task"], row["level"]))
         return max(gru, better.value if better else gru)
 
-    reached = sum(round(np.mean(row["trials"]), 2) >= round(best(row), 2) for row in compared)
+    count = sum(round(np.mean(row["trials"]), 2) >= round(best(row), 2) for row in comparable)
     summary = popgym_table.so_far({row["cell"]: row for row in rows})
-    assert COUNT.findall(summary)[1] == (str(reached), str(len(compared)))
+    assert COUNT.findall(summary)[1] == (str(count), str(len(comparable)))
 
 
 @pytest.mark.parametrize("agent", PRESETS)

@@ -86,10 +86,8 @@ def test_of_a_notebook_the_chosen_cells_become_slides_with_notes_and_widgets():
     assert not soup.find(string=lambda text: "never_shown" in text or "Player()" in text)
     assert "many rows" not in html and "Measured on cpu" in html
     assert soup.select_one('script[type*="widget-view"]') and 'href="03_x.html"' in html
-    loaded = [
-        node.get("src") or node.get("href") for node in soup.select("script[src], link[href]")
-    ]
-    assert loaded and all(path.startswith("static/") for path in loaded)
+    links = [node.get("src") or node.get("href") for node in soup.select("script[src], link[href]")]
+    assert links and all(path.startswith("static/") for path in links)
 
 
 def test_parts_of_one_stream_are_one_output():
@@ -147,9 +145,9 @@ def test_each_slide_of_a_chapter_has_the_text_of_its_section_once():
     path = slides.execute.NOTEBOOKS / "02_monoids_and_scans.ipynb"
     cells = nbformat.read(path, as_version=4).cells
     whole = [c.source.replace(".ipynb", ".html") for c in cells if c.cell_type == "markdown"]
-    chosen = slides.reduce_to_slides(nbformat.read(path, as_version=4)).cells
-    notes = [cell.source for cell in chosen if slides.slide_type(cell) == "notes"]
-    texts = [c.source for c in chosen if c.cell_type == "markdown" and c.source not in notes]
+    selection = slides.reduce_to_slides(nbformat.read(path, as_version=4)).cells
+    notes = [cell.source for cell in selection if slides.slide_type(cell) == "notes"]
+    texts = [c.source for c in selection if c.cell_type == "markdown" and c.source not in notes]
     # Notes follow the order of the chapter, so each text is in one place, and none is lost.
     rest = [text for text in whole if text not in texts]
     assert "\n\n".join(notes) == "\n\n".join(rest) and len(notes) > 10

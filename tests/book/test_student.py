@@ -52,14 +52,16 @@ def lines(cells: list[dict[str, Any]]) -> set[str]:
 
 def release_text(cell: dict[str, Any]) -> str:
     """A cell's text without its hidden test, as nbgrader gives it out."""
-    hidden = r"### BEGIN HIDDEN TESTS\n.*\n### END HIDDEN TESTS"
-    return re.sub(hidden, "", run.text_of(cell), flags=re.DOTALL).rstrip()
+    pattern = r"### BEGIN HIDDEN TESTS\n.*\n### END HIDDEN TESTS"
+    return re.sub(pattern, "", run.text_of(cell), flags=re.DOTALL).rstrip()
 
 
 def handed_in(slug: str, name: str) -> list[dict[str, Any]]:
     """The answers and checks of a planted submission."""
-    given = [cell | {"source": release_text(cell)} for cell in ASSIGNMENTS[slug]["cells"]]
-    text = run.submission(slug, {"cells": given}, run.SUBMISSIONS[name]).removeprefix("\ufeff")
+    student_cells = [cell | {"source": release_text(cell)} for cell in ASSIGNMENTS[slug]["cells"]]
+    text = run.submission(slug, {"cells": student_cells}, run.SUBMISSIONS[name]).removeprefix(
+        "\ufeff"
+    )
     cells = json.loads(text)["cells"]
     return [cell for cell in cells if cell["metadata"].get("nbgrader")]
 
@@ -123,14 +125,16 @@ def test_each_exercise_has_an_answer_that_is_open_and_a_check_that_is_graded(slu
             name,
             f"{name}-answer",
         )
-        visible, hidden = (
+        visible, hidden_call = (
             run.check_call(release_text(check)),
             ast.parse(run.text_of(check)).body[-1],
         )
         exercise = getattr(module, visible.func.attr)  # type: ignore[attr-defined]
         assert isinstance(exercise, Exercise) and exercise.name == name.replace("-", ".")
-        call, graded = map(ast.unparse, (visible, hidden))
-        assert graded == call.replace("(", ".graded(", 1), "the same answer, and it may not be open"
+        call, graded_call = map(ast.unparse, (visible, hidden_call))
+        assert graded_call == call.replace("(", ".graded(", 1), (
+            "the same answer, and it may not be open"
+        )
     ids = [cell["id"] for cell in ASSIGNMENTS[slug]["cells"]]
     assert len(ids) == len(set(ids))
 
@@ -265,15 +269,15 @@ def outcomes(settings: dict[str, Any], *sources: str, seconds: int = 100) -> lis
     marks = [{} if text.startswith(("lesson", "own")) else mark for text in sources]
     cells = zip(sources, marks, strict=True)
     notebook = v4.new_notebook(cells=[v4.new_code_cell(text, metadata=m) for text, m in cells])
-    bounded = settings["Bounded"]()
-    bounded.notebook_timeout = seconds
+    preprocessor = settings["Bounded"]()
+    preprocessor.notebook_timeout = seconds
     lessons = [cell for cell in notebook.cells if cell.source.startswith("lesson")]
-    bounded.preprocess(notebook, give_out(*lessons))
+    preprocessor.preprocess(notebook, give_out(*lessons))
     # As nbgrader's `determine_grade` does.
     wrong = lambda out: out.output_type == "error" or out.get("name") == "stderr"  # noqa: E731
     says = settings["_last_line"]
     outputs = [cell.outputs for cell in notebook.cells if cell.metadata]
-    for text, limit in zip(sources, bounded.seconds, strict=False):
+    for text, limit in zip(sources, preprocessor.seconds, strict=False):
         # What is the student's always has its seconds, and no more.
         assert 0 < limit <= seconds if text.startswith("lesson") else limit == 60
         assert limit > 60 or seconds < 60 or not text.startswith("lesson")
@@ -283,12 +287,12 @@ def outcomes(settings: dict[str, Any], *sources: str, seconds: int = 100) -> lis
 
 
 def test_what_did_not_end_earns_nothing_whatever_it_printed(settings: dict[str, Any]):
-    died, slow, skipped = ("✗ " + settings[name] for name in ("DIED", "SLOW", "SKIPPED"))
+    dead, slow, omission = ("✗ " + settings[name] for name in ("DIED", "SLOW", "SKIPPED"))
     right = "✓ printed"
     assert outcomes(settings, "print", "print, warn", "") == [right, right, ""]
-    assert outcomes(settings, "print", "print, die", "print") == [right, died, died]
+    assert outcomes(settings, "print", "print, die", "print") == [right, dead, dead]
     assert outcomes(settings, "print", "print, hang", "print") == [right, slow, slow]
-    assert outcomes(settings, "print", "skip", "print") == [right, skipped, right]
+    assert outcomes(settings, "print", "skip", "print") == [right, omission, right]
     assert outcomes(settings, "value", "value, fail") == ["", "✗ wrong"]
     assert outcomes(settings, "hang", "print") == [slow, slow]
 
@@ -301,10 +305,10 @@ def test_a_slow_cell_of_the_course_is_no_fault_of_the_student(
     assert outcomes(settings, "print", "lesson, hang", "print") == ["✓ printed", late]
     assert outcomes(settings, "print", "own, hang", "print") == ["✓ printed", slow]
     assert outcomes(settings, "print", "print", seconds=0) == [late, late]
-    bounded = settings["Bounded"]
-    original, clock = bounded.on_cell_executed, [0.0]
+    preprocessor = settings["Bounded"]
+    original, clock = preprocessor.on_cell_executed, [0.0]
     stub = types.SimpleNamespace(monotonic=lambda: clock[0])
-    monkeypatch.setitem(bounded.preprocess.__globals__, "time", stub)
+    monkeypatch.setitem(preprocessor.preprocess.__globals__, "time", stub)
     # The second cell, and then the first, takes all the time there is.
     for slowest, why in (("lesson", late), ("print", slow)):
 
@@ -313,7 +317,7 @@ def test_a_slow_cell_of_the_course_is_no_fault_of_the_student(
             if slowest == ("print", "lesson")[about["cell_index"]]:
                 clock[0] += 1.2
 
-        bounded.on_cell_executed = slowly
+        preprocessor.on_cell_executed = slowly
         assert outcomes(settings, "print", "lesson", "print", seconds=2)[1] == why
 
 
@@ -401,11 +405,11 @@ def test_marks_are_as_they_were_given_out(
     """Each once, in its order; a submission loses nothing by one that is twice there, or gone."""
     resources = give_out(*SOURCE)
     notebook = v4.new_notebook(cells=copy.deepcopy(list(cells)))
-    made, _ = settings["Marked"]().preprocess(notebook, resources)
-    assert [cell.source for cell in made.cells] == [
+    result, _ = settings["Marked"]().preprocess(notebook, resources)
+    assert [cell.source for cell in result.cells] == [
         text if isinstance(text, str) else text.source for text in texts
     ]
-    marks = [cell.metadata.nbgrader for cell in made.cells if "nbgrader" in cell.metadata]
+    marks = [cell.metadata.nbgrader for cell in result.cells if "nbgrader" in cell.metadata]
     assert marks == [cell.metadata.nbgrader for cell in SOURCE]
 
 
@@ -425,12 +429,12 @@ def test_points_name_who_handed_in_nothing_and_who_is_to_be_graded_again(
         grades = [Row(cell=cell, score=score) for cell in cells]
         if message:
             mark = [{"nbgrader": {"grade": True, "points": 1, "grade_id": c.name}} for c in cells]
-            made = [v4.new_code_cell("", metadata=m) for m in mark]
-            for cell, line in zip(made, message, strict=True):
+            answers = [v4.new_code_cell("", metadata=m) for m in mark]
+            for cell, line in zip(answers, message, strict=True):
                 cell.outputs = [v4.new_output("stream", text=line)]
             folder = tmp_path / "autograded" / student.id / "05"
             folder.mkdir(parents=True)
-            nbformat.write(v4.new_notebook(cells=made), folder / "05.ipynb")
+            nbformat.write(v4.new_notebook(cells=answers), folder / "05.ipynb")
         return Row(student=student, notebooks=[Row(name="05", grades=grades)])
 
     handed_in = [
@@ -492,7 +496,9 @@ def test_a_difference_between_points_and_what_was_planted_is_named():
 def test_the_page_for_lecturers_says_what_each_planted_submission_gets():
     page = (student.ROOT / "book" / "grading.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)`: .*\| (\d) \| .* \|$", page, flags=re.MULTILINE)
-    assert rows == [(name, str(sum(planted.points))) for name, planted in run.SUBMISSIONS.items()]
+    assert rows == [
+        (name, str(sum(submission.points))) for name, submission in run.SUBMISSIONS.items()
+    ]
     seconds = re.findall(
         r"^(\w+_SECONDS) = (\d+)$", student.SETTINGS.read_text("utf-8"), re.MULTILINE
     )

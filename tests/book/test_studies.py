@@ -48,8 +48,8 @@ STUDIES = {
 def test_every_published_file_has_a_study_and_a_claim_about_its_rows():
     assert {path.stem for path in ROOT.glob("book/results/*.jsonl")} == set(STUDIES)
     assert len(STUDIES) == PAGE.count("```{study}")
-    claimed = {claim.section for claim in claims.claims() if claim.page == "book/results.md"}
-    assert claimed == {study.title for name, study in STUDIES.items() if name != "popgym"}
+    names = {claim.section for claim in claims.claims() if claim.page == "book/results.md"}
+    assert names == {study.title for name, study in STUDIES.items() if name != "popgym"}
 
 
 # The page, of a small book whose chapters have titles and runs that are made up
@@ -110,9 +110,9 @@ def book_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def section(built: Path, name: str) -> str:
+def section(folder: Path, name: str) -> str:
     """The part of the page that is about a file."""
-    text = (built / "html" / "index.html").read_text("utf-8")
+    text = (folder / "html" / "index.html").read_text("utf-8")
     title = STUDIES[name].title if name in STUDIES else "Of any shape"
     begin = text.index(f'<section id="{nodes.make_id(title)}">')
     return text[begin : text.index("</section>", begin)]
@@ -155,10 +155,10 @@ def test_a_study_has_its_figure_or_says_why_not(name: str, book_folder: Path):
 @pytest.mark.parametrize("name", [*STUDIES, "of_any_shape"])
 def test_a_study_folds_its_rows_and_links_to_them(name: str, book_folder: Path):
     text, source = section(book_folder, name), book_folder / "results" / f"{name}.jsonl"
-    (folded,) = re.findall(r"<details.*</details>", text, re.DOTALL)
+    (details,) = re.findall(r"<details.*</details>", text, re.DOTALL)
     rows = [json.loads(line) for line in source.read_text("utf-8").splitlines()]
-    assert f"<summary>{len(rows)} rows, and where they come from</summary>" in folded
-    assert pages.table(source.name, rows) in folded
+    assert f"<summary>{len(rows)} rows, and where they come from</summary>" in details
+    assert pages.table(source.name, rows) in details
     (link,) = re.findall(r'<a class="[^"]*\bdownload\b[^"]*"[^>]*\bhref="([^"]*)"', text)
     file = book_folder / "html" / link
     assert file.name == source.name and file.read_bytes() == source.read_bytes()
@@ -170,9 +170,9 @@ def test_a_study_names_the_pages_that_use_it(name: str, book_folder: Path):
     text = html.unescape(section(book_folder, name))
     call = f'published(\\"{name}\\")'
     chapters = {f"notebooks/{x.stem}" for x in execute.chapters() if call in x.read_text("utf-8")}
-    used = chapters | {*STUDIES[name].options.values()} - {"none"}
-    assert used
-    for page in used:
+    pages = chapters | {*STUDIES[name].options.values()} - {"none"}
+    assert pages
+    for page in pages:
         link = rf'<a class="reference internal" href="{page}.html"><span class="doc">(.*?)</span>'
         assert re.findall(link, text) == [f"Title of {page}"]
 

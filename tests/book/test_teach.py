@@ -81,8 +81,8 @@ def test_a_plan_counts_what_its_chapters_say(plan: str):
 
 def test_every_chapter_has_its_session():
     sessions = rows(" sessions\n")
-    taught = [chapter for _, names, *_ in sessions for chapter in chapters(names)]
-    assert sorted(taught) == sorted(CHAPTERS)
+    names = [chapter for _, names, *_ in sessions for chapter in chapters(names)]
+    assert sorted(names) == sorted(CHAPTERS)
     assert len(sessions) < 2 * 12  # the last session of a term is for the capstones
 
 
@@ -113,18 +113,18 @@ def test_the_image_is_built_of_what_is_there():
     assert instructions()[0][0] == "FROM"
     (base,) = arguments("FROM")
     assert (match := re.fullmatch(r"python:(3\.\d+)-slim", base)) and asked_for(match[1])
-    copied = {}
+    targets = {}
     for line in arguments("COPY"):
         *sources, target = line.split()
-        copied |= {s: f"{target}/{Path(s).name}" if target == "./" else target for s in sources}
-    assert all((ROOT / source).exists() for source in copied)
-    assert {"pyproject.toml", "requirements.lock", PROJECT["readme"]} <= set(copied)
-    assert set(PROJECT["license-files"]) <= set(copied)
+        targets |= {s: f"{target}/{Path(s).name}" if target == "./" else target for s in sources}
+    assert all((ROOT / source).exists() for source in targets)
+    assert {"pyproject.toml", "requirements.lock", PROJECT["readme"]} <= set(targets)
+    assert set(PROJECT["license-files"]) <= set(targets)
     link = ROOT / "mmrl" / "course" / "published"  # leads out of what is copied with it
-    assert str(link.resolve().relative_to(ROOT)) in copied.values()
-    sent = (ROOT / "book" / "hub" / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
-    assert sent[1] == "*"
-    others = {line[1:] for line in sent if line[:1] == "!"} - {*copied}
+    assert str(link.resolve().relative_to(ROOT)) in targets.values()
+    patterns = (ROOT / "book" / "hub" / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
+    assert patterns[1] == "*"
+    others = {line[1:] for line in patterns if line[:1] == "!"} - {*targets}
     # What students get in place of the chapters, as `make student` names it.
     assert (
         others == {"build/student/release"}

@@ -107,11 +107,11 @@ def test_cases_are_selected_by_fields_and_values_that_rows_have(
     own = [row for name in claim.tables for row in rows[name]]
     fields = {name for row in own for name in row}
     values = {value for row in own for value in row.values() if isinstance(value, str)}
-    quoted = {name for code in (claim.let, claim.each) for name in names(code)}
+    strings = {name for code in (claim.let, claim.each) for name in names(code)}
     if claim.id in WAITING:
-        assert quoted == {"cell", "residuals"}
+        assert strings == {"cell", "residuals"}
     else:
-        assert quoted <= fields | values | {" ", "cut"}
+        assert strings <= fields | values | {" ", "cut"}
 
 
 def test_a_claim_can_be_judged_while_some_rows_are_missing(rows: dict[str, Rows]):
@@ -144,8 +144,8 @@ def row_without_learning(row: Row) -> Row:
 
 
 def test_agents_that_learn_nothing_decide_nothing(rows: dict[str, Rows]):
-    lost = {name: Rows(map(row_without_learning, table)) for name, table in rows.items()}
-    words = {claim.id: verdicts.judge(claim, lost).word for claim in LEARNING}
+    failures = {name: Rows(map(row_without_learning, table)) for name, table in rows.items()}
+    words = {claim.id: verdicts.judge(claim, failures).word for claim in LEARNING}
     assert set(words.values()) <= {"undecided", "not testable here"}
 
 
@@ -203,8 +203,8 @@ def test_the_page_gives_a_claim_its_words_rows_and_cases(all_verdicts: list[Verd
         part = text.split(f"\n### {result.claim.title}\n")[1].split("\n### ")[0]
         assert f"**{result.word.capitalize()}.**" in part and result.claim.quote in part
         assert result.claim.missing in part
-        limited = result.cases and result.reach < {"holds", "does not hold"}
-        assert ("- Limit of the data:" in part) == bool(limited)
+        has_limit = result.cases and result.reach < {"holds", "does not hold"}
+        assert ("- Limit of the data:" in part) == bool(has_limit)
         assert all(f"| {case.name} | {case.word} |" in part for case in result.cases)
 
 

@@ -47,10 +47,10 @@ WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWi
 
 def walk_widgets(tab: Tab, folder: Path) -> list[Walk]:
     """Every widget of the course as it starts, and one that asks before it shows."""
-    shown = [cls() for cls in CLASSES]
-    shown.append(widgets.ScanPlayer(question="How many steps of waiting?"))
+    instances = [cls() for cls in CLASSES]
+    instances.append(widgets.ScanPlayer(question="How many steps of waiting?"))
     results = []
-    for widget in shown:
+    for widget in instances:
         path = folder / "widget.html"
         path.write_text(page([widget]), "utf-8")
         tab.window(1280, 1000)
@@ -107,10 +107,10 @@ def statement(text: str, about: dict[str, Any]) -> str:
     """Return the statement with the number of widgets and controls, the date and the browser."""
     half = about["widgets"]
     numbers = len(half["walked"]), sum(one["controls"] for one in half["walked"])
-    counted = "| {} widgets, {} controls in all |".format(*numbers)
+    line = "| {} widgets, {} controls in all |".format(*numbers)
     row = r"^\| \d+ widgets, \d+ controls in all \|(.*\|) [^|]*, Chromium [\d.]+ \|"
     when = f"{half['date'][:10]}, {half['browser']}"
-    return re.sub(row, lambda match: f"{counted}{match[1]} {when} |", text, flags=re.M)
+    return re.sub(row, lambda match: f"{line}{match[1]} {when} |", text, flags=re.M)
 
 
 def main(arguments: list[str]) -> int:

@@ -96,7 +96,7 @@ def flaws(tab: Tab, path: Path, other_width: int, theme: str, rules: str, contra
     source = path.read_text("utf-8")
     local = ("file:", "data:", "blob:")
     formulas = 'document.querySelectorAll("mjx-container").length'
-    unscrolled = """[...document.querySelectorAll("div.math")]
+    script = """[...document.querySelectorAll("div.math")]
         .filter((box) => getComputedStyle(box).overflowX !== "auto").length"""
     results = {
         "errors": tab.problems,
@@ -106,7 +106,7 @@ def flaws(tab: Tab, path: Path, other_width: int, theme: str, rules: str, contra
         "broken formulas": tab.run(
             'document.querySelectorAll("mjx-merror, [data-mjx-error]").length'
         ),
-        "formulas that are cut off": tab.run(unscrolled),
+        "formulas that are cut off": tab.run(script),
         "too wide": tab.run(WIDE),
         "distorted pictures": tab.run(WRONG_ASPECT),
     }

@@ -115,13 +115,13 @@ def walk(tab: Tab, name: str, where: str, pressing: bool = True) -> Walk:
     for start, end, key in (("front", "behind", "Tab"), ("behind", "front", "Shift+Tab")):
         tab.run(f"walk.from('{start}')")
         expected = {one["id"]: one for one in tab.run("walk.all()")}
-        reached, stops = set(), 0
+        visits, stops = set(), 0
         for stops in range(MOST):  # noqa: B007
             tab.page.keyboard.press(key)
             at = tab.run("walk.at()")
             if at is None or "edge" in at:
                 break
-            reached.add(at["id"])
+            visits.add(at["id"])
             labels[at["id"]] = at
             if not _is_seen(tab):
                 result.problems.append(f"{_label(at)}: the focus cannot be seen")
@@ -135,8 +135,8 @@ def walk(tab: Tab, name: str, where: str, pressing: bool = True) -> Walk:
             result.problems.append(f"{key} leaves it for another place of the page")
         result.stops = result.stops or stops
         controls = {one["id"]: one for one in tab.run("walk.all()")}  # keys may have hidden some
-        missed = [one for i, one in expected.items() if i in controls and i not in reached]
-        result.problems += [f"{_label(one)}: {key} does not reach it" for one in missed]
+        rest = [one for i, one in expected.items() if i in controls and i not in visits]
+        result.problems += [f"{_label(one)}: {key} does not reach it" for one in rest]
     result.controls = len(labels)
     nameless = [one for one in labels.values() if not one["name"].strip()]
     result.problems += [f"{_label(one)}: it has no name" for one in nameless]

@@ -93,8 +93,8 @@ def late(state: Any, obs: Any, begin: Any) -> Any:
     return (h, begin), outputs
 
 
-def wrong(init: Any = INIT, **changed: Any) -> dict[str, Any]:
-    return {"init": init, "step": step, "replay": replay, "ahead": ahead} | changed
+def wrong(init: Any = INIT, **changes: Any) -> dict[str, Any]:
+    return {"init": init, "step": step, "replay": replay, "ahead": ahead} | changes
 
 
 NEXT = r"the final observation (is|are) replaced by"
@@ -207,9 +207,9 @@ def test_networks_of_ours_pass_and_a_late_memory_does_not():
     (size,) = env.observation_space(params).shape
     net = ActorCritic.make("lru", size, 2, width=4, key=jax.random.key(0))
     checks.agent(net, env, params, steps=24)
-    planted = eqx.tree_at(lambda net: net.critic.memory, net, replace_fn=Late)
+    late = eqx.tree_at(lambda net: net.critic.memory, net, replace_fn=Late)
     with pytest.raises(ValueError, match=r"`replay` .* as if the begin flag comes one step late"):
-        checks.agent(planted, env, params, steps=24)
+        checks.agent(late, env, params, steps=24)
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,8 @@ def test_a_network_sees_what_training_shows_it(
     obs, _ = jax.eval_shape(calls[0].reset_env, jax.random.key(0), env.default_params)
     assert obs.shape == (2 + more,)
     if observes is not None:
-        trained = program("dqn", env, observes).env
-        assert repr(calls[0]) == repr(trained)
+        inner = program("dqn", env, observes).env
+        assert repr(calls[0]) == repr(inner)
 
 
 def test_a_network_of_another_size_is_refused():

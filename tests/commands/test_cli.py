@@ -216,8 +216,8 @@ def test_resume_needs_no_settings(run: pathlib.Path, capsys: pytest.CaptureFixtu
     assert "resumed after block 2 of 3" in capsys.readouterr().out
     again = reopen(run)
     assert again.setup.seeds == (0, 1) and len(again.history) == 3
-    unbroken = Run(SETUP, "unbroken")
-    assert len(list(unbroken)) == 3
+    full_run = Run(SETUP, "unbroken")
+    assert len(list(full_run)) == 3
     assert payload(run) == payload(pathlib.Path("unbroken"))
 
 
@@ -307,10 +307,10 @@ def test_evaluate_plays_the_saved_networks(
 def test_ctrl_c_says_how_to_go_on(
     run: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    def interrupted(*_):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, "watch", interrupted)
+    monkeypatch.setattr(train, "watch", interrupt)
     assert main(["train", "--resume", "--blocks", "9"]) == 130
     output = capsys.readouterr().err
     assert output.count("\n") == 1

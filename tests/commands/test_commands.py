@@ -119,22 +119,22 @@ def test_a_second_demo_keeps_the_first(plan: course.Plan):
 def test_an_interrupted_demo_is_taken_up_again(plan: course.Plan, monkeypatch: pytest.MonkeyPatch):
     out, real = pathlib.Path("demo"), demo.in_background
 
-    def stopped(*arguments: Any) -> Iterator[Any]:
+    def stop(*arguments: Any) -> Iterator[Any]:
         for count, item in enumerate(real(*arguments)):
             yield item
             if count == 7:  # the first run is complete, the second is not
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(demo, "in_background", stopped)
+        patch.setattr(demo, "in_background", stop)
         with pytest.raises(KeyboardInterrupt, match=r"in demo/1; .*same command"):
             demo.demo(plan, out, threads=1)
     while any(thread.name == "mmrl" for thread in threading.enumerate()):
         time.sleep(0.01)  # a process would be gone by now
     assert not (out / "results.jsonl").exists()
-    done = (out / "1" / "First-fast" / "checkpoint").stat().st_mtime_ns
+    timestamp = (out / "1" / "First-fast" / "checkpoint").stat().st_mtime_ns
     assert demo.demo(plan, out, threads=1) == out / "1"
-    assert (out / "1" / "First-fast" / "checkpoint").stat().st_mtime_ns == done
+    assert (out / "1" / "First-fast" / "checkpoint").stat().st_mtime_ns == timestamp
     assert len((out / "results.jsonl").read_text().splitlines()) == 4
 
 
@@ -160,10 +160,10 @@ def test_doctor_finds_a_healthy_machine(capsys: pytest.CaptureFixture[str]):
 def test_doctor_says_what_is_wrong(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    def broken(_: Setup) -> Run:
+    def fail(_: Setup) -> Run:
         raise RuntimeError("no such device")
 
-    monkeypatch.setattr(doctor, "Run", broken)
+    monkeypatch.setattr(doctor, "Run", fail)
     monkeypatch.setenv("XLA_FLAGS", "")
     assert main(["doctor"]) == 1
     output = " ".join(capsys.readouterr().out.split())
@@ -194,28 +194,28 @@ def test_background_jobs_come_as_they_are_done():
 
 
 def test_an_error_in_the_background_is_raised_and_starts_no_more_jobs():
-    started = []
+    jobs = []
 
     def fail() -> Iterator[int]:
         yield 1
         raise KeyError("inside")
 
     def other() -> Iterator[int]:
-        started.append(True)
+        jobs.append(True)
         yield 2
 
     with pytest.raises(KeyError, match="inside"):
         list(terminal.in_background([fail, other]))
-    assert not started
+    assert not jobs
 
 
 def test_a_job_ends_when_nobody_listens():
-    counted = [0, 0]
+    counts = [0, 0]
 
     def count(job: int) -> Iterator[int]:
         for number in range(600_000):  # ten minutes, unless it is stopped
             time.sleep(0.001)
-            counted[job] += 1
+            counts[job] += 1
             yield number
 
     items = terminal.in_background([lambda: count(0), lambda: count(1)])
@@ -223,7 +223,7 @@ def test_a_job_ends_when_nobody_listens():
     items.close()  # type: ignore[attr-defined]
     while any(thread.name == "mmrl" for thread in threading.enumerate()):
         time.sleep(0.01)
-    assert 1 <= counted[0] < 600_000 and counted[1] == 0
+    assert 1 <= counts[0] < 600_000 and counts[1] == 0
 
 
 def test_a_sparkline_spans_its_range():

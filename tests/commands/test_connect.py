@@ -124,11 +124,11 @@ def test_one_process_is_alone(words: str):
 def test_settings_that_differ_are_named_in_all_processes(monkeypatch):
     monkeypatch.setattr(processes.jax, "process_count", lambda: 2)
     monkeypatch.setattr(processes, "broadcast", lambda work: {"seeds": [0, 1], "gamma": 0.9})
-    gathered = monkeypatch.setattr
-    gathered(processes.multihost_utils, "process_allgather", lambda own: np.array([0, int(own)]))
+    replace = monkeypatch.setattr
+    replace(processes.multihost_utils, "process_allgather", lambda own: np.array([0, int(own)]))
     processes.agree({"seeds": [0, 1], "gamma": 0.9})
     with pytest.raises(ValueError, match=r"process 1 differ: gamma is 0\.9 in process 0, and 0\.5"):
         processes.agree({"seeds": [0, 1], "gamma": 0.5})
-    gathered(processes.multihost_utils, "process_allgather", lambda own: np.array([0, 3]))
+    replace(processes.multihost_utils, "process_allgather", lambda own: np.array([0, 3]))
     with pytest.raises(ValueError, match=r"settings of process 1 differ\."):
         processes.agree({"seeds": [0, 1], "gamma": 0.9})

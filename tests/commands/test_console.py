@@ -65,9 +65,9 @@ def test_no_command_opens_another_console():
 @pytest.mark.parametrize("name", [*NAMES, "-x", "--", "~/x", "~"])
 def test_a_command_to_copy_names_the_same_path(name: str):
     path = pathlib.Path(name)
-    program, command, copied = shlex.split(called("evaluate", path))
-    assert (program, command) == ("mmrl", "evaluate") and not copied.startswith("-")
-    assert expanded(copied) == path
+    program, command, words = shlex.split(called("evaluate", path))
+    assert (program, command) == ("mmrl", "evaluate") and not words.startswith("-")
+    assert expanded(words) == path
 
 
 UNSHOWN = ("x\ty", "x\ny", "a\rb", "\x1b[31m", "\a\b'\\", "\udcff", "a\u202eb", "λ")

@@ -56,10 +56,10 @@ def test_every_agent_plays_what_its_greedy_policy_plays(
     run = Run(Setup(env="popgym-RepeatFirstEasy-v0", agent=agent, config=config, seeds=(0, 1)))
     run.snapshot = run.snapshot._replace(state=run.begin())
     obs_of, actions = [], []  # [seed · time]
-    shown, action_of = original.features, original._action
+    features_of, action_of = original.features, original._action
 
     def features(run: Run, obs: Any, actions: Any, rewards: Any, begin: Any) -> Any:
-        obs_of.append((shown(run, obs, actions, rewards, begin)[0], begin[0]))
+        obs_of.append((features_of(run, obs, actions, rewards, begin)[0], begin[0]))
         return obs_of[-1][0][None]
 
     monkeypatch.setattr(original, "features", features)

@@ -59,11 +59,11 @@ def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("name", ["Mine", "build"])
 def test_an_own_memory_is_built_as_ours_are(name: str, layers: int):
-    built, ours = (
+    mine, ours = (
         memory.make(x, 3, 4, key=jax.random.key(0), layers=layers, state_size=2)
         for x in (f"own_memories:{name}", "lru")
     )
-    own = jax.tree.leaves(built), jax.tree.leaves(ours)
+    own = jax.tree.leaves(mine), jax.tree.leaves(ours)
     assert all((x == y).all() for x, y in zip(*own, strict=True))
 
 

@@ -183,8 +183,8 @@ def test_a_preset_is_what_other_options_change(over: list[str]):
     own = ["--agent", "r2d2", "--preset", "paper", "--capacity", "10240", "--gamma", ".9"]
     options, *_ = parse([ENV, *own, *over])
     paper = PRESETS["r2d2"]["paper"]
-    changed = {k for k, v in vars(options.config).items() if v != getattr(paper.config, k)}
-    assert changed == {"capacity", "gamma"} and options.observes == paper.observes
+    fields = {k for k, v in vars(options.config).items() if v != getattr(paper.config, k)}
+    assert fields == {"capacity", "gamma"} and options.observes == paper.observes
 
 
 @pytest.mark.slow
@@ -201,11 +201,11 @@ def test_what_options_change_of_a_preset_is_said(
         return " ".join(capsys.readouterr().out.split())
 
     monkeypatch.setattr(train, "watch_sweep" if over else "watch", stop)
-    swept = "Your options change eta=(0.5, 0.75) (from 0.9)." if over else ""
+    sentence = "Your options change eta=(0.5, 0.75) (from 0.9)." if over else ""
     same = changes_with(
         "--gamma", "0.997", "--episodes", "3"
     )  # as there, and what the paper does not say
-    assert swept in same and ("Your options change" in same) == bool(swept)
+    assert sentence in same and ("Your options change" in same) == bool(sentence)
     other = changes_with("--gamma", ".9", "--capacity", "102400", "--observes", "begin_flag")
     assert "Your options change gamma=0.9 (from 0.997), capacity=102400 (from 4003840), " in other
     assert "observes=('begin_flag',) (from ('previous_action', 'previous_reward'))." in other

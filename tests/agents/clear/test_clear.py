@@ -100,8 +100,8 @@ def net() -> Any:
     """A network with opinions: a fresh one is uniform."""
     # With NumPy: JAX would compile two programs for each shape.
     floats, rest = eqx.partition(begin(TINY).net, eqx.is_array)
-    moved = jax.tree.map(lambda x: jnp.asarray(1.5 * np.asarray(x) + 0.1, x.dtype), floats)
-    return eqx.combine(moved, rest)
+    other = jax.tree.map(lambda x: jnp.asarray(1.5 * np.asarray(x) + 0.1, x.dtype), floats)
+    return eqx.combine(other, rest)
 
 
 def oracle(config: clear.Config) -> Any:
@@ -264,8 +264,8 @@ def test_new_unrolls_are_on_policy(memory: str):
 
         state, unrolls = jax.lax.scan(step, state, jax.random.split(key))
         unrolls = jax.tree.map(lambda x: x[1], unrolls)
-        traced = jax.vmap(lambda u: vtrace.trace(config, state.net, u))(unrolls)
-        return unrolls.steps, traced
+        targets = jax.vmap(lambda u: vtrace.trace(config, state.net, u))(unrolls)
+        return unrolls.steps, targets
 
     steps, (now, _, _, ratio) = again(jax.random.key(3))
     assert not steps.begin[:, 0].all()
@@ -360,9 +360,9 @@ def test_a_replayed_unroll_is_as_it_was_acted():
     _, first = act(config, before, jax.random.split(before.key, 3)[0])
     slot = 0  # the first unroll of every worker: nothing has been pushed out yet
     rows = jnp.arange(4) * storage.slots + slot
-    stored = jax.tree.map(lambda x: x[rows], storage.unrolls)
-    assert distance(stored, first) < 1e-6
-    np.testing.assert_array_equal(stored.steps.action, first.steps.action)
+    unrolls_in = jax.tree.map(lambda x: x[rows], storage.unrolls)
+    assert distance(unrolls_in, first) < 1e-6
+    np.testing.assert_array_equal(unrolls_in.steps.action, first.steps.action)
 
 
 def test_a_type_that_rounds_observations_is_refused():
@@ -373,7 +373,7 @@ def test_a_type_that_rounds_observations_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("stored", "high", "last"),
+    ("dtype", "high", "last"),
     [
         ("int8", 255.0, 0.0),  # by the bounds alone
         ("uint8", 1000.0, 0.0),
@@ -384,7 +384,7 @@ def test_a_type_that_rounds_observations_is_refused():
     ],
 )
 def test_a_type_that_cannot_hold_later_observations_is_refused(
-    stored: str, high: float, last: float
+    dtype: str, high: float, last: float
 ):
     """The first observation is 0, and all others are `last`."""
 
@@ -396,8 +396,8 @@ def test_a_type_that_cannot_hold_later_observations_is_refused(
             return spaces.Box(0.0, high, (self.obs_size,), jnp.float32)
 
     env = Rising()
-    with pytest.raises(ValueError, match=f"`stored` .* got '{stored}', .* Set stored='float32'"):
-        clear.check(change(TINY, stored=stored), env, env.default_params)
+    with pytest.raises(ValueError, match=f"`stored` .* got '{dtype}', .* Set stored='float32'"):
+        clear.check(change(TINY, stored=dtype), env, env.default_params)
     clear.check(TINY, env, env.default_params)
 
 
@@ -424,11 +424,11 @@ def test_a_type_is_checked_while_a_run_is_traced():
     """As `jax.jit` of `train` or `init` does."""
     env = probes.Memory()
 
-    def traced(x: Any) -> Any:
+    def loss_of(x: Any) -> Any:
         clear.check(change(TINY, stored="float16"), env, env.default_params)
         return x
 
-    assert jax.jit(traced)(1.0) == 1.0
+    assert jax.jit(loss_of)(1.0) == 1.0
 
 
 @pytest.mark.full
@@ -497,9 +497,9 @@ def test_rewards_are_divided_where_they_are_learned_from_and_the_rate_falls():
         return after, outcome[1].policy_loss, batch.steps.reward, report.policy_loss
 
     for i in range(3):
-        after, _, raw, divided = step(state, jax.random.key(1))
+        after, _, raw, scaled_loss = step(state, jax.random.key(1))
         deviation = np.sqrt(normalize.variance(after.rewards.moments))
-        np.testing.assert_allclose(divided, raw / deviation, rtol=1e-4)
+        np.testing.assert_allclose(scaled_loss, raw / deviation, rtol=1e-4)
         np.testing.assert_allclose(
             distance(after.net, state.net), 0.1 * (1 - 0.75 * i / 8), rtol=1e-3
         )

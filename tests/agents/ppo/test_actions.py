@@ -91,9 +91,9 @@ def test_environments_receive_legal_actions_and_all_of_them(agent: str, low: Any
         assert (steps.next_obs >= low).all() and (steps.next_obs <= high).all()
         assert np.isfinite(steps.reward).all()
     np.testing.assert_array_equal(greedy.action, greedy.next_obs)
-    reached = (sample.next_obs - low) / (high - low)
-    assert (reached.min(0) == 0).all() and (reached.max(0) == 1).all()
-    assert (np.std(reached, 0) > 0.2).all()
+    share = (sample.next_obs - low) / (high - low)
+    assert (share.min(0) == 0).all() and (share.max(0) == 1).all()
+    assert (np.std(share, 0) > 0.2).all()
     # The stored action is the sample, which has the density that is learned from.
     log_prob = jax.vmap(lambda policy, action: policy.log_prob(action))
     assert np.isfinite(log_prob(sample.extras.policy, sample.action)).all()

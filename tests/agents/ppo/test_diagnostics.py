@@ -42,8 +42,8 @@ PPG = dataclasses.replace(
 def last_batch(config: ppo.Config, state: ppo.State) -> tuple[learner.Batch, jax.Array]:
     """What the iteration after `state` learns from, and its key."""
     act_key, learn_key, _ = jax.random.split(state.key, 3)
-    acted, rollout = ppo.act(config, ENV, PARAMS, state, act_key)
-    return learner.prepare(config, state.net, acted.advantages, rollout)[1], learn_key
+    after, rollout = ppo.act(config, ENV, PARAMS, state, act_key)
+    return learner.prepare(config, state.net, after.advantages, rollout)[1], learn_key
 
 
 @pytest.mark.full

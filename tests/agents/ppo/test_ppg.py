@@ -167,10 +167,10 @@ def test_cloning_holds_the_policy_while_the_values_learn(data: ppg.Kept):
         falls = (by_aux[-4:].mean() / by_aux[:4].mean(), by_value[-4:].mean() / by_value[:4].mean())
         return float(jnp.mean(before.kl(now))), *map(float, falls)
 
-    free, *learned = drift(0.0)
+    free, *fits = drift(0.0)
     anchor, *also_learned = drift(100.0)
     assert anchor < 0.1 * free
-    assert max(learned) < 0.9 and also_learned[1] < 0.9
+    assert max(fits) < 0.9 and also_learned[1] < 0.9
 
 
 @pytest.mark.slow

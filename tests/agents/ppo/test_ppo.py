@@ -77,8 +77,8 @@ def stray(net: Any) -> Any:
     def move(x):
         return jnp.asarray(np.asarray(x) + 0.5 * rng.normal(size=x.shape), x.dtype)
 
-    trained, rest = eqx.partition(net.policy, eqx.is_inexact_array)
-    return eqx.tree_at(lambda n: n.policy, net, eqx.combine(jax.tree.map(move, trained), rest))
+    arrays, rest = eqx.partition(net.policy, eqx.is_inexact_array)
+    return eqx.tree_at(lambda n: n.policy, net, eqx.combine(jax.tree.map(move, arrays), rest))
 
 
 # Three policies
@@ -121,14 +121,14 @@ def test_who_limits_and_who_is_corrected_for(first_rollout):
     """Stored or recomputed, for each of the two; without staleness it is all the same."""
     state, rollout = first_rollout
     now = stray(state.net)
-    stored = prepare(BARE, now, rollout)
+    batch = prepare(BARE, now, rollout)
     for proximal, same in (("decoupled", (True, False)), ("recent", (False, False))):
         config = change(BARE, proximal=proximal)
         fresh, late = (prepare(config, net, rollout) for net in (state.net, now))
-        both = (late.log_prob, stored.log_prob), (late.proximal.logits, stored.proximal.logits)
+        both = (late.log_prob, batch.log_prob), (late.proximal.logits, batch.proximal.logits)
         assert tuple(bool(np.allclose(x, y, atol=1e-5)) for x, y in both) == same
-        np.testing.assert_allclose(fresh.log_prob, stored.log_prob, atol=1e-5)
-        np.testing.assert_allclose(fresh.proximal.logits, stored.proximal.logits, atol=1e-5)
+        np.testing.assert_allclose(fresh.log_prob, batch.log_prob, atol=1e-5)
+        np.testing.assert_allclose(fresh.proximal.logits, batch.proximal.logits, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -172,8 +172,8 @@ def test_an_average_of_one_step_clips_nothing(stray_batch):
     assert distance(ours, expected) < 1e-5 * scale and measures.clipped == 0
     free, _ = gradient(change(config, clip=math.inf), net, learner.restart(stray(net)), batch)
     assert distance(free, expected) < 1e-5 * scale
-    coupled, measures = gradient(change(config, proximal="behavior"), net, None, batch)
-    assert distance(coupled, expected) > 0.05 * scale and measures.clipped > 0.2
+    clipped_gradient, measures = gradient(change(config, proximal="behavior"), net, None, batch)
+    assert distance(clipped_gradient, expected) > 0.05 * scale and measures.clipped > 0.2
 
 
 @pytest.mark.slow
@@ -284,11 +284,11 @@ def test_every_step_on_the_policy_moves_the_average():
 
 @pytest.mark.slow
 def test_rewards_are_divided_by_what_all_rollouts_have_paid():
-    scaled = usual = begin(BARE)
+    ours = usual = begin(BARE)
     scale = fresh = normalize.reward_scale(BARE.environments)
     for seed in (1, 2):
         usual, raw = act(BARE, usual, jax.random.key(seed))
-        scaled, result = act(change(BARE, normalize_rewards=True), scaled, jax.random.key(seed))
+        ours, result = act(change(BARE, normalize_rewards=True), ours, jax.random.key(seed))
         anew = normalize.watch_rewards(fresh, raw.steps, BARE.reward_gamma)
         scale = normalize.watch_rewards(scale, raw.steps, BARE.reward_gamma)
         anew, expected = (normalize.divided(s, raw.steps).reward for s in (anew, scale))
@@ -320,9 +320,9 @@ def test_rewards_are_divided_as_by_a_plain_loop():
             step = x - mean
             mean += step / count
             square += step * (x - mean)
-        scale, scaled = divide(scale, rewards, starts)
+        scale, quotients = divide(scale, rewards, starts)
         expected = np.clip(rewards / np.sqrt(square / count + 1e-8), -0.7, 0.7)
-        np.testing.assert_allclose(scaled, expected, rtol=2e-5, atol=1e-6)
+        np.testing.assert_allclose(quotients, expected, rtol=2e-5, atol=1e-6)
     assert (np.abs(expected) == 0.7).any() and (np.abs(expected) < 0.7).any()
 
 
@@ -430,10 +430,10 @@ def test_what_the_actors_values_explain(estimator: str):
         raw, _ = jax.vmap(partial(learner.estimate, config, net))(rollout)
         return raw, *learner.prepare(config, net, state.advantages, rollout)[1:]
 
-    raw, batch, (_, explained) = jax.device_get(both(config, net, rollout))
+    raw, batch, (_, fraction) = jax.device_get(both(config, net, rollout))
     targets = np.asarray(batch.targets, float).reshape(4, 7)
     residual = targets - np.asarray(rollout.steps.extras.value)
-    np.testing.assert_allclose(explained, 1 - residual.var() / targets.var(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(fraction, 1 - residual.var() / targets.var(), rtol=1e-4, atol=1e-5)
     assert (raw.var() == pytest.approx(residual.var(), rel=1e-3)) == (estimator == "gae")
 
 
@@ -465,15 +465,20 @@ def test_vtrace_corrects_what_another_policy_did_later():
     following = np.where(terminated, 0, np.where(end, future, np.append(values[1:], 0)))
     error = rewards + 0.9 * following - values
     for t in range(time):
-        expected, corrected, weight = error[t], min(1, ratio[t]) * error[t], 1.0
+        expected, vtrace_error, weight = error[t], min(1, ratio[t]) * error[t], 1.0
         for k in range(t + 1, time):
             if end[k - 1]:
                 break
             weight *= 0.9 * 0.8
-            passed = np.minimum(1, ratio[t + 1 : k]).prod() * min(1, ratio[k]) * weight * error[k]
-            expected, corrected = expected + passed, corrected + min(1, ratio[t]) * passed
+            weight_of = (
+                np.minimum(1, ratio[t + 1 : k]).prod() * min(1, ratio[k]) * weight * error[k]
+            )
+            expected, vtrace_error = (
+                expected + weight_of,
+                vtrace_error + min(1, ratio[t]) * weight_of,
+            )
         np.testing.assert_allclose(ours[t], expected, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(targets[t], values[t] + corrected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(targets[t], values[t] + vtrace_error, rtol=1e-4, atol=1e-5)
 
 
 # Staleness
@@ -493,8 +498,8 @@ def test_learning_waits_for_the_ring_and_then_lags():
     first = states[0]
     ring = jax.tree.map(lambda x: x[0], states[3].waiting)
     act_key, _, _ = jax.random.split(first.key, 3)
-    _, acted = act(config, first, act_key)
-    assert distance(ring, acted) < 1e-6
+    _, rollout = act(config, first, act_key)
+    assert distance(ring, rollout) < 1e-6
     assert states[4].iteration == 4
 
 

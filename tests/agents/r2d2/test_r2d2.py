@@ -64,11 +64,11 @@ def test_without_its_additions_it_is_dqn_on_segments():
 
 @pytest.mark.full_except("lru-5-zero-False")
 @pytest.mark.parametrize(
-    ("memory", "n", "start", "rescaled"),
+    ("memory", "n", "start", "rescaling"),
     [("lstm", 3, "stored", True), ("lru", 5, "zero", False)],
 )
-def test_loss_and_gradient_equal_a_loop_and_rlax(memory: str, n: int, start: str, rescaled: bool):
-    config = dataclasses.replace(CONFIG, n_step=n, start=start, rescale=rescaled)
+def test_loss_and_gradient_equal_a_loop_and_rlax(memory: str, n: int, start: str, rescaling: bool):
+    config = dataclasses.replace(CONFIG, n_step=n, start=start, rescale=rescaling)
     sample, nets = cut(config, memory), (game(memory).state.net, game(memory).other)
     at = config.burn_in
 
@@ -84,7 +84,7 @@ def test_loss_and_gradient_equal_a_loop_and_rlax(memory: str, n: int, start: str
     with jax.enable_x64(True):
         (net, target), sample = oracle.double((nets, sample))
         (value, td), gradient = loss(net, target, sample, config)
-        real, trained = sample.mask[:, at:], sample.trained[:, at:]
+        real, own = sample.mask[:, at:], sample.trained[:, at:]
         any_y = np.zeros(real.shape)
         (_, (q, next_q)), _ = jax.device_get(by_hand(net, sample, any_y))
         (_, (_, next_q_target)), _ = jax.device_get(by_hand(target, sample, any_y))
@@ -101,11 +101,11 @@ def test_loss_and_gradient_equal_a_loop_and_rlax(memory: str, n: int, start: str
         best = np.take_along_axis(best, end, axis=1)
         values = np.take_along_axis(values, end[..., None], axis=1)
         theirs = oracle.by_rlax(
-            q, steps.action, values, best, reward, discount, n=n, rescaled=rescaled
+            q, steps.action, values, best, reward, discount, n=n, rescaled=rescaling
         )
-        np.testing.assert_allclose(td[trained], theirs[trained], rtol=1e-6, atol=1e-8)
-        assert not td[~trained].any()
-    if rescaled:
+        np.testing.assert_allclose(td[own], theirs[own], rtol=1e-6, atol=1e-8)
+        assert not td[~own].any()
+    if rescaling:
         assert np.abs(y - naive).max() > 0.1
 
 
@@ -125,8 +125,8 @@ def test_a_reward_counts_where_a_target_reads_it():
     @partial(jax.vmap, in_axes=(0, None))
     def value(bump, config):
         steps = dataclasses.replace(sample.steps, reward=sample.steps.reward + bump)
-        moved = dataclasses.replace(sample, steps=steps)
-        return r2d2.loss(game().state.net, game().other, moved, config)[0]
+        other = dataclasses.replace(sample, steps=steps)
+        return r2d2.loss(game().state.net, game().other, other, config)[0]
 
     bumps = np.concatenate([np.zeros((1, read.size)), np.eye(read.size)])
     values = value(jnp.float32(bumps).reshape(-1, *read.shape), config)
@@ -164,20 +164,20 @@ def test_padding_is_never_looked_at():
     pad = ~np.asarray(sample.mask)
     before = pad & (np.arange(pad.shape[1]) < at)
     assert before.any() and (pad & ~before).any() and (sample.trained & pad).sum() == 0
-    untrained = ~np.asarray(sample.trained)  # an action of the tail is not valued either
+    context = ~np.asarray(sample.trained)  # an action of the tail is not valued either
     steps = sample.steps
     noise = np.float32(np.random.default_rng(0).normal(size=steps.obs.shape))
     # Where no `begin` follows, what is no number would spoil the parameters' gradient.
-    wiped = np.asarray(sample.begin.any(axis=1))[:, None]
-    noise[before & wiped] = np.nan
+    has_begin = np.asarray(sample.begin.any(axis=1))[:, None]
+    noise[before & has_begin] = np.nan
     spoilt = dataclasses.replace(
         sample,
-        state=jax.tree.map(lambda x: jnp.where(wiped, jnp.nan, x), sample.state),
+        state=jax.tree.map(lambda x: jnp.where(has_begin, jnp.nan, x), sample.state),
         steps=dataclasses.replace(
             steps,
             obs=jnp.where(pad[..., None], noise, steps.obs),
             next_obs=jnp.where(pad[..., None], noise, steps.next_obs),
-            action=jnp.where(untrained, 3 - steps.action, steps.action),
+            action=jnp.where(context, 3 - steps.action, steps.action),
             reward=jnp.where(pad, jnp.nan, steps.reward),
             terminated=jnp.where(pad, noise[..., 0] > 0, steps.terminated),
             truncated=jnp.where(pad, noise[..., 1] > 0, steps.truncated),
@@ -200,8 +200,8 @@ def test_a_whole_prefix_or_a_fresh_state_gives_the_exact_values():
         state, _, _, q, _ = game(memory)
         config = dataclasses.replace(CONFIG, start=start, burn_in=burn_in)
         sample = cut(config, memory)
-        trained = np.asarray(sample.trained[:, burn_in:])
-        where = place(np.asarray(sample.rows), trained.shape[1])
+        own = np.asarray(sample.trained[:, burn_in:])
+        where = place(np.asarray(sample.rows), own.shape[1])
         ours = np.asarray(unroll(config, state.net, sample)[1][:, :-1])
-        error = np.abs(ours - q[where])[trained].max()
+        error = np.abs(ours - q[where])[own].max()
         assert error < 2e-6 if same else error > 1e-3

@@ -71,24 +71,24 @@ def test_the_actors_priorities_are_the_learners():
         q_of_action = q[w, t, steps.action[w, t]]
         mine[w, t] = abs(oracle.h(total + gain * oracle.inverse(v)) - q_of_action)
     mine, at = mine[place(sample.rows, td.shape[1])], CONFIG.burn_in
-    trained, seam = sample.trained[:, at:], 0
-    for i in np.flatnonzero(trained.any(axis=1)):
+    own, seam = sample.trained[:, at:], 0
+    for i in np.flatnonzero(own.any(axis=1)):
         cut_off = (sample.steps.truncated & sample.mask)[i, at:].any()
         for errors in [mine[i]] if cut_off else [mine[i], np.abs(td[i])]:
-            sizes = errors[trained[i]]
+            sizes = errors[own[i]]
             priority = CONFIG.eta * sizes.max() + (1 - CONFIG.eta) * sizes.mean()
             np.testing.assert_allclose(p[i], priority**CONFIG.alpha, rtol=1e-4)
-        seam += sample.rows[i] % DEPTH < 30 < sample.rows[i] % DEPTH + trained[i].sum()
+        seam += sample.rows[i] % DEPTH < 30 < sample.rows[i] % DEPTH + own[i].sum()
     assert seam > 2
 
 
 def test_a_rollout_goes_on_where_the_last_stopped():
     _, steps, states, _, _ = game()
-    joined = ~steps.last[:, :-1, None]
+    same_episode = ~steps.last[:, :-1, None]
     np.testing.assert_array_equal(steps.begin[:, 1:], steps.last[:, :-1])
     np.testing.assert_allclose(
-        jnp.where(joined, steps.next_obs[:, :-1], 0),
-        jnp.where(joined, steps.obs[:, 1:], 0),
+        jnp.where(same_episode, steps.next_obs[:, :-1], 0),
+        jnp.where(same_episode, steps.obs[:, 1:], 0),
         atol=1e-6,
     )
     sample = jax.device_get(jax.jit(everything)(game().state.sequences))
@@ -107,13 +107,13 @@ def act_by(config, state, actor):
     key = jax.random.key(6)
     state = dataclasses.replace(state, actor=actor)
     after, _ = r2d2.act_and_store(config, ENV, PARAMS, state, key)
-    acted = actors.act(config, ENV, PARAMS, actor, state.carries, key, config.rollout)
-    return after.held, acted[1]
+    result = actors.act(config, ENV, PARAMS, actor, state.carries, key, config.rollout)
+    return after.held, result[1]
 
 
 def test_actors_act_by_their_own_parameters():
-    state, acted = act_by(CONFIG, game().state, game().other)
-    assert_same(state, jax.tree.map(lambda x: x[:, -CONFIG.n_step :], acted))
+    state, result = act_by(CONFIG, game().state, game().other)
+    assert_same(state, jax.tree.map(lambda x: x[:, -CONFIG.n_step :], result))
     assert apart(state.extras, act_by(CONFIG, game().state, game().state.net)[0].extras)
 
 
@@ -143,9 +143,9 @@ def test_a_gradient_step_sets_priorities_and_makes_the_copies_that_are_due():
         state, (our_value, fill) = learn(config, state, key)
         np.testing.assert_allclose(our_value, value, rtol=1e-5)
         np.testing.assert_allclose(fill, batch.trained.sum() / (config.batch * config.length))
-        expected, trained = before.copy(), np.asarray(batch.trained[:, at:])
+        expected, own = before.copy(), np.asarray(batch.trained[:, at:])
         for i, row in enumerate(np.asarray(batch.rows)):
-            sizes = np.abs(td[i])[trained[i]]
+            sizes = np.abs(td[i])[own[i]]
             expected[row] = (config.eta * sizes.max() + 0.1 * sizes.mean()) ** config.alpha
         np.testing.assert_allclose(state.sequences.sums[0][0], expected, rtol=1e-4)
         assert (expected != before).sum() > 5
@@ -160,21 +160,21 @@ def test_a_gradient_step_sets_priorities_and_makes_the_copies_that_are_due():
 def test_rewards_are_divided_in_priorities_and_targets_and_the_rate_falls():
     """As if the reward scale were so much smaller; on the rings they stay as they are."""
     raw, key = game().state, jax.random.key(5)
-    scaled = dataclasses.replace(raw, rewards=normalize.reward_scale(CONFIG.environments))
+    ours = dataclasses.replace(raw, rewards=normalize.reward_scale(CONFIG.environments))
     play = jax.jit(partial(r2d2.act_and_store, config=CONFIG, env=ENV, params=PARAMS))
-    scaled, _ = play(state=scaled, key=key)
-    deviation = np.sqrt(normalize.variance(scaled.rewards.moments))
+    ours, _ = play(state=ours, key=key)
+    deviation = np.sqrt(normalize.variance(ours.rewards.moments))
     assert abs(deviation - 1) > 0.1
     config = dataclasses.replace(CONFIG, reward_scale=CONFIG.reward_scale / float(deviation))
     raw, _ = play(state=raw, key=key, config=config)
-    assert_same(scaled.sequences, raw.sequences, 1e-4)
+    assert_same(ours.sequences, raw.sequences, 1e-4)
     late = dataclasses.replace(CONFIG, anneal=1.0, horizon=1.0), jnp.int32(CONFIG.block)
-    after, (value, _) = learn(CONFIG, scaled, key)
+    after, (value, _) = learn(CONFIG, ours, key)
     _, (expected, _) = learn(config, raw, key)
     np.testing.assert_allclose(value, expected, rtol=1e-4)
-    assert apart(after.net, scaled.net)
-    still, _ = learn(late[0], dataclasses.replace(scaled, iteration=late[1]), key)
-    assert not apart(still.net, scaled.net)
+    assert apart(after.net, ours.net)
+    still, _ = learn(late[0], dataclasses.replace(ours, iteration=late[1]), key)
+    assert not apart(still.net, ours.net)
 
 
 def test_learning_waits_for_a_whole_sequence():

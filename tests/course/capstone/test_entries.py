@@ -98,14 +98,14 @@ def test_who_widens_an_interval_until_it_meets_the_true_one_is_refused(path: Pat
 
 
 def test_nothing_is_replaced_but_a_quick_look(path: Path, tmp_path: Path):
-    def unreached(*args: Any, **options: Any) -> dict[str, Any]:
+    def evaluate(*args: Any, **options: Any) -> dict[str, Any]:
         raise AssertionError("It must be refused before it is evaluated.")
 
     with pytest.raises(ValueError, match=r"`out` must be a new file; .*in\.json"):
-        entries.run("mine:right", path, evaluate=unreached)
+        entries.run("mine:right", path, evaluate=evaluate)
     (path.parent / "own.py").write_text("mine")
     with pytest.raises(ValueError, match=r"own\.py exists already"):
-        entries.run("mine:right", path.with_name("own.json"), evaluate=unreached)
+        entries.run("mine:right", path.with_name("own.json"), evaluate=evaluate)
     for _ in range(2):
         entries.run("mine:right", tmp_path / "quick.json", protocol=QUICK, evaluate=stub_scores)
     entries.run("mine:growing", path.with_name("other.json"), evaluate=stub_scores)
@@ -172,14 +172,14 @@ def test_who_tuned_on_reported_seeds_or_held_out_tasks_is_refused(path: Path):
 
 
 def test_who_tuned_on_reported_seeds_and_does_not_say_so_is_found_by_fresh_ones(tmp_path: Path):
-    def fitted(*args: Any, **options: Any) -> dict[str, Any]:
+    def evaluate(*args: Any, **options: Any) -> dict[str, Any]:
         return stub_scores(*args, **options, score=lambda seed: 0.8 if seed in FULL.seeds else 0.4)
 
     out = tmp_path / "fitted.json"
-    entries.run("mine:right", out, evaluate=fitted)
-    message = refusal(out, evaluate=fitted, fresh=(7001, 7002, 7003, 7004, 7005))
+    entries.run("mine:right", out, evaluate=evaluate)
+    message = refusal(out, evaluate=evaluate, fresh=(7001, 7002, 7003, 7004, 7005))
     assert "seeds 7001, 7002" in message and "fitted to the reported seeds" in message
-    answer = refusal(out, evaluate=fitted)
+    answer = refusal(out, evaluate=evaluate)
     assert "fitted to the reported seeds" in answer and "7001, 7002" not in answer
 
 
@@ -191,8 +191,8 @@ def test_a_memory_that_a_gate_refuses_gets_no_entry(
     memory: str, gate: str, message: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Not when it is run, and not when an entry that was accepted is given another memory."""
-    judged = gates.Judged({gate: f"It {message}."}, 64, 32, 32)
-    monkeypatch.setattr(gates, "judge", lambda factory: judged)
+    judgment = gates.Judged({gate: f"It {message}."}, 64, 32, 32)
+    monkeypatch.setattr(gates, "judge", lambda factory: judgment)
     with pytest.raises(ValueError, match=message):
         entries.run(f"mine:{memory}", path.with_name("new.json"), evaluate=stub_scores)
     edit(path, memory=f"mine:{memory}")
@@ -282,8 +282,8 @@ def test_the_command_judges_writes_and_checks(
     assert main(["capstone", "check", "results"]) == 2
     assert main(["capstone", "check", "a/b.json", "--no-rerun"]) == 1
     assert "✗ a/b.json: Its score was edited" in capsys.readouterr().out
-    judged = gates.Judged({"laws": "It is none."}, 0, 0, 0)
-    monkeypatch.setattr(gates, "judge", lambda factory: judged)
+    judgment = gates.Judged({"laws": "It is none."}, 0, 0, 0)
+    monkeypatch.setattr(gates, "judge", lambda factory: judgment)
     assert main(["capstone", "gates", "mine:right"]) == 1
     assert "✗ laws       It is none." in capsys.readouterr().out
     assert main(["capstone", "run", "mine:no", "--out", "a/d.json"]) == 2

@@ -56,17 +56,17 @@ def test_a_wrong_memory_is_refused_by_name(name: str):
 
 @pytest.mark.slow
 def test_what_is_right_passes_every_gate():
-    judged = gates.judge(wrong.right)
-    assert judged.passed, judged.refusals
-    assert list(judged.refusals) == [
+    judgment = gates.judge(wrong.right)
+    assert judgment.passed, judgment.refusals
+    assert list(judgment.refusals) == [
         *("contract", "budget", "future", "episodes", "step", "laws", "gradients", "memory")
     ]
-    assert (judged.state, judged.parameters, judged.remembers) == (64, 32, 32)
+    assert (judgment.state, judgment.parameters, judgment.remembers) == (64, 32, 32)
 
 
 def test_who_breaks_the_contract_is_asked_nothing_more():
-    judged = gates.judge(wrong.tape)
-    assert list(judged.refusals) == ["contract"] and not judged.passed
+    judgment = gates.judge(wrong.tape)
+    assert list(judgment.refusals) == ["contract"] and not judgment.passed
 
 
 @pytest.mark.parametrize("name", ["latch", "most"])
@@ -81,7 +81,7 @@ REFUSALS = {"none": ["memory"], "window": ["budget"], "gtrxl": ["budget"]}
 @pytest.mark.parametrize("name", memory.NAMES)
 def test_the_memories_of_the_library_pass(name: str):
     """All of them but the control, which remembers nothing, and windows of more numbers."""
-    judged = gates.judge(memory._constructor(name))
-    refused = [gate for gate, lines in judged.refusals.items() if lines]
-    assert refused == REFUSALS.get(name, []), judged.refusals
-    assert (judged.remembers > 0) == (name != "none")
+    judgment = gates.judge(memory._constructor(name))
+    gates_failed = [gate for gate, lines in judgment.refusals.items() if lines]
+    assert gates_failed == REFUSALS.get(name, []), judgment.refusals
+    assert (judgment.remembers > 0) == (name != "none")

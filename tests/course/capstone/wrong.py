@@ -204,8 +204,8 @@ class Double(Trace):
     """A tape whose state is twice that of single steps, before it and after it."""
 
     def __call__(self, state, xs, begin, *, method="auto", axis=None):
-        halved = jax.tree.map(lambda h: h / 2, state)
-        state, ys = Trace.__call__(self, halved, xs, begin)
+        half = jax.tree.map(lambda h: h / 2, state)
+        state, ys = Trace.__call__(self, half, xs, begin)
         return jax.tree.map(lambda h: 2 * h, state), ys
 
 

@@ -114,6 +114,6 @@ def test_a_surface_varies_two_numbers(monkeypatch: pytest.MonkeyPatch):
     row = ewma.measure_surface(ewma.Surface("Catch"), quick=True)
     assert np.shape(row["areas"]) == (2, 3, len(ewma.GRID_SEEDS))
     numbers = {"learning_rate": ewma.GRID_RATE, "prox_center": 64.0, "kl_weight": 0.5}
-    reached = fake_training.returns(numbers, ewma.GRID_SEEDS[1], 2)
-    expected = TASKS["Catch"].areas(reached[None])[0]
+    returns = fake_training.returns(numbers, ewma.GRID_SEEDS[1], 2)
+    expected = TASKS["Catch"].areas(returns[None])[0]
     assert row["areas"][0][2][1] == pytest.approx(expected, abs=1e-3)

@@ -48,14 +48,14 @@ class Toy:
 def test_agents_side_by_side_keep_their_own_numbers():
     config = dataclasses.replace(plain.PPO, blocks=3)
     fleet = Fleet(Toy, None, None)
-    trained = fleet.train(config, {"learning_rate": [1.0, 2.0, 4.0]}, [5, 6, 7])
+    result = fleet.train(config, {"learning_rate": [1.0, 2.0, 4.0]}, [5, 6, 7])
     nan = np.nan
-    np.testing.assert_allclose(trained.returns, [[1, 2, 3], [2, 4, 6], [4, nan, nan]])
-    assert trained.metrics.diagnostics["of"].tolist() == [[5] * 3, [6] * 3, [7] * 3]
-    assert len(trained.cpu_seconds) == 3 and (np.diff(trained.cpu_seconds) >= 0).all()
+    np.testing.assert_allclose(result.returns, [[1, 2, 3], [2, 4, 6], [4, nan, nan]])
+    assert result.metrics.diagnostics["of"].tolist() == [[5] * 3, [6] * 3, [7] * 3]
+    assert len(result.cpu_seconds) == 3 and (np.diff(result.cpu_seconds) >= 0).all()
     again = fleet.train(config, {"learning_rate": [3.0, 3.0, 3.0]}, [1, 2, 3])
     assert list(fleet.programs) == [3] and again.returns[:, -1].tolist() == [9, 9, 9]
-    assert trained.state["of"].tolist() == [5, 6, 7]
+    assert result.state["of"].tolist() == [5, 6, 7]
 
 
 def test_an_area_is_a_mean_between_a_random_policy_and_the_best():

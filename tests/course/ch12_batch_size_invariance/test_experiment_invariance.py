@@ -33,23 +33,23 @@ def row(c: int, areas: list[float], condition: str = stratified.EVERY, task: str
 def test_cells_are_the_ones_that_are_published():
     cells = {cell.name: cell for cell in invariance.cells()}
     assert len(cells) == len(invariance.cells())
-    published = rows(RESULTS)
+    table = rows(RESULTS)
     rates: dict[tuple[str, str], Any] = {}
-    for row in published:
+    for row in table:
         cell = cells[row["cell"]]
         now = json.loads(json.dumps(dataclasses.asdict(cell.config(row["learning_rate"]))))
         assert now | row["settings"] == now  # later versions have more of them
         assert not row["quick"] and np.isfinite(row["returns"]).all()
         assert not set(row["seeds"]) & set(row["tuning_seeds"]) and len(row["seeds"]) >= 5
-        assert row["env_steps"] == published_steps(published, cell)
+        assert row["env_steps"] == published_steps(table, cell)
         rate = rates.setdefault((cell.task, cell.agent), row["learning_rate"])
         assert rate == row["learning_rate"]
         if cell == cell.base:
             assert rate == float(max(row["tuning"], key=lambda r: row["tuning"][r]))
 
 
-def published_steps(published: list[Any], cell: invariance.Cell) -> list[int]:
-    return next(r["env_steps"] for r in published if r["cell"] == cell.base.name)
+def published_steps(table: list[Any], cell: invariance.Cell) -> list[int]:
+    return next(r["env_steps"] for r in table if r["cell"] == cell.base.name)
 
 
 @pytest.mark.parametrize("task", invariance.TASKS)
@@ -62,8 +62,8 @@ def test_each_condition_changes_one_thing(task: str, agent: str):
         )
         return {name for name in one if one[name] != other[name]}
 
-    changed = {name: differences(name) for name in invariance.CONDITIONS}
-    assert list(changed.values()) == [
+    changes = {name: differences(name) for name in invariance.CONDITIONS}
+    assert list(changes.values()) == [
         set(),
         {"learning_rate"},
         {"advantage_decay"},
@@ -93,10 +93,10 @@ def test_a_ledger_counts_what_ended_across_resets():
 
     @jax.jit
     def play() -> Any:
-        wrapped = ledger.Ledger(env)
-        carry = start(wrapped, params, (), keys[0])
-        first, one = collect(random, wrapped, params, carry, keys[1], 14)
-        second, two = collect(random, wrapped, params, first, keys[2], 31)
+        wrapper = ledger.Ledger(env)
+        carry = start(wrapper, params, (), keys[0])
+        first, one = collect(random, wrapper, params, carry, keys[1], 14)
+        second, two = collect(random, wrapper, params, first, keys[2], 31)
         both = jax.tree.map(lambda *x: jnp.concatenate(x), one, two)
         return (first.env_state, second.env_state), both
 
@@ -118,8 +118,8 @@ def test_areas_spreads_and_distances_of_flat_curves():
     np.testing.assert_allclose(stratified.final(whole[1]), [0.5, 0.7])
     assert stratified.spread(whole) == pytest.approx(0.3)
     assert stratified.distance(whole, 64) == pytest.approx(0.1)
-    ablated = stratified.select(rows, "ppo", "no step size")["Catch"]
-    assert ablated[1] == rows[0] and stratified.distance(ablated, 4) == pytest.approx(0.4)
+    ablation = stratified.select(rows, "ppo", "no step size")["Catch"]
+    assert ablation[1] == rows[0] and stratified.distance(ablation, 4) == pytest.approx(0.4)
     effect = stratified.effect(rows, "ppo", "no step size", 4)
     assert effect.size == pytest.approx(0.6) and effect.tasks == ("Catch",) and effect.z > 1
 

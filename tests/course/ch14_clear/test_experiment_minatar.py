@@ -97,15 +97,15 @@ def test_published_rows_are_of_these_cells():
             assert scores.shape == (len(row["seeds"]), len(row["env_steps"]), len(GAMES))
             np.testing.assert_allclose(scores.mean(1), policy["cumulative"], atol=2e-4)
             for shares, times in zip(policy["shares"], scores, strict=bool(cell.order)):
-                staged = times[1:].reshape(len(cell.order), -1, len(GAMES))
-                result = cycles.retained(staged, times[0], cell.order)
+                by_stage = times[1:].reshape(len(cell.order), -1, len(GAMES))
+                result = cycles.retained(by_stage, times[0], cell.order)
                 np.testing.assert_allclose(shares, result, rtol=2e-3, atol=1e-3)
 
 
 @pytest.mark.full
 @pytest.mark.slow
 def test_the_experiment_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-    toured = []
+    calls = []
 
     def tour(agent: Any, config: Any, games: Any, order: Any, key: Any, report: Any) -> Any:
         """In place of `cycles.tour`: the agent is traced in each game, and scores what it is."""
@@ -119,8 +119,8 @@ def test_the_experiment_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
         for stage in range(len(order)):
             report(stage, 0, {})
             report(stage, 1, {})
-        toured.append((len(games), order, int(jax.random.key_data(key)[-1])))
-        scores = float(len(toured)) + np.arange(len(games))
+        calls.append((len(games), order, int(jax.random.key_data(key)[-1])))
+        scores = float(len(calls)) + np.arange(len(games))
         return None, curves(len(order), config.blocks, scores, scores)
 
     monkeypatch.setattr(cycles, "tour", tour)
@@ -130,7 +130,7 @@ def test_the_experiment_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
     lines = list(some.run(tmp_path, np.inf, True))
     assert len(lines) == 3 and lines[-1] == "0 of 2 cells remain: all done."
     assert lines[0].startswith("MinAtar, sequential, CLEAR: Breakout ")
-    assert toured == [(2, [0, 1] * CYCLES, 5), *[(1, [0] * CYCLES, 5)] * 2]
+    assert calls == [(2, [0, 1] * CYCLES, 5), *[(1, [0] * CYCLES, 5)] * 2]
     rows = [loads(x) for x in (tmp_path / "minatar.jsonl").read_text("utf-8").splitlines()]
     for row, expected in zip(rows, ([1, 2], [2, 3]), strict=True):
         assert row["quick"] and row["finite"] == [True] and row["steps_per_cpu_second"] > 0

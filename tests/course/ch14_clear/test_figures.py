@@ -95,8 +95,8 @@ def test_greedy_scores_stand_beside_sampled_ones():
     assert names == ["paper, 3 tasks", "ours, sampled", "ours, greedy"]
     assert clear.table(results, CHANCE).splitlines()[1].split()[1:4] == ["0.10", "0.44", "0.47"]
     ax = clear.sweep([both(row("CLEAR", 0.5)), both(row("reservoir 1/2", 0.7))], "room")
-    dotted = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() == 1.0]
-    np.testing.assert_allclose(dotted, [[0.6, 0.8], [0.7, 0.9], [0.6, 0.8]])
+    dots = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() == 1.0]
+    np.testing.assert_allclose(dots, [[0.6, 0.8], [0.7, 0.9], [0.6, 0.8]])
     assert "sampled (dotted: greedy)" in ax.get_ylabel()
 
 
@@ -116,8 +116,8 @@ def test_a_sweep_shows_three_measures_of_the_settings_that_are_there():
 def test_settings_in_words_are_not_joined():
     some = [row("without cloning", 0.2), row("CLEAR", 0.5), row("policy cloning only", 0.4)]
     ax = clear.sweep(some, "cloning", names=False)
-    joined = [line for line in ax.get_lines() if line.get_linewidth() == 1.4]
-    assert all(len(line.get_xdata()) == 2 for line in joined) and ax.get_legend() is None
+    lines = [line for line in ax.get_lines() if line.get_linewidth() == 1.4]
+    assert all(len(line.get_xdata()) == 2 for line in lines) and ax.get_legend() is None
     apart = [line for line in marks(ax, "o", 6) if line.get_linestyle() == "None"]
     assert [list(line.get_ydata()) for line in apart] == [[0.4]]
 

@@ -20,13 +20,13 @@ RESULTS = Path(__file__).parents[3] / "book" / "results" / "graphs.jsonl"
 
 
 def test_rivals_that_train_other_parameters_are_not_timed():
-    def trained(by: float) -> Any:
+    def train(by: float) -> Any:
         return lambda key: ({"w": jnp.ones((2, 3)).at[1, 2].add(by), "b": jnp.zeros(3)}, key)
 
-    forms = {"by hand": trained(0.0), "other": trained(1e-6)}
+    forms = {"by hand": train(0.0), "other": train(1e-6)}
     rivals.agree(forms, jax.random.key(5))
     with pytest.raises(AssertionError, match="other"):
-        rivals.agree(forms | {"other": trained(1e-3)}, jax.random.key(5))
+        rivals.agree(forms | {"other": train(1e-3)}, jax.random.key(5))
 
 
 def test_an_episode_ends_beyond_the_edge():
@@ -37,14 +37,14 @@ def test_an_episode_ends_beyond_the_edge():
     assert bool(terminated) and not cut and float(reward) < 0
 
 
-def crashing(shown: float) -> Environment:
-    """A narrower screen, which shows `shown` at the end."""
+def crashing(last_obs: float) -> Environment:
+    """A narrower screen, which shows `last_obs` at the end."""
     env = by_hand.screen(4)
 
     def step(key: Any, x: Any, action: Any) -> tuple:
         obs, x, reward, *_ = env.step(key, x, action)
         terminated = jnp.abs(x) > 0.4
-        return jnp.where(terminated, shown, obs), x, reward, terminated, False
+        return jnp.where(terminated, last_obs, obs), x, reward, terminated, False
 
     return Environment(env.reset, step)
 
@@ -53,7 +53,7 @@ def crashing(shown: float) -> Environment:
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_terminal_observation_that_is_not_finite_does_no_harm(compiled: bool):
-    def trained(obs: float) -> Any:
+    def train(obs: float) -> Any:
         parts = crashing(obs), by_hand.critic(4), by_hand.descent(0.01)
         if not compiled:
             run = by_hand.ppo(*parts, 2, 2, 16, 3, ActorCritic())
@@ -61,9 +61,9 @@ def test_a_terminal_observation_that_is_not_finite_does_no_harm(compiled: bool):
         graph = compile(ppo(*parts), {"batch": lambda g: vectorize(g, "b")})
         return xla(graph, {"I": 2, "K": 2, "T": 16, "B": 3})(key=jax.random.key(0))
 
-    expected = jax.tree.leaves(trained(0.0))
+    expected = jax.tree.leaves(train(0.0))
     for value in (jnp.nan, jnp.inf):
-        jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(trained(value)), expected)
+        jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(train(value)), expected)
 
 
 def test_every_row_has_a_name_of_its_own():
@@ -93,14 +93,14 @@ def test_rows_are_written_once(tmp_path: Path):
     kinds += ["residuals", "decoder", "chosen"]
     assert [row["kind"] for row in rows] == kinds
     assert all(row["quick"] and row["seeds"] == [0] and "device" in row for row in rows)
-    time, both, bytes_, live, _, _, swap, _, generated, choice = rows
+    time, both, bytes_, live, _, _, swap, _, codegen, choice = rows
     assert time["ms"].keys() == time["bytes"].keys() and "by hand" in time["ms"]
     assert both["ms"].keys() == both["bytes"].keys() > time["ms"].keys()
     assert bytes_["swapped"]["device"] <= bytes_["swapped"]["host"]
     assert len(live["live"]) == len(live["learning"]) and max(live["live"]) <= live["peak"]
     sizes = swap["bytes"]
     assert sizes["swapped"] < sizes["kept"] and sizes["on the host"] > 0
-    assert generated["ms"].keys() == {"by hand", "by hand, ring", "ours"}
+    assert codegen["ms"].keys() == {"by hand", "by hand, ring", "ours"}
     assert "chosen" in choice["ms"] and choice["ms"].keys() == choice["bytes"].keys()
     assert lines[-1] == "0 of 10 cells remain: all done."
     assert list(graphs.GRID.run(tmp_path, float("inf"), quick=True)) == lines[-1:]

@@ -57,16 +57,16 @@ FIGURES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "devices", "received", "share"), FIGURES)
-def test_a_million_steps(name: str, devices: int, received: int, share: float):
+@pytest.mark.parametrize(("name", "devices", "bytes_in", "share"), FIGURES)
+def test_a_million_steps(name: str, devices: int, bytes_in: int, share: float):
     sizes = leaf_bytes(MEMORIES[name](key=KEY))
     result = cost(sizes, 2**20, devices)
-    assert result.received == received
+    assert result.received == bytes_in
     assert result.share == pytest.approx(share, rel=0.01)
     # By hand: four passes over its own elements, one latency, and then the bytes.
     latency, speed = (10e-6, 450e9) if devices == 8 else (30e-6, 50e9)
     passes = 4 * 2**20 / devices * sum(sizes) / 4.8e12
-    assert result.seconds == pytest.approx(passes + latency + received / speed, rel=1e-9)
+    assert result.seconds == pytest.approx(passes + latency + bytes_in / speed, rel=1e-9)
 
 
 def test_one_device_has_nobody_to_talk_to():

@@ -134,15 +134,15 @@ def test_the_base_goes_on_from_its_own_state():
 @pytest.mark.full
 def test_what_the_base_knows_is_held():
     start = leave(LONG, begin(LONG))
-    moved = []
+    distances = []
     for weight in (0.0, 1e4):
         config = dataclasses.replace(LONG, consolidation=weight)
         other = eqx.tree_at(
             lambda s: s.learner.net.active.head.linear.bias, start, jnp.array([3.0, 0, -3, 2])
         )
         after = leave(config, other)
-        moved.append(float(progress.ewc_penalty(start.fisher, start.anchor, after.kept)))
-    assert moved[1] < 0.1 * moved[0]
+        distances.append(float(progress.ewc_penalty(start.fisher, start.anchor, after.kept)))
+    assert distances[1] < 0.1 * distances[0]
 
 
 @pytest.mark.full

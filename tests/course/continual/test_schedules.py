@@ -11,11 +11,11 @@ def test_orders_to_meet_tasks_in():
     np.testing.assert_array_equal(schedules.simultaneous(3, 2, 6), [[0, 1, 2, 0, 1, 2]] * 2)
     plan = schedules.sequential((0, 2), 2, 3)
     np.testing.assert_array_equal(plan, [[0] * 3, [2] * 3] * 2)
-    probed = [
+    orders = [
         schedules.probed((0, 1), 1, 1, probe=7, position=position)[:, 0].tolist()
         for position in range(3)
     ]
-    assert probed == [[7, 0, 1], [0, 7, 1], [0, 1, 7]]
+    assert orders == [[7, 0, 1], [0, 7, 1], [0, 1, 7]]
 
 
 def test_every_task_gets_as_many_steps_in_all_orders():

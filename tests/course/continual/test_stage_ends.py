@@ -97,12 +97,12 @@ def by_hand(evaluate: Any) -> np.ndarray:
         for block in range(CONFIG.blocks):
             for _ in range(CONFIG.block):
                 state = iterate(CONFIG, FAMILY, PARAMS, state)[0]
-            learned = evaluate(state.net, stage, block)
+            own = evaluate(state.net, stage, block)
             if block == CONFIG.blocks - 1:
                 state = leave(CONFIG, FAMILY, PARAMS, state)
-                differs.append(evaluate(state.net, stage, block)[task] != learned[task])
+                differs.append(evaluate(state.net, stage, block)[task] != own[task])
             others = evaluate(state.base, stage, block)
-            result.append(np.where(np.arange(2) == task, learned, others))
+            result.append(np.where(np.arange(2) == task, own, others))
     assert any(differs)  # so it matters when it plays
     return np.reshape(result, (len(ORDER), CONFIG.blocks, 2))
 

@@ -74,8 +74,8 @@ def test_single_precision_is_enough(exercise: Exercise):
         exercise.graded(lambda *case: exercise.wanted(*jax.tree.map(single, case)))
 
 
-def lenient(clean: Any, spoiled: Any, start: int) -> bool:
-    return not np.allclose(clean[start:], spoiled[start:], rtol=0, atol=3e-7)
+def lenient(clean: Any, poison: Any, start: int) -> bool:
+    return not np.allclose(clean[start:], poison[start:], rtol=0, atol=3e-7)
 
 
 def with_rounding(shortest: float, longest: float, units: int) -> Any:

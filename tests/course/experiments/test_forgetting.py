@@ -61,8 +61,8 @@ def test_methods_differ_in_what_they_say():
     clear = dataclasses.asdict(Cell("CLEAR").config({}))
     for method, own in protocols.METHODS.items():
         config = dataclasses.asdict(Cell(method).config({}))
-        changed = {name for name in clear if config[name] != clear[name]}
-        assert changed == set(own) & set(clear)
+        names = {name for name in clear if config[name] != clear[name]}
+        assert names == set(own) & set(clear)
     assert set(SWEEPS) < set(protocols.cells()) and protocols.LEAST == 120
     for base, settings in SWEEPS.items():
         values = {name: {s[name] for s in settings} for name in settings[0]}
@@ -86,8 +86,8 @@ def test_in_the_dark_the_ball_is_seen_once():
             picture = np.zeros(35)
             picture[order] = obs
             picture = picture.reshape(7, 5)
-            lit = step % 6 == 0  # an episode has 6 steps; the next one begins at once
-            assert picture[-1].sum() == 1 and picture[:-1].sum() == picture[0].sum() == lit
+            light = step % 6 == 0  # an episode has 6 steps; the next one begins at once
+            assert picture[-1].sum() == 1 and picture[:-1].sum() == picture[0].sum() == light
             obs, state, *_ = env.step(jax.random.key(step), state, 1, here)
 
 
@@ -130,11 +130,11 @@ def test_what_a_row_says_of_known_curves():
     assert row["interquartile_mean"] == pytest.approx(23 / 73, abs=1e-4)
     assert row["boundary_steps"] == config.fisher_unrolls * 120
     assert len(row["diagnostics"]["entropy"]) == 72
-    sampled = row["sampled"]
-    np.testing.assert_allclose(sampled["shares"], np.full((2, 10), 0.9 / 1.9), atol=1e-4)
-    after = [np.array(x["scores"])[:, 1:] for x in (row, sampled)]
+    sample_row = row["sampled"]
+    np.testing.assert_allclose(sample_row["shares"], np.full((2, 10), 0.9 / 1.9), atol=1e-4)
+    after = [np.array(x["scores"])[:, 1:] for x in (row, sample_row)]
     np.testing.assert_allclose(after[1], after[0] - 0.1, atol=1e-4)
-    assert sampled.keys() < row.keys()
+    assert sample_row.keys() < row.keys()
     assert loads(dumps(row)) == loads(dumps(row | {"position": 0}))
 
 
@@ -150,8 +150,8 @@ def test_a_sweep_is_decided_by_sampled_actions_on_tuning_seeds(monkeypatch: pyte
             means.reshape(-1, 1, 1, 1, 1, 1), (len(means), 1, len(seeds), 1, 1, 3)
         )
         finite = np.broadcast_to(exponents[:, None, None] != 3, (len(means), 1, len(seeds)))
-        sampled, greedy = (Played(x, x[:, :, :, 0, 0]) for x in (scores, -scores))
-        return Curves({"sampled": sampled, "greedy": greedy}, None, finite), 1.0
+        sample, greedy = (Played(x, x[:, :, :, 0, 0]) for x in (scores, -scores))
+        return Curves({"sampled": sample, "greedy": greedy}, None, finite), 1.0
 
     sweep = [{"consolidation": 10.0**n} for n in range(5)]
     monkeypatch.setattr(forgetting, "SWEEPS", {cell: sweep})
@@ -170,9 +170,9 @@ def test_a_sweep_is_decided_by_sampled_actions_on_tuning_seeds(monkeypatch: pyte
 @pytest.mark.slow
 def test_published_rows_are_of_these_cells():
     cells = {cell.name: cell for cell in protocols.cells()}
-    published = rows(RESULTS)
-    assert len({row["cell"] for row in published}) == len(published)
-    for row in published:
+    table = rows(RESULTS)
+    assert len({row["cell"] for row in table}) == len(table)
+    for row in table:
         cell = cells[row["cell"]]
         now = loads(dumps(dataclasses.asdict(cell.config(row["chosen"]))))
         assert now | row["settings"] == now  # later versions have more of them
@@ -182,8 +182,8 @@ def test_published_rows_are_of_these_cells():
         np.testing.assert_allclose(scores.mean(1), row["cumulative"], atol=2e-4)
         assert (np.abs(scores) <= 1).all() and row["order"] == cell.order
         for shares, times in zip(row["shares"], scores, strict=bool(cell.order)):
-            staged = times[1:].reshape(len(cell.order), -1, cell.tasks)
-            result = continual.retained(staged, times[0], cell.order)
+            by_stage = times[1:].reshape(len(cell.order), -1, cell.tasks)
+            result = continual.retained(by_stage, times[0], cell.order)
             np.testing.assert_allclose(shares, result, atol=2e-3)
         if row["tuning"]:
             best = max(row["tuning"], key=lambda x: (x["seeds"], x["score"]))
@@ -214,12 +214,12 @@ def stand_in(
 def shapes(agent: Any, config: Any, env: Any, params: Any, plan: tuple[int, ...], tasks: int):
     """Those of `cycle`'s curves, given the structure of a config; traced once for each."""
 
-    def traced(config: Any, plan: Any, key: Any) -> Curves:
+    def trace(config: Any, plan: Any, key: Any) -> Curves:
         return cycle(agent, config, env, params, plan, tasks, key)[1]
 
     settings = [jax.ShapeDtypeStruct((), jnp.float32)] * config.num_leaves
     plan_shape, key = jax.ShapeDtypeStruct(plan, jnp.int32), jax.eval_shape(jax.random.key, 0)
-    return jax.eval_shape(traced, jax.tree.unflatten(config, settings), plan_shape, key)
+    return jax.eval_shape(trace, jax.tree.unflatten(config, settings), plan_shape, key)
 
 
 def by_itself(cell: Cell, config: Any, seed: int) -> list[Curves]:

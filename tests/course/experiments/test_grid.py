@@ -165,10 +165,10 @@ def test_a_row_may_be_outdated_by_one_that_was_just_measured(tmp_path: pathlib.P
     for cell, count in ((CELLS[0], 0), (CELLS[1], 1)):
         runs.append(tmp_path / "x.jsonl", {"cell": cell.name, "rule": 1, "seen": count})
 
-    def outdated(row: Row, rows: Rows) -> bool:
+    def is_old(row: Row, rows: Rows) -> bool:
         return (row["cell"] == "a1" and row["rule"] == 1) or rows["a1"]["rule"] > row["rule"]
 
-    lines = list(grid(cells=CELLS[:2], measure=alone(measure), outdated=outdated).run(
+    lines = list(grid(cells=CELLS[:2], measure=alone(measure), outdated=is_old).run(
         tmp_path, 9.0, False))  # fmt: skip
     assert len(lines) == 3 and [row["rule"] for row in rows(tmp_path / "x.jsonl")] == [2, 2]
 

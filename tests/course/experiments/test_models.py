@@ -97,7 +97,7 @@ def test_the_loss_is_the_cross_entropy_of_one_task():
         rows = jnp.arange(1.0, 1 + len(xs) * len(probes.LAGS) * probes.SYMBOLS)
         return jnp.sin(rows).reshape(len(xs), -1, probes.SYMBOLS), jnp.cos(jnp.arange(len(xs)))
 
-    recalled, ordered = [], []
+    recall, order = [], []
     for i in range(len(batch.symbols)):
         tape = jax.tree.map(lambda x, i=i: np.asarray(x[i]), batch)
         logits, first = (np.asarray(x, np.float64) for x in net(tape.symbols))
@@ -105,12 +105,12 @@ def test_the_loss_is_the_cross_entropy_of_one_task():
             for j, lag in enumerate(probes.LAGS):
                 if t >= lag:
                     weights = np.exp(logits[t, j])
-                    recalled.append(-np.log(weights[tape.symbols[t - lag]] / weights.sum()))
+                    recall.append(-np.log(weights[tape.symbols[t - lag]] / weights.sum()))
         a, b = tape.places
         late = first[max(a, b) :] * (1 if a < b else -1)
-        ordered.append(np.mean(np.log(1 + np.exp(-late))))
-    np.testing.assert_allclose(probes.loss(net, batch, 1.0), np.mean(recalled), rtol=1e-5)
-    np.testing.assert_allclose(probes.loss(net, batch, 0.0), np.mean(ordered), rtol=1e-5)
+        order.append(np.mean(np.log(1 + np.exp(-late))))
+    np.testing.assert_allclose(probes.loss(net, batch, 1.0), np.mean(recall), rtol=1e-5)
+    np.testing.assert_allclose(probes.loss(net, batch, 0.0), np.mean(order), rtol=1e-5)
 
 
 def test_training_falls_to_a_rate_of_zero():
@@ -118,8 +118,8 @@ def test_training_falls_to_a_rate_of_zero():
     net = probes.Reader("none", 4, key=jax.random.key(0))
     batches = jax.tree.map(lambda x: x[None], sample_tape(2))
     still = probes.train(net, batches, 0.0, 1.0)
-    moved = probes.train(net, batches, 0.25, 1.0)
-    before, after = net.read_out.bias, moved.read_out.bias
+    net_after = probes.train(net, batches, 0.25, 1.0)
+    before, after = net.read_out.bias, net_after.read_out.bias
     np.testing.assert_array_equal(still.read_out.bias, before)
     slopes = np.asarray(jnp.abs(after - before))[:-1]  # the last output belongs to the other task
     past = slopes[: probes.SYMBOLS * 5]  # lags within the tape
@@ -146,11 +146,11 @@ def test_operations_of_a_linear_layer_and_kinds():
 
 
 def test_each_task_has_the_rate_that_was_best_on_the_other_seed(monkeypatch: pytest.MonkeyPatch):
-    called: list[tuple[list[int], list[list[float]]]] = []
+    calls: list[tuple[list[int], list[list[float]]]] = []
 
     def programs(*_: Any) -> Any:
         def scores(seeds: Any, rates: Any) -> probes.Scores:
-            called.append((list(seeds), np.asarray(rates).tolist()))
+            calls.append((list(seeds), np.asarray(rates).tolist()))
             good = np.array([[0.1, 0.5, 0.2], [0.1, 0.2, 0.9]])  # [task, seed or rate]
             lags = np.repeat(good[..., None], len(probes.LAGS), axis=-1)
             return probes.Scores(lags, lags / 2, good, good / 2)
@@ -160,8 +160,8 @@ def test_each_task_has_the_rate_that_was_best_on_the_other_seed(monkeypatch: pyt
     monkeypatch.setattr(models, "programs", programs)
     row = models.measure(models.Cell("none"), False, None)
     low, middle, high = models.RATES
-    assert called[0] == ([models.TUNED_ON] * 3, [[low, middle, high]] * 2)
-    assert called[1] == (list(models.SEEDS), [[middle] * 3, [high] * 3])
+    assert calls[0] == ([models.TUNED_ON] * 3, [[low, middle, high]] * 2)
+    assert calls[1] == (list(models.SEEDS), [[middle] * 3, [high] * 3])
     assert row["rates"] == {"recall": middle, "order": high}
     assert row["order"] == [0.1, 0.2, 0.9] and row["kept"] == [0.05, 0.1, 0.45]
     assert [seed[0] for seed in row["recall"]] == [0.1, 0.5, 0.2]

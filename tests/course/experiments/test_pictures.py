@@ -11,8 +11,8 @@ def test_pairs_differ_in_the_encoder_only():
     games = [cell for cell in pictures.cells() if "MinAtar" in cell.task]
     for ours, flat in zip(games[::2], games[1::2], strict=True):
         assert (ours.encoder, flat.encoder) == ("auto", "dense")
-        changed = dataclasses.replace(ours.setup().config, encoder="dense")
-        assert changed == flat.setup().config and ours.setup().env == flat.setup().env
+        config = dataclasses.replace(ours.setup().config, encoder="dense")
+        assert config == flat.setup().config and ours.setup().env == flat.setup().env
     assert len({cell.name for cell in pictures.cells()}) == len(pictures.cells()) == 18
 
 

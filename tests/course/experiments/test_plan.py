@@ -69,7 +69,7 @@ def test_an_older_row_has_the_seconds_of_training(tmp_path: pathlib.Path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "spent"),
+    ("rows", "hours"),
     [
         ([], "0.00 h"),
         ([{"cell": "small"}], "≥ 0.00 h"),
@@ -78,21 +78,21 @@ def test_an_older_row_has_the_seconds_of_training(tmp_path: pathlib.Path):
     ],
 )
 def test_rows_without_seconds_make_the_hours_a_lower_bound(
-    tmp_path: pathlib.Path, rows: list[Row], spent: str
+    tmp_path: pathlib.Path, rows: list[Row], hours: str
 ):
     for row in rows:
         append(tmp_path / "one.jsonl", row)
     _, _, *sums = [*plan.lines(tmp_path, "cpu", grids=[GRID])][:4]
     for line in sums:
-        assert re.fullmatch(rf"\S+ +3 +\d +\d +{spent} +\S+ h.*", line), line
+        assert re.fullmatch(rf"\S+ +3 +\d +\d +{hours} +\S+ h.*", line), line
 
 
 def test_hours_of_elapsed_time_are_counted_apart_on_a_cpu(tmp_path: pathlib.Path):
-    timed = dataclasses.replace(GRID, name="timed")
+    timing = dataclasses.replace(GRID, name="timed")
     append(tmp_path / "timed.jsonl", {"cell": "small", "processor_s": 360.0, "elapsed_s": 36.0})
 
     def ends(device: Device) -> list[str]:
-        _, _, *lines = plan.lines(tmp_path, device, grids=[GRID, timed])
+        _, _, *lines = plan.lines(tmp_path, device, grids=[GRID, timing])
         return [line.rpartition(" h  ")[2] for line in lines]
 
     assert ends("cpu")[:2] == ["a first guess, elapsed", "1 row"]

@@ -37,11 +37,11 @@ def test_episodes_are_counted_in_the_block_in_which_they_end():
             returns[t // BLOCK] += total
             episodes[t // BLOCK] += 1
             total = 0.0
-    tallied = carry.env_state
+    tally = carry.env_state
     assert steps.last[BLOCK - 1] and len(set(episodes.tolist())) > 1
-    np.testing.assert_array_equal(tallied.episodes, episodes)
-    np.testing.assert_allclose(tallied.returns, returns, atol=1e-6)
-    assert tallied.clock == 3 * BLOCK and jnp.isclose(tallied.total, total)
+    np.testing.assert_array_equal(tally.episodes, episodes)
+    np.testing.assert_allclose(tally.returns, returns, atol=1e-6)
+    assert tally.clock == 3 * BLOCK and jnp.isclose(tally.total, total)
 
 
 def test_the_score_is_the_mean_over_trials_of_the_best_block():
@@ -75,18 +75,18 @@ def test_a_cell_goes_on_where_its_folder_was_left(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Also one with an environment that no command names; an empty folder is none."""
-    setup, asked = popgym.GRID.cells[0].setup(quick=True), []
+    setup, calls = popgym.GRID.cells[0].setup(quick=True), []
 
-    class Seen(Run):
+    class Spy(Run):
         def __init__(self, setup, folder, resume):
-            asked.append(resume)
+            calls.append(resume)
             self.snapshot = Snapshot({}, None, [], None, {})
 
         def __iter__(self):
             return iter(())
 
-    monkeypatch.setattr(baselines, "Run", Seen)
+    monkeypatch.setattr(baselines, "Run", Spy)
     baselines.train(setup, tmp_path)
     Run(setup, tmp_path / "run")  # killed before its first block
     baselines.train(setup, tmp_path / "run")
-    assert asked == [False, True]
+    assert calls == [False, True]

@@ -20,20 +20,20 @@ GRID = one(Cell("large", 9), Cell("small", 1), Cell("broken", 5))
 @pytest.fixture
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Measure in this process, where the cell "broken" fails. Return the names of cells tried."""
-    tried: list[str] = []
+    names: list[str] = []
 
-    def run(command: Sequence[str], device: str, limit: float, left: float) -> str:
+    def run(command: Sequence[str], device: str, limit: float, rest: float) -> str:
         if "--out" not in command:  # does the device start?
             return ""
         out, name = pathlib.Path(command[command.index("--out") + 1]), command[-1]
-        tried.append(name)
+        names.append(name)
         if name == "broken":
             return "no memory"
         assert len(list(parts.measure(GRID, out, [name]))) == 1
         return ""
 
     monkeypatch.setattr(queue, "_measured", run)
-    return tried
+    return names
 
 
 def test_every_experiment_waits_in_the_queue():
@@ -50,31 +50,31 @@ def test_every_experiment_waits_in_the_queue():
     [("cpu", ["small", "broken", "large"]), ("gpu", ["large", "small", "broken"])],
 )
 def test_rows_are_measured_once(
-    device: Any, order: list[str], measured: list[str], tmp_path: pathlib.Path
+    device: Any, order: list[str], names: list[str], tmp_path: pathlib.Path
 ):
     assert "3 rows remain." in list(Queue(tmp_path, device, grids=[GRID]).run(minutes=0.0))
-    assert measured == []
+    assert names == []
     lines = list(Queue(tmp_path, device, grids=[GRID]).run())
-    assert measured == order and any("no memory" in line for line in lines)
+    assert names == order and any("no memory" in line for line in lines)
     list(Queue(tmp_path, device, grids=[GRID]).run())
-    assert measured == order  # what failed is not tried again in this revision
+    assert names == order  # what failed is not tried again in this revision
     assert sorted(row["cell"] for row in rows(tmp_path / "one.jsonl")) == ["large", "small"]
     attempts = rows(tmp_path / "queue.jsonl")
-    assert [row["cells"] for row in attempts] == [[name] for name in measured]
+    assert [row["cells"] for row in attempts] == [[name] for name in names]
     assert {row["on"] for row in attempts} == {device}
     (tmp_path / "queue.jsonl").unlink()
     list(Queue(tmp_path, device, grids=[GRID]).run())
-    assert measured == [*order, "broken"]
+    assert names == [*order, "broken"]
 
 
 def test_a_row_that_was_measured_before_a_kill_is_kept(
     attempts: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ):
-    def killed(*_: Any) -> Any:
+    def kill(*_: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as during:
-        during.setattr(parts, "merge", killed)
+        during.setattr(parts, "merge", kill)
         with pytest.raises(KeyboardInterrupt):
             list(Queue(tmp_path, "cpu", grids=[GRID]).run())
     list(Queue(tmp_path, "cpu", grids=[GRID]).run())
@@ -83,20 +83,20 @@ def test_a_row_that_was_measured_before_a_kill_is_kept(
 
 
 def test_a_unit_is_left_out_for_one_that_fits(attempts: list[str], tmp_path: pathlib.Path):
-    known = Queue(tmp_path, "gpu", grids=[GRID])
-    units = {unit.names[0]: unit for unit in known.waiting()}
+    queue_now = Queue(tmp_path, "gpu", grids=[GRID])
+    units = {unit.names[0]: unit for unit in queue_now.waiting()}
     both = dataclasses.replace(units["large"], names=("large", "broken"))
-    assert known.seconds(both) == 2 * known.seconds(units["small"]) > 0
-    known.tries.append(queue.Try("one", ["other"], "measured", 7.0))
-    assert known.seconds(units["large"]) == 7.0
+    assert queue_now.seconds(both) == 2 * queue_now.seconds(units["small"]) > 0
+    queue_now.tries.append(queue.Try("one", ["other"], "measured", 7.0))
+    assert queue_now.seconds(units["large"]) == 7.0
 
 
 @pytest.mark.full
 def test_a_process_that_does_not_end_is_stopped():
-    def outcome(code: str, limit: float = 600.0, left: float = 600.0) -> str:
-        return queue._measured([sys.executable, "-c", code], "cpu", limit, left)
+    def outcome(code: str, limit: float = 600.0, rest: float = 600.0) -> str:
+        return queue._measured([sys.executable, "-c", code], "cpu", limit, rest)
 
-    assert outcome("import time; time.sleep(600)", left=0.5) == "it took more than 1 s"
+    assert outcome("import time; time.sleep(600)", rest=0.5) == "it took more than 1 s"
     # Others may use the cores: only its own processor time counts.
     assert outcome("while True: pass", limit=0.5).endswith("of processor time")
     assert outcome("import time; time.sleep(2.5)", limit=0.5) == ""

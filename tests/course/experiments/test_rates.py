@@ -32,12 +32,12 @@ def curves(rates: Any, fast: float) -> np.ndarray:
 def test_a_tie_is_broken_by_area_and_an_edge_is_looked_beyond(
     experiment: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    trained: list[float] = []
+    rates_tried: list[float] = []
 
     def train(cell: Any, config: Any, rates: Any, seeds: Any) -> Trained:
-        trained.extend(rates)
-        shown = curves(rates, fast=max(experiment.RATES))
-        return Trained(shown, SimpleNamespace(fill=np.ones((len(shown), 16))), [0.0] * 16, None)
+        rates_tried.extend(rates)
+        example = curves(rates, fast=max(experiment.RATES))
+        return Trained(example, SimpleNamespace(fill=np.ones((len(example), 16))), [0.0] * 16, None)
 
     monkeypatch.setattr(experiment, "train", train)
     cell = experiment.cells()[0]
@@ -45,7 +45,7 @@ def test_a_tie_is_broken_by_area_and_an_edge_is_looked_beyond(
     assert row["learning_rate"] == max(experiment.RATES)  # not the smallest of equals
     beyond = next(rate for rate in tuning.GRID if rate > row["learning_rate"])
     assert list(row["tuning"]) == list(map(str, (*experiment.RATES, beyond)))
-    assert trained.count(beyond) == len(row["tuning_seeds"]) and not row["tuning_at_bound"]
+    assert rates_tried.count(beyond) == len(row["tuning_seeds"]) and not row["tuning_at_bound"]
     assert row["tuning_areas"][str(row["learning_rate"])] == 1.0
 
     # A row of the old rule: the best of three, the smallest of equals.
@@ -56,9 +56,9 @@ def test_a_tie_is_broken_by_area_and_an_edge_is_looked_beyond(
     again = experiment.measure(cell, True, old)
     assert again["learning_rate"] == row["learning_rate"] and "date" not in again
     # One whose agents have the right rate keeps them.
-    trained.clear()
+    rates_tried.clear()
     stands = experiment.measure(cell, True, {**old, "learning_rate": row["learning_rate"]})
-    assert stands["date"] == "then" and stands["tuned"]["date"] and len(trained) == 8
+    assert stands["date"] == "then" and stands["tuned"]["date"] and len(rates_tried) == 8
     assert stands["tuning"] == row["tuning"] and stands["returns"] == row["returns"]
 
 
@@ -97,7 +97,7 @@ def test_published_rates_are_what_the_rule_chooses(name: str):
             best = max(row["tuning"], key=lambda rate: row["tuning"][rate])
             assert row["learning_rate"] == float(best), row["cell"]
         elif row.get("tuning"):
-            chosen = tuning.choose(
+            choice = tuning.choose(
                 refuse,
                 [one.setting for one in tuning.recall(row)],
                 {"learning_rate": grid},
@@ -105,4 +105,4 @@ def test_published_rates_are_what_the_rule_chooses(name: str):
                 score=tuning.area if by_area else tuning.final,
                 known=tuning.recall(row),
             )
-            assert tuning.record(chosen).items() <= row.items(), row["cell"]
+            assert tuning.record(choice).items() <= row.items(), row["cell"]

@@ -134,12 +134,12 @@ class Kill(BaseException):
 def test_a_kill_inside_a_merge_or_a_write(moment: str, tmp_path: pathlib.Path):
     some = grid()
 
-    def killed(*_: Any, **__: Any) -> None:
+    def kill(*_: Any, **__: Any) -> None:
         raise Kill
 
     with pytest.MonkeyPatch.context() as patch:
         if moment == "half a row":
-            patch.setattr(os, "replace", killed)
+            patch.setattr(os, "replace", kill)
         with pytest.raises(Kill) if moment == "half a row" else contextlib.nullcontext():
             list(parts.measure(some, tmp_path, ["a1", "b1"]))
     if moment == "half a row":
@@ -147,7 +147,7 @@ def test_a_kill_inside_a_merge_or_a_write(moment: str, tmp_path: pathlib.Path):
         list(parts.measure(some, tmp_path, ["a1", "b1"]))
     if moment == "before the file is gone":
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Kill):
-            patch.setattr(pathlib.Path, "unlink", killed)
+            patch.setattr(pathlib.Path, "unlink", kill)
             list(parts.merge(some, tmp_path))
         assert names_in_file(tmp_path) == ["a1"]
     if moment == "half a line":
@@ -158,19 +158,19 @@ def test_a_kill_inside_a_merge_or_a_write(moment: str, tmp_path: pathlib.Path):
 
 
 def test_what_reads_the_rows_of_others_waits_for_them(tmp_path: pathlib.Path):
-    seen: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
 
     def measure(together: Sequence[Cell], rows: Rows, quick: bool) -> list[Row]:
-        seen.update({cell.name: sorted(rows) for cell in together})
+        names_of.update({cell.name: sorted(rows) for cell in together})
         return [plain(cell, quick) for cell in together]
 
     some = grid(measure=measure, after=lambda cell: ["b1"])
-    lost = Here(some, tmp_path / "lost", killed="b1")
-    assert go(lost, jobs=4)[-3] == "4 of 4 cells remain." and lost.units == [["b1"]]
+    other = Here(some, tmp_path / "lost", killed="b1")
+    assert go(other, jobs=4)[-3] == "4 of 4 cells remain." and other.units == [["b1"]]
     where = Here(some, tmp_path)
     assert go(where, jobs=4)[-1] == "0 of 4 cells remain: all done."
     assert where.units == [["b1"], ["a1"], ["a2"], ["a3"]]
-    assert seen["b1"] == [] and all("b1" in seen[name] for name in ("a1", "a2", "a3"))
+    assert names_of["b1"] == [] and all("b1" in names_of[name] for name in ("a1", "a2", "a3"))
     # Without `b1` among those that are asked for there is nothing to wait for, as in a run.
     some_only = Here(some, tmp_path / "only")
     assert go(some_only, only="a")[-1] == "0 of 3 cells remain: all done."
@@ -272,11 +272,11 @@ def test_a_row_is_of_the_process_that_measured_it(tmp_path: pathlib.Path, monkey
 @pytest.mark.parametrize("content", ["", '{"row": {"ce', "[]", '{"row": {"cell": "b1"}}'])
 def test_a_damaged_row_is_named_and_nothing_is_lost(content: str, tmp_path: pathlib.Path):
     list(parts.measure(grid(), tmp_path, ["a1", "b1"]))
-    damaged = parts.folder(grid(), tmp_path) / "b1.json"
-    damaged.write_text(content)
-    with pytest.raises(RunError, match=f"{damaged} is damaged, or no job wrote it"):
+    file = parts.folder(grid(), tmp_path) / "b1.json"
+    file.write_text(content)
+    with pytest.raises(RunError, match=f"{file} is damaged, or no job wrote it"):
         list(parts.merge(grid(), tmp_path))
-    damaged.unlink()
+    file.unlink()
     assert [name for name, _ in parts.merge(grid(), tmp_path)] == ["a1"]
     assert names_in_file(tmp_path) == ["a1"]
 
@@ -296,17 +296,17 @@ def test_every_cell_of_the_book_has_its_turn_after_what_it_reads(name: str, tmp_
     study: Grid = experiments.load(name)
     some = dataclasses.replace(study, outdated=Grid.outdated, cell_of=lambda row: row["cell"])
     first = {cell.name: cell for cell in study.cells}
-    done: set[str] = set()
+    past: set[str] = set()
     while stage := ready(some, tmp_path, False):
         units = [{cell.name for cell in unit} for unit in stage]
         for unit in units:
-            needed = {other for cell in unit for other in study.after(first[cell])}
-            assert needed <= {*done, *unit} and needed <= set(first)
-        assert sum(map(len, units)) == len(set().union(*units)) and not done & set().union(*units)
-        done = done.union(*units)
-        lines = "".join(json.dumps({"cell": cell}) + "\n" for cell in sorted(done))
+            names = {other for cell in unit for other in study.after(first[cell])}
+            assert names <= {*past, *unit} and names <= set(first)
+        assert sum(map(len, units)) == len(set().union(*units)) and not past & set().union(*units)
+        past = past.union(*units)
+        lines = "".join(json.dumps({"cell": cell}) + "\n" for cell in sorted(past))
         (tmp_path / f"{name}.jsonl").write_text(lines)
-    assert done == set(first)
+    assert past == set(first)
 
 
 class NoRows(dict):
@@ -369,18 +369,18 @@ def has_ended(process: int) -> bool:
 @pytest.fixture
 def start(tmp_path: pathlib.Path) -> Iterator[Callable[..., subprocess.Popen]]:
     """Starts `mmrl experiment tiny`, in a session of its own, as a terminal does."""
-    begun = []
+    processes = []
 
     def begin(*words: str, **environment: str) -> subprocess.Popen:
         where = {"cwd": pathlib.Path(__file__).parents[3], "start_new_session": True, "text": True}
         env = os.environ | {"PYTHONPATH": str(where["cwd"])} | environment
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        begun.append(subprocess.Popen(command(tmp_path, *words), env=env, **where, **pipes))
-        return begun[-1]
+        processes.append(subprocess.Popen(command(tmp_path, *words), env=env, **where, **pipes))
+        return processes[-1]
 
     yield begin
     (tmp_path / "go").touch()
-    for process in begun:
+    for process in processes:
         process.kill()
         process.communicate(timeout=LONG)
 
@@ -397,11 +397,11 @@ def test_kill_9_of_a_job_and_of_who_submitted_it(start: Any, tmp_path: pathlib.P
     """One job dies with the submitter; the other one goes on, and the same command waits for it."""
     words = ("--submit", "local", "--jobs", "2")
     first = start(*words)
-    begun = dict(
+    pids = dict(
         wait(lambda: len(first_cells(tmp_path)) == 4 and first_cells(tmp_path), "four cells")
     )
     first.kill()
-    os.kill(begun["b1"], signal.SIGKILL)
+    os.kill(pids["b1"], signal.SIGKILL)
     second = start(*words)
     wait(lambda: len(first_cells(tmp_path)) == 6, "the killed cells again")
     (tmp_path / "go").touch()
@@ -410,7 +410,7 @@ def test_kill_9_of_a_job_and_of_who_submitted_it(start: Any, tmp_path: pathlib.P
     assert [name for name, _ in first_cells(tmp_path)[4:]] == ["b1", "b2"]
     assert sorted(names_in_file(tmp_path, "tiny")) == ["a1", "a2", "b1", "b2"]
     results = {row["cell"]: row for row in rows(tmp_path / "tiny.jsonl")}
-    assert results["a1"]["pid"] == begun["a1"] and results["b1"]["pid"] != begun["b1"]
+    assert results["a1"]["pid"] == pids["a1"] and results["b1"]["pid"] != pids["b1"]
     cores = cluster.cores()
     assert {name: row["cores"] for name, row in results.items() if name in ("a1", "b1")} == {
         "a1": cluster.share(cores, 0, 2),
@@ -432,7 +432,7 @@ def test_ctrl_c_stops_all_jobs_and_says_how_to_go_on(
     everybody: bool, start: Any, tmp_path: pathlib.Path
 ):
     process = start("--submit", "local", "--jobs", "2", "--only", "1")
-    begun = dict(
+    pids = dict(
         wait(lambda: len(first_cells(tmp_path)) == 2 and first_cells(tmp_path), "two cells")
     )
     if everybody:
@@ -443,7 +443,7 @@ def test_ctrl_c_stops_all_jobs_and_says_how_to_go_on(
     again = f"mmrl experiment tiny --out {tmp_path} --only 1 --submit local --jobs 2"
     assert process.returncode == 130
     assert message == f"mmrl: Stopped all jobs. To continue: {again}\n"
-    wait(lambda: all(map(has_ended, begun.values())), "the jobs to end")
+    wait(lambda: all(map(has_ended, pids.values())), "the jobs to end")
     assert not (tmp_path / "tiny.jsonl").exists()
 
 
@@ -490,9 +490,9 @@ def test_jobs_of_slurm_ask_for_what_they_were_told(start: Any, tmp_path: pathlib
     assert message.splitlines()[-1] == "0 of 2 cells remain: all done.", complaint
     assert names_in_file(tmp_path, "tiny") == ["a1", "b1"]
     script = (path / "1.sh").read_text().splitlines()
-    asked = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
+    options = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
     expected = {"time=90", "mem=2560M", "cpus-per-task=3", "partition=short", "job-name=mmrl-tiny"}
-    assert expected <= asked
+    assert expected <= options
     assert any(line.startswith("srun ") and "--cpus-per-task=3" in line for line in script)
     assert (path / "account").read_text() == "ours\n"
 
@@ -536,7 +536,7 @@ def test_cores_are_shared_out():
 def test_gpus_are_shared_out_with_their_memory(tmp_path: pathlib.Path, monkeypatch: Any):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     assert cluster._gpus(1, 2) == ["CUDA_VISIBLE_DEVICES=7"]
-    shared = "XLA_PYTHON_CLIENT_MEM_FRACTION=0.375"
-    assert cluster._gpus(2, 3) == ["CUDA_VISIBLE_DEVICES=4", shared]
+    variable = "XLA_PYTHON_CLIENT_MEM_FRACTION=0.375"
+    assert cluster._gpus(2, 3) == ["CUDA_VISIBLE_DEVICES=4", variable]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert cluster._gpus(0, 1) == []

@@ -86,12 +86,12 @@ def test_a_loss_that_diverged_never_wins():
 
 
 def test_what_is_known_is_not_trained_again_unless_its_area_is_needed():
-    known = [Tried({"rate": x}, s, None) for x, s in ((1e-3, 0.2), (3e-3, 0.9), (1e-2, 0.5))]
+    tries = [Tried({"rate": x}, s, None) for x, s in ((1e-3, 0.2), (3e-3, 0.9), (1e-2, 0.5))]
     trainer = Trainer({})
-    assert choice(trainer, known=known).setting == {"rate": 3e-3} and not trainer.trained
-    known[2] = Tried({"rate": 1e-2}, 0.899, None)
+    assert choice(trainer, known=tries).setting == {"rate": 3e-3} and not trainer.trained
+    tries[2] = Tried({"rate": 1e-2}, 0.899, None)
     trainer = Trainer({3e-3: 0.9, 1e-2: 0.899, 3e-2: 0.0}, {3e-3: 0.5, 1e-2: 0.7, 3e-2: 0.0})
-    result = choice(trainer, known=known)
+    result = choice(trainer, known=tries)
     assert result.setting == {"rate": 1e-2} and trainer.trained == [3e-3, 1e-2, 3e-2]
     assert [one.area is None for one in result.tried] == [True, False, False, False]
 
@@ -112,18 +112,18 @@ def test_the_score_may_be_the_area():
 
 def test_several_numbers_climb_to_a_setting_without_better_neighbors():
     grid = {"a": (1.0, 2.0, 3.0, 4.0, 5.0), "b": (1.0, 2.0, 3.0, 4.0, 5.0)}
-    trained = []
+    calls = []
 
     def train(settings):
-        trained.extend(tuple(s.values()) for s in settings)
+        calls.extend(tuple(s.values()) for s in settings)
         height = [10.0 - (s["a"] - 4) ** 2 - (s["b"] - 1) ** 2 - s["c"] for s in settings]
         return np.array(height)[:, None, None] * np.ones((1, 2, 8))
 
     first = [{"a": a, "b": b, "c": c} for a in (2.0, 3.0) for b in (2.0, 3.0) for c in (0.0, 1.0)]
     result = choose(train, first, grid)
     assert result.setting == {"a": 4, "b": 1, "c": 0} and result.bound == ["b"]
-    assert len(trained) == len(set(trained)) < 25
-    assert {(5, 1, 0), (3, 1, 0), (4, 2, 0)} <= set(trained)
+    assert len(calls) == len(set(calls)) < 25
+    assert {(5, 1, 0), (3, 1, 0), (4, 2, 0)} <= set(calls)
 
 
 def test_a_value_off_its_grid_is_refused():

@@ -55,33 +55,32 @@ def _target_jax(rewards, terminated, gamma, q, q_target):
     return jnp.sign(total) * (jnp.sqrt(jnp.abs(total) + 1) - 1) + 1e-3 * total
 
 
-def _law_loop(errors, trained, eta, alpha, beta):
+def _law_loop(errors, masks, eta, alpha, beta):
     p = []
-    for row, used in zip(errors, trained, strict=True):
-        sizes = [abs(e) for e, real in zip(row, used, strict=True) if real]
+    for row, mask in zip(errors, masks, strict=True):
+        sizes = [abs(e) for e, real in zip(row, mask, strict=True) if real]
         p.append((eta * max(sizes) + (1 - eta) * sum(sizes) / len(sizes)) ** alpha)
     shares = [x / sum(p) for x in p]
     return shares, ((min(shares) / x) ** beta for x in shares)
 
 
-def _law_masked(errors, trained, eta, alpha, beta):
-    sizes = np.ma.array(np.abs(errors), mask=~trained)
+def _law_masked(errors, masks, eta, alpha, beta):
+    sizes = np.ma.array(np.abs(errors), mask=~masks)
     p = np.asarray(eta * sizes.max(1) + (1 - eta) * sizes.mean(1)) ** alpha
     w = (1 / (len(p) * p / p.sum())) ** beta
     return np.stack([p / p.sum(), w / max(w)])
 
 
-def _law_jax(errors, trained, eta, alpha, beta):
+def _law_jax(errors, masks, eta, alpha, beta):
     sizes = jnp.abs(jnp.asarray(errors))
-    largest = jnp.max(sizes, axis=1, where=trained, initial=0)
-    p = (eta * largest + (1 - eta) * jnp.mean(sizes, axis=1, where=trained)) ** alpha
+    largest = jnp.max(sizes, axis=1, where=masks, initial=0)
+    p = (eta * largest + (1 - eta) * jnp.mean(sizes, axis=1, where=masks)) ** alpha
     return p / p.sum(), (p / p.min()) ** -beta
 
 
-def _staleness_loop(replayed, exact):
+def _staleness_loop(replay, exact):
     return [
-        math.dist(a.tolist(), b.tolist()) / abs(max(b))
-        for a, b in zip(replayed, exact, strict=True)
+        math.dist(a.tolist(), b.tolist()) / abs(max(b)) for a, b in zip(replay, exact, strict=True)
     ]
 
 
@@ -102,14 +101,14 @@ def _product_by_play(factors, inputs):
 def _starts_series(lam, xi, burn_in):
     """The states as sums of what was read, far enough back."""
     ages = np.arange(20_000)
-    exact, written = (lam**ages).sum(), ((lam * math.exp(xi)) ** ages).sum()
-    stored = abs(written - exact) / exact
-    return 1, lam**burn_in, stored, stored * lam**burn_in
+    exact, recurrence = (lam**ages).sum(), ((lam * math.exp(xi)) ** ages).sum()
+    error = abs(recurrence - exact) / exact
+    return 1, lam**burn_in, error, error * lam**burn_in
 
 
 def _surrogate(ratio, advantage, epsilon):
-    clipped = jnp.clip(ratio, 1 - epsilon, 1 + epsilon)
-    return jnp.sum(jnp.minimum(ratio * advantage, clipped * advantage))
+    bounds = jnp.clip(ratio, 1 - epsilon, 1 + epsilon)
+    return jnp.sum(jnp.minimum(ratio * advantage, bounds * advantage))
 
 
 def _gae_sum(rewards, values, next_values, terminated, truncated, gamma, lam):
@@ -183,9 +182,9 @@ SOLUTIONS = {
     "9.3": (_law_loop, _law_masked, _law_jax),
     "9b.1": (
         _staleness_loop,
-        lambda replayed, exact: np.sqrt(((replayed - exact) ** 2).sum(1)) / abs(exact.max(1)),
-        lambda replayed, exact: (
-            jnp.linalg.norm(jnp.subtract(replayed, exact), axis=-1) / jnp.abs(jnp.max(exact, -1))
+        lambda replay, exact: np.sqrt(((replay - exact) ** 2).sum(1)) / abs(exact.max(1)),
+        lambda replay, exact: (
+            jnp.linalg.norm(jnp.subtract(replay, exact), axis=-1) / jnp.abs(jnp.max(exact, -1))
         ),
     ),
     "9b.2": (

@@ -40,22 +40,22 @@ def _objective_loop(log_prob, behavior, recent, advantages, epsilon, proximal):
 
 
 def _objective_where(log_prob, behavior, recent, advantages, epsilon, proximal):
-    anchor, acted = {
+    anchor, anchor_behavior = {
         "decoupled": (recent, behavior),
         "behavior": (behavior,) * 2,
         "recent": (recent,) * 2,
     }[proximal]
     r, side = jnp.exp(log_prob - anchor), jnp.sign(advantages)
     most = jnp.where(side > 0, jnp.minimum(r, 1 + epsilon), jnp.maximum(r, 1 - epsilon))
-    return most * advantages * jnp.exp(anchor - acted)
+    return most * advantages * jnp.exp(anchor - anchor_behavior)
 
 
 def _objective_bounds(log_prob, behavior, recent, advantages, epsilon, proximal):
     near = recent if proximal != "behavior" else behavior
-    acted = behavior if proximal != "recent" else recent
-    gain = np.exp(log_prob - acted) * advantages
-    allowed = np.exp(near - acted) * (advantages + epsilon * np.abs(advantages))
-    return np.minimum(gain, allowed)
+    actor = behavior if proximal != "recent" else recent
+    gain = np.exp(log_prob - actor) * advantages
+    limit = np.exp(near - actor) * (advantages + epsilon * np.abs(advantages))
+    return np.minimum(gain, limit)
 
 
 def _noise_first(c, small, large, n_small, n):
@@ -112,9 +112,9 @@ def _left_loop(ends, begin, order):
 
 
 def _left_table(ends, begin, order):
-    gained = jnp.asarray(ends - begin)
+    gains = jnp.asarray(ends - begin)
     own = jnp.asarray(order[:-2])[:, None]
-    now, later = (jnp.take_along_axis(x, own, 1) for x in (gained[:-2], gained[2:]))
+    now, later = (jnp.take_along_axis(x, own, 1) for x in (gains[:-2], gains[2:]))
     return (later / now)[:, 0]
 
 
@@ -146,11 +146,11 @@ def _descend(theta, u1, y1, u2, y2):
 
 
 def _rehearsal_loop(order, environments, guests):
-    plan, met = [], []
+    plan, past = [], []
     for task in order:
-        others = itertools.cycle([t for t in met if t != task] or [task])
+        others = itertools.cycle([t for t in past if t != task] or [task])
         plan.append([task] * (environments - guests) + [next(others) for _ in range(guests)])
-        met += [task] * (task not in met)
+        past += [task] * (task not in past)
     return plan
 
 

@@ -36,11 +36,11 @@ def _largest_heap(lots, weights, k):
 
 
 def _uses_loop(unrolls, fraction):
-    used = [1.0 - fraction] * unrolls
+    uses = [1.0 - fraction] * unrolls
     for now in range(unrolls):
         for i in range(now + 1):
-            used[i] += fraction / (now + 1)
-    return used
+            uses[i] += fraction / (now + 1)
+    return uses
 
 
 def _uses_matrix(unrolls, fraction):

@@ -55,30 +55,30 @@ def _applied_by_device(sums, counts, longest):
     return np.where(np.linalg.norm(mean) > longest, longest * mean / np.linalg.norm(mean), mean)
 
 
-def _put_in_loop(stored, rows):
-    result = np.zeros((len(stored), len(rows), *stored.shape[2:]))
+def _put_in_loop(storage, rows):
+    result = np.zeros((len(storage), len(rows), *storage.shape[2:]))
     for draw, row in enumerate(rows):
-        device, place = divmod(int(row), stored.shape[1])
-        result[device, draw] = stored[device, place]
+        device, place = divmod(int(row), storage.shape[1])
+        result[device, draw] = storage[device, place]
     return result
 
 
-def _put_in_padded(stored, rows):
+def _put_in_padded(storage, rows):
     """Rows of other devices are those of an array of zeros."""
-    n, each = stored.shape[:2]
-    whole = [np.zeros((n * each, *stored.shape[2:])) for _ in range(n)]
-    for device, own in enumerate(stored):
+    n, each = storage.shape[:2]
+    whole = [np.zeros((n * each, *storage.shape[2:])) for _ in range(n)]
+    for device, own in enumerate(storage):
         whole[device][device * each : (device + 1) * each] = own
     return np.stack([own[rows] for own in whole])
 
 
-def _put_in_jax(stored, rows):
+def _put_in_jax(storage, rows):
     def one(own, device):
         place = rows - device * len(own)
         weights = jax.nn.one_hot(place, len(own))  # zeros for a place beyond the ends
         return jnp.einsum("kr,r...->k...", weights, own, precision="highest")
 
-    return jax.vmap(one)(jnp.asarray(stored), jnp.arange(len(stored)))
+    return jax.vmap(one)(jnp.asarray(storage), jnp.arange(len(storage)))
 
 
 def _by_slices(returns):
@@ -108,13 +108,13 @@ SOLUTIONS = {
         ],
     ),
     "19.2": (
-        lambda clean, spoiled, start: not (clean == spoiled)[start:].all(),
-        lambda clean, spoiled, start: any(
+        lambda clean, poison, start: not (clean == poison)[start:].all(),
+        lambda clean, poison, start: any(
             x != y
-            for a, b in zip(clean[start:], spoiled[start:], strict=True)
+            for a, b in zip(clean[start:], poison[start:], strict=True)
             for x, y in zip(a, b, strict=True)
         ),
-        lambda clean, spoiled, start: ~jnp.array_equal(clean[start:], spoiled[start:]),
+        lambda clean, poison, start: ~jnp.array_equal(clean[start:], poison[start:]),
     ),
     "19.3": (
         _by_slices,
