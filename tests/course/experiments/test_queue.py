@@ -50,21 +50,21 @@ def test_every_experiment_waits_in_the_queue():
     [("cpu", ["small", "broken", "large"]), ("gpu", ["large", "small", "broken"])],
 )
 def test_rows_are_measured_once(
-    device: Any, order: list[str], names: list[str], tmp_path: pathlib.Path
+    device: Any, order: list[str], attempts: list[str], tmp_path: pathlib.Path
 ):
     assert "3 rows remain." in list(Queue(tmp_path, device, grids=[GRID]).run(minutes=0.0))
-    assert names == []
+    assert attempts == []
     lines = list(Queue(tmp_path, device, grids=[GRID]).run())
-    assert names == order and any("no memory" in line for line in lines)
+    assert attempts == order and any("no memory" in line for line in lines)
     list(Queue(tmp_path, device, grids=[GRID]).run())
-    assert names == order  # what failed is not tried again in this revision
+    assert attempts == order  # what failed is not tried again in this revision
     assert sorted(row["cell"] for row in rows(tmp_path / "one.jsonl")) == ["large", "small"]
-    attempts = rows(tmp_path / "queue.jsonl")
-    assert [row["cells"] for row in attempts] == [[name] for name in names]
-    assert {row["on"] for row in attempts} == {device}
+    entries = rows(tmp_path / "queue.jsonl")
+    assert [row["cells"] for row in entries] == [[name] for name in attempts]
+    assert {row["on"] for row in entries} == {device}
     (tmp_path / "queue.jsonl").unlink()
     list(Queue(tmp_path, device, grids=[GRID]).run())
-    assert names == [*order, "broken"]
+    assert attempts == [*order, "broken"]
 
 
 def test_a_row_that_was_measured_before_a_kill_is_kept(
