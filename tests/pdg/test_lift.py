@@ -7,9 +7,10 @@ import pytest
 
 from mmrl.monoid import Moments
 from mmrl.pdg.build.program import Program
-from mmrl.pdg.passes import Refusal, declare, lift, lift_loops, recognize
+from mmrl.pdg.passes import Refusal, declare, lift, lift_loops, recognize, vectorize
 from mmrl.pdg.passes.loops import summed
 from mmrl.pdg.run import compile
+from mmrl.pdg.run.naive import execute
 
 T, N = 7, 3
 
@@ -299,3 +300,40 @@ def test_declare_shows_the_triple_that_fails():
         declare(lambda a, b: jnp.maximum(0.9 * a, b), jnp.float32(-jnp.inf))
     with pytest.raises(ValueError, match="e • a = a"):
         declare(jnp.add, jnp.float32(1))
+
+
+def average(form: str):
+    """A moving average m[t + 1] = 0.9 m[t] + 0.1 r[t + 1], and one of r[t] and of differences."""
+    p = Program("t")
+    (t,), _ = p.symbols, p.bounds
+    r = p.fn(lambda k: jnp.cos(1.0 * k), p.value(t), name="r")
+    m = p.tensor(t, name="m")
+    m[0] = r[0]
+    if form == "after":
+        m[t + 1] = 0.9 * m + 0.1 * r[t + 1]
+    elif form == "now":
+        m[t] = 0.9 * m[t - 1] + 0.1 * r
+    elif form == "before":
+        m[t] = 0.9 * m[t - 1] + 0.1 * r[t - 1]
+    else:
+        m[t] = 0.9 * m[t - 1] + 0.1 * (r - r[t - 1])
+    return p.graph(p.fn(jnp.sin, m))
+
+
+@pytest.mark.parametrize("form", ["after", "now", "before", "difference"])
+def test_every_form_of_a_recurrence_becomes_a_scan(form: str):
+    graph, _ = lift_loops(average(form), "t", when="always")
+    assert [op.params["forms"] for op in graph.ops.values() if op.kind == "scan"] == [("affine",)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("form", ["after", "before", "difference"])
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_values_that_are_missing_at_some_points_do_not_reach_a_scan(form: str, steps: int):
+    graph = average(form)
+    lifted, _ = lift_loops(graph, "t", when="always")
+    (wanted,) = execute(graph, {"T": steps}, jit=True).values()
+    for changed in (lifted, vectorize(lifted, "t")[0]):
+        (found,) = execute(changed, {"T": steps}, jit=True).values()
+        for point, value in wanted.items():
+            np.testing.assert_allclose(found[point], value, rtol=1e-5)

@@ -365,9 +365,13 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "symbol": (lambda: p.tensor("q"), "`q` is not a symbol of this program, which has t"),
         "alone": (lambda: fn(math.sin, 1.0), "found no tensor"),
         "key": (lambda: p.sample(lambda key: key, over=(t,)), "typed key"),
-        "length": (lambda: p.fn(lambda r: r @ jnp.ones(4), x[t:T]), r"sizes \['T - t'\].*\(4,\)"),
+        "length": (lambda: p.fn(lambda r: r @ jnp.ones(4), x[t:T]), r"T - t = \d+ .*\(4,\)"),
+        "length of all": (lambda: p.fn(lambda r: r.reshape(9), x[0:T]), r"for T = \d+ "),
         "ragged twice": (lambda: x[t:T][0:T], "cannot be sliced along t"),
-        "square": (lambda: x[t:T].program.fn(lambda r: jnp.outer(r, r).ravel(), x[t:T]), "linear"),
+        "square": (
+            lambda: x[t:T].program.fn(lambda r: jnp.outer(r, r).ravel(), x[t:T]),
+            "linear.* T - t =",
+        ),
         "hole": (lambda: x[t + 1][0:T], "leaves|exists only where"),
         "where defined": (
             lambda: p.graph((x[t + 1] * 1.0)[t:T].sum()),

@@ -9,7 +9,7 @@ operation of kind "merge". At each point, exactly one of the conditions of its e
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -157,6 +157,17 @@ def conjuncts(when: Expr) -> tuple[Expr, ...]:
     if isinstance(when, And):
         return (*conjuncts(when.left), *conjuncts(when.right))
     return (when,)
+
+
+def split(when: Expr, names: Collection[str]) -> tuple[Expr, Expr]:
+    """Split a condition into the part that contains any of the symbols, and the rest."""
+    inside, outside = TRUE, TRUE
+    for part in conjuncts(when):
+        if part.symbols() & set(names):
+            inside = inside & part
+        else:
+            outside = outside & part
+    return inside, outside
 
 
 def reads(index: Sequence[Expr], env: Mapping[str, Any]) -> Iterator[Point]:

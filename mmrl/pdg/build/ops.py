@@ -262,13 +262,18 @@ def infer(
             f"{sorted(sizes)}"
         )
 
+    tried: Mapping[str, int] = {}
+
     def shapes(sizes: Mapping[str, int]) -> Any:
+        nonlocal tried
+        tried = sizes
         call, *made_up = traceable(run, inputs, domain.names, bounds, lambda n: sizes[str(n)])
         return jax.eval_shape(call, *made_up)
 
     try:
         return _typed(shapes, sizes, {}, name)
     except Exception as error:  # user code may raise any exception
+        where = ", ".join(f"{text} = {size}" for text, size in tried.items())
         most = {text: domain.ceiling(size) for text, size in sizes.items()} if full else {}
         windows = {text: size for text, size in most.items() if size is not None}
         if windows:
@@ -278,9 +283,10 @@ def infer(
             error.add_note(f"while the types of the outputs of `{name}` were inferred")
             raise
         raise ValueError(
-            f"`{name}` must accept all values of the ragged sizes {sorted(sizes)}, but fails "
-            f"({error}). If the size is always 6, write the slice with numbers, as in 0:6; only a "
-            f"window, t:min_(t + n, T), has a fixed size, n, and only in `fn`"
+            f"`{name}` must accept every value of {', '.join(sizes)}, the number of points in a "
+            f"slice, but fails, for example for {where} ({error}). If the number is always n, "
+            f"write n, as in 0:n; only a window, t:min_(t + n, T), has a fixed size, n, and only "
+            f"in `fn`"
         ) from error
 
 
@@ -341,7 +347,8 @@ def _size(
         offset = found[0] - factor * given[0]
         if rest == 0 and found[2] == factor * given[2] + offset:
             return expr * factor + offset
+    trials = ", ".join(f"{expr} = {' or '.join(map(str, given))}" for expr, given in sizes)
     raise ValueError(
-        f"`{name}` must return sizes that are linear in a ragged size of its inputs, got {found} "
-        f"in three trials"
+        f"`{name}` must return sizes that are linear in a ragged size of its inputs, got "
+        f"{' or '.join(map(str, found))} for {trials}"
     )

@@ -265,6 +265,18 @@ def access(
     return Access(tuple(index), domain, tuple(steps), stored, along if walks else None, more)
 
 
+def entry(graph: Graph, edge: Edge, block: Block) -> Access | None:
+    """Return how a loop over all of d reads an input from outside, or None if it cannot.
+
+    An input that exists only at some points of d, such as c * r[t + 1], is read as a block of d,
+    which contains zeros at its other points.
+    """
+    reading = access(graph, edge, block, (), True)
+    if reading is None and block.name in graph.ops[edge.source].domain.when.symbols():
+        return access(graph, edge, block, (edge.source,), True)
+    return reading
+
+
 @dataclasses.dataclass(frozen=True)
 class Cycle:
     """Cycle of operations that depend on each other while other dimensions are fixed.

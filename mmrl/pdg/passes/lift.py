@@ -24,9 +24,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from mmrl.pdg.build.expr import TRUE, Slice
-from mmrl.pdg.build.graph import Edge, Graph, Op
+from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, ragged, split
 from mmrl.pdg.clean import Made, phi, replaced
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Block, cycles
@@ -145,6 +146,7 @@ def lift_loops(
             found = forms(loop, matrix=matrix, monoids=monoids)
             if when == "auto":
                 _check_cost(loop)
+            graph = _filled(loop)
         except Refusal as refusal:
             words.append(f"{cycle} stay a loop over {name}: {refusal.reason}")
             continue
@@ -152,6 +154,37 @@ def lift_loops(
         graph = _scanned(analyze(graph, cycle.renamed(names), block), found, matrix, monoids)
         words.append(f"{cycle} became one scan over {name}: {' and '.join(sorted(set(found)))}")
     return graph, words
+
+
+def _filled(loop: Carried) -> Graph:
+    """Return the graph with zeros at the points of d where inputs of a loop are missing."""
+    graph, name = loop.graph, loop.block.name
+    for edge, reading in zip(loop.outside, loop.readings, strict=True):
+        if reading.stored is None:
+            continue
+        source, kind = graph.ops[edge.source], graph.ops[edge.source].outputs[edge.output]
+        if ragged(kind):
+            raise Refusal("read", f"{edge} reads arrays of varying size at part of {name}")
+        when, always = split(source.domain.when, [name])
+        new = f"{source.name}_{edge.output}_or_0"
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), kind)
+        made = [
+            Op(f"{new}_else", "constant", Domain(), (kind,), functools.partial(_value, zeros)),
+            Op(new, "merge", Domain(source.domain.dims, always), (kind,)),
+        ]
+        symbols = source.domain.symbols
+        branches = [Edge(new, source.name, symbols, when, 0, edge.output)]
+        branches += [Edge(new, made[0].name, (), ~when)]
+        ops = graph.ops | {op.name: op for op in made}
+        read = dataclasses.replace(edge, source=new, output=0)
+        edges = [read if other is edge else other for other in graph.edges]
+        edges += branches if new not in graph.ops else []
+        graph = graph.replace(ops=ops, edges=tuple(edges))
+    return graph
+
+
+def _value(value: Any, env: Mapping[str, Any]) -> tuple[Any]:
+    return (value,)
 
 
 def adds(loop: Carried) -> bool:
@@ -196,6 +229,7 @@ def forms(loop: Carried, **how: Any) -> tuple[str, ...]:
         kind = type_of(graph.ops[edge.source], edge.output, bounds)
         slices = [part for part in reading.index if isinstance(part, Slice)]
         lead = [reading.domain.largest(part.width(), bounds) for part in slices]
+        lead += [SMALL] * (reading.stored is not None)  # the axis of a block
         types.append(
             jax.tree.map(lambda x, w=lead: jax.ShapeDtypeStruct((*w, *x.shape), x.dtype), kind)
         )

@@ -31,7 +31,7 @@ from mmrl.pdg.build.graph import Edge, Graph, Op, Output, components
 from mmrl.pdg.build.sets import always, never
 from mmrl.pdg.clean import phi
 from mmrl.pdg.passes import move
-from mmrl.pdg.passes.access import ZERO, Access, Block, Cycle, access, arrive, shift
+from mmrl.pdg.passes.access import ZERO, Access, Block, Cycle, arrive, entry, shift
 from mmrl.pdg.passes.steps import FAMILIES, Declared, Refusal, State, Value, describe
 from mmrl.scan import scan
 
@@ -499,7 +499,7 @@ def analyze(graph: Graph, cycle: Cycle, block: Block) -> Carried:
     outside = [e for op in order for e in graph.inputs(op) if e not in inside and e not in back]
     readings = []
     for edge in outside:
-        reading = access(graph, edge, block, (), True)
+        reading = entry(graph, edge, block)
         foreign = edge.when.symbols() & set(move.graph_dims(graph)) - {block.name}
         if reading is None or foreign or edge.source in cycle.ops:
             raise Refusal("read", f"{edge} cannot be read for all values of {block.name} at once")

@@ -25,6 +25,7 @@ from mmrl.pdg.build.graph import (
     array_type,
     conjuncts,
     ragged,
+    split,
 )
 from mmrl.pdg.build.indexing import roomy, stays
 from mmrl.pdg.build.ops import MASKED
@@ -210,10 +211,7 @@ def block_domain(domain: Domain, block: Block) -> Domain:
     Conditions on d do not restrict it, because other points of a tile may exist if the first one
     does not.
     """
-    when = TRUE
-    for part in conjuncts(domain.when):
-        if block.name not in part.symbols():
-            when = when & part
+    _, when = split(domain.when, [block.name])
     if block.size is not None:
         return Domain(domain.dims, when & ((block.symbol % block.size) == 0))
     return Domain(tuple(dim for dim in domain if dim.name != block.name), when)
@@ -240,11 +238,28 @@ def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
         part = f"{name}_{edge.source}"
         while part in graph.ops or part in [new.name for new, _ in made]:
             part += "_"
-        here = Op(part, "read", op.domain.restrict(edge.when), op.outputs, lambda env, x: (x,))
+        here = Op(part, "read", _branch(graph, edge, block), op.outputs, lambda env, x: (x,))
         made.append(_moved(graph, block, moved, here, [edge]))
-        edges.append(Edge(name, part, domain.symbols, edge.when))
+        edges.append(Edge(name, part, made[-1][0].domain.symbols, edge.when))
     outputs = tuple(widen(output, block) for output in op.outputs)
     return [*made, (dataclasses.replace(op, domain=domain, outputs=outputs), edges)]
+
+
+def _branch(graph: Graph, edge: Edge, block: Block) -> Domain:
+    """Return the domain of the values that a branch of a definition reads.
+
+    Dimensions that occur only in its condition are omitted. For example, the zeros of all b in
+    `g[T - 1, b] = 0.0` are a value without t, so a loop over t can read them as its first state.
+    """
+    op, source = graph.ops[edge.sink], graph.ops[edge.source].domain
+    full = op.domain.restrict(edge.when)
+    used = {symbol for part in edge.index for symbol in part.symbols()}
+    used |= {symbol for size in ragged(op.outputs).values() for symbol in size.symbols()}
+    omitted = full.when.symbols() & set(full.names) - used - {block.name}
+    dims = tuple(dim for dim in full if dim.name not in omitted)
+    domain = Domain(dims, split(full.when, omitted)[1])
+    inside = stays(source, edge.index)
+    return domain if always(inside, roomy(domain, inside)) else full
 
 
 def _moved(
