@@ -50,7 +50,7 @@ def _row(name: str, usual: Any, presets: Mapping[str, Any]) -> list[str]:
 
 def _value(value: Any) -> str:
     if isinstance(value, tuple):
-        return ", ".join(f"{size} {number}" for size, number in value) or "its own"
+        return ", ".join(f"{size} {number}" for size, number in value) or "the memory's defaults"
     return f"{value:,}".replace(",", " ") if type(value) is int else show(value)
 
 

@@ -16,8 +16,8 @@ def label(config: Any) -> tuple[str, str]:
 SMALL: dict[str, Any] = {"shared": True, "capacity": 4096}
 
 _CLEAR = Paper(
-    "Rolnick et al. 2019, Experience replay for continual learning, and, where it refers to it, "
-    "Espeholt et al. 2018, IMPALA",
+    "Rolnick et al. 2019, Experience replay for continual learning, and, where it refers to this "
+    "paper, Espeholt et al. 2018, IMPALA",
     {
         "Appendix A.4": {
             "policy_cloning": 0.01,

@@ -46,7 +46,7 @@ _R2D2 = Paper(
         "Table 2, of 400 steps": {"actor_period": 8},
         "Section 2.3": {"n_step": 5, "overlap": 40, "eta": 0.9},
         "Section 2.3, of 260 steps in 1/5 s": {"rollout": 52, "updates": 1},
-        "Schrittwieser et al. 2020, Table 1, at second hand": {"block": 2160, "blocks": 1000},
+        "Schrittwieser et al. 2020, Table 1 (quoted)": {"block": 2160, "blocks": 1000},
         "Section 3": {"start": "stored"},
         "Appendix": {
             "memory": "lstm",
@@ -68,9 +68,9 @@ _R2D2 = Paper(
         "steps for each gradient step, which corresponds to the paper's 260 steps and 5 gradient "
         "steps per second. It gets new parameters every 8 gradient steps, that is, every 416 of "
         "its steps instead of 400.",
-        "We know the length of a run only second-hand: 2.16 million gradient steps, five days at "
-        "5 per second, are quoted from Table 1 of the MuZero paper, which we did not check. An "
-        "evaluation every 2160 gradient steps is our choice.",
+        "The length of a run comes from a secondary source, which quotes 2.16 million gradient "
+        "steps (five days at 5 per second) from Table 1 of the MuZero paper; we did not check that "
+        "paper. We chose to evaluate every 2160 gradient steps.",
         "Each actor's part of the storage consists of complete periods of 40 steps, so the total "
         "capacity is 4 003 840 steps.",
         "R2D2 adopts Ape-X's settings where its own table has none. Ape-X uses a squared error "
