@@ -47,7 +47,7 @@ def tuning_note(rows: Sequence[Mapping[str, Any]]) -> str:
         )
         lines.append(
             f"{len(older)} of {len(tuned)} learning rates are the best of a few by an earlier "
-            f"rule, {edge} of them the smallest or the largest: a better one may lie beyond."
+            f"rule; {edge} of these are the smallest or the largest, so others may be better."
         )
     return "\n".join(lines)
 

@@ -134,9 +134,7 @@ def inclusion(
     ax.axhspan(even - 2 * deviation, even + 2 * deviation, color=INK, alpha=0.12, linewidth=0)
     ax.set_ylim(0, None)
     ax.legend(frameon=False, labelcolor=INK, fontsize=9)
-    return dress(
-        ax, title, "fraction of runs that keep it", xlabel="position in the stream (1 is first)"
-    )
+    return dress(ax, title, "frequency of being kept", xlabel="position in the stream (1 is first)")
 
 
 # Effect of one part at a time
@@ -156,7 +154,7 @@ def sweep(rows: Sequence[Row], which: str, *, names: bool = True, ax: Axes | Non
     measures = {
         "cumulative performance": lambda row: np.mean(row["cumulative"], axis=1),
         "fraction retained": lambda row: np.asarray(row["retained"], float),
-        "score in first lessons": first_lessons,
+        "score in first stages": first_lessons,
     }
     for k, ((label, measure), style) in enumerate(zip(measures.items(), STYLES, strict=False)):
         values = [measure(find(rows, name)) for name in settings.values()]

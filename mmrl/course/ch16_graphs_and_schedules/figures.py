@@ -62,5 +62,5 @@ def memory_over_time(
     ax.set_yticks([tick for tick in ax.get_yticks() if tick <= high * (1 - 2.6 * TOP) + 1e-9])
     peak = f"peak {kilobytes.max():.0f} kB"
     dress(ax, f"{title}: {peak}" if title else peak, "live memory, kB", size=10)
-    ax.set_xlabel("runs, frees and moves so far", color=INK)
+    ax.set_xlabel("runs, deallocations and moves", color=INK)
     return ax

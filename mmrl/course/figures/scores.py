@@ -90,7 +90,7 @@ def summary(rows: Sequence[Row]) -> str:
     width = max(len(row["cell"]) for row in rows)
     tasks = max(np.shape(row["cumulative"])[1] for row in rows)
     head = f"{'':{width}s}" + "".join(f"{f'task {k + 1}':>8s}" for k in range(tasks))
-    lines = [f"{head}{'mean':>8s}  95 % interval     kept: mean, least and most of seeds"]
+    lines = [f"{head}{'mean':>8s}  95 % interval     retained: mean, min and max of seeds"]
     for row in rows:
         each = [f"{x:8.3f}" for x in np.mean(row["cumulative"], axis=0)]
         low, high = row["interval_95"]

@@ -114,9 +114,9 @@ CASES = {
     "relu": Case(
         "relu RNN",
         _relu,
-        why="The table has max(x + a, b), without a gain. With gains a ≥ 0 there could be a row, "
-        "max(a·x + b, c), that is closed too; with gains of both signs the kinks may double with "
-        "every step.",
+        why="The table contains max(x + a, b), which has no gain. With gains a ≥ 0, "
+        "max(a·x + b, c) is also closed under composition, but it is not in the table. With gains "
+        "of both signs, the number of kinks may double with every step.",
     ),
     "square": Case(
         "square",
@@ -127,7 +127,7 @@ CASES = {
         "fraction",
         _fraction,
         why="Two fractions (a·x + b) / (c·x + d) combine into one, so this could be a scan; "
-        "but the table has no row for it.",
+        "but the table does not contain this form.",
     ),
 }
 

@@ -106,7 +106,7 @@ def test_a_sweep_shows_three_measures_of_the_settings_that_are_there():
     assert [text.get_text() for text in ax.get_xticklabels()] == ["1/18", "1/2"]
     lines = [line for line in ax.get_lines() if line.get_linewidth() == 1.4]
     assert [line.get_label() for line in lines] == [
-        "cumulative performance", "fraction retained", "score in first lessons",
+        "cumulative performance", "fraction retained", "score in first stages",
     ]  # fmt: skip
     expected = [[0.5, 0.7], [0.6, 0.8], [0.5, 0.7]]
     np.testing.assert_allclose([line.get_ydata() for line in lines], expected)
