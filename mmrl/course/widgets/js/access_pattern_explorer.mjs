@@ -1,4 +1,4 @@
-// An index expression φ as a picture: what each y[t] reads, who reads each x[k], and until when.
+// A picture of an index expression φ: the reads of each y[t], and the readers of each x[k].
 import { choice, clamp, frame, html, picture, plural, range, slider, stripes, svg } from "./core.mjs";
 import { PATTERNS, lives } from "./patterns.mjs";
 
@@ -24,7 +24,7 @@ function layout(width, T) {
   return { left, top, cell, bars, right: left + cell * T, bottom: top + cell * T };
 }
 
-/** Is number i shown, where each needs `room` pixels and the chosen one comes first? */
+/** True if label i is shown: each needs `room` pixels, and the selected one has priority. */
 function fits(i, chosen, cell, room) {
   const every = [1, 2, 4].find((n) => n * cell >= room);
   return i === chosen || (i % every === 0 && Math.abs(i - chosen) * cell >= room);
@@ -40,7 +40,7 @@ function cursor({ T, t, k }, { left, top, cell }, hatch) {
   ];
 }
 
-/** One read: a dot, blue in the chosen row, an orange square in the chosen column. */
+/** One read: a dot, which is blue in the selected row, and an orange square in the selected column. */
 function mark(now, { left, top, cell }, t, k) {
   const [x, y, r] = [left + (k + 0.5) * cell, top + (t + 0.5) * cell, clamp(cell * 0.24, 2, 5)];
   const square = (color) => svg("rect", { x: x - r, y: y - r, width: 2 * r, height: 2 * r, class: `f-${color}` });
@@ -63,15 +63,15 @@ function drawLabels(now, { left, top, right, bottom, cell, bars }) {
     ];
   });
   return [
-    svg("text", { x: left, y: top - 24 }, "x[k]: what is read, k →"),
+    svg("text", { x: left, y: top - 24 }, "x[k]: element, k →"),
     svg("text", { x: 0, y: top - 6 }, "y[t] ↓"),
     svg("text", { x: right + 14, y: top - 24 }, bars > 100 ? "x alive while y[t] runs" : "x alive"),
-    svg("text", { x: left, y: bottom + 31, class: "dim" }, "last reader of each x[k] (– none)"),
+    svg("text", { x: left, y: bottom + 31, class: "dim" }, "last reader of each x[k] (–: none)"),
     numbers,
   ];
 }
 
-/** How many x are alive while each y[t] runs, next to its row. */
+/** The number of live elements of x while each y[t] runs, next to its row. */
 function drawAlive({ alive, most, T, t }, { top, right, bottom, cell, bars }) {
   const [zero, unit] = [right + 14, (bars - 34) / T];
   const halo = "font-weight:700;paint-order:stroke;stroke:var(--paper);stroke-width:4px";
@@ -102,7 +102,7 @@ function drawMatrix(ui, now) {
     const [k, t] = [x - left, y - top].map((d) => Math.floor(d / cell));
     return k >= 0 && k < T && t >= 0 && t < T ? { t, k } : null;
   };
-  const heading = svg("text", { x: 0, y: 13, class: "dim" }, "dot: y[t] reads x[k]; ring: it is the last reader");
+  const heading = svg("text", { x: 0, y: 13, class: "dim" }, "dot: y[t] reads x[k]; ring: last reader of x[k]");
   const label = `A matrix of ${T} readers y[t] by ${T} elements x[k] with a dot where y[t] reads x[k], for φ(t) = ${pattern}.`;
   return picture(width, bottom + 38, label, hatch.defs, grid, cursor(now, place, hatch), dots, heading, drawLabels(now, place), drawAlive(now, place));
 }
@@ -166,7 +166,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Access pattern explorer: who reads what, and until when",
+    title: "Access pattern explorer: reads, readers and lifetimes",
     names: TRAITS,
     controls,
     draw,

@@ -1,9 +1,9 @@
-// Linear attention as a matrix: which earlier steps each step reads, and how sharply.
+// Linear attention as a matrix: the weight of each earlier step at each step.
 import { choice, clamp, frame, num, percent, picture, range, series, slider, svg } from "./core.mjs";
 
 const elu = (x) => (x > 0 ? x + 1 : Math.exp(x));
 
-/** φ, applied to each entry; softmax has no finite φ and is here to compare with. */
+/** φ for one entry. Softmax, which has no finite φ, is included for comparison. */
 export const FEATURES = {
   elu: { name: "elu(x) + 1", map: elu },
   relu: { name: "relu(x)", map: (x) => Math.max(0, x) },
@@ -26,7 +26,7 @@ export function weights(queries, keys, feature) {
   });
 }
 
-/** Unit vectors, one per symbol, fixed but without pattern. */
+/** One fixed pseudorandom unit vector per symbol. */
 export function embed(symbols, size) {
   return symbols.map((symbol) => {
     const raw = range(size, (j) => Math.sin(12.9898 * (symbol + 1) + 78.233 * (j + 1) * (symbol + 2)));

@@ -1,4 +1,4 @@
-// From one batch size to another: the hyperparameters that keep the learning curve.
+// Hyperparameters that preserve the learning curve if the batch size changes.
 import { choice, frame, html, num, percent, picture, range, slider, svg, toggle } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 import { adjusted, centerOf, decayOf, spanOf } from "./proximal.mjs";
@@ -6,37 +6,37 @@ import { adjusted, centerOf, decayOf, spanOf } from "./proximal.mjs";
 const SWITCHES = ["learning_rate", "center", "advantages", "phases", "betas"];
 const AVERAGES = { proximal: "proximal policy", advantages: "advantage moments", beta1: "Adam's β₁", beta2: "Adam's β₂" };
 
-/** 1 234 567, or a few digits of what is not whole. */
+/** Format a whole number as 1 234 567, and other numbers with a few digits. */
 export function count(value) {
-  const x = Number(value.toPrecision(9)); // a span of 256.00000000001 is 256
+  const x = Number(value.toPrecision(9)); // format a span of 256.00000000001 as 256
   return Number.isInteger(x) ? String(x).replace(/\B(?=(\d{3})+$)/g, "\u202f") : num(x);
 }
 
-/** Three digits of a small number, 3.13e−5 too. */
+/** Format a small number with three digits, for example 3.13e−5. */
 export function rate(x) {
   const text = x < 1e-3 ? x.toExponential(2).replace(/\.?0+e/, "e") : String(Number(x.toPrecision(3)));
   return text.replace("-", "−");
 }
 
-/** A decay with three digits of its distance to 1: 0.889, 0.99951, 0.99999609. */
+/** Format a decay with three digits of its distance to 1: 0.889, 0.99951, 0.99999609. */
 export function fade(b) {
   const digits = b < 1 ? Math.max(3, Math.ceil(-Math.log10(1 - b)) + 2) : 3;
   return String(Number(b.toFixed(digits)));
 }
 
-/** One moving average: its decay per step, and how many examples a step takes. */
+/** A moving average: its decay per step, and the number of examples in a step. */
 export function averaging(name, { center, advantage_decay, beta1, beta2, batch }, minibatches) {
   if (name === "advantages") return { decay: advantage_decay, size: batch * minibatches };
   return { decay: { proximal: decayOf(center), beta1, beta2 }[name], size: batch };
 }
 
-/** The weight that falls on each example of this age, as a density. */
+/** The weight of each example of this age, as a density. */
 export const weightAt = ({ decay, size }, age) => ((1 - decay) * decay ** Math.floor(age / size)) / size;
 
-/** The mean age of what is averaged, in examples. */
+/** The mean age of the averaged values, in examples. */
 export const meanAge = ({ decay, size }) => centerOf(decay) * size;
 
-/** ∫ min(one, other): 1 for the same weights, 0 for those that share no age. */
+/** ∫ min(one, other): 1 for equal weights, 0 if no age has weight in both. */
 export function overlap(one, other) {
   const far = 14 * Math.max(...[one, other].map((a) => meanAge(a) + a.size));
   const fine = Math.min(one.size, other.size);
@@ -108,7 +108,7 @@ function drawWeights(width, { curves, average, c, base, minibatches }) {
     ages.map((age, i) => [axis.x(age / unit), values[key][i] > high ? NaN : axis.y(values[key][i])]),
     { class: style, "stroke-width": thick, "stroke-dasharray": dash, "stroke-linejoin": "round" },
   ));
-  const texts = { before: "before", after: `batch ${by(c)}, as adjusted`, left: `batch ${by(c)}, average unchanged` };
+  const texts = { before: "before", after: `batch ${by(c)}, adjusted`, left: `batch ${by(c)}, average unchanged` };
   const marks = ["before", "after", "left"].map((key, i) => {
     const [style, thick, dash] = LINES[key];
     const y = 34 + 17 * i;
@@ -119,7 +119,7 @@ function drawWeights(width, { curves, average, c, base, minibatches }) {
   return picture(width, 328, alt, axis.axes, lines, marks, title);
 }
 
-/** What the plot shows, in words. */
+/** Describe the plot. */
 function verdict({ curves, average, c }) {
   const { before, after, left } = curves;
   if (c === 1) return "The batch is unchanged. Move the first slider.";
@@ -146,11 +146,11 @@ function draw(ui) {
   const { base, now, c, on, optimizer } = seen;
   const wide = Math.max(300, ui.width);
   const done = [
-    on.learning_rate && c !== 1 ? `learning rate ${rate(base.learning_rate)} → ${rate(now.learning_rate)} (${optimizer === "adam" ? "√c, since Adam divides by a noise that grows like √c" : "c, as always for SGD"})` : "",
+    on.learning_rate && c !== 1 ? `learning rate ${rate(base.learning_rate)} → ${rate(now.learning_rate)} (${optimizer === "adam" ? "√c, because Adam divides by noise that grows by √c" : "c, the rule for SGD"})` : "",
     on.center && c !== 1 ? `β_prox ${fade(decayOf(base.center))} → ${fade(decayOf(now.center))}` : "",
   ].filter(Boolean);
   const lead = c === 1 ? "" : `Batch ${by(c)}: ${done.length ? done.join(", ") : "learning rate and β_prox unchanged"}. `;
-  const summary = `${lead}${verdict(seen)} All this is for one policy epoch (E = 1).`;
+  const summary = `${lead}${verdict(seen)} These rules assume one policy epoch (E = 1).`;
   return { pictures: [table(seen), drawWeights(wide >= 800 ? wide - 505 : Math.min(wide, 560), seen)], summary, notes: warnings(seen) };
 }
 
@@ -174,7 +174,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Batch calculator: another batch size, the same learning curve",
+    title: "Batch calculator: settings that preserve the learning curve",
     names: ["power", "optimizer", "learning_rate", "center", "advantage_decay", "phases", "beta1", "beta2", "batch", "minibatches", "average", ...SWITCHES.map((name) => `adjust_${name}`)],
     controls,
     draw,

@@ -1,4 +1,4 @@
-// The decoupled objectives and their gradients, for one action, as its probability moves.
+// The decoupled objectives of one action and their gradients, as functions of its probability.
 import { choice, clamp, drag, frame, html, num, picture, range, slider, svg, stripes } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 import { clipped, penalized } from "./proximal.mjs";
@@ -7,7 +7,7 @@ const [LOW, HIGH] = [-1.5, 1.5];
 const GRID = range(601, (i) => LOW + ((HIGH - LOW) * i) / 600);
 const KINDS = { behavior: "coupled: PPO", apart: "decoupled", policy: "θ_prox = θ" };
 
-/** Where log π_p is, all logarithms being taken from log μ, if log π is at `log`. */
+/** log π_p if log π is `log`; all logarithms are relative to log μ. */
 export const proximal = (kind, log, apart) => ({ behavior: 0, apart, policy: log })[kind];
 
 /** The objective and its gradient at `log`, for one of the three choices of the proximal policy. */
@@ -16,7 +16,7 @@ export function objective(kind, log, settings) {
   return (settings.form === "clip" ? clipped : penalized)(log, one);
 }
 
-/** The intervals [from, to] of the grid on which the clipped gradient vanishes. */
+/** The intervals [from, to] of the grid in which the clipped gradient is zero. */
 export function stops(kind, settings, grid = GRID) {
   const out = [];
   grid.forEach((log, i) => {
@@ -27,7 +27,7 @@ export function stops(kind, settings, grid = GRID) {
   return out;
 }
 
-/** Where the gradient crosses 0: there the band pulls as hard as the advantage. */
+/** The point at which the gradient is 0, because the band pulls as hard as the advantage. */
 export function rests(kind, settings, grid = GRID) {
   const slopes = grid.map((log) => objective(kind, log, settings).gradient);
   return grid.flatMap((log, i) => {
@@ -55,14 +55,14 @@ function boxes(width) {
   return { objective: [LEFT, 72, width - EDGE, 72 + high], gradient: [LEFT, 250, width - EDGE, 250 + high] };
 }
 
-/** The ends of an axis that holds these numbers and 0, with some room. */
+/** The ends of an axis that contains these numbers and 0, with a margin. */
 function ends(values) {
   const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
   const room = 0.08 * (high - low || 1);
   return { low: low - room, high: high + room };
 }
 
-/** A curve that is cut, not joined, where it jumps. */
+/** A curve with a gap at each jump. */
 function jumps(points, jump) {
   return points.flatMap(([x, y], i) => (i && Math.abs(y - points[i - 1][1]) > jump ? [[NaN, NaN], [x, y]] : [[x, y]]));
 }
@@ -114,7 +114,7 @@ function drawPanels(width, seen) {
   return picture(width, keys.bottom, alt, hatch.defs, room, shade, lines, points, marks, titles, keys.nodes);
 }
 
-/** What the lines and areas mean, in as many rows as the width requires. */
+/** The legend of lines and areas, in as many rows as the width requires. */
 function legend(width, { kind, form, gone }, hatch, other) {
   const box = { y: -10, width: 24, height: 12 };
   const entries = [
@@ -144,7 +144,7 @@ function table({ kind, at, settings }) {
   return html("table", {}, html("thead", {}, head), html("tbody", {}, rows));
 }
 
-/** What the gradient is here, and why. */
+/** Describe the gradient at this point, and its cause. */
 function verdict({ form, kind, at, now, where, advantage, epsilon, weight, settings }) {
   const off = at - where;
   const gradient = `the gradient in log π is ${num(now.gradient)}`;
@@ -157,9 +157,9 @@ function verdict({ form, kind, at, now, where, advantage, epsilon, weight, setti
   if (advantage === 0) return `${gradient}, since the advantage is 0.`;
   const ratio = `π / π_p = ${num(Math.exp(off))}`;
   const limit = advantage > 0 ? `1 + ε = ${num(1 + epsilon)}` : `1 − ε = ${num(1 - epsilon)}`;
-  if (now.stopped) return `${ratio} is beyond ${limit}, so ${gradient}: the gradient no longer pulls the action ${advantage > 0 ? "up" : "down"} any further.`;
+  if (now.stopped) return `${ratio} is beyond ${limit}, so ${gradient}: the gradient no longer moves the action ${advantage > 0 ? "up" : "down"}.`;
   const wrong = Math.sign(off) !== Math.sign(advantage) && (off < Math.log1p(-epsilon) || off > Math.log1p(epsilon));
-  const why = wrong ? `${ratio} has moved in the wrong direction, and the clip does not stop it on the way back` : `${ratio} has not passed ${limit}`;
+  const why = wrong ? `${ratio} has moved in the wrong direction, so the clip does not stop it` : `${ratio} has not passed ${limit}`;
   const ppo = objective("behavior", at, settings);
   if (kind === "apart" && ppo.stopped) return `${why}: ${gradient}. PPO, which measures from μ, would have stopped: π / μ = ${num(Math.exp(at))}.`;
   return `${why}: ${gradient}.`;
@@ -209,7 +209,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Clip explorer: which policy stops the step",
+    title: "Clip explorer: which policy limits the step",
     names: ["proximal", "form", "log_ratio", "log_proximal", "advantage", "epsilon", "weight", "importance_max"],
     controls,
     draw,

@@ -1,6 +1,6 @@
-// The parts of every widget: text, controls, a frame that redraws. Pure functions first.
+// Parts that all widgets share: text, controls, and a frame that redraws. Pure functions come first.
 
-/** A number in at most `digits` significant digits, with a real minus sign. */
+/** Format a number with at most `digits` significant digits and a typographic minus sign. */
 export function num(value, digits = 3) {
   if (typeof value !== "number" || Number.isNaN(value)) return "NaN";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
@@ -16,8 +16,8 @@ export const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 export const range = (length, f = (i) => i) => Array.from({ length }, (_, i) => f(i));
 
 /**
- * The part of an array that can be drawn, and notes about the rest of it.
- * `raw` is {values, length} as `mmrl.course.widgets.base.Series` sends it, where null is not finite,
+ * The part of an array that can be drawn, and notes about the remaining part.
+ * `raw` is {values, length} from `mmrl.course.widgets.base.Series`, where null marks infinity or NaN,
  * or a plain array. Returns {values, notes}; `values` is never empty.
  */
 export function series(raw, { name, most, fallback, unit = "step" }) {
@@ -41,7 +41,7 @@ export function series(raw, { name, most, fallback, unit = "step" }) {
   return { values, notes };
 }
 
-/** The value that a key selects on a slider, or null if the key does not move sliders. */
+/** The value that a key selects on a slider, or null for other keys. */
 export function slide(key, value, { min, max, step }) {
   const page = Math.max(step, Math.round((max - min) / 10 / step) * step);
   const by = { ArrowRight: step, ArrowUp: step, ArrowLeft: -step, ArrowDown: -step };
@@ -49,12 +49,12 @@ export function slide(key, value, { min, max, step }) {
   if (key === "Home") return min;
   if (key === "End") return max;
   if (!(key in by)) return null;
-  // Steps are counted from `min`, so that 0.1 + 0.2 stays 0.3.
+  // Count steps from `min`, so that 0.1 + 0.2 gives 0.3.
   const count = Math.round((value + by[key] - min) / step);
   return clamp(Number((min + count * step).toPrecision(12)), min, max);
 }
 
-/** The button that a key selects in a group of radio buttons: unlike a slider's, down is the next. */
+/** The button that a key selects in a group of radio buttons. Unlike on a slider, "down" means next. */
 export function pick(key, at, count) {
   const turned = { ArrowDown: "ArrowRight", ArrowUp: "ArrowLeft" }[key] ?? key;
   return key.startsWith("Page") ? null : slide(turned, at, { min: 0, max: count - 1, step: 1 });
@@ -74,13 +74,13 @@ export const html = make("http://www.w3.org/1999/xhtml");
 /** An SVG element. */
 export const svg = make("http://www.w3.org/2000/svg");
 
-/** A picture with a name for a screen reader. `label` describes it. */
+/** A picture, described by `label` for screen readers. */
 export function picture(width, height, label, ...children) {
   const box = { class: "mmrl-chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "img" };
   return svg("svg", { ...box, "aria-label": label }, ...children);
 }
 
-/** Diagonal stripes to fill shapes with, a cue that does not need colour: {fill, defs}. */
+/** Diagonal stripes that fill shapes, as a cue in addition to color: {fill, defs}. */
 export function stripes(color) {
   const id = unique();
   const box = { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" };
@@ -89,14 +89,14 @@ export function stripes(color) {
 }
 
 let ids = 0;
-// Each widget is a module with its own counter, so the counter by itself would repeat on a page.
+// Each widget is a separate module with a separate counter, so counts repeat on a page.
 export const unique = () => `mmrl-${Math.random().toString(36).slice(2, 9)}-${ids++}`;
 
 /**
- * Puts a widget into `el`: a title, controls, pictures and a sentence that describes them.
+ * Put a widget into `el`: a title, controls, pictures and a sentence that describes them.
  *
  * `controls(ui)` adds the controls; `draw(ui)` returns {pictures, summary, notes} and runs again
- * whenever a trait in `names` or the width changes. Returns the clean-up that anywidget calls.
+ * whenever a trait in `names` or the width changes. Return the clean-up function for anywidget.
  */
 export function frame({ model, el }, { title, names, controls, draw }) {
   const settings = html("div", { class: "mmrl-controls" });
@@ -104,7 +104,7 @@ export function frame({ model, el }, { title, names, controls, draw }) {
   const summary = html("p", { class: "mmrl-summary", "aria-live": "polite" });
   const notes = html("p", { class: "mmrl-notes", role: "status" });
   const head = html("div", { class: "mmrl-title" }, title);
-  // The attribute keeps JupyterLab's shortcuts away from keys that are pressed in here.
+  // The attribute disables JupyterLab's shortcuts for keys that are pressed in the widget.
   const shell = { class: "mmrl", role: "group", "aria-label": title };
   const root = html("div", { ...shell, "data-lm-suppress-shortcuts": "true" });
   root.append(head, settings, stage, summary, notes);
@@ -135,7 +135,7 @@ export function frame({ model, el }, { title, names, controls, draw }) {
   controls(ui);
   for (const name of names) model.on(`change:${name}`, redraw);
   const watch = new ResizeObserver(() => {
-    // A scroll bar that a redraw brings takes less than this; following it would never end.
+    // Ignore smaller changes: a scroll bar that a redraw adds would cause endless redraws.
     const width = Math.round(stage.clientWidth);
     if (!width || Math.abs(width - ui.width) < 20) return;
     ui.width = width;
@@ -150,7 +150,7 @@ export function frame({ model, el }, { title, names, controls, draw }) {
   };
 }
 
-/** Covers a widget that has a `question` until the reader has written an answer down. */
+/** Cover a widget that has a `question` until the reader enters an answer. */
 function ask(model, root, head, cleanups) {
   const question = model.get("question");
   if (!question) return;
@@ -171,9 +171,9 @@ function ask(model, root, head, cleanups) {
   form.addEventListener("submit", (event) => {
     take(event);
     const answer = input.value.trim();
-    // Reveal nothing without an answer; a guess is enough.
+    // Reveal nothing without an answer; any guess is accepted.
     if (!answer) return input.focus();
-    // The site submits the form of an earlier visit, and must not move the focus.
+    // The site submits the form of an earlier visit, which must not move the focus.
     const focused = form.contains(document.activeElement);
     model.set("answer", answer);
     model.save_changes();
@@ -192,8 +192,8 @@ function take(event) {
 }
 
 /**
- * A slider for a trait. `min` and `max` may be functions, for ends that depend on other traits.
- * `log` sliders move in powers of ten; `when` decides when it is shown.
+ * A slider for a trait. `min` and `max` may be functions if the ends depend on other traits.
+ * `log` sliders move in powers of ten; `when` determines when the slider is shown.
  */
 export function slider(ui, name, { label, min, max, step, log = false, format = num, when }) {
   const id = unique();
@@ -205,7 +205,7 @@ export function slider(ui, name, { label, min, max, step, log = false, format = 
   const box = html("div", { class: "mmrl-slider" }, html("label", { for: id }, label), input, output);
   const set = (at) => ui.set(name, Number(scale.from(at).toPrecision(12)));
   input.addEventListener("input", () => set(Number(input.value)));
-  // JupyterLab swallows the arrows of a native slider; this handler gets them first.
+  // JupyterLab intercepts the arrow keys of a native slider; this handler receives them first.
   input.addEventListener("keydown", (event) => {
     const value = plain(event) ? slide(event.key, Number(input.value), ends()) : null;
     if (value === null) return;
@@ -223,7 +223,7 @@ export function slider(ui, name, { label, min, max, step, log = false, format = 
   ui.settings.append(box);
 }
 
-/** One of a few options for a trait: [[value, text], …]. */
+/** Radio buttons for a trait with a few options: [[value, text], …]. */
 export function choice(ui, name, { label, options, when }) {
   const group = unique();
   const inputs = options.map(([value]) => html("input", { type: "radio", name: group, value }));
@@ -259,10 +259,10 @@ export function toggle(ui, name, { label, when }) {
   ui.settings.append(box);
 }
 
-/** A position that means the end, however far away that is. */
+/** The position that stands for the last one. */
 export const END = 9999;
 
-/** Buttons First, Back, Play, Next, Last for a whole-numbered trait from 0 to `last()`. */
+/** Buttons First, Back, Play, Next, Last for an integer trait from 0 to `last()`. */
 export function player(ui, name, { last, what, pause = 700 }) {
   let timer = null;
   const go = (value) => ui.set(name, clamp(value, 0, last()));
@@ -302,7 +302,7 @@ export function player(ui, name, { last, what, pause = 700 }) {
   ui.settings.append(box);
 }
 
-/** Calls `move(x, y)` in the first picture's pixels while a pointer is held down on the stage. */
+/** Call `move(x, y)`, in pixels of the first picture, while a pointer is pressed on the stage. */
 export function drag(ui, { start, move }) {
   let held = null;
   const at = (event) => {

@@ -1,5 +1,5 @@
-// One episode, step by step: the pictures come from mmrl.course.drawings. For a policy at play also
-// its estimate of each action, and its memory.
+// One episode, step by step, with pictures from mmrl.course.drawings. For a policy, the player also
+// shows the values of the actions, and the memory.
 import { clamp, frame, num, picture, player, range, series, slider, svg } from "./core.mjs";
 import { dashes, drawMemory, drawOutputs, overTime } from "./playing.mjs";
 
@@ -19,7 +19,7 @@ function state(ui) {
   return { frames, last, step, rewards: rewards.values, policy: ui.get("policy"), notes: [...notes, ...rewards.notes] };
 }
 
-/** An SVG text as a node that fits its place; null if it is none. */
+/** Parse SVG text to a node that fits into its place; null if the text is not SVG. */
 function image(text) {
   const root = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
   if (root.tagName !== "svg") return null;

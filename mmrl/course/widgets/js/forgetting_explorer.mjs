@@ -1,4 +1,4 @@
-// Two or three tasks learned in turn: what is forgotten, and what was never possible.
+// Two or three tasks that are learned in turn: forgetting and interference.
 import { choice, clamp, frame, html, num, percent, picture, player, plural, range, slider, svg, toggle } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 import { START, best, clip, keeps, learn, loss, solved, valleys } from "./valleys.mjs";
@@ -17,7 +17,7 @@ function state(ui) {
   return { now, tasks, rows, at, joint: theta, could: tasks.map((task) => solved(task, theta)), told: keeps(tasks, rows, at) };
 }
 
-/** Stretches of steps in which the same task is trained: {task, from, to}. */
+/** Ranges of steps in which the same task is trained: {task, from, to}. */
 export function stages(rows, at) {
   const out = [];
   for (let i = 1; i <= at; i++) {
@@ -46,7 +46,7 @@ function drawMap(width, { now, tasks, rows, at, joint }) {
   const labels = tasks.map((task, k) => {
     const ends = clip(task, VIEW);
     if (!ends) return null;
-    // At its upper end, a little inside, with a rim that lines do not cross.
+    // Near the upper end of the valley, with a rim that covers lines.
     const [a, b] = ends[0][1] > ends[1][1] ? ends : [ends[1], ends[0]];
     const [x, y] = [axis.x(a[0] + 0.07 * (b[0] - a[0])), axis.y(a[1] + 0.07 * (b[1] - a[1]))];
     const style = "font-weight:700;paint-order:stroke;stroke:var(--paper);stroke-width:4px";
@@ -67,7 +67,7 @@ function drawMap(width, { now, tasks, rows, at, joint }) {
     svg("text", { x: 0, y: bottom + 17, class: "dim" }, `✕ best for ${now.tasks === 2 ? "both" : "all three"}; rings: ends of stages`),
   ];
   const end = rows[at].theta.map((x) => num(x, 2)).join(", ");
-  const alt = `A plane with ${now.tasks} valleys, turned by ${now.angle} degrees each. θ is at ${end} after ${plural(at, "step")}; best for all is ${joint.map((x) => num(Math.abs(x) < 1e-9 ? 0 : x, 2)).join(", ")}.`;
+  const alt = `A plane with ${now.tasks} valleys, turned by ${now.angle} degrees each. θ is at ${end} after ${plural(at, "step")}; the best compromise is ${joint.map((x) => num(Math.abs(x) < 1e-9 ? 0 : x, 2)).join(", ")}.`;
   return picture(width, bottom + 24, alt, lines, trail, rings, words, labels);
 }
 
@@ -91,8 +91,8 @@ function drawCurves(width, { tasks, rows, at, told }) {
     return svg("text", { x: width - 48, y, class: `f-${COLORS[k]}`, style: "font-weight:700" }, `task ${k + 1}`);
   });
   const said = told.map(({ now }, k) => `task ${k + 1}: ${share(now)}`).join("; ");
-  return picture(width, 284, `Share of each task that is solved, by gradient step; at the end, ${said}.`,
-    svg("text", { x: 0, y: 12 }, "share solved of each task: 1 − L / L(start)"),
+  return picture(width, 284, `Fraction of each task that is solved, by gradient step; at the end, ${said}.`,
+    svg("text", { x: 0, y: 12 }, "fraction solved of each task: 1 − L / L(start)"),
     svg("text", { x: 0, y: 27, class: "dim" }, "thick: in training; number: the task in training"),
     bands, axis.axes, thin, thick, names);
 }
@@ -111,12 +111,12 @@ function table({ now, could, told }) {
 function verdict({ now, tasks, told, could, joint }) {
   const floor = tasks.reduce((sum, task) => sum + loss(task, joint), 0) / tasks.length;
   const clash = floor > 1e-6
-    ? `Interference: no θ solves all of them; the best one leaves a mean loss of ${num(floor, 2)} (solved: ${could.map(share).join(", ")}).`
-    : "No interference: one θ solves all of them.";
-  if (now.protocol === "simultaneous") return `${clash} There is no forgetting, since all tasks are always trained.`;
+    ? `Interference: no θ solves all tasks; the best one has a mean loss of ${num(floor, 2)} (solved: ${could.map(share).join(", ")}).`
+    : "No interference: one θ solves all tasks.";
+  if (now.protocol === "simultaneous") return `${clash} There is no forgetting, because all tasks are trained at every step.`;
   const worst = told.map((entry, k) => ({ ...entry, k })).filter(({ kept }) => kept !== null).sort((a, b) => a.kept - b.kept)[0];
   if (!worst) return clash;
-  const lost = worst.kept > 0.995 ? "Nothing has been forgotten." : `Task ${worst.k + 1} has kept ${share(worst.kept)} of its gain.`;
+  const lost = worst.kept > 0.995 ? "Nothing has been forgotten." : `Task ${worst.k + 1} has retained ${share(worst.kept)} of its gain.`;
   return `${lost} ${clash}`;
 }
 
@@ -126,7 +126,7 @@ function draw(ui) {
   const side = wide >= 720 ? Math.round(wide * 0.48) : wide;
   const { at, rows, told } = seen;
   const said = told.map(({ now }, k) => `task ${k + 1} ${share(now)}`).join(", ");
-  const summary = `After ${at} of ${plural(rows.length - 1, "step")} these shares are solved: ${said}. ${verdict(seen)}`;
+  const summary = `After ${at} of ${plural(rows.length - 1, "step")} these fractions are solved: ${said}. ${verdict(seen)}`;
   return { pictures: [drawMap(wide >= 720 ? wide - side - 12 : wide, seen), drawCurves(side, seen), table(seen)], summary };
 }
 

@@ -6,8 +6,8 @@ const ROW = 54;
 const HIGH = 32;
 
 /**
- * Layers from top to bottom: every operation below all that it reads, edges that lead to another
- * step of a loop aside. What has no more to wait for than to give comes as late as it may.
+ * The layer of each operation, from top to bottom: below all operations that it reads, except
+ * through loop edges. An operation with at most as many inputs as readers is placed as low as possible.
  */
 export function layers(ops, edges) {
   const layer = Object.fromEntries(ops.map(({ name }) => [name, 0]));
@@ -29,7 +29,7 @@ export function layers(ops, edges) {
   return layer;
 }
 
-/** Edges between the same two as one, from the upper to the lower end; of a loop, against it. */
+/** Merge edges between the same two operations; each points from the upper to the lower one. */
 function bundle(edges, layer) {
   const found = new Map();
   for (const edge of edges) {
@@ -42,7 +42,7 @@ function bundle(edges, layer) {
   return [...found.values()].filter(({ sink, source }) => sink !== source);
 }
 
-/** Rows of nodes, and where edges pass through rows nodes without a name, ordered to cross little. */
+/** Rows of nodes, with unnamed nodes for edges that pass through, ordered to reduce crossings. */
 function arrange(ops, edges, layer) {
   const rows = range(Math.max(...Object.values(layer)) + 1, () => []);
   const nodes = new Map();
@@ -75,7 +75,7 @@ function arrange(ops, edges, layer) {
   return rows;
 }
 
-/** Where everything is in a picture `width` pixels wide: {rows, edges, wide, height}. */
+/** The positions in a picture that is `width` pixels wide: {rows, edges, wide, height}. */
 export function layout({ ops, edges: all }, width) {
   const layer = layers(ops, all);
   const edges = bundle(all, layer);
@@ -106,7 +106,7 @@ export function layout({ ops, edges: all }, width) {
   return { rows, edges, wide, height: rows.length * ROW };
 }
 
-/** What became of each operation since the stage before: "new", "changed" or "". */
+/** The change of each operation since the previous stage: "new", "changed" or "". */
 export function marks(now, before) {
   const sign = ({ ops, edges }, name) => {
     const { kind, domain } = ops.find((op) => op.name === name);
@@ -120,7 +120,7 @@ export function marks(now, before) {
   }));
 }
 
-/** A stage as it travels, with names for its parts. */
+/** Convert a stage, which is sent as arrays, to objects. */
 export const unpack = ({ name, words, ops, edges }) => ({
   name, words,
   ops: ops.map(([op, kind, domain, side]) => ({ name: op, kind, domain, side })),
@@ -138,7 +138,7 @@ function state(ui) {
   return { ...now, at, last, order, chosen, marks: marks(now, last), sizes: all.map(({ ops }) => ops.length) };
 }
 
-/** Where edges meet an operation, side by side: x of each by edge. */
+/** The x coordinate at which each edge meets an operation. */
 function ports(node, edges, wide) {
   const below = edges.filter((edge) => edge.chain[0] === node);
   const above = edges.filter((edge) => edge.chain.at(-1) === node);
@@ -169,14 +169,14 @@ function drawEdge(edge, place, chosen, said, width) {
     from = [node.x, top(node) + HIGH];
   }
   curve(end);
-  // The arrow is where it is read: at the lower end, but for a loop, which goes back up.
+  // The arrowhead is at the reader: at the lower end, or at the upper end of a loop edge.
   const up = upper === sink;
   const [x, y] = up ? start : end;
   const wing = up ? `l-4 7h8z` : `l-4 -7h8z`;
   const color = on ? "ink" : "dim";
   const left = x < chain[up ? 0 : chain.length - 1].x - 1;
   const label = [...new Set(labels)].join("; ");
-  // Of two labels at one operation the second goes above the first.
+  // The second label at an operation is placed above the first.
   const higher = label && !up ? (said.set(sink, (said.get(sink) ?? -1) + 1), said.get(sink) % 2) : 0;
   const long = (on ? 6.2 : 5.6) * (label.length + 2);
   const begin = clamp(left ? x - 6 - long : x + 6, 0, width - long);
@@ -186,13 +186,13 @@ function drawEdge(edge, place, chosen, said, width) {
       svg("path", { d, class: `f-none s-${color}`, "stroke-width": on ? 2.2 : 1.1, "stroke-dasharray": loop ? "5 3" : null }),
       svg("path", { d: `M${x} ${y}${wing}`, class: `f-${color}` }),
     ],
-    // Behind the words, so that no edge strikes them through.
+    // A background behind the words, so that edges do not cross them.
     back: label ? svg("rect", { x: begin, y: base - 9, width: long, height: 12, class: "f-paper" }) : null,
     text: label ? svg("text", { x: begin + long / 2, y: base, "text-anchor": "middle", class: "small", style: `font-weight:${on ? 700 : 400}` }, `[${label}]`) : null,
   };
 }
 
-/** An operation: acting square and with a whole blue bar, learning round and with a broken orange one. */
+/** An operation: square with a solid blue bar (acting), or round with a dashed orange bar (learning). */
 function drawOp({ x, at, op }, wide, mark, chosen) {
   const [left, y] = [x - wide / 2, 24 + at * ROW];
   const round = op.side === "learning" ? 10 : op.side === "acting" ? 0 : 4;
@@ -200,7 +200,7 @@ function drawOp({ x, at, op }, wide, mark, chosen) {
   const bars = { acting: [[0, HIGH]], learning: [[3, 11], [18, 11]], other: [] }[op.side];
   const most = Math.floor((wide - 8) / 5.3);
   const points = op.domain.replace(/: t % (\d+) == 0.*\]/, " by $1]").replace(/: T >= t \+ (\d+)\]/, (_, far) => ` < T - ${far - 1}]`);
-  const marked = mark ? `${mark} ${points}` : points; // where it does not fit, the green frame says it alone
+  const marked = mark ? `${mark} ${points}` : points; // if the text does not fit, only the green frame marks the operation
   const short = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   return svg("g", {},
     svg("title", {}, `${op.name}${op.domain}: ${op.kind}`),
@@ -232,7 +232,7 @@ function drawKey(width) {
   const line = (y, dash) => svg("path", { d: `M2 ${y + 9}h30`, class: "f-none s-ink", "stroke-width": 1.4, "stroke-dasharray": dash });
   const green = (y) => svg("rect", { x: 3, y: y + 2, width: 28, height: 14, rx: 3, class: "f-none s-green", "stroke-width": 2.6 });
   return picture(width, 124, "Key to the symbols.",
-    item(0, box(0, "acting"), "acting: square, whole blue bar"), item(20, box(20, "learning"), "learning: round, broken orange bar"),
+    item(0, box(0, "acting"), "acting: square, solid blue bar"), item(20, box(20, "learning"), "learning: round, dashed orange bar"),
     item(40, green(40), "new or changed by this pass"), item(60, line(60), "[φ] if a different point is read"),
     item(80, line(80, "5 3"), "another step of a loop"), item(100, box(100, "other"), "belongs to both"));
 }
@@ -242,7 +242,7 @@ const indexed = ({ output, phi, psi }, name) => `${name}${phi ? `[${phi}]` : ""}
 function panel(width, now) {
   const { name, words, chosen, edges, last, ops, at } = now;
   const gone = last ? last.ops.map((op) => op.name).filter((op) => !ops.some((other) => other.name === op)) : [];
-  const lines = at ? [...words, ...(gone.length ? [`gone: ${gone.join(", ")}`] : [])] : ["as it is written, with the operations that reverse-mode differentiation adds"];
+  const lines = at ? [...words, ...(gone.length ? [`gone: ${gone.join(", ")}`] : [])] : ["as written, with the operations that reverse-mode differentiation adds"];
   const reads = edges.filter(({ sink }) => sink === chosen.name).map((edge) => indexed(edge, edge.source));
   const readers = edges.filter(({ source }) => source === chosen.name).map((edge) => `${edge.sink} reads ${indexed(edge, edge.source)}`);
   const list = (title, rows) => [
@@ -286,7 +286,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Graph evolution: what each pass does to a program",
+    title: "Graph evolution: the effect of each pass on a program",
     names: ["returns", "route", "stage", "op", "graphs"],
     controls,
     draw,

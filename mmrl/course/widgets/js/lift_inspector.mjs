@@ -1,8 +1,8 @@
-// A recurrence as the compiler sees it: its (a, b) or what is in the way, and loop against tree.
+// A recurrence and its (a, b), or the operation that prevents a scan; the loop and the tree.
 import { choice, clamp, frame, html, num, picture, player, plural, range, slider, svg } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 
-/** What the compiler knows: a step, and two steps in a row, which are one again. */
+/** Forms of the compiler: one step, and the composition of two steps, which has the same form. */
 const FORMS = {
   sum: ["x + b", "b₁ + b₂"],
   affine: ["a·x + b", "a₂·a₁ and a₂·b₁ + b₂"],
@@ -10,23 +10,23 @@ const FORMS = {
   max: ["max(x + a, b)", "a₁ + a₂ and max(b₁ + a₂, b₂)"],
 };
 
-/** The levels of the tree: at each, every place [from, to] takes in what lies so far before it. */
+/** The levels of the tree; at each level, the node `to` is combined with the node `from`. */
 export function levels(T) {
   const found = [];
   for (let far = 1; far < T; far *= 2) found.push(range(T - far, (t) => [t, t + far]));
   return found;
 }
 
-/** [name, title] of the examples, from the first place to the last. */
+/** [name, title] of the examples, in order of position. */
 export const inOrder = (examples) => Object.entries(examples)
   .sort(([, one], [, other]) => one.place - other.place).map(([name, { title }]) => [name, title]);
 
-/** The greatest difference of two results in float32. */
+/** The largest difference between two results in float32. */
 export function difference(loop, tree) {
   return Math.max(...loop.map((x, t) => Math.abs(Math.fround(x) - Math.fround(tree[t]))));
 }
 
-/** The T steps that come first, which are the last ones if the loop runs backward. */
+/** The first T steps that the loop runs; if it runs backward, these are the last ones. */
 export function first({ loop, tree, inputs, reverse }, T) {
   const cut = (xs) => xs && (reverse ? xs.slice(-T) : xs.slice(0, T));
   return { loop: cut(loop), tree: cut(tree), inputs: inputs.map(cut) };
@@ -50,9 +50,9 @@ function verdict(width, { code, form, a, b, primitive, reason, why, reverse }) {
         words(bold(`✓ ${form === "max" ? "max-plus" : form}: `), "x becomes ", term(FORMS[form][0])),
         words(form === "matrix" ? "A = " : "a = ", term(a)),
         words("b = ", term(b)),
-        words("two steps in a row are one step with ", term(FORMS[form][1])),
+        words("two consecutive steps are one step with ", term(FORMS[form][1])),
       ]
-    : [words(bold(`✗ refused at ${primitive}: `), term(reason)), words(why)];
+    : [words(bold(`✗ rejected at ${primitive}: `), term(reason)), words(why)];
   const box = `flex:1 1 240px;min-width:0;padding:6px 10px;border:1px ${form ? "solid var(--green)" : "dashed var(--orange)"};border-width:1px 1px 1px 5px;border-radius:6px;font-size:13px`;
   const left = html("div", { style: "flex:1 1 240px;min-width:0" },
     html("div", { style: "font-size:12px" }, `one step of the loop, ${reverse ? "from the last t to the first" : "from the first t to the last"}:`),
@@ -60,7 +60,7 @@ function verdict(width, { code, form, a, b, primitive, reason, why, reverse }) {
   return html("div", { style: `display:flex;flex-wrap:wrap;gap:8px 14px;width:${width}px` }, left, html("div", { style: box }, lines));
 }
 
-/** A place where a state, or a part of one, is: filled once it is known. */
+/** A node for a state or a part of it, which is filled once it is known. */
 function place(x, y, r, done, final) {
   const fill = !done ? "f-paper s-dim" : final ? "f-blue s-blue" : "f-paper s-blue";
   return svg("circle", { cx: x, cy: y, r, class: fill, "stroke-width": done ? 2 : 1, "stroke-dasharray": done ? null : "2 2" });
@@ -84,7 +84,7 @@ function drawTree({ T, levels: found, depth, moment, reverse, form }, [left, top
     const line = (from, to, dash) => svg("line", { x1: x(from), y1: top + j * row, x2: x(to), y2: top + (j + 1) * row, class: color, "stroke-width": dash ? 1 : 1.4, "stroke-dasharray": dash });
     return [range(T, (k) => line(k, k, "2 3")), pairs.map(([from, to]) => line(from, to))];
   });
-  // After j levels a place holds up to 2^j steps; it is a state once that reaches the first.
+  // After j levels a node covers up to 2^j steps; it is a state once it covers the first step.
   const nodes = range(depth + 1, (j) => range(T, (k) => place(x(k), top + j * row, r, form && j <= done, k < 2 ** j)));
   return [links, nodes];
 }
@@ -117,7 +117,7 @@ function drawDepth(width, now) {
   const label = `The loop as a chain of ${T} steps${form ? `, and the same computation as a tree of ${depth} levels` : "; no tree"}; after ${plural(moment, "moment")}.`;
   return picture(width, bottom + 26, label,
     svg("text", { x: panels[0][0], y: 13 }, width < 420 ? `loop: depth ${T}` : `the loop: depth T = ${T}`),
-    svg("text", { x: panels[1][0], y: 13 }, form ? (width < 420 ? `tree: depth ${depth}` : `the tree: depth log₂ T = ${depth}`) : width < 420 ? "tree" : "the tree it would need"),
+    svg("text", { x: panels[1][0], y: 13 }, form ? (width < 420 ? `tree: depth ${depth}` : `the tree: depth log₂ T = ${depth}`) : width < 420 ? "tree" : "the tree that it would need"),
     svg("text", { x: 0, y: 30, class: "dim" }, "moment"),
     range(T + 1, (j) => (T > 8 && j % 2 && j !== moment ? null : mark(j, String(j)))),
     svg("line", { x1: 20, x2: width, y1: clock, y2: clock, class: "s-ink", "stroke-width": 1.2, "stroke-dasharray": "6 4" }),
@@ -155,12 +155,12 @@ function table({ T, inputs, names, loop, tree }) {
 function tell(now) {
   const { title, form, T, depth, work, loop, tree, primitive, reason, moment } = now;
   if (!form) {
-    return `${title}: refused at ${primitive}, because ${reason} is in none of the rows that are closed under composition. It stays a loop of ${T} steps, one after the other; ${moment} of ${T} are done.`;
+    return `${title}: rejected at ${primitive}, because ${reason} does not have any of the forms that are closed under composition. It remains a loop of ${T} sequential steps; ${moment} of ${T} are done.`;
   }
   const gap = difference(loop, tree);
-  const same = gap ? `They differ by ${num(gap, 2)} at most, which is rounding` : "They agree to the last bit";
+  const same = gap ? `They differ by at most ${num(gap, 2)}, because of rounding` : "They are identical";
   const now_ = `At moment ${moment} the loop has ${moment} of ${T} states, the tree ${Math.min(T, 2 ** moment)}.`;
-  return `${title}: ${form === "max" ? "max-plus" : form}, so it is a scan. The loop needs ${T} steps, one after the other; the tree ${plural(depth, "level")}, but ${work} combinations instead of ${T}, which pays only where many run at once. ${now_} ${same}.`;
+  return `${title}: ${form === "max" ? "max-plus" : form}, so it is a scan. The loop needs ${T} sequential steps. The tree needs ${plural(depth, "level")}, but ${work} combinations instead of ${T}, so it is faster only if many run at once. ${now_} ${same}.`;
 }
 
 function draw(ui) {

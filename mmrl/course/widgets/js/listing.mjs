@@ -1,17 +1,17 @@
-// A generated program as text: one line is where it is, and each says what it belongs to.
+// The text of a generated program, with the current line, and marks for acting and learning.
 import { html } from "./core.mjs";
 
 const EDGES = { acting: "solid var(--blue)", learning: "double var(--orange)", memory: "dotted var(--purple)", other: "solid transparent" };
 const LINE = 18;
 
-/** What a line of code is about; `sides` says of every operation if it acts or learns. */
+/** The kind of a line of code; `sides` maps each operation to acting or learning. */
 export function kindOf(line, sides) {
   if (/^\s*del /.test(line)) return "memory";
   const op = line.match(/^\s*(\w+)\(.*\)$/)?.[1];
   return sides[op] ?? "other";
 }
 
-/** The program in a box `height` pixels high that shows line `at`, and `go(line)` for a click. */
+/** The program in a box of height `height` that shows line `at`; a click calls `go(line)`. */
 export function listing(code, { at, height, sides, go }) {
   const box = `margin:0;padding:4px 0;border:1px solid var(--line);border-radius:6px;background:var(--paper);color:var(--ink);font:12px/${LINE}px monospace;overflow:auto;height:${height}px`;
   const rows = code.split("\n").map((line, j) => {
@@ -22,7 +22,7 @@ export function listing(code, { at, height, sides, go }) {
     return row;
   });
   const node = html("pre", { style: box, tabindex: "0", role: "group", "aria-label": "the program" }, rows);
-  // Only what is on the page has a height; the frame puts it there right after this.
+  // The box has no height until it is on the page; the frame adds it right after this.
   queueMicrotask(() => (node.scrollTop = at * LINE - height / 2 + LINE));
   return node;
 }

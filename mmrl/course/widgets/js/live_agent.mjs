@@ -1,4 +1,4 @@
-// A trained memory plays cards: its whole network runs here, so that its memory can be wiped.
+// A trained agent plays cards. Its network runs in the browser, so its memory can be erased.
 import { clamp, frame, html, picture, player, range, slider, svg } from "./core.mjs";
 import { drawMemory, drawOutputs, largest } from "./playing.mjs";
 import { uniforms } from "./random.mjs";
@@ -6,7 +6,7 @@ import { uniforms } from "./random.mjs";
 const NAMES = ["spades", "diamonds", "clubs", "hearts"];
 const COLORS = ["ink", "blue", "green", "orange"];
 
-/** The arrays of a policy by name: a row of numbers for each output. */
+/** The arrays of a policy, keyed by name, as rows of numbers, one row per output. */
 export function unpack({ shapes, weights }) {
   const bytes = Uint8Array.from(atob(weights), (letter) => letter.charCodeAt(0));
   const numbers = new Float32Array(bytes.buffer);
@@ -21,7 +21,7 @@ export function unpack({ shapes, weights }) {
 
 const dot = (row, x) => row.reduce((sum, w, i) => sum + w * x[i], 0);
 
-/** Linear layers; a dense one is normalized, and its negative part is a hundredth. */
+/** Linear layers. A dense layer is normalized, and its negative values are divided by 100. */
 export function layers(arrays, part, kinds, x) {
   kinds.forEach((kind, k) => {
     const bias = arrays[`${part}.${k}.bias`][0];
@@ -57,8 +57,8 @@ export function shuffled(seed) {
 }
 
 /**
- * A whole episode: at each of 51 steps the card, Q(s, ·), what was said, and |h| of each unit.
- * Before the steps in `wipes` the memory is emptied; the agent is not notified.
+ * An episode: at each of 51 steps the card, Q(s, ·), the answer, and |h| of each unit.
+ * The memory is erased before the steps in `wipes`; the agent is not notified.
  */
 export function episode(policy, arrays, deck, wipes) {
   const empty = () => [arrays.state_re[0], arrays.state_im[0]];
@@ -73,7 +73,7 @@ export function episode(policy, arrays, deck, wipes) {
   });
 }
 
-/** A picture [unit, step] of how full each unit is, white where it is full, slowest unit first. */
+/** A picture [unit, step] of |h|, where white is the maximum of a unit; the slowest unit is on top. */
 function filled(steps, arrays) {
   const pace = arrays.eigenvalues_re[0].map((v, i) => Math.hypot(v, arrays.eigenvalues_im[0][i]));
   const order = [...pace.keys()].sort((a, b) => pace[b] - pace[a]);
@@ -116,7 +116,7 @@ function drawCards(ui, { steps, step, wipes }) {
   return picture(width, 78 * rows + 6, alt, labels, parts);
 }
 
-/** The episode in view, which is computed again only if it is another one. */
+/** The visible episode, which is recomputed only if the deck or the wipes change. */
 function state(ui) {
   const [policy, deck, wipes] = ["policy", "deck", "wipes"].map(ui.get);
   const key = JSON.stringify([policy.weights, deck, wipes]);
@@ -137,7 +137,7 @@ function draw(ui) {
   const summary =
     `Step ${step}: it sees ${NAMES[steps[step].card]} and names ${NAMES[steps[step].said]}; the first card was ${NAMES[steps[0].card]}. ` +
     `${right} of ${step + 1} answers are right.` +
-    (past.length ? ` Its memory was wiped before step ${past.join(" and ")}, without notice.` : "");
+    (past.length ? ` Its memory was wiped before step ${past.join(" and ")}.` : "");
   const pictures = [drawCards(ui, { steps, step, wipes }), drawOutputs({ policy: told, step })];
   return { pictures: [...pictures, drawMemory(ui, { steps: steps.length, policy: memory, step })], summary };
 }
@@ -160,7 +160,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "A trained memory at play",
+    title: "Live agent: a trained memory that you can wipe",
     names: ["policy", "suits", "deck", "step", "wipes"],
     controls,
     draw,

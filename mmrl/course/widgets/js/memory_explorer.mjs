@@ -1,15 +1,15 @@
-// Eigenvalues of memory models: where they lie, how fast they forget, what an impulse leaves.
+// Eigenvalues of memory models: their positions, half-lives and impulse responses.
 import { choice, clamp, frame, num, picture, plural, range, series, slider, svg } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 
 const UNITS = 16;
 const CONTEXTS = 4;
 const linear = (low, high, count) => range(count, (i) => low + ((high - low) * i) / Math.max(1, count - 1));
-// The golden ratio spreads units evenly over a second range without pairing small with small.
+// The golden ratio spreads units evenly over a second range, in an unrelated order.
 const spread = (i) => (0.5 + i * 0.6180339887498949) % 1;
 const middle = (i, count) => (i + 0.5) / count;
 
-/** λ = {rate, turn} with λ = exp(-rate + i turn), as each model starts; random draws evenly spread. */
+/** Initial λ = exp(-rate + i turn) of each model; random draws are replaced by even spacing. */
 export const FAMILIES = {
   // |λ|² uniform over [low², high²], the argument over (0, phase).
   lru({ low, high, phase }) {
@@ -25,7 +25,7 @@ export const FAMILIES = {
       return { rate: 0.5 * step, turn: omega * step };
     });
   },
-  // exp(-α + iω), every trace with every context.
+  // exp(-α + iω) for all pairs of a trace and a context.
   ffm({ alpha_low: low, alpha_high: high, period }) {
     const alphas = linear(low, high, UNITS);
     const omegas = linear(2, period, CONTEXTS).map((steps) => (2 * Math.PI) / steps);
@@ -39,7 +39,7 @@ export const FAMILIES = {
   },
 };
 
-/** Steps after which half is left; ∞ without decay, 0 if the state is lost at once. */
+/** The half-life in steps: ∞ without decay, 0 if the state is lost immediately. */
 export const halfLife = ({ rate }) => (rate > 0 ? Math.LN2 / rate : Infinity);
 
 /** Re λ^t and |λ|^t for t = 0 … steps. */
@@ -69,7 +69,7 @@ function state(ui) {
   if (family === "given") Object.assign(settings, { real: read("real", [0.9]), imag: read("imag", [0]) });
   const units = FAMILIES[family](settings).sort((a, b) => b.rate - a.rate);
   const growing = units.filter((unit) => unit.rate < 0).length;
-  if (growing) notes.push(`${plural(growing, "eigenvalue")} outside the unit circle: what is stored there grows.`);
+  if (growing) notes.push(`${plural(growing, "eigenvalue")} outside the unit circle: their states grow without limit.`);
   const index = clamp(Math.round((ui.get("unit") / 100) * (units.length - 1)), 0, units.length - 1);
   return { units, index, unit: units[index], notes };
 }
@@ -128,7 +128,7 @@ function draw(ui) {
   const plane = 290;
   const rest = ui.width >= 640 ? ui.width - plane - 12 : Math.max(300, ui.width);
   const lives = now.units.map(halfLife);
-  // Sampled at whole steps, a turn by more than half a circle looks like a slower one backwards.
+  // At integer steps, a rotation by more than half a circle looks like a slower backward rotation.
   const turn = Math.abs(Math.atan2(Math.sin(now.unit.turn), Math.cos(now.unit.turn)));
   const period = turn > 1e-6 ? `one rotation in ${num((2 * Math.PI) / turn)} steps` : "no rotation";
   const half = halfLife(now.unit);

@@ -1,7 +1,7 @@
-// Monoids as in mmrl.monoid, and how to write their elements down.
+// Monoids as in mmrl.monoid, and the formatting of their elements.
 import { num } from "./core.mjs";
 
-/** `lift` makes an element of an input, `show` a text of an element. */
+/** `lift` converts an input to an element, and `show` converts an element to text. */
 export const MONOIDS = {
   words: {
     name: "joining words",
@@ -32,11 +32,11 @@ export const MONOIDS = {
   },
 };
 
-/** As mmrl.monoid.Resettable: elements [element, begin], which forget what came before a `begin`. */
+/** Like mmrl.monoid.Resettable: elements [element, begin]; a `begin` discards all earlier elements. */
 export const resettable = ({ identity, combine }) => ({
   identity: [identity, false],
   combine: ([a, before], [b, begin]) => [combine(begin ? identity : a, b), before || begin],
 });
 
-/** The width of a short text, in sizes of its font. */
+/** The width of a short text, as a multiple of its font size. */
 export const wide = (text) => [...text].reduce((sum, c) => sum + (c === "." ? 0.32 : c === "−" ? 0.84 : 0.62), 0);

@@ -1,12 +1,12 @@
-// A read x[φ(t)] for all t at once: readers, reads, and how long each value has to be kept.
+// A read x[φ(t)] for all t: readers, reads, and the lifetime of each value.
 import { range } from "./core.mjs";
 
 const at = (point) => [point, point + 1];
 
 /**
- * The index expressions, by their text. `reads(t, T, n)` is [from, to) of x and `readers(k, T, n)`
- * [from, to) of y; `inverse` and `when` say the latter in symbols. A strided one has `every`, the
- * step from reader to reader, and then `inverse` is only the range that they lie in.
+ * The index expressions, keyed by their text. `reads(t, T, n)` is a range [from, to) of x, and
+ * `readers(k, T, n)` a range of y, which `inverse` and `when` state in symbols. If the readers are
+ * strided, `every` is the stride, and `inverse` is only the range that contains them.
  */
 export const PATTERNS = {
   "t": { reads: (t) => at(t), inverse: "k", readers: (k) => at(k) },
@@ -43,19 +43,19 @@ export const PATTERNS = {
 
 const span = ([from, to], low, high, every = 1) => range(Math.max(0, Math.ceil((to - from) / every)), (i) => from + i * every).filter((i) => i >= low && i < high);
 
-/** φ(t): what y[t] reads, or null where y[t] does not exist, because its point lies outside of x. */
+/** φ(t), the reads of y[t], or null if y[t] does not exist because it would read outside of x. */
 export function reads(name, t, T, n) {
   const found = span(PATTERNS[name].reads(t, T, n), 0, T);
   return found.length ? found : null;
 }
 
-/** φ⁻¹(k), from the formula: the readers of x[k]. */
+/** φ⁻¹(k), the readers of x[k], by the formula. */
 export const readers = (name, k, T, n) => span(PATTERNS[name].readers(k, T, n), 0, T, PATTERNS[name].every);
 
 /**
- * Readers y[0], y[1], … run in order; x is made in order, each element as late as they allow, and
- * is freed after its last reader. `alive[t]` are the elements there while y[t] runs, `most` the
- * greatest number of them, and `ring` the least W with which x[k] can live in slot k mod W.
+ * Readers y[0], y[1], … run in order. Elements of x are computed in order, as late as possible, and
+ * freed after their last reader. `alive[t]` contains the live elements while y[t] runs, `most` is the
+ * maximum number of them, and `ring` the smallest W such that x[k] can be stored in slot k mod W.
  */
 export function lives(name, T, n) {
   const rows = range(T, (t) => reads(name, t, T, n));

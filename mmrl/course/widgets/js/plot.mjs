@@ -1,7 +1,7 @@
 // Axes for small plots.
 import { num, svg } from "./core.mjs";
 
-/** Round numbers from `low` to `high`, about `count` of them. */
+/** About `count` round numbers from `low` to `high`. */
 export function ticks(low, high, count = 4) {
   const span = high - low || 1;
   const power = 10 ** Math.floor(Math.log10(span / count));
@@ -14,7 +14,7 @@ export function ticks(low, high, count = 4) {
 }
 
 /**
- * Scales and drawn axes of a plot in the box [left, top, right, bottom], in pixels.
+ * The scales and axes of a plot in the box [left, top, right, bottom], in pixels.
  * `x` and `y` are {low, high, label, log, ticks}. Returns {x, y, axes}.
  */
 export function plot([left, top, right, bottom], { x, y }) {
@@ -38,7 +38,7 @@ export function plot([left, top, right, bottom], { x, y }) {
   return { x: sx, y: sy, axes };
 }
 
-/** A line through points [[x, y], …] in pixels; a gap wherever one is not finite. */
+/** A line through points [[x, y], …] in pixels, with a gap at each point that is not finite. */
 export function path(points, attributes) {
   let pen = "M";
   let d = "";

@@ -1,18 +1,18 @@
-// From the errors of sequences to how often each is drawn, and what importance weights take back.
+// Errors of sequences, the resulting sampling probabilities, and the importance weights.
 import { clamp, frame, num, percent, picture, plural, range, series, slider, stripes, svg } from "./core.mjs";
 import { plot } from "./plot.mjs";
 
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 const mean = (values) => sum(values.map((x) => x / values.length));
 
-/** The errors of sequences of `steps` each, which follow one another; the last may be shorter. */
+/** Split concatenated errors into sequences of `steps`; the last one may be shorter. */
 export const sequences = (errors, steps) =>
   range(Math.ceil(errors.length / steps), (i) => errors.slice(i * steps, (i + 1) * steps).map(Math.abs));
 
 /** p = η max|δ| + (1 - η) mean|δ| of every sequence. */
 export const priorities = (rows, eta) => rows.map((row) => eta * Math.max(...row) + (1 - eta) * mean(row));
 
-// As in mmrl.replay.sequences: none is out of reach, and none takes all.
+// Clip as in mmrl.replay.sequences, so that no sequence has probability 0 or 1.
 const [LEAST, LARGEST] = [1e-6, 1e6];
 
 /** P = p^α / Σ p^α, with p clipped to [1e-6, 1e6]. */
@@ -22,21 +22,21 @@ export function chances(p, alpha) {
   return law.map((x) => x / total);
 }
 
-/** w = (1 / (N P))^β, over the largest. */
+/** w = (1 / (N P))^β, divided by the largest. */
 export function importance(P, beta) {
   const raw = P.map((x) => (P.length * x) ** -beta);
   const most = Math.max(...raw);
   return raw.map((x) => x / most);
 }
 
-/** The share of each sequence in the expected gradient: P w / Σ P w. */
+/** The fraction of the expected gradient from each sequence: P w / Σ P w. */
 export function gradient(P, w) {
   const products = P.map((x, i) => x * w[i]);
   const total = sum(products);
   return products.map((x) => x / total);
 }
 
-/** 1 / Σ P²: how many evenly drawn sequences would meet again as often. */
+/** 1 / Σ P²: the number of equally likely sequences with the same probability of a repeated draw. */
 export const effective = (P) => 1 / sum(P.map((x) => x * x));
 
 /** Numbers in (0, 1) by x ← 48271 x mod (2³¹ - 1) (Park, Miller and Stockmeyer 1993). */
@@ -45,7 +45,7 @@ export function uniforms(count, seed = 1) {
   return range(count, () => (x = (48271 * x) % 2147483647) / 2147483647);
 }
 
-/** How often each sequence comes in `count` draws, the same ones every time. */
+/** The frequency of each sequence in `count` draws, which are the same every time. */
 export function drawn(P, count) {
   const edges = P.map((_, i) => sum(P.slice(0, i + 1)));
   const hits = P.map(() => 0);
@@ -73,7 +73,7 @@ function state(ui) {
   return { rows, notes, eta, alpha, beta, p, P, w, hits, draws: ui.get("draws"), share: gradient(P, w), chosen };
 }
 
-/** Panels above one another that share the axis of sequences. */
+/** Stacked panels that share the axis of sequences. */
 function panels(width, now) {
   const { rows } = now;
   const pitch = (width - LEFT - 8) / rows.length;
@@ -99,7 +99,7 @@ function panels(width, now) {
   return { panel, finish, pitch, wide, hatch };
 }
 
-/** From two to four round numbers from 0 on. */
+/** Two to four round numbers, starting at 0. */
 function levels(high) {
   const power = 10 ** Math.floor(Math.log10(high));
   const step = [5, 2, 1, 0.5, 0.2].map((m) => m * power).find((m) => high / m > 1.4999);
@@ -151,15 +151,15 @@ function drawWeights({ panel }, { P, w, share }) {
   ]);
 }
 
-/** Whether every sequence has the same share in the expected gradient. */
+/** Describe whether all sequences contribute equally to the expected gradient. */
 export const unbiased = (share) => share.every((x) => Math.abs(x * share.length - 1) < 1e-6);
 
 function verdict({ P, share }) {
   const ratio = (xs) => Math.max(...xs) / Math.min(...xs);
   if (unbiased(P)) return "all are sampled equally often, so there is no bias to correct.";
-  if (unbiased(share)) return "P w is equal for all: some are seen more often, but the expected gradient has no bias.";
+  if (unbiased(share)) return "P w is equal for all: some sequences are drawn more often, but the expected gradient has no bias.";
   return (
-    `from least to most, P grows ${num(ratio(P), 2)}-fold and P w still ${num(ratio(share), 2)}-fold: ` +
+    `the largest P is ${num(ratio(P), 2)} times the smallest, and the largest P w still ${num(ratio(share), 2)} times the smallest: ` +
     "the gradient is biased toward large errors, and only β = 1 would make P w equal for all."
   );
 }
@@ -176,7 +176,7 @@ function draw(ui) {
     `Sequence ${chosen + 1} (shaded): max |δ| ${num(Math.max(...rows[chosen]))}, mean ${num(mean(rows[chosen]))}, so p = ${num(p[chosen])}; ` +
     `drawn with P = ${percent(P[chosen])}, weighted by w = ${num(w[chosen], 2)}, it has ${percent(share[chosen])} of the expected gradient.`;
   const far = Math.max(...P.map((x, i) => Math.abs(x - hits[i] / draws) / (Math.sqrt((x * (1 - x)) / draws) || 1)));
-  const seen = draws ? ` In ${plural(draws, "draw")} every frequency comes within ${num(far, 2)} σ of its P.` : "";
+  const seen = draws ? ` In ${plural(draws, "draw")} every frequency is within ${num(far, 2)} σ of its P.` : "";
   const summary =
     `${one} Effective number of sequences at η = ${num(eta)}, α = ${num(alpha)}: 1 / Σ P² = ${num(effective(P))} of ${rows.length}. ` +
     `With β = ${num(beta)}: ${verdict(now)}${seen}`;
@@ -194,7 +194,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Priority explorer: which sequences are drawn, and what the weights correct",
+    title: "Priority explorer: sampling probabilities and weights of sequences",
     names: ["errors", "steps", "eta", "alpha", "beta", "draws", "sequence"],
     controls,
     draw,

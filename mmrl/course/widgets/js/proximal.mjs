@@ -1,17 +1,17 @@
-// Behavior, proximal and current policy: averages, objectives, rules for the batch. Pure functions.
+// Behavior, proximal and current policy: averages, objectives, and rules for the batch size. Pure functions.
 import { clamp } from "./core.mjs";
 
 /** β = 1 - 1 / (1 + COM): the decay of a moving average whose mean age is COM steps. */
 export const decayOf = (center) => center / (1 + center);
 /** COM = 1 / (1 - β) - 1, in steps. */
 export const centerOf = (decay) => decay / (1 - decay);
-/** 2 / (1 - β) - 1: as many equal weights would average as well. */
+/** 2 / (1 - β) - 1, the number of equal weights with the same variance of the mean. */
 export const spanOf = (decay) => (1 + decay) / (1 - decay);
 const decayOfSpan = (span) => (span - 1) / (span + 1);
 
 /**
- * Hyperparameters that make up for a batch divided by c.  Hilton et al. 2022, Sections 3.2 and 4.
- * `on` lists which are adjusted. A value that cannot fall as far as its rule stays at its limit.
+ * Hyperparameters that compensate for a batch divided by c.  Hilton et al. 2022, Sections 3.2 and 4.
+ * `on` lists the adjusted ones. A value that would fall below its limit is set to the limit.
  */
 export function adjusted(base, c, { optimizer, on }) {
   const { learning_rate: rate, center, advantage_decay: fade, phases, beta1, beta2 } = base;
@@ -32,7 +32,7 @@ export function trail(mean, theta, decay) {
   mean.at.forEach((x, i) => (mean.at[i] = x + (theta[i] - x) / mean.weight));
 }
 
-/** max(μ, π / c) in logarithms: no importance weight above c, none held if c is 0 or ∞. */
+/** max(μ, π / c) in logarithms, which limits importance weights to c; no limit if c is 0 or ∞. */
 const anchor = (log, { behavior, most }) => Math.max(behavior, most > 0 ? log - Math.log(most) : -Infinity);
 
 /**

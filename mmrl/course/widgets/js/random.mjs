@@ -1,6 +1,6 @@
-// Chance that repeats itself.
+// Reproducible random numbers.
 
-/** Uniform numbers in [0, 1) from one whole number, the same in every browser (mulberry32). */
+/** Uniform numbers in [0, 1) from an integer seed, the same in every browser (mulberry32). */
 export function uniforms(seed) {
   let a = seed | 0;
   return () => {

@@ -1,15 +1,15 @@
-// Which earlier observations decide the action of an agent of the zoo, at a step of your choice.
+// Observations that determine the action of a zoo agent at a selected step.
 import { choice, clamp, frame, percent, picture, plural, range, series, slider, stripes, svg } from "./core.mjs";
 import { plot } from "./plot.mjs";
 import { triangle } from "./triangles.mjs";
 
 const MOST = 990; // 44 steps
-const CLEAR = 0.1; // share of changed actions from which an observation counts as decisive
+const CLEAR = 0.1; // minimum fraction of changed actions for which an observation is decisive
 const NAMES = { first: "RepeatFirst, LRU", previous: "RepeatPrevious, LRU", none: "RepeatFirst, no memory" };
 // The first card decides every answer.
 const EXAMPLE = range(44, (t) => range(t + 1, (i) => (i ? 0 : 0.75))).flat();
 
-/** The observations that change at least a tenth of the actions, the largest share first. */
+/** Observations that change at least a tenth of the actions, in decreasing order of this fraction. */
 export function decisive(row) {
   return range(row.length).filter((i) => row[i] >= CLEAR).sort((a, b) => row[b] - row[a] || a - b);
 }
@@ -38,7 +38,7 @@ function drawBars(width, { rows, row, step, chosen }) {
   const marks = chosen.slice(0, 3).map((i) =>
     svg("text", { x: clamp(axis.x(i), 74, width - 30), y: axis.y(row[i]) - 5, "text-anchor": "middle" }, percent(row[i])));
   const now = svg("line", { x1: axis.x(step), x2: axis.x(step), y1: box[1] - 6, y2: box[3], class: "s-orange", "stroke-dasharray": "3 3" });
-  const words = svg("text", { x: 0, y: 12 }, `share of changed actions at step ${step} (dashed)`);
+  const words = svg("text", { x: 0, y: 12 }, `fraction of changed actions at step ${step} (dashed)`);
   const alt = `Bars for ${plural(row.length, "observation")}; ${chosen.length} of them decide the action.`;
   return picture(width, 232, alt, hatch.defs, axis.axes, bars, marks, now, words);
 }
@@ -54,7 +54,7 @@ function drawAll(width, { rows, step }) {
   const row = { x: 54, y: 24 + side - size * (step + 1), width: size * (step + 1), height: size };
   const now = svg("rect", { ...row, class: "f-none s-orange", "stroke-width": 1.5 });
   const labels = [
-    svg("text", { x: 0, y: 12 }, "all steps: step of the action upwards, replaced observation to the right"),
+    svg("text", { x: 0, y: 12 }, "all steps: step of the action (upward), replaced observation (to the right)"),
     svg("text", { x: 48, y: 24 + side, "text-anchor": "end", class: "dim" }, "0"),
     svg("text", { x: 48, y: 34, "text-anchor": "end", class: "dim" }, String(rows.length - 1)),
   ];
@@ -66,7 +66,7 @@ function draw(ui) {
   const now = state(ui);
   const { agent, notes, step, row, chosen } = now;
   const width = Math.max(300, ui.width);
-  const listed = chosen.slice(0, 3).map((i) => `that of step ${i} changes ${percent(row[i])} of the actions`);
+  const listed = chosen.slice(0, 3).map((i) => `the one of step ${i} changes ${percent(row[i])} of the actions`);
   const rest = chosen.length > 3 ? `, and ${chosen.length - 3} more matter` : "";
   const earlier = chosen.some((i) => i < step);
   const verdict = earlier ? "The action depends on memory." : "No earlier observation decides the action.";
@@ -81,7 +81,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Recall explorer: which observations decide an action",
+    title: "Recall explorer: which observations determine an action",
     names: ["first", "previous", "none", "agent", "step"],
     controls,
     draw,

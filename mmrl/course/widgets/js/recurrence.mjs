@@ -1,30 +1,30 @@
-// Small recurrent networks, and how wrong their Q is after starting from a state that is not exact.
+// Small recurrent networks, and the error of their Q after a start from an inexact state.
 import { range } from "./core.mjs";
 import { uniforms } from "./random.mjs";
 
 const [INPUTS, UNITS, ACTIONS, NETWORKS] = [4, 16, 4, 5];
 const LONGEST = 140;
 const sigmoid = (z) => 1 / (1 + Math.exp(-z));
-// Several times as fast as Math.tanh, and exact to 16 digits after the point.
+// Several times as fast as Math.tanh, and accurate to 16 decimal places.
 const tanh = (z) => 1 - 2 / (Math.exp(2 * z) + 1);
 
-/** `count` draws of a standard normal distribution (Box and Muller). */
+/** `count` samples of a standard normal distribution (Box and Muller). */
 const normals = (next, count) =>
   range(count, () => Math.sqrt(-2 * Math.log(1 - next())) * Math.cos(2 * Math.PI * next()));
 
-/** The share that is kept per step if half is left after `life` steps. */
+/** The fraction retained per step if half is left after `life` steps. */
 export const kept = (life) => 2 ** (-1 / life);
-/** The forget gate's bias at which, by itself, it keeps that share of the cell. */
+/** The bias of the forget gate for which, without inputs, it retains this fraction of the cell. */
 export const gateBias = (life) => Math.log(kept(life) / (1 - kept(life)));
 
-/** Row `i` of a matrix, written row after row, times the first `n` entries of `xs`. */
+/** The product of row `i` of a matrix, stored row by row, and the first `n` entries of `xs`. */
 function row(matrix, i, n, xs) {
   let sum = 0;
   for (let j = 0; j < n; j++) sum += matrix[i * n + j] * xs[j];
   return sum;
 }
 
-/** The parts of `values` of the given lengths, each times its scale. */
+/** Split `values` into parts of the given lengths, each multiplied by its scale. */
 function parts(values, ...sizes) {
   let start = 0;
   return sizes.map(([length, scale]) => {
@@ -34,14 +34,14 @@ function parts(values, ...sizes) {
   });
 }
 
-const gates = new Float64Array(4 * UNITS);  // used again by every step
+const gates = new Float64Array(4 * UNITS);  // reused by every step
 
 /**
- * Two memories: `size` numbers of state; `weights` from normal draws, of which the first `fixed`
- * only drift; `step` does to a state, in place, what a cell of mmrl.memory's LSTM or LRU does.
+ * Two memories. `size` is the number of state entries; `weights` converts normal samples, the first
+ * `fixed` of which only drift; `step` updates a state in place like an LSTM or LRU of mmrl.memory.
  */
 export const MEMORIES = {
-  // The state is h, then c; the gates are i, f, g, o, of which only the forget gate has a bias.
+  // The state is h, then c. The gates are i, f, g, o; only the forget gate has a bias.
   lstm: {
     size: 2 * UNITS, fixed: 0, draws: 4 * UNITS * (INPUTS + UNITS) + ACTIONS * UNITS,
     weights(z, life) {
@@ -91,7 +91,7 @@ export const MEMORIES = {
 /** ‖q̂ - q‖₂ / |max_a q_a|, the error of Q that a wrong state makes (Kapturowski et al. 2019). */
 export const deltaQ = (q, exact) => Math.hypot(...q.map((x, a) => x - exact[a])) / Math.abs(Math.max(...exact));
 
-/** A function of t: the state before step t of an episode that begins empty. Computed on demand. */
+/** A function that returns the state before step t of an episode with an empty initial state, computed on demand. */
 export function follow(memory, weights, xs) {
   const states = [range(memory.size, () => 0)];
   return (t) => {
@@ -105,9 +105,9 @@ export function follow(memory, weights, xs) {
 }
 
 /**
- * ΔQ of the four starts at steps `since` … `start + steps - 1` of an episode: {name: [ΔQ, …]}, without
- * those before a start begins. `burnIn` steps are run before step `start`; `exact` and `acted` give
- * the states that follow from the learner's and from the actor's weights.
+ * ΔQ of the four starts at steps `since` … `start + steps - 1` of an episode, {name: [ΔQ, …]},
+ * without steps before a start. The burn-in has `burnIn` steps before step `start`; `exact` and `acted`
+ * return the states computed with the learner's and the actor's weights.
  */
 export function errors(memory, weights, xs, { exact, acted, start, burnIn, steps, since = 0 }) {
   const empty = range(memory.size, () => 0);
@@ -130,11 +130,11 @@ export function errors(memory, weights, xs, { exact, acted, start, burnIn, steps
   };
 }
 
-/** The geometric mean keeps ratios between starts; 0 if one of the values is. */
+/** The geometric mean, which preserves ratios between starts; 0 if a value is 0. */
 export const geometric = (values) => Math.exp(values.reduce((sum, x) => sum + Math.log(x), 0) / values.length);
 
 const known = new Map();
-/** What `make` gives, made once per key; of many keys those used last are kept. */
+/** Cache the results of `make` by key; only the most recently used keys are kept. */
 function remember(key, make) {
   const value = known.has(key) ? known.get(key) : make();
   known.delete(key);
@@ -143,7 +143,7 @@ function remember(key, make) {
   return value;
 }
 
-/** One seeded network, of an actor `drift` away from the learner, in one seeded episode. */
+/** One network and one episode from a seed; the actor's weights differ from the learner's by `drift`. */
 function network(name, seed, life, drift) {
   const memory = MEMORIES[name];
   const base = remember(`${name} ${seed}`, () => {
@@ -174,7 +174,7 @@ function mean(name, life, drift, times) {
   return Object.fromEntries(Object.keys(each[0]).map((start) => [start, over(start)]));
 }
 
-/** Where two curves over `lives` cross, between two of them on a log-log scale; null if nowhere. */
+/** The point at which two curves over `lives` cross, interpolated on a log-log scale, or null. */
 export function crossing(lives, one, other) {
   const gaps = one.map((x, i) => Math.log(x) - Math.log(other[i]));
   const i = gaps.findIndex((gap, k) => k > 0 && gap * gaps[k - 1] <= 0 && Number.isFinite(gap - gaps[k - 1]));

@@ -1,4 +1,4 @@
-// R2D2's target in rescaled returns, step by step, and what float32 does to the inverse of h.
+// R2D2's target with rescaled returns, step by step, and the errors of the inverse of h in float32.
 import { choice, clamp, frame, html, num, picture, range, slider, svg } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 
@@ -6,16 +6,16 @@ const exact = (x) => x;
 const float32 = Math.fround;
 
 /**
- * h(x) = sign(x) (√(|x| + 1) - 1) + εx, computed as `mmrl.returns.rescale` does. Every operation is
- * rounded by `f`: Math.fround makes it float32, since one correctly rounded step after another is
- * what float32 hardware does.
+ * h(x) = sign(x) (√(|x| + 1) - 1) + εx, computed as in `mmrl.returns.rescale`. Every operation is
+ * rounded by `f`. With Math.fround this is float32, because float32 hardware also rounds each
+ * operation correctly.
  */
 export function rescale(x, eps, f = exact) {
   const [v, e] = [f(x), f(eps)];
   return f(f(v / f(f(Math.sqrt(f(Math.abs(v) + 1))) + 1)) + f(e * v));
 }
 
-/** h⁻¹ in two ways, each rounded by `f` after every operation. */
+/** Two formulas for h⁻¹; `f` rounds the result of every operation. */
 export const INVERSES = {
   // sign(y) (((√(1 + 4ε(|y| + 1 + ε)) - 1) / 2ε)² - 1)
   textbook(y, eps, f = exact) {
@@ -34,7 +34,7 @@ export const INVERSES = {
   },
 };
 
-/** Each number on the way from the network's q = h(x) to its target h(Σ_{k<n} γ^k r + γ^n h⁻¹(q)). */
+/** All intermediate values from the network's q = h(x) to its target h(Σ_{k<n} γ^k r + γ^n h⁻¹(q)). */
 export function target({ x, eps, n, gamma, reward }, inverse = "stable", f = exact) {
   const q = rescale(x, eps, f);
   const back = INVERSES[inverse](q, eps, f);
@@ -47,16 +47,16 @@ export function target({ x, eps, n, gamma, reward }, inverse = "stable", f = exa
   return { q, back, rewards, gain, sum, y: rescale(sum, eps, f) };
 }
 
-/** |got - wanted| / |wanted|; for a wanted 0, how far off it is. */
+/** |got - wanted| / |wanted|, or |got| if `wanted` is 0. */
 export const relative = (got, wanted) => Math.abs(got - wanted) / (Math.abs(wanted) || 1);
 
-/** The relative error of h⁻¹(h(x)) in float32: only the inverse differs, h itself is the same. */
+/** The relative error of h⁻¹(h(x)) in float32. Only the inverse differs between the two formulas. */
 export function roundTrip(x, eps, inverse) {
   const v = float32(x);
   return relative(INVERSES[inverse](rescale(v, eps, float32), eps, float32), v);
 }
 
-/** The largest round-trip errors between neighbors of a grid of |x|, which are powers of ten. */
+/** The largest round-trip errors between adjacent points of a logarithmic grid of |x|. */
 export function largest(eps, inverse, powers, draws = 12) {
   return powers.slice(1).map((power, i) => Math.max(...range(draws, (k) => {
     const x = 10 ** (powers[i] + ((power - powers[i]) * (k + 0.5)) / draws);
@@ -68,7 +68,7 @@ const POWERS = range(73, (i) => -4 + i / 8);
 const SMALL = range(17, (i) => -3 + i / 8);
 const NAMES = { textbook: "textbook", stable: "stable" };
 const LEFT = 52;
-// A slider for returns of both signs: 0 in the middle, then ten steps for each power of ten.
+// A slider for returns of both signs, with 0 in the middle and ten steps per power of ten.
 const FIRST = -4;
 export const place = (x) => (Math.abs(x) < 10 ** FIRST ? 0 : Math.sign(x) * (Math.log10(Math.abs(x)) - FIRST + 0.1));
 export const value = (at) => (Math.abs(at) < 0.05 ? 0 : Number((Math.sign(at) * 10 ** (Math.abs(at) + FIRST - 0.1)).toPrecision(3)));
@@ -80,7 +80,7 @@ function state(ui) {
   return { ...settings, inverse, trips, ideal: target(settings), now: target(settings, inverse, float32) };
 }
 
-/** The smallest of 0.02, 0.05, 0.1, …, 1, 2, 5, 10, … that is no less than `x`. */
+/** The smallest of 0.02, 0.05, 0.1, …, 1, 2, 5, 10, … that is at least `x`. */
 export function roundUp(x) {
   const least = Math.max(x, 0.02) * (1 - 1e-9);
   const power = 10 ** Math.floor(Math.log10(least));
@@ -107,7 +107,7 @@ function drawCurve(width, { eps, ideal }) {
     svg("circle", { cx: from, cy: q, r: 5.5, class: "f-paper s-orange", "stroke-width": 2.2 }),
     svg("circle", { cx: to, cy: y, r: 5.5, class: "f-orange s-ink" }),
   ];
-  // Above a rising curve there is room for words on the left, below it on the right.
+  // Place words on the left above a rising curve, and on the right below it.
   const halo = "paint-order:stroke;stroke:var(--paper);stroke-width:4px";
   const label = (x, y, above, text) => {
     const spot = above ? { x: Math.max(x - 9, LEFT + 84), y: y - 9, "text-anchor": "end" } : { x: Math.min(x + 9, width - 84), y: y + 18 };
@@ -120,7 +120,7 @@ function drawCurve(width, { eps, ideal }) {
     label(from, q, ideal.back < 0, `q = ${num(ideal.q)}`),
     label(to, y, up, `target ${num(ideal.y)}`),
   ];
-  const alt = `The curve h from ${num(low)} to ${num(far)}, which rises like a square root. A return of ${num(ideal.back)} is ${num(ideal.q)} on it, the target's ${num(ideal.sum)} is ${num(ideal.y)}.`;
+  const alt = `The curve h from ${num(low)} to ${num(far)}, which rises like a square root. It maps a return of ${num(ideal.back)} to ${num(ideal.q)}, and the target's return of ${num(ideal.sum)} to ${num(ideal.y)}.`;
   return picture(width, 286, alt, axis.axes,
     path(same, { class: "f-none s-dim", "stroke-dasharray": "4 4", "stroke-width": 1.2 }),
     path(curve, { class: "f-none s-blue", "stroke-width": 2.4 }), steps, words);
@@ -173,15 +173,15 @@ function draw(ui) {
   const half = width >= 720 ? Math.floor((width - 12) / 2) : width;
   const worst = (kind) => num(Math.max(...largest(eps, kind, SMALL)), 2);
   const summary =
-    `A return of ${num(x)} is ${num(ideal.q)} to the network. Its ${n}-step target: h⁻¹(${num(ideal.q)}) = ${num(ideal.back)}; ` +
+    `The network represents a return of ${num(x)} as ${num(ideal.q)}. Its ${n}-step target: h⁻¹(${num(ideal.q)}) = ${num(ideal.back)}; ` +
     `${num(ideal.rewards)} + ${num(ideal.gain)} · ${num(ideal.back)} = ${num(ideal.sum)}; h(${num(ideal.sum)}) = ${num(ideal.y)}. ` +
-    `After a round trip in float32, h⁻¹(h(x)), this x is off by ${num(trips.textbook, 2)} of its size with the textbook inverse and by ${num(trips.stable, 2)} ` +
-    `with the stable one; returns from 0.001 to 0.1 by up to ${worst("textbook")} and ${worst("stable")}.`;
+    `After a round trip in float32, h⁻¹(h(x)), the relative error of x is ${num(trips.textbook, 2)} with the textbook inverse and ${num(trips.stable, 2)} ` +
+    `with the stable one; for returns from 0.001 to 0.1 it is up to ${worst("textbook")} and ${worst("stable")}.`;
   return { pictures: [drawCurve(half, now), drawErrors(half, now), table(now)], summary };
 }
 
 function controls(ui) {
-  // The same slider, seen through `place`: to it the trait is a position.
+  // The slider gets `place`, which converts the trait to a position.
   const seen = { ...ui, get: () => place(ui.get("x")), set: (_, at) => ui.set("x", value(at)) };
   slider(seen, "x", { label: "return x", min: -10.1, max: 10.1, step: 0.1, format: (at) => num(value(at)) });
   slider(ui, "epsilon", { label: "ε", min: 1e-4, max: 0.1, step: 0.1, log: true });
@@ -193,7 +193,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Rescaling explorer: large returns made small, and made large again",
+    title: "Rescaling explorer: compressed returns and their inverse",
     names: ["x", "epsilon", "n", "gamma", "reward", "inverse"],
     controls,
     draw,

@@ -1,4 +1,4 @@
-// Which unrolls of a stream a reservoir keeps, and whether it keeps them evenly.
+// The unrolls of a stream that a reservoir keeps, and a test for equal chances.
 import { clamp, frame, num, percent, picture, player, plural, range, slider, stripes, svg, toggle } from "./core.mjs";
 import { path, plot, ticks } from "./plot.mjs";
 import { bins, held, inclusion, kept, pooled, streams, thresholds, turns, uniformity } from "./reservoirs.mjs";
@@ -8,7 +8,7 @@ const COUNT = 3 * EACH;
 const COLORS = ["blue", "orange", "green"];
 const task = (i) => Math.floor(i / EACH);
 
-/** How many of the positions belong to each of the three tasks, as shares. */
+/** The fraction of the positions that belong to each of the three tasks. */
 export const shares = (places) => COLORS.map((_, k) => (places.length ? places.filter((i) => task(i) === k).length / places.length : 0));
 
 let streamsOf = null;
@@ -24,7 +24,7 @@ function state(ui) {
   const parts = ui.get("parts");
   const merge = parts > 1 && ui.get("merge");
   const seen = clamp(ui.get("seen"), 0, COUNT);
-  // Merged parts have room for all; parts on their own share the room, and a remainder is not used.
+  // Merged parts have the full capacity each; otherwise, parts share the capacity, without a remainder.
   const slots = merge ? capacity : Math.floor(capacity / parts);
   const room = merge ? capacity : slots * parts;
   const all = remembered(seed, Math.max(1, runs));
@@ -42,7 +42,7 @@ function state(ui) {
 const LEFT = 46;
 const across = { low: -1, high: COUNT, ticks: [0, 40, 80, 120] };
 
-/** One unroll: a circle, a square or a triangle by task; small and hollow once it is gone. */
+/** One unroll: a circle, a square or a triangle by task, which is small and hollow once it is dropped. */
 function mark(x, y, i, here) {
   const [k, r] = [task(i), here ? 4.2 : 2.6];
   const style = here ? { class: `f-${COLORS[k]}` } : { class: "f-none s-dim", "stroke-width": 1 };
@@ -51,10 +51,10 @@ function mark(x, y, i, here) {
   return svg("path", { d: `M${x} ${y - 1.2 * r}l${1.2 * r} ${2 * r}h${-2.4 * r}z`, ...style });
 }
 
-/** The k-th largest of n even lots, on average: 1 - k / (n + 1), in each of the parts that have lots to beat. */
+/** The mean k-th largest of n uniform lots, 1 - k / (n + 1), for each part that is full. */
 export const hurdle = (seen, { parts, merge, slots }) => 1 - slots / (seen / (merge ? 1 : parts) + 1);
 
-/** The lots to beat, one staircase for each separate part. */
+/** The lots to beat, as one staircase per separate part. */
 function stairs(axis, { lots, parts, merge, slots, seen }) {
   const steps = merge ? [range(seen)] : turns(seen, parts);
   return steps.map((places) => {
@@ -114,7 +114,7 @@ function drawShares(width, top, { seen, mine, fifo, compare }, hatch) {
   return { nodes: [svg("text", { x: 0, y: top + 13 }, "share of each task"), bars], bottom: top + 28 + 24 * rows.length };
 }
 
-/** Bounds of the frequencies, their even share and the band: near to them, if anything was tested. */
+/** Axis limits around the frequencies, their expected value and the band. */
 function bounds(even, rates, half) {
   if (!rates.length || !(half[0] > 0)) return { low: 0, high: 1 };
   const [low, high] = [Math.min(even - 2 * Math.max(...half), ...rates), Math.max(even + 2 * Math.max(...half), ...rates)];
@@ -122,7 +122,7 @@ function bounds(even, rates, half) {
   return { ...inside, ticks: ticks(inside.low, inside.high, 5) };
 }
 
-/** Frequencies by position, over `runs` reservoirs, with the band of two standard deviations. */
+/** Frequencies by position over `runs` reservoirs, with a band of two standard deviations. */
 function drawInclusion(width, top, now) {
   const { edges, test, runs, seen, room, fifo, compare } = now;
   const area = [LEFT, top + 24, width - 8, top + 124];
@@ -136,7 +136,7 @@ function drawInclusion(width, top, now) {
   const words = (x, anchor, text) => svg("text", { x, y: area[3] - 5, "text-anchor": anchor, class: "dim" }, text);
   const roomy = at(last) - at(0) > 76;
   return [
-    svg("text", { x: 0, y: top + 13 }, runs ? `how often each is kept, in ${plural(runs, "run")} (dashed: k / n; band: ± 2σ)` : "how often each is kept (dashed: k / n)"),
+    svg("text", { x: 0, y: top + 13 }, runs ? `frequency of being kept, in ${plural(runs, "run")} (dashed: k / n; band: ± 2σ)` : "frequency of being kept (dashed: k / n)"),
     compare && seen ? svg("rect", { x: at(last), y: area[1], width: at(seen) - at(last), height: area[3] - area[1], class: "f-fill" }) : null,
     axis.axes,
     rates.map((rate, j) => {
@@ -155,25 +155,25 @@ function drawInclusion(width, top, now) {
   ];
 }
 
-/** What the parts do to the sample, measured on the lots that are drawn. */
+/** Describe the effect of parts on the sample, for the current lots. */
 function aboutParts({ parts, merge, slots, room, mine, one, capacity, seen }) {
   if (parts === 1) return "";
   const here = new Set(mine);
   const missing = one.filter((i) => !here.has(i)).length;
-  if (merge) return `${parts} parts with room for ${capacity} each, merged, hold ${missing ? "other unrolls than" : "exactly the unrolls of"} one reservoir over the whole stream. `;
+  if (merge) return `${parts} parts with room for ${capacity} each, merged, contain ${missing ? "other unrolls than" : "exactly the unrolls of"} one reservoir over the whole stream. `;
   const rest = capacity - room ? ` (${capacity - room} of ${capacity} places stay unused)` : "";
-  const apart = seen ? `; ${missing} of the ${one.length} that one reservoir would hold are not among them (circled)` : "";
+  const apart = seen ? `; ${missing} of the ${one.length} unrolls that one reservoir would keep are missing (circled)` : "";
   return `${parts} parts of ${slots}${rest} take turns: each unroll has the same chance as in one reservoir${apart}. `;
 }
 
 function verdict({ test, runs, seen, room }) {
   if (seen <= room) return "Nothing has been dropped yet.";
-  if (!runs) return "No runs, so there is no test.";
-  if (!test || test.p === null) return "Too few unrolls have come for a test of equal chances.";
+  if (!runs) return "There are no runs, so there is no test.";
+  if (!test || test.p === null) return "There are too few unrolls for a test of equal chances.";
   const p = test.p < 1e-4 ? "p < 0.0001" : `p = ${num(test.p, 2)}`;
   const outside = test.found.filter((x, j) => Math.abs(x - runs * test.mean[j]) > 2 * test.sigma[j]).length;
   const freedom = test.found.length - 1;
-  return `In ${plural(runs, "run")} ${outside} of ${test.found.length} intervals lie beyond ± 2σ; χ² = ${num(test.statistic)} on ${freedom} degrees of freedom, ${p}: ${test.p < 0.001 ? "not consistent with equal chances." : "consistent with equal chances."}`;
+  return `In ${plural(runs, "run")} ${outside} of ${test.found.length} intervals are outside of ± 2σ; χ² = ${num(test.statistic)} on ${freedom} degrees of freedom, ${p}: ${test.p < 0.001 ? "not consistent with equal chances." : "consistent with equal chances."}`;
 }
 
 function draw(ui) {
@@ -186,10 +186,10 @@ function draw(ui) {
   const said = (places) => shares(places).map((x) => percent(x)).join(", ");
   const least = mine.length ? Math.min(...mine.map((i) => lots[i])) : 0;
   const summary = seen
-    ? `${seen} of ${COUNT} unrolls have come, and ${mine.length} are kept: tasks 1 to 3 are ${said(range(seen))} of the stream and ${said(mine)} of the reservoir${compare ? `, and ${said(fifo)} of the last ${fifo.length}, which FIFO keeps` : ""}. ` +
-      `${mine.length < room ? "There is still room." : `The least lot kept is ${num(least)}; the dashed line, the expected value of ${now.merge || now.parts === 1 ? "this lot" : "each part's least lot"}, is at ${num(hurdle(seen, now), 2)}.`} ${aboutParts(now)}${verdict(now)}`
-    : `0 of ${COUNT} unrolls have come. ${aboutParts(now)}${verdict(now)}`;
-  const alt = `Three charts over a stream of ${COUNT} unrolls: their lots and which are kept, the share of each task, and how often each position is kept.`;
+    ? `${seen} of ${COUNT} unrolls have arrived, and ${mine.length} are kept: tasks 1 to 3 are ${said(range(seen))} of the stream and ${said(mine)} of the reservoir${compare ? `, and ${said(fifo)} of the last ${fifo.length}, which FIFO keeps` : ""}. ` +
+      `${mine.length < room ? "There is still room." : `The least lot kept is ${num(least)}; the dashed line, the expected value of ${now.merge || now.parts === 1 ? "this lot" : "the smallest lot of each part"}, is at ${num(hurdle(seen, now), 2)}.`} ${aboutParts(now)}${verdict(now)}`
+    : `0 of ${COUNT} unrolls have arrived. ${aboutParts(now)}${verdict(now)}`;
+  const alt = `Three charts over a stream of ${COUNT} unrolls: the lots of unrolls and which are kept, the fraction of each task, and how often each position is kept.`;
   return { pictures: [picture(width, bars.bottom + 172, alt, hatch.defs, parts)], summary };
 }
 
@@ -201,7 +201,7 @@ function controls(ui) {
   slider(ui, "runs", { label: "runs", min: 0, max: 1000, step: 50 });
   slider(ui, "seed", { label: "seed of the lots", min: 1, max: 50, step: 1 });
   toggle(ui, "compare", { label: "compare with FIFO: first in, first out" });
-  toggle(ui, "merge", { label: "parts with full room, merged", when: () => ui.get("parts") > 1 });
+  toggle(ui, "merge", { label: "full capacity per part, merged", when: () => ui.get("parts") > 1 });
 }
 
 const render = (context) =>

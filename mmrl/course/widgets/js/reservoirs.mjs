@@ -1,32 +1,32 @@
-// Reservoirs by random lots, in one part or several, and how evenly they keep what came.
+// Reservoirs with random lots, in one part or several, and a test of uniformity.
 import { range } from "./core.mjs";
 import { uniforms } from "./random.mjs";
 
-/** The k largest of `lots`, as ascending indices; of equal lots the earlier stays. */
+/** The indices of the k largest `lots`, ascending; in a tie, the earlier one is kept. */
 export function largest(lots, k) {
   const order = range(lots.length).sort((i, j) => lots[j] - lots[i] || i - j);
   return order.slice(0, k).sort((i, j) => i - j);
 }
 
-/** The positions in a stream of `count` that come to each of `parts`, which take turns. */
+/** The positions in a stream of `count` that each of `parts` receives, in turn. */
 export const turns = (count, parts) =>
   range(parts, (part) => range(Math.max(0, Math.ceil((count - part) / parts)), (i) => part + i * parts));
 
-/** What parts of `slots` each hold after all `lots` have come: ascending positions in the stream. */
+/** The contents of each part with `slots` places after all `lots`, as ascending positions. */
 export function held(lots, parts, slots) {
   return turns(lots.length, parts).map((mine) => largest(mine.map((i) => lots[i]), slots).map((i) => mine[i]));
 }
 
-/** All that the parts hold. */
+/** The union of all parts. */
 export const kept = (parts) => parts.flat().sort((i, j) => i - j);
 
-/** The `slots` largest of what parts of `slots` each hold: the parts, merged into one. */
+/** Merge parts with `slots` places into one: the `slots` largest of their lots. */
 export function pooled(lots, parts, slots) {
   const union = kept(held(lots, parts, slots));
   return largest(union.map((i) => lots[i]), slots).map((i) => union[i]);
 }
 
-/** The lot to beat after each arrival, for one part: 0 until it is full. */
+/** The lot to beat after each arrival, for one part; 0 until the part is full. */
 export function thresholds(lots, slots) {
   const best = [];
   return lots.map((lot) => {
@@ -38,13 +38,13 @@ export function thresholds(lots, slots) {
   });
 }
 
-/** `runs` streams of `count` lots, one after another from one seed. */
+/** `runs` streams of `count` lots, generated from one seed. */
 export function streams(seed, runs, count) {
   const next = uniforms(seed);
   return range(runs, () => Float64Array.from({ length: count }, next));
 }
 
-/** How many of `runs` reservoirs keep each of the first `seen` unrolls. */
+/** The number of reservoirs, out of `runs`, that keep each of the first `seen` unrolls. */
 export function inclusion(runs, seen, parts, slots) {
   const counts = new Array(seen).fill(0);
   const mine = turns(seen, parts);
@@ -58,14 +58,14 @@ export function inclusion(runs, seen, parts, slots) {
   return counts;
 }
 
-/** Edges of an odd number of intervals of positions, each at least `least` long; null if too few. */
+/** Edges of an odd number of intervals of at least `least` positions, or null if there are too few. */
 export function bins(seen, least, most = 13) {
   let count = Math.min(most, Math.floor(seen / least));
   if (count % 2 === 0) count--;
   return count < 3 ? null : range(count + 1, (j) => Math.round((seen * j) / count));
 }
 
-/** Mean and covariance, over draws, of how many are kept of each interval [edge_j, edge_{j+1}). */
+/** Mean and covariance of the number of unrolls kept in each interval [edge_j, edge_{j+1}). */
 export function law(edges, parts, slots) {
   const size = edges.length - 1;
   const mean = new Array(size).fill(0);
@@ -83,7 +83,7 @@ export function law(edges, parts, slots) {
   return { mean, covariance };
 }
 
-/** x with A x = b, for a positive definite A, by Gaussian elimination. */
+/** Solve A x = b for a positive definite A by Gaussian elimination. */
 export function solve(A, b) {
   const rows = A.map((row, i) => [...row, b[i]]);
   const n = rows.length;
@@ -101,7 +101,7 @@ export function solve(A, b) {
   return x;
 }
 
-/** P(χ² > x) of an even number of degrees of freedom, where it is a finite sum. */
+/** P(χ² > x) for an even number of degrees of freedom, for which it is a finite sum. */
 export function beyond(x, freedom) {
   let [term, total] = [1, 0];
   for (let i = 0; i < freedom / 2; i++) {
@@ -112,9 +112,9 @@ export function beyond(x, freedom) {
 }
 
 /**
- * Pearson's test that all unrolls are kept equally often, over `runs` draws.
- * A reservoir holds exactly k, so its counts vary less than independent ones would, and sum up to a
- * constant: dᵀ Σ⁻¹ d with the last interval left out. Null without randomness.
+ * Pearson's test of whether all unrolls are kept equally often, over `runs` draws.
+ * A reservoir contains exactly k unrolls, so its counts vary less than independent ones, and their
+ * sum is constant: the statistic is dᵀ Σ⁻¹ d without the last interval. Null without randomness.
  */
 export function uniformity(counts, runs, edges, parts, slots) {
   const { mean, covariance } = law(edges, parts, slots);

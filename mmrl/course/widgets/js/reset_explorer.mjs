@@ -1,4 +1,4 @@
-// What a memory carries across the boundary of two episodes, under three ways to reset it.
+// The influence that crosses the boundary between episodes, for three kinds of reset.
 import { choice, clamp, drag, frame, num, percent, picture, range, series, slider, stripes, svg, toggle } from "./core.mjs";
 import { plot } from "./plot.mjs";
 
@@ -31,13 +31,13 @@ export function influence(steps, gain, begin, mode) {
   });
 }
 
-/** The index of the episode that each step belongs to. */
+/** The index of the episode of each step. */
 export function episodes(begin) {
   let episode = -1;
   return begin.map((first, t) => (episode += first || t === 0 ? 1 : 0));
 }
 
-/** The share of all influence that comes from another episode. */
+/** The fraction of all influence that comes from another episode. */
 export function leak(matrix, episode) {
   let [all, other] = [0, 0];
   matrix.forEach((row, t) => row.forEach((w, s) => {
@@ -142,7 +142,7 @@ function draw(ui) {
     ? `${percent(now.share)} of all influence on the states comes from other episodes.`
     : "No finite input reaches a state of another episode.";
   const poisoned = ui.get("poison")
-    ? ` The NaN at step ${POISON} spoils ${nans || "no"} states of later episodes${nans && ui.get("mode") === "multiply" ? ": 0 · NaN is NaN." : "."}`
+    ? ` The NaN at step ${POISON} reaches ${nans || "no"} states of later episodes${nans && ui.get("mode") === "multiply" ? ": 0 · NaN is NaN." : "."}`
     : "";
   const summary = `Episodes begin at steps 0, ${now.first} and ${now.second}; gain ${num(ui.get("gain"))}. ${verdict}${poisoned}`;
   return { pictures: [drawTape(wide, now), drawMatrix(side, now)], summary, notes: now.notes };
@@ -177,7 +177,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Reset explorer: what one episode leaves in the memory of the next",
+    title: "Reset explorer: leaks from one episode into the next",
     names: ["values", "mode", "first", "second", "gain", "poison"],
     controls,
     draw,

@@ -1,11 +1,11 @@
-// Which future rewards and values each target adds up, and with what weight.
+// The weights of future rewards and values in each target.
 import { choice, frame, num, picture, range, series, slider, svg } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 import { TARGETS } from "./targets.mjs";
 
 /**
- * The target at step 0 of one episode of `ratio.length` steps that is then cut off, as weights:
- * Σ_k rewards[k] r_k + Σ_k values[k] V(s_k). Every target is linear, so one unit at a time tells.
+ * The weights of the target at step 0, for an episode that is truncated after `ratio.length` steps:
+ * Σ_k rewards[k] r_k + Σ_k values[k] V(s_k). Targets are linear, so unit vectors determine the weights.
  */
 export function weights(kind, gamma, settings, ratio) {
   const steps = ratio.length;
@@ -23,12 +23,12 @@ export function weights(kind, gamma, settings, ratio) {
   };
 }
 
-/** exp(spread · z_k): how much more likely the policy's action was than under the acting policy. */
+/** exp(spread · z_k), the ratio of the probabilities under the current and the behavior policy. */
 export function ratios(spread, logs) {
   return logs.map((z) => Math.exp(spread * z));
 }
 
-// Draws of a standard normal distribution, fixed so that the picture stays the same.
+// Samples of a standard normal distribution, which are fixed so that the picture does not change.
 const LOGS = [0.5, -0.9, 1.2, 0.1, -1.4, 0.8, -0.3, 1.7, -0.6, 0.2, -1.1, 0.9, 0.4, -0.2, 1.1, -1.8];
 
 export const KINDS = [
@@ -77,7 +77,7 @@ function draw(ui) {
   const peak = values.slice(1).reduce((best, w, k) => (Math.abs(w) > Math.abs(values[best]) ? k + 1 : best), 1);
   const name = KINDS.find(([key]) => key === kind)[1];
   const summary =
-    `${name}, γ = ${num(gamma)}: the weights of rewards sum to ${num(total)}, half of it within ${half + 1} ` +
+    `${name}, γ = ${num(gamma)}: the weights of rewards sum to ${num(total)}, half of which is within ${half + 1} ` +
     `steps of ${steps}; the weights of later values V(sₖ) sum to ${num(booted)}, with the largest at k = ${peak} (${num(values[peak])})` +
     (values[0] ? `; V(s₀) has weight ${num(values[0])}.` : ".");
   const width = Math.max(300, ui.width);

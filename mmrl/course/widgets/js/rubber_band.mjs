@@ -1,8 +1,8 @@
-// A Gaussian policy that climbs a hill on a rubber band. Pure functions.
+// A Gaussian policy that climbs a hill while a rubber band ties it to θ_prox. Pure functions.
 import { range } from "./core.mjs";
 import { clipped, decayOf, penalized, trail } from "./proximal.mjs";
 
-/** Normal draws, always the same: Box and Muller over x ← 48271 x mod (2³¹ - 1). */
+/** Fixed normal samples: Box and Muller over x ← 48271 x mod (2³¹ - 1). */
 export function normals(count, seed = 2022) {
   let x = seed;
   const uniform = () => (x = (48271 * x) % 2147483647) / 2147483647;
@@ -16,7 +16,7 @@ export function normals(count, seed = 2022) {
 }
 
 /**
- * The hill: a policy N(θ, σ²) draws an action a in the plane and gets -Σ h a² / 2 + ν z. Its critic
+ * The hill: a policy N(θ, σ²) samples an action a in the plane and gets -Σ h a² / 2 + ν z. Its critic
  * is perfect.
  */
 export const HILL = { curvature: [0.25, 1.2], sigma: 0.5, noise: 1.0, start: [-3, 1.6], minibatches: 8 };
@@ -38,13 +38,13 @@ function ascend(optimizer, rate) {
   };
 }
 
-/** The gradient of the mean objective over the actions `batch`, drawn by N(behavior, σ²). */
+/** The gradient of the mean objective over the actions `batch`, sampled from N(behavior, σ²). */
 function slope(theta, batch, { behavior, proximal, band, epsilon, weight }) {
   const { curvature, sigma, noise } = HILL;
   const value = -behavior.reduce((sum, x, i) => sum + (curvature[i] * (x * x + sigma * sigma)) / 2, 0);
   const out = [0, 0];
   const settings = { behavior: 0, proximal: 0, advantage: 0, epsilon, weight: 0, most: 100 };
-  // log N(a; θ) - log N(a; μ) = (|a - μ|² - |a - θ|²) / 2σ², so that every logarithm is taken from μ.
+  // log N(a; θ) - log N(a; μ) = (|a - μ|² - |a - θ|²) / 2σ², because all logarithms are relative to μ.
   const far = (a, x) => ((a[0] - x[0]) ** 2 + (a[1] - x[1]) ** 2) / (2 * sigma * sigma);
   for (const z of batch) {
     const a = [behavior[0] + sigma * z[0], behavior[1] + sigma * z[1]];
@@ -60,9 +60,9 @@ function slope(theta, batch, { behavior, proximal, band, epsilon, weight }) {
 }
 
 /**
- * θ and θ_prox after every gradient step on the examples of `z`, [z, z, z] each, `batch` at a time.
- * The data of an iteration of 8 steps come from the policy `staleness` iterations before it.
- * `proximal` is "behavior", "recent" (where the iteration began), "ewma" or "none".
+ * θ and θ_prox after every gradient step on `batch` of the examples `z`, each of which is [z, z, z].
+ * The data of an iteration of 8 steps comes from the policy `staleness` iterations earlier.
+ * `proximal` is "behavior", "recent" (the start of the iteration), "ewma" or "none".
  */
 export function climb(z, settings) {
   const { batch, proximal, center, learning_rate: rate, staleness, optimizer } = settings;
@@ -85,13 +85,13 @@ export function climb(z, settings) {
   return rows;
 }
 
-/** Examples in triples: two for the action, one for the noise of its reward. */
+/** Examples as triples: two numbers for the action, and one for the noise of its reward. */
 export const examples = (count) => {
   const draws = normals(3 * count);
   return range(count, (i) => draws.subarray(3 * i, 3 * i + 3));
 };
 
-/** The root mean square distance of two paths where both have seen the same number of examples. */
+/** The root mean square distance between two paths after equal numbers of examples. */
 export function gap(one, other) {
   const at = new Map(other.map((row) => [row.examples, row.theta]));
   const squares = one.filter((row) => at.has(row.examples)).map(({ examples, theta }) => {

@@ -1,4 +1,4 @@
-// θ on its rubber band to θ_prox, and what a smaller batch requires of the band.
+// θ, the rubber band that ties it to θ_prox, and the adjustments for a smaller batch.
 import { choice, frame, html, num, percent, picture, plural, range, slider, svg, toggle } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 import { adjusted, decayOf } from "./proximal.mjs";
@@ -14,7 +14,7 @@ const LINES = {
 };
 const NAMES = { behavior: "the behavior policy", recent: "the policy at the iteration's start", ewma: "the moving average" };
 
-/** The runs to compare: unchanged, with c, and with c but an unchanged COM. */
+/** The compared runs: unchanged, with c, and with c but an unchanged COM. */
 export function runs(now) {
   const { c, change, adjust_center, adjust_learning_rate, proximal } = now;
   const base = { ...now, batch: BATCH };
@@ -24,14 +24,14 @@ export function runs(now) {
   }
   const on = { learning_rate: adjust_learning_rate, center: adjust_center };
   const { batch, learning_rate, center } = adjusted(base, c, { optimizer: now.optimizer, on });
-  // An iteration is 8 batches, so that data of the same age in examples are more iterations old.
+  // An iteration has 8 batches, so data of the same age in examples is more iterations old.
   const changed = { ...base, batch, learning_rate, center, staleness: c * now.staleness };
   const left = adjust_center && proximal === "ewma" && c > 1 && now.center > 0;
   return { base, changed, left: left ? { ...changed, center: now.center } : null };
 }
 
 const memory = new Map();
-/** A path, remembered: most controls move only some of the three. */
+/** A cached path, because most controls change only some of the three. */
 function ride(settings) {
   const key = JSON.stringify(settings);
   if (!memory.has(key)) {
@@ -69,7 +69,7 @@ const legends = ({ now, rows }) => {
   return Object.keys(rows).map((name) => [name, texts[name]]);
 };
 
-/** Rows of a path that lie at least `far` apart. */
+/** Rows of a path with distances of at least `far`. */
 export function spaced(rows, far) {
   const out = [];
   for (const row of rows.slice(1)) {
@@ -132,9 +132,9 @@ function drawCurves(width, { rows }) {
   };
   const lag = ({ theta, prox }) => (prox === null ? NaN : distance(theta, prox) / HILL.sigma);
   const some = rows.base[0].prox !== null;
-  const alt = `Two plots against examples seen: the mean return below the best, which ends at ${names.map((name) => num(lost(rows[name].at(-1).theta), 2)).join(", ")}, and the lag between θ and θ_prox.`;
+  const alt = `Two plots against examples seen: the shortfall of the mean return, which ends at ${names.map((name) => num(lost(rows[name].at(-1).theta), 2)).join(", ")}, and the lag between θ and θ_prox.`;
   return picture(width, some ? 366 : 190, alt,
-    panel(12, "mean return below the best", some ? "" : "examples seen", ({ theta }) => lost(theta), 4),
+    panel(12, "shortfall of the mean return", some ? "" : "examples seen", ({ theta }) => lost(theta), 4),
     some ? panel(188, "lag |θ − θ_prox|, in σ of the policy", "examples seen", lag, 6) : null);
 }
 
@@ -147,7 +147,7 @@ function table({ now, settings, rows }) {
     ["batch, in examples", (s) => num(s.batch)],
     ["learning rate", (s) => num(s.learning_rate)],
     ...(ewma ? [["COM, in steps", (s) => num(s.center)], ["β_prox", (s) => num(decayOf(s.center), 4)], ["COM, in examples", (s) => num(s.center * s.batch)]] : []),
-    ...(frozen ? [["new θ_prox every … examples", (s) => num(HILL.minibatches * s.batch)]] : []),
+    ...(frozen ? [["new θ_prox, in examples", (s) => num(HILL.minibatches * s.batch)]] : []),
     ...(now.change === "band" ? [["KL weight β", (s) => num(s.weight)]] : []),
     ["rms gap to “as set”", (_, rows_) => (rows_ === rows.base ? "" : num(gap(rows.base, rows_), 2))],
   ];
@@ -165,7 +165,7 @@ function verdict({ now, rows }) {
   const said = !whole ? "diverges" : `is ${num(far, 2)} away from the first (root mean square over the examples seen, ${percent(far / way)} of its length)`;
   const other = rows.left ? gap(rows.base, rows.left) : null;
   if (change === "band") {
-    return `A band tied to a point ${c} times closer and ${c} times as thick should pull equally hard: the path ${said}. With only COM ÷ ${c} it deviates by ${num(other, 2)}.`;
+    return `A band that is ${c} times shorter and ${c} times as thick should pull equally hard: the path ${said}. With only COM ÷ ${c} it deviates by ${num(other, 2)}.`;
   }
   const rate = now.optimizer === "adam" ? `√${c}` : c;
   const done = [`batch ÷ ${c}`, now.adjust_learning_rate ? `learning rate ÷ ${rate}` : "", proximal === "ewma" && now.adjust_center ? `COM × ${c}` : ""].filter(Boolean);
@@ -185,12 +185,12 @@ function draw(ui) {
   const mean = lags.reduce((a, b) => a + b, 0) / lags.length;
   const from = lost(HILL.start);
   const end = lost(rows.base.at(-1).theta);
-  const climbed = end < from ? `it has gained ${percent(1 - end / from)} of the return that was missing` : "it is further below the best than at the start";
-  const pull = lags.length ? `On average θ is ${num(mean, 2)} σ away from θ_prox, ${NAMES[now.proximal]}` : "Without a θ_prox θ is free";
+  const climbed = end < from ? `it has closed ${percent(1 - end / from)} of the gap to the best return` : "its return is lower than at the start";
+  const pull = lags.length ? `On average θ is ${num(mean, 2)} σ away from θ_prox, ${NAMES[now.proximal]}` : "Without θ_prox, θ is free";
   const summary = `${pull}; after ${plural(rows.base.at(-1).examples, "example")} ${climbed}. ${verdict(seen)}`;
   const notes = [];
   if (Object.values(rows).some((path) => path.at(-1).examples < Z.length)) {
-    notes.push("A path diverges and is cut off there: the steps are too long for such a stiff band.");
+    notes.push("A path diverges, and its remainder is not shown: the steps are too long for such a stiff band.");
   }
   return { pictures: [drawMap(wide >= 720 ? wide - side - 12 : wide, seen), drawCurves(side, seen), table(seen)], summary, notes };
 }
@@ -216,7 +216,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Rubber band explorer: how the proximal policy holds θ back",
+    title: "Rubber band explorer: the pull of the proximal policy on θ",
     names: TRAITS,
     controls,
     draw,

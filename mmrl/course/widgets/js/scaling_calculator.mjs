@@ -1,8 +1,8 @@
-// What a scan over devices costs on paper: bytes, latency, and their share of the time.
+// The estimated cost of a scan over devices: bytes, latency, and their fraction of the time.
 import { choice, clamp, frame, html, num, percent, picture, range, slider, stripes, svg, toggle } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 
-/** The bytes of each leaf of an element, the flag of a reset the last: complex numbers take 8. */
+/** The bytes of each leaf of an element; the last leaf is the reset flag. Complex numbers take 8. */
 export const MODELS = {
   lru: { name: "LRU", leaves: (d) => [8 * d, 8 * d, 1], state: "d complex units" },
   s5: { name: "S5", leaves: (d) => [8 * d, 8 * d, 1], state: "d complex units" },
@@ -10,14 +10,14 @@ export const MODELS = {
   linear_attention: { name: "linear attention", leaves: (d) => [4 * d * d, 4 * d, 1], state: "keys and values of d numbers" },
 };
 
-export const MEMORY = 4.8e12; // bytes per second, of an H200
+export const MEMORY = 4.8e12; // bytes per second of an H200
 export const NODE = 8;
 export const LINKS = {
   within: { latency: 10e-6, bandwidth: 450e9 },
   across: { latency: 30e-6, bandwidth: 50e9 },
 };
 
-/** As mmrl.course.ch18_many_devices.scaling.cost: bytes on each device, and seconds. */
+/** Like mmrl.course.ch18_many_devices.scaling.cost: bytes per device, and seconds. */
 export function cost(leaves, steps, devices, { latency, bandwidth }, united = true) {
   const element = leaves.reduce((sum, size) => sum + size, 0);
   const several = devices > 1;
@@ -28,7 +28,7 @@ export function cost(leaves, steps, devices, { latency, bandwidth }, united = tr
   return { received, prefixes: held, ...times, seconds, share: (times.latency + times.transfer) / seconds };
 }
 
-/** 1 048 576, and 2²⁰. */
+/** Format a number as 1 048 576, and as 2²⁰. */
 export const whole = (x) => String(x).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 export const power = (k) => `2${String(k).replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])}`;
 
@@ -39,7 +39,7 @@ const unit = (value, names, base) => {
 export const size = (bytes) => unit(bytes, ["B", "kB", "MB", "GB", "TB", "PB"], 0);
 export const time = (seconds) => unit(seconds, ["ns", "µs", "ms", "s"], -3);
 const binary = (bytes) => (bytes < 2 ** 30 ? "" : ` (${num(bytes / 2 ** 30)} GiB)`);
-const MOST = 8; // the power of two of the most devices
+const MOST = 8; // binary logarithm of the maximum number of devices
 
 function state(ui) {
   const [model, steps, d, network] = [MODELS[ui.get("model")], 2 ** ui.get("log_steps"), ui.get("size"), ui.get("network")];
@@ -49,7 +49,7 @@ function state(ui) {
   const at = (n) => cost(leaves, steps, n, link(n), ui.get("united"));
   const devices = 2 ** clamp(ui.get("log_devices"), 0, MOST);
   const found = at(devices);
-  // Elements and prefixes lie there at once.
+  // Elements and prefixes are in memory at the same time.
   const [need, room] = [2 * found.prefixes, 1e9 * ui.get("capacity")];
   return { model, steps, d, leaves, devices, found, need, room, at, link: link(devices), within: within(devices) };
 }
@@ -60,7 +60,7 @@ const TIMES = [
   ["transfer", "transfer", "f-paper s-purple"],
 ];
 
-/** The time of the chosen devices in three parts, and over it both times by the number of devices. */
+/** The time for the selected number of devices in three parts, above both times by number of devices. */
 function drawTimes(width, { at, devices, found, model }) {
   const [left, right, top, bottom] = [52, width - 12, 52, 232];
   const counts = range(MOST + 1, (k) => 2 ** k);
@@ -124,11 +124,11 @@ function table({ at, model, leaves, found, need, room }) {
   return html("table", {}, html("caption", { style: "text-align:left;padding:0 0 4px" }, `${model.name}: ${model.state}`), html("tbody", {}, body));
 }
 
-/** Which resource limits, in words. */
+/** Describe the limiting resource. */
 function verdict({ need, room, devices, found }) {
   if (need > room) {
     const most = 2 ** Math.ceil(Math.log2((need * devices) / room));
-    return `Memory limits: elements and prefixes take ${size(need)} on ${devices > 1 ? "each device" : "the device"}, which has ${size(room)}; ${most} devices hold them.`;
+    return `Memory limits: elements and prefixes take ${size(need)} on ${devices > 1 ? "each device" : "the device"}, which has ${size(room)}; ${most} devices are enough.`;
   }
   if (devices === 1) return "The bandwidth of memory limits: every element is read once, every prefix written once, and there is no communication.";
   return {
@@ -160,7 +160,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Scaling calculator: a scan over devices, computed, not measured",
+    title: "Scaling calculator: the estimated cost of a scan over devices",
     names: ["model", "log_steps", "size", "log_devices", "network", "united", "capacity"],
     controls,
     draw,

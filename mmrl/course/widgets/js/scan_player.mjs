@@ -1,4 +1,4 @@
-// How a scan brackets its products: each level of each method, one combine at a time or all.
+// The brackets of a scan: each level of each method.
 import { choice, frame, html, picture, player, plural, range, series, slider, svg } from "./core.mjs";
 import { MONOIDS, wide } from "./monoids.mjs";
 
@@ -9,7 +9,7 @@ export const METHODS = [
   ["chunked", "chunked"],
 ];
 
-/** As mmrl.schedules.schedule: levels of [left, right], all combined in place and at once. */
+/** Like mmrl.schedules.schedule: levels of pairs [left, right], which are combined in place at once. */
 export function schedule(length, method, chunk = 4) {
   const steps = [];
   for (let step = 1; step < length; step *= 2) steps.push(step);
@@ -30,12 +30,12 @@ export function schedule(length, method, chunk = 4) {
   return [...within, ...across, ...(spread.length ? [spread] : [])];
 }
 
-/** [work, depth]: how many combines and how many levels. */
+/** [work, depth]: the numbers of combines and of levels. */
 export function count(levels) {
   return [levels.reduce((sum, level) => sum + level.length, 0), levels.length];
 }
 
-/** The array after every level, the inputs first: rows of {element, from, to}. */
+/** The array before the first and after every level, as rows of {element, from, to}. */
 export function run(monoid, elements, levels) {
   const rows = [elements.map((element, t) => ({ element, from: t, to: t }))];
   for (const level of levels) {
@@ -93,7 +93,7 @@ function drawTree(ui, { xs, monoid, levels, level, rows }) {
       const fill = !shown ? "f-paper s-line" : whole ? "f-blue s-blue" : "f-paper s-blue";
       nodes.append(svg("circle", { cx: x(t), cy: y(i), r: radius, class: fill, "stroke-width": 1.5 }));
       const size = radius < 12 ? 9 : 11;
-      // A text that fits with no number of digits is left to the results below.
+      // Omit text that does not fit with any number of digits; the results below contain it.
       const text = [3, 2].map((digits) => monoid.show(cell.element, digits)).find((s) => wide(s) * size <= 2 * radius);
       if (!shown || !text) return;
       const style = `font-size:${size}px;fill:${whole ? "var(--on-blue)" : "var(--ink)"}`;

@@ -1,4 +1,4 @@
-// One index of a program changed: what the schedule, its code and its memory become.
+// The effect of one index of a program on its schedule, its code and its memory.
 import { choice, clamp, drag, frame, html, picture, player, range, slider, svg } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 
@@ -13,9 +13,9 @@ const row = (op) => Math.max(ROWS.findIndex(([name]) => name === (ROW_OF[op] ?? 
 const place = (op) => (row(op) < 0 ? ROWS.length - 1 : row(op));
 
 /**
- * What happened, from the words that Python sends: "grad3" runs grad at t = 3, "-obs3" frees
- * obs[3]. Each run has `step` (null without a t) and `alive`, the observations that are there while
- * it runs, its own result too.
+ * Parse the events that Python sends: "grad3" runs grad at t = 3, "-obs3" frees
+ * obs[3]. Each run has `step` (null without a t) and `alive`, the observations alive while it runs,
+ * including its result.
  */
 export function follow(events) {
   const alive = new Set();
@@ -31,7 +31,7 @@ export function follow(events) {
   return runs;
 }
 
-/** How many environment steps are done before the first gradient. */
+/** The number of environment steps before the first gradient. */
 export function lead(runs) {
   const first = runs.findIndex(({ op }) => op === "grad");
   return runs.slice(0, first).filter(({ op }) => op === "step").length;
@@ -51,10 +51,10 @@ function state(ui) {
 
 const LEFT = 52;
 
-/** The mark of learning: orange, and broken in the middle, which is to be seen however narrow it is. */
+/** The mark of learning: orange, with a gap in the middle that is visible at any width. */
 const twice = (box) => [0, 1].map((half) => svg("rect", { ...box, y: box.y + half * (box.height - 4.5), height: 4.5, class: "f-orange" }));
 
-/** Time by operation: one mark where it runs. Acting is blue and whole, learning orange and broken. */
+/** One mark per run of an operation. Acting is solid blue, and learning is dashed orange. */
 function drawTimes({ runs, at }, width, x) {
   const [top, high] = [40, 16];
   const y = (k) => top + k * high + (k > 2 ? 6 : 0) + (k > 6 ? 6 : 0);
@@ -75,7 +75,7 @@ function drawTimes({ runs, at }, width, x) {
     twice({ x: LEFT + 70, y: 19.5, width: 12, height: 12 }),
     svg("text", { x: LEFT + 87, y: 30 }, "learning"),
   ];
-  return { nodes: [svg("text", { x: 0, y: 12 }, "which operation runs when (each takes one moment)"), key, labels, marks], bottom: y(7) + high };
+  return { nodes: [svg("text", { x: 0, y: 12 }, "order of operations (each takes one moment)"), key, labels, marks], bottom: y(7) + high };
 }
 
 function drawMemory({ runs, at, steps, most }, width, top, x, high) {
@@ -84,7 +84,7 @@ function drawMemory({ runs, at, steps, most }, width, top, x, high) {
   const points = runs.flatMap(({ alive }, j) => [[x(j), axis.y(alive.length)], [x(j + 1), axis.y(alive.length)]]);
   const under = [[x(0), axis.y(0)], ...points, [x(runs.length), axis.y(0)]];
   const first = runs.findIndex(({ alive }) => alive.length === most);
-  // Above the first peak, or, where that has no room, in the corner that the curve leaves free.
+  // Above the first peak, or in a free corner if there is no room.
   const label = most > steps * 0.8 ? { x: LEFT + 6, y: axis.y(steps) + 18 } : { x: x(first), y: axis.y(most) - 7 };
   const rim = "font-weight:700;paint-order:stroke;stroke:var(--paper);stroke-width:4px";
   return {
@@ -104,7 +104,7 @@ function drawMemory({ runs, at, steps, most }, width, top, x, high) {
   };
 }
 
-/** obs[0], obs[1], … at the chosen moment: a frame before they are made, filled, crossed out. */
+/** obs[0], obs[1], … at the selected moment: an empty frame (not yet computed), filled, or crossed out. */
 function drawStore({ runs, at, steps }, width, top) {
   const cell = (width - LEFT - 8) / steps;
   const here = new Set(runs[at].alive);
@@ -119,7 +119,7 @@ function drawStore({ runs, at, steps }, width, top) {
       cell >= 20 && !freed ? svg("text", { x: x + cell / 2 - 1, y: y + size / 2 + 4, "text-anchor": "middle", class: here.has(t) ? "f-paper" : "dim", style: here.has(t) ? "fill:var(--paper);font-weight:700" : null }, String(t)) : null,
     ];
   });
-  const words = `obs[0:${steps}] now: filled, alive; crossed out, freed`;
+  const words = `obs[0:${steps}] now (filled: alive; crossed out: freed)`;
   return { nodes: [svg("text", { x: 0, y: top + 13 }, words), cells], bottom: top + 48 };
 }
 
@@ -138,14 +138,14 @@ function drawRun(ui, width, high, now) {
 
 const BORDERS = { acting: "solid var(--blue)", learning: "double var(--orange)", memory: "dotted var(--purple)", other: "solid transparent" };
 
-/** What a line of the code is about. */
+/** The kind of a line of code. */
 export function kindOf(line) {
   if (/^\s*del /.test(line)) return "memory";
   const op = line.match(/^\s*(\w+)\(.*\)$/)?.[1];
   return op ? ROWS[place(op)][1] : "other";
 }
 
-/** Code, in which the edge of each line marks acting or learning. */
+/** Code whose left edge marks each line as acting or learning. */
 function listing(text) {
   const box = "margin:2px 0 0;padding:4px 0;border:1px solid var(--line);border-radius:6px;background:var(--paper);color:var(--ink);font:12px/1.5 monospace;overflow-x:auto";
   const rows = text.split("\n").map((line) => {
@@ -169,22 +169,22 @@ function code(width, { n, code: text }) {
     html("div", { style: "color:var(--dim);font-size:12px;margin-top:4px" }, "edge solid: acting; double: learning; dotted: memory is freed"));
 }
 
-/** Why acting and learning go together, or do not. */
+/** Explain why acting and learning share a loop, or do not. */
 export function reason({ n, proximity, steps, lead, waits }) {
-  if (n === null) return `No order could do better: ${waits}, so every gradient waits for the last step.`;
+  if (n === null) return `No order needs less memory: ${waits}, so every gradient waits for the last step.`;
   const window = `A gradient waits only for ${n === 1 ? "its own step" : `the step ${n - 1} ahead`}`;
   if (n >= steps) return `${window}, but that is the whole episode.`;
-  if (lead < steps) return `${window}, and the objective pulls it towards that step.`;
-  if (proximity === "none") return `${window}: it could come sooner, but no objective requires that.`;
-  return `${window}, but the objective pulls it towards all ${n} steps of its window at once, and the solver fails.`;
+  if (lead < steps) return `${window}, and the objective places it close to that step.`;
+  if (proximity === "none") return `${window}: it could run sooner, but no objective requires this.`;
+  return `${window}, but the objective requires all ${n} steps of its window to be close, and the solver fails.`;
 }
 
 function tell(now) {
   const { n, proximity, steps, most, lead: done, runs, at } = now;
   const { op, step, alive } = runs[at];
   const returns = n === null ? "Monte-Carlo returns" : `${n}-step returns`;
-  const how = { none: "no proximity", all: "proximity to all that is read", upper: "proximity to the upper bound of slices" }[proximity];
-  const order = done < steps ? `learning begins after ${done} of ${steps} steps and keeps pace with acting` : `learning begins when all ${steps} steps are done`;
+  const how = { none: "no proximity", all: "proximity to all reads", upper: "proximity to the upper bound of slices" }[proximity];
+  const order = done < steps ? `learning begins after ${done} of ${steps} steps and continues in step with acting` : `learning begins after all ${steps} steps`;
   const here = `Moment ${at + 1} of ${runs.length}: ${op}${step === null ? "" : `[${step}]`} runs; ${alive.length} of ${steps} observations are alive.`;
   return `${returns}, ${how}: ${order}, and at most ${most} of ${steps} observations are alive. ${reason(now)} ${here}`;
 }
@@ -200,7 +200,7 @@ function draw(ui) {
 function controls(ui) {
   const last = () => state(ui).runs.length - 1;
   const windows = [1, 2, 4, 8, 16].map((n) => [n, `n = ${n}`]);
-  const near = [["none", "none"], ["all", "all that is read"], ["upper", "upper bounds"]];
+  const near = [["none", "none"], ["all", "all reads"], ["upper", "upper bounds"]];
   choice(ui, "n", { label: "returns", options: [...windows, [null, "Monte-Carlo"]] });
   choice(ui, "proximity", { label: "proximity", options: near });
   player(ui, "moment", { last, what: "moment", pause: 120 });

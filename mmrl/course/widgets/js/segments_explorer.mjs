@@ -1,7 +1,7 @@
-// The same episodes as padded segments of L steps and end to end on a tape.
+// The same episodes as padded segments of L steps, and as a tape.
 import { clamp, frame, num, percent, picture, plural, series, slider, stripes, svg } from "./core.mjs";
 
-/** The segments of all episodes (Eqs. 23-27): {episode, start, steps, pad}, every one L long. */
+/** The segments of all episodes (Eqs. 23-27): {episode, start, steps, pad}, each of length L. */
 export function split(lengths, size) {
   const rows = [];
   lengths.forEach((length, episode) => {
@@ -17,9 +17,9 @@ const sum = (values) => values.reduce((a, b) => a + b, 0);
 const pairs = (n) => (n * (n + 1)) / 2;
 
 /**
- * What segments cost: `padding`, the share of a batch without data; `late`, of the steps whose
- * episode begins outside their segment; `seen`, of the pairs (step, earlier step of its episode)
- * that a gradient can join; `effective`, real steps in a batch of `batch`.
+ * The costs of segments: `padding`, the fraction of a batch without data; `late`, the fraction of steps
+ * whose episode begins outside of their segment; `seen`, the fraction of pairs (step, earlier step of
+ * its episode) that a gradient connects; `effective`, the number of real steps in a batch of `batch`.
  */
 export function account(lengths, size, batch) {
   const rows = split(lengths, size);
@@ -31,7 +31,7 @@ export function account(lengths, size, batch) {
   return { rows: rows.length, steps, padding, late, seen, perBatch, effective: perBatch * size * (1 - padding) };
 }
 
-/** Runs of boxes flowed into lines of `columns` cells: {row, column, size, ...box}. Runs may wrap if `wrap`. */
+/** Arrange boxes in lines of `columns` cells: {row, column, size, ...box}. Boxes may wrap if `wrap`. */
 export function flow(boxes, columns, { wrap, gap = 0 }) {
   const out = [];
   let [row, column] = [0, 0];
@@ -60,9 +60,9 @@ const HEIGHT = 18;
 function tidy(ui) {
   const { values, notes } = series(ui.get("lengths"), { name: "lengths", most: MOST, fallback: EXAMPLE, unit: "episode" });
   const whole = values.map((x) => clamp(Math.round(x), 1, LONGEST));
-  // More would only fill the page.
+  // Limit the height of the widget.
   const kept = whole.filter((_, i) => sum(whole.slice(0, i + 1)) <= MOST_STEPS || i === 0);
-  if (kept.length < whole.length) notes.push(`Episodes beyond ${MOST_STEPS} steps in all are left out.`);
+  if (kept.length < whole.length) notes.push(`Episodes beyond a total of ${MOST_STEPS} steps are omitted.`);
   if (whole.some((x, i) => x !== values[i])) {
     notes.push(`\`lengths\` were rounded to whole steps between 1 and ${LONGEST}.`);
   }
@@ -102,7 +102,7 @@ function draw(ui) {
   const segments = flow(rows, columns, { wrap: false, gap });
   let start = 0;
   const episodes = lengths.map((length, episode) => ({ episode, size: length, start: (start += length) - length }));
-  // The tape is cut in two where the batch ends, so that the line beneath it ends there too.
+  // The tape is split at the end of the batch, so that the line below it ends there too.
   const parts = episodes.flatMap((box) => {
     const inside = clamp(batch - box.start, 0, box.size);
     const halves = [{ ...box, size: inside, index: 0 }, { ...box, size: box.size - inside, index: 1 }];
@@ -114,8 +114,8 @@ function draw(ui) {
   const never = batch < Math.max(...lengths) ? `, whose steps from ${batch} on are never in a batch` : "";
   const summary =
     `Segments of L = ${size}: ${now.rows} rows; ${percent(now.padding)} of them is padding (striped), and ` +
-    `${percent(now.late)} of the steps lie in rows that start from an empty memory in mid-episode (arrows). Gradients join ` +
-    `${percent(now.seen)} of the pairs that belong together. A batch of ${plural(now.perBatch, "row")} holds about ` +
+    `${percent(now.late)} of the steps lie in rows that start from an empty memory in mid-episode (arrows). Gradients connect ` +
+    `${percent(now.seen)} of the pairs of steps in one episode. A batch of ${plural(now.perBatch, "row")} holds about ` +
     `${num(now.effective)} real steps; a tape of ${batch} holds ${full}, has no padding, and cuts only its last episode${never}.`;
   const pictures = [
     band(width, { title: `segments: ${now.rows} rows of ${size} steps`, alt: `${now.rows} padded segments. ${summary}`, runs: segments, cell, batch: now.perBatch }),
@@ -131,7 +131,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Segments and tapes: where padding goes, and what gradients lose",
+    title: "Segments and tapes: padding, and pairs that gradients connect",
     names: ["lengths", "segment", "batch"],
     controls,
     draw,

@@ -1,37 +1,37 @@
-// Which observations Q(s_n, a_n) depends on along an episode, and what a segment cuts off.
+// The sensitivity of Q(s_n, a_n) to the observations of an episode, and the part outside of a segment.
 import { END, choice, clamp, frame, num, percent, picture, plural, range, series, slider, stripes, svg, toggle } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 import { triangle } from "./triangles.mjs";
 
-/** The first step of the segment of L steps in which step n lies. */
+/** The first step of the segment of L steps that contains step n. */
 export const first = (n, size) => n - (n % size);
 
-/** A row of |∂Q/∂o_i| as shares of their sum; all zero if that is. */
+/** A row of |∂Q/∂o_i| divided by its sum, or zeros if the sum is zero. */
 export function shares(row) {
   const sizes = row.map(Math.abs);
   const most = Math.max(...sizes);
   if (!most) return sizes;
-  // Sizes are divided first, so that not even 1e300 adds up to ∞.
+  // Divide before adding, so that sums of numbers such as 1e300 are finite.
   const sum = sizes.reduce((total, x) => total + x / most, 0);
   return sizes.map((x) => x / most / sum);
 }
 
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 
-/** The share of what Q(s_n, a_n) depends on that lies before step `from`. */
+/** The fraction of the sensitivity of Q(s_n, a_n) before step `from`. */
 export const before = (row, from) => sum(shares(row).slice(0, from));
 
-/** The mean over all steps of the share that lies outside of the step's segment. */
+/** The mean over all steps of the fraction outside of the segment of the step. */
 export const average = (rows, size) => sum(rows.map((row, n) => before(row, first(n, size)))) / rows.length;
 
-/** The share of the ages 0 … a, for every age a. */
+/** The fraction of the ages 0 … a, for every age a. */
 export function cumulative(row) {
   let total = 0;
   return shares(row).reverse().map((share) => (total += share));
 }
 
 const MOST = 990; // 44 steps
-// What an LRU remembers at its start: half-lives from 7 to 693 steps.
+// The initial decay of an LRU: half-lives from 7 to 693 steps.
 const EXAMPLE = range(44, (n) => range(n + 1, (i) => {
   const units = range(16, (j) => 0.81 + (0.188 * (j + 0.5)) / 16);
   return Math.sqrt(sum(units.map((square) => (1 - square) * square ** (n - i))) / 16);
@@ -99,8 +99,8 @@ function drawCumulative(width, { row, n, from, needed }) {
   const side = edge > n * 0.6 ? { x: x - 10, "text-anchor": "end" } : { x: x + 10 };
   mark.push(svg("text", { ...side, y: clamp(y + 20, 44, 112) }, `inside: ${percent(total[edge])}`));
   if (needed >= 0) mark.push(svg("path", { d: `M${axis.x(n - needed) - 5} ${axis.y(0) + 2}h10l-5 -8z`, class: "f-green s-ink" }));
-  const words = svg("text", { x: 0, y: 12 }, "share of the sum, up to an age");
-  const alt = `Cumulative share by age: ${percent(total[edge])} at age ${edge}, where the segment begins.`;
+  const words = svg("text", { x: 0, y: 12 }, "fraction of the sum, up to an age");
+  const alt = `Cumulative fraction by age: ${percent(total[edge])} at age ${edge}, where the segment begins.`;
   return picture(width, 156, alt, axis.axes, path(points, { class: "f-none s-blue", "stroke-width": 2 }), mark, words);
 }
 
@@ -110,10 +110,10 @@ function draw(ui) {
   const width = Math.max(300, ui.width);
   const outside = before(row, from);
   const where = needed < from ? "outside" : "inside";
-  const need = needed < 0 ? "" : ` The observation that the task needs, of step ${needed}, holds ${percent(shares(row)[needed])} and lies ${where}.`;
+  const need = needed < 0 ? "" : ` The required observation, of step ${needed}, has ${percent(shares(row)[needed])} and is ${where}.`;
   const summary =
-    `Agent ${WORDS[agent]}, step ${n}. Its segment of ${size} steps begins at step ${from}: ${percent(outside)} of what Q depends on ` +
-    ` bars lies outside (striped), where no gradient goes.${need} Mean over all ${plural(rows.length, "step")}: ${percent(average(rows, size))} outside.`;
+    `Agent ${WORDS[agent]}, step ${n}. Its segment of ${size} steps begins at step ${from}: ${percent(outside)} of the sum of the` +
+    ` bars is outside (striped), where no gradient arrives.${need} Mean over all ${plural(rows.length, "step")}: ${percent(average(rows, size))} outside.`;
   return { pictures: [drawBars(width, now, ui.get("log")), drawCumulative(width, now)], summary, notes };
 }
 
@@ -129,7 +129,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Sensitivity explorer: what Q looks back at, and what a segment cuts off",
+    title: "Sensitivity explorer: the dependence of Q on past observations",
     names: ["tape", "segments", "agent", "n", "segment", "lag", "log"],
     controls,
     draw,

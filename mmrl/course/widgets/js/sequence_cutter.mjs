@@ -1,11 +1,11 @@
-// How R2D2 cuts episodes into overlapping sequences, and what that means for every step.
+// R2D2's overlapping sequences, and the number of times that each step is trained and stored.
 import { clamp, frame, num, percent, picture, plural, range, series, slider, stripes, svg } from "./core.mjs";
 import { plot } from "./plot.mjs";
 
 /**
- * The sequences of all episodes, as mmrl.replay.sequences cuts them. Each starts at step `s` of its
- * episode, trains `steps`, and reads `tail` more for the n-step targets; its burn-in begins at
- * `prefix`, never before the episode; `pad` places at its end are empty.
+ * The sequences of all episodes, cut as in mmrl.replay.sequences. Each starts at step `s` of its
+ * episode and trains `steps` steps; `tail` more are read for the n-step targets. The burn-in begins at
+ * `prefix`, which is within the episode. `pad` places at the end are empty.
  */
 export function cut(lengths, { length, overlap, burn_in: burnIn, n }) {
   const rows = [];
@@ -20,12 +20,12 @@ export function cut(lengths, { length, overlap, burn_in: burnIn, n }) {
   return rows;
 }
 
-/** Where each episode begins on the tape. */
+/** The first step of each episode on the tape. */
 export const begins = (lengths) => lengths.map((_, i) => sum(lengths.slice(0, i)));
 
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 
-/** Of every step of the tape: how many sequences train it, and how many windows it is part of. */
+/** For every step of the tape, the number of sequences that train it and of windows that contain it. */
 export function uses(lengths, rows) {
   const starts = begins(lengths);
   const [trained, copies] = [0, 0].map(() => new Array(sum(lengths)).fill(0));
@@ -62,7 +62,7 @@ function state(ui) {
   return { ...settings, ...uses(lengths, rows), notes, x: (t) => LEFT + t * cell };
 }
 
-/** Small shapes and what they mean, in as many lines as the width requires. */
+/** The legend, in as many lines as the width requires. */
 function legend(width, entries, top) {
   const out = [];
   let [x, y] = [0, top];
@@ -75,7 +75,7 @@ function legend(width, entries, top) {
   return { nodes: out, bottom: y + 18 };
 }
 
-/** How each part of a window is drawn, by place; every kind has a pattern besides its colour. */
+/** The style of each part of a window; every kind has a pattern in addition to its color. */
 const part = {
   burn: (box, hatch) => svg("rect", { ...box, class: "s-dim", fill: hatch.fill, "stroke-width": 0.9 }),
   trained: (box, color) => svg("rect", { ...box, class: `f-${color}` }),
@@ -172,17 +172,17 @@ function spread(counts) {
 const times = (count) => (count === "1" ? "once" : `${count} times`);
 const span = (from, to) => (to - from === 1 ? `step ${from}` : `steps ${from} to ${to - 1}`);
 
-/** One sentence: what the learner does with a sequence. */
+/** Describe in one sentence how the learner uses a sequence. */
 function tell({ rows, chosen, burnIn, n }) {
   const { episode, s, prefix, steps, tail, pad } = rows[chosen];
   const end = s + steps;
   const start = prefix
     ? `takes the state that the actor had before step ${prefix}`
-    : "starts from the empty memory of the episode's first step";
-  const short = s - prefix < burnIn ? " (cut short by the episode's beginning)" : "";
+    : "starts with an empty memory at the episode's first step";
+  const short = s - prefix < burnIn ? " (shortened, because the episode begins there)" : "";
   const parts = [
     start,
-    s > prefix ? `burns in on ${span(prefix, s)}${short}` : burnIn && !s ? "has no burn-in" : "",
+    s > prefix ? `uses ${span(prefix, s)} as burn-in${short}` : burnIn && !s ? "has no burn-in" : "",
     `trains on ${span(s, end)}`,
     tail ? `reads ${span(end, end + tail)} only for ${n}-step targets` : "",
     pad ? `masks ${plural(pad, "place")} of padding` : "",
@@ -220,7 +220,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Sequence cutter: how R2D2 cuts episodes, and stores every step once",
+    title: "Sequence cutter: R2D2's sequences and their storage",
     names: ["lengths", "length", "overlap", "burn_in", "n", "sequence"],
     controls,
     draw,

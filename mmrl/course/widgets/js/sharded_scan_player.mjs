@@ -1,14 +1,14 @@
-// A scan of a tape that is split over devices: local scans, and totals that travel between them.
+// A scan of a tape that is split over devices: local scans, and totals that devices send.
 import { choice, clamp, frame, num, picture, player, plural, range, series, slider, svg, toggle } from "./core.mjs";
 import { MONOIDS, resettable, wide } from "./monoids.mjs";
 
-/** Every prefix of a list of elements. */
+/** The products of all prefixes of a list of elements. */
 export const prefixes = ({ combine }, elements) =>
   elements.reduce((row, element) => [...row, row.length ? combine(row.at(-1), element) : element], []);
 
 /**
- * A scan over `devices`, which divide the number of elements: {local, totals, before, states}, all in
- * the order of the tape. `before` is the exclusive prefix of the totals, one of them for each device.
+ * A scan over `devices`, a divisor of the number of elements: {local, totals, before, states}, all in
+ * the order of the tape. `before` contains the exclusive prefix of the totals for each device.
  */
 export function sharded(monoid, elements, devices, reverse = false) {
   const turn = (row) => (reverse ? [...row].reverse() : row);
@@ -21,7 +21,7 @@ export function sharded(monoid, elements, devices, reverse = false) {
   return { local: turn(local.flat(1)), totals: turn(totals), before: turn(before), states: turn(states.flat(1)) };
 }
 
-/** The bytes of a total: four for each number, and one for the flag of a reset if there is one. */
+/** The bytes of a total: four per number, and one for the reset flag, if any. */
 export const bytes = ([element], resets) => 4 * [element].flat().length + (resets ? 1 : 0);
 
 const EXAMPLE = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3];
@@ -49,7 +49,7 @@ function state(ui) {
   const size = steps / devices;
   const first = reverse ? devices - 1 : 0;
   const rows = sharded(op, elements, devices, reverse);
-  // A prefix is finished once everything that it depends on has arrived.
+  // A prefix is finished when all its inputs have arrived.
   const done = rows.local.map(([, begin], t) => begin || Math.floor(t / size) === first);
   const sent = devices > 1 ? bytes(elements[0], resets) : 0;
   return { xs, name, monoid, elements, one, size, devices, first, ...rows, done, sent, resets, reverse, reset, notes, stage: clamp(ui.get("stage"), 0, STAGES) };
@@ -57,18 +57,18 @@ function state(ui) {
 
 const text = (monoid, [element], digits = 3) => monoid.show(element, digits);
 
-/** All numbers of an element: a map h ↦ a h + x has two. */
+/** All numbers of an element; a map h ↦ a h + x has two. */
 const whole = (monoid, [element]) =>
   Array.isArray(element) ? `(${element.map((x) => num(x, 2)).join(", ")})` : monoid.show(element);
 
 const PAIRS = { affine: ", the map h ↦ a h + x: its x", max: ", the map h ↦ max(h + w, m): its m" };
-// One row a stage, and two more: the inputs above, one device below.
+// One row per stage, the inputs above, and the scan on one device below.
 const ROWS = [
   { y: 62, says: ({ xs }) => `inputs of steps 0 to ${xs.length - 1}` },
-  { y: 118, says: () => "1 · local scans: each part by itself" },
-  { y: 174, says: ({ name }) => `2 · a total each${PAIRS[name] ?? ""}` },
+  { y: 118, says: () => "1 · local scans, one per part" },
+  { y: 174, says: ({ name }) => `2 · one total per device${PAIRS[name] ?? ""}` },
   { y: 250, says: ({ devices, sent }) => `3 · all-gather: ${(devices - 1) * sent} B to each device` },
-  { y: 306, says: () => "4 · the past: product of the totals before" },
+  { y: 306, says: () => "4 · past: product of the earlier totals" },
   { y: 362, says: () => "5 · past • each prefix of row 1" },
   { y: 418, says: () => "the scan on one device" },
 ];
@@ -83,7 +83,7 @@ const KINDS = {
   empty: { class: "f-none s-line", "stroke-dasharray": "2 3" },
 };
 
-/** Boxes of one width in a row: {x, kind, write}. Their texts share a font, or fit in none and are left out. */
+/** A row of boxes of equal width: {x, kind, write}. Texts have equal font size, and are omitted if they do not fit. */
 function boxes(y, width, rounded, row) {
   const room = width - 3;
   const fits = ([digits, font]) => row.every(({ write }) => wide(write(digits)) * font <= room);
@@ -97,7 +97,7 @@ function boxes(y, width, rounded, row) {
   });
 }
 
-/** The devices whose totals still matter to device `i`: none from before a total that forgets. */
+/** The devices whose totals affect device `i`: none before a total that contains a reset. */
 export function heard(totals, i, reverse = false) {
   const order = reverse ? range(totals.length - 1 - i, (k) => i + 1 + k) : range(i, (k) => i - 1 - k);
   const last = order.findIndex((j) => totals[j][1]);
@@ -106,7 +106,7 @@ export function heard(totals, i, reverse = false) {
 
 function drawRows(width, now) {
   const { monoid, xs, devices, size, first, local, totals, before, states, one, done, resets, reset, reverse, stage } = now;
-  // Devices stand side by side, with a gap that only totals cross.
+  // Gaps separate the devices; only totals cross them.
   const gap = devices > 1 ? Math.min(24, width / devices / 5) : 0;
   const block = (width - gap * (devices - 1)) / devices;
   const left = (i) => i * (block + gap);
@@ -157,14 +157,14 @@ function drawRows(width, now) {
 /** The largest difference between the states of the two scans. */
 const apart = (rows, others) => Math.max(...rows.map(([h], t) => Math.abs([h].flat().at(-1) - [others[t][0]].flat().at(-1))));
 
-/** What the reset does at this stage, in words. */
+/** Describe the effect of the reset at this stage. */
 function resetting({ resets, reset, size, devices, reverse, stage }) {
   if (!resets || devices === 1) return "";
   const at = Math.floor(reset / size);
   const edge = reset % size === (reverse ? size - 1 : 0);
   const where = edge ? `The reset at step ${reset} is the first step that device ${at} reads` : `The reset at step ${reset} lies within device ${at}`;
   if (stage < 1) return ` ${where}.`;
-  const later = ["from there on, the local scan is enough", "its total forgets all that came before, too", "its total forgets all that came before, too", "totals from before it no longer count", "no earlier element has passed it"][stage - 1];
+  const later = ["from there on, the local scan is enough", "its total forgets all that came before, too", "its total forgets all that came before, too", "earlier totals have no effect", "no earlier element has crossed it"][stage - 1];
   return ` ${where}: ${later}.`;
 }
 
@@ -177,10 +177,10 @@ function draw(ui) {
   const list = (row) => row.map((element, i) => (row === before && i === first ? "e, the identity" : whole(monoid, element))).join("; ");
   const said = [
     `${plural(xs.length, "input")}, ${size} on each of ${plural(devices, "device")}. Nothing is combined yet.`,
-    `Each device has scanned its own ${plural(size, "step")}: ${ready} of ${plural(xs.length, "prefix", "prefixes")} are finished, the others lack what came before.`,
+    `Each device has scanned its own ${plural(size, "step")}: ${ready} of ${plural(xs.length, "prefix", "prefixes")} are finished, and the others lack the earlier parts.`,
     `The last prefix of each device is its total: ${list(totals)}.`,
     devices > 1
-      ? `Each device has received ${plural(devices - 1, "total")} of ${sent} B: ${received} B, though the whole tape has ${tape} B. A longer tape does not increase this amount.`
+      ? `Each device has received ${plural(devices - 1, "total")} of ${sent} B: ${received} B, although the whole tape has ${tape} B. A longer tape does not increase this amount.`
       : "There is no other device to send the total to.",
     `The product before each device's first step: ${list(before)}.`,
     `All ${xs.length} prefixes equal the scan on one device (largest difference: ${num(apart(states, one), 2)}). ${devices > 1 ? `Each device received ${received} B of a tape of ${tape} B, and a longer tape does not increase this amount` : "No data had to be sent"}. h = ${states.map((h) => text(monoid, h)).join(", ")}.`,
@@ -202,7 +202,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Sharded scan player: the tape stays, the totals travel",
+    title: "Sharded scan player: a scan over several devices",
     names: ["values", "monoid", "devices", "length", "gain", "reverse", "resets", "reset", "stage"],
     controls,
     draw,

@@ -1,4 +1,4 @@
-// How wrong Q is after a memory starts from zero or from a stale stored state, with or without burn-in.
+// The error of Q after a start from zero or from a stale stored state, with and without burn-in.
 import { choice, clamp, frame, html, num, percent, picture, range, slider, svg } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 import { averaged, crossing, gateBias, kept } from "./recurrence.mjs";
@@ -26,10 +26,10 @@ function state(ui) {
   return { name, life, drift, start, burnIn, curves, first, firsts, flip, shown: ui.get("highlight") };
 }
 
-// Too small to be seen, but not 0, which has no logarithm.
+// A positive minimum, because 0 has no logarithm.
 const held = (value) => clamp(value, 1e-30, Y.high);
 
-/** A line through the points, cut where it leaves the plot through the bottom. */
+/** A line through the points that ends at the bottom of the plot. */
 export function above(points, bottom = BOTTOM) {
   return points.flatMap(([x, y], i) => {
     const own = [x, y > bottom ? NaN : y];
@@ -44,7 +44,7 @@ const line = (points, [key, , color, dash], shown) => path(points, {
   "stroke-width": key === shown ? 3.2 : 2, opacity: shown === "all" || key === shown ? 1 : 0.3,
 });
 
-/** Heights as near as may be to those wanted, in their order, at least `gap` apart. */
+/** Heights close to the wanted ones, in the same order and at least `gap` apart. */
 export function apart(wanted, gap, low, high) {
   const order = range(wanted.length).sort((a, b) => wanted[a] - wanted[b]);
   const at = order.map((i) => clamp(wanted[i], low, high));
@@ -74,7 +74,7 @@ function drawSequence(width, { start, burnIn, curves, shown }) {
     svg("text", { x: x + 5, y: TOP - 4 }, "trained from here"),
     svg("text", { x: x - 5, y: TOP - 4, "text-anchor": "end" }, x - left > 48 ? "burn-in" : ""),
   ];
-  const alt = `ΔQ at steps ${start - burnIn} to ${start + TRAINED - 1}, one line per start, logarithmic; the table holds both ends.`;
+  const alt = `ΔQ at steps ${start - burnIn} to ${start + TRAINED - 1}, one line per start, logarithmic; the table contains the first and the last value.`;
   return picture(width, HEIGHT, alt, marks, axis.axes, lines, labels, svg("text", { x: 0, y: 12 }, "error ΔQ along the sequence"));
 }
 
@@ -94,7 +94,7 @@ function drawFlip(width, { life, firsts, flip, shown }) {
     marks.push(svg("circle", { cx: axis.x(flip), cy: y, r: 6, class: "f-none s-ink", "stroke-width": 2 }));
     const x = axis.x(flip);
     const words = { x: clamp(x, LEFT + 66, width - 76), y: TOP - 4, "text-anchor": "middle" };
-    marks.push(svg("text", words, `order flips near ${num(flip, 1)} steps`));
+    marks.push(svg("text", words, `order changes near ${num(flip, 1)} steps`));
     marks.push(svg("line", { x1: x, x2: x, y1: TOP, y2: y - 6, class: "s-ink", "stroke-dasharray": "2 3" }));
   }
   const alt = `ΔQ at the first trained step over the half-life of the memory, one line per start. ${flip ? `Burn-in and stored cross near ${num(flip, 1)} steps.` : ""}`;
@@ -113,7 +113,7 @@ function verdict({ first, flip, life }) {
   const better = first.stored < first.burn_in ? "stored beats burn-in" : "burn-in beats stored";
   if (!flip) return `With this memory ${better}, as with every half-life from 1 to 100 steps.`;
   const other = life > flip ? "below" : "above";
-  return `With this memory ${better}; ${other} a half-life of about ${num(flip, 1)} steps it is the other way around, because burn-in works by forgetting the state it began with.`;
+  return `With this memory ${better}; ${other} a half-life of about ${num(flip, 1)} steps the order is reversed, because a burn-in works by forgetting its initial state.`;
 }
 
 function draw(ui) {
@@ -123,10 +123,10 @@ function draw(ui) {
   const strength = now.name === "lstm" ? `forget-gate bias ${num(gateBias(now.life), 2)}` : `|λ| = ${num(kept(now.life))}`;
   const said = STARTS.map(([key, text]) => `${text} ${num(now.first[key], 2)}`).join(", ");
   const summary =
-    `${now.name === "lstm" ? "LSTMs" : "LRUs"} with a half-life of ${num(now.life, 2)} steps (${strength}); the actor's parameters were ` +
-    `${percent(now.drift)} away from the learner's. ΔQ at the first trained step: ${said}. ${verdict(now)}`;
+    `${now.name === "lstm" ? "LSTMs" : "LRUs"} with a half-life of ${num(now.life, 2)} steps (${strength}); the actor's parameters differed by ` +
+    `${percent(now.drift)} from the learner's. ΔQ at the first trained step: ${said}. ${verdict(now)}`;
   const notes = [];
-  if (now.burnIn === now.start) notes.push("The burn-in reaches the beginning of the episode: from there every state is exact, and ΔQ is 0.");
+  if (now.burnIn === now.start) notes.push("The burn-in reaches the beginning of the episode, so its states are exact and ΔQ is 0.");
   if (!now.drift) notes.push("The actor has the learner's parameters, so its stored states are exact.");
   if (!now.burnIn && now.start) notes.push("Without burn-in the lines coincide in pairs.");
   const main = drawSequence(wide >= 720 ? wide - side - 12 : wide, now);
@@ -144,7 +144,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Staleness explorer: what a stored state is worth after the parameters have moved",
+    title: "Staleness explorer: the error of stored states after the parameters change",
     names: ["memory", "half_life", "drift", "burn_in", "start", "highlight"],
     controls,
     draw,

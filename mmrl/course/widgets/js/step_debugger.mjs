@@ -1,14 +1,14 @@
-// A compiled program step by step: the line, what it reads and writes, and what is in memory.
+// A compiled program step by step: the current line, its reads and writes, and the live values.
 import { choice, clamp, frame, html, picture, player, plural, range, slider, svg } from "./core.mjs";
 import { listing } from "./listing.mjs";
 
-/** How events begin: [line, counters, operation, t, reads] for a run, [line, counters, tensor, t] for a free. */
+/** Events are [line, counters, operation, t, reads] for a run and [line, counters, tensor, t] for a deallocation. */
 const isRun = (event) => typeof event[2] === "string";
 
 /**
- * Every cell after the event `at`, as a Map from "tensor t": "alive", "freed", or, by this event,
- * "new" or "going"; what is not in it was never written. Also how many are alive of each tensor
- * now, and at most in the whole run.
+ * The status of every cell after event `at`, as a Map keyed by "tensor t": "alive", "freed", or, if this
+ * event changed it, "new" or "going". Unwritten cells are not in the Map. Also returns the number of
+ * live cells of each tensor, now and at most during the run.
  */
 export function follow({ tensors, events }, at) {
   const cells = new Map();
@@ -31,7 +31,7 @@ export function follow({ tensors, events }, at) {
   return { cells, alive, most };
 }
 
-/** The next event of a line after `at`, from the start again if there is none; `at` if it never runs. */
+/** The next event of a line after `at`, or its first event if there is none, or `at` if the line never runs. */
 export function next(events, at, line) {
   const found = range(events.length, (k) => (at + 1 + k) % events.length).find((j) => events[j][0] === line);
   return found ?? at;
@@ -51,7 +51,7 @@ function state(ui) {
 
 const cellText = ({ name, steps }, t) => (steps[0] === null ? name : `${name.replace(/(\[\d\])?$/, `[${t}]$1`)}`);
 
-/** Where everything is: rows of cells for tensors with a t, one cell each for the others. */
+/** The layout: a row of cells for each tensor with a t, and one cell for each other tensor. */
 function layout(width, { tensors, steps }) {
   const [left, top, high] = [108, 46, 24];
   const cell = Math.min(46, (width - left - 52) / steps);
@@ -87,7 +87,7 @@ const STYLES = {
   none: { class: "f-none s-line", "stroke-width": 1, "stroke-dasharray": "2 2" },
 };
 
-/** One cell: a broken frame, filled, or grey and crossed out. */
+/** One cell: a dashed frame, filled, or gray and crossed out. */
 function drawCell({ x, y, width, height, label }, status = "none") {
   const gone = status === "freed" || status === "going";
   const cross = `M${x + 3} ${y + 3}L${x + width - 3} ${y + height - 3}M${x + 3} ${y + height - 3}L${x + width - 3} ${y + 3}`;
@@ -99,7 +99,7 @@ function drawCell({ x, y, width, height, label }, status = "none") {
   ];
 }
 
-/** An arrow from one cell to another, from edge to edge. */
+/** An arrow between the edges of two cells. */
 function arrow(from, to) {
   const down = from.y < to.y;
   const [ax, ay] = [from.x + from.width / 2, from.y + (down ? from.height + 1 : -1)];
@@ -114,7 +114,7 @@ function arrow(from, to) {
   ];
 }
 
-/** The mark before a name: blue and whole for acting, orange and broken for learning. */
+/** The mark before a name: solid blue for acting, dashed orange for learning. */
 function side(kind, x, y) {
   if (kind === "acting") return svg("rect", { x, y, width: 5, height: 19, class: "f-blue" });
   if (kind === "learning") return [0, 11].map((d) => svg("rect", { x, y: y + d, width: 5, height: 8, class: "f-orange" }));
@@ -160,7 +160,7 @@ function drawStores(ui, width, now) {
   const count = [...cells.values()].filter((each) => each === "alive" || each === "new").length;
   const label = `The tensors of the program as rows of cells, one for each step t, after event ${at + 1}: ${plural(count, "cell")} alive.`;
   return picture(width, key.bottom, label,
-    svg("text", { x: 0, y: 13 }, "what is in memory; arrows: what the operation reads"),
+    svg("text", { x: 0, y: 13 }, "live values; arrows: reads of the operation"),
     svg("text", { x: 0, y: top - 6, class: "dim" }, "acting"), svg("text", { x: 0, y: place.learning - 7, class: "dim" }, "learning"), svg("text", { x: left - 22, y: top - 6, class: "dim" }, "t ="), heads,
     svg("text", { x: right + 4, y: top - 20, class: "dim" }, "now /"), svg("text", { x: right + 4, y: top - 6, class: "dim" }, "most"),
     names, svg("text", { x: 0, y: place.under - 8, class: "dim" }, "without a t:"), others,
@@ -168,7 +168,7 @@ function drawStores(ui, width, now) {
     rings, target ? [...read].map((key) => arrow(boxes.get(key), target)) : null, key.nodes);
 }
 
-/** x[1], x[2] and x[3] as x[1:4]. */
+/** Format x[1], x[2] and x[3] as x[1:4]. */
 function readsText({ tensors, event }) {
   const groups = new Map();
   for (const [k, t] of event[4]) groups.set(k, [...(groups.get(k) ?? []), t]);

@@ -1,6 +1,6 @@
-// The targets of mmrl.returns: one affine recurrence, read backward.
+// The targets of mmrl.returns, computed by one affine recurrence that runs backward.
 
-/** y_t = x_t + g_t y_{t+1}, and x_t where `last`, as in mmrl.returns. */
+/** y_t = x_t + g_t y_{t+1}, or x_t where `last` is true, as in mmrl.returns. */
 export function backward(gains, xs, last) {
   const ys = new Array(xs.length);
   for (let t = xs.length - 1; t >= 0; t--) {
@@ -11,7 +11,7 @@ export function backward(gains, xs, last) {
 
 const ended = ({ last, rewards }, t) => last[t] || t === rewards.length - 1;
 
-/** The targets of mmrl.returns, by the same names. A tape is {rewards, discount, values, nextValues, last, ratio}. */
+/** The targets of mmrl.returns, with the same names. A tape is {rewards, discount, values, nextValues, last, ratio}. */
 export const TARGETS = {
   discounted(tape) {
     const { rewards: r, discount: g, nextValues: v } = tape;

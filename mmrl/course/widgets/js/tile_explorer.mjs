@@ -1,11 +1,11 @@
-// The learner in tiles of m steps: fewer launches, more memory.
+// A learner that processes tiles of m steps, with fewer launches and more memory.
 import { choice, clamp, frame, num, picture, plural, range, slider, svg } from "./core.mjs";
 import { path, plot } from "./plot.mjs";
 
 /**
- * One episode of T steps. Tile s learns from x[s:s + m] and from rewards up to the n-th after each,
- * of an infinite window for Monte-Carlo returns; it is launched at the step that brings the last
- * of them, `at`, and then frees its observations. `alive[t]` are those there at step t.
+ * One episode of T steps. Tile s learns from x[s:s + m] and from windows of n rewards, which are
+ * infinite for Monte-Carlo returns. It is launched at step `at`, when the last of these rewards
+ * arrives, and then frees its observations. `alive[t]` is the number of observations alive at step t.
  */
 export function tiles(T, n, m) {
   const found = range(Math.ceil(T / m), (i) => ({ from: i * m, to: Math.min((i + 1) * m, T), at: Math.min(i * m + m + n - 1, T) - 1 }));
@@ -13,7 +13,7 @@ export function tiles(T, n, m) {
   return { tiles: found, alive, launches: found.length, peak: Math.max(...alive) };
 }
 
-/** What the tile sizes cost that no other beats: of those with equally many launches, the least. */
+/** The costs of useful tile sizes: for each number of launches, the size with the least memory. */
 export function frontier(T, n) {
   const all = range(T, (i) => ({ m: i + 1, ...tiles(T, n, i + 1) }));
   return all.filter(({ launches }, i) => !i || all[i - 1].launches !== launches);
@@ -46,7 +46,7 @@ function drawFrontier(width, { mc, n, m, T, launches, peak }) {
   const left = cx > width - 14 - 7.4 * label.length;
   return picture(width, 306, `Peak of observations alive over learner launches, for all tile sizes; chosen: ${launches} launches, peak ${peak}.`,
     svg("text", { x: 0, y: 12 }, "peak of observations alive, for every useful tile size m"),
-    svg("text", { x: 0, y: 28, class: "dim" }, "few launches to the left, little memory below"),
+    svg("text", { x: 0, y: 28, class: "dim" }, "left: few launches; bottom: little memory"),
     axis.axes,
     !mc && n === 1 ? null : path(line(1), { class: "f-none s-dim", "stroke-width": 1.2, "stroke-dasharray": "3 3" }),
     !mc && n === 1 ? null : svg("text", { x: axis.x(T), y: axis.y(1) - 6, class: "dim", "text-anchor": "end" }, "n = 1"),
@@ -76,7 +76,7 @@ function drawRun(width, { T, tiles: found, alive, peak }) {
   const most = alive.indexOf(peak);
   return picture(width, 306, `Observations alive at each of ${T} steps, at most ${peak}, and ${plural(found.length, "launch", "launches")} of the learner.`,
     svg("text", { x: 0, y: 12 }, "observations alive during an episode"),
-    svg("text", { x: 0, y: 28, class: "dim" }, "triangles: the learner reads a tile; below: its steps"),
+    svg("text", { x: 0, y: 28, class: "dim" }, "triangles: launches of the learner; below: steps of the tile"),
     axis.axes,
     svg("text", { x: LEFT - 6, y: area[3] + 31, "text-anchor": "end", class: "dim" }, "tiles"),
     path(under, { class: "f-purple", opacity: 0.25 }),
@@ -91,8 +91,8 @@ function tell({ mc, n, m, T, launches, peak }) {
   if (mc) return `${cost}. Monte-Carlo returns need the last reward, so every tile waits for the end of the episode: no m saves memory, and one launch for all steps, m = T, is best.`;
   const formula = m + n - 1 > T ? `min(T, m + n − 1) = min(${T}, ${m + n - 1})` : `m + n − 1 = ${m} + ${n} − 1`;
   const spare = Math.ceil(T / launches);
-  const waste = spare < m ? ` Tiles of ${spare} would need as few launches and less memory.` : "";
-  const twice = launches > 1 ? `Tiles twice as long need ${plural(Math.ceil(T / (2 * m)), "launch", "launches")} and ${Math.min(T, 2 * m + n - 1)} observations.` : "That is the whole batch in one launch.";
+  const waste = spare < m ? ` Tiles of ${spare} would need equally few launches and less memory.` : "";
+  const twice = launches > 1 ? `Tiles twice as long need ${plural(Math.ceil(T / (2 * m)), "launch", "launches")} and ${Math.min(T, 2 * m + n - 1)} observations.` : "This is the whole episode in one launch.";
   return `${cost}: ${formula}, ${num((100 * peak) / T)} % of an episode. ${twice}${waste}`;
 }
 
@@ -113,7 +113,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "Tile explorer: launches against memory",
+    title: "Tile explorer: launches versus memory",
     names: ["returns", "n", "m", "T"],
     controls,
     draw,

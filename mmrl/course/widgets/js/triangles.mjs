@@ -1,6 +1,6 @@
-// Matrices [step, observation] that are written row after row up to their diagonals.
+// Lower-triangular matrices [step, observation], flattened row by row.
 
-/** The complete rows of 1, 2, 3, … numbers that follow one another: row n holds i = 0 … n. */
+/** The complete rows, of 1, 2, 3, … numbers; row n contains i = 0 … n. */
 export function triangle(values) {
   const rows = [];
   for (let start = 0; start + rows.length < values.length; start += rows.length) {

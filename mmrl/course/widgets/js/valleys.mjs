@@ -1,17 +1,17 @@
-// Tasks that are valleys in a plane, and gradient descent through them. Pure functions.
+// Tasks that are valleys in a plane, and gradient descent on them. Pure functions.
 import { range } from "./core.mjs";
 
 const dot = (a, b) => a[0] * b[0] + a[1] * b[1];
 
-/** Where descent begins: 1.2 up the side of the first valley, 2.4 along it; tilted by 15 degrees. */
+/** The initial θ: 1.2 from the first valley and 2.4 along it, in axes tilted by 15 degrees. */
 const FIRST = (105 * Math.PI) / 180;
 const across = (angle) => [Math.cos(FIRST - angle), Math.sin(FIRST - angle)];
 export const START = [0, 1].map((i) => 1.2 * across(0)[i] + 2.4 * across(Math.PI / 2)[i]);
 export const RATE = 0.1;
 
 /**
- * Task k has the loss (u·θ - y)² / 2 with |u| = 1: a valley along u·θ = y. Each is turned by
- * `angle` degrees against the one before; all meet in 0, but the last is pushed away by `conflict`.
+ * Task k has the loss (u·θ - y)² / 2 with |u| = 1: a valley along u·θ = y. Each is rotated by
+ * `angle` degrees from the previous one. All meet at 0, except that the last is shifted by `conflict`.
  */
 export function valleys(count, angle, conflict) {
   const turn = (angle * Math.PI) / 180;
@@ -21,10 +21,10 @@ export function valleys(count, angle, conflict) {
 export const residual = ({ u, y }, theta) => dot(u, theta) - y;
 export const loss = (task, theta) => residual(task, theta) ** 2 / 2;
 
-/** How much of a task is solved: 0 as at the start, 1 at its best, below 0 if it is worse now. */
+/** The solved fraction of a task: 0 at the start, 1 at its best, negative if it is worse than at the start. */
 export const solved = (task, theta) => 1 - loss(task, theta) / loss(task, START);
 
-/** θ that is best for all tasks alike, the nearest to the start if there are many. */
+/** The θ with the least mean loss over tasks, which is nearest to the start if there are several. */
 export function best(tasks) {
   const sum = (f) => tasks.reduce((total, task) => total + f(task), 0);
   const [a, b, d] = [sum(({ u }) => u[0] * u[0]), sum(({ u }) => u[0] * u[1]), sum(({ u }) => u[1] * u[1])];
@@ -36,7 +36,7 @@ export function best(tasks) {
   return START.map((x, i) => x - far * u[i]);
 }
 
-/** (I + s F)⁻¹ (θ + s F θ*): a step of size s towards the anchor, backward, so that it never jumps. */
+/** (I + s F)⁻¹ (θ + s F θ*): an implicit step of size s towards the anchor, which is always stable. */
 export function held(theta, anchor, F, s) {
   const [[a, b], [c, d]] = [[1 + s * F[0][0], s * F[0][1]], [s * F[1][0], 1 + s * F[1][1]]];
   const [p, q] = [0, 1].map((i) => theta[i] + s * dot(F[i], anchor));
@@ -45,8 +45,8 @@ export function held(theta, anchor, F, s) {
 }
 
 /**
- * θ after every step: {theta, task}, the task being trained, or null before all and in simultaneous
- * training. A share `replay` of each gradient is of an even sample of all steps so far; `ewc` is λ
+ * θ after every step: {theta, task}, where `task` is trained, or null before training and in simultaneous
+ * training. A fraction `replay` of each gradient is from a uniform sample of earlier steps; `ewc` is λ
  * of ½ λ Σ F (θ - θ*)², whose F grows by u uᵀ, or its diagonal, at the end of each stage.
  */
 export function learn(tasks, { protocol, steps, cycles, replay, ewc, diagonal }) {
@@ -73,8 +73,8 @@ export function learn(tasks, { protocol, steps, cycles, replay, ewc, diagonal })
 }
 
 /**
- * Of each task after `at` steps: how much is solved `now`, was at the end of its latest `stage`,
- * and the share `kept`; null where it has not been trained, or gained nothing.
+ * For each task after `at` steps: the fraction solved `now`, at the end of its latest `stage`,
+ * and the fraction `kept`; null if the task has not been trained or has not gained anything.
  */
 export function keeps(tasks, rows, at) {
   return tasks.map((task, k) => {
@@ -86,7 +86,7 @@ export function keeps(tasks, rows, at) {
   });
 }
 
-/** The part of the line u·θ = y inside a box, as two points, or null. */
+/** The segment of the line u·θ = y inside a box, as two points, or null. */
 export function clip({ u, y }, { x, y: z }) {
   const along = [-u[1], u[0]];
   const at = [u[0] * y, u[1] * y];

@@ -1,4 +1,4 @@
-// V-trace step by step: which ratios are clipped, and what each later TD error still adds.
+// V-trace step by step: the clipped ratios, and the contribution of each later TD error.
 import { choice, clamp, frame, num, picture, plural, range, series, slider, stripes, svg, toggle } from "./core.mjs";
 import { path, plot, ticks } from "./plot.mjs";
 import { TARGETS } from "./targets.mjs";
@@ -20,7 +20,7 @@ export function trace(tape, settings) {
   return { rho, c, delta, a, b, targets, advantages };
 }
 
-/** b_s ⋯ b_{k-1} a_k of every step k: their sum is v̂_s - V_s. */
+/** b_s ⋯ b_{k-1} a_k for every step k; their sum is v̂_s - V_s. */
 export function contributions({ a, b }, s) {
   let gain = 1;
   return a.map((x, k) => {
@@ -37,7 +37,7 @@ export function fixedPoint(pi, mu, rhoMax) {
   return total ? parts.map((x) => x / total) : mu;
 }
 
-/** μ of four actions, and a π that has the given ratio at the first and one other at the rest. */
+/** μ of four actions, and a π with the given ratio for the first action and equal ratios for the others. */
 export function policies(ratio) {
   const taken = Math.min(0.1, 1 / ratio);
   const mu = [taken, ...[0.5, 0.3, 0.2].map((x) => x * (1 - taken))];
@@ -45,7 +45,7 @@ export function policies(ratio) {
   return { mu, pi: mu.map((x, i) => (i ? (x * (1 - first)) / (1 - taken) : first)) };
 }
 
-// The slider's last place.
+// The last position of the slider.
 export const UNCLIPPED = 4;
 const LARGEST = { rewards: 1e6, values: 1e6, ratios: 1e3 };
 const MOST = 16;
@@ -61,7 +61,7 @@ function read(ui, name, most, fallback, notes) {
   const values = given.values.map((x) => clamp(x, low, high));
   const own = name !== "ratios" || ui.get("policy") === "own";
   if (own) notes.push(...given.notes);
-  if (own && values.some((x, i) => x !== given.values[i])) notes.push(`\`${name}\` is drawn within ${num(low)} and ${num(high)}.`);
+  if (own && values.some((x, i) => x !== given.values[i])) notes.push(`\`${name}\` is clipped to the range from ${num(low)} to ${num(high)}.`);
   return values;
 }
 
@@ -91,7 +91,7 @@ const ends = (values) => {
   return { low: low && low - room, high: (high && high + room) || (low ? 0 : 1) };
 };
 
-/** Panels above one another that share the axis of steps. */
+/** Stacked panels that share the axis of steps. */
 function panels(width, now) {
   const right = width - 8;
   const pitch = (right - LEFT) / (now.steps + 1);
@@ -157,13 +157,13 @@ function drawRatios({ panel, wide, hatch }, { ratio, rho_max: rhoMax, c_max: cMa
 
 function drawScan({ panel }, { a, b, s, steps, adds, whole, advantages }) {
   const bars = (values, name) => ({ bar }) => values.map((x, t) => bar(t, 0, x, signed(x, name)));
-  panel("a = ρ δ: what a step adds (below 0: orange)", a, 52, bars(a, "blue"));
-  panel("b = γ λ c: how much of later steps it passes back", [...b, 1], 40, bars(b, "green"));
+  panel("a = ρ δ: contribution of a step (negative: orange)", a, 52, bars(a, "blue"));
+  panel("b = γ λ c: weight of all later steps", [...b, 1], 40, bars(b, "green"));
   const outline = { class: "f-none s-ink", "stroke-dasharray": "2 2" };
   const later = range(steps - s, (k) => s + k);
-  panel(`in v̂ − V of step ${s}: b ⋯ b a (dotted: in its n-step return)`, [...adds, ...whole], 72, ({ bar }) =>
+  panel(`contributions b ⋯ b a to v̂ − V of step ${s} (dotted: n-step return)`, [...adds, ...whole], 72, ({ bar }) =>
     later.map((t) => [bar(t, 0, adds[t], signed(adds[t], "purple")), bar(t, 0, whole[t], outline)]));
-  panel("advantage ρ (r + γ v̂′ − V), v̂′ of the step after", advantages, 52, bars(advantages, "blue"));
+  panel("advantage ρ (r + γ v̂′ − V), where v̂′ is of the next step", advantages, 52, bars(advantages, "blue"));
 }
 
 function drawPolicies(width, { ratio, s, rho_max: rhoMax }) {
@@ -197,8 +197,8 @@ function draw(ui) {
   const above = (most) => ratio.filter((x) => x > most).length;
   const one =
     `Step ${s} (shaded): π / μ = ${num(ratio[s])}, so ρ = ${num(rho[s])} and λ c = ${num(c[s])}. Its target is ${num(targets[s])}, and v̂ − V = ${num(targets[s] - V[s])}: ` +
-    `${num(adds[s])} from its own δ of ${num(delta[s])}, ${num(rest)} from later ones. Its advantage is ${num(advantages[s])}. `;
-  const cuts = `ρ̄ = ${num(rhoMax)} cuts ${above(rhoMax)} and c̄ = ${num(cMax)} cuts ${above(cMax)} of ${plural(steps, "ratio")}. `;
+    `${num(adds[s])} from its δ of ${num(delta[s])}, and ${num(rest)} from later ones. Its advantage is ${num(advantages[s])}. `;
+  const cuts = `ρ̄ = ${num(rhoMax)} clips ${above(rhoMax)} and c̄ = ${num(cMax)} clips ${above(cMax)} of ${plural(steps, "ratio")}. `;
   const far = Math.max(...targets.map((v, t) => Math.abs(v - nStep[t])));
   const same = far <= 1e-9 * Math.max(1, ...nStep.map(Math.abs));
   const settled = `In the example of four actions, V learns the values of a policy that takes this action with probability ${num(learned[0])}; under μ it is ${num(mu[0])}, under π ${num(pi[0])}.`;
@@ -206,11 +206,11 @@ function draw(ui) {
   const notes = [...now.notes];
   if (cMax > rhoMax) notes.push("c̄ > ρ̄: Espeholt et al. 2018 assume ρ̄ ≥ c̄.");
   if (lam < 1 && ratio.every((x) => x === 1) && Math.min(rhoMax, cMax) >= 1) notes.push("On-policy with λ < 1, v̂ is the λ-return.");
-  const alt = `Six panels over ${plural(steps, "step")}: values and targets, ratios and their clips, a, b, what each step adds to the target of step ${s}, and advantages.`;
+  const alt = `Six panels over ${plural(steps, "step")}: values and targets, ratios and their clips, a, b, the contribution of each step to the target of step ${s}, and advantages.`;
   return { pictures: [view.finish(alt), node], summary: one + cuts + compared + settled, notes };
 }
 
-/** The selected step's ratio is a number of an array, which becomes the user's own. */
+/** A slider for the ratio of the selected step; a change selects the policy "own". */
 function ratioSlider(ui) {
   const now = () => state(ui);
   const set = (_, value) => {
@@ -237,7 +237,7 @@ function controls(ui) {
 
 const render = (context) =>
   frame(context, {
-    title: "V-trace explorer: which ratios are clipped, and what later errors still add",
+    title: "V-trace explorer: clipped ratios and contributions of later errors",
     names: ["rewards", "values", "ratios", "policy", "step", "rho_max", "c_max", "gamma", "lam", "terminates"],
     controls,
     draw,
