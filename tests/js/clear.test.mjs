@@ -1,4 +1,4 @@
-// V-trace step by step, and reservoirs that keep evenly.
+// Tests of V-trace step by step, and of reservoirs.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { range } from "../../mmrl/course/widgets/js/core.mjs";
@@ -20,7 +20,7 @@ function tape(steps, end = -1) {
   return { rewards, values, nextValues: [...values.slice(1), tail], discount, last: range(steps, (t) => t === end), ratio: range(steps, () => 3 * next()) };
 }
 
-test("a step's target is what all steps from it on add", () => {
+test("the contributions of a step and all later steps sum to its target", () => {
   for (const settings of [OPEN, { lam: 0.8, rho_max: 1, c_max: 0.7 }, { lam: 1, rho_max: 0, c_max: 1 }]) {
     for (const end of [-1, 4]) {
       const one = tape(10, end);
@@ -32,7 +32,7 @@ test("a step's target is what all steps from it on add", () => {
   }
 });
 
-test("on-policy and not clipped, v̂ is the n-step return and the advantage is v̂ - V", () => {
+test("on-policy and without clipping, v̂ is the n-step return and the advantage is v̂ - V", () => {
   for (const end of [-1, 6]) {
     const one = { ...tape(12, end), ratio: new Array(12).fill(1) };
     const { targets, advantages } = trace(one, OPEN);
@@ -43,8 +43,8 @@ test("on-policy and not clipped, v̂ is the n-step return and the advantage is v
   }
 });
 
-test("ρ̄ decides what is learned, c̄ only how fast", () => {
-  // One state that leads to itself, and values that are right for π_ρ̄: nothing moves on average.
+test("ρ̄ determines what is learned, and c̄ only how fast", () => {
+  // One state that leads to itself, with the correct value for π_ρ̄: the mean update is zero.
   const [mu, pi, rewards, gamma] = [[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [1, -1, 3], 0.9];
   for (const rhoMax of [0.2, 1, 2, Infinity]) {
     const law = fixedPoint(pi, mu, rhoMax);
@@ -57,7 +57,7 @@ test("ρ̄ decides what is learned, c̄ only how fast", () => {
   assert.deepEqual(fixedPoint(pi, mu, 0), mu);
 });
 
-test("the four actions are distributions that have the ratio asked for", () => {
+test("the four actions have valid distributions with the requested ratio", () => {
   for (const ratio of [0, 0.3, 1, 6, 10, 50, 1000]) {
     const { mu, pi } = policies(ratio);
     for (const one of [mu, pi]) {
@@ -71,7 +71,7 @@ test("the four actions are distributions that have the ratio asked for", () => {
   assert.deepEqual(ratios("own", [2, 3]), [2, 3]);
 });
 
-test("the largest lots stay, whatever the order, and equal ones by age", () => {
+test("the largest lots are kept in any order, and the earlier of two equal ones", () => {
   assert.deepEqual(largest([0.1, 0.9, 0.5, 0.7], 2), [1, 3]);
   assert.deepEqual(largest([0.5, 0.5, 0.5], 2), [0, 1]);
   assert.deepEqual(largest([0.5], 3), [0]);
@@ -80,7 +80,7 @@ test("the largest lots stay, whatever the order, and equal ones by age", () => {
   assert.deepEqual(held([0.1, 0.9, 0.5, 0.7, 0.6], 2, 1), [[4], [1]]);
 });
 
-test("parts with full room, merged, are one reservoir; parts that share it are not", () => {
+test("merged parts with full capacity equal one reservoir, and parts that share it do not", () => {
   let apart = 0;
   for (const lots of streams(9, 40, 57)) {
     for (const parts of [1, 2, 5, 8]) {
@@ -91,14 +91,14 @@ test("parts with full room, merged, are one reservoir; parts that share it are n
   assert.ok(apart > 100);
 });
 
-test("the threshold is 0 until the part is full, never falls, and rises as expected", () => {
+test("the lot to beat is 0 until the part is full, never decreases, and grows as expected", () => {
   assert.deepEqual(thresholds([0.4, 0.2, 0.9, 0.3, 0.8], 2), [0, 0.2, 0.4, 0.4, 0.8]);
   const runs = streams(2, 3000, 30).map((lots) => thresholds([...lots], 6));
   for (const levels of runs) assert.ok(levels.every((x, i) => !i || x >= levels[i - 1]));
   for (const n of [6, 15, 30]) near(sum(runs.map((levels) => levels[n - 1])) / 3000, hurdle(n, { parts: 1, slots: 6 }), 0.01);
 });
 
-test("what is counted over runs is what each run keeps", () => {
+test("counts over runs agree with the contents of each run", () => {
   for (const [parts, slots] of [[1, 9], [4, 2], [8, 5]]) {
     const runs = streams(6, 25, 44);
     const counts = new Array(37).fill(0);
@@ -107,11 +107,11 @@ test("what is counted over runs is what each run keeps", () => {
   }
 });
 
-test("χ² beyond x, for even degrees of freedom, as in a table", () => {
+test("the tail of χ² for even degrees of freedom agrees with a table", () => {
   for (const [x, freedom, p] of [[5.991, 2, 0.05], [9.488, 4, 0.05], [21.026, 12, 0.05], [26.217, 12, 0.01], [0, 6, 1]]) near(beyond(x, freedom), p, 2e-5);
 });
 
-test("intervals are odd in number and long enough", () => {
+test("the number of intervals is odd, and all are long enough", () => {
   assert.equal(bins(12, 5), null);
   for (const [seen, least] of [[15, 5], [120, 5], [120, 8], [61, 8], [99, 7]]) {
     const edges = bins(seen, least);
@@ -121,7 +121,7 @@ test("intervals are odd in number and long enough", () => {
   }
 });
 
-test("the law of one interval is hypergeometric, and all together never vary", () => {
+test("the count of one interval is hypergeometric, and the total is constant", () => {
   const { mean, covariance } = law([0, 10, 25, 40], 1, 8);
   mean.forEach((x, j) => near(x, [2, 3, 3][j]));
   near(covariance[0][0], (8 * (10 / 40) * (30 / 40) * (40 - 8)) / 39);
@@ -131,7 +131,7 @@ test("the law of one interval is hypergeometric, and all together never vary", (
   near(x[1] + 2 * x[2], 3);
 });
 
-test("a reservoir passes the test of uniformity as often as chance wants, and FIFO never", () => {
+test("a reservoir passes the test of uniformity at the expected rate, and FIFO never passes", () => {
   const edges = bins(60, 5);
   for (const [parts, slots] of [[1, 20], [4, 5]]) {
     const ps = range(200, (s) => uniformity(inclusion(streams(100 + s, 60, 60), 60, parts, slots), 60, edges, parts, slots).p);
@@ -145,7 +145,7 @@ test("a reservoir passes the test of uniformity as often as chance wants, and FI
   assert.equal(uniformity(new Array(60).fill(0), 0, edges, 1, 20).p, null);
 });
 
-test("shares of the three tasks", () => {
+test("the fractions of the three tasks are correct", () => {
   assert.deepEqual(shares([]), [0, 0, 0]);
   assert.deepEqual(shares([0, 39, 40, 119]), [0.5, 0.25, 0.25]);
 });

@@ -1,4 +1,4 @@
-// What each explorer says is true of its numbers, whatever the settings.
+// The statements of each explorer are correct for all settings.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { embed, weights as attention } from "../../mmrl/course/widgets/js/attention_explorer.mjs";
@@ -23,7 +23,7 @@ test("every monoid is associative", () => {
   }
 });
 
-test("every method brackets every prefix, at every length and chunk", () => {
+test("every method computes every prefix, for all lengths and chunks", () => {
   for (const [method] of METHODS) {
     for (const length of range(17, (i) => i + 1)) {
       for (const chunk of [2, 3, 8]) {
@@ -35,8 +35,8 @@ test("every method brackets every prefix, at every length and chunk", () => {
   }
 });
 
-test("if values are right already, no target changes them", () => {
-  // With reward 1 for ever, V = 1 / (1 - γ); GAE is then 0.
+test("correct values are fixed points of all targets", () => {
+  // If every reward is 1, V = 1 / (1 - γ), and GAE is 0.
   const [gamma, ratio] = [0.9, range(12, (k) => 0.5 + (k % 3) / 2)];
   const settings = { n: 4, lam: 0.7, rho_max: 1.2, c_max: 0.8 };
   for (const kind of ["discounted", "n_step", "lambda_return", "gae", "vtrace"]) {
@@ -46,7 +46,7 @@ test("if values are right already, no target changes them", () => {
   }
 });
 
-test("a selected reset lets neither a number nor a NaN across", () => {
+test("a reset by selection stops both numbers and NaN", () => {
   const begin = range(9, (t) => t === 0 || t === 4);
   const xs = range(9, (t) => (t === 2 ? NaN : 1));
   const clean = (mode) => states(xs, 0.9, begin, mode).slice(4).every(Number.isFinite);
@@ -57,7 +57,7 @@ test("a selected reset lets neither a number nor a NaN across", () => {
   assert.ok(leak(influence(9, 0.9, begin, "none"), episodes(begin)) > 0.3);
 });
 
-test("segments keep every step once, and long ones lose nothing but padding", () => {
+test("segments contain every step once, and long ones cost only padding", () => {
   const lengths = [37, 8, 1, 21];
   for (const size of [1, 2, 10, 64]) {
     const rows = split(lengths, size);
@@ -67,7 +67,7 @@ test("segments keep every step once, and long ones lose nothing but padding", ()
   assert.deepEqual([account(lengths, 64, 64).late, account(lengths, 64, 64).seen], [0, 1]);
 });
 
-test("boxes flow without loss and stay inside where they may wrap", () => {
+test("boxes are arranged completely, and stay inside if they may wrap", () => {
   const boxes = [5, 13, 1, 40].map((size, i) => ({ size, i }));
   const runs = flow(boxes, 10, { wrap: true });
   boxes.forEach(({ size, i }) => assert.equal(runs.filter((r) => r.i === i).reduce((a, r) => a + r.size, 0), size));
@@ -75,7 +75,7 @@ test("boxes flow without loss and stay inside where they may wrap", () => {
   assert.equal(flow([{ size: 30 }], 10, { wrap: false }).length, 1);
 });
 
-test("after one half-life half is left", () => {
+test("half is left after one half-life", () => {
   const unit = { rate: Math.LN2 / 8, turn: 0.3 };
   near(halfLife(unit), 8);
   near(impulse(unit, 8).envelope[8], 0.5);
@@ -84,7 +84,7 @@ test("after one half-life half is left", () => {
   assert.ok(inside.every(({ rate }) => Math.exp(-rate) >= 0.9 && Math.exp(-rate) <= 0.999));
 });
 
-test("attention weights sum to one and look back only", () => {
+test("attention weights sum to one and are causal", () => {
   const keys = embed([0, 1, 2, 0, 3], 6).map((v) => v.map((x) => 3 * x));
   for (const feature of ["elu", "softmax"]) {
     attention(keys, keys, feature).forEach((row, t) => {
@@ -94,17 +94,17 @@ test("attention weights sum to one and look back only", () => {
   }
 });
 
-test("observations that change a tenth of the actions decide, the largest first", () => {
+test("observations that change a tenth of the actions are decisive, in decreasing order", () => {
   assert.deepEqual(decisive([0.1, 0, 0.75, 0.09, 0.75]), [2, 4, 0]);
   assert.deepEqual(decisive([0, 0.05]), []);
 });
 
-test("a triangle has rows of 1, 2, 3, … and forgets what fills none", () => {
+test("a triangle has rows of 1, 2, 3, … and omits an incomplete row", () => {
   assert.deepEqual(triangle([1, 2, 3, 4, 5, 6, 7]), [[1], [2, 3], [4, 5, 6]]);
   assert.deepEqual(triangle([7]), [[7]]);
 });
 
-test("what a segment sees and what it does not are one", () => {
+test("the fractions inside and outside of a segment sum to one", () => {
   const row = [3, -1, 0, 4, 2, 1e300, 5];
   near(shares(row).reduce((a, b) => a + b, 0), 1);
   assert.deepEqual(shares([0, 0]), [0, 0]);
@@ -115,7 +115,7 @@ test("what a segment sees and what it does not are one", () => {
   assert.deepEqual([first(9, 10), first(10, 10), first(5, 1)], [0, 10, 5]);
 });
 
-test("a longer segment never cuts off more, and one as long as the episode nothing", () => {
+test("a longer segment never truncates more, and one as long as the episode truncates nothing", () => {
   const rows = range(12, (n) => range(n + 1, (i) => 1 + ((7 * i) % 5)));
   assert.equal(average(rows, 12), 0);
   assert.ok(average(rows, 2) > average(rows, 4) && average(rows, 4) > average(rows, 8));

@@ -1,4 +1,4 @@
-// The browser computes what JAX computes: tests/course/widgets/test_widgets.py writes the numbers of mmrl.
+// The browser's results equal JAX's: tests/course/widgets/test_widgets.py writes the results of mmrl.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -123,7 +123,7 @@ each("priorities", ({ errors, steps, settings, wanted, hits }) => {
 each("rescalings", ({ xs, eps, y, back, textbook, stable }) => {
   close(xs.map((x) => rescale(x, eps)), y, `h, ε = ${eps}`);
   close(y.map((x) => INVERSES.stable(x, eps)), back, `h⁻¹, ε = ${eps}`);
-  // Rounded after every operation, float32 is the same everywhere, to the last bit.
+  // If every operation is rounded, float32 results are identical everywhere, bit for bit.
   const trip = (kind) => xs.map((x) => INVERSES[kind](rescale(x, eps, Math.fround), eps, Math.fround) + 0);
   assert.deepEqual([trip("textbook"), trip("stable")], [textbook, stable].map((row) => row.map((x) => x + 0)));
 });
@@ -143,7 +143,7 @@ each("adjustments", ({ c, batch, learning_rate, decays, phases }) => {
   const mine = adjusted(PAPER, c, { optimizer: "adam", on: ALL });
   close([mine.batch, mine.learning_rate / learning_rate, mine.phases], [batch, 1, phases], `c = ${c}`);
   const found = { ...mine, prox: decayOf(mine.center) };
-  // The table has five to seven digits.
+  // The numbers in the table have five to seven digits.
   for (const [name, decay] of Object.entries(decays)) assert.ok(Math.abs(found[name] - decay) < 6e-6, `${name}, c = ${c}`);
 });
 
@@ -168,7 +168,7 @@ each("climbs", ({ z, settings, thetas, proxes }) => {
   const where = JSON.stringify(settings);
   close(rows.map(({ theta }) => theta), thetas, where);
   assert.equal(rows.at(-1).examples, z.length);
-  // A row holds the average after its step; the other two were what the step was taken with.
+  // A row contains the average after its step, and the two other policies before the step.
   const mine = rows.map(({ prox }) => prox);
   close(settings.proximal === "ewma" ? mine.slice(0, -1) : mine.slice(1), proxes, where);
 });
@@ -259,7 +259,7 @@ each("debugged", ({ program, peaks, timeline, alive }) => {
     const [line, , what, t, reads] = event;
     for (const [k, s] of reads ?? []) assert.ok(here.includes(`${k} ${s}`), `${what}[${t}] reads what is there`);
     if (!reads) assert.equal(now.cells.get(`${what} ${t}`), "going");
-    // Whoever read it last came before, and nobody comes after.
+    // The last reader ran before, and there is no later reader.
     if (!reads) assert.equal(lastReader(events, at, what, t), lastReader(events, events.length, what, t));
     assert.equal(events[next(events, at, line)][0], line);
     assert.ok(next(events, at, line) === at || next(events, at, line) < at || events.slice(at + 1, next(events, at, line)).every((each) => each[0] !== line));

@@ -1,4 +1,4 @@
-// Cutting and drawing sequences, as R2D2's replay does.
+// Tests of R2D2's sequences and of sampling them.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { range } from "../../mmrl/course/widgets/js/core.mjs";
@@ -8,7 +8,7 @@ import { begins, cut, uses } from "../../mmrl/course/widgets/js/sequence_cutter.
 const near = (a, b, by = 1e-9) => assert.ok(Math.abs(a - b) < by, `${a}, not ${b}`);
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 
-test("an episode of 23 steps, cut by hand", () => {
+test("an episode of 23 steps is cut as by hand", () => {
   const rows = cut([23], { length: 8, overlap: 4, burn_in: 6, n: 3 });
   assert.deepEqual(rows.map((row) => row.s), [0, 4, 8, 12, 16]);
   assert.deepEqual(rows.map((row) => row.prefix), [0, 0, 2, 6, 10]);
@@ -17,7 +17,7 @@ test("an episode of 23 steps, cut by hand", () => {
   assert.deepEqual(rows.map((row) => row.pad), [0, 0, 0, 0, 3]);
 });
 
-test("whatever the sizes, every step is trained, the last of an episode once, and none crosses", () => {
+test("for all sizes, every step is trained, the last of an episode once, and no sequence crosses an end", () => {
   const lengths = [1, 2, 7, 16, 30];
   for (const length of [2, 5, 16]) {
     for (const overlap of range(length)) {
@@ -45,7 +45,7 @@ test("the priority lies between the mean and the maximum", () => {
   priorities(rows, 0.9).forEach((p, i) => near(p, [3.7, 1, 2][i]));
 });
 
-test("weights take back all at β = 1 and nothing at β = 0", () => {
+test("weights remove the bias completely at β = 1 and have no effect at β = 0", () => {
   const p = [3, 0, 0.1, 1, 1e9];
   const P = chances(p, 0.9);
   near(sum(P), 1);
@@ -57,13 +57,13 @@ test("weights take back all at β = 1 and nothing at β = 0", () => {
   assert.ok(importance(P, 0.6).every((w) => w > 0 && w <= 1));
 });
 
-test("the effective number is N for even draws and 1 for one sequence", () => {
+test("the effective number is N for equal probabilities and 1 for a single sequence", () => {
   near(effective(chances([5, 1, 3], 0)), 3);
   near(effective([1, 0, 0]), 1);
 });
 
-test("draws repeat, and follow their probabilities", () => {
-  // The standard's own check of std::minstd_rand: its 10 000th number.
+test("draws are reproducible and follow their probabilities", () => {
+  // The C++ standard specifies the 10 000th number of std::minstd_rand.
   assert.equal(Math.round(uniforms(10000).at(-1) * 2147483647), 399268537);
   const P = [0.5, 0.3, 0.15, 0.05];
   const hits = drawn(P, 20000);

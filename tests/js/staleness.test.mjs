@@ -1,4 +1,4 @@
-// Rescaled returns in float32, and Q after starts that are not exact.
+// Tests of rescaled returns in float32, and of Q after inexact starts.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { range } from "../../mmrl/course/widgets/js/core.mjs";
@@ -9,7 +9,7 @@ import { above, apart } from "../../mmrl/course/widgets/js/staleness_explorer.mj
 
 const near = (a, b, by = 1e-9) => assert.ok(Math.abs(a - b) <= by * Math.max(1, Math.abs(b)), `${a}, not ${b}`);
 
-test("h is odd, small and undone by both inverses, if nothing is rounded", () => {
+test("without rounding, h is odd and compressing, and both formulas invert it", () => {
   for (const x of [0, 1e-4, 0.3, 7, 1e3, 1e6]) {
     for (const eps of [1e-4, 1e-3, 0.1]) {
       near(rescale(-x, eps), -rescale(x, eps));
@@ -20,7 +20,7 @@ test("h is odd, small and undone by both inverses, if nothing is rounded", () =>
   }
 });
 
-test("float32 spoils the textbook inverse near 0, and the stable one nowhere", () => {
+test("in float32 the textbook inverse is inaccurate near 0, and the stable one is accurate everywhere", () => {
   const decades = (from, to) => range(33, (i) => from + ((to - from) * i) / 32);
   const worst = (kind, from, to) => Math.max(...largest(1e-3, kind, decades(from, to), 40));
   const measured = [[-3, -1, 0.03, 0.1], [-1, 1, 5e-4, 2e-3], [1, 4, 1e-5, 5e-5], [4, 6, 5e-7, 3e-6]];
@@ -33,7 +33,7 @@ test("float32 spoils the textbook inverse near 0, and the stable one nowhere", (
   for (const kind of ["textbook", "stable"]) assert.equal(roundTrip(0, 1e-3, kind), 0);
 });
 
-test("every float32 number on the way to a target is a float32", () => {
+test("all intermediate float32 results of a target are float32 numbers", () => {
   const settings = { x: 12.3, eps: 1e-3, n: 4, gamma: 0.99, reward: -0.7 };
   for (const kind of ["textbook", "stable"]) {
     const [exact, rounded] = [target(settings, kind), target(settings, kind, Math.fround)];
@@ -45,7 +45,7 @@ test("every float32 number on the way to a target is a float32", () => {
   }
 });
 
-test("the slider of returns has both signs, 0 in the middle, and comes back", () => {
+test("the slider of returns has both signs, 0 in the middle, and an inverse", () => {
   for (const x of [-1e6, -250, -1e-4, 0, 0.03, 1, 1e6]) near(value(place(x)), x, 1e-12);
   for (const at of range(203, (i) => -10.1 + i / 10)) near(place(value(at)), Math.abs(at) < 0.05 ? 0 : at, 3e-3);
   assert.deepEqual([0, 0.3, 2.1, 11, 198, 500].map(roundUp), [0.02, 0.5, 5, 20, 200, 500]);
@@ -63,7 +63,7 @@ test("half is left after one half-life", () => {
   range(16).forEach((j) => near(Math.hypot(state[j], state[16 + j]), 0.5));
 });
 
-test("an LSTM whose weights are all 0 forgets by its bias alone", () => {
+test("an LSTM with zero weights forgets at the rate of its bias", () => {
   const weights = MEMORIES.lstm.weights(new Array(MEMORIES.lstm.draws).fill(0), 10);
   const state = new Float64Array(32).fill(1);
   for (const _ of range(10)) MEMORIES.lstm.step(weights, state, [3, -1, 0, 2]);
@@ -71,7 +71,7 @@ test("an LSTM whose weights are all 0 forgets by its bias alone", () => {
   near(state[0], 0.5 * Math.tanh(0.5));
 });
 
-test("ΔQ is a distance, in units of the best value", () => {
+test("ΔQ is a distance relative to the best value", () => {
   assert.equal(deltaQ([1, 2], [1, 2]), 0);
   near(deltaQ([4, 6], [1, 2]), 2.5);
   near(deltaQ([-2, -4], [-2, -1]), 3);
@@ -80,7 +80,7 @@ test("ΔQ is a distance, in units of the best value", () => {
 const OPTIONS = { start: 60, burnIn: 20, steps: 10 };
 const ends = (curves, pick) => Object.fromEntries(Object.entries(curves).map(([name, values]) => [name, values.at(pick)]));
 
-test("zero is worst and stored with burn-in best; the middle two trade places with the memory", () => {
+test("zero is worst, stored with burn-in is best, and the order of the other two depends on the memory", () => {
   for (const name of ["lstm", "lru"]) {
     for (const drift of [0.02, 0.1]) {
       for (const life of [2, 5, 20, 50]) {
@@ -94,7 +94,7 @@ test("zero is worst and stored with burn-in best; the middle two trade places wi
   }
 });
 
-test("a burn-in over the whole episode is exact, and so is what an actor without lag stored", () => {
+test("a burn-in over the whole episode is exact, and so are stored states without drift", () => {
   for (const name of ["lstm", "lru"]) {
     const whole = averaged(name, 20, 0.2, { start: 12, burnIn: 12, steps: 5 });
     for (const values of [whole.burn_in, whole.stored_burn_in]) assert.deepEqual(values, new Array(17).fill(0));
@@ -106,14 +106,14 @@ test("a burn-in over the whole episode is exact, and so is what an actor without
   }
 });
 
-test("only the steps that are asked for are given, and they are the same", () => {
+test("only the requested steps are returned, with the same values", () => {
   const all = averaged("lstm", 10, 0.1, OPTIONS);
   const some = averaged("lstm", 10, 0.1, { ...OPTIONS, steps: 1, since: OPTIONS.start });
   for (const [name, values] of Object.entries(some)) assert.deepEqual(values, [all[name].at(-10)]);
   assert.equal(all.burn_in.length, 30);
 });
 
-test("in an LRU every error fades at the rate of |λ|", () => {
+test("in an LRU every error decays at the rate of |λ|", () => {
   const memory = MEMORIES.lru;
   const next = uniforms(3);
   const weights = memory.weights(range(memory.draws, (i) => (i < 32 ? 0 : next() - 0.5)), 4);
@@ -126,7 +126,7 @@ test("in an LRU every error fades at the rate of |λ|", () => {
   near(off(18), before / 4);
 });
 
-test("a mean of ratios, a crossing, labels that keep apart, lines that stop at the bottom", () => {
+test("the mean of ratios, crossings, label distances and clipped lines are correct", () => {
   near(geometric([1, 100]), 10);
   assert.equal(geometric([0, 3]), 0);
   near(crossing([1, 10, 100], [1, 10, 100], [31.622776601683793, 31.622776601683793, 31.622776601683793]), 31.622776601683793);
@@ -137,7 +137,7 @@ test("a mean of ratios, a crossing, labels that keep apart, lines that stop at t
   assert.deepEqual(above([[0, 0], [10, 20], [20, 20], [30, 0]], 10), [[0, 0], [5, 10], [10, NaN], [20, NaN], [25, 10], [30, 0]]);
 });
 
-test("uniform numbers are the same everywhere, and uniform", () => {
+test("uniform numbers are uniform and identical on every machine", () => {
   const next = uniforms(1);
   const draws = range(20000, () => next());
   near(draws.reduce((a, b) => a + b, 0) / 20000, 0.5, 0.02);
