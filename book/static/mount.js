@@ -1,4 +1,4 @@
-// Draws the widgets of pages that are no notebooks: tools/explorers.py has put them there.
+// Draw the widgets that tools/explorers.py puts on pages other than notebooks.
 for (const data of document.querySelectorAll("script.mmrl-explorer")) {
   const { esm, css, traits } = JSON.parse(data.textContent);
   const listeners = {};
@@ -16,7 +16,7 @@ for (const data of document.querySelectorAll("script.mmrl-explorer")) {
   const style = document.createElement("style");
   style.textContent = css;
   document.head.append(style);
-  // A page that was opened from a folder may not import a file, but may import what it has.
+  // A page that is opened from a folder cannot import a file, but it can import its own text.
   const address = URL.createObjectURL(new Blob([esm], { type: "text/javascript" }));
   import(address).then((module) => module.default.render({ model, el: data.previousElementSibling }));
 }

@@ -1,6 +1,6 @@
-// Remembers a reader's way through the course: chapters read, predictions, open answers, and answers to
-// one-minute checks. All of it is one entry of localStorage and is never sent. A reader without this
-// script, or with a browser that stores nothing, sees the same text and loses only the memory.
+// Store a reader's progress in the course: chapters read, predictions, open answers, and answers to
+// one-minute checks. The record is one entry of localStorage and is never sent. Without this script, or
+// in a browser without storage, the text is the same, but progress is not stored.
 (() => {
   const KEY = "mmrl-course", VERSION = 1, LONGEST = 200;
 
@@ -22,8 +22,8 @@
       return false;
     }
   };
-  // The record: {version, pages: {page: {read, said: {question: text}, open: {answer: true},
-  // chosen: {check: index}}}}. What does not have this form counts as absent.
+  // Record: {version, pages: {page: {read, said: {question: text}, open: {answer: true},
+  // chosen: {check: index}}}}. Entries of any other form are ignored.
   const plain = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
   const load = () => {
     try {
@@ -38,7 +38,7 @@
     const [part, of] = [plain(found) ? found : {}, (value) => (plain(value) ? value : {})];
     return { read: part.read === true, said: of(part.said), open: of(part.open), chosen: of(part.chosen) };
   };
-  // Reads again before it writes, because other pages may be open. Warns and returns false if nothing was stored.
+  // Read again before writing, because other pages may be open. Warn and return false if storing fails.
   const remember = (page, change) => {
     const entry = recall(page);
     change(entry);
@@ -48,7 +48,7 @@
         localStorage.setItem(KEY, JSON.stringify({ version: VERSION, pages }));
         return true;
       }
-    } catch { /* storage is full, or forbidden */ }
+    } catch { /* storage is full or disabled */ }
     warn();
     return false;
   };
@@ -59,7 +59,7 @@
     node.append(...children);
     return node;
   };
-  // A short key for a text (FNV-1a), so that an edited question is a new one.
+  // A short key for a text (FNV-1a), so that an edited question gets a new key.
   const key = (text) => {
     let hash = 0x811c9dc5;
     for (const unit of text.replace(/\s+/g, " ").trim()) {
@@ -75,7 +75,7 @@
   const article = document.querySelector(".bd-article");
   const CHAPTER = /^notebooks\/\d/;
   let repaint = () => {};
-  let warning = null; // shown once on a page, at the bottom of the window
+  let warning = null; // shown once per page, at the bottom of the window
   const warn = () => {
     if (warning) return;
     const words = "Your answers and ticks on this page are not stored.";
@@ -100,7 +100,7 @@
     }
   };
 
-  // At the end of a chapter: a box to tick.
+  // A box to tick at the end of a chapter.
   const tick = () => {
     const box = html("input", { type: "checkbox" });
     const note = html("span", { role: "status" });
@@ -114,7 +114,7 @@
     return () => (box.checked = recall(here).read);
   };
 
-  // On the first page: a line per part, the next chapter, and a button that forgets everything.
+  // On the first page: a line per part, the next chapter, and a button that clears the record.
   const progress = (place) => {
     const [list, next] = [html("ul", {}), html("p", {})];
     const button = html("button", { type: "button" }, "Clear my progress");
@@ -125,7 +125,7 @@
       try {
         localStorage.removeItem(KEY);
         cleared = localStorage.getItem(KEY) === null;
-      } catch { /* storage is forbidden */ }
+      } catch { /* storage is disabled */ }
       repaint();
       note.textContent = cleared ? "Your progress is cleared." : "This browser did not clear your progress.";
     });
@@ -144,7 +144,7 @@
         const words = `${count} of ${all} chapter${all === 1 ? "" : "s"}`;
         return html("li", {}, html("label", {}, html("span", {}, `Part ${title}: ${words}`), bar));
       }));
-      // The next chapter is the first unread one after the last that was read.
+      // The next chapter is the first unread one after the last chapter that was read.
       const last = order.map(([, read]) => read).lastIndexOf(true);
       const [link] = order.slice(last + 1).concat(order).find(([, read]) => !read) ?? [];
       next.hidden = last < 0 || !link;
@@ -154,7 +154,7 @@
   };
 
   // A check is a paragraph, a list of choices, and an answer. The answer begins with the right choice in
-  // bold, and ends with a list in which each wrong choice is in bold, followed by what is wrong with it.
+  // bold, and ends with a list in which each wrong choice is in bold, followed by an explanation.
   const bold = (node) => node?.querySelector("strong")?.textContent.trim();
   const check = (question) => {
     const choices = question.nextElementSibling, answer = choices?.nextElementSibling;
@@ -171,7 +171,7 @@
     question.id ||= id;
     const boxes = labels.map((label, i) => {
       const box = html("input", { type: "radio", name: id, value: i, required: "" });
-      // Screen readers do not take the name of a button from a formula.
+      // Screen readers do not derive the name of a button from a formula.
       const spoken = label.replace(/\\[()]?|[{}]/g, "");
       if (spoken !== label) box.setAttribute("aria-label", spoken);
       return box;
@@ -208,7 +208,7 @@
     show(chosen);
   };
 
-  // Answers and hidden cells that the reader has opened stay open.
+  // Answers and hidden cells remain open if the reader has opened them.
   const reveal = (details) => {
     const id = key(details.textContent);
     if (recall(here).open[id]) details.open = true;
@@ -217,7 +217,7 @@
     });
   };
 
-  // A prediction is written into the widget that follows it, or, if there is none, into its own box.
+  // A prediction is entered in the widget that follows it, or in a separate box if there is none.
   const predict = () => {
     const widget = 'script[type*="widget-view"]';
     const order = [...article.querySelectorAll(`blockquote, details, ${widget}`)];
@@ -264,7 +264,7 @@
   addEventListener("pageshow", repaint);
   addEventListener("storage", ({ key, newValue }) => {
     if (key !== null && key !== KEY) return;
-    if (newValue === null) location.reload(); // another page has cleared the record
+    if (newValue === null) location.reload(); // another page cleared the record
     else repaint();
   });
 })();

@@ -1,4 +1,4 @@
-// html-manager asks MathJax 2 to typeset what widgets show; the pages load MathJax 3.
+// html-manager typesets widgets with MathJax 2, but the pages load MathJax 3.
 (() => {
   let mathjax;
   const hub = { Queue: ([, , node]) => mathjax.typesetPromise?.([node]) };
@@ -11,8 +11,8 @@
   });
 })();
 
-// Break an equation within a line where TeX does: after a comma, or a relation or operator outside
-// of braces. MathJax marks what stands apart from its neighbor on the left by `space`.
+// Break an inline equation where TeX does: after a comma, or after a relation or operator outside
+// of braces. MathJax marks elements with space on their left by `space`.
 const breaks = (operator) => {
   const next = operator.nextElementSibling?.getAttribute("space");
   return next && (next === "2" || operator.hasAttribute("space"));
@@ -20,8 +20,8 @@ const breaks = (operator) => {
 // Keep the punctuation after an equation on its line: U+2060 joins words.
 const joined = (text) => text?.nodeType === Node.TEXT_NODE && /^[,.;:!?)”’-]/.test(text.data);
 
-// Where a phone's screen is too narrow for a table, CSS writes each row as a block, with the header
-// of a column before each of its cells. Roles keep it a table for screen readers.
+// If a phone's screen is too narrow for a table, CSS shows each row as a block, with the header
+// of a column before each of its cells. Roles preserve the table for screen readers.
 const ROLES = { THEAD: "rowgroup", TBODY: "rowgroup", TR: "row", TD: "cell", TH: "columnheader" };
 const label = (table) => {
   const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());

@@ -1,4 +1,4 @@
-// Between require.js and html-manager: where the widgets' own scripts and fonts are.
+// Set the paths of the widgets' scripts and fonts, between require.js and html-manager.
 (() => {
   const vendor = new URL("vendor/", document.currentScript.src).href;
   window.__jupyter_widgets_assets_path__ = vendor;

@@ -1,4 +1,4 @@
-// Before printing: widgets show what they hide until a reader has guessed, and equations have a name.
+// Before printing, reveal widgets that wait for an answer, and name equations.
 const ready = new MutationObserver(() => {
   for (const node of document.querySelectorAll(".mmrl > [hidden]")) node.hidden = false;
   for (const node of document.querySelectorAll(".mmrl :is(input, button)")) node.tabIndex = -1;
@@ -7,7 +7,7 @@ ready.observe(document.body, { subtree: true, childList: true });
 
 MathJax.startup.promise.then(() => {
   for (const { typesetRoot: root, math } of MathJax.startup.document.math) {
-    root.querySelector("mjx-assistive-mml")?.remove(); // the drawing has a name of its own
+    root.querySelector("mjx-assistive-mml")?.remove(); // the drawing has a separate name
     const drawn = root.querySelector("svg");
     drawn.removeAttribute("aria-hidden");
     drawn.setAttribute("role", "img");

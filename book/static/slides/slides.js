@@ -1,14 +1,14 @@
-// Starts the slides, in the colors that the system wants; every slide fits its frame.
+// Start the slides in the system's color scheme, and fit every slide to its frame.
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const paint = (theme) => { document.documentElement.dataset.theme = theme; };
 paint(dark.matches ? "dark" : "light");
 dark.addEventListener("change", () => paint(dark.matches ? "dark" : "light"));
 
-const WIDTH = 1280, HEIGHT = 720, MARGIN = 56, ROOM = HEIGHT - 50; // the numbers of the slides are below
+const WIDTH = 1280, HEIGHT = 720, MARGIN = 56, ROOM = HEIGHT - 50; // leaves room for slide numbers below
 const SIZES = [1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5];
-const SMALL = 0.75; // below it, a widget puts what is set beside what is seen
+const SMALL = 0.75; // below this scale, a widget shows its controls next to its picture
 
-/** Makes what is on a slide smaller, until all of it is seen. */
+/** Shrink the contents of a slide until they fit. */
 function fit(slide) {
   const fits = (size) => {
     slide.style.zoom = size;
@@ -26,7 +26,7 @@ function fit(slide) {
 Reveal.initialize({
   width: WIDTH, height: HEIGHT, margin: 0, center: false, hash: true, slideNumber: "c/t",
   transition: "none", plugins: [RevealNotes],
-  // In a widget, what presses a button does not turn the page.
+  // Keys that press a button in a widget do not change the slide.
   keyboardCondition: ({ key, target }) => !(["Enter", " "].includes(key) && target.closest?.("button, summary")),
   keyboard: { 68: () => paint(document.documentElement.dataset.theme === "dark" ? "light" : "dark") },
 }).then(() => {
