@@ -109,7 +109,8 @@ def _rule(verdict: Verdict) -> Iterator[str]:
     claim = verdict.claim
     yield f"- Interval: {_interval(verdict)}."
     condition, counterpart = (x.replace("SMALL", f"{SMALL:g}") for x in (claim.held, claim.failed))
-    yield f"- Decision: a case holds if `{condition}`, and does not hold if `{counterpart}`."
+    ends = "" if "exact(" in claim.effect else ", for an interval from `low` to `high`"
+    yield f"- Decision{ends}: a case holds if `{condition}`, and does not hold if `{counterpart}`."
     if claim.some:
         yield "- One case that holds is enough for this claim."
     if limit := _limit(verdict):
@@ -138,7 +139,7 @@ def _interval(verdict: Verdict) -> str:
         )
     count = max(1, len(verdict.cases))
     level = f"{100 * (1 - verdicts.ERROR / count):.2f}".rstrip("0").rstrip(".")
-    return f"confidence interval over seeds at level {level} %" + " per case" * (count > 1)
+    return f"a {level} % confidence interval over seeds" + " for each case" * (count > 1)
 
 
 def _exceptions(claim: Claim) -> Iterator[str]:
@@ -175,7 +176,8 @@ def _counts(verdict: Verdict) -> str:
     if len(reasons) == 1:
         text += f", because {next(iter(reasons))}"
     elif reasons:
-        text += ": " + "; ".join(f"in {n}, {reason}" for reason, n in reasons.most_common())
+        parts = [f"in {n} case{'s' * (n > 1)}, {reason}" for reason, n in reasons.most_common()]
+        text += f": {'; '.join(parts)}"
     return (
         text + "." + f" The paper's claim covers {verdict.claim.of} cases." * (verdict.claim.of > 0)
     )
@@ -209,7 +211,7 @@ def _rows(verdict: Verdict) -> str:
     dates = sorted(row["date"][:10] for row in rows)
     newer = _newer(verdict)
     tables = " and ".join(f"`{name}`" for name in files)
-    parts = [f"{len(rows)} row{'s' * (len(rows) > 1)} of {tables}"]
+    parts = [f"{len(rows)} row{'s' * (len(rows) > 1)} of the results {tables}"]
     parts += [f"{_span(seeds)} seeds"] if seeds - {1} else []
     parts += [f"{_span(steps)} steps"] if steps else []
     devices = dict.fromkeys(row["device"].replace("cpu, ", "", 1) for row in rows)
