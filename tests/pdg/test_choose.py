@@ -279,6 +279,20 @@ def test_blocks_that_exceed_the_cache_become_smaller(graph: Graph, monkeypatch: 
     assert largest.size == 5
 
 
+@pytest.mark.parametrize("memory", [None, 100])
+def test_steps_without_blocks_are_fused_if_this_takes_no_more_memory(memory: int | None):
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x = p.tensor(t, name="x")
+    x[0] = 1.0
+    x[t + 1] = p.fn(jnp.tanh, p.fn(jnp.cos, p.fn(jnp.sin, x)))
+    graph, sizes = p.graph(x[T - 1]), {"T": 9}
+    for extra in (0, 1):
+        cost = lambda c, n=extra: Cost(99 + n * c.fuse, operations(c.apply(graph), sizes), 1)  # noqa: E731
+        assert choose(graph, sizes, cost, memory=memory) == Choice(fuse=not extra)
+        assert choose(graph, sizes, cost, memory=memory, fixed=Fixed(fuse=False)) == Choice()
+
+
 def decay() -> tuple[Program, Any]:
     p = Program("t")
     (t,) = p.symbols

@@ -7,8 +7,9 @@ the estimated time. If a run exceeds the memory limit, blocks of the innermost l
 of two, followed by blocks of the batch. If no choice with lifted loops fits, loops are not lifted.
 The search stops at the largest blocks that fit. It runs twice, with residuals kept and with
 residuals recomputed, and returns the choice with less estimated time. Operations in blocks are
-fused, so that they share a loop. Others are fused only if no other choice fits, because XLA fuses
-operations anyway, and the scheduler cannot split a fused chain.
+fused, so that they share a loop. Without blocks, all operations are fused if this takes no more
+memory. Others are fused only if no other choice fits, because XLA fuses operations anyway, and the
+scheduler cannot split a fused chain.
 
     choice = choose(graph, {"T": 128, "B": 32}, memory=8_000_000, cost=…)
     compile(graph, choice.passes())          # the same program, with explicit passes
@@ -212,9 +213,21 @@ def choose(
             least.append(math.inf)
         return memory is not None and least[-1] <= memory
 
+    def fused_if_free(choice: Choice) -> Choice:
+        """Fuse the operations of a choice without blocks if this saves time and costs no memory."""
+        if choice.fuse or fixed.fuse is not None or any(each.size != 1 for each in choice.along):
+            return choice
+        fused = dataclasses.replace(choice, fuse=True)
+        try:
+            one, other = cost(choice), cost(fused)
+        except ValueError:
+            return choice
+        saves = other.bytes <= one.bytes and other.seconds < one.seconds
+        return fused if saves else choice
+
     largest = close(fixed)
     if memory is None or fits(largest):
-        return largest
+        return fused_if_free(largest)
     bases = [largest]
     if fixed.lift is None and any(each.lift for each in largest.along):
         bases.append(close(dataclasses.replace(fixed, lift=())))
@@ -230,7 +243,7 @@ def choose(
                 rows = [[f.sized(*outer, m) if options else f for m in inner] for f in forms]
                 found = [choice for row in rows if (choice := _first(row, fits)) is not None]
                 if found:
-                    return min(found, key=lambda choice: cost(choice).seconds)
+                    return fused_if_free(min(found, key=lambda choice: cost(choice).seconds))
     if min(least) == math.inf:
         cost(largest)  # raises the error that explains why there is no order
     raise ValueError(
