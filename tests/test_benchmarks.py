@@ -42,19 +42,19 @@ def test_bench_judges_prints_and_saves(benchmarks: Any, capsys: pytest.CaptureFi
     output = capsys.readouterr().out
     assert "reached" in output and "missed" in output
     assert "failed" in output and "ZeroDivisionError" in output
-    (saved,) = pathlib.Path("results/bench").glob("*.json")
-    content = json.loads(saved.read_text())
+    (file,) = pathlib.Path("results/bench").glob("*.json")
+    content = json.loads(file.read_text())
     assert [row["verdict"] for row in content["rows"]] == ["failed", "reached", "missed", ""]
     assert {"device", "date", "versions", "revision", "command"} < content.keys()
-    table = saved.with_suffix(".md").read_text().splitlines()
+    table = file.with_suffix(".md").read_text().splitlines()
     assert table[3] == "| one | a peer | 1,500 | 500 | steps per second | 3.00× | 2× | reached |"
 
 
 def test_bench_by_name_and_quickly(benchmarks: Any, capsys: pytest.CaptureFixture[str]):
     assert run.main(["good", "--quick", "--out", "elsewhere"]) == 0  # nothing is judged
     assert "missed" not in capsys.readouterr().out
-    (saved,) = pathlib.Path("elsewhere").glob("*-quick.json")
-    assert len(json.loads(saved.read_text())["rows"]) == 3
+    (file,) = pathlib.Path("elsewhere").glob("*-quick.json")
+    assert len(json.loads(file.read_text())["rows"]) == 3
 
 
 ONCE = """
@@ -78,8 +78,8 @@ def test_rows_of_earlier_runs_are_left_out(benchmarks: Any):
         run.main(["once", "--missing"])
     files = sorted(path.parent.glob("2*.*"))
     files = [file for file in files if file.suffix in (".json", ".old")]
-    saved = [json.loads(file.read_text())["rows"] for file in files]
-    assert [{row["name"] for row in rows} for rows in saved] == [
+    tables = [json.loads(file.read_text())["rows"] for file in files]
+    assert [{row["name"] for row in rows} for rows in tables] == [
         {"one", "two"},
         {"one", "two"},
         {"two"},
@@ -105,9 +105,9 @@ def test_an_interrupted_run_keeps_its_rows(benchmarks: Any):
     (benchmarks / "bench_slow.py").write_text(SLOW)
     with pytest.raises(KeyboardInterrupt):
         run.main(["slow"])
-    (saved,) = pathlib.Path("results/bench").glob("*.json")
-    assert [row["name"] for row in json.loads(saved.read_text())["rows"]] == ["one"]
-    assert "| one |" in saved.with_suffix(".md").read_text()
+    (file,) = pathlib.Path("results/bench").glob("*.json")
+    assert [row["name"] for row in json.loads(file.read_text())["rows"]] == ["one"]
+    assert "| one |" in file.with_suffix(".md").read_text()
 
 
 def test_no_row_is_started_late(benchmarks: Any, monkeypatch: pytest.MonkeyPatch):
@@ -119,16 +119,16 @@ def test_no_row_is_started_late(benchmarks: Any, monkeypatch: pytest.MonkeyPatch
 def test_a_row_that_takes_long_is_reported(
     benchmarks: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    reported = threading.Event()
+    report = threading.Event()
     alarm = run._alarm
 
     def reporting(*arguments: Any) -> None:
         alarm(*arguments)
-        reported.set()
+        report.set()
 
     monkeypatch.setattr(run, "_alarm", reporting)
     monkeypatch.setattr(run, "ALARM", 0.05)
-    monkeypatch.setattr(run, "waiting", reported.wait, raising=False)
+    monkeypatch.setattr(run, "waiting", report.wait, raising=False)
     text = SLOW.replace("raise KeyboardInterrupt", "waiting()")
     (benchmarks / "bench_slow.py").write_text("from tests.benchmarks.run import waiting\n" + text)
     assert run.main(["slow"]) == 0
@@ -205,8 +205,8 @@ def test_an_unknown_name_is_refused():
 
 
 def test_wheels_are_those_that_a_machine_with_jax_lacks():
-    needed = wheels.closure(["mmrl-jax", "islpy"], "3.12") - wheels.closure(wheels.THERE, "3.12")
-    pinned = wheels.versions((wheels.ROOT / "requirements.lock").read_text("utf-8"))
-    assert {"equinox", "optax", "gymnax", "islpy"} <= needed and not needed & {"jax", "numpy"}
-    assert needed - {"mmrl-jax"} <= pinned.keys()
+    names = wheels.closure(["mmrl-jax", "islpy"], "3.12") - wheels.closure(wheels.THERE, "3.12")
+    pins = wheels.versions((wheels.ROOT / "requirements.lock").read_text("utf-8"))
+    assert {"equinox", "optax", "gymnax", "islpy"} <= names and not names & {"jax", "numpy"}
+    assert names - {"mmrl-jax"} <= pins.keys()
     assert wheels.versions("A_b==1.0 ; python_version < '3'\n# c\n") == {"a-b": "1.0"}

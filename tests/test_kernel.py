@@ -95,7 +95,7 @@ def test_empty_tapes_and_elements(length: int):
 def test_nothing_crosses_a_begin_flag():
     (gains, sums), _, start, _ = tape(40, jnp.float32)
     begin = jnp.zeros(40, bool).at[20].set(True)
-    spoiled = sums.at[7].set(jnp.nan), gains.at[9].set(jnp.inf)
+    poison = sums.at[7].set(jnp.nan), gains.at[9].set(jnp.inf)
 
     def total(sums, gains):
         xs, init = ((gains, sums), begin), (start, jnp.zeros((), bool))
@@ -103,7 +103,7 @@ def test_nothing_crosses_a_begin_flag():
             20:
         ].sum()
 
-    value, slopes = jax.value_and_grad(total, argnums=(0, 1))(*spoiled)
+    value, slopes = jax.value_and_grad(total, argnums=(0, 1))(*poison)
     whole, expected = jax.value_and_grad(total, argnums=(0, 1))(sums, gains)
     assert value == whole
     for ours, theirs in zip(slopes, expected, strict=True):

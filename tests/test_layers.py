@@ -88,9 +88,9 @@ def complaint(rung: str, module: str) -> str | None:
         return f"only {' and '.join(sorted(OWNERS[top]))} may import {top}"
     if top != "mmrl" or rung in PROGRAMS or rest == "__version__":
         return None
-    allowed = {"_xla"} if rung == "__init__" else LADDER.get(rung, set()) | {rung, *COMMON}
+    rungs = {"_xla"} if rung == "__init__" else LADDER.get(rung, set()) | {rung, *COMMON}
     target = rest.partition(".")[0] or "mmrl itself"
-    return None if target in allowed else f"{rung} may not import {target}"
+    return None if target in rungs else f"{rung} may not import {target}"
 
 
 def complaints(rung: str, source: str) -> list[str]:
@@ -159,8 +159,8 @@ def test_a_circle_is_seen(below: str, above: str, expected: bool):
 def test_an_agent_and_a_memory_load_few_files():
     code = "import sys, mmrl.agents.dqn, mmrl.memory.lru; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = [name for name in run.stdout.split() if name.partition(".")[0] == "mmrl"]
-    assert len(loaded) <= MOST_LOADED, sorted(loaded)
+    modules = [name for name in run.stdout.split() if name.partition(".")[0] == "mmrl"]
+    assert len(modules) <= MOST_LOADED, sorted(modules)
 
 
 LAZY = [
@@ -205,14 +205,14 @@ def test_every_file_stands_on_a_rung():
 def test_the_readme_shows_the_ladder():
     readme = (PACKAGE.parent / "README.md").read_text("utf-8")
     matches = re.findall(r"^\| `mmrl\.(\w+)`", readme, flags=re.MULTILINE)
-    built = {rung_of(file) for file in FILES}
-    assert matches == [rung for rung in LADDER if rung in built]
+    rungs = {rung_of(file) for file in FILES}
+    assert matches == [rung for rung in LADDER if rung in rungs]
 
 
 def test_the_ladder_has_no_cycle():
     below: set[str] = set()
-    for rung, allowed in LADDER.items():
-        assert allowed <= below, f"{rung} reaches up to {allowed - below}"
+    for rung, lower in LADDER.items():
+        assert lower <= below, f"{rung} reaches up to {lower - below}"
         below.add(rung)
 
 

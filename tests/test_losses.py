@@ -50,8 +50,8 @@ def test_double_q_target_equals_rlax(batch: dict[str, jax.Array]):
     y = losses.double_q_target(b["reward"], b["discount"], b["next_q"], b["next_q_target"])
     np.testing.assert_allclose(y - losses.taken(b["q"], b["action"]), theirs, rtol=1e-5, atol=1e-6)
     # The two networks play different parts: swapped, the target is another one.
-    swapped = losses.double_q_target(b["reward"], b["discount"], b["next_q_target"], b["next_q"])
-    assert np.abs(y - swapped).max() > 0.1
+    other = losses.double_q_target(b["reward"], b["discount"], b["next_q_target"], b["next_q"])
+    assert np.abs(y - other).max() > 0.1
 
 
 def test_no_gradient_reaches_a_target(batch: dict[str, jax.Array]):
@@ -89,10 +89,10 @@ def test_halves_are_summed_in_32_bits(kind: str):
 def test_flags_are_accepted_as_numbers(kind: type):
     x, flags = np.arange(4.0), [0, 1, 0, 1]
     mask = np.array(flags, kind)
-    for given in (mask, jnp.asarray(mask), [kind(flag) for flag in flags], 2 * mask):
-        assert losses.masked_mean(x, given) == 2
-        assert losses.td_loss(x, given) == (0.5 + 2.5) / 2
-        np.testing.assert_array_equal(returns.discounts(0.5, given), [0.5, 0, 0.5, 0])
+    for flag in (mask, jnp.asarray(mask), [kind(flag) for flag in flags], 2 * mask):
+        assert losses.masked_mean(x, flag) == 2
+        assert losses.td_loss(x, flag) == (0.5 + 2.5) / 2
+        np.testing.assert_array_equal(returns.discounts(0.5, flag), [0.5, 0, 0.5, 0])
     if kind is not float:  # which would be the argument before `last`
         np.testing.assert_array_equal(returns.discounted(x, x, x, mask), [0, 2, 26, 12])
 

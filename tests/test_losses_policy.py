@@ -54,8 +54,8 @@ def assert_same(problem: Problem, ours: Callable, theirs: Callable) -> None:
 def ppo(log_prob, log_prob_old, advantages, epsilon):
     """Schulman et al. 2017, Eq. 7, as printed."""
     ratio = jnp.exp(log_prob - log_prob_old)
-    clipped = jnp.clip(ratio, 1 - epsilon, 1 + epsilon)
-    return -jnp.minimum(ratio * advantages, clipped * advantages)
+    bounds = jnp.clip(ratio, 1 - epsilon, 1 + epsilon)
+    return -jnp.minimum(ratio * advantages, bounds * advantages)
 
 
 def vanilla(log_prob, log_prob_behavior, advantages):
@@ -174,11 +174,11 @@ def test_the_sampled_penalty_follows_the_divergence(drift: float, least: float):
     def divergence(first, second):
         return jnp.mean(jnp.sum(jnp.exp(first) * (first - second), axis=-1))
 
-    def sampled(w):  # the expectation over actions of π, none drawn
+    def expectation(w):  # the expectation over actions of π, none drawn
         penalty = losses.squared_log_ratio(log_pi(w), log_pi(near))
         return jnp.mean(jnp.sum(jnp.exp(log_pi(theta)) * penalty, axis=-1))
 
-    ours = jax.grad(sampled)(theta)
+    ours = jax.grad(expectation)(theta)
     reverse = jax.grad(lambda w: divergence(log_pi(w), log_pi(near)))(theta)
     forward = jax.grad(lambda w: divergence(log_pi(near), log_pi(w)))(theta)
     np.testing.assert_allclose(ours, reverse, atol=1e-14)
@@ -186,7 +186,7 @@ def test_the_sampled_penalty_follows_the_divergence(drift: float, least: float):
     assert least < cosine <= 1 + 1e-12
     if drift < 0.1:
         np.testing.assert_allclose(
-            sampled(theta), divergence(log_pi(near), log_pi(theta)), rtol=0.01
+            expectation(theta), divergence(log_pi(near), log_pi(theta)), rtol=0.01
         )
 
 

@@ -65,13 +65,15 @@ def distribution(requirement: str) -> str:
     return re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
 
 
-def missing_modules(nodes: Iterable[ast.AST], declared: set[str]) -> set[str]:
+def missing_modules(nodes: Iterable[ast.AST], distributions: set[str]) -> set[str]:
     """Third-party modules imported by `nodes` that no declared distribution provides."""
     nodes = list(nodes)
     modules = {a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
     modules |= {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom) and not n.level}
     outside = {module.partition(".")[0] for module in modules} - ours() - sys.stdlib_module_names
-    return {m for m in outside if not declared & set(map(distribution, providers().get(m, [])))}
+    return {
+        m for m in outside if not distributions & set(map(distribution, providers().get(m, [])))
+    }
 
 
 @cache
@@ -102,8 +104,8 @@ def dependencies() -> tuple[set[str], set[str]]:
 
 def test_the_lock_pins_every_dependency_and_names_no_index():
     lock = (ROOT / "requirements.lock").read_text("utf-8")
-    pinned = {distribution(line) for line in lock.splitlines() if "==" in line}
-    assert set.union(*dependencies()) <= pinned
+    pins = {distribution(line) for line in lock.splitlines() if "==" in line}
+    assert set.union(*dependencies()) <= pins
     assert "://" not in lock
 
 
@@ -166,14 +168,14 @@ def stands(name: str) -> bool:
 def test_every_cited_name_stands():
     texts = ["*.md", "book/*.md", "notebooks/*.ipynb", "mmrl/**/*.py", "mmrl/**/*.mjs"]
     names = re.compile(r"(?<![\w/.-])mmrl(?:\.[A-Za-z_]\w*)+")
-    cited = {
+    citations = {
         (str(path.relative_to(ROOT)), name)
         for pattern in texts
         for path in ROOT.glob(pattern)
         for name in names.findall(path.read_text("utf-8"))
     }
-    stand = {name: stands(name) for name in {name for _, name in cited}}
-    assert not {(path, name) for path, name in cited if not stand[name]}
+    stand = {name: stands(name) for name in {name for _, name in citations}}
+    assert not {(path, name) for path, name in citations if not stand[name]}
 
 
 # Docstrings

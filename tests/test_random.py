@@ -184,5 +184,5 @@ def test_raw_keys_play_as_typed_ones():
         carry = rollout.start(env, params, (), jax.random.key(0))
         return rollout.collect(draw, env, params, carry, key, 20)[1].action
 
-    raw, typed = play(jax.random.PRNGKey(3)), play(jax.random.key(3))
-    np.testing.assert_array_equal(raw, typed)
+    raw, new = play(jax.random.PRNGKey(3)), play(jax.random.key(3))
+    np.testing.assert_array_equal(raw, new)

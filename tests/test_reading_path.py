@@ -94,15 +94,15 @@ def read_for(module: str) -> set[str]:
 
 
 def test_from_a_monoid_to_a_trained_agent_it_is_not_far():
-    waiting, path, met = list(FROM), set(), set()
+    waiting, path, names = list(FROM), set(), set()
     while waiting:
         module = waiting.pop()
         if module in BESIDE:
-            met.add(module)
+            names.add(module)
         elif module not in path:
             path.add(module)
             waiting += read_for(module)
-    assert met == set(BESIDE), f"not met: {set(BESIDE) - met}"
+    assert names == set(BESIDE), f"not met: {set(BESIDE) - names}"
     lines = {m: len((source(m) or Path()).read_text("utf-8").splitlines()) for m in path}
     assert "mmrl.monoid.core" in path
     assert len(lines) <= MOST_FILES, sorted(lines)

@@ -80,8 +80,8 @@ def bootstrapped_sum(tape: Tape, t: int, end: int) -> float:
 def defined_lambda_return(tape: Tape, t: int, end: int) -> float:
     """(1-λ) Σ_n λ^{n-1} G^{(n)} + λ^{N-1} G^{(N)}: the forward view."""
     last = end - t
-    mixed = sum(LAM ** (n - 1) * bootstrapped_sum(tape, t, t + n) for n in range(1, last))
-    return (1 - LAM) * mixed + LAM ** (last - 1) * bootstrapped_sum(tape, t, end)
+    average = sum(LAM ** (n - 1) * bootstrapped_sum(tape, t, t + n) for n in range(1, last))
+    return (1 - LAM) * average + LAM ** (last - 1) * bootstrapped_sum(tape, t, end)
 
 
 def defined_sum(first: float, errors, factors, t: int, end: int) -> float:
@@ -410,7 +410,7 @@ def test_scalars_may_be_traced_and_differentiated(x64):
         return sum(jnp.sum(x) for x in by_library(tape, *scalars).values())
 
     scalars, step = np.array([GAMMA, LAM, RHO_MAX, C_MAX]), 1e-6 * np.eye(4)
-    program = jax.jit(lambda x, moved: (jax.grad(total)(x), jax.vmap(total)(moved)))
+    program = jax.jit(lambda x, others: (jax.grad(total)(x), jax.vmap(total)(others)))
     gradient, totals = program(scalars, np.concatenate([scalars + step, scalars - step]))
     np.testing.assert_allclose(gradient, (totals[:4] - totals[4:]) / 2e-6, rtol=1e-6)
 
@@ -544,8 +544,8 @@ def test_traced_scalars_and_whole_numbers_of_numpy_are_accepted(without_type_che
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_read_may_be_anything(poison: float):
     tape = arrays(random_tape(12, terminated=np.arange(12) % 4 == 3, seed=3), np.float32)
-    spoiled = tape._replace(next_values=jnp.where(tape.terminated, poison, tape.next_values))
-    assert_same(by_library(spoiled), by_library(tape), 0)
+    other = tape._replace(next_values=jnp.where(tape.terminated, poison, tape.next_values))
+    assert_same(by_library(other), by_library(tape), 0)
     nothing = tape._replace(next_values=jnp.full(12, poison))
     assert_same(by_library(nothing, gamma=0.0), by_library(tape, gamma=0.0), 0)
 

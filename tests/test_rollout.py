@@ -138,15 +138,15 @@ def test_one_long_rollout_equals_two_halves():
         carry, first = rollout.unroll(policy, ENV, PARAMS, carry, keys[:17])
         carry, second = rollout.unroll(policy, ENV, PARAMS, carry, keys[17:])
         halves = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first, second)
-        collected = rollout.collect(
+        steps = rollout.collect(
             policy, ENV, PARAMS, rollout.start(ENV, PARAMS, jnp.int32(0), key), key, 41
         )
-        return whole, (carry, halves), collected
+        return whole, (carry, halves), steps
 
-    whole, halves, collected = jax.device_get(both(jax.random.key(3)))
+    whole, halves, steps = jax.device_get(both(jax.random.key(3)))
     assert not halves[1].begin[17]
     jax.tree.map(np.testing.assert_array_equal, whole, halves)
-    jax.tree.map(np.testing.assert_array_equal, whole, collected)
+    jax.tree.map(np.testing.assert_array_equal, whole, steps)
 
 
 def test_vmap_equals_one_at_a_time():
@@ -157,8 +157,8 @@ def test_vmap_equals_one_at_a_time():
         )
     )
     alone = one(jax.random.split(key_start, 7)[4], jax.random.split(key_steps, 7)[4])
-    batched = jax.tree.map(lambda x: x[4], many(jax.random.key(0), 60))
-    jax.tree.map(np.testing.assert_array_equal, jax.device_get(alone), jax.device_get(batched))
+    lane = jax.tree.map(lambda x: x[4], many(jax.random.key(0), 60))
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(alone), jax.device_get(lane))
 
 
 @pytest.mark.slow
@@ -213,11 +213,11 @@ def by_hand(key, max_steps):
         states, *step = one_step(keys, states)
         steps.append(jax.device_get(step))
     for episode in range(12):
-        total, length, ended = 0.0, 0, False
+        total, length, end = 0.0, 0, False
         for reward, last in steps:
-            if not ended:
-                total, length, ended = total + reward[episode], length + 1, last[episode]
-        yield total, length, ended
+            if not end:
+                total, length, end = total + reward[episode], length + 1, last[episode]
+        yield total, length, end
 
 
 @pytest.mark.slow
@@ -236,12 +236,12 @@ def test_evaluate_equals_a_loop_also_under_vmap(max_steps):
 def test_evaluate_ignores_what_follows_the_first_episode():
     """A policy that turns to NaN after its first episode changes nothing."""
 
-    def poisoned(state, obs, begin, key):
+    def poison(state, obs, begin, key):
         return state + begin, jnp.where(state + begin > 1, jnp.nan, 1.0)
 
-    result = jax.jit(
-        lambda key: rollout.evaluate(poisoned, ENV, PARAMS, jnp.int32(0), key, 20, 30)
-    )(jax.random.key(1))
+    result = jax.jit(lambda key: rollout.evaluate(poison, ENV, PARAMS, jnp.int32(0), key, 20, 30))(
+        jax.random.key(1)
+    )
     n = np.asarray(result.lengths)
     np.testing.assert_array_equal(result.returns, 10.0 * n * (n - 1) / 2 + n)
     assert result.ended.all()
@@ -331,10 +331,10 @@ class Rich(Diary):
         return False
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_a_return_does_not_stop_growing(wrapped):
-    env: Any = wrappers.EpisodeStatistics(Rich()) if wrapped else Rich()
-    if not wrapped:
+@pytest.mark.parametrize("wrap", [False, True])
+def test_a_return_does_not_stop_growing(wrap):
+    env: Any = wrappers.EpisodeStatistics(Rich()) if wrap else Rich()
+    if not wrap:
         result = rollout.evaluate(policy, env, PARAMS, jnp.int32(0), jax.random.key(0), 2, 20)
         np.testing.assert_array_equal(result.returns, 2**24 + 8)
         np.testing.assert_array_equal(result.lengths, 9)

@@ -101,15 +101,15 @@ def weights(name: str, xs: Any, steps: Any) -> Any:
         w = real + 1j * imaginary if x.dtype.kind == "c" else real
         return np.where(at(steps, x), w, 0).astype(x.dtype) if is_float(x) else None
 
-    drawn = jax.tree.map(draw, xs)
+    numbers = jax.tree.map(draw, xs)
     if name == "resettable window":  # nor has a count at its limit
-        drawn = drawn[0], 0 * drawn[1]
+        numbers = numbers[0], 0 * numbers[1]
     if (
         name == "resettable long_moments"
     ):  # a number is the sum of two, and where it is split is rounding
-        drawn = (*drawn[:3], *drawn[:3])
-    drawn = drawn, None  # nor a flag
-    return drawn, jax.tree.map(lambda x: x[-1], drawn)
+        numbers = (*numbers[:3], *numbers[:3])
+    numbers = numbers, None  # nor a flag
+    return numbers, jax.tree.map(lambda x: x[-1], numbers)
 
 
 def cases(name: str) -> Iterator[tuple[str, Any, Any, Any]]:
@@ -128,13 +128,13 @@ def cases(name: str) -> Iterator[tuple[str, Any, Any, Any]]:
 
 def pullback(where: Callable, reverse: bool, monoid: Any, xs: Any, init: Any, weights: Any) -> Any:
     """((prefixes, last), the weights' gradient in monoid, xs and init), all in reading order."""
-    moving, fixed = eqx.partition((monoid, xs, init), eqx.is_inexact_array)
+    moving, static = eqx.partition((monoid, xs, init), eqx.is_inexact_array)
 
     def turn(tree):
         return jax.tree.map(lambda x: x[::-1], tree) if reverse else tree
 
     def f(moving):
-        monoid, xs, init = eqx.combine(moving, fixed)
+        monoid, xs, init = eqx.combine(moving, static)
         run = where(functools.partial(scan_and_last, monoid, reverse=reverse))
         hs, last = run(turn(xs), init)
         result = turn(hs), last
@@ -171,8 +171,8 @@ def ask(name: str, reverse: bool) -> dict[str, float]:
     result = dict(zip(("values", "gradients"), apart(alone), strict=True))
     result |= {"lanes": max(apart(over_lanes))} if name in ON_LANES and not reverse else {}
     clean = later(rows[1])
-    crossed = [0.0 if eqx.tree_equal(later(row), clean) else 1.0 for row in rows[2:]]
-    return result | dict(zip(labels[2:], crossed, strict=True))
+    leaks = [0.0 if eqx.tree_equal(later(row), clean) else 1.0 for row in rows[2:]]
+    return result | dict(zip(labels[2:], leaks, strict=True))
 
 
 # Memories
@@ -189,8 +189,8 @@ def build(name: str) -> memory.SequenceModel:
 def read(model: memory.SequenceModel, xs: Any, state: Any, *, axis: str | None) -> Any:
     """((outputs and those of looking ahead), the states after both)."""
     end, ys = model(state, *xs[:2], axis=axis)
-    looked, *others = model.lookahead(state, *xs, axis=axis)
-    return (ys, *others), (end, looked)
+    before, *others = model.lookahead(state, *xs, axis=axis)
+    return (ys, *others), (end, before)
 
 
 def ask_memory(name: str) -> float:
@@ -233,13 +233,13 @@ def ask_traffic(name: str, length: int) -> dict[str, Any]:
     monoid, xs = make(name, Draw(0))
     xs = tape(xs, length)
     init = monoid.identity()
-    moving, fixed = eqx.partition(xs, eqx.is_inexact_array)
+    moving, static = eqx.partition(xs, eqx.is_inexact_array)
 
     def forward(xs):
         return over_devices(functools.partial(scan_and_last, monoid))(xs, init)
 
     def loss(moving):
-        result = eqx.filter(forward(eqx.combine(moving, fixed)), eqx.is_inexact_array)
+        result = eqx.filter(forward(eqx.combine(moving, static)), eqx.is_inexact_array)
         return sum(jnp.sum(jnp.abs(x)) for x in jax.tree.leaves(result))
 
     leaves = jax.tree.leaves(jax.tree.map(lambda x: x[0], xs))

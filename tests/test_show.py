@@ -49,8 +49,8 @@ def test_axes_have_units_and_the_caption_counts_the_seeds(ax: Axes):
 
 def test_every_arm_has_a_colour_and_a_second_cue():
     for cue in ("color", "linestyle", "marker"):
-        used = [str(style[cue]) for style in STYLES]
-        assert len(set(used)) == len(used) if cue != "linestyle" else len(set(used[:6])) == 6
+        cues = [str(style[cue]) for style in STYLES]
+        assert len(set(cues)) == len(cues) if cue != "linestyle" else len(set(cues[:6])) == 6
     arms = {f"arm {i}": curves(i / 7) for i in range(len(STYLES))}
     colors = [line.get_color() for line in thick(learning_curves(arms, STEPS))]
     assert colors == [style["color"] for style in STYLES]

@@ -31,16 +31,16 @@ def test_an_arm_has_the_loss_of_its_proximal_policy(name: str):
     keys = jax.random.split(jax.random.key(0), 4)
     net = ActorCritic.make("none", 3, 4, width=8, key=keys[0])
     obs, action = jax.random.normal(keys[1], (20, 1, 3)), jnp.arange(20)[:, None] % 4
-    acted, recent = (Categorical(jax.random.normal(key, (20, 1, 4))) for key in keys[2:])
-    near = acted if name == "behavior" else recent
-    target = recent if name == "recent" else acted
+    behavior, recent = (Categorical(jax.random.normal(key, (20, 1, 4))) for key in keys[2:])
+    near = behavior if name == "behavior" else recent
+    target = recent if name == "recent" else behavior
     config = dataclasses.replace(plain.PPO, memory="none", proximal="decoupled")
     both = learner.BOTH
     own = batch_of(net.init(), near, target.log_prob(action), obs, action)
-    given = batch_of(net.init(), recent, acted.log_prob(action), obs, action)
+    batch = batch_of(net.init(), recent, behavior.log_prob(action), obs, action)
     loss = arms.proximal(jnp.array(arms.PROXIMAL[name])).keywords["loss"]
     want = usual(net, None, own, config, both)
-    result = eqx.filter_jit(loss)(net, None, given, config, both)
+    result = eqx.filter_jit(loss)(net, None, batch, config, both)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), result, want)
 
 
@@ -62,11 +62,11 @@ def test_states_that_count_nothing_are_a_start_from_zero(start: str):
     batch = jax.jit(sequences.sample, static_argnums=2)(store, jax.random.key(2), 3)
     config = dataclasses.replace(plain.R2D2, **sizes, n_step=1, start=start)
     want = eqx.filter_jit(r2d2.loss)(net, net, batch, config)
-    counted = dataclasses.replace(config, start="stored")
+    stored_config = dataclasses.replace(config, start="stored")
     right, wrong = (arms.stored_or_zero(x).keywords["loss"] for x in _numbers(start))
-    result = eqx.filter_jit(right)(net, net, batch, counted)
+    result = eqx.filter_jit(right)(net, net, batch, stored_config)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), result, want)
-    assert abs(eqx.filter_jit(wrong)(net, net, batch, counted)[0] - want[0]) > 1e-4
+    assert abs(eqx.filter_jit(wrong)(net, net, batch, stored_config)[0] - want[0]) > 1e-4
 
 
 def _numbers(start: str) -> tuple[float, float]:

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 
 def test_delta_q_by_hand():
     truth = jnp.array([[1.0, -4.0], [-2.0, -8.0]])
-    replayed = truth + jnp.array([[3.0, 4.0], [0.0, 0.0]])
-    np.testing.assert_allclose(delta_q(replayed, truth), [5.0, 0.0])
+    replay = truth + jnp.array([[3.0, 4.0], [0.0, 0.0]])
+    np.testing.assert_allclose(delta_q(replay, truth), [5.0, 0.0])
     np.testing.assert_allclose(delta_q(truth - 1, 2 * truth), np.hypot([2, 1], [3, 7]) / [2, 4])
 
 
@@ -29,8 +29,8 @@ COUNT, PREFIX = 24, 6
 @pytest.mark.full
 def test_delta_q_equals_a_loop():
     state, key = game().state, jax.random.key(4)
-    drifted = dataclasses.replace(state, net=game().other)
-    ours = jax.device_get(measure(drifted, key, COUNT, PREFIX))
+    later = dataclasses.replace(state, net=game().other)
+    ours = jax.device_get(measure(later, key, COUNT, PREFIX))
     batch = jax.jit(sequences.sample, static_argnums=2)(state.sequences, key, COUNT)
     past = np.asarray(state.sequences.past[batch.rows])
     np.testing.assert_array_equal(ours.valid, (past > 0) & (past <= PREFIX))
@@ -38,7 +38,7 @@ def test_delta_q_equals_a_loop():
     steps = np.asarray(batch.trained.sum(axis=1))
     for i in np.flatnonzero(ours.valid):
         expected = np.array(
-            oracle.stale_by_loop("lstm", drifted.net, int(batch.rows[i]), int(steps[i]))
+            oracle.stale_by_loop("lstm", later.net, int(batch.rows[i]), int(steps[i]))
         )
         np.testing.assert_allclose(ours.first[:, i], expected[:, 0], rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(ours.last[:, i], expected[:, 1], rtol=1e-3, atol=1e-5)
@@ -69,11 +69,11 @@ def test_a_tape_has_no_staleness():
         batch = tape.sample(memory, key, 120)
         return batch, net(net.init(), batch.steps.obs, batch.begin)[1]
 
-    drawn, q = jax.device_get(replay(steps, jax.random.key(2)))
-    assert drawn.mask.all() and drawn.begin.sum() > 8
-    seen = np.asarray(steps.obs).reshape(180, -1)
+    batch, q = jax.device_get(replay(steps, jax.random.key(2)))
+    assert batch.mask.all() and batch.begin.sum() > 8
+    obs = np.asarray(steps.obs).reshape(180, -1)
     alone = np.asarray(oracle.walk(net, steps.obs, steps.begin)[1]).reshape(180, -1)
-    at = (drawn.steps.obs[:, None] == seen[None]).all(axis=2).argmax(axis=1)
+    at = (batch.steps.obs[:, None] == obs[None]).all(axis=2).argmax(axis=1)
     np.testing.assert_allclose(q, alone[at], rtol=1e-5, atol=1e-6)
     # ΔQ divides by |max_a Q|: where that is next to nothing, it is of rounding alone.
     far = np.abs(alone[at].max(axis=1)) > 0.01

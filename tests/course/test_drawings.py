@@ -73,9 +73,9 @@ def catch(steps=9):
 def bandit(arms=10, steps=200):
     odds = RNG.random(arms).astype(np.float32)
     action = RNG.integers(0, arms, steps)
-    won = (RNG.random(steps) < odds[action]).astype(int)
-    obs = np.eye(2)[np.concatenate([[0], won[:-1]])]
-    return episode(obs, action, np.where(won, 1, -1) / steps), np.tile(odds, (steps, 1))
+    wins = (RNG.random(steps) < odds[action]).astype(int)
+    obs = np.eye(2)[np.concatenate([[0], wins[:-1]])]
+    return episode(obs, action, np.where(wins, 1, -1) / steps), np.tile(odds, (steps, 1))
 
 
 def mine_sweeper():
@@ -119,8 +119,8 @@ def labyrinth(steps=20):
     grid = np.ones((11, 11), int)
     grid[3, 1:10], grid[3, 0] = 0, 2
     places = np.stack([np.full(steps, 3), np.minimum(np.arange(steps), 9)], 1)
-    padded = np.pad(grid, ((0, 3), (0, 3)), constant_values=1)
-    views = np.stack([padded[r - 1 : r + 2, max(c - 1, 0) :][:, :3] for r, c in places])
+    walls = np.pad(grid, ((0, 3), (0, 3)), constant_values=1)
+    views = np.stack([walls[r - 1 : r + 2, max(c - 1, 0) :][:, :3] for r, c in places])
     views[0, :, 2] = 1
     obs = np.eye(5)[np.concatenate([views.reshape(steps, 9), np.ones((steps, 1), int)], 1)]
     state = np.concatenate([np.zeros((steps, 605)), np.eye(11)[places].reshape(steps, -1)], 1)
@@ -132,9 +132,9 @@ def swing(steps=60):
     place = np.stack([np.cos(angle), np.sin(angle)], 1)
     state = np.concatenate([place, RNG.normal(0, 1, (steps, 1))], 1).astype(np.float32)
     torque = RNG.uniform(-2, 2, (steps, 1))
-    made = episode(place, np.zeros(steps), np.full(steps, 0.001))
-    made.action = torque
-    return made, state
+    steps_of_pole = episode(place, np.zeros(steps), np.full(steps, 0.001))
+    steps_of_pole.action = torque
+    return steps_of_pole, state
 
 
 def plain_env(length=30):
@@ -178,8 +178,8 @@ EPISODES = {
 
 def draw(env_id, **kwargs):
     """The root of a whole episode's picture, with the hidden state where there is one."""
-    steps, hidden = EPISODES[env_id]
-    return ET.fromstring(drawings.episode_svg(env_id, steps, hidden=hidden, **kwargs))
+    steps, states = EPISODES[env_id]
+    return ET.fromstring(drawings.episode_svg(env_id, steps, hidden=states, **kwargs))
 
 
 def marks(root, name="data-mark"):
@@ -201,8 +201,8 @@ def test_one_mark_per_step(env_id, frame):
 @pytest.mark.parametrize("env_id", EPISODES)
 @pytest.mark.parametrize("frame", [None, 3])
 def test_accessible_and_self_contained(env_id, frame):
-    steps, hidden = EPISODES[env_id]
-    text = drawings.episode_svg(env_id, steps, frame=frame, hidden=hidden)
+    steps, states = EPISODES[env_id]
+    text = drawings.episode_svg(env_id, steps, frame=frame, hidden=states)
     root = ET.fromstring(text)
     assert root.tag == f"{SVG}svg" and root.get("role") == "img"
     title, desc = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
@@ -210,8 +210,8 @@ def test_accessible_and_self_contained(env_id, frame):
     assert [child.tag for child in root][:2] == [f"{SVG}title", f"{SVG}desc"]
     assert text.count("http") == 1 and "href" not in text and "url(" not in text
     assert "prefers-color-scheme:dark" in root.find(f"{SVG}style").text
-    known = {"svg", "title", "desc", "style", "g", "rect", "circle", "line", "path", "text"}
-    assert {e.tag.removeprefix(SVG) for e in root.iter()} <= known
+    tags = {"svg", "title", "desc", "style", "g", "rect", "circle", "line", "path", "text"}
+    assert {e.tag.removeprefix(SVG) for e in root.iter()} <= tags
     assert len(text) < 1000 * len(steps.reward) + 6000
 
 
@@ -264,7 +264,7 @@ def ring_number(root):
 
 
 @pytest.mark.parametrize(
-    ("env_id", "frame", "asked"),
+    ("env_id", "frame", "number"),
     [
         ("popgym-RepeatPreviousEasy-v0", 2, None),
         ("popgym-RepeatPreviousEasy-v0", 3, 0),
@@ -275,9 +275,9 @@ def ring_number(root):
         ("popgym-AutoencodeEasy-v0", 22, 0),
     ],
 )
-def test_a_frame_rings_the_card_asked_for(env_id, frame, asked):
+def test_a_frame_rings_the_card_asked_for(env_id, frame, number):
     root = draw(env_id, frame=frame)
-    assert ring_number(root) == asked
+    assert ring_number(root) == number
     assert len(marks(root)) <= frame + 1
 
 
@@ -291,8 +291,8 @@ def test_a_frame_shows_the_last_cards_only():
 
 def test_autoencode_hides_the_cards_while_playing():
     steps, _ = EPISODES["popgym-AutoencodeEasy-v0"]
-    shown = marks(draw("popgym-AutoencodeEasy-v0"), "data-card")
-    assert shown == [str(c) for c in steps.obs[:12, 2:].argmax(-1)] + ["-1"] * 11
+    cards = marks(draw("popgym-AutoencodeEasy-v0"), "data-card")
+    assert cards == [str(c) for c in steps.obs[:12, 2:].argmax(-1)] + ["-1"] * 11
 
 
 @pytest.mark.parametrize(("level", "types_"), [("Easy", 2), ("Medium", 4), ("Hard", 13)])
@@ -308,39 +308,39 @@ def test_count_recall_counts(level, types_):
 
 
 def test_cart_pole_leans_and_moves():
-    seen = np.array([[0.5, 0.1]] * 30, np.float32)
-    hidden = np.array([[0.5, -1.0, 0.1, 0.0]] * 30, np.float32)
+    obs = np.array([[0.5, 0.1]] * 30, np.float32)
+    states = np.array([[0.5, -1.0, 0.1, 0.0]] * 30, np.float32)
     actions = np.arange(30, dtype=np.int32) % 2
-    root = ET.fromstring(drawings.cart_pole(seen, actions, hidden=hidden))
+    root = ET.fromstring(drawings.cart_pole(obs, actions, hidden=states))
     pole = next(e for e in root.iter(f"{SVG}line") if e.get("data-pole") == "true")
     x1, y1, x2, y2 = (float(pole.get(k)) for k in ("x1", "y1", "x2", "y2"))
     assert x1 > 260 and y2 < y1 and np.isclose((x2 - x1) / (y1 - y2), np.tan(0.1), atol=0.01)
     assert sorted(marks(root, "data-ghost")) == ["1", "2", "3", "4", "5"]
     assert marks(root) == ["left", "right"] * 15
     assert any("velocity −1.00 m/s (hidden)" in t for t in texts(root))
-    bare = ET.fromstring(drawings.cart_pole(seen, actions))
+    bare = ET.fromstring(drawings.cart_pole(obs, actions))
     assert not any("velocity" in t for t in texts(bare))
 
 
 def test_noise_is_drawn_as_a_second_pole():
-    steps, hidden = cart_pole()
+    steps, states = cart_pole()
     noisy = types.SimpleNamespace(**{**vars(steps), "obs": steps.obs + 0.2})
-    drawn = [drawings.episode_svg("popgym-NoisyPositionOnlyCartPoleEasy-v0", s, hidden=hidden)
+    pictures = [drawings.episode_svg("popgym-NoisyPositionOnlyCartPoleEasy-v0", s, hidden=states)
              for s in (steps, noisy)]  # fmt: skip
-    assert ['data-pole="seen"' in d for d in drawn] == [False, True]
+    assert ['data-pole="seen"' in d for d in pictures] == [False, True]
 
 
 def test_bandit_adds_up():
-    steps, hidden = EPISODES["popgym-MultiarmedBanditEasy-v0"]
+    steps, states = EPISODES["popgym-MultiarmedBanditEasy-v0"]
     root = draw("popgym-MultiarmedBanditEasy-v0")
-    won = steps.reward > 0
-    assert marks(root) == ["paid" if w else "lost" for w in won]
+    wins = steps.reward > 0
+    assert marks(root) == ["paid" if w else "lost" for w in wins]
     for arm in range(10):
-        pulled = steps.action == arm
-        assert f"{(won & pulled).sum()} / {pulled.sum()}" in texts(root)
+        pulls = steps.action == arm
+        assert f"{(wins & pulls).sum()} / {pulls.sum()}" in texts(root)
     outline = [e for e in root.iter(f"{SVG}rect") if e.get("class") == "mm-stroke-ink"]
     widths = [float(e.get("width")) for e in outline]
-    np.testing.assert_allclose(widths, 130 * hidden[0], atol=0.06)
+    np.testing.assert_allclose(widths, 130 * states[0], atol=0.06)
 
 
 def test_mine_sweeper_shows_numbers_and_mines():
@@ -349,9 +349,9 @@ def test_mine_sweeper_shows_numbers_and_mines():
     assert marks(root, "data-square") == [str(i) for i in range(16)]
     assert marks(root, "data-mine").count("hit") == 1 == marks(root, "data-mine").count("hidden")
     assert "0, 2" in texts(root)
-    hidden = next(e for e in root.iter() if e.get("data-mine") == "hidden")
+    cover = next(e for e in root.iter() if e.get("data-mine") == "hidden")
     square = next(e for e in root.iter() if e.get("data-square") == "12")
-    middle, top = (float(v) for v in re.match(r"M(\S+) ([^L]+)L", hidden.get("d")).groups())
+    middle, top = (float(v) for v in re.match(r"M(\S+) ([^L]+)L", cover.get("d")).groups())
     assert middle == float(square.get("x")) + 22
     assert top - float(square.get("y")) == pytest.approx(11)
     steps, _ = EPISODES["popgym-MineSweeperEasy-v0"]
@@ -362,10 +362,10 @@ def test_mine_sweeper_shows_numbers_and_mines():
 def test_battleship_shows_hits_and_ships():
     steps, _ = EPISODES["popgym-BattleshipEasy-v0"]
     root = draw("popgym-BattleshipEasy-v0")
-    tried = {*steps.action.tolist()}
-    assert marks(root, "data-guess").count("hit") == len(tried & {*range(12)})
-    assert marks(root, "data-guess").count("miss") == len(tried - {*range(12)})
-    assert len(marks(root, "data-ship")) == 12 - len(tried & {*range(12)})
+    squares = {*steps.action.tolist()}
+    assert marks(root, "data-guess").count("hit") == len(squares & {*range(12)})
+    assert marks(root, "data-guess").count("miss") == len(squares - {*range(12)})
+    assert len(marks(root, "data-ship")) == 12 - len(squares & {*range(12)})
 
 
 def test_concentration_shows_the_cards_in_view():
@@ -385,8 +385,8 @@ def test_a_labyrinth_shows_what_was_seen_of_it():
 
 
 def test_a_pendulum_hangs_where_it_is():
-    seen = np.array([[0.0, 1.0]] * 5, np.float32)  # θ = 90°
-    root = ET.fromstring(drawings.pendulum(seen, np.zeros(5, np.float32)))
+    obs = np.array([[0.0, 1.0]] * 5, np.float32)  # θ = 90°
+    root = ET.fromstring(drawings.pendulum(obs, np.zeros(5, np.float32)))
     rod = next(e for e in root.iter(f"{SVG}line") if e.get("data-rod") == "true")
     x1, y1, x2, y2 = (float(rod.get(k)) for k in ("x1", "y1", "x2", "y2"))
     assert x2 - x1 == -78 and y2 == y1
@@ -408,13 +408,13 @@ def test_only_the_first_episode_is_drawn_and_wrappers_are_ignored():
 def test_a_transition_will_do():
     from mmrl import rollout
 
-    steps, hidden = EPISODES["popgym-MineSweeperEasy-v0"]
+    steps, states = EPISODES["popgym-MineSweeperEasy-v0"]
     begin = np.array([True, False, False, False])
     tape = rollout.Transition(
         **vars(steps), begin=begin, terminated=~begin, truncated=np.zeros(4, bool)
     )
-    same = drawings.episode_svg("popgym-MineSweeperEasy-v0", steps, hidden=hidden)
-    assert drawings.episode_svg("popgym-MineSweeperEasy-v0", tape, hidden=hidden) == same
+    same = drawings.episode_svg("popgym-MineSweeperEasy-v0", steps, hidden=states)
+    assert drawings.episode_svg("popgym-MineSweeperEasy-v0", tape, hidden=states) == same
 
 
 @pytest.mark.parametrize(
@@ -491,9 +491,9 @@ def random_episode(env_id):
         return state, jax.random.randint(key, (), 0, env.num_actions)
 
     def step(carry, keys):
-        hidden = env.state_obs(carry.env_state, params)
+        state = env.state_obs(carry.env_state, params)
         carry, transition = rollout.unroll(policy, env, params, carry, keys[None])
-        return carry, (jax.tree.map(lambda x: x[0], transition), hidden)
+        return carry, (jax.tree.map(lambda x: x[0], transition), state)
 
     @jax.jit
     def run(key):
@@ -505,10 +505,10 @@ def random_episode(env_id):
 
 def test_an_unknown_environment_shows_what_changes_most():
     root = draw("adapter:Unknown-v0", frame=12)
-    shown = texts(root)
-    assert {"o[6]", "o[12]"} <= set(shown)  # the moving square, and the clock
-    assert shown[shown.index("o[6]") + 1] == f"{np.sin(12):.3g}".replace("-", "−")
-    assert shown[shown.index("o[12]") + 1] == "12" and "action 0" in shown
+    words = texts(root)
+    assert {"o[6]", "o[12]"} <= set(words)  # the moving square, and the clock
+    assert words[words.index("o[6]") + 1] == f"{np.sin(12):.3g}".replace("-", "−")
+    assert words[words.index("o[12]") + 1] == "12" and "action 0" in words
     lines = [e for e in root.iter(f"{SVG}path") if e.get("d").startswith("M56 ")]
     assert len(lines) == 8  # of 14 features
     assert {e.get("d").count("V") for e in lines} == {13}  # one per step
@@ -526,8 +526,8 @@ def test_features_and_scales_stay_while_the_episode_plays():
         names.add(tuple(x for x in texts(root) if x.startswith("o[")))
         lines = [e.get("d") for e in root.iter(f"{SVG}path") if e.get("d").startswith("M56 ")]
         assert float(lines[0].split("V")[1].split("H")[0]) == pytest.approx(62, abs=0.6)
-    (shown,) = names
-    assert shown[0] == "o[0]" and shown[-1] == "o[11]" and len(shown) == 8
+    (name,) = names
+    assert name[0] == "o[0]" and name[-1] == "o[11]" and len(name) == 8
 
 
 def test_numbers_that_are_not_finite_and_long_actions_are_drawn():
@@ -617,8 +617,8 @@ def test_a_real_episode_is_judged_as_it_was_paid(task):
 )
 def test_a_real_episode_is_drawn(task):
     env_id = f"popgym-{task}Easy-v0"
-    tape, hidden = random_episode(env_id)
-    root = ET.fromstring(drawings.episode_svg(env_id, tape, hidden=hidden))
+    tape, states = random_episode(env_id)
+    root = ET.fromstring(drawings.episode_svg(env_id, tape, hidden=states))
     last = np.flatnonzero(tape.last)
     assert len(marks(root)) == (last[0] + 1 if len(last) else len(tape.last))
     assert marks(root, "data-mine").count("hidden") + marks(root, "data-mine").count("hit") == (

@@ -107,9 +107,9 @@ def roll(
     return jax.lax.scan(step, carry, jax.random.split(rest[0], steps))[1]
 
 
-def episodes(rolled: Any) -> Iterator[Episode]:
+def episodes(steps: Any) -> Iterator[Episode]:
     """Cut a rollout into its whole episodes, worker by worker."""
-    obs, action, reward, terminated, truncated, final, state = jax.tree.map(np.asarray, rolled)
+    obs, action, reward, terminated, truncated, final, state = jax.tree.map(np.asarray, steps)
     last = terminated | truncated
     # Inside an episode the next observation is the final one of the step before.
     np.testing.assert_allclose(obs[1:][~last[:-1]], final[:-1][~last[:-1]], atol=1e-6)

@@ -111,15 +111,15 @@ def test_a_family_of_memory_tasks():
 @pytest.mark.slow
 def test_padding_changes_nothing_else():
     env, params = make("Catch-bsuite", rows=5, columns=4)
-    padded = continual.Padded(env, (7, 4), 5)
-    assert padded.observation_space(params).shape == (7, 4)
-    assert padded.num_actions == padded.action_space(params).n == 5
+    padding = continual.Padded(env, (7, 4), 5)
+    assert padding.observation_space(params).shape == (7, 4)
+    assert padding.num_actions == padding.action_space(params).n == 5
     key = jax.random.key(0)
-    (obs, state), (wide, other) = env.reset(key, params), padded.reset(key, params)
+    (obs, state), (wide, other) = env.reset(key, params), padding.reset(key, params)
     for t, action in enumerate([0, 2, 3, 4, 1, 2]):
-        meant = action if action < 3 else 0
-        obs, state, reward, *flags, info = env.step(jax.random.key(t), state, meant, params)
-        wide, other, *rest, seen = padded.step(jax.random.key(t), other, action, params)
+        own_action = action if action < 3 else 0
+        obs, state, reward, *flags, info = env.step(jax.random.key(t), state, own_action, params)
+        wide, other, *rest, seen = padding.step(jax.random.key(t), other, action, params)
         for ours, theirs in ((wide, obs), (seen["final_observation"], info["final_observation"])):
             np.testing.assert_array_equal(ours[:5], theirs)
             np.testing.assert_array_equal(ours[5:], 0)
@@ -133,10 +133,10 @@ def test_sharing_takes_the_largest_of_each():
         "popgym-AutoencodeEasy-v0",
     )
     envs = [make(name)[0] for name in names]
-    shared = continual.share(envs)
+    common = continual.share(envs)
     sizes = [env.observation_space(env.default_params).shape[0] for env in envs]
     assert len(set(sizes)) > 1
-    for env in shared:
+    for env in common:
         params = env.default_params
         assert env.observation_space(params).shape == (max(sizes),)
         assert env.action_space(params).n == max(e.num_actions for e in envs)

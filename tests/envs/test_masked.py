@@ -176,8 +176,8 @@ def test_wrappers_of_actions_change_the_mask_with_them():
     params = env.default_params.replace(task=1)
     state = State(time=jnp.int32(0), bits=jnp.int32(0b001))  # the inner action 0
     np.testing.assert_array_equal(env.action_mask(state, params), [False, False, True])
-    padded = Padded(Doors(), (4,), 5).action_mask(state, Params())
-    np.testing.assert_array_equal(padded, [True, False, False, False, False])
+    mask = Padded(Doors(), (4,), 5).action_mask(state, Params())
+    np.testing.assert_array_equal(mask, [True, False, False, False, False])
 
 
 def test_a_trial_keeps_the_mask_inside_of_its_state():

@@ -82,13 +82,13 @@ def test_one_sentence_names_the_agents_for_continuous_actions():
 
 @pytest.mark.slow
 def test_parameters_may_be_arrays():
-    def described(env: Any, params: Any) -> Any:
+    def description(env: Any, params: Any) -> Any:
         return Run(Setup((env, params), seeds=(0,))).description
 
     env, params = envs.make("DiscountingChain-bsuite")
     later = params.replace(reward_timestep=params.reward_timestep + 1)
-    assert described(env, params) == described(*envs.make("DiscountingChain-bsuite"))
-    assert described(env, params) != described(env, later)
+    assert description(env, params) == description(*envs.make("DiscountingChain-bsuite"))
+    assert description(env, params) != description(env, later)
 
 
 @pytest.mark.parametrize("name", REPAIRED)

@@ -39,8 +39,8 @@ def choose_balance(env: Any, skill: Any, state: Any, key: Any) -> Any:
 
 def choose_square(env: Any, skill: Any, state: Any, key: Any) -> Any:
     """Any square, but rarely a mine with high `skill`: games are also won, or run out of time."""
-    viewed = jnp.where(skill > 0.9, 0.0, 0.3)  # only who never looks twice can win in time
-    weight = jnp.stack([jnp.float32(1), (1 - skill) ** 2, viewed])
+    wait = jnp.where(skill > 0.9, 0.0, 0.3)  # only who never looks twice can win in time
+    weight = jnp.stack([jnp.float32(1), (1 - skill) ** 2, wait])
     return jax.random.categorical(key, jnp.log(weight + 1e-9)[state.squares])
 
 
@@ -166,9 +166,9 @@ def build_maze(env: Any, episode: oracle.Episode) -> None:
 
 def same_squares(mine: np.ndarray, other: np.ndarray) -> None:
     """popgym's state of a labyrinth hides squares that were not stood on, and has no place."""
-    *kinds, walked = np.moveaxis(mine[:, : other.shape[1]].reshape(len(mine), -1, 5), -1, 0)
-    hidden = np.stack([*(x * walked for x in kinds), 1 - walked], axis=-1)
-    oracle.equal_states(hidden.reshape(other.shape), other)
+    *kinds, visits = np.moveaxis(mine[:, : other.shape[1]].reshape(len(mine), -1, 5), -1, 0)
+    squares = np.stack([*(x * visits for x in kinds), 1 - visits], axis=-1)
+    oracle.equal_states(squares.reshape(other.shape), other)
 
 
 def same_shares(mine: np.ndarray, other: np.ndarray) -> None:
@@ -181,8 +181,8 @@ def same_table(mine: np.ndarray, other: np.ndarray) -> None:
     n = {260: 52, 520: 104, 832: 52}[mine.shape[1]]
     cards, places = slice(0, mine.shape[1] - 3 * n), slice(mine.shape[1] - 2 * n, None)
     types = (mine.shape[1] - 3 * n) // n
-    dealt = np.repeat(mine[:, cards].reshape(len(mine), n, types).any(-1), types, axis=1)
-    other[:, cards] *= dealt
+    hands = np.repeat(mine[:, cards].reshape(len(mine), n, types).any(-1), types, axis=1)
+    other[:, cards] *= hands
     for half in np.split(np.arange(mine.shape[1])[places], 2):
         none = ~mine[:, half].any(1)
         assert (other[none][:, half].argmax(1) == types).all()
@@ -202,9 +202,9 @@ def nearly_after_first(mine: np.ndarray, other: np.ndarray) -> None:
 def same_dealt_cards(mine: np.ndarray, other: np.ndarray) -> None:
     """popgym's state of Autoencode also shows the cards not dealt yet."""
     n = mine.shape[1] // 4
-    dealt = mine[:, : 4 * n].reshape(len(mine), n, 4).any(-1)
-    np.testing.assert_array_equal(dealt.sum(1), np.minimum(1 + np.arange(len(mine)), n))
-    other[:, : 4 * n] *= np.repeat(dealt, 4, axis=1)
+    hands = mine[:, : 4 * n].reshape(len(mine), n, 4).any(-1)
+    np.testing.assert_array_equal(hands.sum(1), np.minimum(1 + np.arange(len(mine)), n))
+    other[:, : 4 * n] *= np.repeat(hands, 4, axis=1)
     oracle.equal_states(mine, other)
 
 
@@ -292,7 +292,7 @@ def decode_bandit(env: Any, s: Any) -> dict[str, Any]:
 def decode_labyrinth(env: Any, s: Any) -> dict[str, Any]:
     side = env.side
     squares, place = s[: -2 * side].reshape(side, side, 5), index(s[-2 * side :].reshape(2, side))
-    kind, walked = jnp.argmax(squares[..., :4], axis=-1), squares[..., 4] > 0
+    kind, visits = jnp.argmax(squares[..., :4], axis=-1), squares[..., 4] > 0
 
     def rows(board: Any) -> Any:
         return jnp.sum(board << jnp.arange(side)[None], axis=-1, dtype=jnp.uint32)
@@ -303,9 +303,9 @@ def decode_labyrinth(env: Any, s: Any) -> dict[str, Any]:
     free = kind == 0
     return {
         "open": jnp.pad(rows(kind != 1) << bits.bits(1), 1),
-        "walked": rows(walked),
+        "walked": rows(visits),
         "free": jnp.sum(free, dtype=jnp.int32),
-        "left": jnp.sum(free & ~walked, dtype=jnp.int32),
+        "left": jnp.sum(free & ~visits, dtype=jnp.int32),
         "start": at(2),
         "goal": jnp.where(jnp.any(kind == 3), at(3), -1),
         "place": place,
@@ -392,8 +392,8 @@ def rollout(env: Any, task: str, workers: int, lengths: int) -> Any:
 
 def compare(task: str, env: Any, judge: Any, workers: int) -> list[oracle.Episode]:
     """Play, replay two episodes of each worker in the original, the first six with their states."""
-    row, rolled = ORIGINALS[task], rollout(env, task, workers, 2)
-    episodes = list(itertools.islice(oracle.episodes(rolled), 2 * workers))
+    row, steps = ORIGINALS[task], rollout(env, task, workers, 2)
+    episodes = list(itertools.islice(oracle.episodes(steps), 2 * workers))
     assert len(episodes) == 2 * workers
     for i, ours in enumerate(episodes):
         theirs = oracle.replay(row, judge, ours, states=i < 6)
@@ -422,8 +422,8 @@ def test_equals_the_original(id):
     episodes = compare(task, SPECS[id](), oracle.original(id), workers)
     ends = {(bool(e.terminated[-1]), bool(e.truncated[-1])) for e in episodes}
     if task == "MineSweeper":
-        won = [e for e in episodes if (e.reward > 0).sum() == SPECS[id]().num_steps]
-        assert ends == {(True, False), (False, True)} and len(won) > 5
+        wins = [e for e in episodes if (e.reward > 0).sum() == SPECS[id]().num_steps]
+        assert ends == {(True, False), (False, True)} and len(wins) > 5
     if task in TWO_ENDS or "CartPole" in task:
         assert ends >= {(True, False), (False, True)}
 
@@ -528,8 +528,8 @@ def pair_counts(first: np.ndarray, second: np.ndarray, types: int) -> np.ndarray
 
 def test_cards_come_as_from_a_shuffled_deck():
     env = SPECS["popgym-RepeatFirstEasy-v0"]()
-    rolled = oracle.roll(env, oracle.choose_randomly, 4000, 102, False, jax.random.key(1))
-    obs, final = np.asarray(rolled.obs), np.asarray(rolled.final)
+    steps = oracle.roll(env, oracle.choose_randomly, 4000, 102, False, jax.random.key(1))
+    obs, final = np.asarray(steps.obs), np.asarray(steps.final)
     cards = np.concatenate([obs[:51], final[50:51], obs[51:], final[101:]]).argmax(-1)
     for deck in (cards[:52], cards[52:]):
         assert all(((deck == suit).sum(0) == 13).all() for suit in range(4))
@@ -575,8 +575,8 @@ def test_every_set_of_mines_is_equally_likely(size, mines):
 
 def test_arms_pay_with_their_odds():
     env = SPECS["popgym-MultiarmedBanditEasy-v0"]()
-    rolled = oracle.roll(env, oracle.choose_randomly, 400, 201, True, jax.random.key(4))
-    _, action, reward, _, truncated, _, odds = jax.tree.map(np.asarray, rolled)
+    steps = oracle.roll(env, oracle.choose_randomly, 400, 201, True, jax.random.key(4))
+    _, action, reward, _, truncated, _, odds = jax.tree.map(np.asarray, steps)
     assert truncated[199].all() and truncated.sum() == 400
     for first in (0, 200):  # also after the automatic reset
         assert stats.kstest(odds[first].ravel(), "uniform").pvalue > ALPHA
@@ -604,10 +604,10 @@ def test_poles_start_as_in_the_original():
 def test_noise_has_the_law_of_the_original(level):
     id = f"popgym-NoisyPositionOnlyCartPole{level}-v0"
     env, judge = SPECS[id](), oracle.original(id)
-    rolled = rollout(env, "NoisyPositionOnlyCartPole", 100, 2)
-    obs, state = np.asarray(rolled.obs), np.asarray(rolled.state)[..., [0, 2]]
+    steps = rollout(env, "NoisyPositionOnlyCartPole", 100, 2)
+    obs, state = np.asarray(steps.obs), np.asarray(steps.state)[..., [0, 2]]
     begin = np.concatenate(
-        [np.ones((1, 100), bool), np.asarray(rolled.terminated | rolled.truncated)[:-1]]
+        [np.ones((1, 100), bool), np.asarray(steps.terminated | steps.truncated)[:-1]]
     )
     theirs = np.array([judge.reset(seed=i)[0] for i in range(2000)])
     high = judge.observation_space.high
@@ -620,12 +620,12 @@ def test_noise_has_the_law_of_the_original(level):
     z = ((obs - state) / env.sigma)[~begin]
     assert stats.kstest(z[:, 0], "norm").pvalue > ALPHA
     assert abs(z[:, 0].std() - 1) < 0.02 and abs(z[:, 0].mean()) < 0.02
-    theta, clipped = state[~begin][:, 1], np.abs(obs[~begin][:, 1]) >= high[1] * (1 - 1e-6)
+    theta, at_limit = state[~begin][:, 1], np.abs(obs[~begin][:, 1]) >= high[1] * (1 - 1e-6)
     p = stats.norm.sf((high[1] - theta) / env.sigma) + stats.norm.cdf(
         (-high[1] - theta) / env.sigma
     )
-    assert abs(clipped.sum() - p.sum()) < 4 * np.sqrt((p * (1 - p)).sum()) + 1
-    assert abs(stats.pearsonr(z[~clipped, 0], z[~clipped, 1]).statistic) < 4 / np.sqrt(len(z))
+    assert abs(at_limit.sum() - p.sum()) < 4 * np.sqrt((p * (1 - p)).sum()) + 1
+    assert abs(stats.pearsonr(z[~at_limit, 0], z[~at_limit, 1]).statistic) < 4 / np.sqrt(len(z))
 
 
 def test_every_layout_of_ships_has_its_probability():
@@ -651,12 +651,12 @@ def test_every_layout_of_ships_has_its_probability():
     assert chi_square(counts, np.array([*law.values()])) > ALPHA
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-def test_cards_on_the_table_come_from_a_shuffled_deck(shuffled):
-    env = SPECS["popgym-ConcentrationEasy-v0"](shuffled=shuffled)
+@pytest.mark.parametrize("shuffles", [False, True])
+def test_cards_on_the_table_come_from_a_shuffled_deck(shuffles):
+    env = SPECS["popgym-ConcentrationEasy-v0"](shuffled=shuffles)
     choose = lambda env, skill, state, key: state.time % env.cards  # noqa: E731
-    rolled = oracle.roll(env, choose, 1000, 52, True, jax.random.key(7))
-    values = np.asarray(rolled.state)[-1, :, : 2 * 51].reshape(1000, 51, 2).argmax(-1)
+    steps = oracle.roll(env, choose, 1000, 52, True, jax.random.key(7))
+    values = np.asarray(steps.state)[-1, :, : 2 * 51].reshape(1000, 51, 2).argmax(-1)
     expected = np.where(np.eye(2), 25, 26).ravel() / (2 * 51)
     for i in (0, 20, 49):
         assert chi_square(pair_counts(values[:, i], values[:, i + 1], 2), expected) > ALPHA
@@ -726,14 +726,14 @@ def test_an_episode_that_is_cut_short_leads_to_a_whole_maze():
 
 def test_the_view_of_a_labyrinth_is_shifted_at_the_border():
     """popgym cuts the view there; `centered` shows the agent in its middle."""
-    for centered in (False, True):
-        env = labyrinth.LabyrinthEscape(centered=centered)
+    for at_center in (False, True):
+        env = labyrinth.LabyrinthEscape(centered=at_center)
         for i in range(20):
             obs, state = env.reset(jax.random.key(i))
             view = np.asarray(obs).reshape(10, 5)[:9].argmax(1).reshape(3, 3)
             at = tuple(np.argwhere(view == labyrinth.START)[0])
             border = tuple(int(x == 0) for x in np.asarray(state.place))
-            assert at == tuple(1 - b * (not centered) for b in border)
+            assert at == tuple(1 - b * (not at_center) for b in border)
 
 
 def test_velocities_are_not_seen_first():
@@ -742,8 +742,8 @@ def test_velocities_are_not_seen_first():
     np.testing.assert_array_equal(obs, [state.x, state.theta])
     obs, state = env.step(jax.random.key(1), state, 1)[:2]
     np.testing.assert_array_equal(obs, [state.x_dot, state.theta_dot])
-    repaired = SPECS["popgym-VelocityOnlyCartpoleEasy-v0"](first="velocities")
-    obs, state = repaired.reset(jax.random.key(0))
+    repair = SPECS["popgym-VelocityOnlyCartpoleEasy-v0"](first="velocities")
+    obs, state = repair.reset(jax.random.key(0))
     np.testing.assert_array_equal(obs, [state.x_dot, state.theta_dot])
 
 

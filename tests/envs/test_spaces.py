@@ -39,10 +39,10 @@ def box(low: Any, high: Any, dtype: Any = jnp.float32, size: int = 2) -> spaces.
 )
 def test_the_nearest_action_in_a_space(space: Any, action: list[float], expected: list[float]):
     action = np.asarray(action, np.float32 if isinstance(space, spaces.Box) else np.int32)
-    played = legal(space, action)
-    assert played.dtype == jax.dtypes.canonicalize_dtype(space.dtype)
-    np.testing.assert_array_equal(played, np.asarray(expected, space.dtype))
-    np.testing.assert_array_equal(legal(space, played), played)
+    nearest = legal(space, action)
+    assert nearest.dtype == jax.dtypes.canonicalize_dtype(space.dtype)
+    np.testing.assert_array_equal(nearest, np.asarray(expected, space.dtype))
+    np.testing.assert_array_equal(legal(space, nearest), nearest)
 
 
 def test_the_end_of_float32_is_no_bound():
@@ -52,7 +52,7 @@ def test_the_end_of_float32_is_no_bound():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "closed", "open_interval"),
+    ("low", "high", "interval", "open_interval"),
     [
         (0.0, 1.0, "", ""),
         (-INF, INF, "", ""),
@@ -63,9 +63,9 @@ def test_the_end_of_float32_is_no_bound():
         (0.0, np.array([1.0, np.nan]), "high=nan at index 1", "high=nan at index 1"),
     ],
 )
-def test_bounds_are_intervals(low: Any, high: Any, closed: str, open_interval: str):
+def test_bounds_are_intervals(low: Any, high: Any, interval: str, open_interval: str):
     for fault, expected in (
-        (disorder(box(low, high)), closed),
+        (disorder(box(low, high)), interval),
         (disorder(box(low, high), open_interval=True), open_interval),
     ):
         assert (expected in fault) if expected else fault == ""

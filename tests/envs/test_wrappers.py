@@ -109,9 +109,9 @@ def same_but_observations(env, bare):
 
 def previous(x, begin, first):
     """x of the step before, `first` where an episode begins."""
-    shifted = np.concatenate([np.zeros_like(x[:, :1]), x[:, :-1]], axis=1)
+    past = np.concatenate([np.zeros_like(x[:, :1]), x[:, :-1]], axis=1)
     shape = begin.shape + (1,) * (x.ndim - 2)
-    return np.where(begin.reshape(shape), first, shifted)
+    return np.where(begin.reshape(shape), first, past)
 
 
 def test_the_bare_record_has_both_ends():
@@ -147,10 +147,10 @@ def test_previous_action(env, null):
 
 def test_previous_reward(env):
     result, want = same_but_observations(wrappers.PreviousReward(env, scale=2.0), env)
-    paid = 2 * want.reward[..., None]
-    obs = np.concatenate([want.obs, previous(paid, want.begin, 0)], -1)
+    rewards = 2 * want.reward[..., None]
+    obs = np.concatenate([want.obs, previous(rewards, want.begin, 0)], -1)
     np.testing.assert_array_equal(result.obs, obs)
-    np.testing.assert_array_equal(result.next_obs, np.concatenate([want.next_obs, paid], -1))
+    np.testing.assert_array_equal(result.next_obs, np.concatenate([want.next_obs, rewards], -1))
     assert not np.signbit(result.obs[want.begin][:, -1]).any()
 
 
@@ -183,7 +183,7 @@ def test_state_observation():
 def test_noise():
     """All that this environment shows is whole numbers, so rounding removes the noise."""
     noisy = rollouts(wrappers.NoisyObservation(TAGS, 0.1, clip=False))
-    clipped = rollouts(wrappers.NoisyObservation(TAGS, 0.1))
+    clean = rollouts(wrappers.NoisyObservation(TAGS, 0.1))
     space = TAGS.observation_space(TAGS.default_params)
     for field in ("obs", "next_obs"):
         obs = getattr(noisy, field)
@@ -191,7 +191,7 @@ def test_noise():
         assert abs(noise.mean()) < 0.02 and abs(noise.std() - 0.1) < 0.01, field
         assert len(np.unique(noise)) > 0.9 * noise.size
         expected = np.clip(obs, space.low, space.high)
-        np.testing.assert_allclose(getattr(clipped, field), expected, atol=1e-6)
+        np.testing.assert_allclose(getattr(clean, field), expected, atol=1e-6)
     inside = ~noisy.last[:, :-1]
     ends, began = noisy.next_obs[:, :-1][inside], noisy.obs[:, 1:][inside]
     np.testing.assert_allclose(ends, began, atol=1e-6)
@@ -466,7 +466,7 @@ def test_a_trial_is_the_same_as_its_episodes_one_by_one():
 
 
 def test_a_user_s_reset_runs_in_every_episode_of_a_trial():
-    class Marked(wrappers.Wrapper):
+    class Marks(wrappers.Wrapper):
         """Its own `reset_env` shows 9 in the first observation of an episode."""
 
         def reset_env(self, key, params):
@@ -474,7 +474,7 @@ def test_a_user_s_reset_runs_in_every_episode_of_a_trial():
             return obs.at[0].set(9), state
 
     inner, _ = envs.make("probe-Delay-v0", num_steps=3)
-    env = wrappers.Trial(Marked(inner), 3)
+    env = wrappers.Trial(Marks(inner), 3)
     params = env.default_params
     obs, state = env.reset(jax.random.key(0), params)
     marks = [float(obs[0])]
@@ -547,7 +547,7 @@ def test_the_papers_stack_equals_popgyms_wrappers():
     theirs = Flatten(Antialias(PreviousAction(popgym.envs.autoencode.AutoencodeEasy())))
     env = wrappers.paper_stack(envs.make("popgym-AutoencodeEasy-v0")[0])
     _, state = env.reset(jax.random.key(0))
-    appended = [theirs.reset(seed=0)[0][6:]]
+    frames = [theirs.reset(seed=0)[0][6:]]
     ours = [env.reset(jax.random.key(0))[0][6:]]
     actions = np.random.default_rng(0).integers(0, 4, 110)
     for action in actions:
@@ -555,8 +555,8 @@ def test_the_papers_stack_equals_popgyms_wrappers():
         obs, state, _, _, _, info = env.step(jax.random.key(1), state, int(action))
         np.testing.assert_array_equal(info["final_observation"][6:], seen[6:])
         ours.append(obs[6:])
-        appended.append(theirs.reset()[0][6:] if terminated or truncated else seen[6:])
-    np.testing.assert_array_equal(np.stack(ours), np.stack(appended))
+        frames.append(theirs.reset()[0][6:] if terminated or truncated else seen[6:])
+    np.testing.assert_array_equal(np.stack(ours), np.stack(frames))
     assert np.stack(ours)[:, -1].sum() == 2
 
 
@@ -583,9 +583,9 @@ def test_a_wrapper_is_an_environment():
     assert env.state_obs(state, params).shape == (3,)
     assert not env.is_terminated(state, params) and not env.is_truncated(state, params)
     assert len(env.step(jax.random.key(0), state, 1)) == 6
-    logged = LogWrapper(env)
-    _, state = logged.reset(jax.random.key(0), params)
-    assert "returned_episode_returns" in logged.step(jax.random.key(0), state, 1, params)[-1]
+    wrapper = LogWrapper(env)
+    _, state = wrapper.reset(jax.random.key(0), params)
+    assert "returned_episode_returns" in wrapper.step(jax.random.key(0), state, 1, params)[-1]
 
 
 def test_transition_gradients_pass_through():
@@ -631,16 +631,16 @@ def test_registering_twice_changes_nothing():
     assert {"CartPole-v1", "probe-Memory-v0", "popgym-RepeatPreviousPaper-v0"} <= set(before)
 
 
-@pytest.mark.parametrize("stored", ["uint8", "int32", "bool", "float16"])
-def test_observations_have_the_dtype_of_their_space(stored: str):
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "bool", "float16"])
+def test_observations_have_the_dtype_of_their_space(dtype: str):
     """Also behind a wrapper that appends to them, or adds noise."""
 
     class Pixels(Tags):
         def observe(self, *args):
-            return Tags.observe(self, *args).astype(stored)
+            return Tags.observe(self, *args).astype(dtype)
 
         def observation_space(self, params):
-            return spaces.Box(0, 1, (2,), jnp.dtype(stored))
+            return spaces.Box(0, 1, (2,), jnp.dtype(dtype))
 
     env = Pixels()
     for wrap in (
@@ -652,7 +652,7 @@ def test_observations_have_the_dtype_of_their_space(stored: str):
             for clip in (True, False)
         ),
     ):
-        wrapped = wrap(env)
-        obs, _ = jax.eval_shape(wrapped.reset_env, jax.random.key(0), env.default_params)
-        space = wrapped.observation_space(wrapped.default_params)
+        wrapper = wrap(env)
+        obs, _ = jax.eval_shape(wrapper.reset_env, jax.random.key(0), env.default_params)
+        space = wrapper.observation_space(wrapper.default_params)
         assert (obs.shape, obs.dtype) == (space.shape, space.dtype), wrap

@@ -90,8 +90,8 @@ def train(env: str, agent: str) -> str:
     assert all(np.isfinite(x).all() for x in leaves), "parameters are not finite"
     numbers = [[*row["loss"], *row["returns"], *row["fill"]] for row in run.history]
     assert np.isfinite(numbers).all(), f"numbers are not finite: {numbers}"
-    moved = [(x != y).any() for x, y in zip(leaves, jax.tree.leaves(before), strict=True)]
-    assert any(moved), "no parameter changed"
+    changes = [(x != y).any() for x, y in zip(leaves, jax.tree.leaves(before), strict=True)]
+    assert any(changes), "no parameter changed"
     return "  ".join(f"loss {loss:.3g} return {back:.3g} fill {f:.2g}" for loss, back, f in numbers)
 
 
@@ -138,16 +138,16 @@ def main() -> int:
     parser.add_argument("--agents", nargs="+", default=list(AGENTS), choices=AGENTS)
     options = parser.parse_args()
     load_mnist.load_mnist = digits
-    failed = 0
+    failures = 0
     for env in envs.registered():
         if not any(text in env for text in options.only):
             continue
         for outcome in judge([pair(env, agent) for agent in options.agents]):
             print(outcome, flush=True)
-            failed += outcome.kind == "FAILED"
+            failures += outcome.kind == "FAILED"
         jax.clear_caches()
-    print(f"{failed} pairs failed.")
-    return int(failed > 0)
+    print(f"{failures} pairs failed.")
+    return int(failures > 0)
 
 
 if __name__ == "__main__":

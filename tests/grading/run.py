@@ -93,15 +93,15 @@ SUBMISSIONS = {
 }
 
 
-def submission(chapter: str, released: dict[str, Any], planted: Submission) -> str:
+def submission(chapter: str, notebook: dict[str, Any], answers_of: Submission) -> str:
     """The text of a notebook with these answers, as a student would hand it in."""
-    if planted.answers[0] == "no notebook":
+    if answers_of.answers[0] == "no notebook":
         return "This is no notebook."
     source = json.loads((ROOT / "notebooks" / f"{chapter}.ipynb").read_text("utf-8"))
     solutions = [text_of(c) for c in source["cells"] if "solution" in c["metadata"].get("tags", [])]
     cells, answer = [], ""
-    expected = iter(zip(planted.answers, solutions, strict=True))
-    for cell, following in itertools.pairwise([*released["cells"], {}]):
+    expected = iter(zip(answers_of.answers, solutions, strict=True))
+    for cell, following in itertools.pairwise([*notebook["cells"], {}]):
         mark = cell["metadata"].get("nbgrader", {})
         if mark.get("solution"):
             answer, solution = next(expected)
@@ -119,7 +119,7 @@ def submission(chapter: str, released: dict[str, Any], planted: Submission) -> s
             cell = cell | {"metadata": {}}
         if not (mark.get("grade") and answer in ("gone", "bothgone")):
             cells.append(cell)
-    return file_text(planted.answers[0], released | {"cells": cells})
+    return file_text(answers_of.answers[0], notebook | {"cells": cells})
 
 
 def file_text(kind: str, notebook: dict[str, Any]) -> str:
@@ -208,12 +208,12 @@ def without_network() -> list[str]:
 
 def grade(course: Path, chapter: str, who: Sequence[str], python: Path) -> list[dict[str, str]]:
     """Hand in, let nbgrader grade one after the other, and read the report."""
-    released = json.loads((course / "release" / chapter / f"{chapter}.ipynb").read_text("utf-8"))
+    notebook = json.loads((course / "release" / chapter / f"{chapter}.ipynb").read_text("utf-8"))
     bounds = [f"--Bounded.timeout={CELL_SECONDS}", f"--Bounded.notebook_timeout={NOTEBOOK_SECONDS}"]
     for name in who:
         folder = course / "submitted" / name / chapter
         folder.mkdir(parents=True)
-        text = submission(chapter, released, SUBMISSIONS[name])
+        text = submission(chapter, notebook, SUBMISSIONS[name])
         (folder / f"{chapter}.ipynb").write_text(text, "utf-8")
         began = time.monotonic()
         nbgrader(python, course, "autograde", chapter, "--student", name, *bounds)

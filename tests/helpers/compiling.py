@@ -23,7 +23,7 @@ def jit_long(function: Callable[..., Any]) -> Any:
 
 def text(function: Callable[..., Any], *arguments: Any) -> str:
     """Return the jaxpr and the constants of a function as a string, to compare programs."""
-    traced = jax.make_jaxpr(function)(*arguments)
-    arrays = [x for x in traced.consts if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
+    jaxpr = jax.make_jaxpr(function)(*arguments)
+    arrays = [x for x in jaxpr.consts if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
     constants = [np.asarray(x).tobytes() for x in arrays]
-    return f"{re.sub('0x[0-9a-f]+', '', str(traced))}\n{constants}"
+    return f"{re.sub('0x[0-9a-f]+', '', str(jaxpr))}\n{constants}"

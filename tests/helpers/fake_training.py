@@ -27,11 +27,11 @@ def train(
     shapes = jax.eval_shape(fleet._go_on, config, state)[1]
     agents = [dict(zip(lanes, each, strict=True)) for each in zip(*lanes.values(), strict=True)]
     pairs = zip(agents, seeds, strict=True)
-    reached = np.stack([returns(agent, seed, config.blocks) for agent, seed in pairs])
+    curves = np.stack([returns(agent, seed, config.blocks) for agent, seed in pairs])
 
     def fill(leaf: Any) -> np.ndarray:
         shape = (len(seeds), config.blocks, *leaf.shape[1:])
-        many = reached.reshape(*reached.shape, *(1 for _ in leaf.shape[1:]))
+        many = curves.reshape(*curves.shape, *(1 for _ in leaf.shape[1:]))
         return np.broadcast_to(many, shape).astype(leaf.dtype)
 
-    return Trained(reached, jax.tree.map(fill, shapes), [0.0] * config.blocks, state)
+    return Trained(curves, jax.tree.map(fill, shapes), [0.0] * config.blocks, state)

@@ -208,12 +208,12 @@ def most(row: Row) -> float:
 def retention_after(row: Row, stages: Sequence[int], evaluations: int = 12) -> float:
     """Return the fraction of the gains of stages that is retained `evaluations` later."""
     scores, blocks = np.array(row["scores"]), 6
-    gained = remains = 0.0
+    gains = remains = 0.0
     for stage in stages:
         task, stop = row["order"][stage], (stage + 1) * blocks
-        gained += np.sum(scores[:, stop, task] - scores[:, 0, task])
+        gains += np.sum(scores[:, stop, task] - scores[:, 0, task])
         remains += np.sum(scores[:, stop + evaluations, task] - scores[:, 0, task])
-    return remains / gained
+    return remains / gains
 
 
 def at_ends(row: Row) -> np.ndarray:

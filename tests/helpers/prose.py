@@ -71,9 +71,9 @@ def texts(notebook: dict[str, Any]) -> list[str]:
 def measure(notebook: dict[str, Any]) -> Reading:
     """Compute the statistics of a chapter."""
     lengths = [len(s.split()) for text in texts(notebook) for s in sentences(text)]
-    joined = " ".join(map(prose, texts(notebook)))
-    words = len(joined.split())
-    matches = 1000 * len(_CONNECTIVE.findall(joined)) / max(words, 1)
+    text = " ".join(map(prose, texts(notebook)))
+    words = len(text.split())
+    matches = 1000 * len(_CONNECTIVE.findall(text)) / max(words, 1)
     if len(lengths) < 2:
         return Reading(words, sum(lengths), sum(lengths), matches)
     longest = statistics.quantiles(lengths, n=10)[-1]

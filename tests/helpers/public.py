@@ -45,8 +45,8 @@ def doors() -> list[str]:
 
 def _parts(rung: str) -> list[str]:
     agents = importlib.import_module("mmrl.agents").AGENTS.values() if rung == "agents" else ()
-    named = [module.__name__.removeprefix("mmrl.") for module in agents]
-    return sorted([*named, *(f"{rung}.{part}" for part in PARTS.get(rung, ()))])
+    modules = [module.__name__.removeprefix("mmrl.") for module in agents]
+    return sorted([*modules, *(f"{rung}.{part}" for part in PARTS.get(rung, ()))])
 
 
 def names(module: ModuleType) -> list[str]:
@@ -98,12 +98,12 @@ def _is_ours(value: Any) -> bool:
 def _class(name: str, cls: type, public: Mapping[type, str]) -> dict[str, str]:
     """Describe a class and its members, without those inherited from another public class."""
     above = [base for base in cls.__mro__[1:] if base in public]
-    given = {one.name for one in _parameters(cls)}
+    parameters = {one.name for one in _parameters(cls)}
     line = name if getattr(cls, "_is_protocol", False) else _call(name, cls)
     results = {name: " : ".join((line, *(public[base] for base in above[:1])))}
     for member, value in _members(cls, above).items():
         text = f"{name}.{member}"
-        if member not in given:
+        if member not in parameters:
             results[text] = _call(text, value) if callable(value) else text
     return results
 
@@ -113,8 +113,10 @@ def _members(cls: type, above: list[type]) -> Mapping[str, Any]:
     for base in cls.__mro__:
         if base.__module__.startswith("mmrl") and not any(issubclass(one, base) for one in above):
             result |= dict.fromkeys(inspect.get_annotations(base)) | vars(base)
-    shown = [n for n, value in result.items() if not n.startswith("_") or (n in PROTOCOL and value)]
-    return {name: getattr(cls, name, None) for name in shown}
+    visible = [
+        n for n, value in result.items() if not n.startswith("_") or (n in PROTOCOL and value)
+    ]
+    return {name: getattr(cls, name, None) for name in visible}
 
 
 def _other(name: str, value: Any) -> str:
@@ -161,9 +163,9 @@ def _fields(kind: Any) -> Iterator[inspect.Parameter]:
 
 def _call(name: str, function: Any, parameters: list[inspect.Parameter] | None = None) -> str:
     bare = [one.replace(annotation=one.empty) for one in parameters or _parameters(function)]
-    kept = [one.replace(default=_ShortDefault.of(one.default)) for one in bare]
-    line = f"{name}{inspect.Signature(kept)}"
-    return line if len(line) <= WIDTH else f"{name}(\n{_rows(kept)})"
+    arguments = [one.replace(default=_ShortDefault.of(one.default)) for one in bare]
+    line = f"{name}{inspect.Signature(arguments)}"
+    return line if len(line) <= WIDTH else f"{name}(\n{_rows(arguments)})"
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -212,8 +214,8 @@ def difference(before: str, results: str) -> str:
     lines = difflib.unified_diff(
         before.splitlines(), results.splitlines(), "listed", "found", "", "", 0
     )
-    changed = "\n".join(lines)
-    return changed and f"Public names have changed.\n{changed}\n{ADVICE}"
+    text = "\n".join(lines)
+    return text and f"Public names have changed.\n{text}\n{ADVICE}"
 
 
 if __name__ == "__main__":

@@ -206,9 +206,9 @@ def by_loop(config: r2d2.Config, sample: Any, next_q: Any, next_q_target: Any):
 
 
 @partial(jax.jit, static_argnames=("n", "rescaled"))
-def by_rlax(q, action, q_target, best, reward, discount, *, n, rescaled):
+def by_rlax(q, action, q_target, best, reward, discount, *, n, rescaling):
     hyperbolic = (partial(f, eps=EPS) for f in (rlax.signed_hyperbolic, rlax.signed_parabolic))
-    pair = rlax.TxPair(*hyperbolic) if rescaled else rlax.IDENTITY_PAIR
+    pair = rlax.TxPair(*hyperbolic) if rescaling else rlax.IDENTITY_PAIR
     error = partial(rlax.transformed_n_step_q_learning, n=n, tx_pair=pair)
     return jax.vmap(error)(q, action, q_target, best, reward, discount)
 
@@ -227,21 +227,21 @@ def stale_by_loop(memory: str, net: Any, row: int, steps: int) -> list[list[floa
     _, seen, states, _, _ = game(memory)
     worker, first = divmod(row, DEPTH)
 
-    def values(state, begun):
+    def values(state, begin):
         results = []
-        for t in range(begun, first + steps):
+        for t in range(begin, first + steps):
             state, q = _step(net, state, seen.obs[worker, t], seen.begin[worker, t])
             results.append(np.asarray(q, float))
-        return np.stack(results)[first - begun :][[0, -1]]
+        return np.stack(results)[first - begin :][[0, -1]]
 
-    def stored(t):
+    def state_before(t):
         return jax.tree.map(lambda x: x[worker, t], states)
 
-    opened = max(t for t in range(first + 1) if seen.begin[worker, t])
-    prefix = max(opened, first - CONFIG.burn_in)
-    empty, truth = net.init(), values(net.init(), opened)
-    replays = [values(empty, first), values(empty, prefix), values(stored(first), first),
-               values(stored(prefix), prefix)]  # fmt: skip
+    episode = max(t for t in range(first + 1) if seen.begin[worker, t])
+    prefix = max(episode, first - CONFIG.burn_in)
+    empty, truth = net.init(), values(net.init(), episode)
+    replays = [values(empty, first), values(empty, prefix), values(state_before(first), first),
+               values(state_before(prefix), prefix)]  # fmt: skip
     return [
         [np.linalg.norm(q - p) / abs(p.max()) for q, p in zip(replay, truth, strict=True)]
         for replay in replays

@@ -24,8 +24,8 @@ class Noise:
             return [self(each) for each in value]
         if type(value) not in self.types:
             return value
-        moved = value + (2 * abs(value) + 0.5) * self.draw(-1, 1)
-        return round(moved) if isinstance(value, int) else moved
+        other = value + (2 * abs(value) + 0.5) * self.draw(-1, 1)
+        return round(other) if isinstance(value, int) else other
 
 
 def shorter(value: Any) -> Any:

@@ -82,8 +82,8 @@ def test_a_memory_that_is_not_finite_has_a_score():
 
 def test_each_number_of_a_part_counts_equally_and_constant_ones_do_not():
     episodes = record(window(1, 0), noise(0, 16, 24))
-    hidden = 1e4 * noise(1, 16, 24, 1)
-    part = np.concatenate([episodes.obs[:, :, :1], hidden, np.ones_like(hidden)], axis=2)
+    large = 1e4 * noise(1, 16, 24, 1)
+    part = np.concatenate([episodes.obs[:, :, :1], large, np.ones_like(large)], axis=2)
     assert decode(episodes.memory, part, episodes.running, (0,))[0] == pytest.approx(0.5, abs=0.05)
 
 

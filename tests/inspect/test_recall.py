@@ -130,16 +130,16 @@ def test_a_continuous_action_changes_and_does_not_flip():
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("reset", "steps", "spoiled"),  # a NaN stays in the window for its length
+    ("reset", "steps", "leaks"),  # a NaN stays in the window for its length
     [("select", [], []), ("multiply", [], [0, 1, 2]), ("never", [0, 1, 2], [0, 1, 2])],
 )
-def test_a_leak_across_begin_is_named(reset: str, steps: list[int], spoiled: list[int], kind: str):
+def test_a_leak_across_begin_is_named(reset: str, steps: list[int], leaks: list[int], kind: str):
     for seed in KEYS:
         agent = window(4, seed, reset=reset)
         result = leak(agent, record(agent, round_values(noise(seed, time=8), kind)))
         assert np.flatnonzero(result.change).tolist() == steps
-        assert np.flatnonzero(result.not_a_number).tolist() == spoiled
-        assert result.steps.tolist() == spoiled
+        assert np.flatnonzero(result.not_a_number).tolist() == leaks
+        assert result.steps.tolist() == leaks
 
 
 def test_the_reach_is_that_of_effects_above_a_share():

@@ -57,10 +57,10 @@ def perturb(model):
     leaves, structure = jax.tree.flatten(params)
     rng = np.random.default_rng(len(leaves))
     # With NumPy: JAX would compile one program for each shape.
-    moved = [
+    arrays = [
         jnp.asarray(x + 0.3 * rng.normal(size=x.shape), x.dtype) for x in map(np.asarray, leaves)
     ]
-    return eqx.combine(jax.tree.unflatten(structure, moved), rest)
+    return eqx.combine(jax.tree.unflatten(structure, arrays), rest)
 
 
 def methods(name):
@@ -104,13 +104,13 @@ def forms(model, state, xs, begin, next_xs):
     halves = jax.tree.map(lambda x: x.reshape(2, SPLIT, *x.shape[1:]), (xs, begin))
     end, parts = jax.lax.scan(lambda h, x: model(h, *x), state, halves)
     same, nothing = model(end, xs[:0], begin[:0])
-    *looked, next_ys = model.lookahead(state, xs, begin, next_xs)
+    *before, next_ys = model.lookahead(state, xs, begin, next_xs)
     return {
         "whole": model(state, xs, begin),
         "steps": jax.lax.scan(lambda h, x: model.step(h, *x), state, (xs, begin)),
         "parts": (end, jnp.concatenate([*parts, nothing])),
         "no part": (end, same),
-        "looked": tuple(looked),
+        "looked": tuple(before),
         "next": next_ys,
     }
 
@@ -172,8 +172,8 @@ def tapes(name, perturbed):
         at = np.arange(T + 1) == s
         yield f"slope {s}", start, xs, begin, weights * at[:, None]
         after = np.arange(T + 1) == s + 1
-        appended = np.where(after[:, None], np.roll(next_xs, 1, axis=0), xs)
-        yield f"appended {s}", state, appended, ahead & ~after, weights
+        longer = np.where(after[:, None], np.roll(next_xs, 1, axis=0), xs)
+        yield f"appended {s}", state, longer, ahead & ~after, weights
     bad = xs.copy()
     bad[:LATER] += 100.0
     yield "clean", state, xs, begin, last

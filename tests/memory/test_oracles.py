@@ -21,8 +21,8 @@ def build(name, **sizes):
     model = memory.make(name, IN, OUT, key=jax.random.key(7), **sizes)
     params, rest = eqx.partition(model, eqx.is_inexact_array)
     rng = np.random.default_rng(8)
-    moved = jax.tree.map(lambda x: x + jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype), params)
-    return eqx.combine(moved, rest)
+    other = jax.tree.map(lambda x: x + jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype), params)
+    return eqx.combine(other, rest)
 
 
 def run(model, xs):
@@ -113,7 +113,7 @@ def test_lru_equals_memax_with_the_same_parameters():
     skip = eqx.tree_at(lambda s: s.weight, skip, jnp.diag(diagonal))
     model = eqx.tree_at(lambda m: m.skip, model, skip)
     peer = LRU(IN, IN, jax.random.key(0))
-    copied = (
+    arrays = (
         *(model.nu, model.theta, *model.read_in, *model.read_out, diagonal),
         jnp.log(jnp.sqrt(1 - jnp.abs(model.eigenvalues) ** 2)),
     )
@@ -121,7 +121,7 @@ def test_lru_equals_memax_with_the_same_parameters():
     def leaves(m):
         return (m.nu_log, m.theta_log, m.B_re, m.B_im, m.C_re, m.C_im, m.D, m.gamma_log)
 
-    peer = eqx.tree_at(leaves, peer, copied)
+    peer = eqx.tree_at(leaves, peer, arrays)
     xs, begin = jnp.asarray(inputs(100)), jnp.asarray(rng.random(100) < 0.1)
     ys = eqx.filter_jit(model)(model.init(), xs, begin)[1]
     close(ys, eqx.filter_jit(lambda m: m(m.initialize_carry(), (xs, begin))[1])(peer))
@@ -221,8 +221,8 @@ def ffm_as_printed(model, xs):
         trace, _ = h
         z = linear(model.mix, np.concatenate([trace.real.ravel(), trace.imag.ravel()]))
         gate = sigmoid(linear(model.gate, o))
-        hidden = wide(jax.nn.gelu(jnp.asarray(linear(model.mlp[0], layer_norm(z)))))
-        return linear(model.mlp[1], hidden) * gate + (1 - gate) * linear(model.skip, o)
+        activations = wide(jax.nn.gelu(jnp.asarray(linear(model.mlp[0], layer_norm(z)))))
+        return linear(model.mlp[1], activations) * gate + (1 - gate) * linear(model.skip, o)
 
     h, ys = (np.zeros((model.log_alpha.size, model.log_omega.size)), 0), []  # Eq. 73
     for o in xs:
@@ -386,8 +386,8 @@ def test_gated_delta_overwrites_one_key_and_leaves_orthogonal_keys_alone():
 
 def test_frame_stack_equals_slices():
     model, xs = build("frame_stack", frames=3), inputs()
-    padded = np.concatenate([np.zeros((2, IN)), xs])
-    frames = np.stack([padded[t : t + 3].ravel() for t in range(T)])
+    longer = np.concatenate([np.zeros((2, IN)), xs])
+    frames = np.stack([longer[t : t + 3].ravel() for t in range(T)])
     close(run(model, xs), linear(model.read_out, frames))
 
 

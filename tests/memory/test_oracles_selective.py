@@ -73,8 +73,8 @@ def test_attention_weights_sum_to_one_over_the_steps_that_are_there():
 
     result = np.asarray(weights(model, xs))
     np.testing.assert_allclose(result.sum(1), 1, rtol=1e-6)
-    used = np.array([1, 1, 2, 3])  # an episode begins at the second step
-    np.testing.assert_array_equal((result > 0).sum(1), np.repeat(used[:, None], 2, 1))
+    ages = np.array([1, 1, 2, 3])  # an episode begins at the second step
+    np.testing.assert_array_equal((result > 0).sum(1), np.repeat(ages[:, None], 2, 1))
 
 
 def gate(module, x, y):
@@ -98,8 +98,8 @@ def test_gtrxl_equals_its_blocks_one_after_another():
     h = linear(model.read_in, xs)
     for block in model.blocks:
         h = gate(block.gate, h, relu(attention(block.memory, norm(block.norm, h))))
-        hidden = relu(linear(block.up, norm(block.mlp_norm, h)))
-        h = gate(block.mlp_gate, h, relu(linear(block.down, hidden)))
+        activations = relu(linear(block.up, norm(block.mlp_norm, h)))
+        h = gate(block.mlp_gate, h, relu(linear(block.down, activations)))
     close(run(model, xs), linear(model.read_out, h), rtol=3e-5)
 
 
@@ -160,8 +160,8 @@ def exponential(model, xs):
         i, keep = np.exp(log_i[t]), sigmoid(f[t])
         table, weight = keep * table + i * np.outer(v[t], k[t]), keep * weight + i * k[t]
         ys.append(table @ q[t] / max(abs(weight @ q[t]), 1))
-    gated = sigmoid(linear(model.output_gate, xs)) * np.array(ys)
-    return linear(model.read_out, gated)
+    outputs = sigmoid(linear(model.output_gate, xs)) * np.array(ys)
+    return linear(model.read_out, outputs)
 
 
 def with_gates(model, log_i):
@@ -196,14 +196,14 @@ def test_gradients_of_the_mlstm_are_those_without_stabilization():
 
     @jax.jit
     def loss(bias):
-        moved = eqx.tree_at(lambda m: m.gates.bias, model, bias)
-        return jnp.sum(moved(moved.init(), jnp.asarray(xs), jnp.zeros(12, bool))[1] ** 2)
+        other = eqx.tree_at(lambda m: m.gates.bias, model, bias)
+        return jnp.sum(other(other.init(), jnp.asarray(xs), jnp.zeros(12, bool))[1] ** 2)
 
     bias, eps = np.array([0.3, 1.0]), 1e-6
 
     def want(bias):
-        moved = eqx.tree_at(lambda m: m.gates.bias, model, np.asarray(bias))
-        return np.sum(exponential(moved, xs) ** 2)
+        other = eqx.tree_at(lambda m: m.gates.bias, model, np.asarray(bias))
+        return np.sum(exponential(other, xs) ** 2)
 
     slopes = [(want(bias + eps * e) - want(bias - eps * e)) / (2 * eps) for e in np.eye(2)]
     close(jax.grad(loss)(jnp.asarray(bias, jnp.float32)), np.array(slopes), rtol=1e-4)

@@ -48,8 +48,8 @@ def perturb(monoid: Monoid) -> Monoid:
     """Moves every leaf that an optimiser could move."""
     rng = np.random.default_rng(1)
     floats, rest = eqx.partition(monoid, eqx.is_inexact_array)
-    moved = jax.tree.map(lambda x: x + jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype), floats)
-    return eqx.combine(moved, rest)
+    other = jax.tree.map(lambda x: x + jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype), floats)
+    return eqx.combine(other, rest)
 
 
 def rounding(name: str, bound: float) -> float:
@@ -77,9 +77,9 @@ def test_laws_in_double_precision(name, x64):
 @pytest.mark.parametrize("name", ["resettable decay", "resettable product"])
 def test_laws_hold_wherever_training_leads(name, x64):
     monoid, abc = triples(name)
-    moved = perturb(monoid)
-    assert not eqx.tree_equal(moved, monoid)
-    errors = laws(moved, *abc)
+    other = perturb(monoid)
+    assert not eqx.tree_equal(other, monoid)
+    errors = laws(other, *abc)
     assert max(errors.values()) <= 1e-12, errors
 
 
@@ -290,12 +290,12 @@ def test_topk_holds_the_largest_keys_and_their_payload():
     keys, ids = rng.permutation(100).astype("f4"), np.arange(100)
     empty = jnp.full((100, 4), -jnp.inf), jnp.zeros((100, 4), int)
     elements = empty[0].at[:, 0].set(keys), empty[1].at[:, 0].set(ids)
-    held, payload = scan(TopK(4, jnp.zeros((), int)), elements)
+    largest, payload = scan(TopK(4, jnp.zeros((), int)), elements)
     for t in (0, 2, 3, 50, 99):
         best = np.argsort(-keys[: t + 1])[:4]
-        np.testing.assert_array_equal(held[t, : best.size], keys[best])
+        np.testing.assert_array_equal(largest[t, : best.size], keys[best])
         np.testing.assert_array_equal(payload[t, : best.size], ids[best])
-        assert np.all(held[t, best.size :] == -np.inf) and np.all(payload[t, best.size :] == 0)
+        assert np.all(largest[t, best.size :] == -np.inf) and np.all(payload[t, best.size :] == 0)
 
 
 def test_topk_keeps_the_earlier_of_two_equals():
@@ -320,9 +320,9 @@ def test_window_holds_the_last_items_in_order():
     x = np.random.default_rng(0).normal(size=(20, 2)).astype("f4")
     items = jnp.zeros((20, 3, 2)).at[:, -1].set(x)
     items_in, count = scan(Window(3, (2,)), (items, jnp.ones(20)))
-    padded = np.concatenate([np.zeros((2, 2), "f4"), x])
+    longer = np.concatenate([np.zeros((2, 2), "f4"), x])
     for t in range(20):
-        np.testing.assert_array_equal(items_in[t], padded[t : t + 3])
+        np.testing.assert_array_equal(items_in[t], longer[t : t + 3])
         assert count[t] == min(t + 1, 3)
 
 
@@ -360,9 +360,9 @@ def test_no_poison_crosses_a_reset_forwards_or_backwards(name, method):
     gradient, values = values_and_gradient(x)
     assert all(np.all(leaf[:6] == 0) for leaf in jax.tree.leaves(gradient))
     for poison in (np.nan, np.inf):
-        poisoned = values_and_gradient(jax.tree.map(lambda leaf, p=poison: leaf.at[3].set(p), x))
-        assert eqx.tree_equal(poisoned[1], values)
-        for ours, clean in zip(*map(jax.tree.leaves, (poisoned[0], gradient)), strict=True):
+        result = values_and_gradient(jax.tree.map(lambda leaf, p=poison: leaf.at[3].set(p), x))
+        assert eqx.tree_equal(result[1], values)
+        for ours, clean in zip(*map(jax.tree.leaves, (result[0], gradient)), strict=True):
             np.testing.assert_array_equal(ours[6:], clean[6:])
 
 

@@ -110,12 +110,12 @@ def flaws(mutant: Mutant, root: Path = ROOT) -> str:
 def state(mutant: Mutant) -> str:
     """A digest of the mutant, the library, its tests, and what tests share."""
     paths = {ROOT / test.partition("::")[0] for test in mutant.tests}
-    shared = {path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")}
+    helpers = {path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")}
     sources = {
         path for path in (ROOT / "mmrl").rglob("*") if path.suffix in (".py", ".mjs", ".css")
     }
     digest = hashlib.sha256(repr(mutant).encode())
-    for path in sorted({*sources, *(ROOT / "book" / "tools").glob("*.py"), *paths, *shared}):
+    for path in sorted({*sources, *(ROOT / "book" / "tools").glob("*.py"), *paths, *helpers}):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -135,8 +135,8 @@ def pytest(
     if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return 1, f"computed for more than {limit} seconds"
     lines = [line for line in process.stdout.splitlines() if line.strip()]
-    failed = [line for line in lines if line.startswith("FAILED")] or lines[-1:] or [""]
-    return process.returncode, failed[0].removeprefix("FAILED ")
+    failures = [line for line in lines if line.startswith("FAILED")] or lines[-1:] or [""]
+    return process.returncode, failures[0].removeprefix("FAILED ")
 
 
 def copy_repository(parent: Path) -> Path:
@@ -158,10 +158,10 @@ def verdict(mutant: Mutant, copy: Path) -> tuple[str, str]:
     before = path.read_text("utf-8")
     path.write_text(mutant.apply(copy), "utf-8")
     try:
-        for marks, caught in ((FIRST, "caught"), (SECOND, "caught by full tests")):
+        for marks, word in ((FIRST, "caught"), (SECOND, "caught by full tests")):
             status, line = pytest(copy, mutant.tests, marks)
             if status == 1:
-                return caught, line
+                return word, line
             if status not in (0, 5):  # 5: no test of this tier is selected
                 return "does not apply", f"pytest: {line}"
     finally:

@@ -30,9 +30,9 @@ def statistics_of(samples: Any) -> Normalized:
 
 @pytest.mark.parametrize(("offset", "scale"), [(0, 1), (30, 1), (30_000, 100), (0, 1e-3), (0, 1e4)])
 def test_outputs_do_not_depend_on_offset_and_scale(offset, scale):
-    plain, moved = statistics_of(SAMPLES), statistics_of(offset + scale * SAMPLES)
+    plain, other = statistics_of(SAMPLES), statistics_of(offset + scale * SAMPLES)
     x = SAMPLES[0, :5]
-    outputs = jax.vmap(moved)(jnp.asarray(offset + scale * x))
+    outputs = jax.vmap(other)(jnp.asarray(offset + scale * x))
     np.testing.assert_allclose(outputs, jax.vmap(plain)(jnp.asarray(x)), atol=1e-3)
 
 
@@ -53,9 +53,9 @@ def test_a_constant_feature_gives_zero_and_an_outlier_is_cut():
     np.testing.assert_array_equal(outputs, [0, inputs.MOST])
 
 
-@pytest.mark.parametrize("spoiled", [1e20, jnp.inf, jnp.nan])
-def test_later_observations_outweigh_a_huge_one(spoiled):
-    module = Normalized((True,)).count(jnp.array([[spoiled], [1.0]]))
+@pytest.mark.parametrize("huge", [1e20, jnp.inf, jnp.nan])
+def test_later_observations_outweigh_a_huge_one(huge):
+    module = Normalized((True,)).count(jnp.array([[huge], [1.0]]))
     assert all(jnp.isfinite(x).all() for x in module.moments)
     assert jnp.isfinite(module(jnp.array([2.5]))).all()
 

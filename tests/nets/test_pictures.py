@@ -66,8 +66,8 @@ def test_the_small_stack_is_that_of_minatar():
     (layer,) = conv.blocks
     x = jax.random.uniform(jax.random.key(1), (10, 10, 4))
     assert isinstance(layer, Filters) and conv.output_size == 128
-    hidden = jax.nn.relu(convolution(layer, x)).ravel()
-    expected = jax.nn.relu(conv.linear.weight @ hidden + conv.linear.bias)
+    features = jax.nn.relu(convolution(layer, x)).ravel()
+    expected = jax.nn.relu(conv.linear.weight @ features + conv.linear.bias)
     np.testing.assert_allclose(conv(x), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -81,8 +81,8 @@ def test_the_impala_stack_is_that_of_its_paper():
             x = pooled(convolution(block.first, x))
             for first, second in block.units:
                 x = x + convolution(second, jax.nn.relu(convolution(first, jax.nn.relu(x))))
-        hidden = jax.nn.relu(x).ravel()
-        return jax.nn.relu(conv.linear.weight @ hidden + conv.linear.bias)
+        features = jax.nn.relu(x).ravel()
+        return jax.nn.relu(conv.linear.weight @ features + conv.linear.bias)
 
     np.testing.assert_allclose(result, jax.jit(expected)(conv, x), rtol=1e-4, atol=1e-5)
     assert [block.first.linear.out_features for block in conv.blocks] == [16, 32, 32]
@@ -110,13 +110,13 @@ def test_a_step_is_a_tape_with_numbers_beside_pictures():
         _, tape = net(net.init(), obs, begin)
         _, steps = jax.lax.scan(lambda s, x: net.step(s, *x), net.init(), (obs, begin))
         now = net.lookahead(net.init(), obs, begin, jax.tree.map(jnp.flip, obs))[1]
-        changed = net(net.init(), (obs[0], obs[1] + 1), begin)[1]
-        return tape, steps, now, changed
+        other = net(net.init(), (obs[0], obs[1] + 1), begin)[1]
+        return tape, steps, now, other
 
-    tape, steps, now, changed = both(net, obs, begin)
+    tape, steps, now, other = both(net, obs, begin)
     np.testing.assert_allclose(tape, steps, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(tape, now, rtol=1e-4, atol=1e-5)
-    assert not np.allclose(tape, changed)
+    assert not np.allclose(tape, other)
 
 
 def config(agent: str, **settings: Any) -> Any:
@@ -170,12 +170,12 @@ def test_channels_come_last(shape: tuple[int, int, int]):
 
     env = Screen()
     for names in ((), ("begin_flag",)):
-        seen = shown(env, env.default_params, names, flat=False)
+        view = shown(env, env.default_params, names, flat=False)
         with pytest.raises(
             ValueError, match=rf"\[height, width, channel\].*{re.escape(str(shape))}"
         ):
-            seen_picture(config("dqn"), seen, env.default_params)
-        pair = seen_picture(config("dqn", encoder="dense"), seen, env.default_params)
+            seen_picture(config("dqn"), view, env.default_params)
+        pair = seen_picture(config("dqn", encoder="dense"), view, env.default_params)
         assert (pair is None) == (names == ())
     if min(shape) >= 3:
         assert stack(Picture(shape, stack="small")) == "small"
@@ -201,10 +201,10 @@ def test_a_dense_encoder_reads_a_pair_as_the_vector_of_a_run(
     pair, vector = (shown(env, params, ("begin_flag",), flat=flat) for flat in (False, True))
     picture = jax.random.bernoulli(jax.random.key(1), 0.3, (7, 10, 10, 4)).astype(jnp.uint8)
     begin = jnp.array([True, False, False, True, False, False, False])
-    seen = picture, begin[:, None].astype(jnp.float32)
-    flat = jnp.concatenate([picture.reshape(7, -1).astype(jnp.float32), seen[1]], axis=1)
+    inputs_of_net = picture, begin[:, None].astype(jnp.float32)
+    flat = jnp.concatenate([picture.reshape(7, -1).astype(jnp.float32), inputs_of_net[1]], axis=1)
     outputs = []
-    for shown_env, obs in ((pair, seen), (vector, flat)):
+    for shown_env, obs in ((pair, inputs_of_net), (vector, flat)):
         net = inputs.count(make(settings, shown_env, params, jax.random.key(0)), obs)
         outputs.append(net(net.init(), obs, begin)[1])
     for mine, theirs in zip(*map(jax.tree.leaves, outputs), strict=True):

@@ -123,8 +123,11 @@ def test_a_scaled_policy_is_the_plain_one_in_other_units():
         policy: Any = net.step(net.init(), jnp.array([0.5, -2.0]), jnp.array(True))[1].policy
         return policy.log_prob(policy.mean + 0.5 * scale)
 
-    (value, expected), (scaled, gradient) = density(plain, jnp.ones(5)), density(net, jnp.array(s))
-    np.testing.assert_allclose(scaled, value - np.log(s.astype(float)).sum(), rtol=1e-4)
+    (value, expected), (in_units, gradient) = (
+        density(plain, jnp.ones(5)),
+        density(net, jnp.array(s)),
+    )
+    np.testing.assert_allclose(in_units, value - np.log(s.astype(float)).sum(), rtol=1e-4)
     for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(expected), strict=True):
         assert np.isfinite(x).all()
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
@@ -243,15 +246,15 @@ def test_what_is_shared(tape):
     def slope(net, which):
         return jnp.sum(getattr(net(net.init(), obs, begin)[1], which))
 
-    apart, shared = make("none"), make("none", shared=True)
-    assert shared.critic is None
+    apart, common = make("none"), make("none", shared=True)
+    assert common.critic is None
     by_value = slope(apart, "value")
     by_aux = slope(apart, "aux_value")
     assert not any(np.any(x) for x in jax.tree.leaves(by_value.policy))
     assert any(np.any(x) for x in jax.tree.leaves(by_value.critic))
     assert any(np.any(x) for x in jax.tree.leaves(by_aux.policy))
     assert not any(np.any(x) for x in jax.tree.leaves(by_aux.critic))
-    outputs = run(shared)
+    outputs = run(common)
     np.testing.assert_array_equal(outputs.value, outputs.aux_value)
 
 

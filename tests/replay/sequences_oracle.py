@@ -33,9 +33,9 @@ def steps(ids, last) -> tuple[Step, dict]:
     xp = np if isinstance(ids, np.ndarray) else jnp  # numpy does not compile
     ids, last = xp.asarray(ids, "int32"), xp.asarray(last, bool)
     image = xp.broadcast_to((ids % 251)[..., None, None], (*ids.shape, 2, 1)).astype("uint8")
-    hidden = xp.broadcast_to(ids[..., None], (*ids.shape, 2)).astype("float32")
+    carry = xp.broadcast_to(ids[..., None], (*ids.shape, 2)).astype("float32")
     # `add` knows where episodes begin from `last`.
-    return Step(ids, {"image": image}, xp.zeros_like(last), last), {"h": hidden, "id": ids + AWAY}
+    return Step(ids, {"image": image}, xp.zeros_like(last), last), {"h": carry, "id": ids + AWAY}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,12 +163,12 @@ def at(tree, *index):
 def check_table(model: Model, table) -> None:
     """Stored: nothing but whole windows, and all that are far from the place written next."""
     available, past, weights, count = table
-    may, stored = model.may(), set(np.flatnonzero(available).tolist())
-    assert count == len(stored), "another number of sequences"
-    assert stored <= set(may), "a sequence that is not whole"
-    assert model.must() <= stored, "a sequence is missing"
+    may, rows = model.may(), set(np.flatnonzero(available).tolist())
+    assert count == len(rows), "another number of sequences"
+    assert rows <= set(may), "a sequence that is not whole"
+    assert model.must() <= rows, "a sequence is missing"
     expected = np.zeros_like(weights)
-    for row in stored:
+    for row in rows:
         place = may[row]
         assert (available[row], past[row]) == (place.steps, place.past), "cut elsewhere"
         priority = np.clip(model.priority[place], *tree.PRIORITIES)
@@ -230,11 +230,11 @@ def count_new(model: Model, new: list, counts: Counter) -> None:
 
 def check_every_step_is_trained(model: Model, everything, counts: Counter) -> None:
     """Of every episode that is stored whole, the steps, the terminal one included."""
-    stored = everything.steps.id[everything.trained]
+    ids = everything.steps.id[everything.trained]
     begin = model.head - model.setting.depth + model.setting.burn_in + model.setting.period
     for w, first, end in model.closed:
         if first >= begin:
-            assert set(model.ids[w][first:end]) <= set(stored.tolist()), "never trained"
+            assert set(model.ids[w][first:end]) <= set(ids.tolist()), "never trained"
             counts["whole episode trained on"] += 1
 
 

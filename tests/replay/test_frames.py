@@ -98,28 +98,28 @@ def test_a_tape_of_pictures_equals_one_that_stores_them_twice():
         for x in (steps, flat(steps))
     ]
     assert inits[1].frames is None
-    tapes, filled = tuple(inits), 0
+    tapes, count = tuple(inits), 0
     for i in range(40):
         tapes = add_to_tapes(tapes, cut(steps, i * TIME, (i + 1) * TIME))
         np.testing.assert_array_equal(tapes[0].length, tapes[1].length)
         for mine, theirs in samples(tapes, jax.random.key(i)):
             np.testing.assert_array_equal(mine.mask, theirs.mask)
             same(mine.steps, theirs.steps, mine.mask)
-            filled += int(mine.mask.sum())
-    assert filled > 1000
+            count += int(mine.mask.sum())
+    assert count > 1000
 
 
 def test_a_truncated_episode_that_is_too_short_lacks_its_last_step():
     steps = play(20, 5, least=1, mean=3)
     store = tape.init(example(steps), WORKERS * 20, workers=WORKERS, shortest=SHORT)
     pair = (store, tape.init(example(flat(steps)), WORKERS * 20, workers=WORKERS))
-    shortened = 0
+    count = 0
     for i in range(20):
         pair = add_to_tapes(pair, cut(steps, i * TIME, (i + 1) * TIME))
         here, there = pair[0].length, pair[1].length
         less = here != there
         assert np.all(here[less] == there[less] - 1) and np.all(there[less] < SHORT)
-        shortened += int((less & (here > 0)).sum())
+        count += int((less & (here > 0)).sum())
         rows = np.arange(len(here)) // 20 * 20
         ends = rows + (np.arange(len(here)) - rows + here - 1) % 20
         early = np.asarray(pair[0].steps.truncated)[ends[less & (here > 0)]]
@@ -131,7 +131,7 @@ def test_a_truncated_episode_that_is_too_short_lacks_its_last_step():
         real = np.asarray(mine.mask & ~mine.steps.terminated)
         pictures = np.asarray(flat(mine.steps).next_obs[0])[real]
         assert {tuple(x) for x in pictures.tolist()} <= expected
-    assert shortened > 5
+    assert count > 5
 
 
 @jax.jit
@@ -156,14 +156,14 @@ def test_sequences_of_pictures_equal_those_that_store_them_twice():
         sequences.init(example(x), jnp.zeros(1), WORKERS * 24, shortest=SHORT, **sizes)
         for x in (steps, flat(steps))
     )
-    filled = 0
+    count = 0
     for i in range(40):
         pair = add_to_sequences(pair, cut(steps, i * TIME, (i + 1) * TIME))
         mine, theirs = windows(pair, jax.random.key(i))
         np.testing.assert_array_equal(mine.mask, theirs.mask)
         same(mine.steps, theirs.steps, mine.mask)
-        filled += int(mine.mask.sum())
-    assert filled > 1000
+        count += int(mine.mask.sum())
+    assert count > 1000
 
 
 @jax.jit
@@ -186,8 +186,8 @@ def test_a_reservoir_of_pictures_equals_one_that_stores_them_twice():
         pair, (mine, theirs) = add_and_sample(pair, unrolls, jax.random.key(i))
         np.testing.assert_array_equal(mine.state, theirs.state)
         same(mine.steps, theirs.steps, np.ones(mine.steps.begin.shape, bool))
-    merged = reservoir.merge(*[pair[0]] * 2)
-    assert int(merged.stored.sum()) == int(pair[0].stored.sum())
+    union = reservoir.merge(*[pair[0]] * 2)
+    assert int(union.stored.sum()) == int(pair[0].stored.sum())
 
 
 def test_an_unroll_with_too_many_truncations_is_not_kept():
@@ -251,15 +251,15 @@ def test_the_error_of_a_step_that_is_not_stored_does_not_matter():
     errors = jnp.ones(steps.truncated.shape)
 
     def priorities(errors: Any) -> Any:
-        added = store
+        sums = store
         for k in (0, TIME):
             here = cut((steps, errors), k, k + TIME)
-            added = sequences.add(added, here[0], jnp.zeros((WORKERS, TIME, 1)), here[1])
-        return added.sums
+            sums = sequences.add(sums, here[0], jnp.zeros((WORKERS, TIME, 1)), here[1])
+        return sums.sums
 
     expected = priorities(errors)
     jax.tree.map(np.testing.assert_array_equal, priorities(errors.at[:, 1].set(9)), expected)
-    changed = priorities(errors.at[:, 0].set(9))
+    other = priorities(errors.at[:, 0].set(9))
     assert any(
-        np.any(x != y) for x, y in zip(*map(jax.tree.leaves, (changed, expected)), strict=True)
+        np.any(x != y) for x, y in zip(*map(jax.tree.leaves, (other, expected)), strict=True)
     )

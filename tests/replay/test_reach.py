@@ -32,8 +32,8 @@ KEYS = jax.random.split(jax.random.key(0), 300)
 
 def trained_steps(draw) -> set[int]:
     """The numbers of the steps that `draw(key)` -> (numbers, is it trained?) gives in 300 draws."""
-    numbers, trained = jax.jit(jax.vmap(draw))(KEYS)
-    return set(np.asarray(numbers)[np.asarray(trained)].tolist())
+    numbers, mask = jax.jit(jax.vmap(draw))(KEYS)
+    return set(np.asarray(numbers)[np.asarray(mask)].tolist())
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +122,9 @@ def holds_episode(depth: int) -> np.ndarray:
     """Does a tape hold a whole episode, after each of 60 rollouts of the longest episodes?"""
     last = jnp.asarray(np.arange(1, 60 * TURN + 1) % LONGEST == 0).reshape(60, 1, TURN)
 
-    def add(stored, last):
-        stored = tape.add(stored, Step(jnp.ones(last.shape, jnp.int32), last))
-        return stored, jnp.any(tape.valid(stored))
+    def add(storage, last):
+        storage = tape.add(storage, Step(jnp.ones(last.shape, jnp.int32), last))
+        return storage, jnp.any(tape.valid(storage))
 
     return np.asarray(jax.lax.scan(add, tape.init(EXAMPLE, depth), last)[1])
 

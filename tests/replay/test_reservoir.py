@@ -178,8 +178,8 @@ def test_parts_that_saw_different_things_merge_into_one_that_saw_all():
     ids, lots = 1 + np.arange(96).reshape(16, 6), rng.random((16, 6)).astype("f4")
     whole = stream(empty(4, 3), ids, lots)
     parts = [stream(empty(4, 3), ids[i::8], lots[i::8]) for i in range(8)]
-    merged = functools.reduce(merge, parts)
-    assert contents(merged) == contents(whole) and merged.seen == whole.seen
+    union = functools.reduce(merge, parts)
+    assert contents(union) == contents(whole) and union.seen == whole.seen
 
 
 def test_merging_is_a_monoid():

@@ -82,10 +82,10 @@ def test_every_segment_is_as_likely(monkeypatch):
     result = draw(jax.random.split(jax.random.key(1), 10_000)).reshape(-1, length)[:, 0]
     rows = dataset(LENGTHS, length)
     counts = Counter(result.tolist())
-    observed = np.array([counts[row[0]] for row in rows])
-    assert observed.sum() == len(result)
+    counts_of_rows = np.array([counts[row[0]] for row in rows])
+    assert counts_of_rows.sum() == len(result)
     expected = np.full(len(rows), len(result) / len(rows))
-    assert stats.chisquare(observed, expected, sum_check=False).pvalue > 1e-4
+    assert stats.chisquare(counts_of_rows, expected, sum_check=False).pvalue > 1e-4
 
 
 @pytest.mark.slow

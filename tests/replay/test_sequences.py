@@ -135,9 +135,9 @@ def test_every_step_is_trained_also_in_episodes_shorter_than_a_sequence():
     rows = begins(t)
     assert t.stored == rows.size == sum(len(oracle.cuts(n, 80, 40)) for n in lengths)
     result = window(t, rows, 40)
-    trained = np.bincount(result.steps.id[result.trained], minlength=1 + sum(lengths))
-    assert trained[0] == 0 and set(trained[1:]) == {1, 2}
-    assert (trained[np.cumsum(lengths)] > 0).all()
+    times = np.bincount(result.steps.id[result.trained], minlength=1 + sum(lengths))
+    assert times[0] == 0 and set(times[1:]) == {1, 2}
+    assert (times[np.cumsum(lengths)] > 0).all()
 
 
 def random_rollouts(seeds, workers, time, often=(0.02, 0.1, 0.5, 1.0)):

@@ -26,12 +26,12 @@ from tests.replay.sequences_oracle import (
 def assert_law(results, weights) -> None:
     """Chi-square: indices with probability ∝ weights."""
     weights = np.asarray(weights, float)
-    observed = np.bincount(results, minlength=weights.size)
+    counts = np.bincount(results, minlength=weights.size)
     expected = weights / weights.sum() * results.size
-    assert not observed[weights == 0].any()
+    assert not counts[weights == 0].any()
     real = weights > 0
     assert expected[real].min() > 5, "too few draws for the test"
-    assert stats.chisquare(observed[real], expected[real]).pvalue > 1e-3
+    assert stats.chisquare(counts[real], expected[real]).pvalue > 1e-3
 
 
 LENGTHS = [1, 9, 3, 6, 4]
@@ -49,12 +49,12 @@ def test_frequencies_and_weights_are_the_formulas(alpha, top, monkeypatch):
     errors = np.float32(generator.exponential(size=sum(LENGTHS)))
     t = storage_of(LENGTHS, 52, errors, alpha=alpha, eta=0.25)
     rows, starts = begins(t), np.cumsum([0, *LENGTHS])
-    trained = [
+    own = [
         errors[first + s : first + min(s + 4, n)]
         for first, n in zip(starts, LENGTHS, strict=False)
         for s in oracle.cuts(n, 4, 2)
     ]
-    law = np.array([0.25 * x.max() + 0.75 * x.mean() for x in trained])
+    law = np.array([0.25 * x.max() + 0.75 * x.mean() for x in own])
     for beta, key in [(1.0, 1), (0.5, 2), (0.0, 3)]:
         batch = sample(t, jax.random.key(key), DRAWS, beta)
         result = np.searchsorted(rows, batch.rows)
@@ -94,11 +94,11 @@ def test_rows_that_are_gone_change_nothing():
         before = begins(t)
         ids = np.arange(20 * i, 20 * i + 20)[None]
         t = add(t, *steps(ids, ids % 7 == 0), np.ones(ids.shape, np.float32))
-    gone = np.setdiff1d(before, begins(t))
-    assert gone.size
-    empty = window(t, gone, 1)
+    missing = np.setdiff1d(before, begins(t))
+    assert missing.size
+    empty = window(t, missing, 1)
     assert not empty.mask.any() and not empty.steps.id.any()
-    assert_same(set_priority(t, gone, np.full(gone.size, 9.0, np.float32)), t)
+    assert_same(set_priority(t, missing, np.full(missing.size, 9.0, np.float32)), t)
 
 
 @pytest.mark.slow
@@ -131,15 +131,13 @@ def test_priority_of_a_batch(eta):
     """Over trained steps alone: what stands in the others, even NaN, does not count."""
     generator = np.random.default_rng(6)
     errors = np.float32(generator.normal(size=(7, 9)))
-    trained = generator.random((7, 9)) < 0.5
-    trained[0], trained[1] = False, np.arange(9) == 5
+    mask = generator.random((7, 9)) < 0.5
+    mask[0], mask[1] = False, np.arange(9) == 5
     expected = [
         eta * np.abs(e[m]).max() + (1 - eta) * np.abs(e[m]).mean() if m.any() else 0
-        for e, m in zip(errors, trained, strict=True)
+        for e, m in zip(errors, mask, strict=True)
     ]
-    results = jax.jit(sequences.priority)(
-        np.where(trained, errors, np.float32(np.nan)), trained, eta
-    )
+    results = jax.jit(sequences.priority)(np.where(mask, errors, np.float32(np.nan)), mask, eta)
     np.testing.assert_allclose(results, expected, rtol=1e-6)
 
 

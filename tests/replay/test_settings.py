@@ -28,28 +28,28 @@ def rollout() -> Steps:
 
 def on_a_tape() -> tuple[Any, Any]:
     empty = tape.init(example(), 40, workers=2)
-    filled = tape.add(empty, rollout())
-    tape.sample(filled, jax.random.key(0), 8)
-    return empty, (filled,)
+    full = tape.add(empty, rollout())
+    tape.sample(full, jax.random.key(0), 8)
+    return empty, (full,)
 
 
 def in_sequences() -> tuple[Any, Any]:
     sizes = {"workers": 2, "length": 4, "overlap": 2, "burn_in": 2, "tail": 1}
     empty = sequences.init(example(), jnp.zeros(3, jnp.float32), 48, **sizes)
     states = jnp.zeros((2, 5, 3), jnp.float32)
-    filled = sequences.add(empty, rollout(), states, jnp.ones((2, 5)))
-    batch = sequences.sample(filled, jax.random.key(0), 4, 0.5)
+    full = sequences.add(empty, rollout(), states, jnp.ones((2, 5)))
+    batch = sequences.sample(full, jax.random.key(0), 4, 0.5)
     priority = sequences.priority(jnp.ones(batch.mask.shape), batch.trained)
-    return empty, (filled, sequences.set_priority(filled, batch.rows, priority))
+    return empty, (full, sequences.set_priority(full, batch.rows, priority))
 
 
 def in_a_reservoir() -> tuple[Any, Any]:
     empty = reservoir.init(example(), jnp.zeros(3, jnp.float32), 40, workers=2, length=5)
     new = reservoir.Unrolls(jnp.zeros((2, 3), jnp.float32), rollout())
-    filled = reservoir.add(empty, new, jax.random.key(0))
-    more = reservoir.insert(filled, new, jnp.array([0.25, 0.5], jnp.float32))
+    full = reservoir.add(empty, new, jax.random.key(0))
+    more = reservoir.insert(full, new, jnp.array([0.25, 0.5], jnp.float32))
     reservoir.sample(more, jax.random.key(1), 4)
-    return empty, (filled, more, reservoir.merge(filled, more))
+    return empty, (full, more, reservoir.merge(full, more))
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,8 @@ def check_sample(model: Model, batch: tape.Sample, counts: Counter) -> list:
     """Whole live episodes, none twice, only the last cut, as many as there are."""
     setting, live = model.setting, {e[2][0]: e for e in model.live()}
     count = int(batch.mask.sum())
-    stored = sum(len(e[2]) for e in live.values())
-    assert count == min(stored, setting.batch)
+    steps = sum(len(e[2]) for e in live.values())
+    assert count == min(steps, setting.batch)
     np.testing.assert_array_equal(batch.mask, np.arange(setting.batch) < count)
     ids = batch.steps.id[:count]
     assert len(set(ids.tolist())) == count, "a step twice"
@@ -157,9 +157,9 @@ def check_sample(model: Model, batch: tape.Sample, counts: Counter) -> list:
 
 def count_cases(model: Model, before: list, time: int, counts: Counter) -> None:
     live, start = model.live(), model.head - model.setting.depth
-    gone = [e for e in before if e not in live]
-    counts["evicted"] += bool(gone)
-    counts["several evicted at once"] += len(gone) > 1
+    missing = [e for e in before if e not in live]
+    counts["evicted"] += bool(missing)
+    counts["several evicted at once"] += len(missing) > 1
     dead = [e for e in model.closed if e[1] < start]
     counts["partly overwritten"] += any(e[1] + len(e[2]) > start for e in dead)
     counts["around the ring"] += any(

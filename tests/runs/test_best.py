@@ -79,13 +79,13 @@ def test_a_block_whose_best_is_not_yet_written(
     for _ in range(block - 1):
         next(iter(run))
 
-    def stopped(partial: pathlib.Path, to: pathlib.Path) -> None:
+    def stop(partial: pathlib.Path, to: pathlib.Path) -> None:
         if to.name in ("best", "results.json"):
             raise end
         real(partial, to)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "replace", stopped)
+        patch.setattr(os, "replace", stop)
         with pytest.raises(Kill if isinstance(end, Kill) else RunError):
             next(iter(run))
     best = reopen(tmp_path / "run", best=True).best

@@ -34,21 +34,21 @@ def lock_elsewhere(folder: pathlib.Path) -> Iterator[None]:
 
 def at_once(*jobs: Callable[[], object]) -> list[BaseException]:
     """Start each of some jobs at the same moment; return what they raised."""
-    gate, raised = threading.Barrier(len(jobs)), []
+    gate, errors = threading.Barrier(len(jobs)), []
 
     def work(job: Callable[[], object]) -> None:
         gate.wait()
         try:
             job()
         except BaseException as error:
-            raised.append(error)
+            errors.append(error)
 
     threads = [threading.Thread(target=work, args=[job]) for job in jobs]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return raised
+    return errors
 
 
 def test_a_folder_has_one_process_at_a_time(tmp_path: pathlib.Path):
@@ -72,18 +72,18 @@ def test_a_folder_has_one_process_at_a_time(tmp_path: pathlib.Path):
 
 @pytest.mark.slow
 def test_a_folder_has_one_thread_at_a_time(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-    claimed = Folder._claimed
+    claim = Folder._claimed
 
     def slowly(folder: Folder) -> files.Claim:
-        own = claimed(folder)
+        own = claim(folder)
         time.sleep(0.5)  # until both threads are here, if they can be
         return own
 
     monkeypatch.setattr(Folder, "_claimed", slowly)
     runs_of = [lambda: open_runs.append(Run(SETUP, tmp_path))] * 2
     open_runs: list[Run] = []
-    (raised,) = at_once(*runs_of)
-    assert len(open_runs) == 1 and "already contains a run" in str(raised)
+    (error,) = at_once(*runs_of)
+    assert len(open_runs) == 1 and "already contains a run" in str(error)
 
 
 def test_a_run_holds_its_folder_until_it_is_done(tmp_path: pathlib.Path):

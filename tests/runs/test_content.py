@@ -78,10 +78,10 @@ def test_content_changes_with_code(monkeypatch: pytest.MonkeyPatch):
     one, two = (lambda: 1), (lambda: 2)
     assert content(one) == content(one) != content(two)
 
-    def closed(x: Any) -> Any:
+    def closure(x: Any) -> Any:
         return lambda: x
 
-    assert content(closed(1)) == content(closed(1)) != content(closed(2))
+    assert content(closure(1)) == content(closure(1)) != content(closure(2))
 
 
 class Box(list):
@@ -161,7 +161,7 @@ class Game:
 
 
 @pytest.mark.parametrize(
-    ("change", "noticed"),
+    ("change", "changes"),
     [
         ("reward = lambda x: x", True),
         ("BONUS = 2", True),
@@ -176,7 +176,7 @@ class Game:
     ],
 )
 def test_content_changes_with_what_the_code_reads(
-    change: str, noticed: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    change: str, changes: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.syspath_prepend(str(tmp_path))
     modules = [types.ModuleType(f"{name}_of_a_user") for name in ("rules", "game")]
@@ -186,7 +186,7 @@ def test_content_changes_with_what_the_code_reads(
     rules, game = modules
     before = content(game.Game())
     exec(change, vars(rules))
-    assert (content(game.Game()) != before) == noticed
+    assert (content(game.Game()) != before) == changes
 
 
 def test_content_of_slots():
@@ -196,8 +196,8 @@ def test_content_of_slots():
     class More(Slots):
         __slots__ = ("__hidden", "__weakref__")
 
-        def __init__(self, goal: int, hidden: int):
-            self.goal, self.__hidden = goal, hidden
+        def __init__(self, goal: int, secret: int):
+            self.goal, self.__hidden = goal, secret
 
     assert content(More(1, 2)) == content(More(1, 2))
     assert content(More(1, 2)) != content(More(2, 2))
@@ -205,10 +205,10 @@ def test_content_of_slots():
 
 
 def test_content_may_be_nested_deeply():
-    def nested(value: int) -> list[Any]:
+    def nest(value: int) -> list[Any]:
         return functools.reduce(lambda inner, _: [inner], range(5000), [value])
 
-    assert content(nested(1)) == content(nested(1)) != content(nested(2))
+    assert content(nest(1)) == content(nest(1)) != content(nest(2))
     assert content([[1], 2]) != content([[1, 2]]) != content([[], 1, 2])
 
 
@@ -237,14 +237,14 @@ def test_a_run_warns_that_its_environment_was_changed():
     run = Run(dataclasses.replace(SETUP, env=env))
     report = run.description
     run.program = run.program._replace(init=None)  # nothing is to be trained
-    warned: list[str] = []
+    warnings: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warnings.warn", lambda message, **_: warned.append(message))
+        patch.setattr("warnings.warn", lambda message, **_: warnings.append(message))
         for scale, count in ((1.0, 0), (2.0, 1)):
             env.scale = scale
             with pytest.raises(TypeError):
                 next(iter(run))
-            assert len(warned) == count
+            assert len(warnings) == count
     assert run.description == report != Run(Setup(env, SETUP.config, SETUP.seeds)).description
 
 

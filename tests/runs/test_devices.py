@@ -59,27 +59,29 @@ def setting(agent: str) -> Any:
 def comparison(agent: str) -> dict[str, Any]:
     """An agent on one device and on four: what differs, what crosses, and what each stores."""
     config, seeds, result = setting(agent), SEEDS_OF.get(agent, 1), {}
-    made, config = built(Setup(ENV, agent=agent, config=config)), repeatable(config)
+    program_parts, config = built(Setup(ENV, agent=agent, config=config)), repeatable(config)
     for number in (1, 4):
         devices = share(number, seeds, config.environments)
-        init, block = side_by_side(find(agent), made.env, made.params, devices=devices)
+        init, block = side_by_side(
+            find(agent), program_parts.env, program_parts.params, devices=devices
+        )
         state = init(config, keys(range(seeds)))
         program = jax.jit(block).lower(config, state).compile()
         for _ in range(2):
             state, metrics = program(config, state)
         result[number] = jax.device_get((trainable(state.net), unwrap_keys(state), metrics))
     one, four = result[1], result[4]
-    sent = traffic(str(program.as_text()))
+    messages = traffic(str(program.as_text()))
     size = sum(x.nbytes for x in jax.tree.leaves(four[0])) // seeds
-    axes = growth(made.init, config, seeds)
-    grown = [x for x, axis in zip(*map(jax.tree.leaves, (state, axes)), strict=True) if axis]
+    axes = growth(program_parts.init, config, seeds)
+    arrays = [x for x, axis in zip(*map(jax.tree.leaves, (state, axes)), strict=True) if axis]
     return {
         "net": worst(one[0], four[0]),
         "all": worst(one[1], four[1], relative=True),
         "loss": [np.asarray(x[2].loss).tolist() for x in (one, four)],
-        "sent": sent,
+        "sent": messages,
         "parameters": size,
-        "stored": max(x.addressable_shards[0].data.size / x.size for x in grown),
+        "stored": max(x.addressable_shards[0].data.size / x.size for x in arrays),
     }
 
 
@@ -104,9 +106,9 @@ def test_numbers_do_not_depend_on_the_number_of_devices(agent: str):
     assert result["net"] <= 1e-5
     assert result["all"] <= 1e-5
     np.testing.assert_allclose(*result["loss"], atol=1e-5)
-    reduced = sum(size for kind, size in result["sent"] if kind == "all-reduce")
+    size = sum(size for kind, size in result["sent"] if kind == "all-reduce")
     gradients = GRADIENTS.get(agent, 1)
-    assert gradients <= reduced / result["parameters"] < gradients + 0.5
+    assert gradients <= size / result["parameters"] < gradients + 0.5
     # The gradient itself, with what XLA sums next to it.
     assert max(size for _, size in result["sent"]) < 1.1 * result["parameters"]
     assert result["stored"] == 0.25
@@ -195,10 +197,10 @@ def divisions() -> list[list[int]]:
 
 @pytest.mark.slow
 def test_most_devices_are_used_and_seeds_come_first():
-    *shapes, (warned,) = call(divisions)
+    *shapes, (warning,) = call(divisions)
     few = [[4, 1], [1, 4], [2, 2], [1, 3], [2, 1], [1, 1], [1, 2], [3, 1]]
     assert shapes == [*few, [2, 2], [1, 4]]
-    assert warned == sum(a * b < case[0] for (a, b), case in zip(shapes, CASES, strict=True))
+    assert warning == sum(a * b < case[0] for (a, b), case in zip(shapes, CASES, strict=True))
 
 
 @pytest.mark.full_except("ppo")
@@ -253,8 +255,8 @@ def other_mesh() -> list[Any]:
     """Rows that a function of the caller's own mesh, with an axis of environments, gets back."""
     mesh = jax.sharding.Mesh(np.asarray(jax.devices()), ("environments",))
     per_device, x = jax.sharding.PartitionSpec("environments"), jnp.arange(8.0)
-    mapped = jax.shard_map(split_rows, mesh=mesh, in_specs=per_device, out_specs=per_device)
-    rows = [jax.jit(mapped)(x).tolist()]
+    on_devices = jax.shard_map(split_rows, mesh=mesh, in_specs=per_device, out_specs=per_device)
+    rows = [jax.jit(on_devices)(x).tolist()]
     with jax.set_mesh(jax.make_mesh((2,), ("environments",), (jax.sharding.AxisType.Explicit,))):
         return [*rows, jax.jit(split_rows)(x).tolist()]
 

@@ -102,11 +102,11 @@ def kill(which: int, path: pathlib.Path, *how: Any) -> tuple[int, list[str]]:
 def whole(path: str) -> list[bool]:
     """Go on with a run in one process: is it that of an unbroken one?  With two devices."""
     gone_on = Run(SETUP, path, resume=True, devices=2)
-    goal, unbroken = len(gone_on.history) + 2, Run(SETUP, devices=2)
-    for run in (gone_on, unbroken):
+    goal, full = len(gone_on.history) + 2, Run(SETUP, devices=2)
+    for run in (gone_on, full):
         next(report for report in run if report.block == goal)
-    rows = [[{**row, "seconds": 0} for row in run.history] for run in (gone_on, unbroken)]
-    states = zip(leaves(gone_on.state), leaves(unbroken.state), strict=True)
+    rows = [[{**row, "seconds": 0} for row in run.history] for run in (gone_on, full)]
+    states = zip(leaves(gone_on.state), leaves(full.state), strict=True)
     return [rows[0] == rows[1], all(np.array_equal(x, y, equal_nan=True) for x, y in states)]
 
 

@@ -44,25 +44,25 @@ def test_a_run_before_agents_had_parts_is_opened(agent: str, tmp_path: pathlib.P
     if not path.exists():
         pytest.skip(f"{agent} was not there then")
     shutil.copy(path, tmp_path / "checkpoint")
-    opened = runs.reopen(tmp_path)
-    assert opened.setup.agent == agent and len(opened.history) == 1
-    config = dataclasses.replace(opened.setup.config, blocks=2)
-    longer = Run(dataclasses.replace(opened.setup, config=config), tmp_path, resume=True)
-    for old, new in zip(leaves(opened.state), leaves(longer.state), strict=True):
+    run = runs.reopen(tmp_path)
+    assert run.setup.agent == agent and len(run.history) == 1
+    config = dataclasses.replace(run.setup.config, blocks=2)
+    longer = Run(dataclasses.replace(run.setup, config=config), tmp_path, resume=True)
+    for old, new in zip(leaves(run.state), leaves(longer.state), strict=True):
         np.testing.assert_array_equal(old, new)
-    trained = [np.asarray(x) for x in jax.tree.leaves(opened.state.net)]
-    assert all(np.isfinite(x).all() for x in trained) and max(np.abs(x).max() for x in trained) < 9
+    arrays = [np.asarray(x) for x in jax.tree.leaves(run.state.net)]
+    assert all(np.isfinite(x).all() for x in arrays) and max(np.abs(x).max() for x in arrays) < 9
 
 
 @pytest.mark.full_except("dqn")
 @pytest.mark.parametrize("agent", sorted(set(THIRD_BLOCK) - {"sweep"}))
 def test_a_run_continues(agent: str, tmp_path: pathlib.Path):
     path = shutil.copytree(FOLDERS / agent, tmp_path / agent)
-    opened = runs.reopen(path, best=True)
-    setup = opened.setup
-    assert opened.best is not None and len(opened.history) == 2
+    run = runs.reopen(path, best=True)
+    setup = run.setup
+    assert run.best is not None and len(run.history) == 2
     old = {x.tobytes() for x in arrays_of(path / "checkpoint")}
-    new = [np.asarray(x) for x in leaves(opened.state)]
+    new = [np.asarray(x) for x in leaves(run.state)]
     assert all(x.tobytes() in old for x in new if np.any(x))  # arrays added later are zeros
     longer = dataclasses.replace(setup, config=dataclasses.replace(setup.config, blocks=3))
     check_third_block(Run(longer, path, resume=True), THIRD_BLOCK[agent]["row"])
@@ -111,5 +111,5 @@ def test_a_run_in_several_shards_is_refused():
 
 def test_a_horizon_of_zero_in_an_earlier_sweep_is_the_length_of_the_run():
     over = {"horizon": (0.0, 8.0)}
-    swept = runs.Setup("probe-Memory-v0", ppo.Config(blocks=3), agent="ppo", over=over)
-    assert [repeatable(config).horizon for config in swept.configs] == [3.0, 8.0]
+    setup = runs.Setup("probe-Memory-v0", ppo.Config(blocks=3), agent="ppo", over=over)
+    assert [repeatable(config).horizon for config in setup.configs] == [3.0, 8.0]

@@ -181,14 +181,14 @@ def test_a_damaged_or_foreign_file_is_refused(run_folder: pathlib.Path, tmp_path
         part = max(archive.infolist(), key=lambda part: part.compress_size)
     assert part.compress_size > 500
     middle = part.header_offset + 100 + part.compress_size // 2
-    flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
+    damage = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
     np.savez(tmp_path / "other.npz", np.zeros(3))
     with np.load(file) as arrays:  # a network of another size, and whole but of an earlier format
         np.savez(tmp_path / "wrong.npz", **{**arrays, "head.0.weight": np.zeros((2, 3))})
         about = str(arrays["about"]).replace(player.FORMAT, "mmrl policy 1")
         np.savez(tmp_path / "former.npz", **{**arrays, "about": np.array(about)})
     others = [(tmp_path / f"{name}.npz").read_bytes() for name in ("other", "former", "wrong")]
-    for bad in (flipped, whole[:middle], b"", *others):
+    for bad in (damage, whole[:middle], b"", *others):
         file.write_bytes(bad)
         with pytest.raises(ValueError, match=r"is damaged or was not written by `mmrl export`"):
             player.load(file)

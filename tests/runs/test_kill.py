@@ -40,12 +40,12 @@ def test_a_kill_inside_a_write(
     next(iter(run))
     before = payload(path)
 
-    def killed(*_: Any) -> None:
+    def kill(*_: Any) -> None:
         raise Kill
 
     def replace(to: pathlib.Path, content: bytes) -> None:
         if to.name == file:
-            patch.setattr(os, "replace" if moment == "not yet renamed" else "fsync", killed)
+            patch.setattr(os, "replace" if moment == "not yet renamed" else "fsync", kill)
             content = content[: len(content) // 2] if moment == "half written" else content
         real(to, content)
 

@@ -114,8 +114,8 @@ def test_what_is_written_is_json_for_every_reader(tmp_path: pathlib.Path):
     """An infinite setting, as PPO has, or a return that is no number: in quotes, and back."""
     path, row = tmp_path / "results.jsonl", {"returns": [1.0, math.nan], "limit": -math.inf}
     runs.append(path, row)
-    written = strict(path.read_text())
-    assert written["returns"] == [1.0, "NaN"] and float(written["limit"]) == -math.inf
+    results = strict(path.read_text())
+    assert results["returns"] == [1.0, "NaN"] and float(results["limit"]) == -math.inf
     read = checkpoint.loads(path.read_text())
     assert read["limit"] == -math.inf and math.isnan(read["returns"][1])
     expected = runs.Setup(env="CartPole-v1", agent="ppo", config=plain.PPO, seeds=(0,))
@@ -135,11 +135,11 @@ def test_what_is_written_is_json_for_every_reader(tmp_path: pathlib.Path):
 def test_a_run_writes_its_results_for_people(tmp_path: pathlib.Path):
     run = Run(setup(), tmp_path / "run")
     report = next(iter(run))
-    written = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert runs.restore(written["setup"]) == setup()
-    assert written["history"][0]["returns"] == report.returns.tolist()
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert runs.restore(results["setup"]) == setup()
+    assert results["history"][0]["returns"] == report.returns.tolist()
     assert report.env_steps == 4 * 2 * 4  # environments, iterations, steps
-    assert {"date", "versions", "device"} < written.keys()
+    assert {"date", "versions", "device"} < results.keys()
 
 
 @pytest.mark.slow
@@ -153,13 +153,13 @@ def test_results_keep_every_command_and_after_which_block_it_went_on(
         monkeypatch.setattr(sys, "argv", ["mmrl", *words.split()])
         reports = iter(Run(setup(blocks=blocks), path, resume=words != "train it"))
         assert len([next(reports) for _ in range(steps)]) == steps
-        written = checkpoint.loads((path / "results.json").read_text())
+        results = checkpoint.loads((path / "results.json").read_text())
         header, _ = checkpoint.read(path / "checkpoint")
-        assert len(written["history"]) == len(header["history"])
-        assert written["commands"] == header["commands"] and written["setup"] == header["setup"]
-        last = dict(written["commands"][-1])
-        assert last.pop("after_block") is not None and last.items() <= written.items()
-        return [(each["after_block"], each["command"]) for each in written["commands"]]
+        assert len(results["history"]) == len(header["history"])
+        assert results["commands"] == header["commands"] and results["setup"] == header["setup"]
+        last = dict(results["commands"][-1])
+        assert last.pop("after_block") is not None and last.items() <= results.items()
+        return [(each["after_block"], each["command"]) for each in results["commands"]]
 
     first = [(0, "mmrl train it")]
     assert run("train it", blocks=2, steps=2) == first

@@ -413,9 +413,9 @@ def test_bad_settings_leave_no_folder(tmp_path: pathlib.Path):
 
 def damage(name: str, whole: bytes) -> bytes:
     middle = len(whole) // 2
-    flipped = {"magic": 3, "checksum": 20, "header": 200, "payload": middle, "end": len(whole) - 1}
-    if name in flipped:
-        i = flipped[name]
+    places = {"magic": 3, "checksum": 20, "header": 200, "payload": middle, "end": len(whole) - 1}
+    if name in places:
+        i = places[name]
         return whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :]
     cut = {"empty": 0, "cut in the header": 150, "half": middle, "one byte short": len(whole) - 1}
     return {"foreign": b"PK\x03\x04 something else\n"}.get(name) or whole[: cut.get(name, 0)]
@@ -438,13 +438,13 @@ def damage(name: str, whole: bytes) -> bytes:
 )
 def test_a_damaged_checkpoint_is_refused(name: str, copy: pathlib.Path):
     file = copy / "checkpoint"
-    damaged = damage(name, file.read_bytes())
-    file.write_bytes(damaged)
+    content = damage(name, file.read_bytes())
+    file.write_bytes(content)
     message = "damaged or cut short|not a checkpoint"
     for attempt in (lambda: Run(SETUP, copy, resume=True), lambda: runs.reopen(copy)):
         with pytest.raises(RunError, match=message):
             attempt()
-    assert file.read_bytes() == damaged
+    assert file.read_bytes() == content
     assert len(json.loads((copy / "results.json").read_text())["history"]) == 3
 
 

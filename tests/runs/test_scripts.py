@@ -35,9 +35,9 @@ def test_a_script_is_named_as_the_module_that_it_is(
     files = {"games": tmp_path / "games.py", "package.games": tmp_path / "package" / "games.py"}
     for module, file in files.items():
         for main in ("__main__", "__mp_main__"):
-            started = defined_in(main, monkeypatch, file)
-            assert started == defined_in(module, monkeypatch, "other.py")
-            identity.check_same(tmp_path, started, defined_in(module, monkeypatch))
+            script = defined_in(main, monkeypatch, file)
+            assert script == defined_in(module, monkeypatch, "other.py")
+            identity.check_same(tmp_path, script, defined_in(module, monkeypatch))
     with pytest.raises(RunError, match=r"env was 'games\.Game.* is 'others\.Game"):
         identity.check_same(
             tmp_path,

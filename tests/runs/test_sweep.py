@@ -130,9 +130,9 @@ def test_the_winner_is_told_apart_by_its_own_seeds():
     assert result.winner.setting == {"learning_rate": 1e-2} and result.equals == []
     assert result.edges == [] and result.winner.final == pytest.approx(0.3)
     assert result.winner.interval == pytest.approx((0.2, 0.4))
-    mixed = flat + np.array([[[0.0]], [[0.1]], [[0.04]]])
-    mixed[2, 0] += 0.1  # on one seed of three the other is better
-    result = verdict_on(mixed, over)
+    curves = flat + np.array([[[0.0]], [[0.1]], [[0.04]]])
+    curves[2, 0] += 0.1  # on one seed of three the other is better
+    result = verdict_on(curves, over)
     assert result.winner.setting == {"learning_rate": 1e-3} and result.edges == ["learning_rate"]
     assert [one.setting["learning_rate"] for one in result.equals] == [1e-2]
 

@@ -198,8 +198,8 @@ def test_products_have_the_precision_of_the_setup(precision: str):
     words = {"default": "DEFAULT", "float32": "HIGHEST", "tf32": "HIGH]", "bfloat16": "type = bf16"}
     run = Run(dataclasses.replace(setup("dqn"), precision=precision))
     state = jax.eval_shape(run.begin)
-    lowered = run.program.block.lower(repeatable(run.setup.config), state).as_text()
-    products = [line for line in lowered.splitlines() if "stablehlo.dot_general" in line]
+    text = run.program.block.lower(repeatable(run.setup.config), state).as_text()
+    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
     assert products and all(words[precision] in line for line in products)
 
 

@@ -62,13 +62,13 @@ def test_a_table_has_a_row_for_each_block_and_seed_whatever_was_cut_short(tmp_pa
     next(reports := logged(run, "csv"))
     assert table(tmp_path) == expected_rows(run)
 
-    def killed(partial: pathlib.Path, to: pathlib.Path) -> None:
+    def kill(partial: pathlib.Path, to: pathlib.Path) -> None:
         if to.name == "history.csv":
             raise KeyboardInterrupt
         real(partial, to)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "replace", killed)
+        patch.setattr(os, "replace", kill)
         with pytest.raises(KeyboardInterrupt):
             next(reports)
     assert len(table(tmp_path)) == 2 and len(run.history) == 2

@@ -41,13 +41,13 @@ def test_what_is_not_there_or_damaged_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     shutil.copytree(zoo.ZOO, tmp_path / "zoo")
-    damaged = tmp_path / "zoo" / "CartPole-ppo-none.npz"
-    damaged.write_bytes(damaged.read_bytes()[:-100])
+    file = tmp_path / "zoo" / "CartPole-ppo-none.npz"
+    file.write_bytes(file.read_bytes()[:-100])
     monkeypatch.setattr(zoo, "ZOO", tmp_path / "zoo")
     with pytest.raises(RunError, match=r"is damaged or was not written .* install mmrl again"):
         zoo.load("zoo/CartPole-ppo-none")
     with pytest.raises(RunError, match=r"is damaged or was not written .* export it again"):
-        zoo.load(damaged)
+        zoo.load(file)
     monkeypatch.undo()
     for arguments, message in (
         (["zoo/Chess"], "The zoo has no agent 'Chess'. Choose one of CartPole-dqn-gru, "),

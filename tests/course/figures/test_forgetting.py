@@ -70,8 +70,8 @@ def test_a_row_says_where_it_is_from():
 
 def test_greedy_scores_are_dotted_beside_sampled_ones():
     ax = draw.scores_by_task(scores(), STEPS, ORDER, greedy=scores() + 0.5)
-    dotted, thin = lines(ax, 1.0), lines(ax, draw.AT_REST)
-    for one, other in zip(dotted, thin, strict=True):
+    dots, thin = lines(ax, 1.0), lines(ax, draw.AT_REST)
+    for one, other in zip(dots, thin, strict=True):
         np.testing.assert_allclose(one.get_ydata(), other.get_ydata() + 0.5)
     assert "sampled" in ax.get_ylabel() and "greedy" in ax.get_ylabel()
     assert "greedy" in forgetting.published_scores(row("a")).get_ylabel()
@@ -96,8 +96,8 @@ def test_a_row_of_sampled_actions_has_the_greedy_one_beside_it():
     for one, other in zip(lines(ax, 1.0), lines(ax, draw.AT_REST), strict=True):
         np.testing.assert_allclose(one.get_ydata(), other.get_ydata() + 0.5)
     ax = forgetting.cumulatives({"one": result})
-    (line,), (dotted,) = lines(ax, 2), lines(ax, 1.0)
-    np.testing.assert_allclose(dotted.get_ydata(), line.get_ydata() + 0.5, rtol=1e-5)
+    (line,), (dots,) = lines(ax, 2), lines(ax, 1.0)
+    np.testing.assert_allclose(dots.get_ydata(), line.get_ydata() + 0.5, rtol=1e-5)
     assert "sampled (dotted: greedy)" in ax.get_ylabel()
     assert draw.policy([result, both("a")]) == "greedy"
 

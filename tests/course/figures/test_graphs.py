@@ -31,8 +31,8 @@ def test_what_is_made_waits_until_it_is_read():
 def test_every_life_is_drawn_from_end_to_end():
     _, (ax,) = figure()
     assert lifetimes(ORDER, "o", "d", title="an order", labels=("a", "b"), ax=ax) is ax
-    made, read = (line.get_xdata() for line in ax.get_lines())
-    np.testing.assert_array_equal(made, [1, 2])
+    begins, read = (line.get_xdata() for line in ax.get_lines())
+    np.testing.assert_array_equal(begins, [1, 2])
     np.testing.assert_array_equal(read, [5, 3])
     assert ax.get_title(loc="left") == "an order: 2 at once"
     legend = ax.get_legend()

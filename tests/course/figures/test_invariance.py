@@ -61,8 +61,8 @@ def test_differences_are_drawn_with_their_intervals():
     ax = conditions.differences(conditions.costs(ROWS, "ppg", "Task"), title="Task")
     assert {WHOLE, LESS} <= {text.get_text() for text in ax.texts}
     assert [text.get_text() for text in ax.get_xticklabels()] == ["÷ 4", "÷ 16"]
-    drawn = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() == 1.5]
-    np.testing.assert_allclose(drawn, [[0.0, 0.05], [0.1, 0.6]], atol=1e-12)
+    curves = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() == 1.5]
+    np.testing.assert_allclose(curves, [[0.0, 0.05], [0.1, 0.6]], atol=1e-12)
     assert len(ax.collections) == 2
 
 

@@ -102,8 +102,8 @@ def test_gains_stand_at_their_task_with_their_interval_and_test():
         for name, gain, p in (("PPO", 0.1, 0.25), ("PPG", 0.2, 0.003))
     ]  # fmt: skip
     ax = proximal.gains(rows, title="Average")
-    named = {text.get_text() for text in ax.get_legend().get_texts()}
-    assert named == {"PPO-EWMA against PPO, p = 0.25", "PPG-EWMA against PPG, p = 0.003"}
+    names = {text.get_text() for text in ax.get_legend().get_texts()}
+    assert names == {"PPO-EWMA against PPO, p = 0.25", "PPG-EWMA against PPG, p = 0.003"}
     marks = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
     assert [list(line.get_ydata()) for line in marks] == [[0.1, -0.1], [0.2, -0.2]]
     assert all(np.array_equal(np.round(line.get_xdata()), [0, 1]) for line in marks)
@@ -114,9 +114,11 @@ def test_gains_stand_at_their_task_with_their_interval_and_test():
 def test_bands_write_every_number_at_its_place():
     values = np.array([[0.0, 0.25], [0.5, 1.0], [0.75, 0.1]])
     ax = proximal.bands(values, [0.5, 1.0, 2.0], [4.0, 8.0], title="Bands")
-    shown = {tuple(map(float, text.get_position())): text for text in ax.texts}
-    assert len(shown) == 6 and shown[1, 1].get_text() == "1.00" and shown[0, 2].get_text() == "0.75"
-    assert [shown[at].get_color() for at in ((0, 0), (1, 1))] == ["black", "white"]
+    labels = {tuple(map(float, text.get_position())): text for text in ax.texts}
+    assert (
+        len(labels) == 6 and labels[1, 1].get_text() == "1.00" and labels[0, 2].get_text() == "0.75"
+    )
+    assert [labels[at].get_color() for at in ((0, 0), (1, 1))] == ["black", "white"]
     assert [text.get_text() for text in ax.get_yticklabels()] == ["0.5", "1", "2"]
 
 
@@ -125,23 +127,23 @@ def test_cells_are_the_ones_that_are_published():
     cells = {cell.name: cell for cell in ppo.cells()}
     assert len(cells) == len(ppo.cells())
     for line in path.read_text("utf-8").splitlines():
-        published = json.loads(line)
-        cell = cells[published["cell"]]
+        row = json.loads(line)
+        cell = cells[row["cell"]]
         now = json.loads(json.dumps(settings(cell.config)))
-        assert now | published["settings"] == now  # later versions have more of them
-        assert not published["quick"]
+        assert now | row["settings"] == now  # later versions have more of them
+        assert not row["quick"]
         rates = (ppo.CART_POLE.learning_rate,) if cell.task == ppo.POLE else ppo.RATES
-        assert published["learning_rate"] in rates
-        assert not set(published["seeds"]) & set(published["tuning_seeds"])
+        assert row["learning_rate"] in rates
+        assert not set(row["seeds"]) & set(row["tuning_seeds"])
 
 
 @pytest.mark.full
 @pytest.mark.slow
 def test_who_forgets_learns_from_zero_and_from_all_else_as_it_was(monkeypatch: pytest.MonkeyPatch):
-    learned: list[Any] = []
+    calls: list[Any] = []
 
     def learn(config: Any, state: Any, rollout: Any, key: Any, measure: Any) -> Any:
-        learned.append((config, state, rollout, key, measure))
+        calls.append((config, state, rollout, key, measure))
         return real(config, state, rollout, key, measure)
 
     real = agent.learn
@@ -154,18 +156,18 @@ def test_who_forgets_learns_from_zero_and_from_all_else_as_it_was(monkeypatch: p
         config = dataclasses.replace(cell.config, **ppo.QUICK)
         fleet = ppo._fleet(cell.task, start)
         jax.eval_shape(fleet._go_on, *jax.eval_shape(fleet._begin, config, rates, keys))
-        assert bool(learned) == (start == "forgotten")
-    *_, rollout, _, _ = learned.pop()
+        assert bool(calls) == (start == "forgotten")
+    *_, rollout, _, _ = calls.pop()
 
     env, params = make("popgym-RepeatPreviousPaper-v0")
     init = partial(agent.init, config, FlattenObservation(env), params)
     state = jax.eval_shape(init, keys[0])
-    monkeypatch.setattr(agent, "learn", lambda *x: learned.append(x) or (state, None))
-    played = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), rollout)
-    ppo.forgetful(config, state, played, keys[0], jnp.array(True))
-    *_, given, key, measure = learned.pop()
-    assert jax.tree.map(jnp.shape, given.state) == jax.tree.map(jnp.shape, played.state)
-    assert all((x == 0).all() for x in jax.tree.leaves(given.state))
-    same = {name: getattr(played, name) for name in played._fields if name != "state"}
-    assert all(getattr(given, name) is value for name, value in same.items())
+    monkeypatch.setattr(agent, "learn", lambda *x: calls.append(x) or (state, None))
+    other = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), rollout)
+    ppo.forgetful(config, state, other, keys[0], jnp.array(True))
+    *_, batch, key, measure = calls.pop()
+    assert jax.tree.map(jnp.shape, batch.state) == jax.tree.map(jnp.shape, other.state)
+    assert all((x == 0).all() for x in jax.tree.leaves(batch.state))
+    same = {name: getattr(other, name) for name in other._fields if name != "state"}
+    assert all(getattr(batch, name) is value for name, value in same.items())
     assert (key == keys[0]) and measure

@@ -111,12 +111,12 @@ def test_a_widget_with_a_question_shows_nothing_until_it_is_answered(
     question = "After how many steps is half left?"
     views = [widgets.MemoryExplorer(question=question), widgets.ScanPlayer(question=question)]
     for _, result in examine(chromium, tmp_path, views, ASK):
-        covered, uncovered = [True, False, False], [False, True, True]
-        assert result["seen"] == [covered, covered, covered, uncovered]
+        before, after = [True, False, False], [False, True, True]
+        assert result["seen"] == [before, before, before, after]
         assert result["label"] == question and result["answer"] == "7 steps"
         assert result["width"] > 250 and result["focus"]
-    answered = [widgets.ScanPlayer(question=question, answer="7 steps")]
-    [(_, result)] = examine(chromium, tmp_path, answered, ASK)
+    with_answer = [widgets.ScanPlayer(question=question, answer="7 steps")]
+    [(_, result)] = examine(chromium, tmp_path, with_answer, ASK)
     assert result["seen"][0] == [False, True, True]
 
 

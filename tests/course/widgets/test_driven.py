@@ -19,6 +19,6 @@ def test_every_control_of_every_widget_changes_what_is_shown(tab: Tab, tmp_path:
     path.write_text(page([cls() for cls in CLASSES], "light", ""), "utf-8")
     tab.window(1280)
     tab.open(path.as_uri(), f'document.querySelectorAll(".mmrl").length >= {len(CLASSES)}')
-    driven = drive(tab)
-    assert len(driven) == len(CLASSES)
-    assert [widget for widget in driven if widget.problems or not widget.controls] == []
+    reports = drive(tab)
+    assert len(reports) == len(CLASSES)
+    assert [widget for widget in reports if widget.problems or not widget.controls] == []

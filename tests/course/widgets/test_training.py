@@ -109,8 +109,8 @@ def test_it_starts_empty_and_says_what_to_do():
     assert "press Train" in status(widget) and "role='status'" in status(widget)
     assert widget.png.startswith(b"\x89PNG")
     assert "no curve yet" in alt(widget)  # what a screen reader says
-    enabled = {name: not button.disabled for name, button in widget._panel.buttons.items()}
-    assert enabled == {"Train": True, "Pause": False, "Stop": False, "Clear": True, "Save": True}
+    buttons = {name: not button.disabled for name, button in widget._panel.buttons.items()}
+    assert buttons == {"Train": True, "Pause": False, "Stop": False, "Clear": True, "Save": True}
     assert {"mmrl", "mmrl-training"} <= set(widget._dom_classes)
 
 
@@ -298,13 +298,13 @@ def test_what_would_not_fit_a_laptop_is_not_begun(slow, monkeypatch: pytest.Monk
 
 
 def test_what_cannot_be_built_is_told_and_costs_no_run(slow, monkeypatch: pytest.MonkeyPatch):
-    def broken(_):
+    def fail(_):
         raise TypeError("no such board")
 
     slow.gate.release(1000)
     widget = explorer(blocks=1, keep=1)
     widget.run("the first")
-    monkeypatch.setattr("mmrl.course.widgets.training.explorer.Run", broken)
+    monkeypatch.setattr("mmrl.course.widgets.training.explorer.Run", fail)
     press(widget, "Train")
     assert "TypeError: no such board" in status(widget)
     assert [name for _, name in widget.trials] == ["the first"]
@@ -408,10 +408,10 @@ def test_bad_settings_are_told_in_a_line(settings: dict, message: str):
 
 
 def test_other_troubles_are_told_too(slow, monkeypatch: pytest.MonkeyPatch):
-    def broken(self):
+    def fail(self):
         raise MemoryError("no room for 10 GB")
 
-    monkeypatch.setattr(Slow, "__iter__", broken)
+    monkeypatch.setattr(Slow, "__iter__", fail)
     widget = explorer()
     press(widget, "Train")
     until(lambda: "MemoryError: no room" in status(widget))
@@ -470,9 +470,9 @@ def test_it_trains_and_sliders_do_not_recompile(tmp_path: Path):
     assert player.frames == AgentPlayer(widget.trials[ENV, "second"].kept).frames
     widget._panel.folder.value = str(tmp_path / "kept")
     assert widget.save() is not None
-    saved = reopen(tmp_path / "kept" / "first")
-    assert saved.history == run.history and saved.setup == run.setup
-    jax.tree.map(np.testing.assert_array_equal, saved.state.net, run.state.net)
+    run_from_disk = reopen(tmp_path / "kept" / "first")
+    assert run_from_disk.history == run.history and run_from_disk.setup == run.setup
+    jax.tree.map(np.testing.assert_array_equal, run_from_disk.state.net, run.state.net)
 
 
 @pytest.mark.full
@@ -528,10 +528,12 @@ def test_an_interrupted_cell_stops_the_run(slow):
 
 
 def curve(style: int, name: str = "run") -> Curve:
-    rng, grown = np.random.default_rng(style), Curve(name, style)
+    rng, curve_so_far = np.random.default_rng(style), Curve(name, style)
     for block in range(16):
-        grown.add(2560 * (block + 1), rng.normal(scale=0.1, size=5) + block / 16 - style / 10)
-    return grown
+        curve_so_far.add(
+            2560 * (block + 1), rng.normal(scale=0.1, size=5) + block / 16 - style / 10
+        )
+    return curve_so_far
 
 
 def test_the_figure_keeps_its_artists():

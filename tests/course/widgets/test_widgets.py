@@ -107,8 +107,8 @@ def prefixes():
         "affine": (Affine(), (np.full(13, gain), xs)),
         "max": (Max(), (np.full(13, np.log(gain)), xs)),
     }
-    for name, (monoid, lifted) in elements.items():
-        expected = jax.tree.leaves(scan(monoid, jax.tree.map(jnp.asarray, lifted)))[-1]
+    for name, (monoid, rows) in elements.items():
+        expected = jax.tree.leaves(scan(monoid, jax.tree.map(jnp.asarray, rows)))[-1]
         for method in ("sequential", "hillis_steele", "blelloch", "chunked"):
             yield dict(monoid=name, xs=xs, gain=gain, method=method, wanted=np.asarray(expected))
 
@@ -170,10 +170,10 @@ def resets():
     def plain(xs):
         return scan(Affine(), (jnp.full(12, gain), xs))[1]
 
-    def selected(xs):
+    def select(xs):
         return scan(Resettable(Affine()), ((jnp.full(12, gain), xs), jnp.asarray(begin)))[0][1]
 
-    for mode, states in (("none", plain), ("select", selected)):
+    for mode, states in (("none", plain), ("select", select)):
         both = jax.jit(lambda x, f=states: (f(x), jax.jacobian(f)(x)))(jnp.asarray(xs))
         expected, jacobian = map(np.asarray, both)
         yield dict(xs=xs, gain=gain, begin=begin, mode=mode, wanted=expected, jacobian=jacobian)
@@ -283,14 +283,14 @@ def test_sequences_are_those_of_the_replay():
     last = np.isin(np.arange(1, size + 1), ends)
     steps = Flags(jnp.asarray(np.roll(last, 1))[None], jnp.asarray(last)[None])
     example, sizes["tail"] = jax.tree.map(lambda x: x[0, 0], steps), sizes.pop("n") - 1
-    stored = sequences.init(example, jnp.zeros(()), 4 * size, **sizes)
-    stored = jax.jit(sequences.add)(stored, steps, jnp.zeros((1, size)), jnp.ones((1, size)))
+    storage = sequences.init(example, jnp.zeros(()), 4 * size, **sizes)
+    storage = jax.jit(sequences.add)(storage, steps, jnp.zeros((1, size)), jnp.ones((1, size)))
     window = jax.jit(sequences.window, static_argnums=2)
-    sample = window(stored, jnp.arange(4 * size), sizes["burn_in"])
-    real, trained = np.asarray(sample.mask), np.asarray(sample.trained)
-    part = np.where(trained, 1, 2 * (np.arange(real.shape[1]) >= sizes["burn_in"]))
+    sample = window(storage, jnp.arange(4 * size), sizes["burn_in"])
+    real, own = np.asarray(sample.mask), np.asarray(sample.trained)
+    part = np.where(own, 1, 2 * (np.arange(real.shape[1]) >= sizes["burn_in"]))
     results = [[(real & (part == k)).sum(1) for k in range(3)], [np.arange(len(real))]]
-    rows = np.concatenate(results).T[trained.any(1)]
+    rows = np.concatenate(results).T[own.any(1)]
     expected = np.array(vector["windows"])
     starts = (ends - vector["lengths"])[expected[:, 0]] + expected[:, 1]
     np.testing.assert_array_equal(rows, np.column_stack([expected[:, 2:5], starts]))
@@ -487,10 +487,10 @@ def test_settings_out_of_range_are_refused():
 
 
 def test_python_hears_what_the_browser_sets():
-    player, heard = widgets.ScanPlayer(), []
-    player.observe(lambda change: heard.append(change["new"]), "method")
+    player, values = widgets.ScanPlayer(), []
+    player.observe(lambda change: values.append(change["new"]), "method")
     player.set_state({"method": "blelloch", "values": {"values": [1.0, None], "length": 2}})
-    assert heard == ["blelloch"] and player.values.length == 2
+    assert values == ["blelloch"] and player.values.length == 2
 
 
 class Steps(NamedTuple):
@@ -520,11 +520,11 @@ def test_an_episode_has_one_small_picture_per_step():
     assert len(widgets.episode_player("popgym-Chess-v0", cards(3)).frames) == 3
 
 
-@pytest.mark.parametrize("hidden", ["anywidget", "traitlets"])
-def test_without_anywidget_the_remedy_is_told(hidden: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("module", ["anywidget", "traitlets"])
+def test_without_anywidget_the_remedy_is_told(module: str, monkeypatch: pytest.MonkeyPatch):
     for name in [name for name in sys.modules if name.startswith("mmrl.course.widgets")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, hidden, None)
+    monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match="pip install anywidget"):
         importlib.import_module("mmrl.course.widgets")
 

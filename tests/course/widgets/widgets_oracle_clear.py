@@ -63,13 +63,13 @@ def reservoirs() -> Iterator[dict[str, Any]]:
         single = []
         for part in range(parts):
             storage = reservoir.init(jnp.zeros((), int), (), slots, length=1)
-            climbed = []
+            thresholds = []
             for i in range(part, count, parts):
                 unroll = reservoir.Unrolls((), jnp.full((1, 1), i))
                 storage = insert(storage, unroll, jnp.asarray(lots[i : i + 1]))
-                climbed.append(float(storage.threshold[0]))
+                thresholds.append(float(storage.threshold[0]))
             single.append(storage)
-            levels.append(climbed)
+            levels.append(thresholds)
             ids.append(stored_steps(storage))
         together = single[0]
         for other in single[1:]:

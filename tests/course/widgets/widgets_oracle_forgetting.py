@@ -22,16 +22,16 @@ def valleys() -> Iterator[dict[str, Any]]:
         (3, 60.0, 1.0, {"protocol": "simultaneous", "ewc": 2.0}),
         (2, 0.0, 1.0, {}),
     )
-    for count, angle, conflict, changed in settings:
-        how = {**plain, "diagonal": True, **changed}
+    for count, angle, conflict, change in settings:
+        how = {**plain, "diagonal": True, **change}
         normals = np.array([normal(k * math.radians(angle)) for k in range(count)])
         targets = np.zeros(count)
         targets[-1] = conflict
         start = 1.2 * normal(0) + 2.4 * normal(math.pi / 2)
         thetas, order = descend(normals, targets, start, how)
         joint = start + np.linalg.lstsq(normals, targets - normals @ start, rcond=1e-9)[0]
-        solved = 1 - ((thetas @ normals.T - targets) / (normals @ start - targets)) ** 2
-        report = [tell(solved[:, k], order, k) for k in range(count)]
+        progress = 1 - ((thetas @ normals.T - targets) / (normals @ start - targets)) ** 2
+        report = [tell(progress[:, k], order, k) for k in range(count)]
         case = dict(count=count, angle=angle, conflict=conflict, settings=how, start=start)
         yield case | dict(thetas=thetas, joint=joint, told=report)
 
@@ -65,11 +65,11 @@ def descend(normals: Any, targets: Any, start: Any, how: dict[str, Any]) -> tupl
     return np.array(thetas), [-1] * (count * n * how["cycles"]) if together else order.tolist()
 
 
-def tell(solved: Any, order: list[int], task: int) -> dict[str, float | None]:
+def tell(progress: Any, order: list[int], task: int) -> dict[str, float | None]:
     """Now, at the end of its latest stage, and how much of that is kept."""
-    steps = [t + 1 for t, trained in enumerate(order) if trained == task]
-    now = float(solved[-1])
-    stage = float(solved[steps[-1]]) if steps else None
+    steps = [t + 1 for t, current in enumerate(order) if current == task]
+    now = float(progress[-1])
+    stage = float(progress[steps[-1]]) if steps else None
     return {"now": now, "stage": stage, "kept": now / stage if stage and stage > 1e-9 else None}
 
 

@@ -43,8 +43,8 @@ def averages() -> Iterator[dict[str, Any]]:
     thetas = np.random.default_rng(6).normal(size=(30, 2))
     for center in (0.0, 1.5, 8.0):
         decay = 1 - 1 / (1 + center)
-        lifted = (np.full((30, 2), decay), np.ones((30, 2)), thetas)
-        expected = scan(EWMA(shape=(2,)), jax.tree.map(jnp.asarray, lifted))[2]
+        rows = (np.full((30, 2), decay), np.ones((30, 2)), thetas)
+        expected = scan(EWMA(shape=(2,)), jax.tree.map(jnp.asarray, rows))[2]
         yield dict(thetas=thetas, center=center, wanted=np.asarray(expected))
 
 
@@ -94,11 +94,11 @@ def _loss(theta, behavior, proximal, z, band, scalars):
     action = behavior + SIGMA * z[:2]
     value = -jnp.sum(CURVATURE * (behavior**2 + SIGMA**2)) / 2
     advantage = NOISE * z[2] - jnp.sum(CURVATURE * action**2) / 2 - value
-    now, acted, near = (_log_prob(at, action) for at in (theta, behavior, proximal))
+    now, behavior_log, near = (_log_prob(at, action) for at in (theta, behavior, proximal))
     if band == "clip":
-        return clip_loss(now, acted, near, advantage, scalars["epsilon"])
+        return clip_loss(now, behavior_log, near, advantage, scalars["epsilon"])
     divergence = jnp.sum((theta - proximal) ** 2) / (2 * SIGMA**2)
-    return kl_loss(now, acted, advantage, divergence, scalars["weight"])
+    return kl_loss(now, behavior_log, advantage, divergence, scalars["weight"])
 
 
 def _step(band, optimizer, scalars):

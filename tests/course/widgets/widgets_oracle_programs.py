@@ -63,10 +63,10 @@ def debugger_views() -> Iterator[dict[str, Any]]:
         here: set[str] = set()
         alive = []
         for kind, what, at in events:
-            moved = [(op, k) for op, k in tensors if what in (op, (op, k))]
-            names = program.graph.ops[moved[0][0]].domain.names
+            moves = [(op, k) for op, k in tensors if what in (op, (op, k))]
+            names = program.graph.ops[moves[0][0]].domain.names
             t = dict(zip(names, at, strict=True)).get("t", "null")
-            cells = {f"{tensors.index(tensor)} {t}" for tensor in moved}
+            cells = {f"{tensors.index(tensor)} {t}" for tensor in moves}
             here = here | cells if kind == "run" else here - cells
             alive.append(sorted(here))
         peaks = [report.device[tensor] for tensor in tensors]

@@ -50,7 +50,7 @@ def element(name: str, t: int) -> tuple[list[Any], list[Any]]:
 def tree_views() -> Iterator[dict[str, Any]]:
     """The trees of every length, and what is to be seen of each example."""
     titles = {name: case.title for name, case in recurrences.CASES.items()}
-    mixed = {name: recurrences.examples()[name] for name in sorted(titles)}  # as in a saved file
+    examples = {name: recurrences.examples()[name] for name in sorted(titles)}  # as in a saved file
     for name, example in recurrences.examples().items():
         for length in recurrences.LENGTHS:
             rows = schedules.schedule(length, "hillis_steele")
@@ -63,7 +63,7 @@ def tree_views() -> Iterator[dict[str, Any]]:
             ].max()
             inputs = recurrences.inputs(recurrences.CASES[name], length)
             xs = [u.astype(float) for u in inputs.values()]
-            order = {"mixed": mixed, "order": list(titles.items())}
+            order = {"mixed": examples, "order": list(titles.items())}
             yield tree | order | {"shown": example, "gap": gap.astype(float), "inputs": xs}
 
 

@@ -25,11 +25,11 @@ def shard_prefixes() -> Iterator[dict[str, Any]]:
         "max": (Max(), (np.full(steps, np.log(gain)), xs)),
     }
     # At both sides of an edge that every number of devices has, inside a stretch, and at no step.
-    for (name, (monoid, lifted)), reverse in itertools.product(elements.items(), (False, True)):
+    for (name, (monoid, rows)), reverse in itertools.product(elements.items(), (False, True)):
         run = jax.jit(partial(scan, Resettable(monoid), reverse=reverse))
         last = 0 if reverse else -1
         for reset, devices in itertools.product((-1, 7, 8, 10), (1, 2, 4, 8)):
-            tape = jax.tree.map(jnp.asarray, lifted), jnp.arange(steps) == reset
+            tape = jax.tree.map(jnp.asarray, rows), jnp.arange(steps) == reset
             parts = jax.tree.map(lambda x, n=devices: x.reshape(n, -1), tape)
             totals = [run(jax.tree.map(lambda x, i=i: x[i], parts)) for i in range(devices)]
             settings = dict(monoid=name, gain=gain, reset=reset, devices=devices, reverse=reverse)

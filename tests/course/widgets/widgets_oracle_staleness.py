@@ -98,9 +98,9 @@ def stale() -> Iterator[dict[str, Any]]:
 
 
 def _deltas(learner, actor, xs, step, q) -> dict[str, list[float]]:
-    def states(model, h, begun, end):
+    def states(model, h, begin, end):
         out = [h]
-        for t in range(begun, end):
+        for t in range(begin, end):
             out.append(step(model, out[-1], xs[t]))
         return out
 
@@ -115,8 +115,8 @@ def _deltas(learner, actor, xs, step, q) -> dict[str, list[float]]:
         "stored_burn_in": (acted[prefix], prefix),
     }
     deltas = {}
-    for name, (h, begun) in starts.items():
-        pairs = zip(states(learner, h, begun, end)[1:], exact[begun + 1 :], strict=True)
+    for name, (h, begin) in starts.items():
+        pairs = zip(states(learner, h, begin, end)[1:], exact[begin + 1 :], strict=True)
         both = [(np.asarray(q(learner, a)), np.asarray(q(learner, b))) for a, b in pairs]
         deltas[name] = [float(np.linalg.norm(a - b) / abs(b.max())) for a, b in both]
     return deltas
@@ -150,8 +150,8 @@ def _lstm_weights(model) -> dict[str, np.ndarray]:
 
 
 def _lru_step(model, state, x):
-    gain, lifted = model.encode(x)
-    return gain * state + lifted
+    gain, drive = model.encode(x)
+    return gain * state + drive
 
 
 def _lru_q(model, state):
