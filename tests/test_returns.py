@@ -190,8 +190,8 @@ def test_each_episode_has_the_targets_it_has_alone():
 @pytest.mark.parametrize("poison", [100.0, np.nan, np.inf])
 def test_the_next_episode_has_no_influence(poison):
     tape = random_tape(12, terminated=np.arange(12) == 3, truncated=np.arange(12) == 7)
-    changed = [np.where(np.arange(12) < 8, x, poison) if x.dtype == float else x for x in tape]
-    before, after = by_library(arrays(tape, "f4")), by_library(arrays(Tape(*changed), "f4"))
+    other = [np.where(np.arange(12) < 8, x, poison) if x.dtype == float else x for x in tape]
+    before, after = by_library(arrays(tape, "f4")), by_library(arrays(Tape(*other), "f4"))
     for name in before:
         np.testing.assert_array_equal(before[name][:8], after[name][:8], err_msg=name)
 
@@ -205,8 +205,8 @@ def first_episodes(rewards, values, tape: Tape):
 def test_the_next_episode_has_no_gradient_not_even_nan():
     gradient = jax.jit(jax.grad(first_episodes, argnums=(0, 1)))
     tape = random_tape(12, terminated=np.arange(12) == 3, truncated=np.arange(12) == 7)
-    changed = [np.where(np.arange(12) < 8, x, np.nan) if x.dtype == float else x for x in tape]
-    for x in (arrays(tape, "f4"), arrays(Tape(*changed), "f4")):
+    other = [np.where(np.arange(12) < 8, x, np.nan) if x.dtype == float else x for x in tape]
+    for x in (arrays(tape, "f4"), arrays(Tape(*other), "f4")):
         for g in gradient(x.rewards, x.values, x):
             assert np.all(np.isfinite(g[:8])) and np.any(g[:8] != 0)
     for g in gradient(tape.rewards, tape.values, arrays(tape, "f4")):

@@ -46,13 +46,13 @@ NET, TARGET = (Masked(Reading(jnp.float32(x)), ACTIONS, ACTIONS) for x in (1, 3)
 def steps() -> Transition:
     """Episodes of ten steps, of noise, with masks; the last state of the second has none."""
     rng = np.random.default_rng(0)
-    seen = rng.normal(size=(2, TIME + 1, 2 * ACTIONS)).astype(np.float32)
+    features = rng.normal(size=(2, TIME + 1, 2 * ACTIONS)).astype(np.float32)
     mask = rng.random((2, TIME + 1, ACTIONS)) < 0.4
     mask[..., 0] |= ~mask.any(-1)
-    seen[..., ACTIONS:] = mask
+    features[..., ACTIONS:] = mask
     last = np.arange(TIME) % 10 == 9
-    obs = seen[0, :TIME]
-    next_obs = np.where(last[:, None], seen[1, 1:], seen[0, 1:])
+    obs = features[0, :TIME]
+    next_obs = np.where(last[:, None], features[1, 1:], features[0, 1:])
     next_obs[19, ACTIONS:] = 0
     rollout = Transition(
         obs=obs,

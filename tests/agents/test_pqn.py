@@ -140,14 +140,14 @@ def test_targets_are_constant_during_an_iteration():
 
     @eqx.filter_jit
     def both(state: Any, data: Any) -> Any:
-        learned, losses = pqn.learn(config, state, data, key)
+        state_after, losses = pqn.learn(config, state, data, key)
         net, inner, batch = state.net, state.optimizer, pqn.prepare(config, state.net, data)
         values = []
         for _ in range(2):
             value, gradient = eqx.filter_value_and_grad(pqn.loss)(net, batch, config)
             update, inner = rule.update(gradient, inner)
             net, values = eqx.apply_updates(net, update), [*values, value]
-        return (learned.net, learned.optimizer, losses), (net, inner, jnp.stack(values))
+        return (state_after.net, state_after.optimizer, losses), (net, inner, jnp.stack(values))
 
     ours, theirs = both(state, data)
     same(ours, theirs)

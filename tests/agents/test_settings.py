@@ -168,12 +168,12 @@ def test_counts_end_below_2_to_the_31(agent: str):
         return counts(module.block(config, env, params, state)[0])
 
     for start in (0, 2**31 - 2, 2**31 - 1):
-        _, *learned = results = [int(count) for count in after(jnp.int32(start), jax.random.key(0))]
+        _, *others = results = [int(count) for count in after(jnp.int32(start), jax.random.key(0))]
         assert min(results) > start - 50 and (
             agent != "ppo" or (results[0] - start) % 3 == config.block
         )
         # Both copies of the parameters are made when they are due.
-        for count in learned:
+        for count in others:
             steps = count - start - config.block * config.updates
             assert steps % math.lcm(config.target_period, config.actor_period) == 0
 

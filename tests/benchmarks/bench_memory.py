@@ -100,12 +100,12 @@ def compiled(model: Any, call: Callable, length: int) -> tuple[float, Callable[[
     step = jax.jit(jax.value_and_grad(loss, argnums=(0, 1))).lower(*tape).compile()
     seconds = time.perf_counter() - began
 
-    def timed() -> float:
+    def measure_time() -> float:
         began = time.perf_counter()
         jax.block_until_ready(step(*tape))
         return time.perf_counter() - began
 
-    return seconds, timed
+    return seconds, measure_time
 
 
 def row(name: str, what: str, took: dict, rival: str, target: float | None) -> dict:

@@ -67,12 +67,12 @@ def compiled(prefixes: Prefixes, what: str, length: int) -> tuple[float, Callabl
     program = jax.jit(function).lower(*arguments).compile()
     seconds = time.perf_counter() - began
 
-    def timed() -> float:
+    def measure_time() -> float:
         began = time.perf_counter()
         jax.block_until_ready(program(*arguments))
         return time.perf_counter() - began
 
-    return seconds, timed
+    return seconds, measure_time
 
 
 def race(length: int, rounds: int) -> tuple[dict, dict]:

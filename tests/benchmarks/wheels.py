@@ -41,10 +41,10 @@ class Options:
 def main(arguments: Sequence[str]) -> int:
     """Download them; the exit code is pip's."""
     options = tyro.cli(Options, args=arguments)
-    needed = closure(["mmrl-jax", "islpy", *options.more], options.python)
+    packages = closure(["mmrl-jax", "islpy", *options.more], options.python)
     pins = versions((ROOT / "requirements.lock").read_text("utf-8"))
     left_out = {"mmrl-jax", *map(canonicalize_name, options.less)}
-    names = sorted(needed - closure(THERE, options.python) - left_out)
+    names = sorted(packages - closure(THERE, options.python) - left_out)
     words = [f"{name}=={pins[name]}" for name in names]
     platforms = [f"--platform=manylinux{tag}_x86_64" for tag in ("2014", "_2_17", "_2_28")]
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]

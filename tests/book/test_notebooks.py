@@ -560,8 +560,8 @@ def test_the_scroll_is_short_complete_and_linked_to_the_chapters():
     codes = [cell for cell in scroll.codes if "setup" not in cell.tags]
     assert sum(cell.words for cell in scroll.text) <= 3000
     assert sum(len(cell.source.strip().split("\n")) for cell in codes) <= 200
-    shown = [cell for cell in codes if "remove-input" in cell.tags]
-    assert len(shown) == 3 and all(cell.hidden for cell in shown)
+    visible = [cell for cell in codes if "remove-input" in cell.tags]
+    assert len(visible) == 3 and all(cell.hidden for cell in visible)
     nodes = [node for cell in codes for node in ast.walk(cell.tree)]
     modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     widgets = {"mmrl.course.widgets", "mmrl.course.widgets.training"}

@@ -94,14 +94,14 @@ def test_all_else_is_there(slug: str):
     for cell in SOURCES[slug]["cells"]:
         if cell in of(SOURCES[slug]["cells"], "solution"):
             continue
-        made = next(cells)
-        text = run.text_of(made)
+        copy_of = next(cells)
+        text = run.text_of(copy_of)
         if "exercise" in cell["metadata"].get("tags", []):
             check = release_text(next(cells))
             assert run.text_of(cell).startswith(text)
             assert run.text_of(cell).removeprefix(text).strip() == check.split("\n\n", 1)[1]
             continue
-        assert made["metadata"] == cell["metadata"] and made["id"] == cell["id"]
+        assert copy_of["metadata"] == cell["metadata"] and copy_of["id"] == cell["id"]
         for path in re.findall(r"\]\(([^)]*\.ipynb)", text):
             up, folder, name = path.split("/")
             assert (up, f"{folder}.ipynb") == ("..", name) and folder in SOURCES

@@ -248,8 +248,8 @@ def test_a_chapter_links_to_the_claims_of_its_paper(tmp_path: Path):
     page = BeautifulSoup((tmp_path / "html/notebooks/09_r2d2.html").read_text(), "html.parser")
     (link,) = page.select("#what-did-not-reproduce-much > p > a")
     assert link["href"] == "../claims.html#r2d2"
-    claimed = BeautifulSoup((tmp_path / "html/claims.html").read_text(), "html.parser")
-    assert claimed.select("#r2d2")
+    html = BeautifulSoup((tmp_path / "html/claims.html").read_text(), "html.parser")
+    assert html.select("#r2d2")
 
 
 def test_a_chapter_without_its_section_is_reported(tmp_path: Path):

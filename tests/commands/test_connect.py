@@ -47,9 +47,9 @@ def alone(process: str, wait: int) -> tuple[list[str], str]:
 @pytest.mark.parametrize("process", ["0", "1"])
 def test_a_process_that_does_not_come_is_a_sentence(process: str, tmp_path: pathlib.Path):
     command, address = alone(process, 1)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert f"Not all of the 2 processes joined {address} within 1 s" in done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert f"Not all of the 2 processes joined {address} within 1 s" in result.stderr
 
 
 @pytest.mark.full

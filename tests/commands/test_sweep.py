@@ -115,9 +115,9 @@ def test_the_last_command_repeats_the_whole_setup():
     _, setup, _ = parse([ENV, *own, "--over", "eta", ".1", ".2"])
     command = shlex.split(outcome.to_train(setup, {"eta": 0.1 + 0.2}, 2))
     assert command[:5] == ["mmrl", "train", ENV, "--eta", "0.30000000000000004"]
-    options, trained, _ = parse(command[2:])
+    options, setup_of, _ = parse(command[2:])
     config = dataclasses.replace(setup.config, eta=0.1 + 0.2)
-    assert trained == dataclasses.replace(setup, config=config, seeds=Setup.seeds, over=())
+    assert setup_of == dataclasses.replace(setup, config=config, seeds=Setup.seeds, over=())
     assert options.devices == 2 and setup.over == (("eta", (0.1, 0.2)),)
 
 

@@ -125,11 +125,11 @@ def episodes(steps: Any) -> Iterator[Episode]:
 # ------------------------------------------------------------------ the same chance in theirs
 
 
-def stack(deck: Deck, kinds: np.ndarray, dealt: np.ndarray) -> None:
-    """Make the next `deck.reset` stack the deck so that cards of the kinds `dealt` come in turn."""
-    np.testing.assert_array_equal(np.sort(kinds), np.sort(dealt), "not a deck, dealt to its end")
+def stack(deck: Deck, kinds: np.ndarray, hand: np.ndarray) -> None:
+    """Make the next `deck.reset` stack the deck so that cards of the kinds in `hand` come in turn."""
+    np.testing.assert_array_equal(np.sort(kinds), np.sort(hand), "not a deck, dealt to its end")
     order = np.empty(deck.num_cards, int)
-    order[np.argsort(dealt, kind="stable")] = np.argsort(kinds, kind="stable")
+    order[np.argsort(hand, kind="stable")] = np.argsort(kinds, kind="stable")
 
     def reset(shuffle: bool = True, rng: Any = None) -> None:
         Deck.reset(deck, shuffle=False)
@@ -203,17 +203,17 @@ def replay(row: Original, env: Any, episode: Episode, states: bool = False) -> E
     """The same episode as the original `env` plays it, with its own states if asked for."""
     bare, memo = env.unwrapped, {}
     row.before_reset(bare, episode)
-    obs, rows, seen = [flat(env.observation_space, env.reset()[0], memo)], [], []
+    obs, rows, memory = [flat(env.observation_space, env.reset()[0], memo)], [], []
     for t, action in enumerate(episode.action.tolist()):
         if states:
             space, state = env.get_wrapper_attr("state_space"), bare.get_state()
-            seen.append(gymnasium.spaces.flatten(space, state).astype(np.float32))
+            memory.append(gymnasium.spaces.flatten(space, state).astype(np.float32))
         row.before_step(bare, episode, t)
         after, *flags = env.step(action)[:4]
         obs.append(flat(env.observation_space, after, memo))
         rows.append(flags)
     reward, terminated, truncated = (np.array(column) for column in zip(*rows, strict=True))
-    state = np.stack(seen) if states else None
+    state = np.stack(memory) if states else None
     return Episode(
         np.stack(obs), episode.action, reward.astype(np.float32), terminated, truncated, state
     )

@@ -119,8 +119,8 @@ def test_padding_changes_nothing_else():
     for t, action in enumerate([0, 2, 3, 4, 1, 2]):
         own_action = action if action < 3 else 0
         obs, state, reward, *flags, info = env.step(jax.random.key(t), state, own_action, params)
-        wide, other, *rest, seen = padding.step(jax.random.key(t), other, action, params)
-        for ours, theirs in ((wide, obs), (seen["final_observation"], info["final_observation"])):
+        wide, other, *rest, extras = padding.step(jax.random.key(t), other, action, params)
+        for ours, theirs in ((wide, obs), (extras["final_observation"], info["final_observation"])):
             np.testing.assert_array_equal(ours[:5], theirs)
             np.testing.assert_array_equal(ours[5:], 0)
         np.testing.assert_array_equal(rest, [reward, *flags])
@@ -167,15 +167,13 @@ def test_popgym_tasks_share_spaces_and_are_themselves():
     assert {env.action_space(params).n for env, params in tasks} == {27}  # of CountRecall
     for task, (env, params) in enumerate(tasks):
         bare, own = make(f"popgym-{CARDS[task]}-v0")
-        (shown, state), (obs, other) = env.reset(key, params), bare.reset(key, own)
+        (view, state), (obs, other) = env.reset(key, params), bare.reset(key, own)
         back = np.argsort(env.orders()[task])
         for step in range(8):
-            np.testing.assert_array_equal(shown[back][: len(obs)], obs)
-            assert shown.shape == (12,) and shown.sum() == obs.sum() > 0
+            np.testing.assert_array_equal(view[back][: len(obs)], obs)
+            assert view.shape == (12,) and view.sum() == obs.sum() > 0
             action, step_key = step % bare.num_actions, jax.random.key(step)
-            shown, state, reward, *flags, _ = env.step(
-                step_key, state, (action - task) % 27, params
-            )
+            view, state, reward, *flags, _ = env.step(step_key, state, (action - task) % 27, params)
             obs, other, *rest, _ = bare.step(step_key, other, action, own)
             np.testing.assert_array_equal(rest, [reward, *flags])
 

@@ -26,18 +26,19 @@ def test_pictures_are_small_bytes_in_their_space(name: str):
 @pytest.mark.parametrize("name", ["popgym-RepeatPreviousEasy-v0", "popgym-ConcentrationHard-v0"])
 def test_a_picture_shows_as_much_as_the_observation(name: str):
     """Rewards and ends are equal, and equal pictures are those of equal observations."""
-    (plain, params), (seen, _) = envs.make(name), envs.make(name, observe="pixels")
+    (plain, params), (drawing, _) = envs.make(name), envs.make(name, observe="pixels")
 
     @jax.jit
     def play(key):
         def step(states, key):
             action = jax.random.randint(key, (), 0, plain.num_actions)
             both = [
-                e.step(key, s, action, params) for e, s in zip((plain, seen), states, strict=True)
+                e.step(key, s, action, params)
+                for e, s in zip((plain, drawing), states, strict=True)
             ]
             return tuple(x[1] for x in both), [(x[0], *x[2:5]) for x in both]
 
-        states = tuple(e.reset(key, params)[1] for e in (plain, seen))
+        states = tuple(e.reset(key, params)[1] for e in (plain, drawing))
         return jax.lax.scan(step, states, jax.random.split(key, 150))[1]
 
     (obs, *rest), (pictures, *others) = jax.device_get(play(jax.random.key(0)))

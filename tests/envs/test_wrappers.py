@@ -551,11 +551,11 @@ def test_the_papers_stack_equals_popgyms_wrappers():
     ours = [env.reset(jax.random.key(0))[0][6:]]
     actions = np.random.default_rng(0).integers(0, 4, 110)
     for action in actions:
-        seen, _, terminated, truncated, _ = theirs.step(int(action))
+        frame, _, terminated, truncated, _ = theirs.step(int(action))
         obs, state, _, _, _, info = env.step(jax.random.key(1), state, int(action))
-        np.testing.assert_array_equal(info["final_observation"][6:], seen[6:])
+        np.testing.assert_array_equal(info["final_observation"][6:], frame[6:])
         ours.append(obs[6:])
-        frames.append(theirs.reset()[0][6:] if terminated or truncated else seen[6:])
+        frames.append(theirs.reset()[0][6:] if terminated or truncated else frame[6:])
     np.testing.assert_array_equal(np.stack(ours), np.stack(frames))
     assert np.stack(ours)[:, -1].sum() == 2
 

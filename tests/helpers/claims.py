@@ -41,9 +41,9 @@ def claims() -> list[Claim]:
     return results
 
 
-def complaints(claim: Claim, known: Mapping[str, Any]) -> list[str]:
+def complaints(claim: Claim, names: Mapping[str, Any]) -> list[str]:
     """Evaluate a claim, and report false expressions and missing numbers."""
-    scope = {**vars(measures), **known, "each": claim.each}
+    scope = {**vars(measures), **names, "each": claim.each}
     exec(claim.let, scope)
     wrong = [_false(code, scope) for code in claim.holds if not eval(code, scope)]
     texts = [eval("f" + repr(text), scope) for text in claim.numbers]
@@ -79,8 +79,8 @@ def read_by(claim: Claim, names: Iterable[str]) -> list[str]:
     """Return the names of the tables that a claim uses."""
     codes = [claim.let, *claim.holds, *("f" + repr(text) for text in claim.numbers)]
     nodes = itertools.chain.from_iterable(ast.walk(ast.parse(code)) for code in codes)
-    used = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return [name for name in names if name in used]
+    words = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return [name for name in names if name in words]
 
 
 def changed_rows(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

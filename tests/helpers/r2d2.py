@@ -224,20 +224,20 @@ _step = eqx.filter_jit(lambda net, *x: net.step(*x))
 
 def stale_by_loop(memory: str, net: Any, row: int, steps: int) -> list[list[float]]:
     """Compute ΔQ at the first and the last trained step of a sequence, for each of `STARTS`."""
-    _, seen, states, _, _ = game(memory)
+    _, rollout, states, _, _ = game(memory)
     worker, first = divmod(row, DEPTH)
 
     def values(state, begin):
         results = []
         for t in range(begin, first + steps):
-            state, q = _step(net, state, seen.obs[worker, t], seen.begin[worker, t])
+            state, q = _step(net, state, rollout.obs[worker, t], rollout.begin[worker, t])
             results.append(np.asarray(q, float))
         return np.stack(results)[first - begin :][[0, -1]]
 
     def state_before(t):
         return jax.tree.map(lambda x: x[worker, t], states)
 
-    episode = max(t for t in range(first + 1) if seen.begin[worker, t])
+    episode = max(t for t in range(first + 1) if rollout.begin[worker, t])
     prefix = max(episode, first - CONFIG.burn_in)
     empty, truth = net.init(), values(net.init(), episode)
     replays = [values(empty, first), values(empty, prefix), values(state_before(first), first),

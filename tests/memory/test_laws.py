@@ -29,7 +29,7 @@ MODELS = (*MONOIDS, *(n for n in memory.NAMES if not is_monoid(n)), "lru x 2", "
 # The models that both have are the first ones of both: pytest groups them by their numbers.
 every_model = pytest.mark.parametrize("name", MODELS, scope="module")
 every_monoid = pytest.mark.parametrize("name", MONOIDS, scope="module")
-twice = pytest.mark.parametrize("perturbed", [False, True], ids=["built", "perturbed"])
+twice = pytest.mark.parametrize("with_noise", [False, True], ids=["built", "perturbed"])
 
 
 def small(name):
@@ -38,8 +38,8 @@ def small(name):
 
 
 @functools.cache
-def build(name, perturbed):
-    if perturbed:
+def build(name, with_noise):
+    if with_noise:
         return perturb(build(name, False))
     key = jax.random.key(len(name))
     if name == "ffm + gru":
@@ -116,18 +116,18 @@ def forms(model, state, xs, begin, next_xs):
 
 
 @functools.cache
-def warm(name, perturbed):
+def warm(name, with_noise):
     """A state in mid-episode."""
-    model, never = build(name, perturbed), np.zeros(T, bool)
+    model, never = build(name, with_noise), np.zeros(T, bool)
     xs = np.random.default_rng(1).normal(size=(2, T, IN)).astype(np.float32)
     return forms(model, model.init(), xs[0], never, xs[1])["whole"][0]
 
 
 @functools.cache
-def all_forms(name, perturbed, at_split=True):
+def all_forms(name, with_noise, at_split=True):
     xs, _, next_xs = data()
-    state = warm(name, perturbed)
-    return forms(build(name, perturbed), state, xs[:T], going_on(at_split), next_xs[:T])
+    state = warm(name, with_noise)
+    return forms(build(name, with_noise), state, xs[:T], going_on(at_split), next_xs[:T])
 
 
 @eqx.filter_jit
@@ -158,10 +158,10 @@ def many(model, tapes, method):
 POISONS = ("+ 100", "nan", "inf", "state")
 
 
-def tapes(name, perturbed):
+def tapes(name, with_noise):
     """(label, state, xs, begin, weights) of every tape that `many` is asked for."""
     xs, begin, next_xs = data()
-    start, state = build(name, perturbed).init(), warm(name, perturbed)
+    start, state = build(name, with_noise).init(), warm(name, with_noise)
     # A plain sum over features has almost no gradient through a layer norm.
     weights = np.random.default_rng(3).normal(size=(T + 1, OUT)).astype(np.float32)
     last = weights * (np.arange(T + 1) >= LATER)[:, None]
@@ -187,11 +187,11 @@ def tapes(name, perturbed):
 
 
 @functools.cache
-def all_tapes(name, perturbed, method):
+def all_tapes(name, with_noise, method):
     """`many` of all `tapes`: (outputs, gradient in xs) by label, of the last gradient and end."""
-    labels, *columns = zip(*tapes(name, perturbed), strict=True)
+    labels, *columns = zip(*tapes(name, with_noise), strict=True)
     batch = [jax.tree.map(lambda *x: np.stack(x), *column) for column in columns]
-    results = jax.device_get(many(build(name, perturbed), batch, method))
+    results = jax.device_get(many(build(name, with_noise), batch, method))
     end, ys, of_model, of_state, of_xs = results
     last = of_model, jax.tree.map(lambda g: g[-1], of_state), of_xs[-1]
     return dict(zip(labels, zip(ys, of_xs, strict=True), strict=True)), last, end
@@ -200,26 +200,26 @@ def all_tapes(name, perturbed, method):
 @pytest.mark.slow
 @every_model
 @twice
-def test_tape_equals_every_episode_alone(name, perturbed):
+def test_tape_equals_every_episode_alone(name, with_noise):
     start, time = first_step(), np.arange(T)
     for method in methods(name):
-        result, *_ = all_tapes(name, perturbed, method)
+        result, *_ = all_tapes(name, with_noise, method)
         alone = np.stack([result[f"alone {s}"][0] for s in range(T)])
         close(result["tape"][0][:T], alone[start, time - start])
 
 
 @every_model
 @twice
-def test_step_equals_tape(name, perturbed):
-    result = all_forms(name, perturbed)
+def test_step_equals_tape(name, with_noise):
+    result = all_forms(name, with_noise)
     close(result["steps"], result["whole"])
 
 
 @every_model
 @twice
 @pytest.mark.parametrize("start_there", [False, True])
-def test_split_tape_carries_the_state_over(name, perturbed, start_there):
-    result = all_forms(name, perturbed, start_there)
+def test_split_tape_carries_the_state_over(name, with_noise, start_there):
+    result = all_forms(name, with_noise, start_there)
     close(result["parts"], result["whole"])
     end, same = result["no part"]
     close(same, end, rtol=0)
@@ -227,11 +227,11 @@ def test_split_tape_carries_the_state_over(name, perturbed, start_there):
 
 @every_model
 @twice
-def test_lookahead_equals_the_tape_with_the_next_observation_appended(name, perturbed):
-    ahead = all_forms(name, perturbed)
+def test_lookahead_equals_the_tape_with_the_next_observation_appended(name, with_noise):
+    ahead = all_forms(name, with_noise)
     close(ahead["looked"], ahead["whole"])
     for method in methods(name):
-        result, *_ = all_tapes(name, perturbed, method)
+        result, *_ = all_tapes(name, with_noise, method)
         close(ahead["next"], np.stack([result[f"appended {t}"][0][t + 1] for t in range(T)]))
 
 
@@ -257,8 +257,8 @@ def test_long_tapes_give_the_same_outputs_and_state_by_every_method(name):
     # Any tree of products is as deep, and test_scan has them; short tapes take one in every monoid.
     trees = ["associative", "hillis_steele", "blelloch"] if name == "lru" else []
     ways = ["sequential", "chunked", *trees]
-    for perturbed in (False, True):
-        model, state = build(name, perturbed), warm(name, perturbed)
+    for with_noise in (False, True):
+        model, state = build(name, with_noise), warm(name, with_noise)
         want, *others = in_every_way(model, state, *long_data(), tuple(ways))
         for result in others:
             close(result, want, rtol=2e-5)
@@ -266,8 +266,8 @@ def test_long_tapes_give_the_same_outputs_and_state_by_every_method(name):
 
 @every_monoid
 def test_neither_results_nor_gradients_depend_on_the_method(name):
-    for perturbed in (False, True):
-        both = [all_tapes(name, perturbed, method) for method in methods(name)]
+    for with_noise in (False, True):
+        both = [all_tapes(name, with_noise, method) for method in methods(name)]
         (gradients, want, end), (other, result, last) = both
         close((last, other["gradient"][0]), (end, gradients["gradient"][0]), rtol=2e-5)
         close(result, want, rtol=1e-4)
@@ -284,9 +284,9 @@ def test_gradient_reaches_every_parameter(name):
 @every_model
 @pytest.mark.parametrize("poison", POISONS)
 def test_nothing_leaks_into_a_later_episode(name, poison):
-    for perturbed in (False, True):
+    for with_noise in (False, True):
         for method in methods(name):
-            by_poison, *_ = all_tapes(name, perturbed, method)
+            by_poison, *_ = all_tapes(name, with_noise, method)
             for result, clean in zip(by_poison[poison], by_poison["clean"], strict=True):
                 np.testing.assert_array_equal(result[LATER:], clean[LATER:])
 
@@ -318,9 +318,9 @@ def law_errors(model, xs, begin):
 
 @every_monoid
 @twice
-def test_monoid_laws_hold_on_what_the_model_encodes(name, perturbed):
+def test_monoid_laws_hold_on_what_the_model_encodes(name, with_noise):
     rng = np.random.default_rng(4)
     xs = jnp.asarray(rng.normal(size=(3, 200, 8, IN)), jnp.float32)
     begin = jnp.asarray(rng.random((3, 200, 8)) < 0.1)
-    for law, worst in law_errors(build(name, perturbed), xs, begin).items():
+    for law, worst in law_errors(build(name, with_noise), xs, begin).items():
         assert np.max(worst) < 1e-5, law

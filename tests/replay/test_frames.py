@@ -23,15 +23,15 @@ def play(rollouts: int, seed: int, least: int = SHORT, mean: int = 6) -> Any:
     """
     rng, steps = np.random.default_rng(seed), rollouts * TIME
     shape = (WORKERS, steps)
-    ended, both = rng.random(shape) < 1 / mean, rng.random(shape) < 0.2
+    ends, both = rng.random(shape) < 1 / mean, rng.random(shape) < 0.2
     terminated, truncated = np.zeros(shape, bool), np.zeros(shape, bool)
     begin, age = np.ones(shape, bool), np.zeros(WORKERS, int)
     for t in range(steps):
         age += 1
         by_limit = (rng.random(WORKERS) < 0.6) & (age >= least)
-        truncated[:, t] = ended[:, t] & (by_limit | both[:, t])
-        terminated[:, t] = ended[:, t] & (~by_limit | both[:, t])
-        age = np.where(ended[:, t], 0, age)
+        truncated[:, t] = ends[:, t] & (by_limit | both[:, t])
+        terminated[:, t] = ends[:, t] & (~by_limit | both[:, t])
+        age = np.where(ends[:, t], 0, age)
     last = terminated | truncated
     begin[:, 1:] = last[:, :-1]
     obs = rng.integers(1, 256, (*shape, *SHAPE)).astype(np.uint8)
@@ -76,8 +76,8 @@ def same(mine: Any, theirs: Any, mask: Any) -> None:
     matters = np.asarray(mask & ~mine.terminated)[..., None]
     ahead, expected = (np.where(matters, x.next_obs[0], 0) for x in (mine, theirs))
     np.testing.assert_array_equal(ahead, expected)
-    hidden = dataclasses.replace(mine, next_obs=theirs.next_obs)
-    jax.tree.map(np.testing.assert_array_equal, hidden, theirs)
+    other = dataclasses.replace(mine, next_obs=theirs.next_obs)
+    jax.tree.map(np.testing.assert_array_equal, other, theirs)
 
 
 @jax.jit

@@ -131,8 +131,8 @@ def holds_episode(depth: int) -> np.ndarray:
 
 @pytest.mark.slow
 def test_a_tape_for_two_episodes_and_a_rollout_is_never_empty_again():
-    needed, first = 2 * LONGEST + TURN, -(-LONGEST // TURN)
-    assert holds_episode(needed)[first - 1 :].all()
+    depth, first = 2 * LONGEST + TURN, -(-LONGEST // TURN)
+    assert holds_episode(depth)[first - 1 :].all()
     assert holds_episode(LONGEST).mean() < 0.3 < holds_episode(LONGEST + TURN).mean() < 0.9
 
 

@@ -254,7 +254,7 @@ def test_add_refuses_what_does_not_fit():
     errors = np.ones((2, 5), np.float32)
     jax.eval_shape(sequences.add, t, rollout, states, errors)
     longer = *steps(np.ones((2, 26)), np.ones((2, 26))), np.ones((2, 26), np.float32)
-    turned = jax.tree.map(lambda x: x.swapaxes(0, 1), states)
+    swap = jax.tree.map(lambda x: x.swapaxes(0, 1), states)
     other = eqx.tree_at(lambda s: s.pixels, rollout, rollout.id)
     short = {**states, "h": states["h"][:, :, 1:]}
     for bad, message in [
@@ -264,7 +264,7 @@ def test_add_refuses_what_does_not_fit():
         ((rollout, states["h"], errors), "`states` must .*PyTreeDef"),
         ((rollout, short, errors), r"`states` .* got .*\[2, 5, 1\]"),
         # Tests check the types of arguments first, so that both must be wrong in one way.
-        ((rollout, turned, errors.T), r"`states` must .* float32\[2, 5, 2\], got .*\[5, 2, 2\]"),
+        ((rollout, swap, errors.T), r"`states` must .* float32\[2, 5, 2\], got .*\[5, 2, 2\]"),
     ]:
         with pytest.raises(ValueError, match=message):
             jax.eval_shape(sequences.add, t, *bad)

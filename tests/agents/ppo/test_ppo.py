@@ -154,10 +154,13 @@ def test_an_average_of_one_step_clips_nothing(stray_batch):
     net, batch = stray_batch
     config = change(BARE, proximal="ewma", prox_center=0.0, importance_max=0.0)
     average = update_average(learner.Average(jnp.ones(()), net), net, config.prox_center)
-    moved = update_average(
+    state_after = update_average(
         learner.Average(jnp.ones(()), jax.tree.map(np.zeros_like, net)), net, config.prox_center
     )
-    assert distance(average.net, net) == 0 == distance(moved.net, net) and moved.weight == 1
+    assert (
+        distance(average.net, net) == 0 == distance(state_after.net, net)
+        and state_after.weight == 1
+    )
 
     @eqx.filter_jit
     @eqx.filter_grad

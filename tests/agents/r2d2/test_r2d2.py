@@ -143,8 +143,8 @@ def test_no_gradient_reaches_the_prefix_the_state_or_the_tail(memory: str):
     def both(inputs):
         def value(inputs):
             steps = dataclasses.replace(sample.steps, obs=inputs[1])
-            moved = dataclasses.replace(sample, state=inputs[0], steps=steps)
-            return r2d2.loss(net, other, moved, CONFIG)[0]
+            changes = dataclasses.replace(sample, state=inputs[0], steps=steps)
+            return r2d2.loss(net, other, changes, CONFIG)[0]
 
         return jax.value_and_grad(value)(inputs)
 
@@ -153,8 +153,8 @@ def test_no_gradient_reaches_the_prefix_the_state_or_the_tail(memory: str):
     assert not obs[:, :at].any() and not obs[:, at + CONFIG.length :].any()
     assert obs[:, at : at + CONFIG.length].any(axis=(0, 2)).all()
     # The loss depends on all of them all the same.
-    moved = jax.tree.map(lambda x: x + 0.1, inputs[0])
-    assert both((moved, inputs[1]))[0] != value
+    later_state = jax.tree.map(lambda x: x + 0.1, inputs[0])
+    assert both((later_state, inputs[1]))[0] != value
     for part in (slice(at), slice(at + CONFIG.length, None)):
         assert both((inputs[0], inputs[1].at[:, part].add(0.1)))[0] != value
 

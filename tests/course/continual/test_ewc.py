@@ -182,11 +182,11 @@ def test_what_mattered_is_held():
         free, _ = iterate(dataclasses.replace(TINY, consolidation=0.0), free)
         anchor, (_, measures, _) = iterate(dataclasses.replace(TINY, consolidation=1e3), anchor)
 
-    def moved(state):
+    def change_of(state):
         return float(ewc.ewc_penalty(fisher, start.anchor, state.net))
 
     # Twelve other keys: 0.003 to 0.09 of it; a pull that is not felt would leave all.
-    assert moved(anchor) < 0.3 * moved(free)
+    assert change_of(anchor) < 0.3 * change_of(free)
     assert measures.penalty > 0
 
 

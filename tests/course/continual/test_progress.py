@@ -60,11 +60,11 @@ def test_a_step_is_the_tape(memory: str):
     obs = jax.random.normal(jax.random.key(2), (7, 12))
     begin = jnp.array([True, False, False, True, False, False, False])
     _, tape = net(net.init(), obs, begin)
-    state, seen = net.init(), []
+    state, by_step = net.init(), []
     for o, b in zip(obs, begin, strict=True):
         state, outputs = net.step(state, o, b)
-        seen.append(outputs)
-    steps = jax.tree.map(lambda *x: jnp.stack(x), *seen)
+        by_step.append(outputs)
+    steps = jax.tree.map(lambda *x: jnp.stack(x), *by_step)
     np.testing.assert_allclose(steps.policy.logits, tape.policy.logits, atol=1e-5)
     np.testing.assert_allclose(steps.value, tape.value, atol=1e-5)
     _, now, ahead = net.lookahead(net.init(), obs, begin, jnp.roll(obs, -1, axis=0))

@@ -219,8 +219,8 @@ def test_what_the_book_has_is_not_measured_again(name: str, tmp_path: pathlib.Pa
     assert set(result) <= {cell.name for cell in study.cells}
     assert not any(row.get("quick") for row in result.values())
     # In staleness a row is outdated, too, if it lacks the rate at which its task is compared now.
-    tuned = {} if study.outdated is Grid.outdated else result
-    again = [row for row in tuned.values() if name == "staleness" or tuning.outdated(row)]
+    inputs = {} if study.outdated is Grid.outdated else result
+    again = [row for row in inputs.values() if name == "staleness" or tuning.outdated(row)]
     rest = total - len(result) + len(again)
     lines = list(experiments.run(name, tmp_path, minutes=0.0))
     if rest == 0:

@@ -174,8 +174,8 @@ def test_times_are_least_times_divided_by_those_of_the_gru(monkeypatch: pytest.M
 
     def compiled(model: Any, length: int) -> dict[str, Any]:
         who = next(names)
-        spent = {"own": 3.0, "base": 2.0}[who]
-        return {"compile": spent, "forward": seconds[who], "both": seconds[who]}
+        cost = {"own": 3.0, "base": 2.0}[who]
+        return {"compile": cost, "forward": seconds[who], "both": seconds[who]}
 
     monkeypatch.setattr(times, "compiled", compiled)
     monkeypatch.setattr(times, "processor_seconds", next)

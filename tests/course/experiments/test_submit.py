@@ -38,8 +38,8 @@ def grid(**changes: Any) -> Grid:
 class Here:
     """A cluster of this process: a job measures when it is asked whether it has ended."""
 
-    def __init__(self, grid: Grid, out: pathlib.Path, quick: bool = False, killed: str = ""):
-        self.grid, self.out, self.quick, self.killed = grid, out, quick, killed
+    def __init__(self, grid: Grid, out: pathlib.Path, quick: bool = False, victim: str = ""):
+        self.grid, self.out, self.quick, self.victim = grid, out, quick, victim
         self.units: list[list[str]] = []
         self.cancelled: list[str] = []
 
@@ -60,7 +60,7 @@ class Job:
         return type("Paths", (), {"folder": self.where.out / "log", "stderr": "log/1_0_log.err"})
 
     def done(self) -> bool:
-        if self.where.killed not in self.names:
+        if self.where.victim not in self.names:
             list(parts.measure(self.where.grid, self.where.out, self.names, self.where.quick))
         return True
 
@@ -103,7 +103,7 @@ def test_jobs_write_and_say_what_a_run_does(tmp_path: pathlib.Path):
 
 
 def test_killed_cells_alone_are_missing_and_alone_repeated(tmp_path: pathlib.Path):
-    where = Here(grid(program=lambda cell: cell.name[0], most=2), tmp_path, killed="a2")
+    where = Here(grid(program=lambda cell: cell.name[0], most=2), tmp_path, victim="a2")
     lines = go(where)
     assert sorted(lines[:3]) == [
         "a1; a2: not measured, see log/1_0_log.err",
@@ -165,7 +165,7 @@ def test_what_reads_the_rows_of_others_waits_for_them(tmp_path: pathlib.Path):
         return [plain(cell, quick) for cell in together]
 
     some = grid(measure=measure, after=lambda cell: ["b1"])
-    other = Here(some, tmp_path / "lost", killed="b1")
+    other = Here(some, tmp_path / "lost", victim="b1")
     assert go(other, jobs=4)[-3] == "4 of 4 cells remain." and other.units == [["b1"]]
     where = Here(some, tmp_path)
     assert go(where, jobs=4)[-1] == "0 of 4 cells remain: all done."

@@ -22,7 +22,7 @@ def reach(flags: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("flags", "leaked", "losses"),
+    ("flags", "count", "losses"),
     [
         (BEGIN, 0, 0),
         (np.roll(BEGIN, 1), 2, 4),  # o_1 and o_2 reach step 3; o_0 and o_3 are lost to two steps
@@ -30,12 +30,12 @@ def reach(flags: np.ndarray) -> np.ndarray:
         (np.zeros(6, bool), 9, 0),
     ],
 )
-def test_leaks_are_counted(flags: np.ndarray, leaked: int, losses: int):
-    assert leaks.counts(reach(flags), BEGIN) == (leaked, losses)
+def test_leaks_are_counted(flags: np.ndarray, count: int, losses: int):
+    assert leaks.counts(reach(flags), BEGIN) == (count, losses)
     ax = leaks.influence(reach(flags), BEGIN, title="a")
-    assert f"{leaked} leaked ×, {losses} lost ○" in ax.get_title(loc="left")
+    assert f"{count} leaked ×, {losses} lost ○" in ax.get_title(loc="left")
     crosses, rings = ax.collections
-    assert len(crosses.get_offsets()) == leaked and len(rings.get_offsets()) == losses
+    assert len(crosses.get_offsets()) == count and len(rings.get_offsets()) == losses
 
 
 def test_curves_say_gradient_steps_and_seeds():

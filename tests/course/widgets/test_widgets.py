@@ -223,8 +223,8 @@ def attention():
     phi = jax.vmap(elu_plus_one)
     q, k = phi(jnp.asarray(queries)), phi(jnp.asarray(keys))
     values = jnp.eye(9)  # so that the output is the weights
-    lifted = (jax.vmap(jnp.outer)(k, values), k)
-    sums, norms = scan(Sum(jax.tree.map(lambda x: x[0], lifted)), lifted)
+    inputs = (jax.vmap(jnp.outer)(k, values), k)
+    sums, norms = scan(Sum(jax.tree.map(lambda x: x[0], inputs)), inputs)
     expected = jax.vmap(lambda q, a, n: q @ a / (q @ n + 1e-6))(q, sums, norms)
     rows = [row[: t + 1] for t, row in enumerate(np.asarray(expected))]
     arguments = [queries, keys, "elu"]
@@ -252,7 +252,7 @@ def sensitivities():
 
 def cuts():
     for length, overlap, burn_in, n in ((8, 4, 4, 3), (5, 3, 7, 1), (3, 0, 2, 6), (6, 5, 0, 2)):
-        lengths, windows, trained, copies = [23, 1, 6, 12], [], [], []
+        lengths, windows, trains, copies = [23, 1, 6, 12], [], [], []
         place = np.arange(burn_in + length + n - 1)
         part = np.searchsorted([burn_in, burn_in + length], place, side="right")
         for episode, total in enumerate(lengths):
@@ -263,10 +263,10 @@ def cuts():
             sizes = [(real & (part == k)).sum(1) for k in range(3)]
             ends = (steps >= total).sum(1)
             windows += np.stack([starts * 0 + episode, starts, *sizes, ends], 1).tolist()
-            trained += np.bincount(steps[real & (part == 1)], minlength=total).tolist()
+            trains += np.bincount(steps[real & (part == 1)], minlength=total).tolist()
             copies += np.bincount(steps[real], minlength=total).tolist()
         sizes = {"length": length, "overlap": overlap, "burn_in": burn_in, "n": n}
-        counts = {"trained": trained, "copies": copies}
+        counts = {"trained": trains, "copies": copies}
         yield dict(lengths=lengths, sizes=sizes, windows=windows, counts=counts)
 
 

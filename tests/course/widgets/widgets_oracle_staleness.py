@@ -107,12 +107,12 @@ def _deltas(learner, actor, xs, step, q) -> dict[str, list[float]]:
     end, prefix = START + STEPS, START - BURN_IN
     empty = jax.tree.map(jnp.zeros_like, step(learner, _empty(learner), xs[0]))
     exact = states(learner, empty, 0, end)
-    acted = states(actor, empty, 0, end)
+    actor_states = states(actor, empty, 0, end)
     starts = {
         "zero": (empty, START),
         "burn_in": (empty, prefix),
-        "stored": (acted[START], START),
-        "stored_burn_in": (acted[prefix], prefix),
+        "stored": (actor_states[START], START),
+        "stored_burn_in": (actor_states[prefix], prefix),
     }
     deltas = {}
     for name, (h, begin) in starts.items():
