@@ -126,7 +126,7 @@ def episodes(steps: Any) -> Iterator[Episode]:
 
 
 def stack(deck: Deck, kinds: np.ndarray, hand: np.ndarray) -> None:
-    """Make the next `deck.reset` stack the deck so that cards of the kinds in `hand` come in turn."""
+    """Make the next `deck.reset` stack the deck so that the kinds in `hand` come in turn."""
     np.testing.assert_array_equal(np.sort(kinds), np.sort(hand), "not a deck, dealt to its end")
     order = np.empty(deck.num_cards, int)
     order[np.argsort(hand, kind="stable")] = np.argsort(kinds, kind="stable")
