@@ -44,7 +44,7 @@ LADDER["course"] = set(LADDER)
 
 # Programs stand on the top rung: they may import everything, nothing below may import them.
 PROGRAMS = {"__main__", "commands"}
-# What runs before everything else, and imports nothing of mmrl; any rung may import `SHARED`.
+# What runs before everything else, and imports nothing of mmrl; any rung may import `COMMON`.
 COMMON = {"_random", "_own", "_devices", "_dtypes", "_lazy", "_moved", "_spaces"}
 FOUNDATION = {"__init__", "_xla", *COMMON}
 

@@ -146,7 +146,7 @@ def pullback(where: Callable, reverse: bool, monoid: Any, xs: Any, init: Any, we
 
 @eqx.filter_jit
 def answers(where: Callable, reverse: bool, monoid: Any, xs: Any, init: Any, weights: Any) -> Any:
-    """`pulled` of many tapes."""
+    """`pullback` of many tapes."""
     pull = functools.partial(pullback, where, reverse, monoid)
     return jax.vmap(pull)(xs, init, weights)
 

@@ -2,8 +2,8 @@
 
 The static drawing is complete. The animation plays if the radio button "play" or "pause" is checked
 and the reader's system does not ask for reduced motion: elements of the classes `fly`, `grow` and
-`scan` appear at the time `--at`, in seconds. The last frame equals the static drawing. The colors
-are those of the widgets.
+`scan` appear at the time `--at`, in seconds. The last frame equals the static drawing. The widgets
+use the same colors.
 """
 
 import re

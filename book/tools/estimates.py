@@ -42,15 +42,15 @@ class Estimate(Protocol):
         ...
 
     def few(self, alpha: float) -> str:
-        """Return the reason why there are too few data for this level, or ""."""
+        """Return the reason why the data do not suffice for this level, or ""."""
         ...
 
 
 class Contrast(NamedTuple):
     """A weighted sum of the means of several arms over independent seeds.
 
-    The interval is that of Welch's t-test, which allows unequal variances, with degrees of freedom
-    by Satterthwaite's formula.
+    The interval follows Welch's t-test, which allows unequal variances. Its degrees of freedom
+    follow Satterthwaite's formula.
     """
 
     terms: tuple[tuple[float, Scores], ...]

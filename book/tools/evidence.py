@@ -266,5 +266,5 @@ def quickest(row: Row) -> float:
 
 
 def speedup(row: Row) -> float:
-    """Return the time of the hand-written program, divided by that of ours."""
+    """Return the ratio of the hand-written program's time to the time of our fastest program."""
     return row["ms"]["by hand"] / quickest(row)

@@ -76,7 +76,8 @@ def notebooks() -> list[Path]:
 def execute(path: Path) -> bool:
     """Run a notebook unless it has a valid run, and return True if it was run.
 
-    Raises `Failed` with the cell and the traceback if a cell fails or exceeds the time limit.
+    Raises `ExecutionError` with the cell and the traceback if a cell fails or exceeds the time
+    limit.
     """
     with lock(CACHE / f"{path.stem}.lock"):
         try:
@@ -98,8 +99,8 @@ def execute(path: Path) -> bool:
 def execute_all(paths: list[Path] | None = None) -> None:
     """Run the notebooks in `paths` (default: all) that have changed.
 
-    Runs of notebooks that no longer exist are deleted. Raises `Failed` with the messages of all
-    notebooks that failed.
+    Runs of notebooks that no longer exist are deleted. Raises `ExecutionError` with the
+    messages of all notebooks that failed.
     """
     reports, names = [], {path.stem for path in notebooks()}
     for runs in CACHE.glob("[0-9]*/"):

@@ -138,7 +138,7 @@ def live(page: str, here: str) -> str:
 
 
 def chromium() -> str:
-    """Return the path of Chromium or Chrome. Raises `NotPrinted` if neither is installed."""
+    """Return the path of Chromium or Chrome. Raises `PrintError` if neither is installed."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         raise PrintError("Printing needs Chromium or Chrome (Debian: apt install chromium).")
@@ -175,7 +175,7 @@ def relative(pdf: bytes, folder: Path) -> bytes:
 
 
 def paper() -> Path:
-    """Build the site, write the PDF and return its path. Raises `NotPrinted` or `NotBuilt`."""
+    """Build the site, write the PDF and return its path. Raises `PrintError` or `NotBuilt`."""
     chromium()
     site = build.build()
     PAPER.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Sphinx directive that shows our POPGym scores next to those of the paper."""
+"""Sphinx directive that shows our POPGym scores next to the paper's scores."""
 
 import itertools
 import re

@@ -23,7 +23,7 @@ NO_RECORD = "not recorded"
 
 
 class Run(NamedTuple):
-    """The run of a notebook. Fields that were not recorded are `UNKNOWN`."""
+    """The run of a notebook. Fields that were not recorded are `NO_RECORD`."""
 
     name: str
     title: str

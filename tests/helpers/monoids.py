@@ -124,7 +124,7 @@ def product(*parts: tuple[Monoid, Any]) -> tuple[Monoid, Any]:
 
 
 def make(name: str, draw: Draw) -> tuple[Monoid, Any]:
-    """Return a monoid of `MADE`, possibly with resets, and random encoded inputs."""
+    """Return a monoid of `EXAMPLES`, possibly with resets, and random encoded inputs."""
     if name.startswith("resettable "):
         inner, x = make(name.removeprefix("resettable "), draw)
         return Resettable(inner), (x, jnp.asarray(draw.flags(0.2)))

@@ -3,7 +3,7 @@
     python tests/helpers/voice.py                  # a table: hits per 10,000 words
     python tests/helpers/voice.py --list beside    # every hit of one phrase, as file:line
 
-A hit is not necessarily an error. `ALLOWED` contains exceptions, and `tests/book/test_voice.py`
+A hit is not necessarily an error. `RIGHT_USES` contains exceptions, and `tests/book/test_voice.py`
 limits the number of hits.
 """
 
@@ -129,7 +129,7 @@ def texts() -> tuple[Text, ...]:
 
 
 def hits(text: Text) -> Iterator[Hit]:
-    """Yield each occurrence of `PATTERNS` in a passage, without those in `ALLOWED`."""
+    """Yield each occurrence of `PATTERNS` in a passage, without those in `RIGHT_USES`."""
     right = [match.span() for match in RIGHT_USES.finditer(text.words)]
     for name, pattern in PATTERNS.items():
         for match in pattern.finditer(text.words):

@@ -32,7 +32,7 @@ def tape_of(lengths, capacity=None) -> tape.Tape:
 
 
 def dataset(lengths, length) -> list[list[int]]:
-    """The rows of Eq. 27 without their padding, in the ids of `filled`: a plain loop."""
+    """The rows of Eq. 27 without their padding, in the ids of `tape_of`: a plain loop."""
     rows, first = [], 1
     for steps in lengths:
         episode = list(range(first, first + steps))

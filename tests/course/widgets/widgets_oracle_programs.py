@@ -43,7 +43,7 @@ def events_of(code: str, graph: Graph) -> list[Event]:
 
 
 def point(example: dict[str, Any], event: list[Any]) -> tuple[str, str, int | None]:
-    """An event as it travels to the browser, in the words of `executed`."""
+    """An event as it travels to the browser, in the words of `events_of`."""
     what, t, *_ = event
     return (
         ("run", what, t) if isinstance(what, str) else ("free", example["tensors"][what]["name"], t)
