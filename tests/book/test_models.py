@@ -130,5 +130,5 @@ def test_the_picture_shows_state_to_the_right_and_recall_upward():
 def test_a_memory_is_hollow_if_it_guesses_the_order():
     other = row("gru") | {"order": [0.9, 1.0, 0.8]}
     result = models_table.points({"lru": row("lru"), "gru": other})
-    assert [point.ordered for point in result] == [False, True]
+    assert [point.has_order for point in result] == [False, True]
     assert result[0].recall == pytest.approx((0.5, 0.75, 0.25))

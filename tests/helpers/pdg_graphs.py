@@ -133,8 +133,10 @@ def tile_graph(n: int | None, m: int) -> Graph:
     def gradient(env: Any, r: Any, o: Any, a: Any, w: Any) -> tuple[Any]:
         wide = r.shape[0]
         ahead = jnp.arange(wide)[None, :] - jnp.arange(o.shape[0])[:, None]
-        seen = (ahead >= 0) & (ahead < (wide if n is None else n))
-        g = jnp.sum(jnp.where(seen, GAMMA ** jnp.where(seen, ahead, 0), 0.0) * r[None, :], axis=1)
+        inside = (ahead >= 0) & (ahead < (wide if n is None else n))
+        g = jnp.sum(
+            jnp.where(inside, GAMMA ** jnp.where(inside, ahead, 0), 0.0) * r[None, :], axis=1
+        )
         return (jnp.sum(g * o * jnp.cos(w * o) + 0.1 * a),)
 
     ops = [

@@ -85,8 +85,8 @@ class Draw:
 
 def index(text: str, env: Mapping[str, Any]) -> Any:
     """Evaluate a string as an index, slice or condition, with the variables in `env`."""
-    known = {"min_": min_, "max_": max_, **env}
-    results = [eval(part, known) for part in parts(text)]
+    values = {"min_": min_, "max_": max_, **env}
+    results = [eval(part, values) for part in parts(text)]
     return slice(*results) if len(results) > 1 else results[0]
 
 
@@ -163,11 +163,11 @@ def fold(kind: str, *values: Any) -> Any:
 # ---- Construction of a `Program`
 
 
-def build(drawn: Draw) -> tuple[list[Tensor], list[Tensor]]:
+def build(draw: Draw) -> tuple[list[Tensor], list[Tensor]]:
     """Build the program; return its results and its input tensors."""
-    p = Program(*drawn.names)
+    p = Program(*draw.names)
     env = {str(symbol): symbol for symbol in (*p.symbols, *p.bounds)}
-    made: dict[int, Tensor] = {}
+    tensors: dict[int, Tensor] = {}
 
     def leaf(node: Leaf) -> Tensor:
         def f(*point: Any) -> Any:
@@ -177,26 +177,26 @@ def build(drawn: Draw) -> tuple[list[Tensor], list[Tensor]]:
         return p.fn(f, *(p.value(env[name]) for name in node.dims), name=f"x{node.number}")
 
     def make(k: int) -> Tensor:
-        if k in made:
-            return made[k]
-        node = drawn.nodes[k]
+        if k in tensors:
+            return tensors[k]
+        node = draw.nodes[k]
         match node:
             case Leaf():
-                made[k] = leaf(node)
+                tensors[k] = leaf(node)
             case Read():
                 tensor = make(node.source)[tuple(index(text, env) for text in node.index)]
-                made[k] = FOLDS[node.fold](tensor) if node.fold else tensor
+                tensors[k] = FOLDS[node.fold](tensor) if node.fold else tensor
             case Pair():
-                made[k] = PAIRS[node.kind](make(node.first), make(node.second))
+                tensors[k] = PAIRS[node.kind](make(node.first), make(node.second))
             case Merge():
-                made[k] = p.tensor(*node.dims, name=f"y{k}")
+                tensors[k] = p.tensor(*node.dims, name=f"y{k}")
                 for key, value in node.cases:
-                    made[k][tuple(index(text, env) for text in key)] = make(value)
-        return made[k]
+                    tensors[k][tuple(index(text, env) for text in key)] = make(value)
+        return tensors[k]
 
-    results = [make(k) for k in drawn.results]
-    leaves = [k for k, node in enumerate(drawn.nodes) if isinstance(node, Leaf) and k in made]
-    return results, [made[k] for k in leaves]
+    results = [make(k) for k in draw.results]
+    leaves = [k for k, node in enumerate(draw.nodes) if isinstance(node, Leaf) and k in tensors]
+    return results, [tensors[k] for k in leaves]
 
 
 # ---- Direct evaluation
@@ -213,8 +213,8 @@ class Illegal(Exception):
 class Hand:
     """Direct evaluation of a sampled program at single points."""
 
-    def __init__(self, drawn: Draw, data: Any):
-        self.drawn, self.data = drawn, data
+    def __init__(self, draw: Draw, data: Any):
+        self.drawn, self.data = draw, data
         self.known: dict[Any, Any] = {}
         self.used: set[tuple[Merge, Any]] = set()  # cases of merges that defined a value
 
@@ -331,8 +331,8 @@ class Hand:
 class Places(Hand):
     """Evaluation of the points at which nodes have values, without the values."""
 
-    def __init__(self, drawn: Draw):
-        super().__init__(drawn, None)
+    def __init__(self, draw: Draw):
+        super().__init__(draw, None)
         self.places: dict[int, dict[tuple[int, ...], bool]] = {}
 
     def _operands(self, *at: int) -> Any:
@@ -524,7 +524,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Draw:
         kind = "sum" if both else choose(OF_NOTHING if sums else [*FOLDS])
         return add(Read(source, index_, kind))
 
-    def ranged(source: int) -> int:
+    def window(source: int) -> int:
         """Add a fold of a prefix, a suffix, a window of any width, or all points."""
         source = whole(source)
         dims, n = node(source), choose([1, 2, 3, 5, 9])
@@ -571,12 +571,12 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Draw:
         back = choose([False, True])
         edge = f"{at.upper()} - 1" if back else "0"
         first = add(Read(source, tuple(edge if d == at else d for d in dims)))
-        me, seen = len(nodes) + 1, None
+        me, read = len(nodes) + 1, None
         if choose([False, False, True]):  # reads all earlier values, not only the last one
             me += 1
             part = f"{at}:{at.upper()}" if back else f"0:{at} + 1"
-            seen = add(Read(me, tuple(part if d == at else d for d in dims), "mean"))
-        step = add(Pair(choose(NUMBERS), source, me if seen is None else seen))
+            read = add(Read(me, tuple(part if d == at else d for d in dims), "mean"))
+        step = add(Pair(choose(NUMBERS), source, me if read is None else read))
         keys = [
             tuple(key if d == at else d for d in dims)
             for key in (edge, f"{at} {'-' if back else '+'} 1")
@@ -615,15 +615,15 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Draw:
         """Add a node with a pytree of arrays, possibly as the state of a recurrence."""
         source = whole(source)
         dims = node(source)
-        at, packed = along(dims), add(Pair("pack", source, source))
+        at, last = along(dims), add(Pair("pack", source, source))
         if choose([False, True, True]):
-            first = add(Read(packed, key(at, dims, "0")))
+            first = add(Read(last, key(at, dims, "0")))
             new = add(Pair("step", len(nodes) + 1, source))
             cases_ = ((key(at, dims, "0"), first), (key(at, dims, f"{at} + 1"), new))
-            packed = add(Merge(dims, cases_))
+            last = add(Merge(dims, cases_))
         if choose([False, True]):
-            packed = add(Read(packed, key(at, dims, choose(points(at, "")[5:]))))
-        return add(Pair("unpack", packed, any_number()))
+            last = add(Read(last, key(at, dims, choose(points(at, "")[5:]))))
+        return add(Pair("unpack", last, any_number()))
 
     def sound(start: int) -> bool:
         """Return True if all nodes starting at `start` are legal and all cases define points."""
@@ -631,29 +631,29 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Draw:
             places = [[hand.there(k) for hand in hands] for k in range(start, len(nodes))]
         except Illegal:
             return False
-        used = set().union(*(hand.used for hand in hands))
+        uses = set().union(*(hand.used for hand in hands))
         merges = (node for node in nodes[start:] if isinstance(node, Merge))
-        cases = all((merge, case) in used for merge in merges for case in merge.cases)
+        cases = all((merge, case) in uses for merge in merges for case in merge.cases)
         return cases and all(any(any(at.values()) for at in each) for each in places)
 
     def fit(bounds: Mapping[str, int]) -> bool:
         """Return True if nodes that are complete for large bounds are complete for `bounds`."""
         hand = Places(Draw(names, nodes, results, bounds))
         try:
-            asked = {key[0] for k in results if hand.there(k) for key in [*hand.known]}
-            return all(partial(k) or all(hand.there(k).values()) for k in asked)
+            keys = {key[0] for k in results if hand.there(k) for key in [*hand.known]}
+            return all(partial(k) or all(hand.there(k).values()) for k in keys)
         except Illegal:
             return False
 
-    def shown(k: int) -> int:
+    def position(k: int) -> int:
         """Return a node that may be a result, because its points are a grid or all points."""
         return k if all(grid(hand.there(k)) for hand in hands) else whole(k)
 
     moves = [
         read,
         fold,
-        ranged,
-        ranged,
+        window,
+        window,
         pair,
         restrict,
         cases,
@@ -681,7 +681,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Draw:
         for each in itertools.product(*(sizes[name] for name in names))
     ]
     if not careless:
-        results = tuple(map(shown, results))
+        results = tuple(map(position, results))
         bounds = [*filter(fit, bounds)] or bounds
     return Draw(names, tuple(nodes), results, choose(bounds))
 
