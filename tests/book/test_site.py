@@ -37,7 +37,7 @@ from mmrl.envs.popgym import LEVELS  # noqa: E402
 
 NOTEBOOKS = [path.stem for path in execute.notebooks()]
 CHAPTERS = [f"notebooks/{name}" for name in NOTEBOOKS]
-# The widgets of these pages are moved; `test_driven.py` moves every widget by itself.
+# The widgets of these pages are moved; `test_drive.py` moves every widget by itself.
 MOVING = ["intro", *CHAPTERS[3::6]]
 OTHERS = [
     "intro",
