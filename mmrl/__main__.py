@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import mmrl
-from mmrl.commands.process import INTERRUPTED, Interrupts, replace_unknown
+from mmrl.commands.process import INTERRUPT_CODE, Interrupts, replace_unknown
 
 # Descriptions are listed here so that `mmrl --help` does not import the slow command modules.
 COMMANDS = {
@@ -35,10 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     replace_unknown()
     with Interrupts() as interrupts:
-        return _ended(sys.argv[1:] if arguments is None else list(arguments), interrupts)
+        return _exit_code(sys.argv[1:] if arguments is None else list(arguments), interrupts)
 
 
-def _ended(arguments: list[str], interrupts: Interrupts) -> int:
+def _exit_code(arguments: list[str], interrupts: Interrupts) -> int:
     """Run one command, and convert exceptions to messages and exit codes."""
     try:
         if arguments[:1] == ["--version"]:
@@ -52,24 +52,24 @@ def _ended(arguments: list[str], interrupts: Interrupts) -> int:
             importlib.import_module("mmrl.commands.connect").connect(arguments[1:])
         command = importlib.import_module(f"mmrl.commands.{arguments[0]}")
         importlib.import_module("mmrl._random").compile_quickly()
-        with interrupts.raised():
+        with interrupts.raising():
             return command.main(arguments[1:])
-    except KeyboardInterrupt as stopped:
-        _say(str(stopped) or "Stopped.")
-        return _leave(INTERRUPTED)
+    except KeyboardInterrupt as interrupt:
+        _say(str(interrupt) or "Stopped.")
+        return _leave(INTERRUPT_CODE)
     except BrokenPipeError:  # the reader of our output, such as `head`, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _leave(0)
     except Exception as error:
         if interrupts.pressed:  # extension modules may convert a KeyboardInterrupt
             _say("Stopped.")
-            return _leave(INTERRUPTED)
+            return _leave(INTERRUPT_CODE)
         message = _message(error)
         if message is None or os.environ.get("MMRL_TRACEBACK"):
             raise
         _say(message)
         # JAX would wait for the lost processes, so skip its cleanup.
-        return _leave(BAD_INPUT, at_once=isinstance(error, _processes("Lost")))
+        return _leave(BAD_INPUT, at_once=isinstance(error, _processes("ProcessLoss")))
 
 
 def _overview(arguments: list[str]) -> int:
@@ -98,7 +98,7 @@ def _message(error: Exception) -> str | None:
 
     Return None for any other error, which is a bug in mmrl.
     """
-    if isinstance(error, (ValueError, _processes("RunError"), _processes("Lost"))):
+    if isinstance(error, (ValueError, _processes("RunError"), _processes("ProcessLoss"))):
         return str(error)
     if isinstance(error, RuntimeError | AssertionError) and (message := _no_device(error)):
         return message

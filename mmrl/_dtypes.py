@@ -48,7 +48,7 @@ def in_32_bits(call: Call) -> Call:
     def narrow(*args: Any, **kwargs: Any) -> Any:
         if not _wide():
             return promoting(call)(*args, **kwargs)
-        args, kwargs = jax.tree.map(_narrowed, (args, kwargs))
+        args, kwargs = jax.tree.map(_narrow, (args, kwargs))
         with standard():
             return jax.tree.map(jnp.asarray, call(*args, **kwargs))
 
@@ -60,7 +60,7 @@ def _wide() -> bool:
     return jax.dtypes.canonicalize_dtype(float) == jnp.float64
 
 
-def _narrowed(x: Any) -> Any:
+def _narrow(x: Any) -> Any:
     """Cast an array to its 32-bit dtype.
 
     Values without a dtype, PRNG keys and narrower arrays are returned unchanged.
@@ -108,8 +108,8 @@ def _check_range(name: str, value: Any) -> None:
     numeric = isinstance(value, int | float | np.number | np.ndarray | jax.Array)
     x = np.asarray(value if numeric else math.nan)
     if not ((x >= 0) & (x <= RANGES[name])).all():
-        wanted = "a number between 0 and 1" if RANGES[name] == 1 else "a number of at least 0"
-        raise ValueError(f"`{name}` must be {wanted}; got {value!r}.")
+        bounds = "a number between 0 and 1" if RANGES[name] == 1 else "a number of at least 0"
+        raise ValueError(f"`{name}` must be {bounds}; got {value!r}.")
 
 
 def whole(name: str, number: Any) -> int:
@@ -170,9 +170,9 @@ def accumulate(total: tuple[Array, Array], x: Any) -> tuple[Array, Array]:
     stop growing at 2²⁴.
     """
     so_far, rest = total
-    added = x + rest
-    after = so_far + added
-    return after, jnp.where(jnp.isfinite(after), added - (after - so_far), 0)
+    term = x + rest
+    after = so_far + term
+    return after, jnp.where(jnp.isfinite(after), term - (after - so_far), 0)
 
 
 def finite(tree: PyTree, where: Any) -> PyTree:

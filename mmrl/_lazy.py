@@ -41,8 +41,8 @@ def on_demand(
 def homes(package: str) -> dict[str, str]:
     """Map each name imported under `if TYPE_CHECKING:` to the module that defines it."""
     body = ast.parse(inspect.getsource(sys.modules[package])).body
-    guarded = [node for part in body if isinstance(part, ast.If) for node in part.body]
-    imports = [node for node in guarded if isinstance(node, ast.ImportFrom)]
+    inner = [node for part in body if isinstance(part, ast.If) for node in part.body]
+    imports = [node for node in inner if isinstance(node, ast.ImportFrom)]
     return {alias.name: node.module or "" for node in imports for alias in node.names}
 
 

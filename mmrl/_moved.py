@@ -58,6 +58,6 @@ def install(
     The finder is placed at the front of `sys.meta_path`. Otherwise Python would find the files of a
     moved package under its former name, and load them a second time.
     """
-    known = [finder.package for finder in sys.meta_path if isinstance(finder, Finder)]
-    if package not in known:
+    packages = [finder.package for finder in sys.meta_path if isinstance(finder, Finder)]
+    if package not in packages:
         sys.meta_path.insert(0, Finder(package, moved, split or {}))

@@ -51,8 +51,8 @@ def _module(path: str, place: str, argument: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         absent = f"{error.name}." if isinstance(error, ModuleNotFoundError) else ":"
         # True if `place` itself is missing, and not a module that it imports.
-        named = f"{place}.".startswith(absent)
-        if place and not place.startswith(".") and not named:
+        is_named = f"{place}.".startswith(absent)
+        if place and not place.startswith(".") and not is_named:
             raise ValueError(
                 f"`{argument}` must name a module that can be imported, got {path!r}: {place} "
                 f"raised {one_line(error)}."

@@ -42,16 +42,16 @@ def threefry(
     return x1, x2
 
 
-def apart(*counted: jax.Array) -> tuple[jax.Array, jax.Array]:
+def apart(*operands: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the words of `threefry`, in a separate kernel if there are only a few.
 
     XLA would otherwise fuse a draw into every operation that uses it, along with the draw of its
     key, and so on. With repeated splits, each split would then make the program larger.
     """
-    if counted[2].size > 8:
-        return threefry(*counted)
+    if operands[2].size > 8:
+        return threefry(*operands)
     with set_xla_metadata(inlineable="false"):
-        words = jax.jit(lambda *counted: jnp.stack(threefry(*counted)))(*counted)
+        words = jax.jit(lambda *operands: jnp.stack(threefry(*operands)))(*operands)
     return words[0], words[1]
 
 
@@ -75,21 +75,21 @@ def one_key(key: Any) -> Key[Array, ""]:
 
     Raises `ValueError` unless `key` is a single key.
     """
-    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    words = jax.random.key_data(key) if typed else key
+    is_typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    words = jax.random.key_data(key) if is_typed else key
     shape, kind = getattr(words, "shape", None), getattr(words, "dtype", None)
-    if kind != jnp.uint32 or (jnp.ndim(key) > 0 if typed else shape not in ((2,), (4,))):
+    if kind != jnp.uint32 or (jnp.ndim(key) > 0 if is_typed else shape not in ((2,), (4,))):
         what = f"{kind}{list(shape)}" if shape is not None else repr(key)
         raise ValueError(
             f"`key` must be a single key, such as `jax.random.key(0)`; got {what}. Use `jax.vmap` "
             "for several keys."
         )
     if shape == (2,):
-        return key if typed else jax.random.wrap_key_data(words, impl=THREEFRY)
-    folded = jax.random.key(0, impl=THREEFRY)
+        return key if is_typed else jax.random.wrap_key_data(words, impl=THREEFRY)
+    result = jax.random.key(0, impl=THREEFRY)
     for word in words:
-        folded = jax.random.fold_in(folded, word)
-    return folded
+        result = jax.random.fold_in(result, word)
+    return result
 
 
 def as_words(keys: Array) -> tuple[Array, Callable[[Array], Array]]:

@@ -147,14 +147,14 @@ def misfit(space: Any, dtype: Any) -> str:
     box has integers. It must also be able to represent the finite bounds. For a `Discrete`, any
     integer dtype that can represent all `n` values is valid.
     """
-    dtype, wanted = jnp.dtype(dtype), jax.dtypes.canonicalize_dtype(space.dtype)
-    fits = dtype == wanted or (dtype.itemsize == 8 and dtype.kind == wanted.kind)
+    dtype, expected = jnp.dtype(dtype), jax.dtypes.canonicalize_dtype(space.dtype)
+    fits = dtype == expected or (dtype.itemsize == 8 and dtype.kind == expected.kind)
     # Accept floats for integers, as in gymnax's Catch.
-    fits |= jnp.issubdtype(dtype, jnp.floating) and wanted.kind in "iub"
+    fits |= jnp.issubdtype(dtype, jnp.floating) and expected.kind in "iub"
     if hasattr(space, "n"):
         fits = jnp.issubdtype(dtype, jnp.integer)
     if not fits:
-        return f"must have the dtype of `observation_space`, {wanted}; got {dtype}"
+        return f"must have the dtype of `observation_space`, {expected}; got {dtype}"
     if holds(space, dtype):
         return ""
     least, most = _range(dtype)

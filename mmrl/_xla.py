@@ -23,8 +23,8 @@ def avoid_cpu_deadlock() -> None:
     """
     flags = os.environ.get("XLA_FLAGS", "").strip()
     names_a_file = bool(flags) and not flags.startswith("-")
-    chosen = any(flag.startswith(_SCHEDULER_FLAGS) for flag in flags.split())
-    if names_a_file or chosen or not _accepts_flag(_jaxlib_version()):
+    has_choice = any(flag.startswith(_SCHEDULER_FLAGS) for flag in flags.split())
+    if names_a_file or has_choice or not _accepts_flag(_jaxlib_version()):
         return
     os.environ["XLA_FLAGS"] = f"{flags} {_FLAG}=false".strip()
     if _backend_has_started():
@@ -49,5 +49,5 @@ def _jaxlib_version() -> str:
 def _backend_has_started() -> bool:
     # JAX has no public function for this, and the check must not import jax.
     bridge = sys.modules.get("jax._src.xla_bridge")
-    started = getattr(bridge, "backends_are_initialized", None)
-    return started is not None and started()
+    is_initialized = getattr(bridge, "backends_are_initialized", None)
+    return is_initialized is not None and is_initialized()

@@ -98,7 +98,7 @@ def importance_ratio(
     μ is the behavior policy. A truncated weight still has the gradient c ∇ log π, because the
     truncation raises μ, which is treated as a constant. Use c ≤ 0 or c = ∞ for no truncation.
     """
-    return jnp.exp(log_prob - _raised(log_prob, log_prob_behavior, importance_max))
+    return jnp.exp(log_prob - _floor(log_prob, log_prob_behavior, importance_max))
 
 
 @converting("log_prob", "log_prob_behavior", "log_prob_proximal", "advantages")
@@ -118,11 +118,11 @@ def clip_loss(
     = ∞, and for any ε > 0 if π_p = π, the gradient is the importance-sampled policy gradient. As in
     the paper's code, ratios are computed from log-probabilities, for numerical stability.
     """
-    anchor = _raised(log_prob, log_prob_behavior, importance_max)
+    anchor = _floor(log_prob, log_prob_behavior, importance_max)
     low, high = jnp.log1p(-jnp.minimum(epsilon, 1.0)), jnp.log1p(epsilon)
     clipped = log_prob_proximal + jnp.clip(log_prob - log_prob_proximal, low, high)
-    free, held = jnp.exp(log_prob - anchor), jnp.exp(clipped - anchor)
-    return jnp.maximum(-advantages * free, -advantages * held)
+    free, bounded = jnp.exp(log_prob - anchor), jnp.exp(clipped - anchor)
+    return jnp.maximum(-advantages * free, -advantages * bounded)
 
 
 @converting("log_prob", "log_prob_behavior", "advantages", "penalty")
@@ -194,7 +194,7 @@ def value_cloning(values: Steps, values_behavior: Steps) -> Steps:
     return (values - jax.lax.stop_gradient(values_behavior)) ** 2
 
 
-def _raised(log_prob, log_prob_behavior, importance_max):
+def _floor(log_prob, log_prob_behavior, importance_max):
     """Return log max(μ, π / c), where π / c is treated as a constant."""
     limit = jnp.where(jnp.asarray(importance_max) > 0, importance_max, jnp.inf)
     return jnp.maximum(log_prob_behavior, jax.lax.stop_gradient(log_prob) - jnp.log(limit))

@@ -95,8 +95,8 @@ def n_step(rewards: Steps, discount: Steps, next_values: Steps, last: Flags, n: 
     n = whole("n", n)
     last = _ends(last, rewards=rewards, discount=discount, next_values=next_values)
     total = rewards + bootstrap(jnp.where(last, discount, 0), next_values)
-    (gain, total), ended = _windows(((discount, total), last), n)
-    return total + bootstrap(jnp.where(ended, 0, gain), _shift(next_values, n - 1, 0))
+    (gain, total), ends = _windows(((discount, total), last), n)
+    return total + bootstrap(jnp.where(ends, 0, gain), _shift(next_values, n - 1, 0))
 
 
 @converting("rewards", "discount", "next_values")
@@ -113,8 +113,8 @@ def lambda_return(
         Array([0.875, 1.5  , 4.   ], dtype=float32)
     """
     last = _ends(last, rewards=rewards, discount=discount, next_values=next_values)
-    seen = jnp.where(last, 1, 1 - lam)
-    return _backward(((discount * lam, rewards + bootstrap(discount * seen, next_values)), last))
+    share = jnp.where(last, 1, 1 - lam)
+    return _backward(((discount * lam, rewards + bootstrap(discount * share, next_values)), last))
 
 
 @converting("rewards", "discount", "values", "next_values")
@@ -199,8 +199,8 @@ def retrace(
     )
     c = lam * jnp.minimum(1, jnp.where(last, 0, _shift(ratio, 1, 0)))
     q_ahead = jnp.where(last, 0, _shift(values, 1, 0))
-    corrected = bootstrap(discount, next_values - c * q_ahead)
-    return _backward(((discount * c, rewards + corrected), last))
+    rest = bootstrap(discount, next_values - c * q_ahead)
+    return _backward(((discount * c, rewards + rest), last))
 
 
 @converting("x")

@@ -196,23 +196,23 @@ def evaluate(
         return time + 1, carries, *_count(so_far, rest, transition)
 
     start_of_all = jnp.array(0), carries, zeros, jnp.zeros_like(zeros.returns)
-    _, carries, played, _ = jax.lax.while_loop(running, body, start_of_all)
-    return dataclasses.replace(played, stuck=stuck(carries.env_state))
+    _, carries, result, _ = jax.lax.while_loop(running, body, start_of_all)
+    return dataclasses.replace(result, stuck=stuck(carries.env_state))
 
 
 def _count(
     so_far: Evaluation, rest: Float[Array, " episodes"], transition: Transition
 ) -> tuple[Evaluation, Float[Array, " episodes"]]:
     """Count one more step of each unfinished episode; `rest` is the error of `accumulate`."""
-    seen = all_finite((transition.obs, transition.next_obs))
+    finite = all_finite((transition.obs, transition.next_obs))
     after, left = accumulate((so_far.returns, rest), transition.reward)
-    counted = Evaluation(
+    result = Evaluation(
         returns=jnp.where(so_far.ended, so_far.returns, after),
         lengths=so_far.lengths + jnp.where(so_far.ended, 0, 1),
         ended=so_far.ended | transition.last,
-        observed=so_far.observed & (so_far.ended | seen),
+        observed=so_far.observed & (so_far.ended | finite),
     )
-    return counted, left
+    return result, left
 
 
 def all_finite(tree: PyTree[Shaped[Array, "rows ..."]]) -> Bool[Array, " rows"]:

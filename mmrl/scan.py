@@ -88,8 +88,8 @@ def scan_and_last(
     xs = as_elements(monoid, xs)
     length = len(jax.tree.leaves(xs)[0])
     if method not in (*METHODS, "kernel"):
-        known = ", ".join((*METHODS, "kernel"))
-        raise ValueError(f"`method` must be one of {known}; got {method!r}.")
+        names = ", ".join((*METHODS, "kernel"))
+        raise ValueError(f"`method` must be one of {names}; got {method!r}.")
     whole("chunk", chunk)
     start = first_of(monoid, xs, init)
     check_types(monoid, start)
@@ -144,10 +144,10 @@ def _in_turn_jvp(primals, tangents, *, reverse):
     hs, last = _in_turn(op, xs, start, reverse=reverse)
 
     def derivatives(h, x, dx):
-        moving, fixed = eqx.partition(h, eqx.is_inexact_array)
+        moving, rest = eqx.partition(h, eqx.is_inexact_array)
 
         def product(op, moving, x):
-            return eqx.filter(op(eqx.combine(moving, fixed), x), eqx.is_inexact_array)
+            return eqx.filter(op(eqx.combine(moving, rest), x), eqx.is_inexact_array)
 
         along = jax.linearize(lambda h: product(op, h, x), moving)[1]
         push = eqx.filter_jvp(lambda op, x: product(op, moving, x), (op, x), (d_op, dx))[1]

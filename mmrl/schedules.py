@@ -50,8 +50,8 @@ def schedule(length: int, method: str, chunk: int = 256) -> list[Level]:
         last = t[chunk - 1 :: chunk]  # last step of every full chunk
         across = [Level(last[i : i + 1], last[i + 1 : i + 2]) for i in range(last.size - 1)]
         rest = t[chunk:][~np.isin(t[chunk:], last)]
-        spread = [Level(rest // chunk * chunk - 1, rest)] if rest.size else []
-        return [Level(right - 1, right) for right in within] + across + spread
+        final = [Level(rest // chunk * chunk - 1, rest)] if rest.size else []
+        return [Level(right - 1, right) for right in within] + across + final
     raise ValueError(f"`method` must be one of {', '.join(METHODS)}; got {method!r}.")
 
 

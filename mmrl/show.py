@@ -34,12 +34,12 @@ def figure(
     `width` and `height` are the size of each panel in inches. The figure is not registered with
     pyplot; save it with `fig.savefig(path)`.
     """
-    fig = _Shown(figsize=(width * panels, height), layout="constrained", dpi=150)
+    fig = _DisplayFigure(figsize=(width * panels, height), layout="constrained", dpi=150)
     axes = fig.subplots(1, panels, sharey=True, squeeze=False)[0]
     return fig, list(axes)
 
 
-class _Shown(Figure):
+class _DisplayFigure(Figure):
     """Figure that a notebook displays as the output of a cell, without pyplot."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:

@@ -105,13 +105,13 @@ def check_whole_episodes(config: Any, params: Any) -> None:
             "batching='segments'."
         )
     # The tape must keep an episode until the rollout that completes the next one has been stored.
-    needed = (2 * longest + config.rollout) * config.environments
-    if config.capacity < needed:
+    room = (2 * longest + config.rollout) * config.environments
+    if config.capacity < room:
         raise ValueError(
             f"`capacity` must hold two episodes of {longest} steps and a rollout of "
-            f"{config.rollout} in each of {config.environments} environments, {needed} steps; got "
+            f"{config.rollout} in each of {config.environments} environments, {room} steps; got "
             f"{config.capacity}, so the tape would often contain no complete episode. Set "
-            f"capacity={needed}, or use fewer environments."
+            f"capacity={room}, or use fewer environments."
         )
 
 
@@ -156,17 +156,17 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bo
                 f"the same methods, for observations of shape {shape}; `{name}` raised "
                 f"{type(error).__name__}: {error}"
             ) from error
-        wanted = (actions,) if name == "step" else (2, actions)
-        if bad := [x for x in results if getattr(x, "shape", None) != wanted]:
+        expected = (actions,) if name == "step" else (2, actions)
+        if bad := [x for x in results if getattr(x, "shape", None) != expected]:
             raise ValueError(
                 f"`make` must build a network with {actions} outputs, one for each action"
                 f"{', besides the auxiliary value of `policy`' if acts else ''}; `{name}` returned "
-                f"shape {getattr(bad[0], 'shape', bad[0])} instead of {wanted}."
+                f"shape {getattr(bad[0], 'shape', bad[0])} instead of {expected}."
             )
-    return _masked(net, env, params)
+    return _with_mask(net, env, params)
 
 
-def _masked(net: Any, env: Any, params: Any) -> Any:
+def _with_mask(net: Any, env: Any, params: Any) -> Any:
     """Wrap the network in `nets.Masked` if the environment has a mask of legal actions."""
     from mmrl.envs.wrappers.observation import mask_place
 
@@ -277,14 +277,14 @@ def normalized_features(config: Any, env: Any, params: Any) -> tuple[bool, ...]:
     space, *_ = observed_spaces(bare, params)
     own = math.prod(space.shape)
     whole = sum(math.prod(each.shape) for each in observed_spaces(env, params))
-    added = (False,) * (whole - own)
+    extra = (False,) * (whole - own)
     if config.normalize_observations:
-        return (*(True,) * own, *added)
+        return (*(True,) * own, *extra)
     ends = None if hasattr(space, "n") else limits(space)
     if ends is None or getattr(getattr(bare, "unwrapped", bare), "name", None) in MODERATE:
         return ()
-    chosen = np.maximum(*np.abs(ends)).ravel() > LARGE
-    return (*chosen.tolist(), *added) if chosen.any() else ()
+    large = np.maximum(*np.abs(ends)).ravel() > LARGE
+    return (*large.tolist(), *extra) if large.any() else ()
 
 
 def observed_spaces(env: Any, params: Any) -> list[Any]:

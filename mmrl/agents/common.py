@@ -73,8 +73,8 @@ def watch(state: Any, nets: Callable[[Any], Any], obs: PyTree) -> Any:
     """Update the normalization statistics, if any, of the networks `nets(state)` with `obs`."""
     from mmrl.nets import inputs
 
-    counted = inputs.count(nets(state), obs)
-    return eqx.tree_at(nets, state, counted, is_leaf=lambda x: x is None)
+    net = inputs.count(nets(state), obs)
+    return eqx.tree_at(nets, state, net, is_leaf=lambda x: x is None)
 
 
 def training(
@@ -115,12 +115,12 @@ def training(
     return train
 
 
-def trained(net: Any) -> PyTree:
+def trainable(net: Any) -> PyTree:
     """Return the trainable parameters θ."""
     return eqx.filter(net, eqx.is_inexact_array)
 
 
-def fixed(net: Any) -> Any:
+def constant(net: Any) -> Any:
     """Return the network with gradients stopped, so that JAX stores no residuals for it."""
     arrays, rest = eqx.partition(net, eqx.is_array)
     return eqx.combine(jax.lax.stop_gradient(arrays), rest)
@@ -131,7 +131,7 @@ def descend(
     rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
 ) -> tuple[Any, PyTree]:
     """Apply one optimizer update; return the network and the optimizer's state."""
-    update, state = rule.update(gradient, state, trained(net))
+    update, state = rule.update(gradient, state, trainable(net))
     return eqx.apply_updates(net, update), state
 
 
@@ -142,20 +142,20 @@ def adam(config: Any, rate: Float[Array, ""] | float, eps: float | Float[Array, 
 
 
 @promoting
-def annealed(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
+def rate_at(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """Return the learning rate of iteration i: η (1 - anneal min(1, i / (block horizon)))."""
     horizon = config.horizon
     if horizon is None:
         # Hide the constant from XLA, which would otherwise multiply by its rounded inverse.
         horizon = jax.lax.optimization_barrier(jnp.asarray(float(config.blocks)))
-    gone = jnp.minimum(iteration / (config.block * horizon), 1)
-    return config.learning_rate * (1 - config.anneal * gone)
+    share = jnp.minimum(iteration / (config.block * horizon), 1)
+    return config.learning_rate * (1 - config.anneal * share)
 
 
 def scan_learning(
     learn: Callable[[Any, PRNGKeyArray], tuple[Any, Any]],
     state: Any,
-    changed: Callable[[Any], Any],
+    part: Callable[[Any], Any],
     keys: Any,
 ) -> tuple[Any, Any]:
     """Apply `learn` once per key; return the final state and the stacked values.
@@ -163,17 +163,17 @@ def scan_learning(
     `learn` may change only `changed(state)`. The rest of the state is closed over instead of
     carried, because XLA might copy it in every iteration.
     """
-    marks = jax.tree.map(lambda _: True, changed(state))
-    marks = eqx.tree_at(changed, jax.tree.map(lambda _: False, state), marks)
-    learner, held = eqx.partition(state, marks)
+    marks = jax.tree.map(lambda _: True, part(state))
+    marks = eqx.tree_at(part, jax.tree.map(lambda _: False, state), marks)
+    learner, rest = eqx.partition(state, marks)
     words, key_of = _random.as_words(keys)
 
     def step(learner, words):
-        state, values = learn(eqx.combine(learner, held), key_of(words))
+        state, values = learn(eqx.combine(learner, rest), key_of(words))
         return eqx.filter(state, marks), values
 
     learner, values = jax.lax.scan(step, learner, words)
-    return eqx.combine(learner, held), values
+    return eqx.combine(learner, rest), values
 
 
 def repeat(step: Callable[[Any], tuple[Any, Any]], state: Any, times: int) -> tuple[Any, Any]:
@@ -243,18 +243,18 @@ def end_block(
     The state has a new random key. `finite` and `diagnostics` are from the iterations of the block.
     """
     key, eval_key = jax.random.split(state.key)
-    played: Any = score(state.net, env, params, eval_key, config.episodes, policy)
-    finite = jnp.all(finite) & jnp.all(jnp.isfinite(played.returns))
-    observed = jnp.all(played.observed) & jnp.all(all_finite(state.carries.obs))
+    scores: Any = score(state.net, env, params, eval_key, config.episodes, policy)
+    finite = jnp.all(finite) & jnp.all(jnp.isfinite(scores.returns))
+    finite_obs = jnp.all(scores.observed) & jnp.all(all_finite(state.carries.obs))
     number = stuck(state.carries.env_state)
     metrics = Metrics(
-        returns=played.returns,
-        lengths=played.lengths,
+        returns=scores.returns,
+        lengths=scores.lengths,
         loss=jnp.mean(loss),
         fill=jnp.mean(jnp.asarray(fill)),
         finite=finite,
         diagnostics=diagnostics,
-        observed=observed,
-        stuck=None if number is None else jnp.max(jnp.append(number, played.stuck)),
+        observed=finite_obs,
+        stuck=None if number is None else jnp.max(jnp.append(number, scores.stuck)),
     )
     return eqx.tree_at(lambda s: s.key, state, key), metrics

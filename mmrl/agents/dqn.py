@@ -129,7 +129,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     return State(
         net=net,
         target=net,
-        optimizer=common.adam(config, 0.0).init(common.trained(net)),
+        optimizer=common.adam(config, 0.0).init(common.trainable(net)),
         carries=carries,
         tape=tape.init(example, capacity, workers=config.environments, shortest=shortest(params)),
         rewards=normalize.rewards_of(config),
@@ -172,12 +172,12 @@ def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
 
     def one(key):
         if config.batching == "tape":
-            drawn = tape.sample(state.tape, key, steps)
+            batch = tape.sample(state.tape, key, steps)
         else:
             from mmrl.replay import segments
 
-            drawn = segments.sample(state.tape, key, steps, config.segment_length)
-        return dataclasses.replace(drawn, steps=normalize.divided(state.rewards, drawn.steps))
+            batch = segments.sample(state.tape, key, steps, config.segment_length)
+        return dataclasses.replace(batch, steps=normalize.divided(state.rewards, batch.steps))
 
     if config.tapes == 1:
         return one(key)
@@ -222,7 +222,7 @@ def learn(
     Returns the state, the loss and the fraction of real steps. `loss` must match `dqn.loss`.
     """
     batch = sample(config, state, key)
-    rule = common.adam(config, common.annealed(config, state.iteration))
+    rule = common.adam(config, common.rate_at(config, state.iteration))
     mean = partial(loss_of_tapes, loss)
     value, gradient = eqx.filter_value_and_grad(mean)(state.net, state.target, batch, config)
     net, inner = common.descend(rule, state.net, state.optimizer, gradient)

@@ -59,7 +59,7 @@ def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> Rewar
         return past, last
 
     past, last = jax.vmap(sums)(scale.sums, steps.reward, steps.begin)
-    return RewardScale(last, _merged(scale.moments, sample(past)))
+    return RewardScale(last, _merge(scale.moments, sample(past)))
 
 
 @promoting
@@ -85,12 +85,12 @@ def standardize(
     equal, the result is 0. Otherwise, the result is as accurate as a computation in 64 bits.
     """
     means = slice(1, None, 3)
-    faded = [jnp.where(decay > 0, decay * number, 0) for number in moments]
-    faded[means] = moments[means]
+    terms = [jnp.where(decay > 0, decay * number, 0) for number in moments]
+    terms[means] = moments[means]
     # Subtract a center close to μ, to preserve the precision of small differences, and divide by a
     # scale, to prevent overflow of the squares.
     center = jnp.sum(x / x.size)
-    count, mean, square = (sum(faded[i::3]) for i in range(3))
+    count, mean, square = (sum(terms[i::3]) for i in range(3))
     step = jnp.where(count > 0, mean - center, 0)
     unit = jnp.maximum(jnp.max(jnp.abs(x - center)), jnp.abs(step))
     unit = jnp.where(unit > 1e9, unit, 1)
@@ -98,8 +98,8 @@ def standardize(
     own: Any = sample(x)
     before: Any = count, step / unit, square / unit / unit
     within = Moments()(before, own)
-    moments = _merged(
-        like(tuple(faded), moments), (own[0], center + unit * own[1], own[2] * unit * unit)
+    moments = _merge(
+        like(tuple(terms), moments), (own[0], center + unit * own[1], own[2] * unit * unit)
     )
     return moments, (x - within[1]) / (jnp.sqrt(variance(within)) + jnp.maximum(1e-8 / unit, 1e-30))
 
@@ -119,7 +119,7 @@ def variance(moments: Averages) -> Float[Array, ""]:
     return moments[2] / moments[0]
 
 
-def _merged(moments: Any, new: Any) -> Averages:
+def _merge(moments: Any, new: Any) -> Averages:
     """Merge `moments` with the moments of another `sample`."""
     if len(moments) == len(new):
         return like(Moments()(moments, new), moments)

@@ -40,14 +40,14 @@ from mmrl.agents.checks import check_discrete
 from mmrl.agents.common import (
     Make,
     Metrics,
-    annealed,
     descend,
     end_block,
     fresh,
     greedy,
     q_net,
+    rate_at,
     repeat,
-    trained,
+    trainable,
     training,
     watch,
 )
@@ -132,7 +132,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     check_rows(config, net)
     return State(
         net=net,
-        optimizer=optimizer(config, 0.0).init(trained(net)),
+        optimizer=optimizer(config, 0.0).init(trainable(net)),
         carries=carries,
         rewards=normalize.rewards_of(config),
         key=key,
@@ -205,7 +205,7 @@ def learn(
     `loss` is a function with the arguments of `pqn.loss`.
     """
     batch = prepare(config, state.net, rollout)
-    rule = optimizer(config, annealed(config, state.iteration))
+    rule = optimizer(config, rate_at(config, state.iteration))
 
     def step(learner, rows):
         net, inner = learner

@@ -34,11 +34,11 @@ def find_preset(agent: str, name: str) -> Preset:
 
     Raises `ValueError` if there is no such preset.
     """
-    known = PRESETS.get(agent, {})
-    if name not in known:
-        has = f"one of {', '.join(known)}" if known else "omitted, because there are no presets"
+    presets = PRESETS.get(agent, {})
+    if name not in presets:
+        has = f"one of {', '.join(presets)}" if presets else "omitted, because there are no presets"
         raise ValueError(f"`preset` of {agent} must be {has}; got {name!r}.")
-    return known[name]
+    return presets[name]
 
 
 # Values that disable features which only our agents have.

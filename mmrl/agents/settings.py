@@ -80,8 +80,8 @@ def limit(default: float | None, zero: bool = False) -> Any:
     return _field(default, Range("positive", lambda x: x > 0))
 
 
-def _field(default: Any, allowed: Range, **kind: Any) -> Any:
-    return eqx.field(default=default, metadata={"range": allowed}, **kind)
+def _field(default: Any, bounds: Range, **kind: Any) -> Any:
+    return eqx.field(default=default, metadata={"range": bounds}, **kind)
 
 
 Own = TypeVar("Own", bound="Settings")
@@ -144,21 +144,21 @@ def kinds_of(field: dataclasses.Field) -> tuple[Any, ...]:
 
 
 def _check_field(field: dataclasses.Field, kinds: tuple[Any, ...], value: Any) -> None:
-    name, (kind, wanted) = field.name, _KINDS.get(kinds[0], (object, ""))
+    name, (kind, meaning) = field.name, _KINDS.get(kinds[0], (object, ""))
     if not isinstance(value, kind) or (isinstance(value, bool) and kind not in (bool, object)):
-        raise ValueError(f"`{name}` must be {wanted}; got {value!r}.")
+        raise ValueError(f"`{name}` must be {meaning}; got {value!r}.")
     if kinds[0] is int and value >= 2**31:
         raise ValueError(f"`{name}` must be below 2³¹; got {value}.")
-    allowed = field.metadata.get("range")
-    if allowed is None or isinstance(value, Tracer):
+    bounds = field.metadata.get("range")
+    if bounds is None or isinstance(value, Tracer):
         return
     with np.errstate(over="ignore"):
         x = np.asarray(value, np.float32) if kinds[0] is float else value
-    if not np.all(allowed.holds(x)):
+    if not np.all(bounds.holds(x)):
         fits = ", or None to choose it automatically" if type(None) in kinds else ""
-        raise ValueError(f"`{name}` must be {allowed.words}{fits}; got {value!r}.")
-    if np.any(x == allowed.off):
-        side = "above 0" if allowed.off == 0 else f"below {allowed.off:g}"
+        raise ValueError(f"`{name}` must be {bounds.words}{fits}; got {value!r}.")
+    if np.any(x == bounds.off):
+        side = "above 0" if bounds.off == 0 else f"below {bounds.off:g}"
         raise ValueError(f"`{name}` must be {side}; got {value}, which disables learning.")
 
 

@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray
 from mmrl import _random
 from mmrl._own import one_line
 from mmrl._spaces import MASK, misfit, parts, stuck
-from mmrl.checks.tracing import action_shape, own_step, random_action, traced
+from mmrl.checks.tracing import action_shape, interface_errors, own_step, random_action
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.wrappers.mask import offers_mask
 from mmrl.envs.wrappers.observation import legal_actions, shown
@@ -42,24 +42,24 @@ def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
 
     Raises `ValueError` with a sentence for each broken rule.
     """
-    broken = list(traced(env, params))
-    if not broken and steps:
+    errors = list(interface_errors(env, params))
+    if not errors and steps:
         params = env.default_params if params is None else params
-        broken = [*_kinds(env, params), *_pure(env, params)]
-        broken = broken or list(_played(_vector(env, params), params, steps))
-    if broken:
+        errors = [*_kinds(env, params), *_pure(env, params)]
+        errors = errors or list(_play_errors(_vector(env, params), params, steps))
+    if errors:
         name = getattr(env, "name", type(env).__name__)
-        rules = "; ".join(f"({i}) {text}" for i, text in enumerate(broken, 1))
+        rules = "; ".join(f"({i}) {text}" for i, text in enumerate(errors, 1))
         raise ValueError(
-            f"`env` must follow the rules of an environment; {name} breaks {len(broken)}: "
-            f"{rules if len(broken) > 1 else broken[0]}. (mmrl.checks.environment lists them all.)"
+            f"`env` must follow the rules of an environment; {name} breaks {len(errors)}: "
+            f"{rules if len(errors) > 1 else errors[0]}. (mmrl.checks.environment lists them all.)"
         )
 
 
 def _vector(env: Any, params: Any) -> Any:
     """Flatten observations as runs do if they are dictionaries or include a mask."""
-    composed = isinstance(env.observation_space(params), spaces.Dict)
-    return shown(env, params, ()) if composed or offers_mask(env, params) else env
+    is_dict = isinstance(env.observation_space(params), spaces.Dict)
+    return shown(env, params, ()) if is_dict or offers_mask(env, params) else env
 
 
 def _kinds(env: Any, params: Any) -> Iterator[str]:
@@ -91,12 +91,12 @@ def _pure(env: Any, params: Any) -> Iterator[str]:
 
 
 def _program(call: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[bytes]]:
-    traced = jax.make_jaxpr(call)(*arguments)
-    arrays = [x for x in traced.consts if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
-    return re.sub("0x[0-9a-f]+", "", str(traced)), [np.asarray(x).tobytes() for x in arrays]
+    jaxpr = jax.make_jaxpr(call)(*arguments)
+    arrays = [x for x in jaxpr.consts if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
+    return re.sub("0x[0-9a-f]+", "", str(jaxpr)), [np.asarray(x).tobytes() for x in arrays]
 
 
-def _played(env: Any, params: Any, steps: int) -> Iterator[str]:
+def _play_errors(env: Any, params: Any, steps: int) -> Iterator[str]:
     count = min(int(params.max_steps_in_episode) + 2, steps)
     keys = jax.random.split(jax.random.key(0), SIDE_BY_SIDE)
     play = jax.jit(jax.vmap(lambda key: _play(env, params, jax.random.clone(key), count)))
@@ -191,14 +191,14 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
         final, last = info["final_observation"], terminated | truncated
         # Repeat the step without a reset. It needs the same key, to give the same result.
         alone = env.step_env(jax.random.clone(key), state, action, params)
-        seen = jnp.stack([obs, final]).astype(jnp.float32)
+        both = jnp.stack([obs, final]).astype(jnp.float32)
         row = {
             "reward": reward,
             "outside": ~(_inside(space, obs) & _inside(space, final)),
             "unreal": ~(_real(obs) & _real(final)),
             "harmful": ~_real(obs) | (~_real(final) & ~terminated),
-            "low": seen.min(),
-            "high": seen.max(),
+            "low": both.min(),
+            "high": both.max(),
             "infinite": ~jnp.isfinite(reward),
             "uncounted": (after.time != jnp.where(last, 0, state.time + 1)) | (first.time != 0),
             "late": (before + 1 >= params.max_steps_in_episode) & ~last,
@@ -225,8 +225,8 @@ def _by_clock(env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any)
         return jnp.array(False)
 
     def ends(limit: Any, params: Any = params) -> Any:
-        limited = dataclasses.replace(params, max_steps_in_episode=limit)
-        return env.step_env(jax.random.clone(key), state, action, limited)[3]
+        short = dataclasses.replace(params, max_steps_in_episode=limit)
+        return env.step_env(jax.random.clone(key), state, action, short)[3]
 
     return ends(jnp.maximum(state.time, 1)) | ends(state.time + 1)
 

@@ -86,11 +86,11 @@ def agent(
 
     params = env.default_params if params is None else params
     env = ActionMask(env) if offers_mask(env, params) else env
-    env = _seen(net, env, params, observes)
+    env = _with_observations(net, env, params, observes)
     functions(net.init(), net.step, replay, env, params, key, ahead=ahead, steps=steps)
 
 
-def _seen(net: Any, env: Any, params: Any, observes: Collection[str] | None) -> Any:
+def _with_observations(net: Any, env: Any, params: Any, observes: Collection[str] | None) -> Any:
     """Wrap an environment so that its observations fit the network."""
     ways = [partial(shown, env, params, flat=flat) for flat in (True, False)]
     if observes is not None:
@@ -150,13 +150,13 @@ def functions(
     params = env.default_params if params is None else params
     key = jax.random.key(0) if key is None else key
     with jax.default_matmul_precision("highest"):
-        played = _played(init, step, env, params, key, steps)
-        if not _cut_off(played[0]) and dataclasses.is_dataclass(params):
+        results = _outputs(init, step, env, params, key, steps)
+        if not _cut_off(results[0]) and dataclasses.is_dataclass(params):
             again = jax.random.clone(key)
-            played = _played(init, step, env, _shorter(params, played[0]), again, steps)
-        tape, acted, right, wrong, wanted, wrong_ahead = jax.device_get(played)
-        replayed = eqx.filter_jit(replay)(init, played[0])
-        values = None if ahead is None else eqx.filter_jit(ahead)(init, played[0])
+            results = _outputs(init, step, env, _shorter(params, results[0]), again, steps)
+        tape, acting, right, wrong, expected, wrong_ahead = jax.device_get(results)
+        replay_outputs = eqx.filter_jit(replay)(init, results[0])
+        values = None if ahead is None else eqx.filter_jit(ahead)(init, results[0])
     mistakes = list(zip(RESETS, wrong, strict=True))
     ends = np.flatnonzero(tape.last[:-1])
     if len(ends) < 2 or np.diff(ends).max() < 2:
@@ -165,11 +165,11 @@ def functions(
             f"{steps}, with {len(ends)} episode ends. Use more steps, or `params` with a smaller "
             "`max_steps_in_episode`."
         )
-    _compare("acting", acted, right, mistakes, tape, tolerance)
-    _compare("replay", replayed, right, mistakes, tape, tolerance)
+    _compare("acting", acting, right, mistakes, tape, tolerance)
+    _compare("replay", replay_outputs, right, mistakes, tape, tolerance)
     if ahead is not None:
         _compare(
-            "ahead", values, wanted, list(zip(AHEAD, wrong_ahead, strict=True)), tape, tolerance
+            "ahead", values, expected, list(zip(AHEAD, wrong_ahead, strict=True)), tape, tolerance
         )
 
 
@@ -191,7 +191,7 @@ def _shorter(params: Any, tape: Any) -> Any:
 
 
 @eqx.filter_jit
-def _played(
+def _outputs(
     init: PyTree, step: Callable[..., Any], env: Any, params: Any, key: PRNGKeyArray, steps: int
 ) -> tuple[Any, ...]:
     """Play, and compute the agent's, the correct and the mistaken outputs.
@@ -199,18 +199,18 @@ def _played(
     Return (tape, outputs while acting, correct outputs, mistaken outputs, correct outputs for the
     next observations, mistaken outputs for the next observations).
     """
-    tape, states, acted = _act(init, step, env, params, key, steps)
+    tape, states, acting = _act(init, step, env, params, key, steps)
     # If the flag changes the outputs for a first observation, it is an input of the agent.
     first = [jax.tree.leaves(step(init, tape.obs[0], jnp.array(x))[1]) for x in (False, True)]
-    seen = jnp.array([jnp.any(x != y) for x, y in zip(*first, strict=True)]).any()
+    differ = jnp.array([jnp.any(x != y) for x, y in zip(*first, strict=True)]).any()
 
-    def by_hand(flags: Any, to: PyTree, seen: Any) -> Any:
+    def by_hand(flags: Any, to: PyTree, differ: Any) -> Any:
         """Return the outputs of an agent whose state is reset to `to` where `flags` is True."""
 
         def one(state: PyTree, now: Any) -> tuple[PyTree, Any]:
             obs, flag = now
             state = jax.tree.map(lambda x, y: jnp.where(flag, x, y), to, state)
-            return step(state, obs, flag & seen)
+            return step(state, obs, flag & differ)
 
         return jax.lax.scan(one, init, (tape.obs, flags))[1]
 
@@ -222,18 +222,18 @@ def _played(
         return jax.tree.map(lambda x: jnp.concatenate([x[1:], x[-1:]]), xs)
 
     zeros = jax.tree.map(jnp.zeros_like, init)
-    plans = [(tape.begin, init, seen), *((wrong(tape.begin), init, seen) for _, wrong in FLAGS)]
-    plans += [(tape.begin, zeros, seen), (tape.begin, init, jnp.array(False))]
-    plans += [(jnp.concatenate([tape.begin[:1], tape.terminated[:-1]]), init, seen)]
+    plans = [(tape.begin, init, differ), *((wrong(tape.begin), init, differ) for _, wrong in FLAGS)]
+    plans += [(tape.begin, zeros, differ), (tape.begin, init, jnp.array(False))]
+    plans += [(jnp.concatenate([tape.begin[:1], tape.terminated[:-1]]), init, differ)]
     outputs = jax.vmap(by_hand)(*jax.tree.map(lambda *x: jnp.stack(x), *plans))
     right, *wrong = (jax.tree.map(lambda x, i=i: x[i], outputs) for i in range(len(plans)))
     wrong_ahead = [  # in the order of `AHEAD`
         jax.vmap(after)(states, follow(tape.obs)),
         follow(right),
-        jax.vmap(lambda x: step(init, x, seen)[1])(tape.next_obs),
+        jax.vmap(lambda x: step(init, x, differ)[1])(tape.next_obs),
     ]
-    wanted = jax.vmap(after)(states, tape.next_obs)
-    return tape, acted, right, wrong, wanted, wrong_ahead
+    expected = jax.vmap(after)(states, tape.next_obs)
+    return tape, acting, right, wrong, expected, wrong_ahead
 
 
 def _act(
@@ -256,19 +256,19 @@ def _act(
 def _compare(
     what: str,
     got: Any,
-    wanted: Any,
+    expected: Any,
     mistakes: list[tuple[str, Any]],
     tape: Any,
     tolerance: float,
 ) -> None:
     """Raise `ValueError` if outputs differ, and name the mistake that explains them."""
-    shapes = [jax.tree.map(jnp.shape, x) for x in (got, wanted)]
-    if jax.tree.structure(got) != jax.tree.structure(wanted) or shapes[0] != shapes[1]:
+    shapes = [jax.tree.map(jnp.shape, x) for x in (got, expected)]
+    if jax.tree.structure(got) != jax.tree.structure(expected) or shapes[0] != shapes[1]:
         raise ValueError(
             f"`{what}` must return the outputs of `step`, stacked along a leading time axis, with "
             f"shapes {jax.tree.leaves(shapes[1])}; got {jax.tree.leaves(shapes[0])}."
         )
-    wrong = _differs(got, wanted, tolerance)
+    wrong = _differs(got, expected, tolerance)
     if not wrong.any():
         return
     at = int(np.flatnonzero(wrong.any(0))[0])
@@ -279,11 +279,11 @@ def _compare(
     looks = f"It looks as if {like[0]}." if like else "No common mistake explains the difference."
     raise ValueError(
         f"`{what}` must return, for each episode of the tape, the outputs on that episode alone; "
-        f"got a difference at step {at}, {_place(tape, at)}: {_numbers(got, wanted, at)}. {looks}"
+        f"got a difference at step {at}, {_place(tape, at)}: {_numbers(got, expected, at)}. {looks}"
     )
 
 
-def _differs(got: Any, wanted: Any, tolerance: float) -> np.ndarray:
+def _differs(got: Any, expected: Any, tolerance: float) -> np.ndarray:
     """Return True where outputs differ, [output, time]; NaN differs from everything."""
 
     def leaf(x: Any, y: Any) -> np.ndarray:
@@ -291,7 +291,7 @@ def _differs(got: Any, wanted: Any, tolerance: float) -> np.ndarray:
         near = np.abs(x - y) <= tolerance * max(1.0, np.abs(y[np.isfinite(y)]).max(initial=0))
         return ~(near | (x == y)).all(1)
 
-    return np.stack(jax.tree.leaves(jax.tree.map(leaf, got, wanted)))
+    return np.stack(jax.tree.leaves(jax.tree.map(leaf, got, expected)))
 
 
 def _place(tape: Any, at: int) -> str:
@@ -303,11 +303,11 @@ def _place(tape: Any, at: int) -> str:
     return f"{place}{', and the last,' if last[at] else ''} of episode {episode}"
 
 
-def _numbers(got: Any, wanted: Any, at: int) -> str:
+def _numbers(got: Any, expected: Any, at: int) -> str:
     """Return the two values that differ most at a step, as a string."""
     x, y = (
         np.concatenate([np.ravel(np.asarray(z)[at]) for z in jax.tree.leaves(tree)])
-        for tree in (got, wanted)
+        for tree in (got, expected)
     )
     i = int(np.nanargmax(np.abs(x - y))) if np.isfinite(x - y).any() else 0
     return f"{x[i]:.6g} instead of {y[i]:.6g}"

@@ -26,7 +26,7 @@ NUMBERS = (
 )
 
 
-def traced(env: Any, params: Any) -> Iterator[str]:
+def interface_errors(env: Any, params: Any) -> Iterator[str]:
     """Yield a sentence for each rule of the interface that an environment breaks."""
     if isinstance(env, type):
         yield f"it must be an instance; got a class. Pass {env.__name__}()"
@@ -55,8 +55,8 @@ def _parameters(env: Any, params: Any) -> str | None:
     if callable(params):
         return "`default_params` must be a property; got a method. Write @property above it"
     base = gymnax_environment
-    inherited = getattr(type(env), "default_params", None) is base.Environment.default_params
-    if inherited and params == base.EnvParams():
+    is_default = getattr(type(env), "default_params", None) is base.Environment.default_params
+    if is_default and params == base.EnvParams():
         return (
             "`default_params` must return parameters with the time limit of the environment, "
             "`max_steps_in_episode`; the defaults of gymnax end every episode after one step"
@@ -99,7 +99,7 @@ def _part(name: str, kind: str, space: Any) -> Iterator[str]:
         return
     if not isinstance(space, spaces.Box) or not isinstance(shape, tuple):
         kinds = "a Box whose `shape` is a tuple, or a Discrete space of at least one value"
-        more = ". Concatenate its entries into one vector" if isinstance(space, _COMPOSED) else ""
+        more = ". Concatenate its entries into one vector" if isinstance(space, _COMPOSITE) else ""
         yield f"`{name}` must be {kinds}, from gymnax.environments.spaces; got {space!r}{more}"
     elif kind == "action" and len(shape) != 1:
         yield f"`{name}` must be a Box of vectors, or Discrete; got shape {shape}"
@@ -109,7 +109,7 @@ def _part(name: str, kind: str, space: Any) -> Iterator[str]:
         yield f"`{name}` {fault}"
 
 
-_COMPOSED = (spaces.Dict, spaces.Tuple)
+_COMPOSITE = (spaces.Dict, spaces.Tuple)
 
 
 def _shapes(env: Any, name: str, *arguments: Any) -> tuple[Any, str]:
@@ -122,7 +122,7 @@ def _shapes(env: Any, name: str, *arguments: Any) -> tuple[Any, str]:
 
 def _reset(env: Any, params: Any, reset: Any) -> Iterator[str]:
     if not isinstance(reset, tuple) or len(reset) != 2:
-        yield f"`reset_env` must return 2 values, (obs, state); got {_counted(reset)}"
+        yield f"`reset_env` must return 2 values, (obs, state); got {_description(reset)}"
         return
     obs, state = reset
     yield from _observation("reset_env", env, params, obs)
@@ -142,7 +142,7 @@ def _observation(name: str, env: Any, params: Any, obs: Any) -> Iterator[str]:
             at = f" at {place}" if place else ""
             yield (
                 f"`{name}` must return an observation with the shape of `observation_space`"
-                f"{at}, {space.shape}; got {getattr(part, 'shape', _counted(part))}"
+                f"{at}, {space.shape}; got {getattr(part, 'shape', _description(part))}"
             )
 
 
@@ -153,10 +153,10 @@ def _step(env: Any, params: Any, reset: Any) -> Iterator[str]:
         yield complaint
         return
     if not isinstance(step, tuple) or len(step) != 5:
-        more = ". Only `is_truncated` reports truncation" if _counted(step) == "6" else ""
+        more = ". Only `is_truncated` reports truncation" if _description(step) == "6" else ""
         yield (
             "`step_env` must return 5 values, (obs, state, reward, terminated, info); got "
-            f"{_counted(step)}{more}"
+            f"{_description(step)}{more}"
         )
         return
     obs, state, reward, terminated, info = step
@@ -165,15 +165,15 @@ def _step(env: Any, params: Any, reset: Any) -> Iterator[str]:
     truncated, complaint = _shapes(env, "is_truncated", reset[1], params)
     if complaint:
         yield complaint
-    named = {"reward": reward, "terminated": terminated, "is_truncated": truncated}
-    for name, value in named.items():
+    results = {"reward": reward, "terminated": terminated, "is_truncated": truncated}
+    for name, value in results.items():
         if getattr(value, "shape", None) != () and not (name == "is_truncated" and complaint):
-            got = getattr(value, "shape", _counted(value))
+            got = getattr(value, "shape", _description(value))
             yield f"`{name}` must be a scalar, with shape (); got {got}"
     if jnp.issubdtype(getattr(reward, "dtype", bool), jnp.complexfloating):
         yield f"`reward` must be real; got {reward.dtype}. Write reward.real"
     if not isinstance(info, dict):
-        yield f"`info` must be a dictionary; got {_counted(info)}. It may be empty, {{}}"
+        yield f"`info` must be a dictionary; got {_description(info)}. It may be empty, {{}}"
     if own_step(env):
         yield from _whole_step(env, params, reset, action)
 
@@ -181,15 +181,15 @@ def _step(env: Any, params: Any, reset: Any) -> Iterator[str]:
 def _alike(reset: Any, step: Any) -> Iterator[str]:
     """Yield a sentence for each array whose shape or dtype differs between reset and step."""
     before, after = (jax.tree_util.tree_leaves_with_path(x) for x in (reset[1], step[1]))
-    seen = [jax.tree_util.tree_leaves_with_path(x[0]) for x in (reset, step)]
+    observations = [jax.tree_util.tree_leaves_with_path(x[0]) for x in (reset, step)]
     if jax.tree.structure(reset[1]) != jax.tree.structure(step[1]):
         yield (
             "`step_env` must return a state with the same fields as `reset_env`; got "
             f"{_fields(after)} after {_fields(before)}"
         )
         return
-    alike = [[(path, _shape(x)) for path, x in obs] for obs in seen]
-    both = zip(*seen, strict=True) if alike[0] == alike[1] else ()
+    alike = [[(path, _shape(x)) for path, x in obs] for obs in observations]
+    both = zip(*observations, strict=True) if alike[0] == alike[1] else ()
     pairs = [(f"obs{_at(at)}", x, y) for (at, x), (_, y) in both]
     pairs += [(f"state{_at(at)}", x, y) for (at, x), (_, y) in zip(before, after, strict=True)]
     for name, old, new in pairs:
@@ -214,7 +214,7 @@ def _whole_step(env: Any, params: Any, reset: Any, action: Any) -> Iterator[str]
     elif not isinstance(whole, tuple) or len(whole) != 6:
         yield (
             "`step` must return 6 values, (obs, state, reward, terminated, truncated, info); got "
-            f"{_counted(whole)}. Inherit gymnax's `step`, which calls `step_env`"
+            f"{_description(whole)}. Inherit gymnax's `step`, which calls `step_env`"
         )
     elif _shapes_of(whole[5].get("final_observation")) != _shapes_of(whole[0]):
         yield (
@@ -239,7 +239,7 @@ def _fields(leaves: list[Any]) -> str:
     return ", ".join(_at(path).lstrip(".") for path, _ in leaves) or "none"
 
 
-def _counted(value: Any) -> str:
+def _description(value: Any) -> str:
     if isinstance(value, tuple):
         return str(len(value))
     return "an array" if hasattr(value, "shape") else f"a {type(value).__name__}"

@@ -12,9 +12,9 @@ from mmrl.commands.terminal import Path, open_console
 from mmrl.course.capstone import entries, gates
 from mmrl.course.capstone.evaluation import FULL, NOTHING, QUICK
 from mmrl.runs import RunError
-from mmrl.runs.shell import called
+from mmrl.runs.shell import command_line
 
-REFUSED = 1
+FAILURE = 1
 Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODULE:CLASS")]
 
 
@@ -83,15 +83,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _gates(options: Gates, say: Callable[[str], None]) -> int:
-    judged = gates.judge(entries.find(options.memory)[0])
-    for gate, refusal in judged.refusals.items():
+    verdict = gates.judge(entries.find(options.memory)[0])
+    for gate, refusal in verdict.refusals.items():
         say(f"{'✗' if refusal else '✓'} {gate:10s} {refusal}".rstrip())
-    if judged.state or judged.parameters:
+    if verdict.state or verdict.parameters:
         say(
-            f"The memory has {judged.state} state values and {judged.parameters} trainable "
-            f"parameters. It can recall the first observation for {judged.remembers} steps."
+            f"The memory has {verdict.state} state values and {verdict.parameters} trainable "
+            f"parameters. It can recall the first observation for {verdict.remembers} steps."
         )
-    return 0 if judged.passed else REFUSED
+    return 0 if verdict.passed else FAILURE
 
 
 def _run(options: Run, say: Callable[[str], None]) -> int:
@@ -105,7 +105,7 @@ def _run(options: Run, say: Callable[[str], None]) -> int:
         f"{out}: {entry['name']}, {entry['score']:.3f} [{low:.3f}, {high:.3f}] over "
         f"{len(entry['seeds'])} seeds, {entry['cpu_seconds']:.0f} CPU-s."
     )
-    check = called("capstone", "check", out)
+    check = command_line("capstone", "check", out)
     say(NOTHING if options.quick else f"Anyone can check it: {check}")
     return 0
 
@@ -118,15 +118,15 @@ def _check(options: Check, say: Callable[[str], None]) -> int:
     code = 0
     for path in paths:
         try:
-            refused = entries.check(path, again=not options.no_rerun, fresh=options.fresh, say=say)
+            refusals = entries.check(path, again=not options.no_rerun, fresh=options.fresh, say=say)
         except (RunError, ValueError) as error:
             if not folder:
                 raise
-            refused = [str(error)]  # so that the other entries are still checked
-        for sentence in refused:
+            refusals = [str(error)]  # so that the other entries are still checked
+        for sentence in refusals:
             say(f"✗ {path}: {sentence}")
-        if not refused:
-            measured = "not measured again" if options.no_rerun else "measured again"
-            say(f"✓ {path} is as reported, {measured}.")
-        code = REFUSED if refused else code
+        if not refusals:
+            again = "not measured again" if options.no_rerun else "measured again"
+            say(f"✓ {path} is as reported, {again}.")
+        code = FAILURE if refusals else code
     return code

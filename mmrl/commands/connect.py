@@ -14,7 +14,7 @@ from jax._src.clusters import ClusterEnv  # `jax.distributed.initialize` uses it
 from jax.experimental import multihost_utils
 
 WAIT = 300  # time limit for all processes to join, in seconds
-LOST = 60  # seconds without a heartbeat after which a process is considered dead
+TIMEOUT = 60  # seconds without a heartbeat after which a process is considered dead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,9 +77,9 @@ def _join(address: str, processes: int, process: int, local: Sequence[int] | Non
                 process,
                 local,
                 cluster_detection_method="deactivate",
-                initialization_timeout=WAIT + LOST,
-                heartbeat_timeout_seconds=LOST,
-                shutdown_timeout_seconds=LOST,
+                initialization_timeout=WAIT + TIMEOUT,
+                heartbeat_timeout_seconds=TIMEOUT,
+                shutdown_timeout_seconds=TIMEOUT,
             )
         except Exception as error:
             errors.append(error)

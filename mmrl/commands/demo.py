@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mmrl.commands.options import made
+from mmrl.commands.options import make_folder
 from mmrl.commands.terminal import Path, duration, in_background, open_console, sparkline
 from mmrl.course.demo import (
     BEST,
@@ -30,7 +30,7 @@ from mmrl.course.demo import (
 )
 from mmrl.runs import Run, RunError, Setup, append, saved
 from mmrl.runs.files import Claim, claim, replace, writing
-from mmrl.runs.shell import called
+from mmrl.runs.shell import command_line
 
 RESULTS, CURVES = "results.jsonl", "curves.png"
 
@@ -89,7 +89,7 @@ def _folder(out: pathlib.Path, plan: Plan) -> tuple[pathlib.Path, Claim]:
         last = max((int(path.name) for path in out.iterdir() if path.name.isdecimal()), default=1)
         while True:
             folder, last = out / str(last), last + 1
-            new = made(folder)
+            new = make_folder(folder)
             try:
                 own = claim(folder)
             except RunError:  # another process is using this folder
@@ -186,8 +186,8 @@ def _next_steps(
     console.print(
         f"  learning curves   {folder / CURVES}",
         f"  all results       {out / RESULTS}",
-        f"  evaluate agents   {called('evaluate', folder / _name(rows[0]['task'], first))}",
-        f"  train an agent    {called('train', '--help')}",
+        f"  evaluate agents   {command_line('evaluate', folder / _name(rows[0]['task'], first))}",
+        f"  train an agent    {command_line('train', '--help')}",
         sep="\n",
         soft_wrap=True,
     )

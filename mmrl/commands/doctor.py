@@ -26,7 +26,7 @@ from mmrl.runs.results import PACKAGES
 
 SICK = 1  # exit code if something is wrong
 MARKS = {"good": Text("✓", "green"), "note": Text("!", "yellow"), "bad": Text("✗", "red")}
-TRIED = "0.10."  # prefix of the versions of jax with which mmrl is tested
+JAX_PREFIX = "0.10."  # prefix of the versions of jax with which mmrl is tested
 OPTIONAL = {"popgym": "`mmrl evaluate --original`"}  # optional packages, and what requires them
 OPTIONAL["islpy"] = "the compiler of `mmrl.pdg`"
 SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
@@ -79,9 +79,9 @@ def software() -> Iterator[Finding]:
     """Yield findings about the versions of required and optional packages."""
     names = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     words = f"mmrl {mmrl.__version__}, Python {platform.python_version()}, {names}"
-    known = jax.__version__.startswith(TRIED)
-    more = "" if known else f". mmrl is tested with jax {TRIED}*"
-    yield Finding("versions", "good" if known else "note", words + more)
+    is_known = jax.__version__.startswith(JAX_PREFIX)
+    more = "" if is_known else f". mmrl is tested with jax {JAX_PREFIX}*"
+    yield Finding("versions", "good" if is_known else "note", words + more)
     for name, user in OPTIONAL.items():
         words = f"not installed; only {user} requires it"
         if importlib.util.find_spec(name):
@@ -93,10 +93,10 @@ def machine() -> Iterator[Finding]:
     """Yield findings about devices, compiler settings and the current folder."""
     device, *others = jax.devices()
     words = f"{1 + len(others)} x {device.device_kind}, {os.cpu_count()} CPU cores"
-    if unused := device.platform == "cpu" and bool(shutil.which("nvidia-smi")):
+    if idle_gpu := device.platform == "cpu" and bool(shutil.which("nvidia-smi")):
         install = f"{sys.executable} -m pip install 'jax[cuda12]=={jax.__version__}'"
         words += f". This machine has an NVIDIA GPU that jax does not use: {install}"
-    yield Finding("device", "note" if unused else "good", words)
+    yield Finding("device", "note" if idle_gpu else "good", words)
     words, safe = "no flag required, because the device is not a CPU", device.platform != "cpu"
     if not safe:
         words = "XLA_FLAGS prevents training from hanging on a CPU"
@@ -106,8 +106,8 @@ def machine() -> Iterator[Finding]:
     yield Finding("scheduler", "good" if safe else "note", words)
     advice = "export JAX_COMPILATION_CACHE_DIR=~/.cache/mmrl for faster starts"
     where = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    kept = f"compiled programs are {f'cached in {where}' if where else f'not cached ({advice})'}"
-    yield Finding("cache", "good", kept)
+    words = f"compiled programs are {f'cached in {where}' if where else f'not cached ({advice})'}"
+    yield Finding("cache", "good", words)
     here = pathlib.Path.cwd()
     words = f"{here}, {shutil.disk_usage(here).free / 2**30:.1f} GiB free"
     if not (writable := os.access(here, os.W_OK)):
@@ -118,7 +118,7 @@ def machine() -> Iterator[Finding]:
 def quickly(run: Run) -> Run:
     """Compile the run with `QUICK`, if this version of XLA supports the flags."""
 
-    def compiled(function: Any) -> Callable[..., Any]:
+    def compile_(function: Any) -> Callable[..., Any]:
         programs = []
 
         def call(*arguments: Any) -> Any:
@@ -128,9 +128,9 @@ def quickly(run: Run) -> Run:
 
         return call
 
-    if jax.devices()[0].platform == "cpu" and jax.__version__.startswith(TRIED):
+    if jax.devices()[0].platform == "cpu" and jax.__version__.startswith(JAX_PREFIX):
         plain = run.program
-        run.program = plain._replace(init=compiled(plain.init), block=compiled(plain.block))
+        run.program = plain._replace(init=compile_(plain.init), block=compile_(plain.block))
     return run
 
 

@@ -17,7 +17,7 @@ from mmrl.rollout import evaluate
 from mmrl.runs import Run, RunError, interval, zoo
 from mmrl.runs.folder import CHECKPOINT
 from mmrl.runs.player import Policy
-from mmrl.runs.shell import called
+from mmrl.runs.shell import command_line
 
 SPREAD = ("mean return", "lowest", "highest")
 
@@ -66,7 +66,7 @@ def _evaluate_run(options: Options) -> None:
     """Evaluate the network of every seed of a run, and print a table."""
     run, console = open_run(options.path, options.best), open_console()
     best = run.best if options.best else None
-    net, done = best.net if best else run.state.net, len(run.history)
+    net, past = best.net if best else run.state.net, len(run.history)
     if options.original:
         from mmrl.commands.original import play
     else:
@@ -76,11 +76,11 @@ def _evaluate_run(options: Options) -> None:
     words = f" in {where}, {options.episodes} greedy episodes each"
     console.print(Text.assemble((run.setup.env, "bold"), words))
     table = Table("seed", *SPREAD, "after block")
-    blocks = best.block if best else [done] * len(returns)
+    blocks = best.block if best else [past] * len(returns)
     for seed, episodes, block in zip(run.setup.seeds, returns, blocks, strict=True):
         table.add_row(str(seed), *_spread(episodes), str(block))
     middle, low, high = interval(returns.mean(1))
-    after = f"each after its best{f' of {done}' * bool(done)}" if best else f"after block {done}"
+    after = f"each after its best{f' of {past}' * bool(past)}" if best else f"after block {past}"
     console.print(table)
     console.print(f"IQM over seeds {middle:.3f}, 95 % interval {low:.3f} to {high:.3f}; {after}")
 
@@ -101,35 +101,35 @@ def greedy_returns(
 
     @jax.jit
     @jax.vmap
-    def played(net, key):
+    def play(net, key):
         steps = params.max_steps_in_episode
         return evaluate(agent.greedy(net), env, params, net.init(), key, episodes, steps)
 
     keys = jax.random.split(jax.random.key(seed), len(run.setup.seeds))
-    seen = jax.device_get(played(net, keys))
-    if seen.stuck is not None and seen.stuck.any():
-        step = seen.stuck[seen.stuck > 0].min()
+    result = jax.device_get(play(net, keys))
+    if result.stuck is not None and result.stuck.any():
+        step = result.stuck[result.stuck > 0].min()
         raise RunError(f"No action was legal in step {step} of an episode of {run.setup.env}.")
-    return seen.returns
+    return result.returns
 
 
 def _list_zoo() -> None:
     """Print a table of the zoo's agents."""
     console, table = open_console(), Table("name", "seed", "after block", "return", "kB")
-    damaged = []
+    notes = []
     for name in zoo.names():
         try:
             about, size = zoo.load(f"zoo/{name}").about, (zoo.ZOO / f"{name}.npz").stat().st_size
         except (RunError, OSError) as error:
-            damaged.append(f"zoo/{name} is left out: {error}")
+            notes.append(f"zoo/{name} is left out: {error}")
             continue
         row = (about["seed"], about["block"], f"{about['return']:.3f}", f"{size / 1000:.0f}")
         table.add_row(f"zoo/{name}", *map(str, row))
     console.print(table)
     console.print(
         "Returns are means over a few episodes during training. To evaluate an agent: "
-        f"{called('evaluate', 'zoo/NAME')}",
-        *damaged,
+        f"{command_line('evaluate', 'zoo/NAME')}",
+        *notes,
         sep="\n",
         soft_wrap=True,
     )

@@ -146,7 +146,7 @@ def _lines(options: Options) -> Generator[str]:
             yield from waiting.table()
             raise
     elif options.submit:
-        yield from _submitted(options)
+        yield from _submit(options)
     elif options.merge:
         yield from parts.merged(experiments.load(name), out)
     else:
@@ -161,7 +161,7 @@ def _device(options: Options) -> Literal["cpu", "gpu"]:
     return options.device or ("gpu" if cluster.has_gpu() else "cpu")
 
 
-def _submitted(options: Options) -> Generator[str]:
+def _submit(options: Options) -> Generator[str]:
     """Submit jobs, and yield a line for each result. Closing the iterator cancels the jobs."""
     grid, out, quick = experiments.load(options.name), options.out, options.quick
     jobs = options.jobs or len(cluster.cores())

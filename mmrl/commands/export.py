@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from mmrl.commands.options import numbered
+from mmrl.commands.options import numbered_paths
 from mmrl.commands.terminal import Path, open_console, open_run
 from mmrl.runs import Run, RunError
 from mmrl.runs.export import export
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
             f"`network` must be a seed of the run, one of {list(run.setup.seeds)}; got "
             f"{options.network}."
         )
-    out, about = _exported(run, options)
+    out, about = _export(run, options)
     open_console().print(
         f"{out}, {out.stat().st_size / 1000:.0f} kB: {about['agent']} with memory "
         f"{about['memory']} on {about['env']}, seed {about['seed']} after block {about['block']}, "
@@ -54,9 +54,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _exported(run: Run, options: Options) -> tuple[pathlib.Path, dict[str, Any]]:
+def _export(run: Run, options: Options) -> tuple[pathlib.Path, dict[str, Any]]:
     """Export to `out` or to a new file; return its path and a description of the policy."""
-    names = numbered(f"{options.path.resolve().name}-policy", ".npz")
+    names = numbered_paths(f"{options.path.resolve().name}-policy", ".npz")
     while True:
         out = options.out or next(name for name in names if not name.exists())
         try:

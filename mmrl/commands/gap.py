@@ -13,15 +13,15 @@ from mmrl.commands.options import in_words_of_help, parse, unless_empty
 from mmrl.commands.progress import watch
 from mmrl.commands.terminal import open_console
 from mmrl.runs import Run, Setup, append, interval, saved
-from mmrl.runs.shell import called
+from mmrl.runs.shell import command_line
 
 ABOUT = """Train an agent three times: on the state of a task, with a memory, and without either.
 An agent that observes the state does not need a memory. A table compares the returns of the last
 evaluation. You can stop with Ctrl-C and continue with the same --out. The command accepts the
 options of `mmrl train` below, except {refused}.
 """
-REFUSED = ("--over", "--resume", "--observe", "--log", "--list", "--presets")
-REFUSED += ("--distributed", "--coordinator", "--processes", "--process")
+EXCLUSIONS = ("--over", "--resume", "--observe", "--log", "--list", "--presets")
+EXCLUSIONS += ("--distributed", "--coordinator", "--processes", "--process")
 FILE = "gap.jsonl"
 
 Returns = Mapping[str, Float[np.ndarray, " seed"]]
@@ -34,12 +34,12 @@ def main(arguments: Sequence[str]) -> int:
     """
     words = [word.partition("=")[0] for word in arguments]
     if {"-h", "--help"} & {*words}:
-        print(ABOUT.format(refused=", ".join(REFUSED)))
-    for name in REFUSED:
+        print(ABOUT.format(refused=", ".join(EXCLUSIONS)))
+    for name in EXCLUSIONS:
         if name in words:
             raise ValueError(f"`mmrl gap` does not support {name}. Omit this option.")
     options, setup, path = parse(arguments, "gap")
-    again = called("gap", *arguments, *([] if "--out" in words else ["--out", path]))
+    again = command_line("gap", *arguments, *([] if "--out" in words else ["--out", path]))
     try:
         with unless_empty(path):
             runs = {name: _run(x, path / name, options) for name, x in setups(setup).items()}

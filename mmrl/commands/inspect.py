@@ -16,7 +16,7 @@ from rich.table import Table
 
 from mmrl import envs
 from mmrl.commands import gap
-from mmrl.commands.options import made, numbered, unless_empty
+from mmrl.commands.options import make_folder, numbered_paths, unless_empty
 from mmrl.commands.progress import watch
 from mmrl.commands.terminal import Path, in_background, open_console, open_run
 from mmrl.envs.wrappers.observation import shown
@@ -25,7 +25,7 @@ from mmrl.inspect.subjects import Subject, exported, subject
 from mmrl.runs import Run, RunError, Setup, interval, provenance, saved, zoo
 from mmrl.runs.checkpoint import dumps
 from mmrl.runs.files import replace, writing
-from mmrl.runs.shell import called
+from mmrl.runs.shell import command_line
 
 NUMBERS, FIGURE = "inspect.json", "inspect.png"
 LAGS = (0, 1, 2, 4, 8)  # lags that the tables show, in addition to the largest one
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
     if not 0 <= options.seed < 2**32:
         raise ValueError(f"`seed` must be from 0 to 2³² - 1; got {options.seed}.")
     parts = dict(map(_part, options.parts)) or None
-    agent, env, params, about, run = _opened(options)
+    agent, env, params, about, run = _open(options)
     others = gap.setups(run.setup) if options.gap and run is not None else {}
     size = {"seed": options.seed, "episodes": options.episodes, "steps": options.steps}
     head = {"agent": about, **size, "parts": list(options.parts)}
@@ -87,14 +87,15 @@ def main(arguments: Sequence[str]) -> int:
     console.print(f"{about['env']}, {about['words']}  →  {folder}", highlight=False, soft_wrap=True)
     with unless_empty(folder):
         measures = stages(agent, env, params, parts=parts, **size)
-        numbers = before or {**head, **_measured(measures, console), **provenance()}
+        numbers = before or {**head, **_measure(measures, console), **provenance()}
         write(folder, numbers)
     if run is not None and others:
         try:
             numbers |= _gap(run, others, folder, console)
         except KeyboardInterrupt:
             words = [*arguments, *([] if options.out else ["--out", str(folder)])]
-            raise KeyboardInterrupt(f"Stopped. To continue: {called('inspect', *words)}") from None
+            again = command_line("inspect", *words)
+            raise KeyboardInterrupt(f"Stopped. To continue: {again}") from None
         write(folder, numbers)
     show(numbers, console)
     return 0
@@ -107,7 +108,7 @@ def _part(word: str) -> tuple[str, slice]:
     return f"state {word}", slice(*map(int, match.groups()))
 
 
-def _opened(options: Options) -> tuple[Subject, Any, Any, dict[str, Any], Run | None]:
+def _open(options: Options) -> tuple[Subject, Any, Any, dict[str, Any], Run | None]:
     """Open an agent; return (agent, environment, parameters, description, run or None).
 
     The observations of the environment include all inputs of the agent.
@@ -165,15 +166,15 @@ def _folder(options: Options) -> pathlib.Path:
     if options.out is not None:
         return options.out
     name = options.path.resolve().name.removesuffix(".npz")
-    names = numbered(f"{name}-inspect")
+    names = numbered_paths(f"{name}-inspect")
     folder = next(names)
     with writing(folder.parent):
-        while not made(folder):
+        while not make_folder(folder):
             folder = next(names)
     return folder
 
 
-def _measured(measures: Iterator[tuple[str, Any]], console: Console) -> dict[str, Any]:
+def _measure(measures: Iterator[tuple[str, Any]], console: Console) -> dict[str, Any]:
     """Run all measurements and show their progress; return the results by stage."""
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     numbers: dict[str, Any] = {}
@@ -213,10 +214,10 @@ def _gap(
             runs[name] = other = Run(setup, path, resume=saved(path) is not None)
             console.print(f"{setup.env}, {name}  →  {path}", highlight=False, soft_wrap=True)
             watch(other, console, other)
-    return compared({name: each.history for name, each in runs.items()})
+    return compare({name: each.history for name, each in runs.items()})
 
 
-def compared(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def compare(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """Return the returns of several runs after the last block that all of them completed."""
     blocks = min(map(len, histories.values()))
     returns = {name: np.array(x[blocks - 1]["returns"]) for name, x in histories.items()}

@@ -21,7 +21,7 @@ from mmrl.commands.terminal import Path, path_of
 from mmrl.envs import registered
 from mmrl.runs import SEEDS, RunError, Setup, saved
 from mmrl.runs.files import writing
-from mmrl.runs.shell import called
+from mmrl.runs.shell import command_line
 
 RESULTS = pathlib.Path("results")
 AGENT = f"""One of {", ".join(AGENTS)}. For the options of an agent, see --agent r2d2 --help.
@@ -113,7 +113,7 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
     if there and there.agent != agent:
         raise RunError(f"{holds} of {there.agent}, not of {agent}. Omit --agent.")
     usual = there or _usual(agent, words.preset, sweeps or "--over" in names)
-    options = _parsed(arguments, usual, command)
+    options = _parse(arguments, usual, command)
     if not options.env:
         raise _no_environment(path if words.resume else None, command)
     if there and options.env != there.env:
@@ -131,7 +131,7 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
         return options, setup, path
     if sweeps and not setup.over:
         raise ValueError(NAMELESS)
-    name = described(agent, options.config)[1] + "-sweep" * bool(setup.over)
+    name = summarize(agent, options.config)[1] + "-sweep" * bool(setup.over)
     name += f"-{setup.observe}" * (setup.observe != Setup.observe) + "-gap" * (command == "gap")
     options = dataclasses.replace(options, resume=False)  # the folder has no run to resume
     return options, setup, path or new_folder(options.env, name)
@@ -181,10 +181,10 @@ def latest(env: str = "", agent: str | None = None, sweeps: bool = False) -> pat
 def _check_options(names: Sequence[str], agent: str) -> None:
     """Raise `ValueError` for an unknown agent and for options of other agents."""
     find(agent)
-    known = {name: {f.name for f in dataclasses.fields(a.Config)} for name, a in AGENTS.items()}
+    fields = {name: {f.name for f in dataclasses.fields(a.Config)} for name, a in AGENTS.items()}
     for option in names:
         field = option.removeprefix("--").removeprefix("no-").replace("-", "_")
-        of = [name for name in AGENTS if field in known[name]]
+        of = [name for name in AGENTS if field in fields[name]]
         if of and agent not in of:
             raise ValueError(f"{option} is an option of {of[0]}, not {agent}. Add --agent {of[0]}.")
 
@@ -198,7 +198,7 @@ def _usual(agent: str, preset: str | None, sweeps: bool) -> Setup:
     return Setup("", settings.config, seeds, agent, settings.observes)
 
 
-def _parsed(arguments: Sequence[str], default: Setup, command: str) -> Options:
+def _parse(arguments: Sequence[str], default: Setup, command: str) -> Options:
     options = Options(**{name: getattr(default, name) for name in OF_A_SETUP})
     own = "" if default.agent == Setup.agent else f" --agent {default.agent}"
     names = f"{', '.join(memory.NAMES)}, or my_module:MyMemory for a custom one"
@@ -222,15 +222,15 @@ def _with_steps(options: Options, names: Sequence[str]) -> Options:
     return dataclasses.replace(options, config=options.config.for_steps(options.steps))
 
 
-def _no_environment(resumed: pathlib.Path | None, command: str) -> Exception:
-    what, swept = "run", []
+def _no_environment(path: pathlib.Path | None, command: str) -> Exception:
+    what, options = "run", []
     if command == "sweep":
-        what, swept = "sweep", ["--over", "learning-rate", "1e-3", "3e-3", "1e-2"]
-    if resumed:
+        what, options = "sweep", ["--over", "learning-rate", "1e-3", "3e-3", "1e-2"]
+    if path:
         begin = "Pass ENVIRONMENT to start one."
-        return RunError(f"There is no {what} to resume in {resumed}. {begin}")
-    example = called(command, "popgym-RepeatFirstEasy-v0", *swept)
-    every = called("train", "--list")
+        return RunError(f"There is no {what} to resume in {path}. {begin}")
+    example = command_line(command, "popgym-RepeatFirstEasy-v0", *options)
+    every = command_line("train", "--list")
     return ValueError(f"ENVIRONMENT is missing. Example: `{example}`. List all with `{every}`.")
 
 
@@ -240,15 +240,15 @@ def new_folder(env: str, name: str) -> pathlib.Path:
     task = task.removeprefix("popgym-").removesuffix("-v0")
     with writing(RESULTS):
         RESULTS.mkdir(exist_ok=True)
-        return next(filter(made, numbered(f"{task}-{name}".replace("/", "-"))))
+        return next(filter(make_folder, numbered_paths(f"{task}-{name}".replace("/", "-"))))
 
 
-def numbered(stem: str, suffix: str = "") -> Iterator[pathlib.Path]:
+def numbered_paths(stem: str, suffix: str = "") -> Iterator[pathlib.Path]:
     """Yield the paths results/<stem>-1<suffix>, results/<stem>-2<suffix>, and so on."""
     return (RESULTS / f"{stem}-{n}{suffix}" for n in itertools.count(1))
 
 
-def made(path: pathlib.Path) -> bool:
+def make_folder(path: pathlib.Path) -> bool:
     """Create a folder; return False if it already exists."""
     try:
         path.mkdir(parents=True)  # another run may have removed results/
@@ -269,7 +269,7 @@ def unless_empty(path: pathlib.Path) -> Iterator[None]:
         raise
 
 
-def described(agent: str, config: Any) -> tuple[str, str]:
+def summarize(agent: str, config: Any) -> tuple[str, str]:
     """Return a description of an agent's main settings, and a folder name for them."""
     words, folder = find(agent).label(config)
     return words, folder.replace(config.memory, config.memory.rpartition(":")[2])  # drop the module

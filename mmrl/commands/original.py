@@ -27,9 +27,9 @@ def original(env_id: str) -> Callable[[], Any]:
 
     Raises `ValueError` if `env_id` is not a task of popgym, or if popgym is not installed.
     """
-    refused = ValueError(f"`--original` needs a task of popgym; got {env_id!r}.")
+    error = ValueError(f"`--original` needs a task of popgym; got {env_id!r}.")
     if not env_id.startswith("popgym-"):
-        raise refused
+        raise error
     if importlib.util.find_spec("popgym") is None:
         raise ValueError(
             f"`--original` requires popgym, which is not installed. Run `pip install "
@@ -42,7 +42,7 @@ def original(env_id: str) -> Callable[[], Any]:
     if env_id == "popgym-RepeatPreviousPaper-v0":
         return lambda: popgym.envs.RepeatPrevious(**LEVELS["RepeatPrevious"].levels["Paper"])
     if not hasattr(popgym.envs, name):
-        raise refused
+        raise error
     return getattr(popgym.envs, name)
 
 
@@ -73,14 +73,14 @@ def _play(net: Any, run: Run, envs: list[Any], seed: int) -> Float[np.ndarray, "
     begin = np.ones(count, bool)
     rewards, returns, running = np.zeros(count), np.zeros(count), np.ones(count, bool)
     while running.any():
-        shown = features(run, obs, actions, rewards, begin)
-        memory, actions = _act(greedy, net, memory, shown, begin)
+        inputs = features(run, obs, actions, rewards, begin)
+        memory, actions = _act(greedy, net, memory, inputs, begin)
         actions, begin = np.asarray(actions), np.zeros(count, bool)
         for i in np.flatnonzero(running):
             action = np.clip(actions[i], space.low, space.high) if vector else int(actions[i])
             step = envs[i].step(_action(envs[i], action))
-            seen, rewards[i], terminated, truncated, _ = step
-            obs[i], running[i] = _flat(envs[i], seen), not (terminated or truncated)
+            image, rewards[i], terminated, truncated, _ = step
+            obs[i], running[i] = _flat(envs[i], image), not (terminated or truncated)
             returns[i] += rewards[i]
     return returns
 
@@ -101,12 +101,12 @@ def features(
         before = actions[:, None] == np.arange(size)
     else:
         before = actions
-    shown = {
+    parts = {
         "previous_action": before,
         "previous_reward": rewards[:, None],
         "begin_flag": begin[:, None],
     }
-    columns = [obs, *(shown[name] for name in run.setup.observes)]
+    columns = [obs, *(parts[name] for name in run.setup.observes)]
     return np.concatenate(columns, axis=1, dtype=np.float32)
 
 

@@ -14,7 +14,7 @@ from mmrl.commands.options import assignments, option, options_of
 from mmrl.commands.progress import table
 from mmrl.rollout import evaluate
 from mmrl.runs import Run, Setup, interquartile_mean
-from mmrl.runs.shell import called
+from mmrl.runs.shell import command_line
 from mmrl.runs.sweep import CLOSE
 
 FILL = "fill: fraction of a batch that is not padding; 0 % before learning starts."
@@ -39,9 +39,10 @@ def show_outcome(run: Run, longer: str, console: Console) -> None:
         last = scores[-1]
         console.print(f"Best after block {best + 1}: {scores[best]:.2f}; at the end {last:.2f}.")
     if run.best is not None and (run.best.returns > returns[-1]).any():
-        score, play = interquartile_mean(run.best.returns), called("evaluate", run.path, "--best")
+        play = command_line("evaluate", run.path, "--best")
+        score = interquartile_mean(run.best.returns)
         commands.append(f"To evaluate each seed's best network (IQM {score:.2f}): {play}")
-    commands.append(f"Done. To evaluate the last networks: {called('evaluate', run.path)}")
+    commands.append(f"Done. To evaluate the last networks: {command_line('evaluate', run.path)}")
     console.print(*commands, sep="\n", soft_wrap=True)
 
 
@@ -61,15 +62,15 @@ def show_verdict(run: Run, longer: str, devices: int | None, console: Console) -
 
 def verdict(run: Run, devices: int | None = None) -> str:
     """Describe the best setting and how certain it is, with a command that trains it."""
-    winner, edges, equals, tied = run.verdict()
+    winner, edges, equals, ties = run.verdict()
     if not np.isfinite(winner.final):
         return "The loss of every setting diverged. Lower `learning_rate`."
     low, high = winner.interval
     lines = [f"Best: {assignments(winner.setting)}, {winner.final:.3f} [{low:.3f}, {high:.3f}]."]
-    if tied:
-        first = ", and of equal areas the first" * any(x.area == winner.area for x in tied)
+    if ties:
+        first = ", and of equal areas the first" * any(x.area == winner.area for x in ties)
         lines.append(
-            f"A tie with {'; '.join(assignments(one.setting) for one in tied)}: scores within "
+            f"A tie with {'; '.join(assignments(one.setting) for one in ties)}: scores within "
             f"{100 * CLOSE:g} % of the range of all returns are considered equal, and ties are "
             f"broken by the larger area under the curve{first}."
         )
@@ -85,11 +86,11 @@ def verdict(run: Run, devices: int | None = None) -> str:
 
 def to_train(setup: Setup, setting: Mapping[str, float], devices: int | None) -> str:
     """Return a command that trains a setting of a sweep with the default seeds."""
-    chosen = [word for name, value in setting.items() for word in option(name, value)]
-    fixed = {name: getattr(type(setup.config)(), name) for name in setting}
-    others = dataclasses.replace(setup, config=dataclasses.replace(setup.config, **fixed))
+    words = [word for name, value in setting.items() for word in option(name, value)]
+    defaults = {name: getattr(type(setup.config)(), name) for name in setting}
+    others = dataclasses.replace(setup, config=dataclasses.replace(setup.config, **defaults))
     places = [] if devices is None else ["--devices", devices]
-    return called("train", setup.env, *chosen, *options_of(others), *places)
+    return command_line("train", setup.env, *words, *options_of(others), *places)
 
 
 def at_chance(run: Run, returns: Returns) -> str:

@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-INTERRUPTED = 130  # exit code after Ctrl-C
+INTERRUPT_CODE = 130  # exit code after Ctrl-C
 
 
 class Interrupts:
     """Handler of Ctrl-C for the process of a command.
 
-    Inside `raised`, Ctrl-C raises KeyboardInterrupt. Python discards exceptions in callbacks of
+    Inside `raising`, Ctrl-C raises KeyboardInterrupt. Python discards exceptions in callbacks of
     weak references and of the garbage collector, so a KeyboardInterrupt that is lost there is
-    raised again. Outside `raised`, while a command starts or ends, Ctrl-C ends the process, because
-    extension modules may not propagate the exception. `pressed` is True after the first Ctrl-C. The
-    handler is only installed if the current one is Python's default.
+    raised again. Outside `raising`, while a command starts or ends, Ctrl-C ends the process,
+    because extension modules may not propagate the exception. `pressed` is True after the first
+    Ctrl-C. The handler is only installed if the current one is Python's default.
     """
 
     def __init__(self):
@@ -43,7 +43,7 @@ class Interrupts:
         self._restore.close()
 
     @contextlib.contextmanager
-    def raised(self) -> Iterator[None]:
+    def raising(self) -> Iterator[None]:
         """Make Ctrl-C raise KeyboardInterrupt inside this context."""
         self._runs = True
         try:
@@ -57,12 +57,12 @@ class Interrupts:
             raise KeyboardInterrupt
         if first:
             os.write(2, b"mmrl: Stopped.\n")  # `print` is not reentrant in signal handlers
-        os._exit(INTERRUPTED)
+        os._exit(INTERRUPT_CODE)
 
-    def _repeat(self, ignored: Any) -> None:
+    def _repeat(self, event: Any) -> None:
         """Raise a discarded KeyboardInterrupt again, after the callback has returned."""
-        if not issubclass(ignored.exc_type, KeyboardInterrupt):
-            return self._ignored(ignored)
+        if not issubclass(event.exc_type, KeyboardInterrupt):
+            return self._ignored(event)
         _thread.start_new_thread(self._press_later, ())  # `threading` might wait for a lock
 
     def _press_later(self) -> None:

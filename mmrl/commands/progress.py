@@ -30,9 +30,9 @@ def watch(run: Run, console: Console, reports: Iterable[Report]) -> None:
         console=console,
         transient=True,
     )
-    blocks, done = run.setup.config.blocks, len(run.history)
+    blocks, past = run.setup.config.blocks, len(run.history)
     with progress:
-        bar = progress.add_task("", total=blocks, completed=done, left="compiling")
+        bar = progress.add_task("", total=blocks, completed=past, left="compiling")
         seconds = []
         for _, report in in_background([lambda: reports]):
             seconds.append(report.seconds)
@@ -87,28 +87,28 @@ def watch_sweep(run: Run, console: Console, reports: Iterable[Report]) -> None:
 
 def table(run: Run) -> Table:
     """Return a table with one row per setting: its values and its returns so far."""
-    setup, done, blocks = run.setup, len(run.history), run.setup.config.blocks
-    title = f"Greedy return of {len(setup.seeds)} seeds after {done} of {blocks} blocks"
-    rows = Table(title=title if done else "compiling, for half a minute or so", box=None)
+    setup, past, blocks = run.setup, len(run.history), run.setup.config.blocks
+    title = f"Greedy return of {len(setup.seeds)} seeds after {past} of {blocks} blocks"
+    rows = Table(title=title if past else "compiling, for half a minute or so", box=None)
     names = [name.replace("_", "-") for name, _ in setup.over]
     for name in (*names, "last quarter", "95 % interval", "best", "area"):
         rows.add_column(name, justify="right", no_wrap=True)
     rows.add_column("")
-    scores, means = run.scores() if done else [], run.curves.mean(1)
-    seen = means[np.isfinite(means)]
+    scores, means = run.scores() if past else [], run.curves.mean(1)
+    finite = means[np.isfinite(means)]
     for i, setting in enumerate(run.settings):
         row = [f"{value:g}" for value in setting.values()]
-        row += _numbers(scores[i]) if done else [""] * 4
-        if seen.size:
-            curve = np.nan_to_num(means[i], nan=seen.min())
-            row.append(sparkline(curve, seen.min(), seen.max()).ljust(blocks, "·"))
+        row += _numbers(scores[i]) if past else [""] * 4
+        if finite.size:
+            curve = np.nan_to_num(means[i], nan=finite.min())
+            row.append(sparkline(curve, finite.min(), finite.max()).ljust(blocks, "·"))
         rows.add_row(*row)
     return rows
 
 
 def _numbers(one: Scored) -> tuple[str, ...]:
     if not np.isfinite(one.final):
-        diverged = int(np.sum(~np.isfinite(one.finals)))
-        return "-∞", f"{diverged} of {len(one.finals)} diverged", "", ""
+        infinite = int(np.sum(~np.isfinite(one.finals)))
+        return "-∞", f"{infinite} of {len(one.finals)} diverged", "", ""
     low, high = one.interval
     return f"{one.final:.3f}", f"{low:.3f} to {high:.3f}", f"{one.best:.3f}", f"{one.area:.3f}"

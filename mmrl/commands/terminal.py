@@ -12,7 +12,7 @@ from jaxtyping import Float
 from tyro.constructors import PrimitiveConstructorSpec
 
 from mmrl.runs import Run, RunError, reopen
-from mmrl.runs.files import expanded
+from mmrl.runs.files import expand
 from mmrl.runs.folder import CHECKPOINT
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -34,7 +34,7 @@ def open_console(**options: Any) -> Console:
 def path_of(word: str) -> pathlib.Path:
     """Parse a path. Raises `RunError` if it is empty, because parsers would catch `ValueError`."""
     try:
-        return expanded(word)
+        return expand(word)
     except ValueError as error:
         raise RunError(str(error)) from None
 

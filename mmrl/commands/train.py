@@ -10,7 +10,7 @@ from rich.text import Text
 from mmrl import memory
 from mmrl.agents import AGENTS
 from mmrl.agents.presets import PRESETS, find_preset
-from mmrl.commands.options import Options, described, in_words_of_help, parse, unless_empty
+from mmrl.commands.options import Options, in_words_of_help, parse, summarize, unless_empty
 from mmrl.commands.outcome import show_outcome, show_verdict
 from mmrl.commands.progress import watch, watch_sweep
 from mmrl.commands.terminal import open_console
@@ -18,10 +18,10 @@ from mmrl.envs import registered
 from mmrl.envs.adapters import LIBRARIES
 from mmrl.runs import Run, Setup
 from mmrl.runs.processes import broadcast, until_preempted
-from mmrl.runs.shell import called
-from mmrl.runs.writers import begun, check_writers, logged
+from mmrl.runs.shell import command_line
+from mmrl.runs.writers import check_writers, logged, writers_in
 
-PREEMPTED = 143  # exit code after SIGTERM; the run is saved and can be resumed
+PREEMPTION_CODE = 143  # exit code after SIGTERM; the run is saved and can be resumed
 
 
 def main(arguments: Sequence[str], command: str = "train") -> int:
@@ -36,35 +36,35 @@ def main(arguments: Sequence[str], command: str = "train") -> int:
             return 0
     options, setup, path = parse(arguments, command)
     try:
-        with warnings.catch_warnings(record=True, action="always") as noted, unless_empty(path):
+        with warnings.catch_warnings(record=True, action="always") as notes, unless_empty(path):
             check_writers(options.log)
             run = Run(setup, path, options.resume, options.devices)
     except ValueError as error:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
     console = open_console(quiet=jax.process_index() > 0)
-    log, ended = broadcast(lambda: _writers(options, path, setup))
-    words = described(setup.agent, setup.config)[0] + run.program.devices.words
+    log, failures = broadcast(lambda: _writers(options, path, setup))
+    words = summarize(setup.agent, setup.config)[0] + run.program.devices.words
     first = Text.assemble((setup.env, "bold"), f"  {words}  →  {path}")
-    console.print(first, *ended, sep="\n", highlight=False, soft_wrap=True)
-    for line in (*(str(each.message) for each in noted), *_preset(options, setup), *_plan(run)):
+    console.print(first, *failures, sep="\n", highlight=False, soft_wrap=True)
+    for line in (*(str(each.message) for each in notes), *_preset(options, setup), *_plan(run)):
         console.print(line, highlight=False)
     reports = until_preempted(logged(run, *log))
     places = [] if options.devices is None else ["--devices", options.devices]
     resume = [command, "--resume", "--out", path, *places]
-    longer = called(*resume, "--blocks", 2 * len(run.history))
+    longer = command_line(*resume, "--blocks", 2 * len(run.history))
     if len(run.history) >= setup.config.blocks and not setup.over:
-        done = f"Complete after block {len(run.history)}. To continue: {longer}"
-        console.print(done, soft_wrap=True)
+        summary = f"Complete after block {len(run.history)}. To continue: {longer}"
+        console.print(summary, soft_wrap=True)
         return 0
     try:
         show = watch_sweep if setup.over else watch
         show(run, console, reports)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_farewell(run, path, called(*resume))) from None
+        raise KeyboardInterrupt(_farewell(run, path, command_line(*resume))) from None
     if len(run.history) < setup.config.blocks:
-        console.print(_farewell(run, path, called(*resume)), soft_wrap=True)
-        return PREEMPTED
-    longer = called(*resume, "--blocks", 2 * len(run.history))
+        console.print(_farewell(run, path, command_line(*resume)), soft_wrap=True)
+        return PREEMPTION_CODE
+    longer = command_line(*resume, "--blocks", 2 * len(run.history))
     if setup.over and not console.quiet:
         show_verdict(run, longer, options.devices, console)
     elif not console.quiet:
@@ -78,15 +78,15 @@ def _writers(options: Options, path: pathlib.Path, setup: Setup) -> tuple[list[s
     A resumed run also uses the writers of earlier blocks, unless a package is missing.
     """
     names: list[str] = [*options.log]
-    ended = []
-    before = begun(path) if options.resume and not setup.over else []
+    failures = []
+    before = writers_in(path) if options.resume and not setup.over else []
     for name in (name for name in before if name not in options.log):
         try:
             check_writers([name])
             names.append(name)
         except ValueError as error:
-            ended.append(f"New blocks are not logged by {name} in {path}: {error}")
-    return names, ended
+            failures.append(f"New blocks are not logged by {name} in {path}: {error}")
+    return names, failures
 
 
 def _preset(options: Options, setup: Setup) -> Iterator[str]:
@@ -98,30 +98,30 @@ def _preset(options: Options, setup: Setup) -> Iterator[str]:
     ours = {**vars(setup.config), **dict(setup.over), "observes": setup.observes}
     theirs = {name: getattr(preset.config, name) for name in preset.places}
     theirs |= {} if preset.observes is None else {"observes": preset.observes}
-    changed = [f"{name}={ours[name]} (from {x})" for name, x in theirs.items() if ours[name] != x]
-    if changed:
-        yield f"Your options change {', '.join(changed)}."
+    changes = [f"{name}={ours[name]} (from {x})" for name, x in theirs.items() if ours[name] != x]
+    if changes:
+        yield f"Your options change {', '.join(changes)}."
 
 
 def _plan(run: Run) -> Iterator[str]:
     """Yield lines about the settings of a sweep, and existing and planned blocks."""
-    setup, config, done = run.setup, run.setup.config, len(run.history)
+    setup, config, past = run.setup, run.setup.config, len(run.history)
     if setup.over:
         seeds = f"{len(setup.seeds)} seeds each, {min(setup.seeds)} to {max(setup.seeds)}"
         yield f"{len(run.settings)} settings with {seeds}. Report the best one on other seeds."
     if setup.precision != "default" and jax.default_backend() == "cpu":
         yield f"--precision {setup.precision} has no effect on a CPU."
-    if config.blocks < done:
-        yield f"--blocks {config.blocks} is fewer than the {done} that exist: no block is trained."
+    if config.blocks < past:
+        yield f"--blocks {config.blocks} is fewer than the {past} that exist: no block is trained."
     elif config.blocks < run.planned:
-        falls = config.anneal > 0 and config.horizon is None and done < config.blocks
+        falls = config.anneal > 0 and config.horizon is None and past < config.blocks
         rate = ", and so does the decrease of its learning rate" if falls else ""
         yield f"Planned for {run.planned} blocks, it now ends after block {config.blocks}{rate}."
-    if 0 < done < config.blocks:
-        yield f"resumed after block {done} of {config.blocks}"
-    if done < config.blocks:
+    if 0 < past < config.blocks:
+        yield f"resumed after block {past} of {config.blocks}"
+    if past < config.blocks:
         yield f"The training state needs {run.memory} of memory, and twice as much during a block."
-    if done < config.blocks and not setup.over:
+    if past < config.blocks and not setup.over:
         yield f"Returns are means over {config.episodes} greedy episodes."
 
 
@@ -144,8 +144,8 @@ def _sources() -> str:
 
 
 def _farewell(run: Run, path: pathlib.Path, resume: str) -> str:
-    done = len(run.history)
-    kept = f"At least blocks 1 to {done} are saved in" if done else "No block is complete of"
+    past = len(run.history)
+    state = f"At least blocks 1 to {past} are saved in" if past else "No block is complete of"
     if jax.process_count() > 1:
         resume = "the same command and --resume, in each process"
-    return f"Stopped. {kept} {path}; continue with: {resume}"
+    return f"Stopped. {state} {path}; continue with: {resume}"

@@ -19,15 +19,15 @@ PROXIMAL = {"decoupled": (1, 0), "recent": (1, 1), "behavior": (0, 0)}
 """
 
 
-def stored_or_zero(stored: Any) -> Callable:
-    """Return an `r2d2.learn` function that multiplies the stored recurrent states by `stored`.
+def stored_or_zero(factor: Any) -> Callable:
+    """Return an `r2d2.learn` function that multiplies the stored recurrent states by `factor`.
 
-    The config must have `start="stored"`. If `stored` is 0, sequences start from a zero state,
+    The config must have `start="stored"`. If `factor` is 0, sequences start from a zero state,
     which equals `start="zero"` for a memory whose initial state is zero.
     """
 
     def loss(net, target, batch, config):
-        state = jax.tree.map(lambda x: stored * x, batch.state)
+        state = jax.tree.map(lambda x: factor * x, batch.state)
         return r2d2.loss(net, target, dataclasses.replace(batch, state=state), config)
 
     return partial(r2d2.learn, loss=loss)
@@ -51,8 +51,8 @@ def proximal(arm: Any) -> Callable:
 
     def loss(net, average, batch, config, terms):
         recent = batch.proximal.log_prob(batch.action)
-        near, acted = (jnp.where(x, recent, batch.log_prob) for x in arm)
-        batch = batch._replace(log_prob=acted, proximal=Given(near))
+        near, behavior = (jnp.where(x, recent, batch.log_prob) for x in arm)
+        batch = batch._replace(log_prob=behavior, proximal=Given(near))
         return learner.loss(net, average, batch, config, terms)
 
     return partial(ppo.learn, loss=loss)

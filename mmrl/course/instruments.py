@@ -47,26 +47,26 @@ def replay_delta_q(state: State, key: PRNGKeyArray, count: int, prefix: int) -> 
     for name, value in (("count", count), ("prefix", prefix)):
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1; got {value}.")
-    stored = state.sequences
-    burn_in, period = stored.cut.burn_in, stored.cut.period
+    storage = state.sequences
+    burn_in, period = storage.cut.burn_in, storage.cut.period
     if burn_in < 1 or burn_in % period:
         raise ValueError(
             f"`burn_in` must be a positive multiple of `length` - `overlap` = {period}, so that a "
             f"state is stored at both ends of it; got {burn_in}."
         )
-    rows = sequences.sample(stored, key, count).rows
-    whole = sequences.window(stored, rows, prefix)
-    with_prefix = sequences.window(stored, rows, burn_in)
-    alone = sequences.window(stored, rows, 0)
+    rows = sequences.sample(storage, key, count).rows
+    whole = sequences.window(storage, rows, prefix)
+    with_prefix = sequences.window(storage, rows, burn_in)
+    alone = sequences.window(storage, rows, 0)
     net, fresh = state.net, jax.tree.map(lambda x: jnp.stack([x] * count), state.net.init())
     truth = _q(net, fresh, whole, prefix)
-    replayed = [
+    values = [
         _q(net, fresh, alone, 0),
         _q(net, fresh, with_prefix, burn_in),
         _q(net, alone.state, alone, 0),
         _q(net, with_prefix.state, with_prefix, burn_in),
     ]
-    error = jnp.stack([delta_q(q, truth) for q in replayed])  # [start, sequence, time]
+    error = jnp.stack([delta_q(q, truth) for q in values])  # [start, sequence, time]
     end = jnp.maximum(jnp.sum(alone.trained, axis=1) - 1, 0)
     last = jnp.take_along_axis(error, end[None, :, None], axis=2)[..., 0]
     valid = jnp.any(whole.begin[:, :prefix], axis=1)
@@ -74,10 +74,10 @@ def replay_delta_q(state: State, key: PRNGKeyArray, count: int, prefix: int) -> 
 
 
 def delta_q(
-    replayed: Float[Array, "*time action"], truth: Float[Array, "*time action"]
+    values: Float[Array, "*time action"], truth: Float[Array, "*time action"]
 ) -> Float[Array, "*time"]:
-    """Compute ΔQ = ‖Q̂ - Q‖₂ / |max_a Q|, where Q̂ is `replayed` and Q is `truth`."""
-    return jnp.linalg.norm(replayed - truth, axis=-1) / jnp.abs(jnp.max(truth, axis=-1))
+    """Compute ΔQ = ‖Q̂ - Q‖₂ / |max_a Q|, where Q̂ is `values` and Q is `truth`."""
+    return jnp.linalg.norm(values - truth, axis=-1) / jnp.abs(jnp.max(truth, axis=-1))
 
 
 def _q(net: Net, state: PyTree, window: Any, before: int) -> Float[Array, "sequence time action"]:
@@ -101,11 +101,11 @@ def sensitivity(
     entry of `at`. If `net` is only a memory, `actions` select features of its output.
     """
 
-    def taken(obs):
+    def value(obs):
         _, outputs = net(net.init(), obs, begin)
         return jnp.take_along_axis(outputs, actions[:, None], axis=-1)[:, 0]
 
     steps = jnp.arange(len(actions))
-    q, backward = jax.vjp(taken, obs)
-    chosen = steps[None] == (steps if at is None else at)[:, None]
-    return jax.vmap(backward)(chosen.astype(q.dtype))[0]
+    q, backward = jax.vjp(value, obs)
+    basis = steps[None] == (steps if at is None else at)[:, None]
+    return jax.vmap(backward)(basis.astype(q.dtype))[0]

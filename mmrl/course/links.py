@@ -67,24 +67,26 @@ def understood(name: str, words: str, kind: Any) -> Any:
             return tuple(sizes)
         return kind(words)
     except (ValueError, KeyError):
-        wanted = _WANTED.get(kind, "alternating names and whole numbers, such as state_size 32")
-        raise ValueError(f"`{name}` must be {wanted}; got {words!r}.") from None
+        meaning = _WANTED.get(kind, "alternating names and whole numbers, such as state_size 32")
+        raise ValueError(f"`{name}` must be {meaning}; got {words!r}.") from None
 
 
 def query(setup: Setup) -> str:
     """Return the query of a link, which is the part after the question mark."""
-    told = {"env": setup.env, "agent": setup.agent, "seeds": worded(setup.seeds)}
-    return urlencode(told | {name: worded(value) for name, value in changed(setup.config).items()})
+    values = {"env": setup.env, "agent": setup.agent, "seeds": worded(setup.seeds)}
+    return urlencode(
+        values | {name: worded(value) for name, value in changed(setup.config).items()}
+    )
 
 
 def pairs(query: str) -> dict[str, str]:
     """Parse a query into strings keyed by name. Raises `ValueError` if a name occurs twice."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, words in parse_qsl(query.lstrip("?"), keep_blank_values=True):
-        if name in found:
+        if name in values:
             raise ValueError(f"`{name}` must not occur twice in a link. {REMEDY}")
-        found[name] = words
-    return found
+        values[name] = words
+    return values
 
 
 def read(query: str | Mapping[str, str], start: Setup = START) -> Setup:
@@ -95,22 +97,24 @@ def read(query: str | Mapping[str, str], start: Setup = START) -> Setup:
     imported. Raises `ValueError` for invalid names and values, and for a run that is too large for
     a laptop.
     """
-    given = dict(pairs(query) if isinstance(query, str) else query)
+    query_values = dict(pairs(query) if isinstance(query, str) else query)
     try:
-        agent = given.pop("agent", start.agent)
+        agent = query_values.pop("agent", start.agent)
         usual = start.config if agent == start.agent else find(agent).Config()
-        env = _env(given.pop("env", start.env))
-        seeds = _seeds(given.pop("seeds", worded(start.seeds)))
+        env = _env(query_values.pop("env", start.env))
+        seeds = _seeds(query_values.pop("seeds", worded(start.seeds)))
         kinds = {field.name: field.type for field in dataclasses.fields(usual)}
-        for name in given:
+        for name in query_values:
             if name not in kinds:
                 near = difflib.get_close_matches(name, [*kinds, "env", "agent", "seeds"], 1)
                 advice = f"; nearest: {near[0]}" if near else ""
                 raise ValueError(f"`{name}` must be a setting of {agent}{advice}.")
-        values = {name: understood(name, words, kinds[name]) for name, words in given.items()}
+        values = {
+            name: understood(name, words, kinds[name]) for name, words in query_values.items()
+        }
         if values.get("memory", NAMES[0]) not in NAMES:
-            wanted = f"`memory` must be one of {', '.join(NAMES)}"
-            raise ValueError(f"{wanted}; got {values['memory']!r}.")
+            bounds = f"`memory` must be one of {', '.join(NAMES)}"
+            raise ValueError(f"{bounds}; got {values['memory']!r}.")
         setup = Setup(env, dataclasses.replace(usual, **values), seeds, agent)
         check_sizes(setup)
         check_room(Run(setup))  # raises an error for a run that cannot be trained
@@ -135,8 +139,8 @@ def check_sizes(setup: Setup) -> None:
             raise ValueError(f"`{name}` must be at most {most:,} here; got {value:,}.")
     steps = config.block * config.rollout * config.environments
     if steps > STEPS:
-        wanted = f"`block` × `rollout` × `environments` must be at most {STEPS:,} steps here"
-        raise ValueError(f"{wanted}; got {steps:,}.")
+        bounds = f"`block` × `rollout` × `environments` must be at most {STEPS:,} steps here"
+        raise ValueError(f"{bounds}; got {steps:,}.")
 
 
 def check_room(run: Run) -> None:
@@ -144,10 +148,10 @@ def check_room(run: Run) -> None:
 
     The size is computed from shapes, and no array is allocated.
     """
-    kept = sum(x.size for x in jax.tree.leaves(jax.eval_shape(run.begin)))
-    if kept > NUMBERS:
+    size = sum(x.size for x in jax.tree.leaves(jax.eval_shape(run.begin)))
+    if size > NUMBERS:
         raise ValueError(
-            f"The state of a run must have at most {NUMBERS:,} entries here; got {kept:,}. Reduce "
+            f"The state of a run must have at most {NUMBERS:,} entries here; got {size:,}. Reduce "
             "`capacity`, `environments`, `width` or the size of the memory."
         )
 

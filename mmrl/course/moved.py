@@ -91,6 +91,6 @@ A name is looked up in these modules in order.
 def install() -> None:
     """Make the former names importable in this process."""
     full = "mmrl.course.{}".format
-    moved = {name: full(heir) for name, heir in MOVED.items()}
+    names = {name: full(heir) for name, heir in MOVED.items()}
     split = {name: tuple(map(full, heirs)) for name, heirs in SPLIT.items()}
-    _moved.install("mmrl.course", moved, split)
+    _moved.install("mmrl.course", names, split)

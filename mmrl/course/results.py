@@ -8,7 +8,7 @@ from typing import Any
 from mmrl.course.experiments.tuning import outdated
 from mmrl.runs import provenance
 from mmrl.runs.checkpoint import dumps, loads
-from mmrl.runs.files import alone, expanded, replace, writing
+from mmrl.runs.files import alone, expand, replace, writing
 from mmrl.runs.results import whole_lines
 
 PUBLISHED = pathlib.Path(__file__).parent / "published"  # a symbolic link to the book's results
@@ -29,24 +29,24 @@ def published(name: str) -> list[dict[str, Any]]:
 
 def tuning_note(rows: Sequence[Mapping[str, Any]]) -> str:
     """Describe how the learning rates of the rows were chosen."""
-    tuned = [row for row in rows if row.get("tuning")]
-    older = [row for row in tuned if outdated(row)]
-    newer = [row for row in tuned if not outdated(row)]
+    sweeps = [row for row in rows if row.get("tuning")]
+    older = [row for row in sweeps if outdated(row)]
+    newer = [row for row in sweeps if not outdated(row)]
     lines = []
     if newer:
-        ended = sum(row["tuning_at_bound"] for row in newer)
-        but = f", except for {ended} at the end of the grid" * (ended > 0)
+        at_end = sum(row["tuning_at_bound"] for row in newer)
+        but = f", except for {at_end} at the end of the grid" * (at_end > 0)
         lines.append(
-            f"{len(newer)} of {len(tuned)} learning rates were chosen by score, then by area, with "
-            f"neighbors on both sides{but}."
+            f"{len(newer)} of {len(sweeps)} learning rates were chosen by score, then by area, "
+            f"with neighbors on both sides{but}."
         )
     if older:
-        tried = [[float(rate) for rate in row["tuning"]] for row in older]
+        grids = [[float(rate) for rate in row["tuning"]] for row in older]
         edge = sum(
-            r["learning_rate"] in (min(x), max(x)) for r, x in zip(older, tried, strict=True)
+            r["learning_rate"] in (min(x), max(x)) for r, x in zip(older, grids, strict=True)
         )
         lines.append(
-            f"{len(older)} of {len(tuned)} learning rates are the best of a few by an earlier "
+            f"{len(older)} of {len(sweeps)} learning rates are the best of a few by an earlier "
             f"rule; {edge} of these are the smallest or the largest, so others may be better."
         )
     return "\n".join(lines)
@@ -63,7 +63,7 @@ def revise(
     added. Raises `RunError` if the file cannot be written, and `ValueError` if the file has no row
     of this cell.
     """
-    path = expanded(path)
+    path = expand(path)
     with writing(path.parent), alone(path):
         lines = whole_lines(path.read_bytes()).splitlines()
         places = [i for i, line in enumerate(lines) if cell_of(loads(line)) == cell_of(row)]

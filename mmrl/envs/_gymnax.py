@@ -17,7 +17,7 @@ _LATER = ("matplotlib.pyplot", "matplotlib.colors", "seaborn", "flax.linen")
 def _stand_in(name: str) -> ModuleType:
     """Return a stub that imports the module `name` when an attribute is accessed."""
     module = ModuleType(name)
-    vars(module)["__getattr__"] = lambda wanted: getattr(import_module(name), wanted)
+    vars(module)["__getattr__"] = lambda attribute: getattr(import_module(name), attribute)
     return module
 
 

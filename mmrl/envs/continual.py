@@ -200,5 +200,5 @@ def popgym(names: Sequence[str], seed: int = 0) -> list[tuple[Permuted, FamilyPa
     envs = [make(f"popgym-{name}-v0")[0] for name in names]
     size = sum(vector_size(env, "popgym") for env in envs)
     actions = max(action_count(env) for env in envs)
-    disguised = [Permuted(Padded(env, (size,), actions), len(envs), seed) for env in envs]
-    return [(x, dataclasses.replace(x.default_params, task=k)) for k, x in enumerate(disguised)]
+    tasks = [Permuted(Padded(env, (size,), actions), len(envs), seed) for env in envs]
+    return [(x, dataclasses.replace(x.default_params, task=k)) for k, x in enumerate(tasks)]

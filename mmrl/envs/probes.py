@@ -226,8 +226,8 @@ class Memory(Probe):
 
     def look(self, state: ProbeState, params: Params) -> Obs:
         cue = jnp.where(state.time == 0, one_hot(state.cue, 2), 0.0)
-        asked = (state.time == self.num_steps - 1).astype(jnp.float32)
-        return jnp.append(cue, asked)
+        question = (state.time == self.num_steps - 1).astype(jnp.float32)
+        return jnp.append(cue, question)
 
     def reward(self, state: ProbeState, action: Action) -> Reward:
         right = _sign(jnp.asarray(action) == state.cue)

@@ -83,11 +83,11 @@ def _returns(
     episodes: int,
 ) -> Float[Array, " episodes"]:
     steps = params.max_steps_in_episode
-    policy, start = harmed(agent, harm, longest)
+    policy, start = with_harm(agent, harm, longest)
     return evaluate(policy, env, params, start, key, episodes, steps).returns
 
 
-def harmed(agent: Subject, harm: Harm, longest: int) -> tuple[Policy, PyTree]:
+def with_harm(agent: Subject, harm: Harm, longest: int) -> tuple[Policy, PyTree]:
     """Return the greedy policy of an agent under a harm, and the initial state of this policy.
 
     `longest` is the largest delay that `harm` may have.
@@ -102,8 +102,8 @@ def harmed(agent: Subject, harm: Harm, longest: int) -> tuple[Policy, PyTree]:
         memory = _select((time == harm.wipe) | harm.every, agent.start, memory)
         memory = _select(harm.noise > 0, _noisy(memory, harm.noise, key), memory)
         earlier = jax.tree.map(lambda x: x[longest - jnp.maximum(harm.delay, 1)], past)
-        used = _select(harm.delay > 0, earlier, memory)
-        values = agent.step(used, obs, begin)[1]
+        before = _select(harm.delay > 0, earlier, memory)
+        values = agent.step(before, obs, begin)[1]
         after = _select(time >= harm.freeze, memory, agent.step(memory, obs, begin)[0])
         # Where `begin` is true, `memory` is still the final state of the previous episode.
         own = _select(begin, agent.start, memory)

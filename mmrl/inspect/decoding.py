@@ -48,8 +48,8 @@ def _at_lag(memory: np.ndarray, target: np.ndarray, running: np.ndarray, lag: in
     fit, select, test = part < 2, part == 2, part == 3
     if min(fit.sum(), select.sum(), test.sum()) < 2:
         return np.nan
-    mean, spread = xs[fit].mean(0), xs[fit].std(0)
-    xs = (xs - mean) / np.where(spread > 1e-9, spread, 1)
+    mean, scale = xs[fit].mean(0), xs[fit].std(0)
+    xs = (xs - mean) / np.where(scale > 1e-9, scale, 1)
     bias = ys[fit].mean(0)
     maps = np.stack(_ridges(xs[fit], ys[fit] - bias))  # [penalty, h, part]
     best = np.argmin([np.sum((ys[select] - xs[select] @ w - bias) ** 2, 0) for w in maps], axis=0)

@@ -21,7 +21,7 @@ def recall_by_lag(ax: Axes, numbers: Mapping[str, Any]) -> Axes:
         if sizes.any():
             _line(ax, np.arange(len(sizes)), sizes / sizes.max(), label, style)
     _legend(ax)
-    return _dressed(ax, "What an action depends on", "lag in steps", "relative to the largest")
+    return _label_axes(ax, "What an action depends on", "lag in steps", "relative to the largest")
 
 
 def flips_by_step(ax: Axes, numbers: Mapping[str, Any]) -> Axes:
@@ -35,7 +35,7 @@ def flips_by_step(ax: Axes, numbers: Mapping[str, Any]) -> Axes:
     image = ax.imshow(square, origin="lower", vmin=0, vmax=1, cmap="cividis", aspect="auto")
     if ax.figure is not None:
         ax.figure.colorbar(image, ax=ax, label="fraction of changed actions")
-    _dressed(ax, "Which observation matters", "replaced observation", "step of the action")
+    _label_axes(ax, "Which observation matters", "replaced observation", "step of the action")
     ax.grid(visible=False)
     return ax
 
@@ -49,7 +49,7 @@ def decodability(ax: Axes, numbers: Mapping[str, Any]) -> Axes:
         ax.plot(numbers["lags"], observation, color=style["color"], linewidth=0.8, alpha=0.6)
     ax.set_ylim(-0.12, 1.05)
     _legend(ax)
-    _dressed(ax, "Decodability (thin: from the observation)", "lag in steps", "R²")
+    _label_axes(ax, "Decodability (thin: from the observation)", "lag in steps", "R²")
     ax.set_xscale("symlog", linthresh=1)
     ax.set_xticks(numbers["lags"], [str(lag) for lag in numbers["lags"]])
     ax.minorticks_off()
@@ -75,17 +75,17 @@ def returns_by_window(ax: Axes, numbers: Mapping[str, Any]) -> Axes:
         returns = np.array(numbers[name], float).mean(1)
         _line(ax, 1 + np.arange(len(returns)), returns, label, style)
     _legend(ax)
-    return _dressed(ax, "Longer than an episode", "window of T steps", "return per T steps")
+    return _label_axes(ax, "Longer than an episode", "window of T steps", "return per T steps")
 
 
 def norm_by_window(ax: Axes, numbers: Mapping[str, Any]) -> Axes:
     """Plot the norm of the memory's state and the fraction of values that are not finite."""
-    norm, broken = (np.array(numbers[name], float) for name in ("norm", "broken"))
+    norm, shares = (np.array(numbers[name], float) for name in ("norm", "broken"))
     _line(ax, 1 + np.arange(len(norm)), norm, "norm", STYLES[0])
-    _line(ax, 1 + np.arange(len(broken)), broken, "fraction not finite", STYLES[1])
+    _line(ax, 1 + np.arange(len(shares)), shares, "fraction not finite", STYLES[1])
     ax.set_ylim(bottom=0)
     _legend(ax)
-    return _dressed(ax, "State without resets", "window of T steps", "‖h‖")
+    return _label_axes(ax, "State without resets", "window of T steps", "‖h‖")
 
 
 def overview(numbers: Mapping[str, Any], title: str = "") -> Figure:
@@ -111,6 +111,6 @@ def _legend(ax: Axes) -> None:
         ax.legend(frameon=False, labelcolor=INK, fontsize=9)
 
 
-def _dressed(ax: Axes, title: str, xlabel: str, ylabel: str) -> Axes:
+def _label_axes(ax: Axes, title: str, xlabel: str, ylabel: str) -> Axes:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     return dress(ax, title, ylabel, xlabel=xlabel, size=10)

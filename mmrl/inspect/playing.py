@@ -13,7 +13,7 @@ from mmrl._dtypes import promoting
 from mmrl.inspect.subjects import Subject
 from mmrl.rollout import act, start
 
-Recorded = np.ndarray
+HostArray = np.ndarray
 
 
 class Episodes(NamedTuple):
@@ -24,13 +24,13 @@ class Episodes(NamedTuple):
     Markov state of the environment, with size 0 if the environment does not provide it.
     """
 
-    obs: PyTree[Shaped[Recorded, "episode time ..."]]
-    action: Shaped[Recorded, "episode time *action"]
-    reward: Float[Recorded, "episode time"]
-    running: Bool[Recorded, "episode time"]
-    memory: Float[Recorded, "episode time h"]
-    values: Float[Recorded, "episode time action"]
-    state: Float[Recorded, "episode time state"]
+    obs: PyTree[Shaped[HostArray, "episode time ..."]]
+    action: Shaped[HostArray, "episode time *action"]
+    reward: Float[HostArray, "episode time"]
+    running: Bool[HostArray, "episode time"]
+    memory: Float[HostArray, "episode time h"]
+    values: Float[HostArray, "episode time action"]
+    state: Float[HostArray, "episode time state"]
 
 
 def play(
@@ -46,13 +46,13 @@ def play(
         if value < 2:
             raise ValueError(f"`{name}` must be at least 2; got {value}.")
     env = env.twin() if hasattr(env, "twin") else env  # the twin provides the complete state
-    played = _played(agent, env, params, _random.one_key(key), episodes, steps)
-    return Episodes(*jax.device_get(played))
+    arrays = _play(agent, env, params, _random.one_key(key), episodes, steps)
+    return Episodes(*jax.device_get(arrays))
 
 
 @eqx.filter_jit
 @promoting
-def _played(
+def _play(
     agent: Subject, env: Any, params: Any, key: PRNGKeyArray, episodes: int, steps: int
 ) -> Episodes:
     policy = agent.policy()
@@ -64,10 +64,18 @@ def _played(
         def step(loop: Any, words: Any) -> Any:
             carry, running = loop
             state = _markov_state(env, carry.env_state, params)
-            carry, seen = act(policy, env, params, carry, key_of(words))
-            memory, values = seen.extras
-            row = seen.obs, seen.action, seen.reward, running, memory, values, state
-            return (carry, running & ~seen.last), row
+            carry, transition = act(policy, env, params, carry, key_of(words))
+            memory, values = transition.extras
+            row = (
+                transition.obs,
+                transition.action,
+                transition.reward,
+                running,
+                memory,
+                values,
+                state,
+            )
+            return (carry, running & ~transition.last), row
 
         first = start(env, params, agent.start, start_key), jnp.array(True)
         return Episodes(*jax.lax.scan(step, first, words)[1])
@@ -85,7 +93,7 @@ def _markov_state(env: Any, state: Any, params: Any) -> Float[Array, " state"]:
         return jnp.zeros(0)
 
 
-def unrolled(
+def unroll(
     agent: Subject, state: PyTree, obs: PyTree[Shaped[Array, "time ..."]], first: Any = True
 ) -> tuple[PyTree, PyTree, Float[Array, "time action"]]:
     """Process an episode; return the last state, the state before each step, and the values.

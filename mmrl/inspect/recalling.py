@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
 from mmrl._dtypes import promoting
-from mmrl.inspect.playing import Episodes, unrolled
+from mmrl.inspect.playing import Episodes, unroll
 from mmrl.inspect.subjects import Subject
 
 TOGETHER = 8  # number of episodes that are replayed in parallel
@@ -90,10 +90,10 @@ def often(
     from scipy import special
 
     counts = np.rint(shares * pairs)
-    seen = counts > 0
-    k = np.where(seen, counts, 1)
+    tested = counts > 0
+    k = np.where(tested, counts, 1)
     tail = special.betainc(k, np.maximum(pairs - k + 1, 1), min(least, 1.0))
-    return seen & (tail < 0.05 / len(shares))
+    return tested & (tail < 0.05 / len(shares))
 
 
 def last_above(sizes: Float[np.ndarray, " lag"], share: float) -> int:
@@ -164,21 +164,21 @@ def _effects(
 ) -> tuple[Array, ...]:
     """Return the sums over episodes of gradients, steps, changes, flips and pairs, [time, lag]."""
 
-    def picked(place: Any) -> PyTree:
+    def at(place: Any) -> PyTree:
         return jax.tree.map(lambda x: jnp.asarray(x)[place].astype(float), episodes.obs)
 
     def one(number: Any) -> tuple[Array, ...]:
-        obs = picked(number)
+        obs = at(number)
         action, running = (jnp.asarray(x)[number] for x in (episodes.action, episodes.running))
         gradient = _gradients(agent, obs, action, own)
         steps = running[:, None] & (jnp.arange(len(running))[:, None] >= jnp.arange(lags)[None])
         sums = jnp.where(steps, _by_lag(gradient, lags), 0), steps
         total: list[Any] = [0.0] * 3
         for swap in range(swaps):
-            other = picked(tuple(jnp.asarray(x)[swap, number] for x in donors))
+            other = at(tuple(jnp.asarray(x)[swap, number] for x in donors))
             other = jax.tree.map(lambda f, x, y: jnp.where(f[None], x, y), own, other, obs)
-            swapped = _interventions(agent, obs, other, action, running, lags)
-            total = [a + b for a, b in zip(total, swapped, strict=True)]
+            effects = _interventions(agent, obs, other, action, running, lags)
+            total = [a + b for a, b in zip(total, effects, strict=True)]
         return tuple(x.astype(jnp.float32) for x in (*sums, *total))
 
     count = len(episodes.running)
@@ -186,7 +186,7 @@ def _effects(
     return tuple(jnp.sum(x, axis=0) for x in each)
 
 
-def chosen(
+def action_values(
     agent: Subject, values: Float[Array, "time action"], action: Shaped[Array, "time *action"]
 ) -> Float[Array, "time chosen"]:
     """Return the value of each chosen action, or all entries of a continuous action."""
@@ -202,7 +202,7 @@ def _gradients(
     """Return ‖∂v_t/∂o_i‖ for each step t and each observation i."""
 
     def value(obs: PyTree) -> Array:
-        return chosen(agent, unrolled(agent, agent.start, obs)[2], action)
+        return action_values(agent, unroll(agent, agent.start, obs)[2], action)
 
     values, back = jax.vjp(value, obs)
 
@@ -235,7 +235,7 @@ def _interventions(
     """
     time = len(running)
     steps = jnp.arange(time)
-    _, before, values = unrolled(agent, agent.start, obs)
+    _, before, values = unroll(agent, agent.start, obs)
     states, first = jax.vmap(agent.step)(before, other, steps == 0)
 
     def later(states: PyTree, lag: Any) -> tuple[PyTree, Array]:
@@ -250,11 +250,11 @@ def _interventions(
     def compare(at: Any, lag: Any) -> tuple[Array, ...]:
         new, old = after[lag, jnp.maximum(at - lag, 0)][None], values[at][None]
         counts = running[at] & (at >= lag) & differs[jnp.maximum(at - lag, 0)]
-        pair = (chosen(agent, x, action[at][None]) for x in (new, old))
+        pair = (action_values(agent, x, action[at][None]) for x in (new, old))
         change = jnp.linalg.norm(difference(*pair))
         flip = jnp.any(agent.choose(new) != agent.choose(old))
-        moved = jnp.any(difference(new, old) > TOLERANCE * jnp.maximum(1, largest(old)))
-        return (*(jnp.where(counts & moved, x, 0.0) for x in (change, flip)), counts * 1.0)
+        above = jnp.any(difference(new, old) > TOLERANCE * jnp.maximum(1, largest(old)))
+        return (*(jnp.where(counts & above, x, 0.0) for x in (change, flip)), counts * 1.0)
 
     return jax.vmap(lambda at: jax.vmap(lambda lag: compare(at, lag))(jnp.arange(lags)))(steps)
 
@@ -292,20 +292,20 @@ def leak(agent: Subject, episodes: Episodes) -> Leak:
     The earlier episode consists of other observations, or of NaNs. A correct memory forgets both
     where `begin` is true. Differences up to 1e-5 of the largest value are treated as rounding.
     """
-    change, spoiled, most = jax.device_get(_crossing(agent, episodes))
+    change, broken, most = jax.device_get(_crossing(agent, episodes))
     change = np.nan_to_num(np.asarray(change), nan=np.inf)
-    return Leak(np.where(change > TOLERANCE * max(1, most), change, 0), np.asarray(spoiled))
+    return Leak(np.where(change > TOLERANCE * max(1, most), change, 0), np.asarray(broken))
 
 
 @eqx.filter_jit
 @promoting
 def _crossing(agent: Subject, episodes: Episodes) -> tuple[Array, Array, Array]:
     def one(obs: PyTree, other: PyTree) -> tuple[Array, Array]:
-        spoiled = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), other)
-        pasts = jax.tree.map(lambda *x: jnp.stack(x), other, spoiled)
-        states = jax.vmap(lambda past: unrolled(agent, agent.start, past)[0])(pasts)
+        nans = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), other)
+        pasts = jax.tree.map(lambda *x: jnp.stack(x), other, nans)
+        states = jax.vmap(lambda past: unroll(agent, agent.start, past)[0])(pasts)
         starts = jax.tree.map(lambda x, y: jnp.concatenate([x[None], y]), agent.start, states)
-        values = jax.vmap(lambda state: unrolled(agent, state, obs)[2])(starts)
+        values = jax.vmap(lambda state: unroll(agent, state, obs)[2])(starts)
         apart = difference(values[1:], values[:1])
         return apart, largest(values[0])
 

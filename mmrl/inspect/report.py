@@ -16,7 +16,7 @@ from mmrl.runs import interval
 
 STAGES = ("play", "recall", "leak", "decodability", "ablations", "saturation")
 TIMES = 8  # length of the saturation test, in multiples of the longest episode
-AVERAGED = 64  # minimum number of episodes per ablation
+LEAST_EPISODES = 64  # minimum number of episodes per ablation
 READABLE = 0.5  # R² above which a part of the state counts as decodable from the memory
 OWN, ALL = "the task's own numbers", "all inputs"
 CLEAR = 3  # an observation is decisive if it changes over CLEAR times as many actions as the median
@@ -44,23 +44,23 @@ def stages(
     """
     keys = jax.random.split(jax.random.key(seed), 4)
     steps = min(steps, int(params.max_steps_in_episode))
-    seen = play(agent, env, params, keys[0], episodes, max(2, steps))
-    named = _parts(seen, parts)
-    lengths = seen.running.sum(1)
+    data = play(agent, env, params, keys[0], episodes, max(2, steps))
+    named_parts = _parts(data, parts)
+    lengths = data.running.sum(1)
     yield "play", {"episodes": episodes, "steps": steps, "length": float(lengths.mean())}
-    yield "recall", _recall(agent, seen, keys[1], own_numbers(env, params))
-    crossing = leak(agent, seen)
+    yield "recall", _recall(agent, data, keys[1], own_numbers(env, params))
+    crossing = leak(agent, data)
     yield "leak", {"change": _plain(crossing.change), "steps": crossing.steps.tolist()}
-    yield "decodability", _decodability(seen, named)
+    yield "decodability", _decodability(data, named_parts)
     kinds = harms(at=max(1, int(lengths.mean()) // 2))
-    returns = ablate(agent, env, params, keys[2], kinds, max(AVERAGED, episodes))
+    returns = ablate(agent, env, params, keys[2], kinds, max(LEAST_EPISODES, episodes))
     yield "ablations", {name: _plain(x) for name, x in returns.items()}
     long = saturate(agent, env, params, keys[3], max(8, episodes // 4), TIMES)
     yield "saturation", {name: _plain(x) for name, x in long._asdict().items()}
 
 
-def _parts(seen: Episodes, parts: Parts | None) -> Parts:
-    size = seen.state.shape[2]
+def _parts(data: Episodes, parts: Parts | None) -> Parts:
+    size = data.state.shape[2]
     if parts is None:
         return {"state": slice(0, size)} if size else {}
     for name, part in parts.items():
@@ -72,41 +72,41 @@ def _parts(seen: Episodes, parts: Parts | None) -> Parts:
     return parts
 
 
-def _recall(agent: Subject, seen: Episodes, key: Any, own: Any) -> Numbers:
+def _recall(agent: Subject, data: Episodes, key: Any, own: Any) -> Numbers:
     """Measure recall of the observation, and of all inputs if runs append inputs to it.
 
     The main result refers to the observation, or to all inputs if the observation is constant.
     """
-    results = {OWN: recall(agent, seen, key, own=own)}
+    results = {OWN: recall(agent, data, key, own=own)}
     if not all(np.all(x) for x in jax.tree.leaves(own)):
-        results[ALL] = recall(agent, seen, key)
-    replaced = OWN if results[OWN].pairs.any() else [*results][-1]
-    result, whole = results[replaced], results.get(ALL)
+        results[ALL] = recall(agent, data, key)
+    kind = OWN if results[OWN].pairs.any() else [*results][-1]
+    result, whole = results[kind], results.get(ALL)
     return {
         **{name: _plain(x) for name, x in result._asdict().items()},
         "by_observation": _plain(result.by_observation()),
         "reach": result.reach(),
         "ignores_memory": all(x.ignores_memory for x in results.values()),
-        "replaced": replaced,
+        "replaced": kind,
         "all_inputs": None if whole is None else whole.reach(),
     }
 
 
-def _decodability(seen: Episodes, parts: Parts) -> Numbers:
-    time = seen.running.shape[1]
+def _decodability(data: Episodes, parts: Parts) -> Numbers:
+    time = data.running.shape[1]
     lags = [0, *(2**i for i in range(12) if 2**i < time)]
     obs = np.concatenate(
-        [np.asarray(x).reshape(*x.shape[:2], -1) for x in jax.tree.leaves(seen.obs)], axis=2
+        [np.asarray(x).reshape(*x.shape[:2], -1) for x in jax.tree.leaves(data.obs)], axis=2
     )
-    targets = {"observation": obs, **{name: seen.state[:, :, x] for name, x in parts.items()}}
-    sources = {"memory": seen.memory, "observation": obs}
-    if len(seen.running) < 4:
+    targets = {"observation": obs, **{name: data.state[:, :, x] for name, x in parts.items()}}
+    sources = {"memory": data.memory, "observation": obs}
+    if len(data.running) < 4:
         return {"lags": lags, "parts": {}}
     return {
         "lags": lags,
         "parts": {
             name: {
-                source: _plain(decode(features, target, seen.running, lags))
+                source: _plain(decode(features, target, data.running, lags))
                 for source, features in sources.items()
             }
             for name, target in targets.items()
@@ -127,36 +127,36 @@ def _plain(x: Any) -> Any:
 
 def sentences(numbers: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each conclusion that the measurements support."""
-    recalled, reach = numbers["recall"], numbers["recall"]["reach"]
-    if not any(recalled["pairs"]):
+    memory, reach = numbers["recall"], numbers["recall"]["reach"]
+    if not any(memory["pairs"]):
         yield "All observations are equal, so none can be replaced."
-    elif recalled["ignores_memory"]:
+    elif memory["ignores_memory"]:
         yield (
             "The agent ignores its memory: replacing earlier observations does not change any "
             "action, and does not change values by more than 1 % of the largest change. Replaced: "
-            f"{recalled['replaced']}{_also(recalled)}."
+            f"{memory['replaced']}{_also(memory)}."
         )
     else:
         yield (
             f"Actions depend on {_last(reach['flips'])}. Values depend on the last "
             f"{reach['change']} according to interventions, and on the last {reach['gradient']} "
-            f"according to gradients. Replaced: {recalled['replaced']}."
+            f"according to gradients. Replaced: {memory['replaced']}."
         )
-        if (inputs := recalled["all_inputs"]) and recalled["replaced"] == OWN:
+        if (inputs := memory["all_inputs"]) and memory["replaced"] == OWN:
             yield (
                 "If the inputs that the run appends, such as previous actions and rewards, are "
                 f"also replaced, actions depend on {_last(inputs['flips'])}."
             )
-        yield from _decisive(recalled)
+        yield from _decisive(memory)
     if steps := numbers["leak"]["steps"]:
         yield (
             "Leak between episodes: an earlier episode changes values at "
             f"{len(steps)} steps of the next one, first at step {steps[0]}. The memory must forget "
             "everything where `begin` is true."
         )
-    yield from _decoded(numbers["decodability"])
-    yield from _harmed(numbers["ablations"])
-    yield from _saturated(numbers["saturation"])
+    yield from _on_decoding(numbers["decodability"])
+    yield from _on_ablations(numbers["ablations"])
+    yield from _on_saturation(numbers["saturation"])
 
 
 def _last(count: int) -> str:
@@ -189,7 +189,7 @@ def _decisive(numbers: Numbers) -> Iterator[str]:
             return
 
 
-def _decoded(numbers: Numbers) -> Iterator[str]:
+def _on_decoding(numbers: Numbers) -> Iterator[str]:
     """Yield a sentence about the largest lag at which each part is decodable from the memory."""
     for name, sources in numbers["parts"].items():
         scores = np.nan_to_num(np.array([sources["memory"], sources["observation"]], float))
@@ -205,7 +205,7 @@ def _decoded(numbers: Numbers) -> Iterator[str]:
         )
 
 
-def _harmed(numbers: Numbers) -> Iterator[str]:
+def _on_ablations(numbers: Numbers) -> Iterator[str]:
     whole = np.array(numbers["unharmed"], float)
     for name, returns in numbers.items():
         if name == "unharmed":
@@ -215,7 +215,7 @@ def _harmed(numbers: Numbers) -> Iterator[str]:
             yield f"The return decreases by {-middle:.3g} under this ablation: {name}."
 
 
-def _saturated(numbers: Numbers) -> Iterator[str]:
+def _on_saturation(numbers: Numbers) -> Iterator[str]:
     if any(numbers["broken"]):
         yield f"Without resets, up to {max(numbers['broken']):.1%} of the state is not finite."
     first, last = (numbers["norm"][i] for i in (0, -1))

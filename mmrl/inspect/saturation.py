@@ -48,14 +48,16 @@ def saturate(
         raise ValueError(f"`times` must be at least 2 windows; got {times}.")
     steps = int(params.max_steps_in_episode)
     run = partial(_long, agent, env, params, _random.one_key(key), episodes, steps * times)
-    (rewards, sizes, broken), (reset_rewards, *_) = (jax.device_get(run(x)) for x in (False, True))
+    (rewards, sizes, nonfinite), (reset_rewards, *_) = (
+        jax.device_get(run(x)) for x in (False, True)
+    )
 
     def windows(x: Any) -> np.ndarray:
         return np.asarray(x, np.float64).reshape(episodes, times, steps)
 
     return Saturation(
         windows(sizes).mean((0, 2)),
-        windows(broken).mean((0, 2)),
+        windows(nonfinite).mean((0, 2)),
         windows(rewards).sum(2).T,
         windows(reset_rewards).sum(2).T,
     )
@@ -79,11 +81,11 @@ def _long(
         words, key_of = _random.as_words(jax.random.split(key, (steps, 2)))
 
         def step(carry: Any, words: Any) -> Any:
-            carry, seen = act(greedy, env, params, carry, key_of(words))
-            finite = jnp.isfinite(seen.extras)
-            size = jnp.linalg.norm(jnp.where(finite, seen.extras, 0))
-            broken = jnp.mean(~finite) if finite.size else jnp.zeros(())
-            return carry, (seen.reward, size, broken)
+            carry, transition = act(greedy, env, params, carry, key_of(words))
+            finite = jnp.isfinite(transition.extras)
+            size = jnp.linalg.norm(jnp.where(finite, transition.extras, 0))
+            nonfinite = jnp.mean(~finite) if finite.size else jnp.zeros(())
+            return carry, (transition.reward, size, nonfinite)
 
         first = start(env, params, (agent.start, jnp.array(True)), start_key)
         return jax.lax.scan(step, first, words)[1]

@@ -84,7 +84,7 @@ def subject(net: Any) -> Subject:
     return Subject(net.init(), _Network(net), getattr(inner, "log_std", None) is not None)
 
 
-class _Exported(eqx.Module):
+class _ExportedPolicy(eqx.Module):
     """Step function of an exported policy, for observations as in runs."""
 
     arrays: dict[str, Array]
@@ -109,7 +109,7 @@ def exported(policy: Player, env: Any, params: Any) -> Subject:
     arrays = {name: jnp.asarray(x) for name, x in policy.arrays.items()}
     place = mask_place(env, params) if about.get("masked") else None
     layers = (("encoder", tuple(about["encoder"])), ("head", tuple(about["head"])))
-    step = _Exported(arrays, (("memory", about["memory"]), *layers), place)
+    step = _ExportedPolicy(arrays, (("memory", about["memory"]), *layers), place)
     return Subject(arrays["state"], step, bool(about["continuous"]))
 
 

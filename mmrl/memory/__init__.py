@@ -16,7 +16,7 @@ from jaxtyping import PRNGKeyArray
 
 from mmrl._dtypes import promoting
 from mmrl._lazy import homes, on_demand
-from mmrl.memory.checks import check_keywords, check_sizes, listed
+from mmrl.memory.checks import check_keywords, check_sizes, quote_names
 
 if TYPE_CHECKING:
     from mmrl.memory.base import Memory as Memory
@@ -96,7 +96,7 @@ def _constructor(name: str) -> Callable[..., Any]:
 
         return own.constructor(name)
     near = difflib.get_close_matches(str(name).lower(), NAMES, n=3, cutoff=0.5)
-    advice = f"Did you mean {listed(near)}?" if near else f"Use one of {listed(NAMES)}."
+    advice = f"Did you mean {quote_names(near)}?" if near else f"Use one of {quote_names(NAMES)}."
     raise ValueError(
         f"`name` must be the name of a memory; got {name!r}. {advice} For a custom memory, use "
         "my_module:MyMemory."

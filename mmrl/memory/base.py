@@ -174,6 +174,6 @@ def bounded_exp(
     return jnp.exp(jnp.clip(x, -40.0, most))
 
 
-def normalized(norm: eqx.nn.LayerNorm, x: Float[Array, " size"]) -> Float[Array, " size"]:
+def apply_norm(norm: eqx.nn.LayerNorm, x: Float[Array, " size"]) -> Float[Array, " size"]:
     """Apply a layer norm, unless x has a single entry, which the norm would make constant."""
     return norm(x) if x.size > 1 else x

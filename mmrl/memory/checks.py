@@ -29,11 +29,13 @@ def check_keywords(name: str, model: Any, sizes: Iterable[str]) -> set[str]:
     Raises `ValueError` if the constructor does not accept all of `sizes` as keywords.
     """
     parameters = inspect.signature(model).parameters
-    allowed = set(parameters) - {"input_size", "output_size", "key", "layers"}
-    unknown = sorted(set(sizes) - allowed)
-    if unknown and not any(x.kind is x.VAR_KEYWORD for x in parameters.values()):
-        wanted = f"among {listed(sorted(allowed))}" if allowed else "empty, because it has no sizes"
-        raise ValueError(f"`sizes` of {name!r} must be {wanted}; got {listed(unknown)}.")
+    names = set(parameters) - {"input_size", "output_size", "key", "layers"}
+    extra = sorted(set(sizes) - names)
+    if extra and not any(x.kind is x.VAR_KEYWORD for x in parameters.values()):
+        expected = (
+            f"among {quote_names(sorted(names))}" if names else "empty, because it has no sizes"
+        )
+        raise ValueError(f"`sizes` of {name!r} must be {expected}; got {quote_names(extra)}.")
     return set(parameters)
 
 
@@ -66,10 +68,10 @@ def check_call(model: Any, state: PyTree, begin: Any, *, tape: bool, **inputs: A
             f"`begin` must have shape {steps}, one flag per observation; got {begin.shape}. "
             "`begin[t]` is True if `xs[t]` is the first observation of an episode."
         )
-    wanted, got = shapes_of(jax.eval_shape(model.init)), shapes_of(state)
-    if wanted != got:
+    expected, got = shapes_of(jax.eval_shape(model.init)), shapes_of(state)
+    if expected != got:
         raise ValueError(
-            f"`state` must have the shapes {wanted}; got {got}. Start from `model.init()`, and "
+            f"`state` must have the shapes {expected}; got {got}. Start from `model.init()`, and "
             "pass the state that the previous call returned."
         )
     return [begin, *arrays]
@@ -91,6 +93,6 @@ def shapes_of(tree: PyTree) -> PyTree:
     return jax.tree.map(jnp.shape, tree)
 
 
-def listed(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[str]) -> str:
     """Join names in backticks with commas."""
     return ", ".join(f"`{name}`" for name in names)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import promoting
-from mmrl.memory.base import Memory, bounded_exp, dense, normalized
+from mmrl.memory.base import Memory, apply_norm, bounded_exp, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Decay
 
@@ -98,10 +98,10 @@ class FFM(Memory):
         trace, _ = h
         z = dense(self.mix, jnp.concatenate([trace.real.ravel(), trace.imag.ravel()]))
         gate = jax.nn.sigmoid(dense(self.gate, x))
-        return self._gated(z, gate) + dense(self.skip, x) * (1 - gate)
+        return self._gate(z, gate) + dense(self.skip, x) * (1 - gate)
 
-    def _gated(self, z, gate):
+    def _gate(self, z, gate):
         if self.mlp is None:
-            return normalized(self.norm, z * gate)
+            return apply_norm(self.norm, z * gate)
         first, second = self.mlp
-        return dense(second, jax.nn.gelu(dense(first, normalized(self.norm, z)))) * gate
+        return dense(second, jax.nn.gelu(dense(first, apply_norm(self.norm, z)))) * gate

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from mmrl._dtypes import promoting
-from mmrl.memory.base import SequenceModel, dense, normalized
+from mmrl.memory.base import SequenceModel, apply_norm, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.residual import Residual
 from mmrl.memory.window import WindowAttention
@@ -71,13 +71,13 @@ class GatedBlock(eqx.Module):
     @promoting
     def before(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
         """Return the memory's input: LN(x), or x itself if its width is 1."""
-        return normalized(self.norm, x)
+        return apply_norm(self.norm, x)
 
     @promoting
     def after(self, x: Float[Array, " width"], y: Float[Array, " width"]) -> Float[Array, " width"]:
         """Return the block's output, given its input x and the memory's output y."""
         x = self.gate(x, jax.nn.relu(y))
-        hidden = jax.nn.relu(dense(self.up, normalized(self.mlp_norm, x)))
+        hidden = jax.nn.relu(dense(self.up, apply_norm(self.mlp_norm, x)))
         return self.mlp_gate(x, jax.nn.relu(dense(self.down, hidden)))
 
 

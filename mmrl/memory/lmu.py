@@ -61,8 +61,8 @@ class LMU(Memory):
     @promoting
     def encode(self, x) -> PyTree:
         """Return the affine map (Ā, B̄ u) for one observation."""
-        held, drive = map(jnp.float32, legendre(self.monoid.keys, self.delay))
-        return held.T, outer(dense(self.read_in, x), drive)
+        system, drive = map(jnp.float32, legendre(self.monoid.keys, self.delay))
+        return system.T, outer(dense(self.read_in, x), drive)
 
     @promoting
     def decode(self, h, x) -> Array:
@@ -86,5 +86,5 @@ def legendre(
     system = np.zeros((order + 1, order + 1))
     system[:order, :order] = (2 * row + 1) * sign
     system[:order, order] = (2 * row[:, 0] + 1) * (-1.0) ** row[:, 0]
-    held = expm(system / delay)
-    return held[:order, :order], held[:order, order]
+    step = expm(system / delay)
+    return step[:order, :order], step[:order, order]

@@ -35,8 +35,8 @@ class MaxPlus(Memory):
         self.input_size, self.output_size = input_size, output_size
         self.monoid = Max((state_size,))
         fade = eqx.nn.Linear(input_size, state_size, key=keys[0])
-        wanted = jnp.geomspace(1e-3, 0.1, state_size)
-        self.fade = eqx.tree_at(lambda f: f.bias, fade, jnp.log(jnp.expm1(wanted)))
+        rates = jnp.geomspace(1e-3, 0.1, state_size)
+        self.fade = eqx.tree_at(lambda f: f.bias, fade, jnp.log(jnp.expm1(rates)))
         self.write = eqx.nn.Linear(input_size, state_size, key=keys[1])
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
 

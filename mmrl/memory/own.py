@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from mmrl._own import find, one_line
-from mmrl.memory.checks import listed, shapes_of
+from mmrl.memory.checks import quote_names, shapes_of
 
 _CALLS = ("init", "__call__", "step", "lookahead")
 
@@ -36,8 +36,8 @@ def constructor(name: str) -> Callable[..., Any]:
         if lacking := [call for call in _CALLS if not callable(getattr(model, call, None))]:
             raise ValueError(
                 "`name` must refer to a class or function that builds a memory with the "
-                f"methods {listed(_CALLS)}; got {name!r}, which built an object of type "
-                f"{type(model).__name__} without {listed(lacking)}."
+                f"methods {quote_names(_CALLS)}; got {name!r}, which built an object of type "
+                f"{type(model).__name__} without {quote_names(lacking)}."
             )
         try:
             check_outputs(model, *args[:2])
@@ -62,11 +62,11 @@ def check_outputs(model: Any, input_size: int, output_size: int) -> None:
     }
     for name, call in calls.items():
         state, *outputs = jax.eval_shape(call)
-        wanted = (output_size,) if name == "step" else (2, output_size)
+        expected = (output_size,) if name == "step" else (2, output_size)
         for y in outputs:
-            if getattr(y, "shape", None) != wanted:
+            if getattr(y, "shape", None) != expected:
                 raise ValueError(
-                    f"its `{name}` must return an output of shape {wanted}, whose last axis has "
+                    f"its `{name}` must return an output of shape {expected}, whose last axis has "
                     f"size `output_size`; got {getattr(y, 'shape', y)}"
                 )
         before, after = shapes_of(jax.eval_shape(model.init)), shapes_of(state)

@@ -8,7 +8,7 @@ import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import promoting
-from mmrl.memory.base import SequenceModel, dense, normalized
+from mmrl.memory.base import SequenceModel, apply_norm, dense
 from mmrl.memory.checks import check_call, check_sizes
 
 _along = jax.vmap(dense, in_axes=(None, 0))  # applies a layer to every step of a tape
@@ -37,7 +37,7 @@ class Block(eqx.Module):
     @promoting
     def before(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
         """Return the memory's input: LN(x), or x itself if its width is 1."""
-        return normalized(self.norm, x)
+        return apply_norm(self.norm, x)
 
     @promoting
     def after(self, x: Float[Array, " width"], y: Float[Array, " width"]) -> Float[Array, " width"]:

@@ -86,8 +86,8 @@ class S5(Memory):
         """Return the affine map (Λ̄, B̄ u) for one observation."""
         rate, step = self._rate(), self._step()
         hold = step * jnp.expm1(rate) / rate  # Λ⁻¹ (Λ̄ - I), accurate even for small step sizes
-        held = hold[:, None] * jax.lax.complex(*self.read_in)
-        return jnp.exp(rate), jax.lax.complex(x @ held.real.T, x @ held.imag.T)
+        weights = hold[:, None] * jax.lax.complex(*self.read_in)
+        return jnp.exp(rate), jax.lax.complex(x @ weights.real.T, x @ weights.imag.T)
 
     @promoting
     def decode(self, h, x) -> Array:

@@ -77,15 +77,15 @@ class S6(Memory):
         step = jax.nn.softplus(self.step_bias + self.step_gain @ u)
         rate = -jnp.exp(jnp.clip(self.log_decay, -20, 20))  # clipped so that 1 / rate² is finite
         turn = step[:, None] * rate
-        held = jnp.expm1(turn) / rate
-        return jnp.exp(turn), held * outer(u, self._selected(u)[0])
+        gain = jnp.expm1(turn) / rate
+        return jnp.exp(turn), gain * outer(u, self._projections(u)[0])
 
     @promoting
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         u = dense(self.read_in, x)
-        return dense(self.read_out, h[1] @ self._selected(u)[1] + self.skip * u)
+        return dense(self.read_out, h[1] @ self._projections(u)[1] + self.skip * u)
 
-    def _selected(self, u: Float[Array, " channels"]) -> list[Float[Array, " state"]]:
+    def _projections(self, u: Float[Array, " channels"]) -> list[Float[Array, " state"]]:
         """Return B_t and C_t, which depend on u_t."""
         return jnp.split(dense(self.select, u), 2)

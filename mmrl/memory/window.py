@@ -86,8 +86,8 @@ class WindowAttention(Memory):
         query = dense(self.query, x).reshape(heads, size)
         logits = jnp.einsum("hd,ihd->ih", query + self.content_bias, keys)
         logits += jnp.einsum("hd,ihd->ih", query + self.position_bias, self.relative)
-        used = jnp.arange(window) >= window - count
-        return jax.nn.softmax(jnp.where(used[:, None], logits * size**-0.5, -jnp.inf), axis=0)
+        mask = jnp.arange(window) >= window - count
+        return jax.nn.softmax(jnp.where(mask[:, None], logits * size**-0.5, -jnp.inf), axis=0)
 
     def _split(self, items: Float[Array, "window both"]) -> list[Float[Array, "window heads size"]]:
         """Return the keys and the values of a window."""

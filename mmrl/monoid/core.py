@@ -23,7 +23,7 @@ from mmrl._dtypes import promoting
 Arrays = PyTree[Shaped[Array, "..."]]
 Map = tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]]
 """Element (a, x) of `Affine`, which is the map h ↦ a h + x."""
-Flagged = tuple[PyTree, Bool[Array, ""]]
+FlaggedElement = tuple[PyTree, Bool[Array, ""]]
 """Element (h, begin) of `Resettable`; if `begin` is True, everything before it is forgotten."""
 
 
@@ -107,11 +107,11 @@ class Resettable(Monoid):
 
     inner: Monoid
 
-    def identity(self) -> Flagged:
+    def identity(self) -> FlaggedElement:
         """Return the inner identity and the flag False."""
         return self.inner.identity(), jnp.zeros((), bool)
 
-    def __call__(self, a: Flagged, b: Flagged) -> Flagged:
+    def __call__(self, a: FlaggedElement, b: FlaggedElement) -> FlaggedElement:
         (a_inner, a_begin), (b_inner, b_begin) = a, b
         # Reset the past before combining. Selecting between the results would give NaN gradients
         # if the past is NaN.

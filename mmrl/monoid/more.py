@@ -24,7 +24,7 @@ from mmrl.monoid.core import Monoid
 # Types of elements.
 Pair = tuple[Float[Array, "*h"], Float[Array, "*h"]]
 Triple = tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]
-Scaled = tuple[Float[Array, ""], Float[Array, ""], Float[Array, "*h"]]
+ScaledSum = tuple[Float[Array, ""], Float[Array, ""], Float[Array, "*h"]]
 Pairs = tuple[Float[Array, "*h"], ...]
 Matrices = tuple[Float[Array, "keys keys"], Float[Array, "values keys"]]
 Trace = tuple[Complex[Array, "trace context"], Float[Array, ""]]
@@ -115,10 +115,10 @@ class LogSumExp(Monoid):
     @promoting
     def __call__(self, a: Pair, b: Pair) -> Pair:
         (a_fade, a_log), (b_fade, b_log) = a, b
-        faded = a_log + b_fade
+        past_log = a_log + b_fade
         # If both sums are empty, the result is -∞ and its gradient 0. JAX would return NaN.
-        empty = jnp.maximum(faded, b_log) == -jnp.inf
-        both = jnp.logaddexp(jnp.where(empty, 0, faded), jnp.where(empty, 0, b_log))
+        empty = jnp.maximum(past_log, b_log) == -jnp.inf
+        both = jnp.logaddexp(jnp.where(empty, 0, past_log), jnp.where(empty, 0, b_log))
         return a_fade + b_fade, jnp.where(empty, -jnp.inf, both)
 
 
@@ -132,17 +132,17 @@ class LogAffine(Monoid):
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
-    def identity(self) -> Scaled:
+    def identity(self) -> ScaledSum:
         """Return w = 0, m = -∞ and X = 0."""
         return jnp.zeros(()), jnp.full((), -jnp.inf), jnp.zeros(self.shape)
 
     @promoting
-    def __call__(self, a: Scaled, b: Scaled) -> Scaled:
+    def __call__(self, a: ScaledSum, b: ScaledSum) -> ScaledSum:
         (a_log, a_scale, a_sum), (b_log, b_scale, b_sum) = a, b
-        faded = a_scale + b_log
-        scale = jax.lax.stop_gradient(jnp.maximum(faded, b_scale))
+        past_scale = a_scale + b_log
+        scale = jax.lax.stop_gradient(jnp.maximum(past_scale, b_scale))
         largest = jnp.where(scale == -jnp.inf, 0.0, scale)  # -∞ if both elements are empty
-        parts = jnp.exp(faded - largest) * a_sum, jnp.exp(b_scale - largest) * b_sum
+        parts = jnp.exp(past_scale - largest) * a_sum, jnp.exp(b_scale - largest) * b_sum
         return a_log + b_log, scale, parts[0] + parts[1]
 
 
@@ -167,9 +167,9 @@ class Moments(Monoid):
         (a_count, a_mean, a_square), (b_count, b_mean, b_square) = a, b
         count = a_count + b_count
         later = b_count > a_count
-        added = jnp.where(later, b_count, count - a_count)  # weight of b, as rounded in n
-        part = added / jnp.where(b_count > 0, b_count, 1)
-        share = added / jnp.where(count > 0, count, 1)
+        b_weight = jnp.where(later, b_count, count - a_count)  # weight of b, as rounded in n
+        part = b_weight / jnp.where(b_count > 0, b_count, 1)
+        share = b_weight / jnp.where(count > 0, count, 1)
         step = b_mean - a_mean
         # Start from the mean of the larger sample, which is then exact if the other is empty.
         mean = jnp.where(later, b_mean - (1 - share) * step, a_mean + share * step)
@@ -209,9 +209,9 @@ def _add(a, b):
     """Add two pairs of a value and its rounding error.  TwoSum, Knuth 1969."""
     total = a[0] + b[0]
     back = total - a[0]
-    lost = (a[0] - (total - back)) + (b[0] - back) + (a[1] + b[1])
-    rounded = total + lost
-    return rounded, lost - (rounded - total)
+    error = (a[0] - (total - back)) + (b[0] - back) + (a[1] + b[1])
+    high = total + error
+    return high, error - (high - total)
 
 
 class EWMA(Monoid):
@@ -231,10 +231,10 @@ class EWMA(Monoid):
     @promoting
     def __call__(self, a: Triple, b: Triple) -> Triple:
         (a_beta, a_weight, a_mean), (b_beta, b_weight, b_mean) = a, b
-        faded = b_beta * a_weight
-        weight = faded + b_weight
+        past_weight = b_beta * a_weight
+        weight = past_weight + b_weight
         share = b_weight / jnp.where(weight > 0, weight, 1)
-        past = jnp.where(faded > 0, a_mean, b_mean)
+        past = jnp.where(past_weight > 0, a_mean, b_mean)
         return a_beta * b_beta, weight, past + share * (b_mean - past)
 
 
@@ -263,8 +263,8 @@ class TopK(Monoid):
     @promoting
     def __call__(self, a: Largest, b: Largest) -> Largest:
         both = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), a, b)
-        keys, chosen = jax.lax.top_k(both[0], self.k)
-        return keys, jax.tree.map(lambda x: x[chosen], both[1])
+        keys, rows = jax.lax.top_k(both[0], self.k)
+        return keys, jax.tree.map(lambda x: x[rows], both[1])
 
 
 class Window(Monoid):

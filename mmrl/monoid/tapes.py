@@ -23,11 +23,11 @@ def as_elements(monoid: Any, xs: PyTree) -> PyTree[Shaped[Array, "time ..."]]:
         arrays = [_array(x, e.dtype) for x, e in zip(form.flatten_up_to(xs), example, strict=True)]
     except (TypeError, ValueError) as error:
         # Remove PyTreeDef(…) around the structures.
-        wanted, got = (f"{x}"[10:-1] for x in (form, jax.tree.structure(xs)))
-        kind = "a pair" if wanted == "(*, *)" else "a pytree"
+        expected, got = (f"{x}"[10:-1] for x in (form, jax.tree.structure(xs)))
+        kind = "a pair" if expected == "(*, *)" else "a pytree"
         raise ValueError(
-            f"`xs` must be {kind} {wanted}, like an element of `{name}`, where each * is an array "
-            f"or a list of numbers with a leading time axis; got {got}. {name}: {meaning}"
+            f"`xs` must be {kind} {expected}, like an element of `{name}`, where each * is an "
+            f"array or a list of numbers with a leading time axis; got {got}. {name}: {meaning}"
         ) from error
     if any(x.dtype == bool != e.dtype for x, e in zip(arrays, example, strict=True)):
         raise ValueError(
@@ -46,8 +46,8 @@ def as_elements(monoid: Any, xs: PyTree) -> PyTree[Shaped[Array, "time ..."]]:
 def _array(x: Any, kind: Any) -> Array:
     """Convert `x` to an array. A list of integers or booleans gets the dtype `kind`."""
     array = jnp.asarray(x)
-    listed = isinstance(x, list | tuple)
-    return array.astype(jnp.promote_types(array.dtype, kind)) if listed else array
+    is_list = isinstance(x, list | tuple)
+    return array.astype(jnp.promote_types(array.dtype, kind)) if is_list else array
 
 
 def first_of(monoid: Monoid, xs: PyTree, init: PyTree | None) -> PyTree:
@@ -56,10 +56,10 @@ def first_of(monoid: Monoid, xs: PyTree, init: PyTree | None) -> PyTree:
     Raises `ValueError` if its structure, shape or dtype does not match `xs`.
     """
     name, first = ("monoid.identity()", monoid.identity()) if init is None else ("init", init)
-    wanted, got = jax.tree.structure(xs), jax.tree.structure(first)
-    if wanted != got:
+    expected, got = jax.tree.structure(xs), jax.tree.structure(first)
+    if expected != got:
         raise ValueError(
-            f"`xs` and `{name}` must be pytrees of the same structure; got {wanted} and {got}."
+            f"`xs` and `{name}` must be pytrees of the same structure; got {expected} and {got}."
         )
 
     def fit(e, x):

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import memory
-from mmrl.memory.base import dense, normalized
+from mmrl.memory.base import apply_norm, dense
 
 
 class Dense(eqx.Module):
@@ -38,7 +38,7 @@ class Dense(eqx.Module):
         self.norm = eqx.nn.LayerNorm(output_size, use_weight=False, use_bias=False)
 
     def __call__(self, x: Shaped[Array, "*in"]) -> Float[Array, " out"]:
-        return jax.nn.leaky_relu(normalized(self.norm, dense(self.linear, jnp.ravel(x))))
+        return jax.nn.leaky_relu(apply_norm(self.norm, dense(self.linear, jnp.ravel(x))))
 
 
 class Stack(eqx.Module):

@@ -44,10 +44,10 @@ class Normalized(eqx.Module):
     def units(self) -> tuple[Float[Array, " features"], Float[Array, " features"]]:
         """Centers μ and factors 1/σ of the selected features; 0 and 1 for the others."""
         count, mean, square = jax.lax.stop_gradient(self.moments[:3])
-        seen = jnp.array(self.chosen) & (count > 0)
-        variance = jnp.where(seen, square / jnp.where(seen, count, 1), 0)
+        some = jnp.array(self.chosen) & (count > 0)
+        variance = jnp.where(some, square / jnp.where(some, count, 1), 0)
         scale = jnp.where(variance > 0, jax.lax.rsqrt(jnp.maximum(variance, 1e-36)), 1)
-        return jnp.where(seen, mean, 0), scale
+        return jnp.where(some, mean, 0), scale
 
     @promoting
     def __call__(self, obs: PyTree[Shaped[Array, "..."]]) -> Float[Array, " features"]:

@@ -54,8 +54,8 @@ class Filters(eqx.Module):
         rows, columns = (size - SIDE + 1 for size in x.shape[:2])
         shifts = [(i, j) for i in range(SIDE) for j in range(SIDE)]
         patches = [x[i : i + rows, j : j + columns] for i, j in shifts]
-        multiplied = jax.vmap(jax.vmap(partial(dense, self.linear)))
-        return multiplied(jnp.concatenate(patches, axis=-1))
+        multiply = jax.vmap(jax.vmap(partial(dense, self.linear)))
+        return multiply(jnp.concatenate(patches, axis=-1))
 
 
 class Block(eqx.Module):
@@ -71,13 +71,13 @@ class Block(eqx.Module):
         self.units = (inner[0], inner[1]), (inner[2], inner[3])
 
     def __call__(self, x: Float[Array, "height width in"]) -> Float[Array, "rows columns out"]:
-        x = pooled(self.first(x))
+        x = pool(self.first(x))
         for first, second in self.units:
             x = x + second(jax.nn.relu(first(jax.nn.relu(x))))
         return x
 
 
-def pooled(x: Float[Array, "height width channel"]) -> Float[Array, "rows columns channel"]:
+def pool(x: Float[Array, "height width channel"]) -> Float[Array, "rows columns channel"]:
     """Apply 3 × 3 max pooling with stride 2 and same padding."""
     rows, columns = (-(-size // 2) for size in x.shape[:2])
     edges = [max(2 * n + 1 - size, 0) for n, size in ((rows, x.shape[0]), (columns, x.shape[1]))]

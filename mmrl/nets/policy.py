@@ -51,8 +51,8 @@ class Categorical(eqx.Module):
     def log_prob(self, action: Int[Array, "*time"]) -> Float[Array, "*time"]:
         """Return log π(a)."""
         # Use a mask, because the gradient of a gather is a slow loop on a CPU.
-        chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=bool)
-        return jnp.sum(jnp.where(chosen, jax.nn.log_softmax(self.logits), 0), axis=-1)
+        mask = jax.nn.one_hot(action, self.logits.shape[-1], dtype=bool)
+        return jnp.sum(jnp.where(mask, jax.nn.log_softmax(self.logits), 0), axis=-1)
 
     @promoting
     def entropy(self) -> Float[Array, "*time"]:
@@ -126,10 +126,10 @@ def unit(bounds: Bounds) -> tuple[Float[np.ndarray, " action"], Float[np.ndarray
     """
     low, high = (np.asarray(x, np.float64) for x in bounds)
     nearest, farthest = np.minimum(-low, high), np.maximum(-low, high)
-    covered = (nearest >= COVERED[0]) & (farthest <= COVERED[1])
-    scaled = np.isfinite(high - low) & ~covered
-    low, high = (np.where(scaled, x, np.clip(0, low, high)) for x in (low, high))
-    center, scale = low / 2 + high / 2, np.where(scaled, high / 2 - low / 2, 1)
+    inside = (nearest >= COVERED[0]) & (farthest <= COVERED[1])
+    finite = np.isfinite(high - low) & ~inside
+    low, high = (np.where(finite, x, np.clip(0, low, high)) for x in (low, high))
+    center, scale = low / 2 + high / 2, np.where(finite, high / 2 - low / 2, 1)
     return center.astype(np.float32), scale.astype(np.float32)
 
 

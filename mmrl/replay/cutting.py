@@ -68,7 +68,7 @@ class Cut(eqx.Module):
         return [0, *range(self.period, max(steps - self.overlap, 0), self.period)]
 
     @promoting
-    def bounded(self, steps: Int[Array, "*n"]) -> Int[Array, "*n"]:
+    def wrap_counter(self, steps: Int[Array, "*n"]) -> Int[Array, "*n"]:
         """Wrap a step counter so that it never overflows.
 
         Once it reaches 2³⁰, the counter is reduced by multiples of the cycle after which the
@@ -79,7 +79,7 @@ class Cut(eqx.Module):
         return jnp.where(steps < 2**30, steps, least + steps % cycle)
 
     @promoting
-    def completed(
+    def completions(
         self, offset: Int[Array, "*time"], last: Bool[Array, "*time"]
     ) -> tuple[Int[Array, "*time n"], Int[Array, "*time n"]]:
         """Return the start and length of each sequence that a step completes.
@@ -97,7 +97,7 @@ class Cut(eqx.Module):
         return start, jnp.where((start >= 0) & whole, steps, 0)
 
     @promoting
-    def opened(self, offset: Int[Array, "*time"]) -> Bool[Array, "*time"]:
+    def openings(self, offset: Int[Array, "*time"]) -> Bool[Array, "*time"]:
         """Return True where a window starts, except at the first step of an episode."""
         return ((offset + self.burn_in) % self.period == 0) & (offset > 0)
 
@@ -111,9 +111,9 @@ class Cut(eqx.Module):
         stored state. If two states of a rollout are assigned to the same slot, only the second one
         is stored, because the first one belongs to a sequence that was never completed.
         """
-        time, wanted = rows.shape[1], self.opened(offset)
-        slot = jnp.where(wanted, rows // self.period, count)
-        coming = jax.lax.cummin(jnp.where(wanted, jnp.arange(time), time), axis=1, reverse=True)
+        time, starts = rows.shape[1], self.openings(offset)
+        slot = jnp.where(starts, rows // self.period, count)
+        coming = jax.lax.cummin(jnp.where(starts, jnp.arange(time), time), axis=1, reverse=True)
         coming = jnp.pad(coming[:, 1:], [(0, 0), (0, 1)], constant_values=time)
         padded = jnp.pad(slot, [(0, 0), (0, 1)], constant_values=-1)
         return jnp.where(jnp.take_along_axis(padded, coming, axis=1) == slot, count, slot)
@@ -156,7 +156,7 @@ class Cut(eqx.Module):
     ) -> Float[Array, "time n"]:
         """Return the priorities η max|δ| + (1 - η) mean|δ| of completed sequences.
 
-        `start` and `available` are the results of `completed`.
+        `start` and `available` are the results of `completions`.
         """
         fold = start // self.period % self.within
         (_, most), total = jax.tree.map(lambda x: jnp.take_along_axis(x, fold, axis=1), after)

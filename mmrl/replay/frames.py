@@ -53,15 +53,15 @@ def init(example: PyTree, workers: int, depth: int, shortest: int) -> tuple[Fram
     have the fields of a `Transition`.
     """
     size, pictures = depth + depth // shortest + 2, _pictures(getattr(example, "obs", None), 0)
-    wanted = ("next_obs", "terminated", "truncated")
-    if not pictures or not is_dataclass(example) or not all(hasattr(example, x) for x in wanted):
+    fields = ("next_obs", "terminated", "truncated")
+    if not pictures or not is_dataclass(example) or not all(hasattr(example, x) for x in fields):
         return None, example
     rings = tuple(jnp.zeros((workers * size, *x.shape), x.dtype) for x in pictures)
     # The leaves of `example` may also be `jax.ShapeDtypeStruct`s.
     example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
     place = jnp.zeros((), jnp.int32)
     empty = Frames(rings, jnp.zeros(workers, jnp.int32), size, shortest)
-    return empty, _placed(example, 0, place, place)
+    return empty, _with_indices(example, 0, place, place)
 
 
 def outline(frames: Frames | None, rollout: Any) -> Any:
@@ -82,7 +82,7 @@ def outline(frames: Frames | None, rollout: Any) -> Any:
                 f"{theirs}. Pass a step of the same environment to `init`."
             )
     zeros = jnp.zeros(rollout.last.shape, jnp.int32)
-    return _placed(rollout, 2, zeros, zeros)
+    return _with_indices(rollout, 2, zeros, zeros)
 
 
 @promoting
@@ -99,8 +99,8 @@ def add(
     if frames is None:
         return None, rollout, jnp.zeros(rollout.last.shape, bool)
     long = jnp.arange(began.shape[1], dtype=jnp.int32)[None] + 1 - began >= frames.shortest
-    needed = bootstraps(rollout)
-    return *write(frames, rollout, needed & long), needed & ~long
+    bootstrap = bootstraps(rollout)
+    return *write(frames, rollout, bootstrap & long), bootstrap & ~long
 
 
 @promoting
@@ -108,9 +108,9 @@ def cut(
     frames: Frames | None,
     steps: Any,
     place: Int[Array, "#worker time"],
-    lost: Bool[Array, "worker time"],
+    gaps: Bool[Array, "worker time"],
 ) -> Any:
-    """Set `truncated` on the step before each omitted step, where `lost` is True.
+    """Set `truncated` on the step before each omitted step, where `gaps` is True.
 
     Step t of the rollout is in row `place[t]` of its worker's ring. The step before the first one
     is the last step of the previous rollout.
@@ -118,29 +118,31 @@ def cut(
     if frames is None:
         return steps
     truncated = steps.truncated
-    depth = len(truncated) // len(lost)
-    base = jnp.arange(len(lost), dtype=jnp.int32)[:, None] * depth
-    before = jnp.where(lost, base + (place - 1) % depth, len(truncated)).reshape(-1)
+    depth = len(truncated) // len(gaps)
+    base = jnp.arange(len(gaps), dtype=jnp.int32)[:, None] * depth
+    before = jnp.where(gaps, base + (place - 1) % depth, len(truncated)).reshape(-1)
     return replace(steps, truncated=truncated.at[before].set(True, mode="drop"))
 
 
 @promoting
-def write(frames: Frames, rollout: Any, stored: Bool[Array, "worker time"]) -> tuple[Frames, Any]:
+def write(
+    frames: Frames, rollout: Any, keeps_next: Bool[Array, "worker time"]
+) -> tuple[Frames, Any]:
     """Write the images of a rollout to the rings; return the rings, and the rollout with indices.
 
-    The rollout has axes [worker, time, ...]. `stored` is True at the last step of an episode if the
-    image after that step is stored as well.
+    The rollout has axes [worker, time, ...]. `keeps_next` is True at the last step of an episode if
+    the image after that step is stored as well.
     """
-    time = stored.shape[1]
+    time = keeps_next.shape[1]
     index = jnp.arange(time, dtype=jnp.int32)[None]
-    ends = jnp.cumsum(stored, axis=1, dtype=jnp.int32)
-    place = (frames.cursor[:, None] + index + ends - stored) % frames.size
+    ends = jnp.cumsum(keeps_next, axis=1, dtype=jnp.int32)
+    place = (frames.cursor[:, None] + index + ends - keeps_next) % frames.size
     behind = (place + 1) % frames.size
     base = jnp.arange(len(frames.cursor), dtype=jnp.int32)[:, None] * frames.size
     rows = (base + place).reshape(-1)
     # Also write the image after the last step of the rollout. If the episode continues, the next
     # rollout writes it again, as the image of its first step.
-    following = jnp.where(stored | (index == time - 1), base + behind, len(frames.pictures[0]))
+    following = jnp.where(keeps_next | (index == time - 1), base + behind, len(frames.pictures[0]))
 
     def one(ring, now, ahead):
         ring = ring.at[rows].set(now.reshape(-1, *ring.shape[1:]), unique_indices=True)
@@ -151,7 +153,7 @@ def write(frames: Frames, rollout: Any, stored: Bool[Array, "worker time"]) -> t
     pictures = [one(*each) for each in zip(frames.pictures, *both, strict=True)]
     cursor = (frames.cursor + time + ends[:, -1]) % frames.size
     frames = replace(frames, pictures=tuple(pictures), cursor=cursor)
-    return frames, _placed(rollout, 2, place, behind)
+    return frames, _with_indices(rollout, 2, place, behind)
 
 
 @promoting
@@ -166,7 +168,7 @@ def read(
         return steps
     base = worker * frames.size
 
-    def seen(obs: PyTree) -> PyTree:
+    def images(obs: PyTree) -> PyTree:
         rings = iter(frames.pictures)
 
         def one(x: Any) -> Any:
@@ -178,7 +180,7 @@ def read(
 
         return jax.tree.map(one, obs, is_leaf=_is_place)
 
-    return replace(steps, obs=seen(steps.obs), next_obs=seen(steps.next_obs))
+    return replace(steps, obs=images(steps.obs), next_obs=images(steps.next_obs))
 
 
 def like(frames: Frames, workers: int) -> Frames:
@@ -197,7 +199,7 @@ def move(
     """
 
     pairs = zip(by_worker(frames), by_worker(others), strict=True)
-    return joined(frames, [old.at[workers].set(new[source], mode="drop") for old, new in pairs])
+    return join(frames, [old.at[workers].set(new[source], mode="drop") for old, new in pairs])
 
 
 def by_worker(frames: Frames | None) -> list[Shaped[Array, "worker size height width channel"]]:
@@ -206,7 +208,7 @@ def by_worker(frames: Frames | None) -> list[Shaped[Array, "worker size height w
     return [x.reshape(-1, frames.size, *x.shape[1:]) for x in rings if frames]
 
 
-def joined(frames: Frames, rings: Sequence[Shaped[Array, "worker size ..."]]) -> Frames:
+def join(frames: Frames, rings: Sequence[Shaped[Array, "worker size ..."]]) -> Frames:
     """Return `frames` with new rings, which have a separate worker axis as in `by_worker`."""
     return replace(frames, pictures=tuple(x.reshape(-1, *x.shape[2:]) for x in rings))
 
@@ -222,7 +224,7 @@ def bootstraps(rollout: Any) -> Bool[Array, "worker time"]:
     return rollout.truncated & ~rollout.terminated
 
 
-def _placed(steps: Any, axes: int, now: Array, behind: Array) -> Any:
+def _with_indices(steps: Any, axes: int, now: Array, behind: Array) -> Any:
     """Replace the images in a pytree of steps by indices.
 
     Images are the leaves of the observations with `axes` + 3 axes.

@@ -154,14 +154,14 @@ def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]
     """Add unrolls with the given lots; if two lots are equal, the earlier unroll is kept."""
     here = reservoir
     each = _count(here, unrolls) // here.workers
-    new, unrolls, whole = _placed(here, unrolls)
+    new, unrolls, whole = _move_images(here, unrolls)
     lots = lots if new is None else jnp.where(whole, lots, -jnp.inf)
     pairs = min(each, here.slots)
     worker = jnp.arange(here.workers)[:, None]
     coming, order = jax.lax.top_k(lots.reshape(here.workers, each), pairs)  # in descending order
     going, slot = jax.lax.top_k(-here.lots, pairs)  # the smallest, in ascending order
-    kept = coming > -going
-    rows = jnp.where(kept, worker * here.slots + slot, here.lots.size).reshape(-1)
+    enters = coming > -going
+    rows = jnp.where(enters, worker * here.slots + slot, here.lots.size).reshape(-1)
     source = (worker * each + order).reshape(-1)
     return replace(
         here,
@@ -174,7 +174,7 @@ def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]
     )
 
 
-def _placed(
+def _move_images(
     here: Reservoir, unrolls: Unrolls
 ) -> tuple[Frames | None, Unrolls, Bool[Array, "*unroll"]]:
     """Move the images of new unrolls to rings, one per unroll.
@@ -185,11 +185,11 @@ def _placed(
     if here.frames is None:
         return None, unrolls, jnp.ones((), bool)
     steps: Any = unrolls.steps
-    needed = frames.bootstraps(steps)
+    bootstrap = frames.bootstraps(steps)
     most = here.frames.size - 1 - here.length
-    fits = jnp.cumsum(needed, axis=1, dtype=jnp.int32) <= most
-    empty = frames.like(here.frames, len(needed))
-    new, steps = frames.write(empty, steps, needed & fits)
+    fits = jnp.cumsum(bootstrap, axis=1, dtype=jnp.int32) <= most
+    empty = frames.like(here.frames, len(bootstrap))
+    new, steps = frames.write(empty, steps, bootstrap & fits)
     return new, unrolls._replace(steps=steps), jnp.all(fits, axis=1)
 
 
@@ -207,20 +207,20 @@ def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
             f"`batch` must be a positive multiple of `workers` = {here.workers}, because the same "
             f"number of unrolls is sampled from each worker; got {batch}."
         )
-    shape, stored = (here.workers, batch // here.workers), jnp.maximum(here.stored[:, None], 1)
+    shape, sizes = (here.workers, batch // here.workers), jnp.maximum(here.stored[:, None], 1)
     if here.slots < 2**20:
         share = jax.random.uniform(key, shape, jnp.float32)
-        # The product may round up to `stored`, which is past the last slot.
-        slot = jnp.minimum((share * stored).astype(jnp.int32), stored - 1)
+        # The product may round up to `sizes`, which is past the last slot.
+        slot = jnp.minimum((share * sizes).astype(jnp.int32), sizes - 1)
     else:  # 2²³ float32 values are too few for a uniform choice among so many slots
-        slot = jax.random.randint(key, shape, 0, stored, jnp.int32)
+        slot = jax.random.randint(key, shape, 0, sizes, jnp.int32)
     rows = (jnp.arange(here.workers)[:, None] * here.slots + slot).reshape(-1)
-    drawn = jax.tree.map(lambda d: d[rows], here.unrolls)
+    unrolls = jax.tree.map(lambda d: d[rows], here.unrolls)
     if here.frames is None:
-        return drawn
+        return unrolls
     every = jnp.ones((batch, here.length), bool)
-    steps = frames.read(here.frames, drawn.steps, rows[:, None], every)
-    return drawn._replace(steps=steps)
+    steps = frames.read(here.frames, unrolls.steps, rows[:, None], every)
+    return unrolls._replace(steps=steps)
 
 
 @promoting
@@ -247,9 +247,9 @@ def merge(first: Reservoir, second: Reservoir) -> Reservoir:
         return reservoir.lots, split
 
     example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), rows(first))
-    lots, merged = jax.vmap(TopK(first.slots, example))(parts(first), parts(second))
-    unrolls, rings = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), merged)
-    pictures = first.frames and frames.joined(first.frames, rings)
+    lots, both = jax.vmap(TopK(first.slots, example))(parts(first), parts(second))
+    unrolls, rings = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), both)
+    pictures = first.frames and frames.join(first.frames, rings)
     return Reservoir(unrolls, lots, advance(first.seen, second.seen), pictures)
 
 

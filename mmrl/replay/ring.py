@@ -78,22 +78,22 @@ def check_rollout(
     return time
 
 
-def check_leaves(name: str, stored: PyTree, given: PyTree, axes: tuple[int, ...]) -> None:
-    """Check that the leaves of `given` match `stored`, with leading axes `axes`.
+def check_leaves(name: str, buffer: PyTree, rollout: PyTree, axes: tuple[int, ...]) -> None:
+    """Check that the leaves of `rollout` match `buffer`, with leading axes `axes`.
 
     Raises `ValueError` if the tree structures, shapes or dtypes differ.
     """
-    ours, theirs = jax.tree.structure(stored), jax.tree.structure(given)
+    ours, theirs = jax.tree.structure(buffer), jax.tree.structure(rollout)
     if ours != theirs:
         raise ValueError(
             f"`{name}` must have the tree structure of the example in `init`, {ours}, got {theirs}."
         )
-    for d, x in zip(jax.tree.leaves(stored), jax.tree.leaves(given), strict=True):
-        wanted = (*axes, *d.shape[1:])
-        if x.shape != wanted or x.dtype != d.dtype:
+    for d, x in zip(jax.tree.leaves(buffer), jax.tree.leaves(rollout), strict=True):
+        expected = (*axes, *d.shape[1:])
+        if x.shape != expected or x.dtype != d.dtype:
             raise ValueError(
-                f"`{name}` must match the example passed to `init`, here {d.dtype}{list(wanted)}, "
-                f"got {x.dtype}{list(x.shape)}."
+                f"`{name}` must match the example passed to `init`, here "
+                f"{d.dtype}{list(expected)}, got {x.dtype}{list(x.shape)}."
             )
 
 
@@ -122,10 +122,10 @@ def began(
     last step ends an episode. For an episode that began in an earlier rollout, the index is
     -`unfinished`, which is negative.
     """
-    opened = -unfinished[:, None]
+    begun0 = -unfinished[:, None]
     index = jnp.arange(last.shape[1], dtype=jnp.int32)[None]
-    after = jax.lax.cummax(jnp.where(last, index + 1, opened), axis=1)
-    return jnp.concatenate([opened, after[:, :-1]], axis=1), after[:, -1]
+    after = jax.lax.cummax(jnp.where(last, index + 1, begun0), axis=1)
+    return jnp.concatenate([begun0, after[:, :-1]], axis=1), after[:, -1]
 
 
 @promoting

@@ -36,10 +36,10 @@ def sample(tape: Tape, key: PRNGKeyArray, batch: int, length: int) -> Sample:
         )
     count = batch // length
     first, segment = _draw(tape, key, count, length)
-    stored = tape.length.at[first].get(mode="fill", fill_value=0)
+    lengths = tape.length.at[first].get(mode="fill", fill_value=0)
     row, within = jnp.divmod(jnp.arange(batch, dtype=jnp.int32), length)
     offset = segment[row] * length + within
-    real = offset < stored[row]
+    real = offset < lengths[row]
     return Sample(gather(tape, first[row], offset, real), within == 0, real, row, first)
 
 
@@ -61,7 +61,7 @@ def _draw(
     scales = jnp.array([1.0, 1.0 / length], jnp.float32)
 
     def attempt(state: tuple) -> tuple:
-        key, first, segment, done = state
+        key, first, segment, count0 = state
         key, now = jax.random.split(key)
         uniform = jax.random.uniform(now, (levels + 2, count), jnp.float32)
         rows, _ = tree.draw(tape.sums, scales, uniform[:levels])
@@ -69,10 +69,10 @@ def _draw(
         segments = -(-n // length)
         accepted = uniform[levels] * (1 + (n - 1) / length) < segments
         which = jnp.minimum((uniform[levels + 1] * segments).astype(jnp.int32), segments - 1)
-        place = jnp.where(accepted, done + jnp.cumsum(accepted, dtype=jnp.int32) - 1, count)
+        place = jnp.where(accepted, count0 + jnp.cumsum(accepted, dtype=jnp.int32) - 1, count)
         first = first.at[place].set(rows, mode="drop")
         segment = segment.at[place].set(which, mode="drop")
-        return key, first, segment, done + accepted.sum(dtype=jnp.int32)
+        return key, first, segment, count0 + accepted.sum(dtype=jnp.int32)
 
     empty = tape.sums[0][0].sum() == 0
     none = jnp.full(count, capacity, jnp.int32)

@@ -180,7 +180,7 @@ def add(
     errors = jnp.where(short, 0, jnp.asarray(errors, jnp.float32))  # omitted steps have no error
     offset = index - began  # index of a step in its episode
     rows = base + (here.cursor + index) % depth
-    start, available = here.cut.completed(offset, rollout.last)
+    start, available = here.cut.completions(offset, rollout.last)
     available = jnp.maximum(available - short[..., None], 0)
     first = rows[..., None] - (offset[..., None] - start)
     first = jnp.where(first < base[..., None], first + depth, first)
@@ -190,25 +190,25 @@ def add(
         after_each, start, available, here.eta
     )
     steps = ring.write(here.steps, rows.reshape(-1), rollout)
-    gone = (base + (here.cursor + here.cut.guard + index) % depth).reshape(-1)
+    stale = (base + (here.cursor + here.cut.guard + index) % depth).reshape(-1)
     weights = jnp.where(available > 0, _law(priority, here.alpha), 0).reshape(-1)
-    weights = jnp.concatenate([jnp.zeros(gone.size, jnp.float32), weights])[:, None]
-    changed = jnp.concatenate([gone, first])
+    weights = jnp.concatenate([jnp.zeros(stale.size, jnp.float32), weights])[:, None]
+    updates = jnp.concatenate([stale, first])
     # Subtract the old entries instead of writing 0, so that XLA reads the table before it writes,
     # and does not have to copy it.
-    lost = here.table[gone]
-    more = jnp.sum(available > 0, dtype=jnp.int32) - jnp.sum(lost[:, 0] > 0, dtype=jnp.int32)
+    old_entries = here.table[stale]
+    more = jnp.sum(available > 0, dtype=jnp.int32) - jnp.sum(old_entries[:, 0] > 0, dtype=jnp.int32)
     entries = jnp.stack([available, start], axis=-1).reshape(-1, 2)
     return replace(
         here,
         steps=frames.cut(pictures, steps, rows - base, short & (offset > 0)),
         states=_write_states(here, rows, offset, states),
-        table=here.table.at[gone].add(-lost).at[first].set(entries, mode="drop"),
-        sums=tree.update(here.sums, changed, weights, _touched(here, time)),
+        table=here.table.at[stale].add(-old_entries).at[first].set(entries, mode="drop"),
+        sums=tree.update(here.sums, updates, weights, _covers(here, time)),
         stored=here.stored + more,
         folds=folds,
         cursor=(here.cursor + time) % depth,
-        unfinished=here.cut.bounded(time - after),
+        unfinished=here.cut.wrap_counter(time - after),
         frames=pictures,
     )
 
@@ -218,12 +218,12 @@ def _law(priority: Float[Array, "*n"], alpha: Float[Array, ""]) -> Float[Array, 
     return jnp.clip(jnp.where(jnp.isfinite(priority), priority, 0), *tree.PRIORITIES) ** alpha
 
 
-def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
+def _covers(here: Sequences, time: int) -> Int[Array, " n"]:
     """Return rows for `tree.update` that cover all rows whose weight `add` may change."""
-    begun = tree.cover(here.cursor - here.cut.full, here.cut.full + time)
-    gone = tree.cover(here.cursor + here.cut.guard, time)
+    starts = tree.cover(here.cursor - here.cut.full, here.cut.full + time)
+    stale = tree.cover(here.cursor + here.cut.guard, time)
     ends = [] if here.depth % tree.BRANCH == 0 else [0, here.depth - 1]
-    within = jnp.concatenate([begun % here.depth, gone % here.depth, jnp.array(ends, jnp.int32)])
+    within = jnp.concatenate([starts % here.depth, stale % here.depth, jnp.array(ends, jnp.int32)])
     return (jnp.arange(here.workers)[:, None] * here.depth + within[None]).reshape(-1)
 
 
@@ -250,8 +250,8 @@ def sample(
     sums = sequences.sums
     uniform = jax.random.uniform(key, (len(sums), batch), jnp.float32)
     rows, weight = tree.draw(sums, jnp.ones(1, jnp.float32), uniform)
-    stored = sequences.stored.astype(jnp.float32)
-    share = jnp.where(weight > 0, stored * weight / sums[0].sum(), jnp.inf)  # N P_i
+    size = sequences.stored.astype(jnp.float32)
+    share = jnp.where(weight > 0, size * weight / sums[0].sum(), jnp.inf)  # N P_i
     rows = jnp.where(weight > 0, rows, sequences.capacity)
     # Without the barrier, XLA fuses the draw into every gather, and repeats it for each value that
     # is read.
@@ -310,8 +310,8 @@ def set_priority(
     which may write a different sequence to these rows.
     """
     ring.check_numbers("values", values, jnp.shape(rows), "row")
-    stored = sequences.table.at[rows, 0].get(mode="fill", fill_value=0) > 0
-    rows = jnp.where(stored & jnp.isfinite(values), rows, sequences.capacity)
+    present = sequences.table.at[rows, 0].get(mode="fill", fill_value=0) > 0
+    rows = jnp.where(present & jnp.isfinite(values), rows, sequences.capacity)
     # If a sequence was sampled twice, its two errors may differ by rounding, but the tree needs a
     # single weight per row.
     same = rows[:, None] == rows[None]

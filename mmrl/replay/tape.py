@@ -101,7 +101,7 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     outline = frames.outline(tape.frames, rollout)
     time = ring.check_rollout(tape.steps, tape.workers, tape.depth, outline)
     began, after = ring.began(tape.unfinished, rollout.last)
-    pictures, rollout, lost = frames.add(tape.frames, rollout, began)
+    pictures, rollout, gaps = frames.add(tape.frames, rollout, began)
     capacity, depth = tape.length.shape[0], tape.depth
     base = jnp.arange(tape.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
@@ -109,25 +109,25 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     # Omit episodes whose first step is overwritten later in the same rollout.
     whole = rollout.last & (time - began <= depth)
     first = jnp.where(whole, base + (tape.cursor + began) % depth, capacity)
-    continued = (base + (tape.cursor - tape.unfinished[:, None]) % depth).reshape(-1)
-    changed = jnp.concatenate([rows, continued])
+    open_rows = (base + (tape.cursor - tape.unfinished[:, None]) % depth).reshape(-1)
+    updates = jnp.concatenate([rows, open_rows])
     # All rings are written at the same indices, which may wrap around.
     ends = [] if depth % tree.BRANCH == 0 else [0, depth - 1]
     here = jnp.append(tree.cover(tape.cursor, time) % depth, jnp.array(ends, jnp.int32))
-    touched = jnp.concatenate([(base + here[None]).reshape(-1), continued])
+    places = jnp.concatenate([(base + here[None]).reshape(-1), open_rows])
     length = tape.length.at[rows].set(0, unique_indices=True)
-    length = length.at[first].set(index + 1 - began - lost, mode="drop")
-    now = weights(length.at[changed].get(mode="fill", fill_value=0))
+    length = length.at[first].set(index + 1 - began - gaps, mode="drop")
+    now = weights(length.at[updates].get(mode="fill", fill_value=0))
     steps = ring.write(tape.steps, rows, rollout)
     place = (tape.cursor + index) % depth
     # If a rollout fills its ring, the row before its first step contains its last step.
-    cut = lost & (index > began) & ((index > 0) | (time < depth))
+    cut = gaps & (index > began) & ((index > 0) | (time < depth))
     steps = frames.cut(pictures, steps, place, cut)
     return replace(
         tape,
         steps=steps,
         length=length,
-        sums=tree.update(tape.sums, changed, now.T, touched),
+        sums=tree.update(tape.sums, updates, now.T, places),
         cursor=(tape.cursor + time) % depth,
         unfinished=jnp.minimum(time - after, depth),
         frames=pictures,
@@ -187,7 +187,7 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
     noise = tree.noise(tape.sums, now, short)
     words, key_of = _random.as_words(later)
 
-    def drawn(noise: tree.Noise, count: int) -> tuple[Int[Array, " episode"], Bool[Array, ""]]:
+    def draw(noise: tree.Noise, count: int) -> tuple[Int[Array, " episode"], Bool[Array, ""]]:
         rows, times = tree.race(tape.sums, noise, count)
         rows = jnp.where(jnp.isfinite(times), rows, capacity)
         steps = tape.length.at[rows].get(mode="fill", fill_value=0).sum()
@@ -198,9 +198,9 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
         # Carry a key that changes. Otherwise the body would be constant, and XLA would hoist it out
         # of the loop and always run it.
         more = tree.noise(tape.sums, key_of(state[2]), most - short)
-        return drawn(tree.extend(noise, more), most)[0], jnp.array(True), ~state[2]
+        return draw(tree.extend(noise, more), most)[0], jnp.array(True), ~state[2]
 
-    first = (*drawn(noise, short), words)
+    first = (*draw(noise, short), words)
     return first[0] if short == most else jax.lax.while_loop(lambda s: ~s[1], longer, first)[0]
 
 

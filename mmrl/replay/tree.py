@@ -48,12 +48,12 @@ def update(
     tree: Tree,
     rows: Int[Array, " n"],
     weights: Float[Array, "n column"],
-    touched: Int[Array, " m"] | None = None,
+    cover: Int[Array, " m"] | None = None,
 ) -> Tree:
     """Set the weights at `rows` and return the updated tree, in O(n · levels).
 
     Rows past the end of the table must have weight 0, because they may fall into the padding.
-    Duplicate rows must have equal weights. If the rows are close together, `touched` can list fewer
+    Duplicate rows must have equal weights. If the rows are close together, `cover` can list fewer
     rows, with at least one below every node to recompute (see `cover`). The cost is then O(n + m ·
     levels).
     """
@@ -65,7 +65,7 @@ def update(
         place = (parent * columns * branch + child)[:, None] + branch * jnp.arange(columns)[None]
         flat = levels[i].reshape(-1).at[place].set(weights, mode="drop")
         levels[i] = flat.reshape(levels[i].shape)
-        rows, touched = parent if touched is None else touched // branch, None
+        rows, cover = parent if cover is None else cover // branch, None
         weights = levels[i].at[rows].get(mode="fill", fill_value=0).sum(axis=2)
     return (levels[0].at[:, rows].set(weights.T, mode="drop"), *levels[1:])
 
@@ -178,7 +178,7 @@ def _pick(
     If there is only one row of weights, all draws use it.
     """
     sums = jnp.cumsum(weights, axis=1)
-    picked = (sums <= uniform[:, None] * sums[:, -1:]).sum(axis=1, dtype=jnp.int32)
-    picked = jnp.minimum(picked, weights.shape[1] - 1)
-    rows = jnp.arange(picked.size) if len(weights) > 1 else jnp.zeros_like(picked)
-    return picked, weights[rows, picked]
+    child = (sums <= uniform[:, None] * sums[:, -1:]).sum(axis=1, dtype=jnp.int32)
+    child = jnp.minimum(child, weights.shape[1] - 1)
+    rows = jnp.arange(child.size) if len(weights) > 1 else jnp.zeros_like(child)
+    return child, weights[rows, child]

@@ -21,7 +21,7 @@ from mmrl.runs.earlier import complete
 from mmrl.runs.files import replace
 from mmrl.runs.processes import RunError as RunError
 from mmrl.runs.processes import broadcast
-from mmrl.runs.shell import called
+from mmrl.runs.shell import command_line
 
 _MAGIC = b"mmrl checkpoint 1\n"
 _GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")  # JAX's implementations of random keys
@@ -52,7 +52,7 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
         )
     checksum, _, content = content[len(_MAGIC) :].partition(b"\n")
     if checksum + b"\n" != _checksum(content):
-        play = called("evaluate", path.parent, "--best")
+        play = command_line("evaluate", path.parent, "--best")
         raise RunError(
             f"{path} is damaged or cut short. Start again in another folder. If the file `best` "
             f"in the same folder is intact, you can still play the best networks with `{play}`."
@@ -67,11 +67,11 @@ def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
     Raises `RunError` if the file is damaged or was not written by this version of mmrl.
     """
     header, payload = read(path)
-    named, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(unwrap_keys, like))
-    shapes = [(x.shape, x.dtype) for _, x in named]
+    paths, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(unwrap_keys, like))
+    shapes = [(x.shape, x.dtype) for _, x in paths]
     try:
         with np.load(io.BytesIO(payload), allow_pickle=False) as file:
-            leaves = complete([file[name] for name in file.files], named)
+            leaves = complete([file[name] for name in file.files], paths)
         if [(x.shape, x.dtype) for x in leaves] != shapes:
             raise ValueError
     except (ValueError, EOFError, zipfile.BadZipFile):
@@ -87,8 +87,8 @@ def dumps(data: Any, indent: int | None = None) -> str:
 
     Python's `float` and most other languages parse these strings. `loads` is the inverse.
     """
-    quoted = json.loads(json.dumps(data), parse_constant=str)
-    return json.dumps(quoted, indent=indent, allow_nan=False)
+    strings = json.loads(json.dumps(data), parse_constant=str)
+    return json.dumps(strings, indent=indent, allow_nan=False)
 
 
 def loads(text: str | bytes) -> Any:

@@ -64,8 +64,8 @@ def content(part: Any, argument: str = "env") -> Hashable:
     are searched, because installed packages do not change. The content of a string such as
     "my_module:MyEnv" is the content of the object that it names.
     """
-    named = isinstance(part, str) and ":" in part and not adapters.known(part)
-    return _content(_own.find(part, argument) if named else part)
+    is_name = isinstance(part, str) and ":" in part and not adapters.known(part)
+    return _content(_own.find(part, argument) if is_name else part)
 
 
 def _content(root: Any) -> Hashable:
@@ -74,17 +74,17 @@ def _content(root: Any) -> Hashable:
     This is a depth-first search with an explicit stack, because objects may be nested deeply.
     """
     values: list[Hashable] = []
-    seen: dict[Hashable, tuple[int, Any]] = {}
+    places: dict[Hashable, tuple[int, Any]] = {}
     waiting = [root]
     while waiting:
         part = waiting.pop()
         key = part if isinstance(part, Read) else id(part)
         if (value := _value(part)) is not None:
             values += value
-        elif key in seen:
-            values += "seen", seen[key][0]
+        elif key in places:
+            values += "seen", places[key][0]
         else:
-            seen[key] = len(seen), part  # keep a reference, so that the id is not reused
+            places[key] = len(places), part  # keep a reference, so that the id is not reused
             parts = list(_parts(part))
             values += type(part).__qualname__, len(parts)
             waiting += reversed(parts)

@@ -39,8 +39,8 @@ class Devices(NamedTuple):
             if isinstance(x, Tracer):
                 return x
             data, where = np.asarray(unwrap_keys(x)), NamedSharding(mesh, spec)
-            placed = jax.make_array_from_callback(data.shape, where, lambda i: data[i])
-            return wrap_keys(placed, like=x)
+            array = jax.make_array_from_callback(data.shape, where, lambda i: data[i])
+            return wrap_keys(array, like=x)
 
         return jax.tree.map(one, tree, specs)
 
@@ -74,33 +74,33 @@ def share(number: int | None, seeds: int, environments: int) -> Devices:
             f"--xla_force_host_platform_device_count={number} when Python starts."
         )
         most = jax.device_count()
-        wanted = f"from 1 to {most}, which" if most > 1 else "1, the only device that"
+        bounds = f"from 1 to {most}, which" if most > 1 else "1, the only device that"
         raise ValueError(
-            f"`devices` must be {wanted} JAX sees here; got {number}.{more if number > 0 else ''}"
+            f"`devices` must be {bounds} JAX sees here; got {number}.{more if number > 0 else ''}"
         )
-    used, groups = max(
+    count, groups = max(
         (groups * _largest_divisor(environments, number // groups), groups)
         for groups in range(1, number + 1)
         if seeds % groups == 0
     )
-    each = used // groups
+    each = count // groups
     fits = (
         f"{seeds} seeds allow {groups} groups of devices, and {environments} environments allow "
         f"{each} per group"
     )
-    if many and used < jax.device_count():
+    if many and count < jax.device_count():
         every = jax.device_count()
         remedy = f"Choose a number of seeds or environments that is a multiple of {every}."
         raise ValueError(
             f"`devices` must be {every} with several processes, and none may be idle; got "
             f"{number}, but {fits}. {remedy if number == every else 'Omit `devices`.'}"
         )
-    if used < number:
-        warnings.warn(f"{used} of {number} devices are used: {fits}.", stacklevel=3)
-    if used == 1:
+    if count < number:
+        warnings.warn(f"{count} of {number} devices are used: {fits}.", stacklevel=3)
+    if count == 1:
         return ONE
     return Devices(
-        Mesh(np.asarray(jax.devices()[:used]).reshape(groups, each), (SEEDS, ENVIRONMENTS))
+        Mesh(np.asarray(jax.devices()[:count]).reshape(groups, each), (SEEDS, ENVIRONMENTS))
     )
 
 

@@ -28,35 +28,35 @@ LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
 FORMER = {".tape.sums[0]": 1, ".tape.cursor": 2}
 
 
-def complete(leaves: list[np.ndarray], named: list[tuple[Any, Any]]) -> list[np.ndarray]:
+def complete(leaves: list[np.ndarray], paths: list[tuple[Any, Any]]) -> list[np.ndarray]:
     """Convert the leaves of a checkpoint to the format of this version.
 
     Arrays in `FORMER` are removed, and missing arrays in `LATER` become zeros. Leaves that match
     neither this version nor an earlier one are returned unchanged.
     """
-    names = [jax.tree_util.keystr(path) for path, _ in named]
-    like = [x for _, x in named]
+    names = [jax.tree_util.keystr(path) for path, _ in paths]
+    like = [x for _, x in paths]
     before = [sum(n for end, n in FORMER.items() if name.endswith(end)) for name in names]
     later = [bool(LATER.search(name)) for name in names]
     for has_former, lacks_later in itertools.product((False, True), repeat=2):
-        gone = before if has_former else [0] * len(names)
+        removals = before if has_former else [0] * len(names)
         new = later if lacks_later else [False] * len(names)
-        if len(leaves) == len(names) + sum(gone) - sum(new) and (
-            current := _aligned(iter(leaves), gone, new, like)
+        if len(leaves) == len(names) + sum(removals) - sum(new) and (
+            current := _align(iter(leaves), removals, new, like)
         ):
             return current
     return leaves
 
 
-def _aligned(
-    stored: Iterator[np.ndarray], gone: list[int], new: list[bool], like: list[Any]
+def _align(
+    old: Iterator[np.ndarray], removals: list[int], new: list[bool], like: list[Any]
 ) -> list[np.ndarray]:
     """Return one array per current leaf, or an empty list if a shape or dtype does not match."""
     arrays = []
-    for skipped, added, x in zip(gone, new, like, strict=True):
-        for _ in range(skipped):
-            next(stored)
-        arrays.append(np.zeros(x.shape, x.dtype) if added else next(stored))
+    for count, is_new, x in zip(removals, new, like, strict=True):
+        for _ in range(count):
+            next(old)
+        arrays.append(np.zeros(x.shape, x.dtype) if is_new else next(old))
     pairs = zip(arrays, like, strict=True)
     return arrays if all((a.shape, a.dtype) == (b.shape, b.dtype) for a, b in pairs) else []
 

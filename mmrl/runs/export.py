@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.memory import GRU, LMU, LRU, MLSTM, S6, GTrXL, Memoryless, Nothing, WindowAttention
-from mmrl.memory.checks import listed
+from mmrl.memory.checks import quote_names
 from mmrl.memory.lmu import legendre
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Masked, Net, Stack, Tanh
 from mmrl.nets.inputs import MOST, Normalized
 from mmrl.nets.policy import unit
 from mmrl.runs.checkpoint import RunError, dumps
-from mmrl.runs.files import create, expanded, writing
+from mmrl.runs.files import create, expand, writing
 from mmrl.runs.identity import describe
-from mmrl.runs.player import FORMAT, LATER, MASKED, MEMORIES
+from mmrl.runs.player import FORMAT, LATER, MASKS, MEMORIES
 from mmrl.runs.results import provenance
 from mmrl.runs.run import Run
 
@@ -43,7 +43,7 @@ def export(
     Raises `RunError` if the file exists or cannot be written, or if the player does not support the
     network.
     """
-    path, seeds = expanded(path), run.setup.seeds
+    path, seeds = expand(path), run.setup.seeds
     if run.best is None if best else not run.history:
         raise ValueError("`run` must have networks to export; got none. Train at least one block.")
     if path.suffix != ".npz":
@@ -63,7 +63,7 @@ def export(
     vectors = about["continuous"] and "previous_action" in about["observes"]
     about["format"] = LATER if vectors or "normalized" in about["encoder"] else FORMAT
     if about.get("masked"):
-        about["format"] = MASKED
+        about["format"] = MASKS
     if about["memory"] not in FIRST:
         about["format"] = MEMORIES
     buffer = io.BytesIO()
@@ -96,13 +96,13 @@ def _setting(run: Run) -> dict[str, Any]:
 
 def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
     """Return a description of a network, and its arrays."""
-    masked = isinstance(net, Masked)
-    net = net.net if masked else net
+    has_mask = isinstance(net, Masked)
+    net = net.net if has_mask else net
     policy = net.policy if isinstance(net, ActorCritic) else net
     if not isinstance(policy, Net):
-        raise _unknown("network", policy)
+        raise _export_error("network", policy)
     if type(policy.memory) not in _MEMORIES:
-        raise _unknown("memory", policy.memory)
+        raise _export_error("memory", policy.memory)
     memory, convert = _MEMORIES[type(policy.memory)]
     arrays, read_out = convert(policy.memory)
     about = {part: _layers(part, getattr(policy, part), arrays) for part in ("encoder", "head")}
@@ -110,22 +110,22 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
     if isinstance(net, ActorCritic):  # the last output is an auxiliary value, which is not exported
         last = f"head.{len(about['head']) - 1}"
         arrays |= {name: arrays[name][:-1] for name in (f"{last}.weight", f"{last}.bias")}
-        arrays |= _bounded(net, arrays, last)
+        arrays |= _rescale_last(net, arrays, last)
     continuous = isinstance(net, ActorCritic) and net.log_std is not None
     about = {"memory": memory, "continuous": continuous, **about}
-    about |= {"masked": True} if masked else {}
+    about |= {"masked": True} if has_mask else {}
     return about, {name: np.asarray(x) for name, x in arrays.items()}
 
 
-def _bounded(net: ActorCritic, arrays: Arrays, last: str) -> Arrays:
+def _rescale_last(net: ActorCritic, arrays: Arrays, last: str) -> Arrays:
     """Rescale the last layer to the units of the environment, and return it with the bounds."""
     if net.bounds is None:
         return {}
     center, scale = unit(net.bounds)
     weight, bias = arrays[f"{last}.weight"], arrays[f"{last}.bias"]
-    scaled = {f"{last}.weight": scale[:, None] * weight, f"{last}.bias": center + scale * bias}
+    layer = {f"{last}.weight": scale[:, None] * weight, f"{last}.bias": center + scale * bias}
     low, high = (np.asarray(x, np.float32) for x in net.bounds)
-    return {**scaled, "low": low, "high": high}
+    return {**layer, "low": low, "high": high}
 
 
 def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
@@ -133,23 +133,23 @@ def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
     layers = module.layers if isinstance(module, Stack) else (module,)
     for i, layer in enumerate(layers):
         if type(layer) not in _LAYERS:
-            raise _unknown(part, layer)
+            raise _export_error(part, layer)
         if isinstance(layer, Normalized):
             center, scale = layer.units
             arrays |= {f"{part}.{i}.center": center, f"{part}.{i}.scale": scale}
             arrays[f"{part}.{i}.most"] = jnp.where(jnp.array(layer.chosen), MOST, jnp.inf)
             continue
         if isinstance(layer, DuelingHead):
-            weight, bias = _folded(layer)
+            weight, bias = _fold(layer)
         else:
             weight, bias = layer.linear.weight, layer.linear.bias
         arrays |= {f"{part}.{i}.weight": weight, f"{part}.{i}.bias": bias}
     if part == "head" and not layers:
-        raise _unknown(part, module)
+        raise _export_error(part, module)
     return [_LAYERS[type(layer)] for layer in layers]
 
 
-def _folded(head: DuelingHead) -> tuple[Any, Any]:
+def _fold(head: DuelingHead) -> tuple[Any, Any]:
     """Return the weight and bias of the linear layer that computes V + A - mean A."""
     v: Any = head.value
     a: Any = head.advantage
@@ -212,9 +212,9 @@ def _no_units(inputs: int) -> Arrays:
 def _lmu(memory: LMU) -> tuple[Arrays, Reading]:
     read_in, out, skip = memory.read_in.weight, memory.read_out.weight, memory.skip
     order = memory.monoid.keys
-    held, drive = (jnp.asarray(x, jnp.float32) for x in legendre(order, memory.delay))
+    system, drive = (jnp.asarray(x, jnp.float32) for x in legendre(order, memory.delay))
     arrays = {"state": jnp.zeros((len(read_in), order)), "read_in": read_in}
-    return {**arrays, "held": held.T, "drive": drive}, (out, skip.weight, skip.bias)
+    return {**arrays, "held": system.T, "drive": drive}, (out, skip.weight, skip.bias)
 
 
 def _s6(memory: S6) -> tuple[Arrays, Reading]:
@@ -295,10 +295,10 @@ _MEMORIES: dict[type, tuple[str, Callable[[Any], tuple[Arrays, Reading]]]] = {
 }
 
 
-def _unknown(part: str, found: Any) -> RunError:
+def _export_error(part: str, module: Any) -> RunError:
     memories = sorted({name for name, _ in _MEMORIES.values()})
     return RunError(
-        f"A {part} of type {type(found).__name__} cannot be exported. The player supports the "
-        f"memories {listed(memories)}, with a single layer (gtrxl: any number), between the layers "
-        "of `mmrl.nets`."
+        f"A {part} of type {type(module).__name__} cannot be exported. The player supports the "
+        f"memories {quote_names(memories)}, with a single layer (gtrxl: any number), between the "
+        "layers of `mmrl.nets`."
     )

@@ -49,7 +49,7 @@ def create(path: pathlib.Path, content: bytes) -> None:
         whole.unlink(missing_ok=True)
 
 
-def expanded(path: str | os.PathLike) -> pathlib.Path:
+def expand(path: str | os.PathLike) -> pathlib.Path:
     """Expand `~` in a path. Raises `ValueError` if the path is empty."""
     if not os.fspath(path):
         raise ValueError("`path` must name a file or folder; got ''. Use '.' for the current one.")
@@ -71,10 +71,10 @@ def writing(path: pathlib.Path) -> Iterator[None]:
 class Claim:
     """Exclusive write access to a folder, held by this process while the object exists."""
 
-    def __init__(self, locked: tuple[int, pathlib.Path] | None = None):
-        self._locked = locked
-        if locked is not None:
-            weakref.finalize(self, os.close, locked[0])
+    def __init__(self, lock: tuple[int, pathlib.Path] | None = None):
+        self._locked = lock
+        if lock is not None:
+            weakref.finalize(self, os.close, lock[0])
 
     def check(self) -> None:
         """Raise `RunError` if the folder was moved, removed or replaced since it was claimed."""
@@ -100,13 +100,13 @@ def claim(folder: pathlib.Path) -> Claim:
     """
     place = folder.stat()
     identity = place.st_dev, place.st_ino
-    if (shared := _CLAIMS.get(identity)) is not None:
-        return shared
-    _CLAIMS[identity] = new = Claim(_locked(folder))
+    if (other := _CLAIMS.get(identity)) is not None:
+        return other
+    _CLAIMS[identity] = new = Claim(_lock(folder))
     return new
 
 
-def _locked(folder: pathlib.Path) -> tuple[int, pathlib.Path] | None:
+def _lock(folder: pathlib.Path) -> tuple[int, pathlib.Path] | None:
     """Return a locked file descriptor and its path, or None if the disk does not support locks.
 
     The folder itself is locked if possible. On NFS, which can lock only files that are open for

@@ -20,7 +20,7 @@ from jaxtyping import PyTree
 
 from mmrl.runs import sweep
 from mmrl.runs.checkpoint import dumps, load, loads, read, save
-from mmrl.runs.files import Claim, claim, create, expanded, replace, writing
+from mmrl.runs.files import Claim, claim, create, expand, replace, writing
 from mmrl.runs.identity import check_same
 from mmrl.runs.processes import RunError, broadcast
 from mmrl.runs.setup import grid
@@ -35,7 +35,7 @@ class Folder:
     """Folder of a run, which may not exist yet. Only `open`, `write` and `keep` write to it."""
 
     def __init__(self, path: str | os.PathLike):
-        self.path = expanded(path)
+        self.path = expand(path)
         self.planned: int | None = None  # total number of blocks of the run in the folder
         self._waiting: Claim | None = None  # claim on the folder between `open` and training
         self._stamp: tuple[int, int] | None = None  # `_stamped()` of the last known checkpoint
@@ -75,7 +75,7 @@ class Folder:
         """
         with OPENING:
             self._check(new.description, resume)  # raise errors before any file is written
-            own = self._claimed()
+            own = self._claim()
             # Check again, because another process may have changed the folder before the claim.
             there = self._check(new.description, resume)
             blocks = new.description["config"]["blocks"]
@@ -85,9 +85,9 @@ class Folder:
                 snapshot = self.read(like)._replace(description=new.description)
                 if len(snapshot.history) > blocks:
                     return snapshot  # the files already contain more blocks
-                snapshot = self._catch_up(snapshot, prolonged=there != new.description)
+                snapshot = self._catch_up(snapshot, longer=there != new.description)
             self.do(lambda: self._put_results(snapshot, new=there is None))
-            self._stamp = self._stamped()
+            self._stamp = self._read_stamp()
             self._waiting = own if len(snapshot.history) < blocks else None
         return snapshot
 
@@ -108,17 +108,17 @@ class Folder:
             check_same(path, there, description)
         return there
 
-    def _catch_up(self, snapshot: Snapshot, prolonged: bool) -> Snapshot:
+    def _catch_up(self, snapshot: Snapshot, longer: bool) -> Snapshot:
         """Update the files that are older than the checkpoint, and return the updated snapshot.
 
-        If `prolonged` is True, the number of blocks has changed, and the new setup is written to
+        If `longer` is True, the number of blocks has changed, and the new setup is written to
         the checkpoint.
         """
         best = better(snapshot.best, snapshot.state.net, snapshot.history[-1])
         if best is not snapshot.best:
             self.do(lambda: self._put_best(snapshot.header, best))
         snapshot = snapshot._replace(best=best)
-        if prolonged:
+        if longer:
             self.do(lambda: self._put_state(snapshot))
         return snapshot
 
@@ -191,10 +191,10 @@ class Folder:
         return self._best
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[Claim]:
+    def hold(self) -> Iterator[Claim]:
         """Hold the claim during training. Raises `RunError` if another run changed the folder."""
-        own, self._waiting = self._waiting or self._claimed(), None
-        if broadcast(lambda: self._stamped() not in (None, self._stamp)):
+        own, self._waiting = self._waiting or self._claim(), None
+        if broadcast(lambda: self._read_stamp() not in (None, self._stamp)):
             raise RunError(
                 f"Another run has changed {self.path} since this one opened it. Open it "
                 "again, with `resume=True` or `--resume`."
@@ -214,11 +214,11 @@ class Folder:
         try:
             self.do(put)
         finally:
-            self._stamp = self._stamped()
+            self._stamp = self._read_stamp()
 
     def keep(self, snapshot: Snapshot) -> None:
         """Write a snapshot to a new folder. Raises `RunError` if the folder contains a run."""
-        own = self._claimed()
+        own = self._claim()
         if self.description() is not None:
             raise RunError(f"{self.path} already contains a run. Choose another folder.")
         self.write(snapshot, own)
@@ -255,7 +255,7 @@ class Folder:
                 f"Another run was started in {self.path} at the same time. Choose another folder."
             ) from None
 
-    def _claimed(self) -> Claim:
+    def _claim(self) -> Claim:
         """Create and claim the folder. Only process 0 holds the lock."""
         own: list[Claim] = []
 
@@ -267,7 +267,7 @@ class Folder:
             broadcast(on_disk)
         return next(iter(own), Claim())  # other processes get an empty claim
 
-    def _stamped(self) -> tuple[int, int] | None:
+    def _read_stamp(self) -> tuple[int, int] | None:
         """Return a value that changes when the checkpoint is replaced, or None without one."""
         try:
             file = (self.path / CHECKPOINT).stat()

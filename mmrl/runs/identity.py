@@ -60,9 +60,9 @@ def restore(data: dict[str, Any]) -> Setup:
     try:
         data = {**earlier(data), "seeds": tuple(data["seeds"])}
         kind = AGENTS[data["agent"]].Config
-        lacked = {f.name: EARLIER[f.name] for f in dataclasses.fields(kind) if f.name in EARLIER}
+        defaults = {f.name: EARLIER[f.name] for f in dataclasses.fields(kind) if f.name in EARLIER}
         config = {k: _tuples(v) for k, v in unquote(data["config"]).items()}
-        config = kind(**{**lacked, **config})
+        config = kind(**{**defaults, **config})
         observes = tuple(data["observes"])
         return Setup(**{**data, "config": config, "observes": observes})
     except (KeyError, TypeError, AttributeError) as error:
@@ -99,8 +99,8 @@ def _name(part: Any) -> str | None:
     if isinstance(part, tuple):
         return f"({', '.join(str(_name(x)) for x in part)})"
     if isinstance(part, functools.partial):
-        given = [*map(_name, part.args), *(f"{k}={_name(v)}" for k, v in part.keywords.items())]
-        return f"{_name(part.func)}({', '.join(map(str, given))})"
+        arguments = [*map(_name, part.args), *(f"{k}={_name(v)}" for k, v in part.keywords.items())]
+        return f"{_name(part.func)}({', '.join(map(str, arguments))})"
     if isinstance(part, set | frozenset):  # sort, because the order differs between processes
         return f"{{{', '.join(sorted(str(_name(x)) for x in part))}}}"
     if hasattr(part, "__qualname__"):
@@ -113,8 +113,8 @@ def _name(part: Any) -> str | None:
         # Remove the memory address, which differs between processes.
         return re.sub(" at 0x[0-9a-f]+", "", repr(part))
     parts = sorted(vars(part).items())
-    given = [f"{k}={v!r}" if isinstance(v, str) else f"{k}={_name(v)}" for k, v in parts]
-    return f"{_module(type(part))}.{type(part).__qualname__}({', '.join(given)})"
+    arguments = [f"{k}={v!r}" if isinstance(v, str) else f"{k}={_name(v)}" for k, v in parts]
+    return f"{_module(type(part))}.{type(part).__qualname__}({', '.join(arguments)})"
 
 
 def _module(part: Any) -> str:

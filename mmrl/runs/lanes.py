@@ -21,7 +21,7 @@ from mmrl._devices import ENVIRONMENTS
 from mmrl.agents import resized
 from mmrl.runs.devices import ONE, SEEDS, Devices
 
-Compiled = Callable[[Any, Any], Any]
+Executable = Callable[[Any, Any], Any]
 
 
 def side_by_side(
@@ -32,7 +32,7 @@ def side_by_side(
     learn: Callable | None = None,
     devices: Devices = ONE,
     precision: str | None = None,
-) -> tuple[Compiled, Compiled]:
+) -> tuple[Executable, Executable]:
     """Return compiled functions `init` and `block` that train several agents, called lanes.
 
     `init(config, keys [lane])` returns the initial state, and `block(config, state)` returns
@@ -57,32 +57,32 @@ def side_by_side(
             return agent.block(config, env, params, state, **own_step)
 
     def init(config, keys):
-        return _settled(jax.vmap(begin, (_axes(config), 0))(config, keys))
+        return _strong_types(jax.vmap(begin, (_axes(config), 0))(config, keys))
 
     def block(config, state):
         state, metrics = jax.vmap(go_on, (_axes(config), 0))(config, state)
-        return _settled(state), metrics
+        return _strong_types(state), metrics
 
     # The old state is not donated, because it is needed again if the block is interrupted.
     if devices.mesh is None:
         return jax.jit(init), jax.jit(block)
-    sized = getattr(agent, "sized", lambda config, *_: config)
-    return _over(devices, init, block, lambda config: sized(config, env, params))
+    sizes = getattr(agent, "sized", lambda config, *_: config)
+    return _over(devices, init, block, lambda config: sizes(config, env, params))
 
 
 def _matmul_precision(name: str | None) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if name is None else jax.default_matmul_precision(name)
 
 
-def _settled(state: PyTree) -> PyTree:
+def _strong_types(state: PyTree) -> PyTree:
     """Remove weak types from a state, because they would cause the next block to recompile."""
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)
 
 
 def _over(
-    devices: Devices, init: Compiled, block: Compiled, sized: Callable[[Any], Any]
-) -> tuple[Compiled, Compiled]:
-    """Return `init` and `block` for several devices. `sized` replaces sizes that are None.
+    devices: Devices, init: Executable, block: Executable, sizes: Callable[[Any], Any]
+) -> tuple[Executable, Executable]:
+    """Return `init` and `block` for several devices. `sizes` replaces sizes that are None.
 
     Seeds are independent, so they are sharded with `shard_map`. Within a group of devices, arrays
     whose size depends on the number of environments are sharded, and the compiler partitions the
@@ -91,7 +91,7 @@ def _over(
     mesh: Any = devices.mesh
     each = PartitionSpec(SEEDS)
 
-    def mapped(function, config):
+    def side(function, config):
         settings = jax.tree.map(lambda x: each if jnp.ndim(x) else PartitionSpec(), config)
         return jax.shard_map(
             function,
@@ -103,10 +103,10 @@ def _over(
         )
 
     def placement(config, state):
-        axes = growth(init, sized(config), len(jax.tree.leaves(state)[0]))
+        axes = growth(init, sizes(config), len(jax.tree.leaves(state)[0]))
         return jax.tree.map(lambda x, axis: _spec(x, axis, mesh.shape[ENVIRONMENTS]), state, axes)
 
-    def placed(config, state):
+    def place(config, state):
         def one(x, spec):
             return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
 
@@ -114,12 +114,12 @@ def _over(
 
     @jax.jit
     def init_all(config, keys):
-        return placed(config, mapped(init, config)(config, keys))
+        return place(config, side(init, config)(config, keys))
 
     @jax.jit
     def block_all(config, state):
-        state, metrics = mapped(block, config)(config, placed(config, state))
-        return placed(config, state), metrics
+        state, metrics = side(block, config)(config, place(config, state))
+        return place(config, state), metrics
 
     def there(config, state):
         """Place the state on the mesh, unless it is already there."""
@@ -135,17 +135,17 @@ def _over(
     )
 
 
-def growth(init: Compiled, config: Any, seeds: int) -> PyTree:
+def growth(init: Executable, config: Any, seeds: int) -> PyTree:
     """Return the axis of each array whose size depends on the number of environments, or 0.
 
     This traces a second state, with twice as many environments, and compares the shapes. If a sum
     tree gains a level, arrays of different levels are compared, but their sizes differ as well, so
     the axis is still found.
     """
-    drawn = jax.eval_shape(lambda: keys(range(seeds)))
+    shapes = jax.eval_shape(lambda: keys(range(seeds)))
     sizes = {name: getattr(config, name, None) for name in ("environments", "capacity")}
     twice = resized(config, **{name: 2 * size for name, size in sizes.items() if size})
-    one, two = (jax.eval_shape(init, each, drawn) for each in (config, twice))
+    one, two = (jax.eval_shape(init, each, shapes) for each in (config, twice))
     others = dict(jax.tree_util.tree_leaves_with_path(two))
 
     def grows(path, x):

@@ -11,9 +11,9 @@ import numpy as np
 
 FORMAT = "mmrl policy 2"
 LATER = "mmrl policy 3"  # adds normalized observations, and vectors as previous actions
-MASKED = "mmrl policy 4"  # adds masks of legal actions
+MASKS = "mmrl policy 4"  # adds masks of legal actions
 MEMORIES = "mmrl policy 5"  # adds the memories gtrxl, lmu, mlstm, s6 and window
-FORMATS = FORMAT, LATER, MASKED, MEMORIES
+FORMATS = FORMAT, LATER, MASKS, MEMORIES
 ENDS = {"low": -np.inf, "high": np.inf}  # default bounds of a continuous action
 
 
@@ -168,9 +168,9 @@ class Policy:
         log_i, f = self._linear("gates", x)
         k = self._linear("key", x)
         v = xp.concatenate([self._linear("value", x), xp.ones(1, x.dtype)])
-        faded = h[0] - xp.logaddexp(0.0, -f)
-        scale = xp.maximum(faded, log_i)
-        table = xp.exp(faded - scale) * h[1:].reshape(len(v), len(k))
+        past = h[0] - xp.logaddexp(0.0, -f)
+        scale = xp.maximum(past, log_i)
+        table = xp.exp(past - scale) * h[1:].reshape(len(v), len(k))
         table = table + xp.exp(log_i - scale) * (v[:, None] * k[None])
         sums = table @ self._linear("query", x)
         y = sums[:-1] / xp.maximum(abs(sums[-1]), xp.exp(-xp.maximum(scale, -80.0)))
@@ -216,8 +216,8 @@ class Policy:
         return xp.stack(windows), x
 
     def _scaled(self, name, x):
-        scaled = self._normal(x) * self.arrays[name + ".weight"] + self.arrays[name + ".bias"]
-        return scaled if x.size > 1 else x
+        y = self._normal(x) * self.arrays[name + ".weight"] + self.arrays[name + ".bias"]
+        return y if x.size > 1 else x
 
     def _gate(self, name, x, y):
         xp, arrays = self.xp, self.arrays

@@ -21,7 +21,7 @@ class RunError(Exception):
     """Raised if a run cannot start or continue. Files on disk remain intact."""
 
 
-class Lost(Exception):
+class ProcessLoss(Exception):
     """Raised if another process has failed, so that this one can neither continue nor exit."""
 
 
@@ -29,7 +29,7 @@ def broadcast(work: Callable[[], T]) -> T:
     """Run `work` on process 0, and broadcast its result to all processes.
 
     The result must be bytes or JSON data. All processes must call this function. An exception in
-    `work` is raised in all processes, so that none of them waits forever. Raises `Lost` if a
+    `work` is raised in all processes, so that none of them waits forever. Raises `ProcessLoss` if a
     process has failed.
     """
     if jax.process_count() == 1:
@@ -40,24 +40,24 @@ def broadcast(work: Callable[[], T]) -> T:
     if jax.process_index() == 0:
         try:
             result = work()
-            content = _encoded(result)
-        except BaseException as raised:
-            error = raised
-            content = b"e" + json.dumps([type(raised).__name__, raised.args], default=str).encode()
+            content = _encode(result)
+        except BaseException as reason:
+            error = reason
+            content = b"e" + json.dumps([type(reason).__name__, reason.args], default=str).encode()
     with together():
-        content = _sent(content)
+        content = _send(content)
     if jax.process_index() > 0:
-        return _received(content[:1], content[1:])
+        return _decode(content[:1], content[1:])
     if error is not None:
         raise error
     return result
 
 
-def _encoded(result: Any) -> bytes:
+def _encode(result: Any) -> bytes:
     return b"b" + result if isinstance(result, bytes) else b"j" + json.dumps(result).encode()
 
 
-def _received(kind: bytes, data: bytes) -> Any:
+def _decode(kind: bytes, data: bytes) -> Any:
     """Decode the result of process 0, or raise its error."""
     if kind == b"b":
         return data
@@ -66,10 +66,10 @@ def _received(kind: bytes, data: bytes) -> Any:
         return result
     name, arguments = result
     try:
-        raised = getattr(builtins, name, RunError)(*arguments)
+        exception = getattr(builtins, name, RunError)(*arguments)
     except TypeError:
-        raised = RunError(*arguments)
-    raise raised
+        exception = RunError(*arguments)
+    raise exception
 
 
 def agree(settings: dict[str, Any]) -> None:
@@ -98,20 +98,20 @@ def until_preempted(blocks: Iterable[T]) -> Iterator[T]:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Convert `ValueError` and errors of JAX to `Lost`, if there are several processes."""
+    """Convert `ValueError` and errors of JAX to `ProcessLoss`, if there are several processes."""
     try:
         yield
     except (ValueError, jax.errors.JaxRuntimeError) as error:
         if jax.process_count() == 1:
             raise
-        raise Lost(
+        raise ProcessLoss(
             "A process of this run has failed, so all processes stop. The saved files are intact. "
             "Start all processes again with --resume. JAX reports: "
             f"{str(error).splitlines()[0]}"
         ) from error
 
 
-def _sent(content: bytes) -> bytes:
+def _send(content: bytes) -> bytes:
     """Return the bytes of process 0 in all processes."""
     size = int.from_bytes(_same(len(content).to_bytes(8)))
     content = content[:size].ljust(size, b"\0")

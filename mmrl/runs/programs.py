@@ -54,37 +54,37 @@ def program(
     observes = find(agent).OBSERVES if observes is None else observes
     observes = tuple(x for x in SHOWN if x in observes)
     own = content(env), content((make, learn))
-    return _kept(own, agent, env, observes, make, learn, devices, precision, observe, flat)
+    return _from_cache(own, agent, env, observes, make, learn, devices, precision, observe, flat)
 
 
-def built(setup: Setup, devices: Devices = ONE) -> Program:
+def build(setup: Setup, devices: Devices = ONE) -> Program:
     """Return the compiled program of a setup."""
     parts = setup.agent, setup.env, setup.observes, setup.make, setup.learn
     flat = getattr(setup.config, "encoder", "dense") == "dense"
-    return _kept(own_parts(setup), *parts, devices, setup.precision, setup.observe, flat)
+    return _from_cache(own_parts(setup), *parts, devices, setup.precision, setup.observe, flat)
 
 
-class Kept(NamedTuple):
+class Entry(NamedTuple):
     """Entry of the cache."""
 
     program: Program
     users: dict[int, weakref.finalize]  # finalizers of the environments that use it, by `id`
 
 
-def _kept(own: Hashable, agent: str, env: Any, *rest: Any) -> Program:
+def _from_cache(own: Hashable, agent: str, env: Any, *rest: Any) -> Program:
     """Return the cached program for parts with content `own`, or build it."""
     key = (own, agent, *rest)
     # Pop and re-insert the entry, so that it becomes the newest. Another thread, or the finalizer
     # of an environment, may remove it at any time.
-    kept = _PROGRAMS.pop(key, None) or Kept(_program(agent, env, *rest), {})
-    _PROGRAMS[key] = kept
+    entry = _PROGRAMS.pop(key, None) or Entry(_program(agent, env, *rest), {})
+    _PROGRAMS[key] = entry
     while len(_PROGRAMS) > MOST:
         _PROGRAMS.popitem(last=False)
-    _keep_while_used(key, kept.users, env)
-    return kept.program
+    _keep_while_used(key, entry.users, env)
+    return entry.program
 
 
-_PROGRAMS: collections.OrderedDict[Hashable, Kept] = collections.OrderedDict()
+_PROGRAMS: collections.OrderedDict[Hashable, Entry] = collections.OrderedDict()
 
 
 def _keep_while_used(key: Hashable, users: dict[int, weakref.finalize], env: Any) -> None:
@@ -95,8 +95,8 @@ def _keep_while_used(key: Hashable, users: dict[int, weakref.finalize], env: Any
 
     def drop(user: int) -> None:
         users.pop(user, None)
-        kept = _PROGRAMS.get(key)
-        if not users and kept is not None and kept.users is users:
+        entry = _PROGRAMS.get(key)
+        if not users and entry is not None and entry.users is users:
             _PROGRAMS.pop(key, None)
 
     # Some objects do not support weak references. Their programs stay until `MOST` is exceeded.

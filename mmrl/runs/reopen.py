@@ -25,9 +25,9 @@ def reopen(path: str | os.PathLike, best: bool = False) -> Run:
         raise RunError(f"{file} is a file. Pass the folder of the run, {file.parent}.")
     setup = restore(folder.header(best)["setup"])
     if setup.over:
-        swept = " and ".join(f"`{name}`" for name, _ in setup.over)
+        names = " and ".join(f"`{name}`" for name, _ in setup.over)
         raise RunError(
-            f"This is a sweep over {swept}, not a run. See its results.json, or use `mmrl sweep`."
+            f"This is a sweep over {names}, not a run. See its results.json, or use `mmrl sweep`."
         )
     return Run(setup, lambda like: folder.read_only(like, best))
 

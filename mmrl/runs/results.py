@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from mmrl import __version__
 from mmrl.runs.checkpoint import dumps
-from mmrl.runs.files import alone, expanded, writing
+from mmrl.runs.files import alone, expand, writing
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
 RESAMPLES = 10_000
@@ -51,10 +51,10 @@ def revision() -> str | None:
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() or None
+    return process.stdout.strip() or None
 
 
 def interquartile_mean(values: Float[np.ndarray, "*any seed"]) -> Float[np.ndarray, "*any"]:
@@ -73,8 +73,8 @@ def interval(values: Float[np.ndarray, " seed"]) -> tuple[float, float, float]:
     values = np.asarray(values, float)
     if values.size == 0:
         raise ValueError("`values` must contain the result of at least one seed; got none.")
-    drawn = np.random.default_rng(0).integers(values.size, size=(RESAMPLES, values.size))
-    low, high = np.percentile(interquartile_mean(values[drawn]), (2.5, 97.5))
+    rows = np.random.default_rng(0).integers(values.size, size=(RESAMPLES, values.size))
+    low, high = np.percentile(interquartile_mean(values[rows]), (2.5, 97.5))
     return float(interquartile_mean(values)), float(low), float(high)
 
 
@@ -85,21 +85,21 @@ def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
     incomplete last line, left by a killed process, is removed. Raises `RunError` if the file cannot
     be written; it is unchanged in this case.
     """
-    path = expanded(path)
+    path = expand(path)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         with alone(path) as file:
             file.seek(0)
-            kept = whole_lines(file.read())
-            known = {} if "date" in row else provenance()
-            line = dumps({**row, **known}).encode() + b"\n"
+            lines = whole_lines(file.read())
+            origin = {} if "date" in row else provenance()
+            line = dumps({**row, **origin}).encode() + b"\n"
             try:
-                file.truncate(len(kept))
+                file.truncate(len(lines))
                 if file.write(line) < len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(file.fileno())
             except OSError:
-                file.truncate(len(kept))
+                file.truncate(len(lines))
                 raise
 
 

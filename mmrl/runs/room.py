@@ -27,12 +27,12 @@ def check_room(setup: Setup, state: PyTree) -> None:
     """
     free = _free()
     if free is not None and STATES * _bytes(state) > free:
-        raise ValueError(_sentence(setup, state, f"; {_said(free)} are free"))
+        raise ValueError(_sentence(setup, state, f"; {_human(free)} are free"))
 
 
 def size(state: PyTree) -> str:
     """Return the size of a state as a string, such as "1.5 GB"."""
-    return _said(_bytes(state))
+    return _human(_bytes(state))
 
 
 def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
@@ -42,13 +42,13 @@ def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
     reuse the compiled program. Accelerators and runs on several processes or devices are not
     checked.
     """
-    free, debugged = _free(), getattr(jax.config, "jax_disable_jit", False)
-    if free is None or debugged or not hasattr(block, "lower"):
+    free, is_debugging = _free(), getattr(jax.config, "jax_disable_jit", False)
+    if free is None or is_debugging or not hasattr(block, "lower"):
         return
     sizes = block.lower(config, state).compile().memory_analysis()
     inside = sizes.temp_size_in_bytes + sizes.output_size_in_bytes if sizes else 0
     if inside > free:
-        raise RunError(_inside(setup, state, f"{_said(inside)} for", f"; {_said(free)} are free"))
+        raise RunError(_inside(setup, state, f"{_human(inside)} for", f"; {_human(free)} are free"))
 
 
 @contextlib.contextmanager
@@ -64,8 +64,8 @@ def naming_storage(setup: Setup, state: PyTree, *, inside: bool = False) -> Iter
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         more = f"; JAX reports: {str(error).splitlines()[0].rstrip('. ')}" if str(error) else ""
-        said = _inside(setup, state, "more for", more) if inside else _sentence(setup, state, more)
-        raise RunError(said) from error
+        text = _inside(setup, state, "more for", more) if inside else _sentence(setup, state, more)
+        raise RunError(text) from error
 
 
 def _free() -> int | None:
@@ -75,20 +75,20 @@ def _free() -> int | None:
 
 def free_bytes() -> int | None:
     """Return the number of bytes that this process can still allocate, or None if unknown."""
-    known = []
+    limits = []
     with contextlib.suppress(OSError, ValueError):
         kilobytes = _counters(pathlib.Path("/proc/meminfo"))
-        known.append(1024 * (kilobytes["MemAvailable"] + kilobytes["SwapFree"]))
+        limits.append(1024 * (kilobytes["MemAvailable"] + kilobytes["SwapFree"]))
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     with contextlib.suppress(OSError):
         pages = int(pathlib.Path("/proc/self/statm").read_text("utf-8").split()[0])
         if limit != resource.RLIM_INFINITY:
-            known.append(max(limit - pages * resource.getpagesize(), 0))
+            limits.append(max(limit - pages * resource.getpagesize(), 0))
     with contextlib.suppress(OSError, ValueError):  # limit of a container; "max" means unlimited
         group = pathlib.Path("/sys/fs/cgroup")
-        most, used = (int((group / f"memory.{x}").read_text("utf-8")) for x in ("max", "current"))
-        known.append(max(most - used + _counters(group / "memory.stat")["file"], 0))
-    return min(known, default=None)
+        most, now = (int((group / f"memory.{x}").read_text("utf-8")) for x in ("max", "current"))
+        limits.append(max(most - now + _counters(group / "memory.stat")["file"], 0))
+    return min(limits, default=None)
 
 
 def _counters(path: pathlib.Path) -> dict[str, int]:
@@ -102,7 +102,7 @@ def _sentence(setup: Setup, state: PyTree, free: str = "") -> str:
     name = jax.tree_util.keystr(path, simple=True, separator=".")
     return (
         f"There is not enough memory: `{name}`, the largest array of this run, takes "
-        f"{_said(_bytes(array))}. The complete state takes {_said(_bytes(state))} and is stored "
+        f"{_human(_bytes(array))}. The complete state takes {_human(_bytes(state))} and is stored "
         f"{STATES} times while a block is trained{free}. Lower "
         f"{_names(setup, 'capacity', 'environments', 'rollout')} or the number of seeds."
     )
@@ -110,11 +110,11 @@ def _sentence(setup: Setup, state: PyTree, free: str = "") -> str:
 
 def _inside(setup: Setup, state: PyTree, takes: str, free: str) -> str:
     higher = _names(setup, "minibatches", "auxiliary_minibatches")
-    raised = f", or raise {higher}" if higher else ""
+    remedy = f", or raise {higher}" if higher else ""
     return (
         f"There is not enough memory: a block takes {takes} temporary arrays of its rollouts, "
-        f"gradients and evaluation, in addition to the state of {_said(_bytes(state))}{free}. "
-        f"Lower {_names(setup, *INSIDE)} or the number of seeds{raised}."
+        f"gradients and evaluation, in addition to the state of {_human(_bytes(state))}{free}. "
+        f"Lower {_names(setup, *INSIDE)} or the number of seeds{remedy}."
     )
 
 
@@ -126,5 +126,5 @@ def _bytes(state: PyTree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
 
-def _said(size: int) -> str:
+def _human(size: int) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"

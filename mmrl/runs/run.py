@@ -22,12 +22,12 @@ from mmrl.runs.folder import CHECKPOINT, Folder
 from mmrl.runs.identity import describe, warn_of_main
 from mmrl.runs.lanes import check_products, keys, with_numbers
 from mmrl.runs.processes import RunError, agree, together
-from mmrl.runs.programs import Program, built
+from mmrl.runs.programs import Program, build
 from mmrl.runs.room import check_block, check_room, naming_storage, size
 from mmrl.runs.setup import Setup
 from mmrl.runs.snapshot import Best, Rows, Snapshot, better, credit
 
-CHANGED = (
+STALE_PARTS = (
     "The environment or another custom part has changed, but this run still uses the version from "
     "when it was created. Create a new `Run` to train with the current version."
 )
@@ -94,17 +94,17 @@ class Run:
         config = self.description["config"]
         agree(self.description | config | {"config": 0, "path": str(path), "devices": devices})
         self._seeds = setup.seeds * len(setup.settings)
-        self.program = built(setup, share(devices, len(self._seeds), setup.config.environments))
+        self.program = build(setup, share(devices, len(self._seeds), setup.config.environments))
         if not began:  # the settings of an existing run have already been checked
             for each in setup.configs:
                 find(setup.agent).check(each, *self.program[:2])
         self._config = _configs(setup)
         self._shapes = jax.eval_shape(self.begin)  # raises errors before any file is written
         self._trained = own_parts(setup)
-        self.snapshot = path(self._shapes) if callable(path) else self._started(resume)
+        self.snapshot = path(self._shapes) if callable(path) else self._start(resume)
         self._before = len(self.history)  # number of blocks trained before this process started
 
-    def _started(self, resume: bool) -> Snapshot:
+    def _start(self, resume: bool) -> Snapshot:
         """Check that the run fits into memory, open the folder, and return its snapshot."""
         check_room(self.setup, self._shapes)
         check_products(self.setup.precision, self.program.block, self._config, self._shapes)
@@ -154,7 +154,7 @@ class Run:
     def __iter__(self) -> Iterator[Report]:
         blocks = self.setup.config.blocks
         folder = self.folder if len(self.history) < blocks else None
-        with contextlib.nullcontext() if folder is None else folder.held() as own:
+        with contextlib.nullcontext() if folder is None else folder.hold() as own:
             while len(self.history) < blocks:
                 with naming_storage(self.setup, self._shapes), together():
                     report = self._advance(own)
@@ -163,7 +163,7 @@ class Run:
     def _advance(self, own: Claim | None) -> Report:
         """Train a block and store its results, first on disk and then in memory."""
         if own_parts(self.setup) != self._trained:
-            warnings.warn(CHANGED, stacklevel=2)
+            warnings.warn(STALE_PARTS, stacklevel=2)
         began, devices = time.perf_counter(), self.program.devices
         state, metrics = self._trained_block()
         block = len(self.history) + 1
@@ -213,26 +213,26 @@ class Run:
             raise self._not_finite(metrics.finite, np.all(metrics.observed))
         return returns
 
-    def _not_finite(self, finite: np.ndarray, observed: np.bool_) -> RunError:
+    def _not_finite(self, finite: np.ndarray, finite_obs: np.bool_) -> RunError:
         bad = [seed for seed, good in zip(self.setup.seeds, finite, strict=True) if not good]
         parts = self.description | self.description.get("own", {})
         what, advice = "An observation", f"Check that {parts['env']} returns"
-        ended = "finite observations (except after the last step of a terminated episode)"
-        if observed:
+        advice_end = "finite observations (except after the last step of a terminated episode)"
+        if finite_obs:
             own = f" (and {parts['learn']} finite losses)" if self.setup.learn else ""
             what, advice = "A reward or loss", f"{advice} finite rewards{own} and"
-            ended += f", or lower `learning_rate` (now {self.setup.config.learning_rate})"
+            advice_end += f", or lower `learning_rate` (now {self.setup.config.learning_rate})"
         block = len(self.history)
-        kept = f" The checkpoint of block {block} is kept." if block and self.path else ""
+        note = f" The checkpoint of block {block} is kept." if block and self.path else ""
         return RunError(
-            f"{what} became NaN or infinite in block {block + 1}, seeds {bad}.{kept} {advice} "
-            f"{ended}."
+            f"{what} became NaN or infinite in block {block + 1}, seeds {bad}.{note} {advice} "
+            f"{advice_end}."
         )
 
-    def _no_legal_action(self, stuck: np.ndarray) -> RunError:
+    def _no_legal_action(self, steps: np.ndarray) -> RunError:
         parts = self.description | self.description.get("own", {})
         return RunError(
-            f"No action was legal in step {stuck[stuck > 0].min()} of an episode of "
+            f"No action was legal in step {steps[steps > 0].min()} of an episode of "
             f"{parts['env']}, in block {len(self.history) + 1}. Its `action_mask` must allow an "
             "action in every state, except in the last state of an episode that terminates."
         )

@@ -78,11 +78,11 @@ class Setup:
         object.__setattr__(self, "seeds", tuple(self.seeds))
         if isinstance(self.observes, str) or not isinstance(self.observes, Iterable):
             raise ValueError(f"`observes` must be a tuple of names; got {self.observes!r}.")
-        unknown = sorted(set(self.observes) - set(SHOWN))
-        if unknown:
-            raise ValueError(f"`observes` must contain only names from {SHOWN}; got {unknown}.")
-        shown = tuple(name for name in SHOWN if name in self.observes)
-        object.__setattr__(self, "observes", shown)
+        extra = sorted(set(self.observes) - set(SHOWN))
+        if extra:
+            raise ValueError(f"`observes` must contain only names from {SHOWN}; got {extra}.")
+        observes = tuple(name for name in SHOWN if name in self.observes)
+        object.__setattr__(self, "observes", observes)
         if type(self.config) is not agent.Config:
             of = [name for name, other in AGENTS.items() if type(self.config) is other.Config]
             raise ValueError(
@@ -105,8 +105,8 @@ class Setup:
 def grid(over: Iterable[Sequence[Any]]) -> list[dict[str, float]]:
     """Return all combinations of values from pairs (name, values); the last name varies fastest."""
     names = [name for name, _ in over]
-    combined = itertools.product(*(values for _, values in over))
-    return [dict(zip(names, each, strict=True)) for each in combined]
+    products = itertools.product(*(values for _, values in over))
+    return [dict(zip(names, each, strict=True)) for each in products]
 
 
 SEEDS = (100, 101, 102)
@@ -170,9 +170,9 @@ def _check_call(name: str, function: Any, arguments: tuple[str, ...]) -> None:
         inspect.signature(function).bind(*arguments)
         hash(function)  # functions are keys of the cache of compiled programs
     except TypeError as error:
-        called = f"{name}({', '.join(arguments)})"
+        form = f"{name}({', '.join(arguments)})"
         raise ValueError(
-            f"`{name}` must be callable as {called}; got {function!r}: {error}."
+            f"`{name}` must be callable as {form}; got {function!r}: {error}."
         ) from None
     except ValueError:  # some callables have no signature that Python can inspect
         pass

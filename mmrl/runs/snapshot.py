@@ -46,8 +46,8 @@ def credit(origin: dict[str, Any], block: int, words: str = "") -> dict[str, Any
     now["device"] += words
     if former is None:
         former = [{"after_block": None, **origin}] * bool(origin)
-    kept = [each for each in former if each["after_block"] != block]
-    return {**now, "commands": [*kept, {"after_block": block, **now}]}
+    others = [each for each in former if each["after_block"] != block]
+    return {**now, "commands": [*others, {"after_block": block, **now}]}
 
 
 def better(best: Best | None, net: PyTree, row: dict[str, Any]) -> Best:
@@ -65,9 +65,9 @@ def better(best: Best | None, net: PyTree, row: dict[str, Any]) -> Best:
     def choose(new: Any, old: Any) -> np.ndarray:
         return np.where(wins.reshape(-1, *[1] * (np.ndim(new) - 1)), new, old)
 
-    chosen = jax.tree.map(choose, unwrap_keys(net), unwrap_keys(best.net))
+    leaves = jax.tree.map(choose, unwrap_keys(net), unwrap_keys(best.net))
     return Best(
-        wrap_keys(chosen, like=net),
+        wrap_keys(leaves, like=net),
         np.where(wins, row["block"], best.block),
         np.where(wins, returns, best.returns),
     )

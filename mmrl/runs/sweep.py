@@ -22,7 +22,7 @@ Setting = dict[str, float]
 Curves = Float[np.ndarray, "setting seed eval"]
 
 
-class Tried(NamedTuple):
+class Trial(NamedTuple):
     """Setting and its results, which are -∞ after a non-finite loss."""
 
     setting: Setting
@@ -67,18 +67,18 @@ def verdict(settings: Sequence[Setting], curves: Curves) -> Verdict:
     All settings are trained with the same seeds. A setting is significantly worse than the winner
     if the 95 % interval of the paired differences between the two is above zero.
     """
-    scored = scores(settings, curves)
-    seen = curves[np.isfinite(curves)]
-    span = float(np.ptp(seen)) if seen.size else 0.0
-    tried = [Tried(one.setting, one.final, one.area) for one in scored]
-    close = equal(tried, CLOSE * span)
-    won = best(close)
-    winner = next(one for one in scored if one.setting == won)
-    grid = {name: sorted({one[name] for one in settings}) for name in won}
-    others = [one for one in scored if one is not winner and not _apart(winner, one)]
-    both = zip(scored, tried, strict=True)
-    tied = [one for one, its in both if its in close and one is not winner]
-    return Verdict(winner, ends(won, grid), others, tied)
+    statistics = scores(settings, curves)
+    finite = curves[np.isfinite(curves)]
+    span = float(np.ptp(finite)) if finite.size else 0.0
+    trials = [Trial(one.setting, one.final, one.area) for one in statistics]
+    close = equal(trials, CLOSE * span)
+    setting = best(close)
+    winner = next(one for one in statistics if one.setting == setting)
+    grid = {name: sorted({one[name] for one in settings}) for name in setting}
+    others = [one for one in statistics if one is not winner and not _apart(winner, one)]
+    both = zip(statistics, trials, strict=True)
+    ties = [one for one, its in both if its in close and one is not winner]
+    return Verdict(winner, ends(setting, grid), others, ties)
 
 
 def scores(settings: Sequence[Setting], curves: Curves) -> list[Scored]:
@@ -123,13 +123,13 @@ def last_quarter(curves: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*
     return curves[..., -max(curves.shape[-1] // 4, 1) :]
 
 
-def equal(tried: Sequence[Tried], close: float) -> list[Tried]:
+def equal(trials: Sequence[Trial], close: float) -> list[Trial]:
     """Return the settings with scores within `close` of the best, or all if all have diverged."""
-    most = max(one.score for one in tried)
-    return [one for one in tried if one.score >= most - close]
+    most = max(one.score for one in trials)
+    return [one for one in trials if one.score >= most - close]
 
 
-def best(equals: Sequence[Tried]) -> Setting:
+def best(equals: Sequence[Trial]) -> Setting:
     """Return the setting with the largest area."""
     return max(equals, key=lambda one: one.area or 0.0).setting
 

@@ -58,13 +58,13 @@ def logged(run: Run, *names: str) -> Iterator[Report]:
 
 def check_writers(names: Sequence[str]) -> None:
     """Raise `ValueError` for an unknown name, or if a required package is not installed."""
-    if unknown := [name for name in names if name not in WRITERS]:
-        raise ValueError(f"`log` must contain only names from {list(WRITERS)}; got {unknown}.")
+    if extra := [name for name in names if name not in WRITERS]:
+        raise ValueError(f"`log` must contain only names from {list(WRITERS)}; got {extra}.")
     if "tensorboard" in names:
         _tensorboard("summary")
 
 
-def begun(folder: pathlib.Path) -> list[str]:
+def writers_in(folder: pathlib.Path) -> list[str]:
     """Return the names of the writers that have already written to a folder."""
     files = {"csv": TABLE, "tensorboard": EVENTS}
     return [name for name, file in files.items() if (folder / file).exists()]

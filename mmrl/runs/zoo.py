@@ -20,7 +20,7 @@ from mmrl import envs
 from mmrl.rollout import act, start
 from mmrl.runs import player
 from mmrl.runs.content import content
-from mmrl.runs.files import expanded
+from mmrl.runs.files import expand
 from mmrl.runs.player import Policy
 from mmrl.runs.processes import RunError
 
@@ -56,7 +56,7 @@ def load(path: str | os.PathLike) -> Policy:
 
     Raises `ValueError` for a name that is not in the zoo, and `RunError` if the file is damaged.
     """
-    file, of_zoo = expanded(path), named(expanded(path))
+    file, of_zoo = expand(path), named(expand(path))
     if of_zoo and file.name not in names():
         raise ValueError(f"The zoo has no agent {file.name!r}. Choose one of {', '.join(names())}.")
     try:
@@ -103,7 +103,7 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
 
 @functools.lru_cache(8)  # an environment is compiled once
 def _environment(
-    env_id: str, observe: str, masked: bool, _: Hashable
+    env_id: str, observe: str, has_mask: bool, _: Hashable
 ) -> tuple[Callable, Callable, int]:
     """Return compiled functions that start and step episodes, and the time limit.
 
@@ -115,7 +115,7 @@ def _environment(
 
     env, params = envs.make(env_id, observe=observe)
     parts = hasattr(env.observation_space(params), "spaces")  # True for a dictionary or tuple
-    env = shown(env, params, ()) if masked or parts else env
+    env = shown(env, params, ()) if has_mask or parts else env
 
     @jax.jit
     def answer(carries: Any, actions: Any, key: Any) -> Any:

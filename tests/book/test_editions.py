@@ -171,7 +171,7 @@ def test_one_update_of_ppo_has_the_numbers_of_the_library():
     steps = steps_of((GAMES, T))
     logits = 0.5 * jax.random.normal(keys[3], (GAMES, T, 4))
     value = jax.vmap(net)(state, steps.obs, steps.begin)[1].value
-    action = learner.Acted(nets.Categorical(logits), value)
+    action = learner.ActorOutputs(nets.Categorical(logits), value)
     steps = eqx.tree_at(lambda s: s.extras, steps, action, is_leaf=lambda x: x is None)
 
     rollout = learner.Rollout(state, steps)
@@ -218,7 +218,7 @@ def test_one_update_of_dqn_has_the_numbers_of_the_library(monkeypatch: pytest.Mo
     equal(own_gradient, gradient)
 
     rule = common.adam(config, config.learning_rate)
-    new, _ = common.descend(rule, net, rule.init(common.trained(net)), gradient)
+    new, _ = common.descend(rule, net, rule.init(common.trainable(net)), gradient)
     result, _ = jax.jit(module.update)((ours, own_target, module.OPTIMIZER.init(ours)), own)
     equal(result[0], new)
     pairs = zip(jax.tree.leaves(own_target), jax.tree.leaves(result[0]), strict=True)

@@ -16,7 +16,7 @@ from mmrl import memory
 from mmrl.__main__ import COMMANDS, main
 from mmrl.agents import AGENTS, clear
 from mmrl.commands import evaluate, train
-from mmrl.commands.options import described, latest
+from mmrl.commands.options import latest, summarize
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, describe, reopen
 from tests.helpers.runs import ARGUMENTS, R2D2, SEEDS, SETUP, arguments, payload, setup
@@ -96,7 +96,7 @@ def test_every_agent_has_help_of_its_own(capsys: pytest.CaptureFixture[str]):
 )
 def test_clear_is_named_by_what_it_replays(fraction: float, words: str, folder: str):
     config = clear.Config(memory="gru", replay_fraction=fraction)
-    assert described("clear", config) == (words, folder)
+    assert summarize("clear", config) == (words, folder)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):

@@ -27,9 +27,9 @@ from mmrl.commands.process import replace_unknown
 from mmrl.commands.terminal import open_console
 from mmrl.runs import Run, reopen, saved, saved_sweep
 from mmrl.runs.export import export
-from mmrl.runs.files import expanded
+from mmrl.runs.files import expand
 from mmrl.runs.results import append
-from mmrl.runs.shell import called
+from mmrl.runs.shell import command_line
 from mmrl.runs.zoo import load
 from tests.helpers.runs import ARGUMENTS, SETUP
 
@@ -65,9 +65,9 @@ def test_no_command_opens_another_console():
 @pytest.mark.parametrize("name", [*NAMES, "-x", "--", "~/x", "~"])
 def test_a_command_to_copy_names_the_same_path(name: str):
     path = pathlib.Path(name)
-    program, command, words = shlex.split(called("evaluate", path))
+    program, command, words = shlex.split(command_line("evaluate", path))
     assert (program, command) == ("mmrl", "evaluate") and not words.startswith("-")
-    assert expanded(words) == path
+    assert expand(words) == path
 
 
 UNSHOWN = ("x\ty", "x\ny", "a\rb", "\x1b[31m", "\a\b'\\", "\udcff", "a\u202eb", "λ")
@@ -78,7 +78,7 @@ def test_a_command_to_copy_shows_each_byte_of_a_path(
     encoding: str, stdout: Callable[[str], io.TextIOWrapper]
 ):
     stdout(encoding)
-    line = called("evaluate", *map(pathlib.Path, UNSHOWN))
+    line = command_line("evaluate", *map(pathlib.Path, UNSHOWN))
     assert line.isprintable() and line.isascii() == (encoding == "ascii")
     shell = f"mmrl() {{ printf '%s\\0' \"$@\"; }}; {line}"
     process = subprocess.run(["bash", "-c", shell], capture_output=True).stdout

@@ -34,7 +34,7 @@ def test_the_share_of_a_gap_is_stated_only_where_there_is_one():
     assert len(lines) == 3 and "%" not in lines[1]
 
 
-@pytest.mark.parametrize("word", gap.REFUSED)
+@pytest.mark.parametrize("word", gap.EXCLUSIONS)
 def test_options_that_do_not_fit_are_refused(word: str, capsys: pytest.CaptureFixture[str]):
     assert main(["gap", ENV, word]) == 2
     assert word in capsys.readouterr().err

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mmrl.__main__ import main
-from mmrl.commands.inspect import Options, _folder, _recall, columns, compared
+from mmrl.commands.inspect import Options, _folder, _recall, columns, compare
 from mmrl.inspect.report import STAGES, sentences
 from tests.helpers.runs import ARGUMENTS
 
@@ -54,7 +54,7 @@ def test_a_folder_is_named_after_the_whole_name(here: pathlib.Path):
 
 def test_runs_are_compared_after_the_same_number_of_blocks():
     curve = [{"returns": [float(i), 2.0 * i]} for i in range(5)]
-    result = compared({"memory": curve[:3], "state": curve, "none": curve[1:]})
+    result = compare({"memory": curve[:3], "state": curve, "none": curve[1:]})
     assert result["gap_blocks"] == 3
     assert result["gap"] == {"memory": [2, 4], "state": [2, 4], "none": [3, 6]}
 

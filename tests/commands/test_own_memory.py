@@ -7,7 +7,7 @@ import pytest
 
 from mmrl import memory
 from mmrl.__main__ import main
-from mmrl.commands.options import described, parse
+from mmrl.commands.options import parse, summarize
 from mmrl.runs import Run, Setup, reopen
 from tests.helpers.runs import CONFIG, arguments
 
@@ -132,4 +132,4 @@ def test_an_own_memory_is_trained_and_reopened():
 def test_a_folder_is_named_by_the_class():
     config = Setup(ENV, agent="r2d2").config
     config = type(config)(memory="own.memories:Mine")
-    assert described("r2d2", config)[1] == "r2d2-Mine-stored"
+    assert summarize("r2d2", config)[1] == "r2d2-Mine-stored"

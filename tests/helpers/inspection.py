@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from mmrl.inspect.playing import Episodes, unrolled
+from mmrl.inspect.playing import Episodes, unroll
 from mmrl.inspect.subjects import Subject
 
 ACTIONS = 3
@@ -44,7 +44,7 @@ def window(steps: int, seed: int, obs: int = 2, reset: str = "select") -> Subjec
 @eqx.filter_jit
 def _record(agent: Subject, obs: Array) -> tuple[Array, Array, Array]:
     def one(obs: Array) -> tuple[Array, Array]:
-        last, before, values = unrolled(agent, agent.start, obs)
+        last, before, values = unroll(agent, agent.start, obs)
         states = jnp.concatenate([before[1:], last[None]])
         return jnp.reshape(states, (len(obs), -1)), values
 

@@ -21,7 +21,7 @@ from mmrl.inspect import (
     saturate,
     subject,
 )
-from mmrl.inspect.ablations import harmed
+from mmrl.inspect.ablations import with_harm
 from mmrl.inspect.subjects import flat_state
 from mmrl.memory import FrameStack
 from mmrl.nets import ActorCritic, Net
@@ -133,7 +133,7 @@ def test_a_harm_that_loses_the_cue_costs_half(name: str, cue: Any):
 
 def test_a_delay_does_not_reach_into_the_next_episode():
     agent = window(3, 0)
-    act, state = harmed(agent, Harm(delay=2), 2)
+    act, state = with_harm(agent, Harm(delay=2), 2)
     act, obs, actions = jax.jit(act), jnp.asarray(noise(0, 1, 8)[0]), []
     for t in range(16):
         state, action = act(state, obs[t % 8], t % 8 == 0, KEY)

@@ -19,7 +19,7 @@ from mmrl.agents.policies import actor_critic
 from mmrl.envs.probes import Probe
 from mmrl.envs.wrappers.observation import shown
 from mmrl.nets import ActorCritic, Conv, Net, inputs
-from mmrl.nets.pictures import Filters, Picture, pooled, stack
+from mmrl.nets.pictures import Filters, Picture, pool, stack
 
 GAME = "Breakout-MinAtar"
 
@@ -58,7 +58,7 @@ def _oracle(layer: Filters) -> Any:
 def test_the_pool_is_that_of_xla(height: int, width: int):
     x = jax.random.normal(jax.random.key(0), (height, width, 2))
     window = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (3, 3, 1), (2, 2, 1), "SAME")
-    np.testing.assert_array_equal(pooled(x), window)
+    np.testing.assert_array_equal(pool(x), window)
 
 
 def test_the_small_stack_is_that_of_minatar():
@@ -78,7 +78,7 @@ def test_the_impala_stack_is_that_of_its_paper():
 
     def expected(conv, x):
         for block in conv.blocks:
-            x = pooled(convolution(block.first, x))
+            x = pool(convolution(block.first, x))
             for first, second in block.units:
                 x = x + convolution(second, jax.nn.relu(convolution(first, jax.nn.relu(x))))
         features = jax.nn.relu(x).ravel()

@@ -279,7 +279,7 @@ def test_sample_refuses_an_empty_batch():
 def test_an_episode_beyond_2_to_the_31_steps_is_cut_in_the_same_places(length, overlap, burn_in):
     cut = Cut(length, overlap, burn_in, 2)
     steps = np.arange(2**31 - 60, 2**31 - 1)
-    result = np.asarray(cut.bounded(jnp.asarray(steps, jnp.int32)), np.int64)
+    result = np.asarray(cut.wrap_counter(jnp.asarray(steps, jnp.int32)), np.int64)
     assert (result < 2**30 + 60).all() and (result > 2**30 - 60).all()
     assert ((steps - result) % (cut.period * cut.within) == 0).all()
-    np.testing.assert_array_equal(cut.bounded(jnp.arange(9)), np.arange(9))
+    np.testing.assert_array_equal(cut.wrap_counter(jnp.arange(9)), np.arange(9))

@@ -79,7 +79,7 @@ def test_a_folder_has_one_thread_at_a_time(tmp_path: pathlib.Path, monkeypatch: 
         time.sleep(0.5)  # until both threads are here, if they can be
         return own
 
-    monkeypatch.setattr(Folder, "_claimed", slowly)
+    monkeypatch.setattr(Folder, "_claim", slowly)
     runs_of = [lambda: open_runs.append(Run(SETUP, tmp_path))] * 2
     open_runs: list[Run] = []
     (error,) = at_once(*runs_of)

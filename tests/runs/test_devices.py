@@ -25,7 +25,7 @@ from mmrl.runs import Run, Setup
 from mmrl.runs.checkpoint import unwrap_keys
 from mmrl.runs.devices import share
 from mmrl.runs.lanes import growth, keys, side_by_side
-from mmrl.runs.programs import built
+from mmrl.runs.programs import build
 from tests.helpers.devices import call
 
 ENV = "popgym-RepeatFirstEasy-v0"
@@ -59,7 +59,7 @@ def setting(agent: str) -> Any:
 def comparison(agent: str) -> dict[str, Any]:
     """An agent on one device and on four: what differs, what crosses, and what each stores."""
     config, seeds, result = setting(agent), SEEDS_OF.get(agent, 1), {}
-    program_parts, config = built(Setup(ENV, agent=agent, config=config)), repeatable(config)
+    program_parts, config = build(Setup(ENV, agent=agent, config=config)), repeatable(config)
     for number in (1, 4):
         devices = share(number, seeds, config.environments)
         init, block = side_by_side(
@@ -208,7 +208,7 @@ def test_most_devices_are_used_and_seeds_come_first():
 def test_what_grows_with_the_environments_is_divided(agent: str):
     """And no parameter, although as many features are read as there are environments."""
     config = dataclasses.replace(setting(agent), width=8)
-    program = built(Setup(ENV, agent=agent, config=config))
+    program = build(Setup(ENV, agent=agent, config=config))
     state = jax.eval_shape(program.init, repeatable(config), keys([0]))
     axes = growth(program.init, repeatable(config), 1)
     alike = ("net", "target", "actor", "optimizer", "learner")
@@ -225,7 +225,7 @@ def stored_shares() -> list[float]:
     for agent, name in (("dqn", "tape"), ("r2d2", "sequences")):
         setup = Setup(ENV, agent=agent, config=find(agent).Config(memory="none", width=8))
         devices = share(4, 1, setup.config.environments)
-        state = built(setup, devices).init(repeatable(setup.config), keys([0]))
+        state = build(setup, devices).init(repeatable(setup.config), keys([0]))
         arrays = jax.tree.leaves(getattr(state, name))
         first = sum(x.addressable_shards[0].data.nbytes for x in arrays)
         shares.append(first / sum(x.nbytes for x in arrays))
@@ -272,7 +272,7 @@ def test_one_device_divides_nothing():
 
 
 def test_rows_that_the_devices_cannot_divide_are_reported():
-    program = built(Setup(ENV, agent="dqn", config=setting("dqn")))
+    program = build(Setup(ENV, agent="dqn", config=setting("dqn")))
 
     def play(episodes: int) -> Any:
         policy = lambda state, obs, begin, key: (state, jnp.int32(0))  # noqa: E731

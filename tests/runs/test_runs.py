@@ -26,7 +26,7 @@ from mmrl.runs import Run, RunError, Setup, checkpoint, describe, restore
 from mmrl.runs.earlier import earlier
 from mmrl.runs.identity import check_same
 from mmrl.runs.lanes import keys, side_by_side
-from mmrl.runs.programs import built
+from mmrl.runs.programs import build
 from tests.helpers.runs import R2D2, SETUP, leaves, payload, setup, write
 
 
@@ -99,12 +99,12 @@ def test_a_run_on_the_state_is_another_setup():
     check_same("here", usual, usual)
     with pytest.raises(RunError, match="observe was 'observation', is 'state'"):
         check_same("here", usual, describe(twin))
-    env, params, *_ = built(twin)
+    env, params, *_ = build(twin)
     bare, _ = envs.make(SETUP.env)
     obs, state = env.reset(jax.random.key(0), params)
     np.testing.assert_array_equal(obs[:2], bare.state_obs(state, params))  # then a begin flag
     with pytest.raises(ValueError, match="`observe` must be one of observation, state"):
-        built(dataclasses.replace(SETUP, observe="all"))
+        build(dataclasses.replace(SETUP, observe="all"))
 
 
 @dataclasses.dataclass

@@ -12,7 +12,7 @@ import pytest
 
 from mmrl import runs
 from mmrl.runs import Run, RunError, Sweep, saved_sweep
-from mmrl.runs.programs import built
+from mmrl.runs.programs import build
 from tests.helpers.runs import SETUP, payload, setup
 
 OVER = {"learning_rate": (1e-3, 3e-2, 1e38)}  # the last one diverges
@@ -22,7 +22,7 @@ SWEEP = setup(seeds=(100, 101, 102))
 @pytest.fixture(scope="module")
 def full_sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, int]:
     """An unbroken sweep, and how often its block was compiled. Read only."""
-    block = built(SWEEP).block
+    block = build(SWEEP).block
     before = block._cache_size()
     sweep = Sweep(SWEEP, OVER, tmp_path_factory.mktemp("sweeps") / "unbroken")
     assert [report.block for report in sweep] == [1, 2, 3]

@@ -14,7 +14,7 @@ import pytest
 
 from mmrl import runs
 from mmrl.agents import AGENTS, find, repeatable
-from mmrl.agents.common import annealed, q_net, repeat, training
+from mmrl.agents.common import q_net, rate_at, repeat, training
 from mmrl.agents.ppo import ppg
 from mmrl.memory import LRU
 from mmrl.runs import Run, Setup, checkpoint
@@ -120,7 +120,7 @@ def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.
     env, params, *_ = Run(setup(agent)).program
     module = find(agent)
     users = [m for name, m in sys.modules.items() if name.startswith("mmrl.agents.")]
-    users = [m for m in users if hasattr(m, "annealed")]
+    users = [m for m in users if hasattr(m, "rate_at")]
 
     def trace(config: Any) -> str:
         begin = partial(module.init, config, env, params)
@@ -132,7 +132,7 @@ def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.
     longer = dataclasses.replace(whole, blocks=whole.blocks + 1)
     assert trace(whole) != trace(longer)
     for user in users:
-        monkeypatch.setattr(user, "annealed", lambda config, iteration: config.learning_rate)
+        monkeypatch.setattr(user, "rate_at", lambda config, iteration: config.learning_rate)
     assert trace(whole) == trace(repeatable(whole)) == trace(longer)
 
 
@@ -149,7 +149,7 @@ def test_a_program_that_is_repeated_has_the_rate_of_the_whole_run(
     alone = repeatable(config)
     assert alone.blocks == 1 and alone.horizon == (config.horizon or config.blocks)
     iterations = np.arange(2 * config.blocks + 1)
-    whole, part = (jax.vmap(lambda i, c=c: annealed(c, i))(iterations) for c in (config, alone))
+    whole, part = (jax.vmap(lambda i, c=c: rate_at(c, i))(iterations) for c in (config, alone))
     np.testing.assert_array_equal(whole, part)
     end = 2 * int(config.horizon or config.blocks)
     np.testing.assert_allclose(whole[: end + 1], np.linspace(1, 0.25, end + 1), rtol=1e-6)

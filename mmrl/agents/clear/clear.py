@@ -40,11 +40,11 @@ from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
 from mmrl.agents.common import (
     Make,
     Metrics,
-    annealed,
     descend,
     end_block,
+    rate_at,
     repeat,
-    trained,
+    trainable,
     training,
     watch,
 )
@@ -166,7 +166,7 @@ def init(
     (net,) = watch((net,), lambda s: s[0], carries.obs)
     state = State(
         net=net,
-        optimizer=optimizer(config, 0.0).init(trained(net)),
+        optimizer=optimizer(config, 0.0).init(trainable(net)),
         reservoir=None,
         rewards=normalize.rewards_of(config),
         carries=carries,
@@ -239,26 +239,26 @@ def act(
 
 @promoting
 def pair(
-    config: Config, kept: Reservoir | None, new: Unrolls, key: PRNGKeyArray
+    config: Config, storage: Reservoir | None, new: Unrolls, key: PRNGKeyArray
 ) -> tuple[Reservoir | None, Unrolls, Bool[Array, " env"]]:
     """Add new unrolls to the reservoir, and choose a new or an old unroll for each environment.
 
     Returns the reservoir, the chosen unrolls, and flags that are True for old unrolls.
     """
-    if kept is None:
+    if storage is None:
         return None, new, jnp.zeros(config.environments, bool)
     add_key, sample_key, choose_key = jax.random.split(key, 3)
-    kept = reservoir.add(kept, new, add_key)
-    old = reservoir.sample(kept, sample_key, config.environments)
+    storage = reservoir.add(storage, new, add_key)
+    old = reservoir.sample(storage, sample_key, config.environments)
     lots = jax.random.uniform(choose_key, (config.environments,))
     replayed = jnp.argsort(lots) < jnp.round(config.replay_fraction * lots.size)
     # A part can be empty, because unrolls of images with many short episodes are discarded.
-    replayed &= kept.stored > 0
+    replayed &= storage.stored > 0
 
     def choose(old, new):
         return jnp.where(replayed.reshape(-1, *[1] * (new.ndim - 1)), old, new)
 
-    return kept, jax.tree.map(choose, old, new), replayed
+    return storage, jax.tree.map(choose, old, new), replayed
 
 
 Loss = Callable[..., tuple[Float[Array, ""], Measures]]
@@ -274,7 +274,7 @@ def learn(
     (value, measures), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
         state.net, config, batch, replayed
     )
-    rule = optimizer(config, annealed(config, state.iteration))
+    rule = optimizer(config, rate_at(config, state.iteration))
     net, inner = descend(rule, state.net, state.optimizer, gradient)
     return dataclasses.replace(state, net=net, optimizer=inner), (value, measures)
 

@@ -37,7 +37,7 @@ def check_stored(kind: str, env: Any, params: Any, steps: int = 128) -> None:
         with jax.ensure_compile_time_eval():  # use concrete values even if `train` is traced
             both = _random_observations(env, params, steps)
             numbers = [zip(jax.tree.leaves(obs), unsure, strict=True) for obs in both]
-            fits = all(_fits(x, kind) for pairs in numbers for x, tested in pairs if tested)
+            fits = all(_fits(x, kind) for pairs in numbers for x, is_tested in pairs if is_tested)
     if not fits:
         raise ValueError(
             f"`stored` must be a dtype that can represent the observations of `env`; got "

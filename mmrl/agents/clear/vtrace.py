@@ -18,7 +18,7 @@ from mmrl.replay.reservoir import Unrolls
 from mmrl.rollout import Policy
 
 
-class Acted(NamedTuple):
+class ActorOutputs(NamedTuple):
     """Policy and value that the actor computed, for importance weights and cloning."""
 
     logits: Float[Array, "*time action"]
@@ -51,12 +51,12 @@ def optimizer(config: Any, rate: float | Float[Array, ""]) -> optax.GradientTran
 
 
 def stochastic(net: Any) -> Policy:
-    """Return the policy a ~ π(· | s), with `Acted` as extras."""
+    """Return the policy a ~ π(· | s), with `ActorOutputs` as extras."""
 
     def policy(memory_state, obs, begin, key):
         memory_state, outputs = net.step(memory_state, obs, begin)
-        acted = Acted(outputs.policy.logits, outputs.value)
-        return memory_state, outputs.policy.sample(key), acted
+        extras = ActorOutputs(outputs.policy.logits, outputs.value)
+        return memory_state, outputs.policy.sample(key), extras
 
     return policy
 
@@ -112,16 +112,17 @@ def loss(
     The loss is the sum or mean of the policy gradient, value, entropy and cloning losses, weighted
     by the config. Cloning losses count only on replayed unrolls. `batch.state` is the memory state
     before each unroll, [env]. `batch.steps` is a `Transition`, [env, time], with the rewards to
-    learn from, and with `Acted` as `extras`. `replayed` is True for unrolls from the reservoir.
+    learn from, and with `ActorOutputs` as `extras`. `replayed` is True for unrolls from the
+    reservoir.
     """
     outputs, log_prob, targets, ratio = jax.vmap(partial(trace, config, net))(batch)
-    acted, policy = batch.steps.extras, outputs.policy
+    behavior, policy = batch.steps.extras, outputs.policy
     terms = Measures(
         policy_loss=losses.policy_gradient_loss(log_prob, targets.advantages),
         value_loss=losses.value_loss(outputs.value, targets.values),
         entropy=policy.entropy(),
-        policy_cloning=losses.policy_cloning(policy.logits, acted.logits),
-        value_cloning=losses.value_cloning(outputs.value, acted.value),
+        policy_cloning=losses.policy_cloning(policy.logits, behavior.logits),
+        value_cloning=losses.value_cloning(outputs.value, behavior.value),
         ratio=ratio,
         penalty=jnp.zeros(()),
     )

@@ -31,7 +31,7 @@ _TABLE_1 = {
     "normalize_rewards": True,
     "normalize_advantages": True,
 }
-_SHARED: dict[str, dict[str, Any]] = {
+_COMMON: dict[str, dict[str, Any]] = {
     "Table 1": _TABLE_1,
     "Section 2": {"objective": "clip"},
     "Appendix B": {"memory": "none", "width": 256, "optimizer": "adam", "importance_max": 100.0},
@@ -44,13 +44,13 @@ _SHARED: dict[str, dict[str, Any]] = {
     },
 }
 _RUN = "Appendix B, of 100 million steps"
-_PPO = _SHARED | {
+_PPO = _COMMON | {
     _RUN: {"block": 14, "blocks": 109},
     "Table 2": {"epochs": 3},
     "Section 2, π_old": {"proximal": "behavior"},
     "Section 5.3, footnote 2": {"shared": True},  # a single network, whereas PPG has two
 }
-_PPG = _SHARED | {
+_PPG = _COMMON | {
     "Table 3": {
         "policy_iterations": 32,
         "epochs": 1,

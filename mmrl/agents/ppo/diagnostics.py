@@ -94,5 +94,5 @@ def policy_noise(
     def measure() -> NoiseScale:
         return noise_scale(config, learner, batch, key, ("policy",), loss)
 
-    unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), jax.eval_shape(measure))
-    return jax.lax.cond(now, measure, lambda: unknown)
+    nans = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), jax.eval_shape(measure))
+    return jax.lax.cond(now, measure, lambda: nans)

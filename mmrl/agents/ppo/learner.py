@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from mmrl import losses, returns
 from mmrl._dtypes import promoting
 from mmrl.agents import normalize
-from mmrl.agents.common import descend, trained
+from mmrl.agents.common import descend, trainable
 from mmrl.agents.minibatches import Rollout as Rollout  # part of this module's API
 from mmrl.agents.minibatches import as_rows, shuffle, take
 from mmrl.monoid import EWMA
@@ -44,7 +44,7 @@ class Learner(eqx.Module):
     average: Average | None  # None unless the average is the proximal policy
 
 
-class Acted(NamedTuple):
+class ActorOutputs(NamedTuple):
     """Policy and value that the actor computed at a step."""
 
     policy: Distribution
@@ -52,12 +52,12 @@ class Acted(NamedTuple):
 
 
 def stochastic(net: Any) -> Policy:
-    """Return the policy a ~ π(· | s), with `Acted` as extras."""
+    """Return the policy a ~ π(· | s), with `ActorOutputs` as extras."""
 
     def act(memory_state, obs, begin, key):
         memory_state, outputs = net.step(memory_state, obs, begin)
         action = outputs.policy.sample(key)
-        return memory_state, action, Acted(outputs.policy, outputs.value)
+        return memory_state, action, ActorOutputs(outputs.policy, outputs.value)
 
     return act
 
@@ -92,7 +92,7 @@ class Measures(NamedTuple):
 def new(config: Any, net: Any) -> Learner:
     """Return the initial learner for a network."""
     average = restart(net) if config.proximal == "ewma" else None
-    return Learner(net, optimizer(config, 0.0).init(trained(net)), average)
+    return Learner(net, optimizer(config, 0.0).init(trainable(net)), average)
 
 
 def optimizer(config: Any, rate: Scalar) -> optax.GradientTransformation:

@@ -29,7 +29,7 @@ from mmrl import losses
 from mmrl._devices import split_rows
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import minibatches
-from mmrl.agents.common import Make, Metrics, annealed, descend, training, watch
+from mmrl.agents.common import Make, Metrics, descend, rate_at, training, watch
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.ppo import about, learner, ppo
 from mmrl.agents.settings import count, positive, weight
@@ -132,7 +132,7 @@ def learn(
     key: PRNGKeyArray,
     measure: ppo.Flag | None = None,
     loss: learner.Loss = learner.loss,
-) -> tuple[State, tuple[ppo.Told, Kept]]:
+) -> tuple[State, tuple[ppo.Outcome, Kept]]:
     """Take the gradient steps of one iteration.
 
     Returns the state, and a pair of the outcome and the data for the auxiliary phase. Each gradient
@@ -140,7 +140,7 @@ def learn(
     is a function with the arguments of `learner.loss`.
     """
     policy, batch, statistics = ppo.prepare(config, state.policy, rollout, key, measure, loss)
-    rate = annealed(config, policy.iteration)
+    rate = rate_at(config, policy.iteration)
     run = partial(learner.improve, config, batch=batch, rate=rate, loss=loss)
     now, optimizer = policy.learner, state.value
     if optimizer is None:
@@ -152,8 +152,8 @@ def learn(
         now, optimizer = learner.Learner(judge.net, now.optimizer, now.average), judge.optimizer
         now, outcome = run(now, epochs=config.epochs, key=policy_key, terms=("policy",))
     policy = eqx.tree_at(lambda s: s.learner, policy, now)
-    kept = Kept(batch.state, batch.obs, batch.begin, batch.targets)
-    return State(policy, optimizer, state.auxiliary), ((*outcome, *statistics), kept)
+    data = Kept(batch.state, batch.obs, batch.begin, batch.targets)
+    return State(policy, optimizer, state.auxiliary), ((*outcome, *statistics), data)
 
 
 @promoting
@@ -164,7 +164,7 @@ def iterate(
     state: State,
     measure: ppo.Flag | None = None,
     learn: Callable = learn,
-) -> tuple[State, tuple[ppo.Told, Kept]]:
+) -> tuple[State, tuple[ppo.Outcome, Kept]]:
     """Run one iteration of acting and learning, as in PPO.
 
     Returns the state, and a pair of the outcome and the data for the auxiliary phase.
@@ -172,28 +172,28 @@ def iterate(
     act_key, learn_key, key = jax.random.split(state.policy.key, 3)
     policy, rollout = ppo.act(config, env, params, state.policy, act_key)
     state = State(policy, state.value, state.auxiliary)
-    state, (outcome, kept) = learn(config, state, rollout, learn_key, measure)
+    state, (outcome, data) = learn(config, state, rollout, learn_key, measure)
     finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(outcome[0]))
     nets = lambda s: (s.policy.learner.net, s.policy.learner.average)  # noqa: E731
     state = watch(state, nets, rollout.steps.obs)
     state = eqx.tree_at(
         lambda s: (s.policy.key, s.policy.iteration), state, (key, advance(policy.iteration))
     )
-    return state, ((*outcome, finite), kept)
+    return state, ((*outcome, finite), data)
 
 
 @promoting
 def auxiliary_loss(
-    net: Any, kept: Kept, before: Distribution, config: Config
+    net: Any, batch: Kept, before: Distribution, config: Config
 ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], ...]]:
     """Return the loss of the auxiliary phase, and its three terms.
 
     ½ MSE of the auxiliary value + ½ MSE of the value + β_clone KL[before ‖ π].
     """
-    outputs = jax.vmap(net)(kept.state, kept.obs, kept.begin)[1]
+    outputs = jax.vmap(net)(batch.state, batch.obs, batch.begin)[1]
     policy: Any = before
     auxiliary, value = (
-        jnp.mean(losses.value_loss(v, kept.targets)) for v in (outputs.aux_value, outputs.value)
+        jnp.mean(losses.value_loss(v, batch.targets)) for v in (outputs.aux_value, outputs.value)
     )
     cloning = jnp.mean(policy.kl(outputs.policy))
     total = 0.5 * auxiliary + 0.5 * value + config.clone_weight * cloning
@@ -202,25 +202,25 @@ def auxiliary_loss(
 
 @promoting
 def auxiliary_phase(
-    config: Config, state: State, kept: Kept, key: PRNGKeyArray
+    config: Config, state: State, phase_batch: Kept, key: PRNGKeyArray
 ) -> tuple[State, tuple[Float[Array, " steps"], ...]]:
     """Take the gradient steps of an auxiliary phase on the rollouts of a phase, [row, time].
 
     Returns the state, and the terms of the loss at every gradient step.
     """
-    before = jax.vmap(state.net)(kept.state, kept.obs, kept.begin)[1].policy
+    before = jax.vmap(state.net)(phase_batch.state, phase_batch.obs, phase_batch.begin)[1].policy
     optimizer = learner.optimizer(config, config.auxiliary_rate)
 
     def step(carry, rows):
         net, inner = carry
-        some, policy = minibatches.take((kept, before), rows)
+        some, policy = minibatches.take((phase_batch, before), rows)
         (_, measures), gradient = eqx.filter_value_and_grad(auxiliary_loss, has_aux=True)(
             net, some, policy, config
         )
         return descend(optimizer, net, inner, gradient), measures
 
     orders = minibatches.shuffle(
-        key, len(kept.begin), config.auxiliary_minibatches, config.auxiliary_epochs
+        key, len(phase_batch.begin), config.auxiliary_minibatches, config.auxiliary_epochs
     )
     (net, inner), measures = jax.lax.scan(step, (state.net, state.auxiliary), orders)
     state = eqx.tree_at(lambda s: (s.policy.learner.net, s.auxiliary), state, (net, inner))
@@ -235,7 +235,7 @@ def phase(
     state: State,
     measure: ppo.Flag = False,
     learn: Callable = learn,
-) -> tuple[State, tuple[ppo.Told, tuple[Float[Array, " steps"], ...]]]:
+) -> tuple[State, tuple[ppo.Outcome, tuple[Float[Array, " steps"], ...]]]:
     """Run a policy phase and an auxiliary phase; return the state and both outcomes.
 
     With `noise_scale`, the gradient noise is measured in the last iteration if `measure` is True.
@@ -243,14 +243,14 @@ def phase(
     if config.proximal == "ewma":
         average = learner.restart(state.net)
         state = eqx.tree_at(lambda s: s.policy.learner.average, state, average)
-    state, (outcome, kept) = jax.lax.scan(
+    state, (outcome, data) = jax.lax.scan(
         lambda s, last: iterate(config, env, params, s, last & measure, learn),
         state,
         ppo.ends(config.policy_iterations),
     )
     key, aux_key = jax.random.split(state.policy.key)
     state = eqx.tree_at(lambda s: s.policy.key, state, key)
-    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), kept)
+    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), data)
     rows = split_rows(rows, "The number of rollouts in an auxiliary phase")
     state, measures = auxiliary_phase(config, state, rows, aux_key)
     return state, (outcome, measures)

@@ -40,7 +40,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import action_size, check_shown
-from mmrl.agents.common import Make, Metrics, annealed, end_block, fresh, training, watch
+from mmrl.agents.common import Make, Metrics, end_block, fresh, rate_at, training, watch
 from mmrl.agents.minibatches import Rollout as Rollout
 from mmrl.agents.minibatches import check_rows
 from mmrl.agents.policies import actor_critic
@@ -54,7 +54,7 @@ from mmrl.monoid import LongMoments
 from mmrl.rollout import Carry, collect
 
 Flag = bool | Bool[Array, ""]
-Told = tuple[Any, ...]
+Outcome = tuple[Any, ...]
 """Outcome of an iteration: losses of its gradient steps, their `Measures`, and statistics."""
 OBSERVES = ("begin_flag",)  # default inputs in addition to o_t
 
@@ -207,7 +207,7 @@ def learn(
     key: PRNGKeyArray,
     measure: Flag | None = None,
     loss: learner.Loss = learner.loss,
-) -> tuple[State, Told]:
+) -> tuple[State, Outcome]:
     """Take all gradient steps of an iteration; return the state and the outcome.
 
     With `noise_scale`, the outcome includes the gradient noise unless `measure` is None. The noise
@@ -215,8 +215,8 @@ def learn(
     """
     state, batch, statistics = prepare(config, state, rollout, key, measure, loss)
     improve = partial(learner.improve, config, state.learner, batch, loss=loss)
-    learned, outcome = improve(annealed(config, state.iteration), config.epochs, key)
-    return eqx.tree_at(lambda s: s.learner, state, learned), (*outcome, *statistics)
+    new_learner, outcome = improve(rate_at(config, state.iteration), config.epochs, key)
+    return eqx.tree_at(lambda s: s.learner, state, new_learner), (*outcome, *statistics)
 
 
 def prepare(
@@ -247,23 +247,23 @@ def iterate(
     state: State,
     measure: Flag | None = None,
     learn: Callable = learn,
-) -> tuple[State, Told]:
+) -> tuple[State, Outcome]:
     """Run one iteration, with delayed rollouts; return the state and the outcome."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act(config, env, params, dataclasses.replace(state, key=key), act_key)
     obs = rollout.steps.obs
     state, rollout = delay(config, state, rollout)
-    learned, outcome = learn(config, state, rollout, learn_key, measure)
+    after, outcome = learn(config, state, rollout, learn_key, measure)
     finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(outcome[0]))
     if config.staleness:  # do not learn until the ring is full
         full = state.iteration >= config.staleness
-        learned = jax.tree.map(
-            lambda new, old: new if new is old else jnp.where(full, new, old), learned, state
+        after = jax.tree.map(
+            lambda new, old: new if new is old else jnp.where(full, new, old), after, state
         )
         finite = finite | ~full
-    learned = watch(learned, lambda s: (s.learner.net, s.learner.average), obs)
+    after = watch(after, lambda s: (s.learner.net, s.learner.average), obs)
     iteration = advance(state.iteration, 1, config.staleness + 1)
-    return dataclasses.replace(learned, iteration=iteration), (*outcome, finite)
+    return dataclasses.replace(after, iteration=iteration), (*outcome, finite)
 
 
 @promoting

@@ -16,7 +16,7 @@ from mmrl.agents.common import explore, legal
 from mmrl.rollout import Carry, Policy, Transition, collect
 
 
-class Acted(NamedTuple):
+class ActorOutputs(NamedTuple):
     """Memory state before a step, Q(s_t, a_t) and max_a Q(s_t, a), computed by the actor."""
 
     state: PyTree
@@ -32,12 +32,12 @@ def epsilons(config: Any) -> Float[Array, " env"]:
 
 
 def behavior(net: Any, epsilon: Float[Array, ""]) -> Policy:
-    """Return the ε-greedy policy, with `Acted` as extras."""
+    """Return the ε-greedy policy, with `ActorOutputs` as extras."""
 
     def policy(memory_state, obs, begin, key):
         after, q = net.step(memory_state, obs, begin)
         action = explore(q, epsilon, key, legal(net, obs))
-        return after, action, Acted(memory_state, q[action], jnp.max(q))
+        return after, action, ActorOutputs(memory_state, q[action], jnp.max(q))
 
     return policy
 
@@ -60,10 +60,10 @@ def first_errors(config: Any, steps: Transition) -> Float[Array, " time"]:
 
     The last n errors are wrong, because their targets need later steps.
     """
-    acted = steps.extras
-    ahead = jnp.append(acted.best[1:], acted.best[-1])
-    next_best = jnp.where(steps.last, acted.best, ahead)
-    return jnp.abs(targets(config, steps, next_best) - acted.taken)
+    values = steps.extras
+    ahead = jnp.append(values.best[1:], values.best[-1])
+    next_best = jnp.where(steps.last, values.best, ahead)
+    return jnp.abs(targets(config, steps, next_best) - values.taken)
 
 
 @promoting

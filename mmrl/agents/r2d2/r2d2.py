@@ -42,16 +42,16 @@ from mmrl.agents.common import (
     Metrics,
     Outcome,
     adam,
-    annealed,
+    constant,
     descend,
     end_block,
-    fixed,
     fresh,
     greedy,
     q_net,
+    rate_at,
     repeat,
     scan_learning,
-    trained,
+    trainable,
     training,
     watch,
 )
@@ -167,15 +167,15 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     """
     check(config, env, params)
     net, carries, act_key, key = fresh(config, env, params, key, make, keys=2, lookahead=False)
-    carries, held = act(config, env, params, net, carries, act_key, config.n_step)
-    example = jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), held)
+    carries, tail = act(config, env, params, net, carries, act_key, config.n_step)
+    example = jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), tail)
     return State(
         net=net,
         target=net,
         actor=net,
-        optimizer=adam(config, 0.0, config.adam_eps).init(trained(net)),
+        optimizer=adam(config, 0.0, config.adam_eps).init(trainable(net)),
         carries=carries,
-        held=held,
+        held=tail,
         sequences=_storage(config, params, bare(example), net.init()),
         rewards=normalize.rewards_of(config),
         key=key,
@@ -190,13 +190,13 @@ def act_and_store(
     """Collect a rollout in every environment; store all steps except the last n."""
     carries, rollout = act(config, env, params, state.actor, state.carries, key, config.rollout)
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), state.held, rollout)
-    stored = jax.tree.map(lambda x: x[:, : config.rollout], both)
-    held = jax.tree.map(lambda x: x[:, config.rollout :], both)
+    steps = jax.tree.map(lambda x: x[:, : config.rollout], both)
+    tail = jax.tree.map(lambda x: x[:, config.rollout :], both)
     scale = normalize.watch_rewards(state.rewards, rollout, config.gamma)
-    paid = normalize.divided(scale, both)
-    errors = jax.vmap(partial(first_errors, config))(paid)[:, : config.rollout]
-    storage = sequences.add(state.sequences, bare(stored), stored.extras.state, errors)
-    state = dataclasses.replace(state, carries=carries, held=held, sequences=storage, rewards=scale)
+    scaled = normalize.divided(scale, both)
+    errors = jax.vmap(partial(first_errors, config))(scaled)[:, : config.rollout]
+    storage = sequences.add(state.sequences, bare(steps), steps.extras.state, errors)
+    state = dataclasses.replace(state, carries=carries, held=tail, sequences=storage, rewards=scale)
     return state, rollout
 
 
@@ -212,12 +212,12 @@ def unroll(
     def one(state, prefix, prefix_begin, steps, mask, begin):
         state = state if config.start == "stored" else net.init()
         if config.burn_in:
-            state, _ = fixed(net)(state, prefix, prefix_begin)
-        obs = jax.tree.map(partial(seen, mask), steps.obs, steps.next_obs)
+            state, _ = constant(net)(state, prefix, prefix_begin)
+        obs = jax.tree.map(partial(after, mask), steps.obs, steps.next_obs)
         _, q = net(jax.lax.stop_gradient(state), obs, jnp.append(begin, False))
         return q
 
-    def seen(mask, obs, next_obs):
+    def after(mask, obs, next_obs):
         # o'_t equals o_{t+1}, except at the last real step, which has no o_{t+1}.
         real = mask[1:].reshape(-1, *[1] * (obs.ndim - 1))
         return jnp.concatenate([obs[:1], jnp.where(real, obs[1:], next_obs[:-1]), next_obs[-1:]])
@@ -244,8 +244,8 @@ def loss(
         return y - losses.taken(q[:-1], steps.action)
 
     td = jax.vmap(errors)(steps, q, q_target)
-    trained = sample.trained[:, config.burn_in :]
-    return losses.td_loss(td, trained, sample.weights[:, None]), jnp.where(trained, td, 0)
+    in_loss = sample.trained[:, config.burn_in :]
+    return losses.td_loss(td, in_loss, sample.weights[:, None]), jnp.where(in_loss, td, 0)
 
 
 @promoting
@@ -265,18 +265,18 @@ def learn(
     batch = dataclasses.replace(batch, steps=normalize.divided(state.rewards, batch.steps))
     value_and_grad = eqx.filter_value_and_grad(loss, has_aux=True)
     (value, td), gradient = value_and_grad(state.net, state.target, batch, config)
-    rule = adam(config, annealed(config, state.iteration), config.adam_eps)
+    rule = adam(config, rate_at(config, state.iteration), config.adam_eps)
     net, inner = descend(rule, state.net, state.optimizer, gradient)
-    learned = advance(state.learned, 1, config.target_period, config.actor_period)
+    updates = advance(state.learned, 1, config.target_period, config.actor_period)
     priority = sequences.priority(td, batch.trained[:, config.burn_in :], config.eta)
     state = dataclasses.replace(
         state,
         net=net,
-        target=_copy(learned % config.target_period == 0, net, state.target),
-        actor=_copy(learned % config.actor_period == 0, net, state.actor),
+        target=_copy(updates % config.target_period == 0, net, state.target),
+        actor=_copy(updates % config.actor_period == 0, net, state.actor),
         optimizer=inner,
         sequences=sequences.set_priority(state.sequences, batch.rows, priority),
-        learned=learned,
+        learned=updates,
     )
     return state, (value, jnp.sum(batch.trained) / (config.batch * config.length))
 

@@ -40,8 +40,8 @@ LOOK = """
 
 def gallery() -> dict[str, type[Explorer]]:
     """Return the widget classes of the course, keyed by class name."""
-    trained = {cls.__name__: cls for cls in (LiveAgent, PolicyPlayer) if issubclass(cls, Explorer)}
-    return dict(sorted({**widgets.EXPLORERS, **trained}.items()))
+    players = {cls.__name__: cls for cls in (LiveAgent, PolicyPlayer) if issubclass(cls, Explorer)}
+    return dict(sorted({**widgets.EXPLORERS, **players}.items()))
 
 
 def settings(cls: type[Explorer]) -> dict[str, Any]:
@@ -151,36 +151,36 @@ def explore(link: str = "") -> App:
     address = urlunsplit((*urlsplit(page)[:3], "", "")) if page else ADDRESS
     query = link or os.environ.get("QUERY_STRING") or urlsplit(page).query
     try:
-        given = links.pairs(query.rpartition("?")[2])
-        given = {name: words for name, words in given.items() if name not in OF_VOILA}
-        if "show" in given:
-            return App(widget=_widget(given), address=address)
-        app = App(links.read(given) if given else links.START, address=address)
+        values = links.pairs(query.rpartition("?")[2])
+        values = {name: words for name, words in values.items() if name not in OF_VOILA}
+        if "show" in values:
+            return App(widget=_widget(values), address=address)
+        app = App(links.read(values) if values else links.START, address=address)
         assert app.explorer.setup  # raises an error for runs that are too large for a laptop
         return app
     except ValueError as error:
         return App(trouble=f"This link cannot be followed: {error}", address=address)
 
 
-def _widget(given: Mapping[str, str]) -> Explorer:
+def _widget(values: Mapping[str, str]) -> Explorer:
     """Build the widget named in a link. Raises `ValueError` for invalid names and values."""
-    name = given["show"]
+    name = values["show"]
     if name not in gallery():
         near = ", ".join(difflib.get_close_matches(name, gallery(), 3, 0.0))
         raise ValueError(f"`show` must name a widget; got {name!r}. Nearest: {near}.")
     cls = gallery()[name]
-    widget, known = cls(), settings(cls)
-    for key in given.keys() - {"show"}:
-        if key not in known:
+    widget, names = cls(), settings(cls)
+    for key in values.keys() - {"show"}:
+        if key not in names:
             raise ValueError(
-                f"`{key}` must be a setting of {name}, one of {', '.join(known)}. {links.REMEDY}"
+                f"`{key}` must be a setting of {name}, one of {', '.join(names)}. {links.REMEDY}"
             )
-        value = links.understood(key, given[key], type(known[key]))
+        value = links.understood(key, values[key], type(names[key]))
         try:
             setattr(widget, key, value)
         except traitlets.TraitError:
-            wanted = _wanted(cls.class_traits()[key])
-            raise ValueError(f"`{key}` must be {wanted}; got {value!r}. {links.REMEDY}") from None
+            meaning = _wanted(cls.class_traits()[key])
+            raise ValueError(f"`{key}` must be {meaning}; got {value!r}. {links.REMEDY}") from None
     return widget
 
 

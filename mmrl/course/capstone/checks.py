@@ -54,11 +54,11 @@ def short(file: pathlib.Path) -> Iterator[str]:
         yield f"Its source {file.name} has {size:,} bytes; at most {MOST_BYTES:,} are allowed."
 
 
-def gated(name: str, judged: gates.Judged) -> list[str]:
+def gated(name: str, verdict: gates.Judged) -> list[str]:
     """List the refusals of the gates. A control is allowed to fail the memory gate."""
-    ignored = ("memory",) if name in baselines.CONTROLS else ()
-    refusals = judged.refusals.items()
-    return [f"[{gate}] {said}" for gate, said in refusals if said and gate not in ignored]
+    exempt = ("memory",) if name in baselines.CONTROLS else ()
+    refusals = verdict.refusals.items()
+    return [f"[{gate}] {refusal}" for gate, refusal in refusals if refusal and gate not in exempt]
 
 
 def arithmetic(entry: Entry) -> Iterator[str]:
@@ -89,22 +89,22 @@ def measured(
         protocol.seeds: "it was edited, or it does not reproduce",
         tuple(fresh): "its memory was fitted to the reported seeds",
     }
-    (low, high), said = entry["interval_95"], f"{entry['score']:.3f}"
+    (low, high), score = entry["interval_95"], f"{entry['score']:.3f}"
     for seeds, why in whys.items():
         numbers = ", ".join(map(str, seeds))
         say(f"Measuring again, with the seeds {numbers}.")
         new = dataclasses.replace(protocol, seeds=seeds)
-        found = evaluate(factory, new, sees_state=entry["sees"] == "state", say=say)
-        least, most = found["interval_95"]
-        compared = (
-            f"{said} [{low:.3f}, {high:.3f}] is reported, {found['score']:.3f} "
+        again = evaluate(factory, new, sees_state=entry["sees"] == "state", say=say)
+        least, most = again["interval_95"]
+        comparison = (
+            f"{score} [{low:.3f}, {high:.3f}] is reported, {again['score']:.3f} "
             f"[{least:.3f}, {most:.3f}] was measured"
         )
-        seconds = f"{found['cpu_seconds']:.0f} CPU-s ({entry['cpu_seconds']:.0f} are reported)"
-        say(f"{compared}, in {seconds}.")
+        seconds = f"{again['cpu_seconds']:.0f} CPU-s ({entry['cpu_seconds']:.0f} are reported)"
+        say(f"{comparison}, in {seconds}.")
         if not (meet((low, high), (least, most)) and near(entry["score"], (least, most))):
             return [
-                f"Its score is not reproduced with the seeds {numbers}: {compared}, and "
+                f"Its score is not reproduced with the seeds {numbers}: {comparison}, and "
                 f"these are too far apart; {why}."
             ]
     return []

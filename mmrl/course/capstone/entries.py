@@ -21,7 +21,7 @@ from mmrl.course.capstone.evaluation import FULL, QUICK, Protocol
 from mmrl.course.results import PUBLISHED
 from mmrl.runs import RunError, provenance
 from mmrl.runs.checkpoint import dumps, loads
-from mmrl.runs.files import create, expanded, replace, writing
+from mmrl.runs.files import create, expand, replace, writing
 
 
 def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory, pathlib.Path]:
@@ -32,15 +32,15 @@ def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory,
     """
     if source is not None and source.exists():
         place = f"{_loaded(source)}:{place.partition(':')[2]}"
-    found = _own.find(place, "memory")
-    module = sys.modules.get(getattr(found, "__module__", ""))
-    file = getattr(module, "__file__", None) if callable(found) else None
+    factory = _own.find(place, "memory")
+    module = sys.modules.get(getattr(factory, "__module__", ""))
+    file = getattr(module, "__file__", None) if callable(factory) else None
     if file is None:
         raise ValueError(
             f"`memory` must name a class or a function in a Python file that builds a memory; got "
-            f"{place!r}, which is {found!r}."
+            f"{place!r}, which is {factory!r}."
         )
-    return found, pathlib.Path(file)
+    return factory, pathlib.Path(file)
 
 
 def _loaded(source: pathlib.Path) -> str:
@@ -80,19 +80,19 @@ def run(
     entry of another quick run.
     """
     factory, file = find(place)
-    out = expanded(out)
-    name, copied = name or place.rpartition(":")[2], not (protocol.quick or _ours(file))
-    source = out.with_suffix(".py") if copied else file
+    out = expand(out)
+    name, needs_copy = name or place.rpartition(":")[2], not (protocol.quick or _ours(file))
+    source = out.with_suffix(".py") if needs_copy else file
     tuning = {"tasks": list(tuned_on), "seeds": list(tuning_seeds)}
-    written = (out, source) if copied else (out,)
-    refused = [*checks.tuned(tuning), *checks.short(file), *_taken(written, protocol)]
-    if refused:
-        raise ValueError(" ".join(refused))
-    judged = gates.judge(factory)
-    if refused := checks.gated(name, judged):
-        raise ValueError(" ".join(refused))
+    paths = (out, source) if needs_copy else (out,)
+    refusals = [*checks.tuned(tuning), *checks.short(file), *_taken(paths, protocol)]
+    if refusals:
+        raise ValueError(" ".join(refusals))
+    verdict = gates.judge(factory)
+    if refusals := checks.gated(name, verdict):
+        raise ValueError(" ".join(refusals))
     evaluate = evaluate or evaluation.evaluate
-    found = evaluate(factory, protocol, sees_state=oracle, say=say)
+    results = evaluate(factory, protocol, sees_state=oracle, say=say)
     entry = {
         "name": name,
         "memory": place,
@@ -101,24 +101,28 @@ def run(
         "protocol": checks.described(protocol),
         "seeds": list(protocol.seeds),
         "tuning": tuning,
-        "gates": judged.refusals,
-        **{"state": judged.state, "parameters": judged.parameters, "remembers": judged.remembers},
-        **found,
+        "gates": verdict.refusals,
+        **{
+            "state": verdict.state,
+            "parameters": verdict.parameters,
+            "remembers": verdict.remembers,
+        },
+        **results,
         **provenance(),
     }
-    if refused := [*_taken(written, protocol)]:  # another run may have written the files meanwhile
-        raise ValueError(" ".join(refused))
+    if refusals := [*_taken(paths, protocol)]:  # another run may have written the files meanwhile
+        raise ValueError(" ".join(refusals))
     with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
         (replace if protocol.quick else create)(out, dumps(entry, indent=1).encode() + b"\n")
-        if copied:
+        if needs_copy:
             create(source, file.read_bytes())
     return entry
 
 
-def _taken(written: Sequence[pathlib.Path], protocol: Protocol) -> Iterator[str]:
+def _taken(paths: Sequence[pathlib.Path], protocol: Protocol) -> Iterator[str]:
     """Yield a complaint about each file that already exists and must not be replaced."""
-    for path in written:
+    for path in paths:
         if path.exists() and not (protocol.quick and _quick(path)):
             yield f"`out` must be a new file; {path} exists already. Choose another name."
 
@@ -145,13 +149,13 @@ def check(
     and with the same number of `fresh` seeds, which are random by default. Raises `RunError` if the
     entry cannot be read, and `ValueError` if the number of fresh seeds is wrong.
     """
-    path, count = expanded(path), len(protocol.seeds)
+    path, count = expand(path), len(protocol.seeds)
     entry = read(path)
     if fresh and not len(fresh) == len({*fresh}) == count:
         raise ValueError(f"`fresh` must be {count} different seeds; got {fresh}.")
     try:
         source = path.parent / pathlib.Path(entry["source"]["file"]).name
-        refused = [
+        refusals = [
             *checks.budgets(entry, protocol),
             *checks.tuned(entry["tuning"]),
             *checks.arithmetic(entry),
@@ -161,18 +165,18 @@ def check(
         return [f"It was not written by `mmrl capstone run` of this version: {error!r}."]
     except ValueError as error:
         return [f"Its memory cannot be loaded: {error}"]
-    refused += checks.short(file)
+    refusals += checks.short(file)
     if _hash(file) != entry["source"]["sha256"]:
-        refused.append(f"Its source has changed: {file.name} is not what was evaluated.")
-    judged = gates.judge(factory)
-    refused += checks.gated(entry["name"], judged)
+        refusals.append(f"Its source has changed: {file.name} is not what was evaluated.")
+    verdict = gates.judge(factory)
+    refusals += checks.gated(entry["name"], verdict)
     for size in ("state", "parameters", "remembers"):
-        if not refused and entry[size] != getattr(judged, size):
-            refused.append(f"Its `{size}` must be {getattr(judged, size)}, got {entry[size]}.")
-    if again and not refused:
+        if not refusals and entry[size] != getattr(verdict, size):
+            refusals.append(f"Its `{size}` must be {getattr(verdict, size)}, got {entry[size]}.")
+    if again and not refusals:
         evaluate = evaluate or evaluation.evaluate
-        refused = checks.measured(entry, factory, fresh, protocol, evaluate, say)
-    return refused
+        refusals = checks.measured(entry, factory, fresh, protocol, evaluate, say)
+    return refusals
 
 
 def read(path: pathlib.Path) -> Entry:
@@ -192,8 +196,8 @@ def read(path: pathlib.Path) -> Entry:
 
 def published() -> list[Entry]:
     """Return the entries of the leaderboard, best first."""
-    found = [read(path) for path in sorted((PUBLISHED / "capstone").glob("*.json"))]
-    return sorted(found, key=lambda entry: -entry["score"])
+    entries = [read(path) for path in sorted((PUBLISHED / "capstone").glob("*.json"))]
+    return sorted(entries, key=lambda entry: -entry["score"])
 
 
 def control(entry: Entry) -> bool:

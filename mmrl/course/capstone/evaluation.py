@@ -102,11 +102,11 @@ def evaluate(
     """
     if protocol.quick:
         say(NOTHING)
-    found = {}
+    results = {}
     for task in protocol.tasks:
-        found[task] = one = train(factory, protocol, task, sees_state)
+        results[task] = one = train(factory, protocol, task, sees_state)
         say(f"{task}: {_told(one['returns'])}, {one['cpu_seconds']:.0f} CPU-s")
-    return {"tasks": found, **summary(found)}
+    return {"tasks": results, **summary(results)}
 
 
 def train(

@@ -63,10 +63,10 @@ def judge(factory: Factory) -> Judged:
     state, parameters = sizes(factory)
     refusals["budget"] = budget(state, parameters)
     pair = both(factory)
-    seen = behaved(pair, SIZE, max(LAGS))
-    refusals |= {"future": future(seen), "episodes": episodes(seen), "step": step(seen)}
+    behavior = behaved(pair, SIZE, max(LAGS))
+    refusals |= {"future": future(behavior), "episodes": episodes(behavior), "step": step(behavior)}
     refusals |= {"laws": laws(pair), "gradients": gradient(pair)}
-    refusals["memory"], remembers = remembered(seen)
+    refusals["memory"], remembers = remembered(behavior)
     return Judged(refusals, state, parameters, remembers)
 
 
@@ -84,12 +84,12 @@ def both(factory: Factory) -> Any:
     model = build(factory)
     floats, rest = eqx.partition(model, eqx.is_inexact_array)
     leaves, structure = jax.tree.flatten(floats)
-    rng, stacked = np.random.default_rng(0), []
+    rng, pairs = np.random.default_rng(0), []
     for x in map(np.asarray, leaves):
         size = max(0.3 * float(np.sqrt(np.mean(np.abs(x) ** 2))), 0.03) if x.size else 0.0
-        moved = np.stack([x, x + size * rng.normal(size=x.shape)])
-        stacked.append(jnp.asarray(moved, x.dtype))
-    return eqx.combine(jax.tree.unflatten(structure, stacked), rest)
+        pair = np.stack([x, x + size * rng.normal(size=x.shape)])
+        pairs.append(jnp.asarray(pair, x.dtype))
+    return eqx.combine(jax.tree.unflatten(structure, pairs), rest)
 
 
 def contract(factory: Factory) -> str:
@@ -176,44 +176,44 @@ def budget(state: int, parameters: int) -> str:
     return ""
 
 
-def future(seen: dict[str, Any]) -> str:
+def future(behavior: dict[str, Any]) -> str:
     """Return a refusal if earlier outputs depend on later observations, otherwise ""."""
-    cut = seen["cut"]
-    changed = _differs(seen["later changed"][:, :cut], seen["whole"][:, :cut])
-    if changed is None:
+    cut = behavior["cut"]
+    at = _differs(behavior["later changed"][:, :cut], behavior["whole"][:, :cut])
+    if at is None:
         return ""
     return (
-        f"It peeks at the future: its output at step {changed} changes when only observations from "
+        f"It peeks at the future: its output at step {at} changes when only observations from "
         f"step {cut} on do. While acting, the future is not available."
     )
 
 
-def episodes(seen: dict[str, Any]) -> str:
+def episodes(behavior: dict[str, Any]) -> str:
     """Return a refusal if outputs after a `begin` depend on earlier steps, otherwise ""."""
-    tapes = np.stack([seen[name] for name in ("clean", *PASTS)], axis=1)
-    read = {"over a tape": tapes} | {_words(*way): seen["ways"][way] for way in WAYS}
-    read["in the outputs of `lookahead` for the next step"] = seen["next"][:, :, :-1]
+    tapes = np.stack([behavior[name] for name in ("clean", *PASTS)], axis=1)
+    read = {"over a tape": tapes} | {_words(*way): behavior["ways"][way] for way in WAYS}
+    read["in the outputs of `lookahead` for the next step"] = behavior["next"][:, :, :-1]
     for how, ys in read.items():
-        after = ys[:, :, seen["cut"] :]
+        after = ys[:, :, behavior["cut"] :]
         for i, what in enumerate(PASTS.values(), 1):
-            changed = _differs(after[:, i], after[:, 0])
-            if changed is not None:
+            at = _differs(after[:, i], after[:, 0])
+            if at is not None:
                 return (
-                    f"It leaks over the end of an episode: {what} changes the output {changed} "
+                    f"It leaks over the end of an episode: {what} changes the output {at} "
                     f"steps after a `begin`, {how}. Forget with `where`, as `Resettable` does; 0 "
                     "times NaN is NaN."
                 )
     return ""
 
 
-def step(seen: dict[str, Any]) -> str:
+def step(behavior: dict[str, Any]) -> str:
     """Return a refusal if the modes of reading disagree, otherwise ""."""
-    clean, cut = seen["clean"], seen["cut"]
+    clean, cut = behavior["clean"], behavior["cut"]
     for way in WAYS:
-        if (error := _apart(seen["ways"][way][:, 0], clean)) >= EQUAL:
+        if (error := _apart(behavior["ways"][way][:, 0], clean)) >= EQUAL:
             return _disagree(f"{_words(*way)} its outputs differ from those over one tape", error)
     ahead, later = (
-        np.delete(ys, cut - 1, axis=1) for ys in (seen["next"][:, 0, :-1], clean[:, 1:])
+        np.delete(ys, cut - 1, axis=1) for ys in (behavior["next"][:, 0, :-1], clean[:, 1:])
     )
     if (error := _apart(ahead, later)) >= EQUAL:
         return _disagree("`lookahead` differs from one more step of the tape", error)
@@ -248,9 +248,9 @@ def laws(pair: Any) -> str:
     for law, by_model in law_errors(pair, SIZE).items():
         worst = float(np.max(by_model))
         if not worst < LAWS:
-            moved = "with moved parameters" if by_model[0].max() < LAWS else "as it is built"
+            which = "with moved parameters" if by_model[0].max() < LAWS else "as it is built"
             return (
-                f"Its operation is not a monoid: {law} fails by {worst:.1g} {moved}, so a parallel "
+                f"Its operation is not a monoid: {law} fails by {worst:.1g} {which}, so a parallel "
                 "scan would differ from a loop."
             )
     return ""
@@ -273,9 +273,9 @@ def gradient(pair: Any) -> str:
     return ""
 
 
-def remembered(seen: dict[str, Any]) -> tuple[str, int]:
+def remembered(behavior: dict[str, Any]) -> tuple[str, int]:
     """Return a refusal if the memory forgets the first observation, and the longest lag."""
-    shares = [max(_told(one[:, k], seen["cues"]) for one in seen["probe"]) for k in LAGS]
+    shares = [max(_told(one[:, k], behavior["cues"]) for one in behavior["probe"]) for k in LAGS]
     longest = max((k for k, share in zip(LAGS, shares, strict=True) if share >= TOLD), default=0)
     if longest:
         return "", longest
@@ -297,8 +297,8 @@ def _told(ys: Float[np.ndarray, "tape out"], cues: Integer[np.ndarray, " tape"])
     rng, half = np.random.default_rng(1), len(cues) // 2
     ys = ys + 0.01 * np.sqrt(np.mean(ys**2)) * rng.normal(size=ys.shape)
     means = np.stack([ys[:half][cues[:half] == cue].mean(0) for cue in range(SIZE)])
-    named = np.argmin(np.sum((ys[half:, None] - means) ** 2, axis=-1), axis=1)
-    return float(np.mean(named == cues[half:]))
+    guesses = np.argmin(np.sum((ys[half:, None] - means) ** 2, axis=-1), axis=1)
+    return float(np.mean(guesses == cues[half:]))
 
 
 def _differs(

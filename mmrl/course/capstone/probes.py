@@ -68,9 +68,9 @@ def behaved(pair: Any, size: int, longest: int) -> dict[str, Any]:
     begins = (np.arange(steps) == cut) & (np.arange(len(rows)) < len(names) - 2)[:, None]
     spoilt = np.arange(len(rows)) == names.index("state")
     tapes, ways, ahead = jax.device_get(_behaved(pair, rows, begins, spoilt))
-    seen = {name: tapes[:, i] for i, name in enumerate(names)}
+    outputs = {name: tapes[:, i] for i, name in enumerate(names)}
     more = {"probe": tapes[:, len(names) :], "cues": cues, "cut": cut}
-    return {**seen, **more, "ways": ways, "next": ahead}
+    return {**outputs, **more, "ways": ways, "next": ahead}
 
 
 def _all(model: Any, rows: Array, begins: Array, spoilt: Array) -> tuple[Array, dict, Array]:

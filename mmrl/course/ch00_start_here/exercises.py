@@ -94,8 +94,8 @@ def _discounted(rewards: np.ndarray, gamma: float) -> np.ndarray:
 
 
 def _tapes(rng: np.random.Generator) -> list[tuple[np.ndarray, float]]:
-    drawn = [(rng.normal(size=n), gamma) for n, gamma in ((2, 0.5), (7, 0.9), (30, 0.99))]
-    return [*drawn, (np.array([1.0]), 0.5), (np.array([0.0, 0.0, 1.0]), 0.0)]
+    random = [(rng.normal(size=n), gamma) for n, gamma in ((2, 0.5), (7, 0.9), (30, 0.99))]
+    return [*random, (np.array([1.0]), 0.5), (np.array([0.0, 0.0, 1.0]), 0.0)]
 
 
 returns = Exercise(

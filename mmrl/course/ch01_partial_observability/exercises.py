@@ -12,10 +12,10 @@ def _normalized(x: np.ndarray) -> np.ndarray:
 
 
 def _worlds(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
-    def world(states: int, shown: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    def world(states: int, symbols: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         belief, T = rng.dirichlet(np.ones(states)), rng.dirichlet(np.ones(states), size=states)
-        Z = rng.dirichlet(np.ones(shown), size=states)
-        return belief, T, Z, int(rng.integers(shown))
+        Z = rng.dirichlet(np.ones(symbols), size=states)
+        return belief, T, Z, int(rng.integers(symbols))
 
     certain = np.array([0.0, 1.0])
     moves, shows = np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([[1.0, 0.0], [0.3, 0.7]])

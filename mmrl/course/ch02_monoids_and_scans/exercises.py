@@ -19,13 +19,13 @@ def _merge(a: Mean, b: Mean) -> Mean:
 
 
 def _means(rng: np.random.Generator) -> list[tuple[Mean, Mean]]:
-    drawn = [
+    random = [
         ((float(n), float(x)), (float(m), float(y)))
         for n, m, x, y in zip(*rng.integers(1, 9, (2, 6)), *rng.normal(size=(2, 6)), strict=True)
     ]
     empty = (0.0, 0.0)
     far = (1.0, 1000.0), (1.0, -400.0)  # values that reveal a small term in the denominator
-    return [*drawn, far, (empty, drawn[0][0]), (drawn[0][0], empty), (empty, empty)]
+    return [*random, far, (empty, random[0][0]), (random[0][0], empty), (empty, empty)]
 
 
 merge_means = Exercise(
@@ -222,9 +222,9 @@ def _wrong(
 
 
 def _flags(rng: np.random.Generator) -> list[tuple[np.ndarray]]:
-    drawn = [rng.random(n) < p for n, p in ((1, 0.5), (7, 0.6), (33, 0.8), (40, 0.95))]
-    fixed = [np.ones(9, bool), np.zeros(5, bool), np.array([1, 1, 0, 1, 1, 1, 0, 1], bool)]
-    return [(flags,) for flags in (*drawn, *fixed)]
+    random = [rng.random(n) < p for n, p in ((1, 0.5), (7, 0.6), (33, 0.8), (40, 0.95))]
+    by_hand = [np.ones(9, bool), np.zeros(5, bool), np.array([1, 1, 0, 1, 1, 1, 0, 1], bool)]
+    return [(flags,) for flags in (*random, *by_hand)]
 
 
 longest_streak = Exercise(

@@ -61,14 +61,14 @@ def race(
 
 def learned(
     path: Float[np.ndarray, "_step _unit"],
-    wanted: Float[np.ndarray, " _unit"],
+    goals: Float[np.ndarray, " _unit"],
     *,
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
     """Draw half-lives, in steps of the tape, against steps of gradient descent."""
     ax = figure()[1][0] if ax is None else ax
-    for column, goal, style in zip(path.T, wanted, STYLES, strict=False):
+    for column, goal, style in zip(path.T, goals, STYLES, strict=False):
         ax.axhline(goal, color=INK, linewidth=0.8, alpha=0.6)
         _line(ax, np.arange(len(column)), column, style, markevery=0.1)
         _write(ax, f"target: {goal:g}", goal, style["color"])

@@ -137,8 +137,8 @@ Cue = tuple[float, bool]
 
 
 def _cues(rng: np.random.Generator) -> list[tuple[Cue, Cue]]:
-    def piece(seen: bool) -> Cue:
-        return (float(rng.normal()) if seen else 0.0, seen)
+    def piece(flag: bool) -> Cue:
+        return (float(rng.normal()) if flag else 0.0, flag)
 
     flags = [(True, False), (False, True), (True, True), (False, False), (True, True)]
     return [(piece(a), piece(b)) for a, b in flags]

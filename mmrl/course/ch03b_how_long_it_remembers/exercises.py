@@ -7,8 +7,8 @@ from mmrl.course.exercises.answers import Exercise, Mistake
 
 def _eigenvalues(rng: np.random.Generator) -> list[tuple[np.ndarray]]:
     sizes, angles = rng.uniform(0.3, 0.999, (3, 5)), rng.uniform(0.5, 6, (3, 5))
-    drawn = [(s * np.exp(1j * a),) for s, a in zip(sizes, angles, strict=True)]
-    return [*drawn, (np.array([0.5, 0.999 + 0j]),), (np.array([-0.9, 0.5 + 0.7j]),)]
+    random = [(s * np.exp(1j * a),) for s, a in zip(sizes, angles, strict=True)]
+    return [*random, (np.array([0.5, 0.999 + 0j]),), (np.array([-0.9, 0.5 + 0.7j]),)]
 
 
 def _of_real_part(eigenvalues: np.ndarray) -> np.ndarray:

@@ -13,9 +13,9 @@ Flags = np.ndarray
 
 
 def _tapes(rng: np.random.Generator) -> list[tuple[Flags]]:
-    drawn = [(rng.random(n) < 0.3,) for n in (2, 9, 30)]
+    random = [(rng.random(n) < 0.3,) for n in (2, 9, 30)]
     return [
-        *drawn,
+        *random,
         (np.array([False, False, True, False, True]),),  # stops at the end of an episode
         (np.array([True, True, False, True, False]),),  # stops in the middle of an episode
         (np.array([False]),),
@@ -79,11 +79,11 @@ def _from_zero(gains: np.ndarray, inputs: np.ndarray, begin: Flags, h0: float) -
 
 
 def _starts(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray, Flags, float]]:
-    def draw(h0: float, *broken: int) -> tuple[np.ndarray, np.ndarray, Flags, float]:
+    def draw(h0: float, *nans: int) -> tuple[np.ndarray, np.ndarray, Flags, float]:
         begin = np.isin(np.arange(12), rng.choice(np.arange(2, 12), 3, replace=False))
         begin[0] = True
         inputs = rng.normal(size=12)
-        inputs[list(broken)] = np.nan
+        inputs[list(nans)] = np.nan
         return rng.uniform(0.5, 1, 12), inputs, begin, h0
 
     return [draw(2.0), draw(-1.5), draw(0.7, 1), draw(0.0)]
@@ -173,15 +173,15 @@ Case = tuple[Memory, np.ndarray, Flags]
 
 def reach(memory: Callable[..., np.ndarray], xs: np.ndarray, begin: Flags) -> np.ndarray:
     """Return a matrix [t, s] that is True if output t depends on observation s."""
-    moved = [memory(xs + unit, begin) for unit in np.eye(len(xs))]
-    return (np.array(moved) != memory(xs, begin)).T
+    outputs = [memory(xs + unit, begin) for unit in np.eye(len(xs))]
+    return (np.array(outputs) != memory(xs, begin)).T
 
 
 def _diagnose(memory: Callable[..., np.ndarray], xs: np.ndarray, begin: Flags) -> str:
-    found = reach(memory, xs, begin)
+    matrix = reach(memory, xs, begin)
     for name in ("right", "late", "early"):
         episode = np.cumsum(np.roll(begin, SHIFTS[name]))
-        if np.array_equal(found, np.tril(episode[:, None] == episode)):
+        if np.array_equal(matrix, np.tril(episode[:, None] == episode)):
             return name
     return "never"
 

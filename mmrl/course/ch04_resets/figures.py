@@ -22,8 +22,8 @@ def counts(
     both steps are in the same episode.
     """
     own, other = _belongs(np.asarray(begin))
-    reached = np.asarray(influence) != 0
-    return int((reached & other).sum()), int((~reached & own).sum())
+    nonzero = np.asarray(influence) != 0
+    return int((nonzero & other).sum()), int((~nonzero & own).sum())
 
 
 def influence(
@@ -55,8 +55,8 @@ def influence(
     for start in starts:
         ax.axhline(start, color=INK, linewidth=0.8, alpha=0.5)
         ax.axvline(start, color=INK, linewidth=0.8, alpha=0.5)
-    leaked, lost = counts(matrix, begin)
-    ax.set_title(f"{title}\n{leaked} leaked ×, {lost} lost ○", loc="left", color=INK, fontsize=10)
+    leaks, losses = counts(matrix, begin)
+    ax.set_title(f"{title}\n{leaks} leaked ×, {losses} lost ○", loc="left", color=INK, fontsize=10)
     ax.set_xlabel("observation at step s", color=INK)
     ax.set_ylabel("state at step t", color=INK)
     for axis in (ax.xaxis, ax.yaxis):

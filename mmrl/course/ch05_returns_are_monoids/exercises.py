@@ -73,8 +73,8 @@ def _retrace(
         targets[t] = rewards[t] + discount[t] * next_values[t]
         if t + 1 < steps and not (apart and last[t]):
             trace = discount[t] * traces[t + ahead]
-            known = values[t if own else t + 1]
-            targets[t] += trace * (targets[t + 1] - (known if correct else 0.0))
+            value = values[t if own else t + 1]
+            targets[t] += trace * (targets[t + 1] - (value if correct else 0.0))
         elif leak == "multiply" and t + 1 < steps:
             targets[t] -= 0.0 * values[t + 1]  # adds 0 but propagates NaN
         elif leak == "roll" or (leak == "append" and t + 1 < steps):
@@ -95,8 +95,8 @@ def _terms(gain: Callable[..., Any], add: Callable[..., Any]) -> Any:
     def answer(*case: Any) -> np.ndarray:
         rewards, discount, values, next_values, last, ratio, lam = case
         c = np.append(lam * np.minimum(1, ratio[1:]), 0)
-        known = np.where(last, 0, c * np.append(values[1:], 0))
-        x = add(rewards, discount, values, next_values, known)
+        product = np.where(last, 0, c * np.append(values[1:], 0))
+        x = add(rewards, discount, values, next_values, product)
         targets, after = np.zeros(len(x)), 0.0
         for t in reversed(range(len(x))):
             targets[t] = after = x[t] + (0 if last[t] else gain(discount, c)[t] * after)
@@ -105,8 +105,8 @@ def _terms(gain: Callable[..., Any], add: Callable[..., Any]) -> Any:
     return answer
 
 
-def _addend(r: Any, discount: Any, q: Any, next_v: Any, known: Any) -> Any:
-    return r + discount * (next_v - known)
+def _addend(r: Any, discount: Any, q: Any, next_v: Any, product: Any) -> Any:
+    return r + discount * (next_v - product)
 
 
 def _forward(*case: Any) -> np.ndarray:
@@ -125,9 +125,9 @@ def _tapes(rng: np.random.Generator) -> list[Tape]:
         ratio = np.exp(rng.normal(size=steps))
         return rewards, discount, values, next_values, last, ratio, lam
 
-    broken = draw(9, 0.8)
-    broken[2][4] = np.nan  # the value of the second episode's first action, which no target needs
-    return [draw(6, 0.9), draw(15, 1.0), draw(40, 0.6), broken]
+    with_nan = draw(9, 0.8)
+    with_nan[2][4] = np.nan  # the value of the second episode's first action, which no target needs
+    return [draw(6, 0.9), draw(15, 1.0), draw(40, 0.6), with_nan]
 
 
 retrace = Exercise(

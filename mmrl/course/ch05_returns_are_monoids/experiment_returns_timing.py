@@ -128,14 +128,14 @@ def forms(batch: Batch) -> dict[str, Callable[[], Any]]:
     """Return each method of computing the returns of `batch`, as a function without arguments."""
     flat, places = (batch.rewards, batch.last), np.flatnonzero(batch.mask)
     unpad = functools.partial(pad_and_unpad, shape=batch.mask.shape)
-    turned = np.ascontiguousarray(batch.padded.T)
+    columns_first = np.ascontiguousarray(batch.padded.T)
     return {
         OURS: compiled(ours, *flat),
         ASSOCIATIVE: compiled(functools.partial(resettable, "associative"), *flat),
         CHUNKED: compiled(functools.partial(resettable, "chunked"), *flat),
         UNPADDED: compiled(unpad, batch.rewards, places),
-        PADDED: compiled(jax.vmap(one_episode, 1, 1), turned),
-        COLUMNS: functools.partial(columns, turned),
+        PADDED: compiled(jax.vmap(one_episode, 1, 1), columns_first),
+        COLUMNS: functools.partial(columns, columns_first),
         LFILTER: functools.partial(filtered, batch),
         STEPS: functools.partial(stepwise, *flat),
         LOOP: call_per_episode(batch),

@@ -83,7 +83,7 @@ def error_by_trace(
 
 
 def state_values(
-    learned: Mapping[str, Float[np.ndarray, "_seed _state"]],
+    estimates: Mapping[str, Float[np.ndarray, "_seed _state"]],
     truth: Float[np.ndarray, " _state"],
     *,
     title: str = "",
@@ -93,7 +93,7 @@ def state_values(
     ax = figure()[1][0] if ax is None else ax
     states = np.arange(1, len(truth) + 1)
     ax.plot(states, truth, color=INK, linewidth=1.2, label="truth")
-    for (label, values), style in zip(learned.items(), STYLES, strict=False):
+    for (label, values), style in zip(estimates.items(), STYLES, strict=False):
         middle, low, high = np.array([interval(column) for column in values.T]).T
         ax.fill_between(states, low, high, color=style["color"], alpha=0.18, linewidth=0)
         ax.plot(
@@ -108,7 +108,7 @@ def state_values(
             label=label,
         )
     ax.axhline(0, color=GRID, linewidth=0.8)
-    seeds = {len(values) for values in learned.values()}
+    seeds = {len(values) for values in estimates.values()}
     ax.set_xlabel(
         f"state\n{min(seeds)} seeds: interquartile mean, 95 % bootstrap interval", color=INK
     )

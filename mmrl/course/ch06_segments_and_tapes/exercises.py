@@ -16,8 +16,8 @@ def _floored(lengths, size):
 
 
 def _padding_cases(rng: np.random.Generator) -> list[Arguments]:
-    drawn = [(rng.integers(1, 60, 7), size) for size in (2, 10, 25)]
-    return [*drawn, (np.array([51, 51]), 50), (np.array([20, 40]), 20), (np.array([3]), 10)]
+    random = [(rng.integers(1, 60, 7), size) for size in (2, 10, 25)]
+    return [*random, (np.array([51, 51]), 50), (np.array([20, 40]), 20), (np.array([3]), 10)]
 
 
 padding = Exercise(
@@ -73,8 +73,8 @@ def _batch_cases(rng: np.random.Generator) -> list[Arguments]:
         cases.append((begins, int(lengths.sum()), rng.permutation(episodes), size))
     # The first case draws the last stored episode, whose end is not in I. The second case has fewer
     # steps than `size`.
-    drawn = [(np.array([0, 5, 9]), 16, np.array([2, 0, 1]), 10)]
-    return [*cases, *drawn, (np.array([0, 4]), 9, np.array([1, 0]), 20)]
+    random = [(np.array([0, 5, 9]), 16, np.array([2, 0, 1]), 10)]
+    return [*cases, *random, (np.array([0, 4]), 9, np.array([1, 0]), 20)]
 
 
 def _backwards(begins, end, order, size):
@@ -82,8 +82,8 @@ def _backwards(begins, end, order, size):
     rows = [np.arange(begins[j], ends[j]) for j in order]
     inside = np.cumsum([len(row) for row in rows])
     last = int(np.argmax(inside >= size)) if (inside >= size).any() else len(rows) - 1
-    kept = size - (inside[last] - len(rows[last]))
-    return np.concatenate([*rows[:last], rows[last][-kept:]])
+    tail = size - (inside[last] - len(rows[last]))
+    return np.concatenate([*rows[:last], rows[last][-tail:]])
 
 
 def _whole(begins, end, order, size):
@@ -97,11 +97,11 @@ def _whole(begins, end, order, size):
 
 
 def _overfull(begins, end, order, size):
-    ends, rows, filled = np.r_[begins[1:], end], [], 0
+    ends, rows, steps = np.r_[begins[1:], end], [], 0
     for j in order:
-        if filled < size:
+        if steps < size:
             rows.append(np.arange(begins[j], ends[j]))
-            filled += ends[j] - begins[j]
+            steps += ends[j] - begins[j]
     return np.concatenate(rows)
 
 
@@ -180,15 +180,15 @@ def _by_rows(late, full=lambda left: max(left, 0), short=lambda left: max(left, 
 
     def answer(steps, size, lag):
         rows, rest = divmod(steps, size)
-        found = rows * full(size - lag - late) + short(rest - lag - late)
-        return found / (-(-steps // size) * size)
+        count = rows * full(size - lag - late) + short(rest - lag - late)
+        return count / (-(-steps // size) * size)
 
     return answer
 
 
 def _taught_cases(rng: np.random.Generator) -> list[Arguments]:
-    drawn = [(int(n), int(size), int(lag)) for n, size, lag in rng.integers(3, 40, (8, 3))]
-    return [(103, 10, 9), (103, 9, 9), (51, 50, 3), (20, 5, 0), (103, 103, 9), *drawn]
+    random = [(int(n), int(size), int(lag)) for n, size, lag in rng.integers(3, 40, (8, 3))]
+    return [(103, 10, 9), (103, 9, 9), (51, 50, 3), (20, 5, 0), (103, 103, 9), *random]
 
 
 taught = Exercise(

@@ -124,7 +124,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     began, cpu = time.perf_counter(), time.process_time()
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
-    def tell(trained: Trained) -> Row:
+    def tell(lanes: Trained) -> Row:
         return {
             "cell": cell.name,
             "task": cell.task,
@@ -132,8 +132,8 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
             "batching": config.batching,
             "segment_length": cell.length,
             "quirks": list(cell.quirky),
-            **fleet.told(config, trained.returns),
-            "fill": round(float(np.mean(trained.metrics.fill)), 4),
+            **fleet.told(config, lanes.returns),
+            "fill": round(float(np.mean(lanes.metrics.fill)), 4),
             "gamma": config.gamma,
             "batch": config.batch,
             "updates": config.blocks * config.block * config.updates,

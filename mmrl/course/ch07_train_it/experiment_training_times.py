@@ -57,12 +57,12 @@ def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
     sizes = {"width": 8, "batch": 200, "capacity": 4096} if quick else {}
     configs = [_config(*cell, **sizes) for cell in together]
     steps = [_steps(config) for config in configs]
-    taken: list[list[tuple[float, float]]] = [[] for _ in together]
+    timings: list[list[tuple[float, float]]] = [[] for _ in together]
     for _ in range(2 if quick else TURNS):
-        for turn, times in zip(steps, taken, strict=True):
-            began, used = time.perf_counter(), time.process_time()
+        for turn, times in zip(steps, timings, strict=True):
+            began, cpu_began = time.perf_counter(), time.process_time()
             turn()
-            wall, cpu = time.perf_counter() - began, time.process_time() - used
+            wall, cpu = time.perf_counter() - began, time.process_time() - cpu_began
             times.append((wall / STEPS, cpu / STEPS))
     return [
         {
@@ -78,7 +78,7 @@ def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
             "turns": len(times),
             "quick": quick,
         }
-        for cell, config, times in zip(together, configs, taken, strict=True)
+        for cell, config, times in zip(together, configs, timings, strict=True)
     ]
 
 

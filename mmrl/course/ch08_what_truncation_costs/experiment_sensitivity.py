@@ -82,14 +82,14 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     changes = {"batching": cell.batching, "segment_length": cell.length}
     changes |= QUICK if quick else {}
     config = dataclasses.replace(plain.DQN, memory=cell.memory, **changes)
-    trained = Run(Setup(env=f"popgym-{cell.task}-v0", config=config, seeds=SEEDS))
-    for _ in trained:
+    run = Run(Setup(env=f"popgym-{cell.task}-v0", config=config, seeds=SEEDS))
+    for _ in run:
         pass
-    found = examine(trained.program, trained.state.net)
-    fresh = examine(trained.program, trained.begin().net, swap=False)
-    shares = [outside(curve, LENGTH)[0] for curve in found["gradient"]]
+    curves = examine(run.program, run.state.net)
+    fresh = examine(run.program, run.begin().net, swap=False)
+    shares = [outside(curve, LENGTH)[0] for curve in curves["gradient"]]
     middle, low, high = interval(np.array(shares))
-    rounded = {name: _round(values) for name, values in found.items()}
+    digits = {name: _round(values) for name, values in curves.items()}
     return {
         "cell": cell.name,
         "task": cell.task,
@@ -98,13 +98,13 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
         "segment_length": cell.length if cell.batching == "segments" else 0,
         "seeds": list(SEEDS),
         "episodes": EPISODES,
-        "returns": np.round(trained.history[-1]["returns"], 4).tolist(),
+        "returns": np.round(run.history[-1]["returns"], 4).tolist(),
         "outside": middle,
         "outside_95": [low, high],
-        **{name: rounded[name] for name in ("gradient", "swap")},
-        **{name: _round(found[name].mean(0)) for name in ("ones", "flips")},
+        **{name: digits[name] for name in ("gradient", "swap")},
+        **{name: _round(curves[name].mean(0)) for name in ("ones", "flips")},
         "untrained": _round(fresh["gradient"].mean(0)),
-        "example": _round(example(trained.program, trained.state.net)),
+        "example": _round(example(run.program, run.state.net)),
         "cpu_seconds": round(time.process_time() - began, 1),
         "quick": quick,
     }
@@ -131,17 +131,21 @@ def episode(
     env, params = program.env, program.params
     carry = start(env, params, net.init(), start_key)
     steps = params.max_steps_in_episode
-    _, played = collect(dqn.greedy(net), env, params, carry, key, steps)
-    return jnp.asarray(played.obs), jnp.asarray(played.action), jnp.asarray(played.begin)
+    _, steps_of_play = collect(dqn.greedy(net), env, params, carry, key, steps)
+    return (
+        jnp.asarray(steps_of_play.obs),
+        jnp.asarray(steps_of_play.action),
+        jnp.asarray(steps_of_play.begin),
+    )
 
 
 def _at_the_end(net: Net, obs, actions, begin, swap: bool) -> dict[str, Float[Array, " age"]]:
     slopes = sensitivity(net, obs, actions, begin, jnp.array([len(obs) - 1]))[0, :, :SUITS]
     by_step = {"gradient": jnp.linalg.norm(slopes, axis=-1), "ones": jnp.abs(jnp.sum(slopes, -1))}
     if swap:
-        swapped, q = swaps(net, obs, begin), net(net.init(), obs, begin)[1][-1]
-        change = jnp.abs(swapped[..., actions[-1]] - q[actions[-1]])
-        flips = jnp.argmax(swapped, -1) != actions[-1]
+        q_swap, q = swaps(net, obs, begin), net(net.init(), obs, begin)[1][-1]
+        change = jnp.abs(q_swap[..., actions[-1]] - q[actions[-1]])
+        flips = jnp.argmax(q_swap, -1) != actions[-1]
         # Replacing a suit by itself has no effect, so divide by the number of other suits.
         by_step["swap"] = jnp.sum(change, -1) / (SUITS - 1)
         by_step["flips"] = jnp.sum(flips, -1) / (SUITS - 1)
@@ -165,11 +169,11 @@ def swaps(
 ) -> Float[Array, "time suit action"]:
     """Return Q(s_n, ·) at the last step n with card i replaced by each suit, for every i."""
 
-    def swapped(i: Int[Array, ""], suit: Int[Array, ""]):
+    def swap(i: Int[Array, ""], suit: Int[Array, ""]):
         card = jax.nn.one_hot(suit, SUITS, dtype=obs.dtype)
         return net(net.init(), obs.at[i, :SUITS].set(card), begin)[1][-1]
 
-    each_suit = jax.vmap(swapped, (None, 0))
+    each_suit = jax.vmap(swap, (None, 0))
     return jax.lax.map(lambda i: each_suit(i, jnp.arange(SUITS)), jnp.arange(len(obs)))
 
 
@@ -179,9 +183,9 @@ def outside(sizes: Float[np.ndarray, " age"], length: int) -> tuple[float, float
     `sizes` are indexed by age, and a segment has L = `length` steps. A step at position p in the
     segment, 0 ≤ p < L, depends on observations of age 0 to p.
     """
-    seen = np.cumsum(sizes)[: min(length, len(sizes))] / np.sum(sizes)
-    seen = np.pad(seen, (0, length - len(seen)), constant_values=1.0)
-    return float(1 - seen[-1]), float(1 - seen.mean())
+    inside = np.cumsum(sizes)[: min(length, len(sizes))] / np.sum(sizes)
+    inside = np.pad(inside, (0, length - len(inside)), constant_values=1.0)
+    return float(1 - inside[-1]), float(1 - inside.mean())
 
 
 def lower(matrix: Float[np.ndarray, "time time"]) -> Float[np.ndarray, " pairs"]:

@@ -95,10 +95,10 @@ def _mixed(rewards, terminated, gamma, q, q_target):
 
 
 def _one_gamma(rewards, terminated, gamma, q, q_target):
-    ended = np.cumsum(terminated) > 0
-    alive = np.append(True, ~ended[:-1])
+    end = np.cumsum(terminated) > 0
+    alive = np.append(True, ~end[:-1])
     total = np.sum(alive * rewards * gamma ** np.arange(len(rewards)))
-    return _h(total + gamma * (1 - ended[-1]) * _h_inverse(q_target[np.argmax(q)]))
+    return _h(total + gamma * (1 - end[-1]) * _h_inverse(q_target[np.argmax(q)]))
 
 
 def _variant(rescaled=True, rewards_end=True, value_ends=True):
@@ -118,8 +118,8 @@ def _n_step_cases(rng):
     for n, stop in ((1, None), (3, None), (5, 2), (5, None), (4, 3), (2, None)):
         terminated = np.arange(n) == (n if stop is None else stop)
         q = rng.normal(size=4)
-        judged = np.where(q == q.max(), -1.0, 1.0) + rng.normal(size=4)  # the networks disagree
-        cases.append((rng.normal(size=n) * 5, terminated, 0.9, q, judged * 3))
+        target_q = np.where(q == q.max(), -1.0, 1.0) + rng.normal(size=4)  # the networks disagree
+        cases.append((rng.normal(size=n) * 5, terminated, 0.9, q, target_q * 3))
     return cases
 
 
@@ -200,20 +200,20 @@ target = Exercise(
 )
 
 
-def _sizes(errors, trained):
-    return np.where(trained, np.abs(errors), 0)
+def _sizes(errors, mask):
+    return np.where(mask, np.abs(errors), 0)
 
 
-def _mean(errors, trained):
-    return _sizes(errors, trained).sum(1) / trained.sum(1)
+def _mean(errors, mask):
+    return _sizes(errors, mask).sum(1) / mask.sum(1)
 
 
 def _mixture(largest, mean, eta, alpha, beta):
     return _given(eta * largest + (1 - eta) * mean, alpha, beta)
 
 
-def _priority(errors, trained, eta):
-    return eta * _sizes(errors, trained).max(1) + (1 - eta) * _mean(errors, trained)
+def _priority(errors, mask, eta):
+    return eta * _sizes(errors, mask).max(1) + (1 - eta) * _mean(errors, mask)
 
 
 def _given(priority, alpha, beta, scale=np.max):
@@ -225,14 +225,14 @@ def _unscaled(share, beta, scale=np.max):
     return share, weights / scale(weights)
 
 
-def _law(errors, trained, eta, alpha, beta):
-    return _given(_priority(errors, trained, eta), alpha, beta)
+def _law(errors, mask, eta, alpha, beta):
+    return _given(_priority(errors, mask, eta), alpha, beta)
 
 
-def _signed_law(errors, trained, eta, alpha, beta):
-    mean = np.where(trained, errors, 0).sum(1) / trained.sum(1)
+def _signed_law(errors, mask, eta, alpha, beta):
+    mean = np.where(mask, errors, 0).sum(1) / mask.sum(1)
     with np.errstate(invalid="ignore"):
-        return _given(eta * np.where(trained, errors, 0).max(1) + (1 - eta) * mean, alpha, beta)
+        return _given(eta * np.where(mask, errors, 0).max(1) + (1 - eta) * mean, alpha, beta)
 
 
 def _law_cases(rng):
@@ -241,10 +241,10 @@ def _law_cases(rng):
         (4, 6, 0.9, 0.9, 0.6), (3, 5, 0.5, 0.5, 1.0), (6, 8, 0.2, 1.0, 0.4), (5, 4, 1.0, 0.7, 0.8),
     ):  # fmt: skip
         real = rng.integers(1, time, n)
-        trained = np.arange(time)[None] < real[:, None]
+        mask = np.arange(time)[None] < real[:, None]
         # Make the errors larger at steps that are not trained on.
-        errors = np.where(trained, 1, 3) * rng.normal(size=(n, time))
-        cases.append((errors, trained, eta, alpha, beta))
+        errors = np.where(mask, 1, 3) * rng.normal(size=(n, time))
+        cases.append((errors, mask, eta, alpha, beta))
     return cases
 
 

@@ -115,7 +115,7 @@ class Cell:
     def config(self) -> dqn.Config | r2d2.Config:
         """Settings of the cell."""
         task = TASKS[self.task]
-        shared: dict[str, Any] = {
+        common: dict[str, Any] = {
             "memory": self.memory,
             "gamma": task.gamma,
             "reward_scale": task.reward_scale,
@@ -124,12 +124,12 @@ class Cell:
         }
         if self.strategy == "tape":
             return dataclasses.replace(
-                plain.DQN, **shared, batch=task.transitions, capacity=task.capacity
+                plain.DQN, **common, batch=task.transitions, capacity=task.capacity
             )
         cut = {"length": task.length, "overlap": task.overlap, "burn_in": task.burn_in}
-        changed = {**cut, **STRATEGIES[self.strategy]}
+        own = {**cut, **STRATEGIES[self.strategy]}
         return dataclasses.replace(
-            plain.R2D2, **shared, **changed, batch=task.batch, capacity=task.capacity
+            plain.R2D2, **common, **own, batch=task.batch, capacity=task.capacity
         )
 
 
@@ -142,18 +142,18 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Choose the learning rate of a cell, train its agents, and return their results."""
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
-    def tell(trained: Trained) -> Row:
-        fill = np.mean(trained.metrics.fill, axis=0)  # mean over agents
+    def tell(lanes: Trained) -> Row:
+        fill = np.mean(lanes.metrics.fill, axis=0)  # mean over agents
         steps = np.cumsum(fill) * _window(config) * config.updates * config.block
         return {
             "cell": cell.name,
             "task": cell.task,
             "memory": cell.memory,
             "strategy": cell.strategy,
-            **fleet.told(config, trained.returns),
+            **fleet.told(config, lanes.returns),
             "trained_transitions": steps.round().tolist(),
-            "cpu_seconds": trained.cpu_seconds,
-            "delta_q": _stale(cell, trained.state),
+            "cpu_seconds": lanes.cpu_seconds,
+            "delta_q": _stale(cell, lanes.state),
             "settings": settings(cell.config),
             "quick": quick,
         }
@@ -181,13 +181,13 @@ def _stale(cell: Cell, state: Any) -> dict[str, Any] | None:
         return None
     keys = jax.vmap(jax.random.key)(jnp.arange(len(SEEDS), dtype=jnp.uint32))
     prefix = TASKS[cell.task].steps
-    found = jax.jit(jax.vmap(lambda s, k: replay_delta_q(s, k, MEASURED, prefix)))(state, keys)
+    errors = jax.jit(jax.vmap(lambda s, k: replay_delta_q(s, k, MEASURED, prefix)))(state, keys)
 
     def medians(values: Array) -> list[list[float]]:
-        shown = np.where(np.asarray(found.valid)[:, None], np.asarray(values), np.nan)
-        return np.nanmedian(shown, axis=2).T.tolist() if np.any(found.valid) else []
+        valid = np.where(np.asarray(errors.valid)[:, None], np.asarray(values), np.nan)
+        return np.nanmedian(valid, axis=2).T.tolist() if np.any(errors.valid) else []
 
-    first, last = medians(found.first), medians(found.last)
+    first, last = medians(errors.first), medians(errors.last)
     pairs = zip(STARTS, first, last, strict=True) if first else ()
     return {start: {"first": one, "last": two} for start, one, two in pairs}
 

@@ -49,18 +49,18 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for row in rows:
         low, high = row["interval_95"]
-        trained, seconds = row["trained_transitions"][-1], row["cpu_seconds"][-1]
+        transitions, seconds = row["trained_transitions"][-1], row["cpu_seconds"][-1]
         lines.append(
             f"{row['cell']:45s}{row['interquartile_mean']:6.2f}  [{low:5.2f}, {high:5.2f}]"
-            f"{trained / 1e6:8.2f} M steps trained{seconds:8.0f} CPU-s"
+            f"{transitions / 1e6:8.2f} M steps trained{seconds:8.0f} CPU-s"
         )
     return "\n".join(lines)
 
 
 def _present(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
     """Return the strategies and the memories in `rows`, in their usual order."""
-    found, memories = ({row[name] for row in rows} for name in ("strategy", "memory"))
-    columns = [name for name in STRATEGIES if name in found]
+    strategies, memories = ({row[name] for row in rows} for name in ("strategy", "memory"))
+    columns = [name for name in STRATEGIES if name in strategies]
     return columns, sorted(memories, key=lambda name: MARKS.get(name, len(MARKS)))
 
 

@@ -5,8 +5,8 @@ import numpy as np
 from mmrl.course.exercises.answers import Exercise, Mistake
 
 
-def _staleness(replayed, exact):
-    return np.linalg.norm(replayed - exact, axis=1) / np.abs(exact.max(axis=1))
+def _staleness(values, exact):
+    return np.linalg.norm(values - exact, axis=1) / np.abs(exact.max(axis=1))
 
 
 def _values_cases(rng):
@@ -88,10 +88,10 @@ staleness = Exercise(
 
 
 def _product(factors, inputs):
-    factor, added = 1.0, 0.0
+    factor, total = 1.0, 0.0
     for step, x in zip(factors, inputs, strict=True):
-        factor, added = step * factor, step * added + x
-    return factor, added
+        factor, total = step * factor, step * total + x
+    return factor, total
 
 
 def _steps_cases(rng):
@@ -150,8 +150,8 @@ def _stored(lam, xi):
     return abs((1 - lam) / (1 - lam * np.exp(xi)) - 1)
 
 
-def _errors(warm, stored):
-    return np.array([1.0, warm, stored, warm * stored])
+def _errors(warm, start):
+    return np.array([1.0, warm, start, warm * start])
 
 
 def _four(lam, xi, burn_in):

@@ -66,13 +66,13 @@ def _gae(rewards, values, next_values, terminated, truncated, gamma, lam):
 
 
 def _swallowed(rewards, values, next_values, terminated, truncated, gamma, lam):
-    done = terminated | truncated
-    return _gae(rewards, values, next_values, done, truncated, gamma, lam)
+    last = terminated | truncated
+    return _gae(rewards, values, next_values, last, truncated, gamma, lam)
 
 
 def _following(rewards, values, next_values, terminated, truncated, gamma, lam):
-    shifted = np.append(values[1:], next_values[-1])
-    return _gae(rewards, values, shifted, terminated, truncated, gamma, lam)
+    ahead = np.append(values[1:], next_values[-1])
+    return _gae(rewards, values, ahead, terminated, truncated, gamma, lam)
 
 
 def _unbroken(rewards, values, next_values, terminated, truncated, gamma, lam):
@@ -175,7 +175,7 @@ def _begun(sums):
 
 
 def _divisors(sums):
-    return np.array([known.std() for known in _begun(sums)])
+    return np.array([sums_so_far.std() for sums_so_far in _begun(sums)])
 
 
 def _to_go(rewards, begin, g):

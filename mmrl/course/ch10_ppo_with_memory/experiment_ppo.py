@@ -109,15 +109,15 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Choose the learning rate of a cell, train its agents, and return their results."""
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
-    def tell(trained: Trained) -> Row:
+    def tell(lanes: Trained) -> Row:
         return {
             "cell": cell.name,
             "task": cell.task,
             "memory": cell.memory,
             "rollout": config.rollout,
             "start": cell.start,
-            **fleet.told(config, trained.returns),
-            "cpu_seconds": trained.cpu_seconds,
+            **fleet.told(config, lanes.returns),
+            "cpu_seconds": lanes.cpu_seconds,
             "settings": settings(cell.config),
             "quick": quick,
         }

@@ -40,9 +40,9 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for row in rows:
         (low, high), steps = row["interval_95"], row["env_steps"][-1]
-        returned = f"{row['interquartile_mean']:8.2f}  [{low:7.2f}, {high:7.2f}]"
+        score = f"{row['interquartile_mean']:8.2f}  [{low:7.2f}, {high:7.2f}]"
         lines.append(
-            f"{row['cell']:47s}{returned}  rate {row['learning_rate']:<8g}"
+            f"{row['cell']:47s}{score}  rate {row['learning_rate']:<8g}"
             f"{steps / 1000:6.0f} k steps{row['cpu_seconds'][-1]:6.1f} CPU-s"
         )
     return "\n".join(lines)

@@ -81,15 +81,15 @@ weights = Exercise(
 
 def _clipped(log_prob, anchor, behavior, advantages, epsilon):
     ratio = np.exp(log_prob - anchor)
-    held = np.clip(ratio, 1 - epsilon, 1 + epsilon)
-    return np.exp(anchor - behavior) * np.minimum(ratio * advantages, held * advantages)
+    clip = np.clip(ratio, 1 - epsilon, 1 + epsilon)
+    return np.exp(anchor - behavior) * np.minimum(ratio * advantages, clip * advantages)
 
 
 def _choose(log_prob, behavior, recent, advantages, epsilon, proximal):
     """Return (π, π_p, μ, A, ε) for the given choice of the proximal policy."""
     anchor = behavior if proximal == "behavior" else recent
-    acted = recent if proximal == "recent" else behavior
-    return log_prob, anchor, acted, advantages, epsilon
+    of_actor = recent if proximal == "recent" else behavior
+    return log_prob, anchor, of_actor, advantages, epsilon
 
 
 def _objective(*case):
@@ -103,19 +103,21 @@ def _swapped(log_prob, behavior, recent, advantages, epsilon, proximal):
 
 
 def _upside_down(*case):
-    log_prob, anchor, acted, advantages, epsilon = _choose(*case)
-    return np.exp(2 * (acted - anchor)) * _clipped(log_prob, anchor, acted, advantages, epsilon)
+    log_prob, anchor, of_actor, advantages, epsilon = _choose(*case)
+    return np.exp(2 * (of_actor - anchor)) * _clipped(
+        log_prob, anchor, of_actor, advantages, epsilon
+    )
 
 
 def _twice(*case):
-    log_prob, anchor, acted, advantages, epsilon = _choose(*case)
-    return np.exp(log_prob - anchor) * _clipped(log_prob, anchor, acted, advantages, epsilon)
+    log_prob, anchor, of_actor, advantages, epsilon = _choose(*case)
+    return np.exp(log_prob - anchor) * _clipped(log_prob, anchor, of_actor, advantages, epsilon)
 
 
 def _two_sided(*case):
-    log_prob, anchor, acted, advantages, epsilon = _choose(*case)
-    held = np.clip(np.exp(log_prob - anchor), 1 - epsilon, 1 + epsilon)
-    return np.exp(anchor - acted) * held * advantages
+    log_prob, anchor, of_actor, advantages, epsilon = _choose(*case)
+    clip = np.clip(np.exp(log_prob - anchor), 1 - epsilon, 1 + epsilon)
+    return np.exp(anchor - of_actor) * clip * advantages
 
 
 def _true_weights(log_prob, behavior, recent, advantages, epsilon, proximal):

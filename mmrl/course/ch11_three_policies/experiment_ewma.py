@@ -128,29 +128,29 @@ def cells() -> list[Any]:
     ] + [Surface("Catch")]
 
 
-def measure_any(together: Sequence[Any], found: Rows, quick: bool) -> list[Row]:
+def measure_any(together: Sequence[Any], by_name: Rows, quick: bool) -> list[Row]:
     """Measure a cell, a comparison or a surface."""
     (cell,) = together
     if isinstance(cell, Surface):
         return [measure_surface(cell, quick)]
     if isinstance(cell, Comparison):
-        return [compare(cell, found, quick)]
-    return [measure(cell, quick, found.get(cell.name))]
+        return [compare(cell, by_name, quick)]
+    return [measure(cell, quick, by_name.get(cell.name))]
 
 
-def outdated(row: Row, found: Rows) -> bool:
+def outdated(row: Row, by_name: Rows) -> bool:
     """Return True if the tuning rule changed, or if comparing the rows again gives new values."""
     if "z" not in row:
         return tuning.outdated(row)
-    again = compare(Comparison(row["cell"].split("-")[0]), found, row["quick"])
+    again = compare(Comparison(row["cell"].split("-")[0]), by_name, row["quick"])
     return any(row[name] != value for name, value in loads(dumps(again)).items())
 
 
 def say(row: Row) -> str:
     """Summarize a row in one line."""
     if "z" in row:
-        found = zip(row["tasks"], row["area_difference"], strict=True)
-        return f"z {row['z']['area']:+.2f}; " + ", ".join(f"{t} {d:+.3f}" for t, d in found)
+        pairs = zip(row["tasks"], row["area_difference"], strict=True)
+        return f"z {row['z']['area']:+.2f}; " + ", ".join(f"{t} {d:+.3f}" for t, d in pairs)
     if "centers" in row:
         return f"mean areas from {np.min(row['means']):.2f} to {np.max(row['means']):.2f}"
     return interval_at_rate(row)
@@ -168,8 +168,8 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
     def train(rates: Sequence[float], seeds: Sequence[int]) -> Trained:
         return agents(agent, cell.task).train(config, dict.fromkeys(names, rates), seeds)
 
-    def tell(trained: Trained) -> Row:
-        areas = task.areas(trained.returns)
+    def tell(lanes: Trained) -> Row:
+        areas = task.areas(lanes.returns)
         middle, *ends = interval(areas)
         return {
             "cell": cell.name,
@@ -181,11 +181,11 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
             "interquartile_mean": middle,  # interquartile mean of the areas
             "interval_95": ends,
             "areas": rounded(areas),
-            "finals": rounded(task.finals(trained.returns)),
+            "finals": rounded(task.finals(lanes.returns)),
             "env_steps": env_steps(config),
-            "returns": rounded(trained.returns),
-            "diagnostics": _diagnostics(trained.metrics.diagnostics),
-            "cpu_seconds": trained.cpu_seconds,
+            "returns": rounded(lanes.returns),
+            "diagnostics": _diagnostics(lanes.metrics.diagnostics),
+            "cpu_seconds": lanes.cpu_seconds,
             "settings": settings(config),
             "quick": quick,
         }
@@ -196,12 +196,12 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
     return {name: value for name, value in row.items() if name != "rates"}
 
 
-def _diagnostics(found: Any) -> dict[str, list[float]]:
+def _diagnostics(arrays: Any) -> dict[str, list[float]]:
     """Return the mean of each diagnostic over agents, at every evaluation."""
-    found = found.policy if isinstance(found, ppg.Diagnostics) else found
-    named = {**found.steps._asdict(), "explained": found.explained}
+    arrays = arrays.policy if isinstance(arrays, ppg.Diagnostics) else arrays
+    fields = {**arrays.steps._asdict(), "explained": arrays.explained}
     names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
-    return {name: rounded(named[name].mean(axis=0)) for name in names}
+    return {name: rounded(fields[name].mean(axis=0)) for name in names}
 
 
 def measure_surface(cell: Surface, quick: bool = False) -> dict[str, Any]:
@@ -238,10 +238,10 @@ def measure_surface(cell: Surface, quick: bool = False) -> dict[str, Any]:
     }
 
 
-def compare(cell: Comparison, found: Rows, quick: bool = False) -> Row:
+def compare(cell: Comparison, by_name: Rows, quick: bool = False) -> Row:
     """Return the effect of the average on each task, and a test over all tasks."""
     pairs = [
-        (found[Cell(task, f"{cell.base}-EWMA").name], found[Cell(task, cell.base).name])
+        (by_name[Cell(task, f"{cell.base}-EWMA").name], by_name[Cell(task, cell.base).name])
         for task in TASKS
     ]
     out: dict[str, Any] = {"cell": cell.name, "tasks": list(TASKS), "z": {}, "p": {}}
@@ -261,8 +261,8 @@ def difference(
 ) -> tuple[float, float, float]:
     """Return the difference of interquartile means, and its 95 % bootstrap interval."""
     draw = np.random.default_rng(0).integers
-    drawn = [interquartile_mean(x[draw(x.size, size=(RESAMPLES, x.size))]) for x in (ours, theirs)]
-    low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5))
+    means = [interquartile_mean(x[draw(x.size, size=(RESAMPLES, x.size))]) for x in (ours, theirs)]
+    low, high = np.percentile(means[0] - means[1], (2.5, 97.5))
     middle = interquartile_mean(ours) - interquartile_mean(theirs)
     return float(middle), float(low), float(high)
 

@@ -74,60 +74,60 @@ def cells() -> list[Cell]:
     ]
 
 
-def measure_all(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+def measure_all(together: Sequence[Cell], by_name: Rows, quick: bool) -> list[Row]:
     """Measure each cell at its candidate rates and at its task's rate without staleness."""
-    return [measure(c, quick, found.get(c.name), _shared(c.task, found)) for c in together]
+    return [measure(c, quick, by_name.get(c.name), _shared(c.task, by_name)) for c in together]
 
 
-def _shared(task: str, found: Rows) -> list[float]:
+def _shared(task: str, by_name: Rows) -> list[float]:
     """Return a list with the task's learning rate without staleness, or an empty list."""
-    fresh = found.get(Cell(task).name)
+    fresh = by_name.get(Cell(task).name)
     return [fresh["learning_rate"]] if fresh else []
 
 
-def outdated(row: Row, found: Rows) -> bool:
+def outdated(row: Row, by_name: Rows) -> bool:
     """Return True if the tuning rule changed, or if the row lacks its task's shared rate."""
-    return tuning.outdated(row) or not set(_shared(row["task"], found)) <= set(row["rates"])
+    return tuning.outdated(row) or not set(_shared(row["task"], by_name)) <= set(row["rates"])
 
 
 def say(row: Row) -> str:
     """Summarize a row: its area at each rate."""
-    found = zip(row["rates"], row["interquartile_mean"], row["interval_95"], strict=True)
-    return "; ".join(f"{m:.2f} [{low:.2f}, {high:.2f}] at {r:g}" for r, m, (low, high) in found)
+    results = zip(row["rates"], row["interquartile_mean"], row["interval_95"], strict=True)
+    return "; ".join(f"{m:.2f} [{low:.2f}, {high:.2f}] at {r:g}" for r, m, (low, high) in results)
 
 
 def measure(
     cell: Cell,
     quick: bool = False,
     old: Row | None = None,
-    shared: Sequence[float] = (),
+    more_rates: Sequence[float] = (),
 ) -> Row:
-    """Train agents of a cell at every rate, including `shared` rates, and return the row.
+    """Train agents of a cell at every rate, including `more_rates`, and return the row.
 
     Agents that are already in the row `old` are not trained again.
     """
     task = TASKS[cell.task]
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
     fleet, some = agents("ppo", cell.task), len(TUNING_SEEDS)
-    seeds, told = (*TUNING_SEEDS, *SEEDS), _told(old or {"rates": []})
+    seeds, by_rate = (*TUNING_SEEDS, *SEEDS), _told(old or {"rates": []})
 
     def train(trying: list[tuning.Setting]) -> np.ndarray:
         curves = []
         for rate in (one["learning_rate"] for one in trying):
             # Train at one rate at a time, because the buffer of old rollouts takes a lot of memory.
             run = fleet.train(config, {"learning_rate": [rate] * len(seeds)}, seeds)
-            told[rate] = _tell(task, config, run)
+            by_rate[rate] = _tell(task, config, run)
             curves.append(task.normalized(run.returns[:some]))
         return np.stack(curves)
 
-    chosen = tuning.choose(
+    choice = tuning.choose(
         train,
-        [{"learning_rate": rate} for rate in sorted({*RATES, *shared})],
+        [{"learning_rate": rate} for rate in sorted({*RATES, *more_rates})],
         {"learning_rate": ALL_RATES},
         score=tuning.area,
-        known=tuning.recall(old or {"tuning": {}}),
+        trials=tuning.recall(old or {"tuning": {}}),
     )
-    rates = sorted(told)
+    rates = sorted(by_rate)
     about = {
         "cell": cell.name,
         "task": cell.task,
@@ -144,15 +144,17 @@ def measure(
         "settings": settings(config),
         "quick": quick,
     }
-    names = told[rates[0]]
+    names = by_rate[rates[0]]
     return {
         **(old or about),
-        **tuning.record(chosen),  # the cell's own best rate
+        **tuning.record(choice),  # the cell's own best rate
         **({"tuned": provenance()} if old else {}),
         "rates": rates,
-        **{name: [told[rate][name] for rate in rates] for name in names if name != "diagnostics"},
+        **{
+            name: [by_rate[rate][name] for rate in rates] for name in names if name != "diagnostics"
+        },
         "diagnostics": {
-            name: [told[rate]["diagnostics"][name] for rate in rates]
+            name: [by_rate[rate]["diagnostics"][name] for rate in rates]
             for name in names["diagnostics"]
         },
     }
@@ -186,12 +188,12 @@ def _told(row: dict[str, Any]) -> dict[float, dict[str, Any]]:
     }
 
 
-def _diagnostics(config: ppo.Config, found: ppo.Diagnostics) -> dict[str, list[float]]:
+def _diagnostics(config: ppo.Config, arrays: ppo.Diagnostics) -> dict[str, list[float]]:
     """Return mean diagnostics over the reported seeds, NaN in blocks without learning."""
-    named = {**found.steps._asdict(), "explained": found.explained}
+    fields = {**arrays.steps._asdict(), "explained": arrays.explained}
     names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
     filling = -(-config.staleness // config.block)  # blocks
-    means = {name: rounded(named[name][len(TUNING_SEEDS) :].mean(axis=0)) for name in names}
+    means = {name: rounded(fields[name][len(TUNING_SEEDS) :].mean(axis=0)) for name in names}
     return {name: [math.nan] * len(x[:filling]) + x[filling:] for name, x in means.items()}
 
 

@@ -79,7 +79,7 @@ TASKS = {
 @functools.lru_cache(4)  # few, because compiled programs use a lot of memory
 def agents(name: str, task: str) -> Fleet:
     """Return a fleet that trains agents of type `name` on `task`."""
-    found = TASKS[task]
-    observes = () if found.memory == "none" else ppo.OBSERVES
-    env, params, *_ = program("ppo", found.env_id, observes, flat=True)
+    setup = TASKS[task]
+    observes = () if setup.memory == "none" else ppo.OBSERVES
+    env, params, *_ = program("ppo", setup.env_id, observes, flat=True)
     return Fleet(find(name), env, params)

@@ -198,11 +198,11 @@ def spreads(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{task}, {agent}, {condition}: spread of areas {stratified.spread(some):.3f}"
 
 
-def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+def measure(together: Sequence[Cell], by_name: Rows, quick: bool) -> list[Row]:
     """Train the agents of cells that share a program, and return their results."""
     base = together[0].base
-    known = found.get(base.name)
-    about = {"learning_rate": known["learning_rate"]} if known else tune(base, quick)
+    row_of_base = by_name.get(base.name)
+    about = {"learning_rate": row_of_base["learning_rate"]} if row_of_base else tune(base, quick)
     rate = about["learning_rate"]
     configs = [cell.config(rate, quick) for cell in together]
     seeds = TASKS[base.task].seeds
@@ -263,20 +263,20 @@ def train(
     """
     configs, seeds = zip(*lanes, strict=True)
     init, block, measure_noise = _compiled(cell.task, cell.agent)
-    stacked = jax.tree.map(lambda *x: jnp.asarray(x, jnp.float32), *configs)
-    state = init(stacked, jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)))
-    block = block.lower(stacked, state).compile()
-    done, scales, seconds, count = [], [], 0.0, configs[0].blocks
+    stack = jax.tree.map(lambda *x: jnp.asarray(x, jnp.float32), *configs)
+    state = init(stack, jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)))
+    block = block.lower(stack, state).compile()
+    outcomes, scales, seconds, count = [], [], 0.0, configs[0].blocks
     moments = [max(int(share * count), 1) for share in NOISE_AT if configs[0].minibatches > 1]
     for i in range(count):
         began = time.process_time()
-        state, outcome = block(stacked, state)
-        done.append(jax.device_get(outcome))
+        state, outcome = block(stack, state)
+        outcomes.append(jax.device_get(outcome))
         seconds += time.process_time() - began
         if noise and i + 1 in moments:
-            spread, signal = (float(x) for x in measure_noise(stacked, state))
+            spread, signal = (float(x) for x in measure_noise(stack, state))
             scales.append({"eval": i, "noise": spread, "signal": signal, "scale": spread / signal})
-    return jax.tree.map(lambda *x: np.stack(x), *done), scales, seconds
+    return jax.tree.map(lambda *x: np.stack(x), *outcomes), scales, seconds
 
 
 @functools.lru_cache(4)  # few, because compiled programs use a lot of memory
@@ -298,8 +298,8 @@ def _compiled(task: str, agent: str):
     @jax.jit
     def noise(configs, state):
         policy = state if agent == "ppo" else state.policy
-        found = jax.vmap(lambda config, s: noise_of(config, env, params, s))(configs, policy)
-        return jax.tree.map(jnp.mean, found)
+        scales = jax.vmap(lambda config, s: noise_of(config, env, params, s))(configs, policy)
+        return jax.tree.map(jnp.mean, scales)
 
     return init, block, noise
 

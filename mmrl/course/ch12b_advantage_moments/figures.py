@@ -28,14 +28,14 @@ def costs(
     Returns (decrease, low, high), where low and high are a 95 % bootstrap interval over the seeds
     of both rows.
     """
-    found = {}
+    by_condition = {}
     for condition in dict.fromkeys(row["condition"] for row in rows if row["agent"] == agent):
         by_factor = stratified.select(rows, agent, condition).get(task, {})
         smaller = sorted(c for c in by_factor if c > 1)
         if 1 in by_factor and smaller:
             base = measure(by_factor[1])
-            found[condition] = {c: _cost(base, measure(by_factor[c])) for c in smaller}
-    return found
+            by_condition[condition] = {c: _cost(base, measure(by_factor[c])) for c in smaller}
+    return by_condition
 
 
 def differences(
@@ -81,8 +81,8 @@ def effects(
     factors = sorted({row["c"] for row in rows if row["agent"] == agent} - {1})
     lines = ["batch   " + "".join(f"{condition:>22s}" for condition in conditions)]
     for c in factors:
-        found = [stratified.effect(rows, agent, condition, c, measure) for condition in conditions]
-        entries = (f"{one.size:+.3f} ({one.z:+.2f})" for one in found)
+        sizes = [stratified.effect(rows, agent, condition, c, measure) for condition in conditions]
+        entries = (f"{one.size:+.3f} ({one.z:+.2f})" for one in sizes)
         lines.append(f"÷ {c:<6d}" + "".join(f"{entry:>22s}" for entry in entries))
     return "\n".join(lines)
 
@@ -91,6 +91,6 @@ def _cost(
     large: Float[np.ndarray, " _seed"], small: Float[np.ndarray, " _other"]
 ) -> tuple[float, float, float]:
     rng = np.random.default_rng(0)
-    drawn = [x[rng.integers(len(x), size=(RESAMPLES, len(x)))].mean(axis=1) for x in (large, small)]
-    low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5))
+    means = [x[rng.integers(len(x), size=(RESAMPLES, len(x)))].mean(axis=1) for x in (large, small)]
+    low, high = np.percentile(means[0] - means[1], (2.5, 97.5))
     return float(large.mean() - small.mean()), float(low), float(high)

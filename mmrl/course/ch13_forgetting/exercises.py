@@ -145,9 +145,9 @@ def _rehearsal(order, environments, guests):
 def _planned(order, environments, guests, before, *, itself=False):
     plan = np.repeat(np.array(order)[:, None], environments, axis=1)
     for stage, task in enumerate(order):
-        met = [t for t in dict.fromkeys(before(stage)) if itself or t != task]
-        if met and guests:
-            plan[stage, -guests:] = np.resize(met, guests)
+        past = [t for t in dict.fromkeys(before(stage)) if itself or t != task]
+        if past and guests:
+            plan[stage, -guests:] = np.resize(past, guests)
     return plan
 
 

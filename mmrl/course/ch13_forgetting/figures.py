@@ -96,7 +96,7 @@ def in_its_stage(row: Row) -> Float[np.ndarray, "seed block"]:
 
 
 def probes(
-    found: Mapping[str, Mapping[int, Float[np.ndarray, " _seed"]]],
+    curves: Mapping[str, Mapping[int, Float[np.ndarray, " _seed"]]],
     *,
     title: str = "",
     label: str = "score in the probe's stage",
@@ -104,9 +104,9 @@ def probes(
 ) -> Axes:
     """Draw values by the position of the probe, with dots for seeds, means and 95 % intervals."""
     ax = figure()[1][0] if ax is None else ax
-    ends, furthest = {}, max(position for of in found.values() for position in of)
-    for k, ((name, of), style) in enumerate(zip(found.items(), STYLES, strict=False)):
-        x = np.array(sorted(of)) + 0.12 * (k - (len(found) - 1) / 2)
+    ends, furthest = {}, max(position for of in curves.values() for position in of)
+    for k, ((name, of), style) in enumerate(zip(curves.items(), STYLES, strict=False)):
+        x = np.array(sorted(of)) + 0.12 * (k - (len(curves) - 1) / 2)
         entries = [np.asarray(of[position]) for position in sorted(of)]
         for at, values in zip(x, entries, strict=True):
             ax.plot(np.full(len(values), at), values, ".", color=style["color"], alpha=0.45)
@@ -115,7 +115,7 @@ def probes(
         look: dict[str, Any] = {"linewidth": 2, "markersize": 6, "zorder": 3, **style}
         ax.plot(x, middles, **look)
         ends[name] = float(middles[-1])
-    ax.set_xticks(sorted({position for of in found.values() for position in of}))
+    ax.set_xticks(sorted({position for of in curves.values() for position in of}))
     ax.set_xlim(-0.4, furthest + 0.4)
     dress(ax, title, label, xlabel="stages of other tasks before the probe\nmean, 95 % interval")
     label_ends(ax, furthest + 0.4, ends)
@@ -124,6 +124,6 @@ def probes(
 
 def _mean(values: Float[np.ndarray, " _seed"]) -> tuple[float, float, float]:
     rng = np.random.default_rng(0)
-    drawn = values[rng.integers(len(values), size=(2000, len(values)))].mean(axis=1)
-    low, high = np.percentile(drawn, (2.5, 97.5))
+    means = values[rng.integers(len(values), size=(2000, len(values)))].mean(axis=1)
+    low, high = np.percentile(means, (2.5, 97.5))
     return float(values.mean()), float(low), float(high)

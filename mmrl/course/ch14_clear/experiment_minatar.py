@@ -100,21 +100,21 @@ def say(row: Row) -> str:
     means = np.mean(row["cumulative"], axis=0)
     each = ", ".join(f"{game} {x:.2f}" for game, x in zip(row["games"], means, strict=True))
     left = [x for x in row["retained"] if np.isfinite(x)]
-    kept = f", keeps {np.mean(left):.2f}" if left else ""
-    return f"{each}{kept}, {row['steps_per_cpu_second']} steps/s"
+    share = f", keeps {np.mean(left):.2f}" if left else ""
+    return f"{each}{share}, {row['steps_per_cpu_second']} steps/s"
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Train the agents of a cell, and return their row."""
     config = cell.config(quick)
-    began, found, speeds = time.process_time(), [], []
+    began, results, speeds = time.process_time(), [], []
     for seed in SEEDS:
         curves, fast = train(cell, config, seed)
-        found.append(curves)
+        results.append(curves)
         speeds.append(fast)
     seconds = (time.process_time() - began) / len(SEEDS)
     about = {"cpu_seconds": round(seconds, 2), "steps_per_cpu_second": round(np.median(speeds))}
-    return tell(cell, config, found) | about | {"quick": quick}
+    return tell(cell, config, results) | about | {"quick": quick}
 
 
 def train(cell: Cell, config: clear.Config, seed: int) -> tuple[Curves, list[float]]:
@@ -138,18 +138,18 @@ def train(cell: Cell, config: clear.Config, seed: int) -> tuple[Curves, list[flo
 def beside(alone: list[Curves]) -> Curves:
     """Combine the curves of networks for single games into curves over all games."""
     each = [one.played for one in alone]
-    played = jax.tree.map(lambda *x: np.concatenate(list(map(np.asarray, x)), axis=-1), *each)
+    scores = jax.tree.map(lambda *x: np.concatenate(list(map(np.asarray, x)), axis=-1), *each)
     measures = jax.tree.map(lambda *x: np.mean(x, axis=0), *[one.measures for one in alone])
-    return Curves(played, measures, np.asarray(all(one.finite for one in alone)))
+    return Curves(scores, measures, np.asarray(all(one.finite for one in alone)))
 
 
-def tell(cell: Cell, config: clear.Config, found: list[Curves]) -> dict[str, Any]:
+def tell(cell: Cell, config: clear.Config, results: list[Curves]) -> dict[str, Any]:
     """Return the row of a cell, given the curves of each seed."""
     steps = config.environments * config.rollout * config.block
     steps *= 1 if cell.order else len(GAMES)
-    means = jax.tree.map(lambda *x: np.mean(x, axis=0).ravel(), *[c.measures for c in found])
+    means = jax.tree.map(lambda *x: np.mean(x, axis=0).ravel(), *[c.measures for c in results])
     sampled, greedy = (
-        tell_scores(cell, [c.played[name] for c in found]) for name in ("sampled", "greedy")
+        tell_scores(cell, [c.played[name] for c in results]) for name in ("sampled", "greedy")
     )
     return {
         "cell": cell.name,
@@ -160,22 +160,22 @@ def tell(cell: Cell, config: clear.Config, found: list[Curves]) -> dict[str, Any
         "env_steps": [steps * i for i in range(len(greedy["scores"][0]))],
         **greedy,
         "sampled": sampled,
-        "finite": [bool(curves.finite) for curves in found],
+        "finite": [bool(curves.finite) for curves in results],
         "diagnostics": {k: rounded(x) for k, x in means._asdict().items()},  # per block
         "settings": dataclasses.asdict(config),
     }
 
 
-def tell_scores(cell: Cell, played: list[Played]) -> dict[str, Any]:
+def tell_scores(cell: Cell, scores: list[Played]) -> dict[str, Any]:
     """Return the fields of a row that describe the scores of one policy."""
-    times = np.stack([cycles.flat(one) for one in played])
-    shares = [cycles.retained(*one, cell.order) for one in played if cell.order]
-    gained = [x[np.isfinite(x)] for x in shares]
+    times = np.stack([cycles.flat(one) for one in scores])
+    shares = [cycles.retained(*one, cell.order) for one in scores if cell.order]
+    finite = [x[np.isfinite(x)] for x in shares]
     return {
         "scores": rounded(times),
         "cumulative": rounded(times.mean(1)),
         "shares": rounded(shares),
-        "retained": rounded([x.mean() if x.size else np.nan for x in gained]),
+        "retained": rounded([x.mean() if x.size else np.nan for x in finite]),
     }
 
 

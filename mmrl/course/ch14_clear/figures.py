@@ -73,13 +73,13 @@ def find(
     rows: Sequence[Row], method: str, protocol: str = "sequential", family: str = "Catch"
 ) -> Row:
     """Return the only row of a method, and raise `ValueError` if there is not exactly one."""
-    wanted = (family, protocol, method)
-    found = [row for row in rows if (row["family"], row["protocol"], row["method"]) == wanted]
-    if len(found) != 1:
+    names = (family, protocol, method)
+    matches = [row for row in rows if (row["family"], row["protocol"], row["method"]) == names]
+    if len(matches) != 1:
         raise ValueError(
-            f"`rows` must have exactly one row of {', '.join(wanted)}, got {len(found)}."
+            f"`rows` must have exactly one row of {', '.join(names)}, got {len(matches)}."
         )
-    return found[0]
+    return matches[0]
 
 
 def first_lessons(row: Row) -> Float[np.ndarray, " seed"]:
@@ -103,10 +103,10 @@ def table(rows: Sequence[Row], chance: float = 0.0) -> str:
     for name, (protocol, method, scores) in FIGURE_8.items():
         low, high = np.sort(scores / theirs)[[0, -1]]
         got, above = (_shares(rows, method, protocol, zero).mean() for zero in (0.0, chance))
-        said = f"{name:37s}{got:6.2f}{above:12.2f}"
+        line = f"{name:37s}{got:6.2f}{above:12.2f}"
         if best:
-            said += f"{_shares(best, method, protocol, chance).mean():10.2f}"
-        lines.append(f"{said}{low:10.2f} to {high:.2f}")
+            line += f"{_shares(best, method, protocol, chance).mean():10.2f}"
+        lines.append(f"{line}{low:10.2f} to {high:.2f}")
     return "\n".join(lines)
 
 
@@ -149,8 +149,8 @@ def sweep(rows: Sequence[Row], which: str, *, names: bool = True, ax: Axes | Non
     Values with labels of several lines are not connected. `names` adds a legend.
     """
     ax = figure()[1][0] if ax is None else ax
-    known = {row["method"] for row in rows if row["protocol"] == "sequential"}
-    settings = {label: name for label, name in SWEEPS[which].items() if name in known}
+    methods = {row["method"] for row in rows if row["protocol"] == "sequential"}
+    settings = {label: name for label, name in SWEEPS[which].items() if name in methods}
     measures = {
         "cumulative performance": lambda row: np.mean(row["cumulative"], axis=1),
         "fraction retained": lambda row: np.asarray(row["retained"], float),
@@ -159,11 +159,11 @@ def sweep(rows: Sequence[Row], which: str, *, names: bool = True, ax: Axes | Non
     for k, ((label, measure), style) in enumerate(zip(measures.items(), STYLES, strict=False)):
         values = [measure(find(rows, name)) for name in settings.values()]
         points = [(at + 0.13 * (k - 1), seeds) for at, seeds in enumerate(values)]
-        joined = sum("\n" not in setting for setting in settings)
-        _points(ax, points, style, label, joined)
+        count = sum("\n" not in setting for setting in settings)
+        _points(ax, points, style, label, count)
         if best := _greedy([find(rows, name) for name in settings.values()]):
-            middles = [interval(measure(row))[0] for row in best[:joined]]
-            x = [at for at, _ in points[:joined]]
+            middles = [interval(measure(row))[0] for row in best[:count]]
+            x = [at for at, _ in points[:count]]
             ax.plot(x, middles, color=style["color"], linewidth=1.0, linestyle=BESIDE)
     ax.set_xticks(range(len(settings)), list(settings))
     ax.set_xlim(-0.5, len(settings) - 0.5)
@@ -190,9 +190,9 @@ def _points(
     points: Sequence[tuple[float, Float[np.ndarray, " _seed"]]],
     style: Mapping[str, Any],
     label: str,
-    joined: int,
+    count: int,
 ) -> None:
-    """Draw interquartile means with 95 % intervals, and connect the first `joined`."""
+    """Draw interquartile means with 95 % intervals, and connect the first `count`."""
     color, middles = style["color"], []
     for at, seeds in points:
         middle, low, high = interval(seeds)
@@ -201,8 +201,8 @@ def _points(
         ax.plot(np.full(len(seeds), at), seeds, ".", color=color, markersize=3, alpha=0.5)
     x = [at for at, _ in points]
     look: dict[str, Any] = {**style, "markersize": 6}
-    ax.plot(x[:joined], middles[:joined], linewidth=1.4, label=label, **look)
-    ax.plot(x[joined:], middles[joined:], **{**look, "linestyle": ""})
+    ax.plot(x[:count], middles[:count], linewidth=1.4, label=label, **look)
+    ax.plot(x[count:], middles[count:], **{**look, "linestyle": ""})
 
 
 # Comparison with the paper

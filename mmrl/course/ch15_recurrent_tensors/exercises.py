@@ -102,19 +102,19 @@ where = Exercise(
 
 
 def _through_time(d: float, c: np.ndarray) -> np.ndarray:
-    adjoint, found = 0.0, np.zeros(len(c))
+    adjoint, gradient = 0.0, np.zeros(len(c))
     for t in reversed(range(len(c))):
-        found[t] = adjoint  # only h[t + 1] depends on x[t]
+        gradient[t] = adjoint  # only h[t + 1] depends on x[t]
         adjoint = c[t] + d * adjoint
-    return found
+    return gradient
 
 
 def _forward(d: float, c: np.ndarray) -> np.ndarray:
-    h, found = 0.0, np.zeros(len(c))
+    h, states = 0.0, np.zeros(len(c))
     for t in range(len(c)):
-        found[t] = h
+        states[t] = h
         h = d * h + c[t]
-    return found
+    return states
 
 
 def _adjoint(d: float, c: np.ndarray) -> np.ndarray:
@@ -175,10 +175,12 @@ def executed(write: Any) -> Any:
     def run(reward: np.ndarray, value: np.ndarray, gamma: float, lam: float) -> Any:
         p = Program("t")
         t, steps = p.symbols[0], len(reward)
-        given = p.constant({"r": reward.astype(np.float32), "v": value.astype(np.float32)})
+        data_op = p.constant({"r": reward.astype(np.float32), "v": value.astype(np.float32)})
         at = p.value(t)
         r, v, after = (
-            p.fn(lambda data, t, name=name, ahead=ahead: data[name][t + ahead], given, at, name=as_)
+            p.fn(
+                lambda data, t, name=name, ahead=ahead: data[name][t + ahead], data_op, at, name=as_
+            )
             for name, ahead, as_ in (("r", 0, "reward"), ("v", 0, "value"), ("v", 1, "next_value"))
         )
         answer = write(p, r, v, after, gamma, lam)
@@ -188,20 +190,20 @@ def executed(write: Any) -> Any:
             return Failure(f"it returns a value of type {type(answer).__name__}: {WANTED}")
         if answer.domain.names != ("t",):
             return Failure(f"{answer!r} does not change with t: {WANTED}")
-        (found,) = execute(p.graph(answer), {"T": steps}, seed=steps).values()
-        if missing := [k for k in range(steps) if (k,) not in found]:
+        (values,) = execute(p.graph(answer), {"T": steps}, seed=steps).values()
+        if missing := [k for k in range(steps) if (k,) not in values]:
             return Failure(f"it has no value at t = {missing[0]} of {steps} steps: {WANTED}")
-        return np.array([found[k,] for k in range(steps)])
+        return np.array([values[k,] for k in range(steps)])
 
     return run
 
 
 def _gae(reward: np.ndarray, value: np.ndarray, gamma: float, lam: float) -> np.ndarray:
-    ahead, found = 0.0, np.zeros(len(reward))
+    ahead, advantages = 0.0, np.zeros(len(reward))
     for t in reversed(range(len(reward))):
         ahead = reward[t] + gamma * value[t + 1] - value[t] + gamma * lam * ahead
-        found[t] = ahead
-    return found
+        advantages[t] = ahead
+    return advantages
 
 
 def _deltas(reward: np.ndarray, value: np.ndarray, gamma: float) -> np.ndarray:

@@ -115,10 +115,10 @@ def judged(theta: Theta) -> Callable[[int], Any]:
         early = Counter(p[0] for p in reads for q in reads[p] if times[q] >= times[p])
         different = len(set(times.values()))
         order = sorted(times, key=times.__getitem__)
-        kept = [0, 0]
+        excess = [0, 0]
         if not early and different == len(times):
-            kept = [max(0, peak(order, reads, a) - b) for a, b in (("delta", 1), ("adv", 2))]
-        return early["step"], early.total() - early["step"], different, *kept
+            excess = [max(0, peak(order, reads, a) - b) for a, b in (("delta", 1), ("adv", 2))]
+        return early["step"], early.total() - early["step"], different, *excess
 
     return judge
 
@@ -217,13 +217,13 @@ def greedy(reads: Reads) -> list[Point]:
     Ties go to the earliest step.
     """
     left = Counter(value for values in reads.values() for value in values)
-    done: set[Point] = set()
+    past: set[Point] = set()
     order = []
     while len(order) < len(reads):
-        ready = [p for p in reads if p not in done and done.issuperset(reads[p])]
+        ready = [p for p in reads if p not in past and past.issuperset(reads[p])]
         best = max(ready, key=lambda p: (sum(left[q] == 1 for q in reads[p]), -p[1]))
         left.subtract(reads[best])
-        done.add(best)
+        past.add(best)
         order.append(best)
     return order
 
@@ -247,19 +247,19 @@ def followed(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
             return there, (len(order) - there) * (there == len(reads)), 0, 0
         where = {point: k for k, point in enumerate(order)}
         early = sum(where[q] > where[p] for p, values in reads.items() for q in values)
-        kept = 0 if early else max(0, peak(order, reads) - peak(greedy(reads), reads))
-        return there, 0, early, kept
+        excess = 0 if early else max(0, peak(order, reads) - peak(greedy(reads), reads))
+        return there, 0, early, excess
 
     return follow
 
 
 def _first(reads: Reads, key: Callable[[Point], Any]) -> list[Point]:
     """Return an order that always runs the ready point with the smallest `key`."""
-    done: list[Point] = []
-    while len(done) < len(reads):
-        ready = [p for p in reads if p not in done and set(reads[p]) <= set(done)]
-        done.append(min(ready, key=key))
-    return done
+    past: list[Point] = []
+    while len(past) < len(reads):
+        ready = [p for p in reads if p not in past and set(reads[p]) <= set(past)]
+        past.append(min(ready, key=key))
+    return past
 
 
 ACTING = ("obs", "act", "step")

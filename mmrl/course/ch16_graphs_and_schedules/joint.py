@@ -38,5 +38,5 @@ def jointly(graph: Graph, proximity: Proximity = "upper") -> MemoryPlan:
     times = solve(graph, points(dense=True), must.union(after), near)
     times = times.intersect_domain(points(dense=False))
     depth = max(each.dim(OUT) for each in maps(times))
-    placed = union(lengthened(each, depth, RUN) for each in maps(times))
-    return MemoryPlan(graph, statements, placed, depth + 1)
+    places = union(lengthened(each, depth, RUN) for each in maps(times))
+    return MemoryPlan(graph, statements, places, depth + 1)

@@ -31,16 +31,16 @@ def screen(width: int) -> Environment:
     """
     places = jnp.linspace(-1.0, 1.0, width)
 
-    def shown(x: jax.Array) -> jax.Array:
+    def pixels(x: jax.Array) -> jax.Array:
         return jnp.exp(-30 * (places - x) ** 2)
 
     def reset(key: jax.Array) -> tuple:
         x = jax.random.uniform(key, minval=-0.5, maxval=0.5)
-        return shown(x), x
+        return pixels(x), x
 
     def step(key: jax.Array, x: jax.Array, action: jax.Array) -> tuple:
         x = x + 0.2 * (action - 0.5) + 0.05 * jax.random.normal(key)
-        return shown(x), x, 1 - jnp.abs(x), jnp.abs(x) > 1, False
+        return pixels(x), x, 1 - jnp.abs(x), jnp.abs(x) > 1, False
 
     return Environment(reset, step)
 
@@ -114,19 +114,19 @@ def rollout(
 
     def step(carry: tuple, t: jax.Array) -> tuple:
         obs, state, alive = carry
-        judged = judge(obs)
-        logits = judged[0] if isinstance(judged, tuple) else judged
+        outputs = judge(obs)
+        logits = outputs[0] if isinstance(outputs, tuple) else outputs
         keys = [jax.random.split(key_of(key, name, i, t), batch) for name in ("act", "step")]
         action = jax.vmap(jax.random.categorical)(keys[0], logits)
         after, state, r, end, cut = jax.vmap(env.step)(keys[1], state, action)
         after = jax.vmap(finite)(after, end | (alive == 0))
         rest = jnp.where(end | cut, 0.0, alive)
         r, goes_on = jnp.where(alive > 0, r, 0.0), jnp.where(end, 0.0, 1.0)
-        return (after, state, rest), (obs, alive, action, judged, r, goes_on, rest)
+        return (after, state, rest), (obs, alive, action, outputs, r, goes_on, rest)
 
-    begun = jax.vmap(env.reset)(jax.random.split(key_of(key, "reset", i), batch))
-    (last, *_), done = jax.lax.scan(step, (*begun, jnp.ones(batch)), jnp.arange(T))
-    return done, last
+    start = jax.vmap(env.reset)(jax.random.split(key_of(key, "reset", i), batch))
+    (last, *_), steps = jax.lax.scan(step, (*start, jnp.ones(batch)), jnp.arange(T))
+    return steps, last
 
 
 def reinforce(
@@ -220,10 +220,10 @@ def ppo(
         def loss(w: Any) -> jax.Array:
             logits, now = net.apply(w, obs)
             ratio = jnp.exp(log_prob(logits, action) - logp)
-            gained = jnp.minimum(ratio * gain, jnp.clip(ratio, 1 - c.clip, 1 + c.clip) * gain)
+            surrogate = jnp.minimum(ratio * gain, jnp.clip(ratio, 1 - c.clip, 1 + c.clip) * gain)
             entropy = -(jax.nn.softmax(logits) * jax.nn.log_softmax(logits)).sum(-1)
-            missed = 0.5 * (now - (value + gain)) ** 2
-            each = c.value * missed - gained - c.entropy * entropy
+            error = 0.5 * (now - (value + gain)) ** 2
+            each = c.value * error - surrogate - c.entropy * entropy
             return (each * alive).sum() / alive.sum()
 
         def epoch(carry: tuple, _: None) -> tuple:
@@ -250,24 +250,24 @@ def decoder(window: int | None, T: int, batch: int, *, ring: bool = True) -> Cal
         token, caches = carry
         h = jax.vmap(embed, (None, 0, None))(params, token, t)
         age = (t - jnp.arange(size)) % size if ring else t - jnp.arange(size)
-        seen = (age >= 0) & (age <= t) & (age < (window or T))
-        kept = []
+        mask = (age >= 0) & (age <= t) & (age < (window or T))
+        cache = []
         for w, (keys, values) in zip(params["layers"], caches, strict=True):
             q, k, v = each(project, w, h)
             keys = jax.lax.dynamic_update_index_in_dim(keys, k, t % size, 1)
             values = jax.lax.dynamic_update_index_in_dim(values, v, t % size, 1)
-            scores = jnp.where(seen[None], jnp.einsum("btd,bd->bt", keys, q), -jnp.inf)
-            mixed = jnp.einsum("bt,btd->bd", jax.nn.softmax(scores), values)
-            h = each(mix, w, h, mixed)
-            kept.append((keys, values))
+            scores = jnp.where(mask[None], jnp.einsum("btd,bd->bt", keys, q), -jnp.inf)
+            average = jnp.einsum("bt,btd->bd", jax.nn.softmax(scores), values)
+            h = each(mix, w, h, average)
+            cache.append((keys, values))
         at = jax.vmap(lambda b: key_of(key, "choose", b, t))(jnp.arange(batch))
         following, logp = jax.vmap(choose, (0, None, 0))(at, params, h)
-        return (following, kept), (token, logp)
+        return (following, cache), (token, logp)
 
     def run(params: Any, key: jax.Array) -> tuple:
         width = params["embed"].shape[1]
         empty = jnp.zeros((batch, size, width))
-        begun = jnp.zeros(batch, jnp.int32), [(empty, empty) for _ in params["layers"]]
-        return jax.lax.scan(functools.partial(step, params, key), begun, jnp.arange(T))[1]
+        start = jnp.zeros(batch, jnp.int32), [(empty, empty) for _ in params["layers"]]
+        return jax.lax.scan(functools.partial(step, params, key), start, jnp.arange(T))[1]
 
     return run

@@ -70,8 +70,8 @@ def measure_time(
     forms, key = entrants(n, T, batch, width, tiles), jax.random.key(0)
     agree(forms, key)
     ms = race(forms, 2 if quick else ROUNDS, key)
-    taken = {name: reserved(form) for name, form in forms.items()}
-    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": taken}
+    sizes = {name: reserved(form) for name, form in forms.items()}
+    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": sizes}
 
 
 def measure_interpreter(
@@ -85,37 +85,37 @@ def measure_interpreter(
     """Measure time and bytes of the hand-written program, the XLA program and the interpreter."""
     key, tiles = jax.random.key(0), tiles or ((T,) if n is None else (1, TILE, T))
     forms: dict[str, Any] = dict(entrants(n, T, batch, width, tiles))
-    taken = {name: reserved(form) for name, form in forms.items()}
+    sizes = {name: reserved(form) for name, form in forms.items()}
     for m in tiles:
         program = Interpreter(compiled(n, m, width), {"I": ITERATIONS, "T": T, "B": batch})
-        taken[f"interpreted, m = {m}"] = program(key=key).account.peak()
+        sizes[f"interpreted, m = {m}"] = program(key=key).account.peak()
         forms[f"interpreted, m = {m}"] = lambda key, program=program: program(key=key).results
     agree(forms, key)
     ms = race(forms, 2 if quick else 6, key)
-    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": taken}
+    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": sizes}
 
 
 def measure_bytes(
     n: int | None, width: int, T: int = 128, batch: int = 32, tiles: tuple[int, ...] = ()
 ) -> Row:
     """Measure the bytes that XLA reserves, and the bytes of swapped observations.  Figure 10."""
-    found = {name: reserved(form) for name, form in entrants(n, T, batch, width, tiles).items()}
+    sizes = {name: reserved(form) for name, form in entrants(n, T, batch, width, tiles).items()}
     size = 4 * batch * (width + 1)  # bytes of one observation and one flag per environment
-    swapped = compile(compiled(n, 1, width).graph, {}, swap=[SEEN]).check(I=1, T=T, B=batch)
-    swap = {"device": size * swapped.device[SEEN], "host": size * swapped.host[SEEN]}
-    return {"n": n, "T": T, "batch": batch, "width": width, "bytes": found, "swapped": swap}
+    peaks = compile(compiled(n, 1, width).graph, {}, swap=[SEEN]).check(I=1, T=T, B=batch)
+    swap = {"device": size * peaks.device[SEEN], "host": size * peaks.host[SEEN]}
+    return {"n": n, "T": T, "batch": batch, "width": width, "bytes": sizes, "swapped": swap}
 
 
 def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) -> Row:
     """Record the live bytes of observations after each step of acting or learning.  Figure 11a."""
-    done = compiled(n, 1, width).interpret({"I": 1, "T": T, "B": batch}, key=jax.random.key(0))
-    runs = [k for k, event in enumerate(done.account.events) if event[0] == "run"]
-    names = [done.account.events[k][1] for k in runs]
-    line = done.account.timeline(SEEN)[runs]
-    kept = [k for k, name in enumerate(names) if name in ("act", "grad_params")]
-    row: Row = {"n": n, "T": T, "batch": batch, "width": width, "live": line[kept].tolist()}
-    row["learning"] = [int(names[k] == "grad_params") for k in kept]
-    return row | {"peak": done.account.peak(SEEN), "all": done.account.peak()}
+    result = compiled(n, 1, width).interpret({"I": 1, "T": T, "B": batch}, key=jax.random.key(0))
+    runs = [k for k, event in enumerate(result.account.events) if event[0] == "run"]
+    names = [result.account.events[k][1] for k in runs]
+    line = result.account.timeline(SEEN)[runs]
+    columns = [k for k, name in enumerate(names) if name in ("act", "grad_params")]
+    row: Row = {"n": n, "T": T, "batch": batch, "width": width, "live": line[columns].tolist()}
+    row["learning"] = [int(names[k] == "grad_params") for k in columns]
+    return row | {"peak": result.account.peak(SEEN), "all": result.account.peak()}
 
 
 def measure_ppo(
@@ -136,9 +136,9 @@ def measure_residuals(
     forms, key = residuals(program, T, batch, width), jax.random.key(0)
     agree({"by hand": forms["kept"], **forms}, key)
     ms = race(forms, 2 if quick else ROUNDS, key)
-    taken = {name: reserved(form) for name, form in forms.items()}
+    bytes_of = {name: reserved(form) for name, form in forms.items()}
     sizes = {"T": T, "batch": batch, "width": width}
-    return {"program": program, **sizes, "ms": ms, "bytes": taken}
+    return {"program": program, **sizes, "ms": ms, "bytes": bytes_of}
 
 
 def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) -> Row:
@@ -148,21 +148,21 @@ def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) 
     """
     key, bounds = jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
     plain = compiled(n, 1, width)
-    swapped = compile(plain.graph, {}, swap=[SEEN])
-    done = {
+    with_swap = compile(plain.graph, {}, swap=[SEEN])
+    results = {
         name: Interpreter(each, bounds)(key=key)
-        for name, each in (("kept", plain), ("swapped", swapped))
+        for name, each in (("kept", plain), ("swapped", with_swap))
     }
     agree(
         {
-            "by hand": lambda key: done["kept"].results,
-            "swapped": lambda key: done["swapped"].results,
+            "by hand": lambda key: results["kept"].results,
+            "swapped": lambda key: results["swapped"].results,
         },
         key,
     )
-    taken = {name: each.account.peak(SEEN) for name, each in done.items()}
-    taken["on the host"] = done["swapped"].account.peak(SEEN, HOST)
-    return {"n": n, "T": T, "batch": batch, "width": width, "bytes": taken}
+    sizes = {name: each.account.peak(SEEN) for name, each in results.items()}
+    sizes["on the host"] = results["swapped"].account.peak(SEEN, HOST)
+    return {"n": n, "T": T, "batch": batch, "width": width, "bytes": sizes}
 
 
 def measure_window(
@@ -195,17 +195,17 @@ def measure_decoder(
         np.testing.assert_array_equal(others[0], tokens, err_msg=name)
         np.testing.assert_allclose(others[1], logp, rtol=0, atol=1e-4, err_msg=name)
     ms = race(forms, 2 if quick else ROUNDS, params, key)
-    taken = {name: reserved(form) for name, form in forms.items()}
-    return {"window": window, **sizes, "ms": ms, "bytes": taken}
+    bytes_of = {name: reserved(form) for name, form in forms.items()}
+    return {"window": window, **sizes, "ms": ms, "bytes": bytes_of}
 
 
 def measure_chosen(program: str, T: int, batch: int, width: int, quick: bool = False) -> Row:
     """Measure time and bytes with the passes that `compile` chooses, and with fixed passes."""
-    forms, given = choices(program, T, batch, width)
-    ms = race(forms, 2 if quick else ROUNDS, *given)
-    taken = {name: reserved(form) for name, form in forms.items()}
+    forms, arguments = choices(program, T, batch, width)
+    ms = race(forms, 2 if quick else ROUNDS, *arguments)
+    bytes_of = {name: reserved(form) for name, form in forms.items()}
     sizes = {"T": T, "batch": batch, "width": width}
-    return {"program": program, **sizes, "ms": ms, "bytes": taken}
+    return {"program": program, **sizes, "ms": ms, "bytes": bytes_of}
 
 
 STEPS: dict[str, tuple[Callable, bool]] = {
@@ -234,9 +234,9 @@ def measure_lift(name: str, T: int, width: int = 64, quick: bool = False) -> Row
     for method in ("sequential", "associative", "chunked"):
         lifted = functools.partial(lift, step, x0, reverse=reverse, method=method)
         forms[method] = jax.jit(lambda *z, lifted=lifted: lifted(z))
-    wanted = forms["lax.scan"](*inputs)
+    expected = forms["lax.scan"](*inputs)
     for method, form in forms.items():
-        np.testing.assert_allclose(form(*inputs), wanted, rtol=1e-3, atol=1e-3, err_msg=method)
+        np.testing.assert_allclose(form(*inputs), expected, rtol=1e-3, atol=1e-3, err_msg=method)
     return {"step": name, "T": T, "width": width, "ms": race(forms, 2 if quick else 60, *inputs)}
 
 
@@ -253,11 +253,11 @@ def cells(quick: bool = False) -> list[Cell]:
     if quick:
         # The first three rows share compiled programs. Windows must end within an episode.
         small = {"T": 6, "batch": 2, "width": 8}
-        tiled = small | {"tiles": (4,)}
+        with_tiles = small | {"tiles": (4,)}
         return [
-            _cell("time, n = 2, small", measure_time, 2, **tiled, quick=True),
-            _cell("interpreter, n = 2, small", measure_interpreter, 2, **tiled, quick=True),
-            _cell("bytes, n = 2, small", measure_bytes, 2, **tiled),
+            _cell("time, n = 2, small", measure_time, 2, **with_tiles, quick=True),
+            _cell("interpreter, n = 2, small", measure_interpreter, 2, **with_tiles, quick=True),
+            _cell("bytes, n = 2, small", measure_bytes, 2, **with_tiles),
             _cell("live, n = 2, small", measure_live, 2, **small),
             _cell("lift, queue, small", measure_lift, "queue", 32, 4, quick=True),
             _cell("ppo, small", measure_ppo, **small, hidden=4, depth=2, quick=True),
@@ -267,30 +267,30 @@ def cells(quick: bool = False) -> list[Cell]:
             _cell("chosen, Monte-Carlo, small", measure_chosen, "Monte-Carlo", **small, quick=True),
         ]
     sizes = [DEFAULT] + [DEFAULT | {name: x} for name, xs in VARIED.items() for x in xs]
-    found = []
+    result = []
     for n in (None, N):
         for size in sizes:
             where = ", ".join(f"{name} = {x}" for name, x in size.items())
-            found.append(_cell(f"time, n = {n}, {where}", measure_time, n, **size))
-        found.append(_cell(f"interpreter, n = {n}", measure_interpreter, n))
-        found += [_cell(f"bytes, n = {n}, width = {x}", measure_bytes, n, x) for x in SIZES]
+            result.append(_cell(f"time, n = {n}, {where}", measure_time, n, **size))
+        result.append(_cell(f"interpreter, n = {n}", measure_interpreter, n))
+        result += [_cell(f"bytes, n = {n}, width = {x}", measure_bytes, n, x) for x in SIZES]
     for size in [PPO] + [PPO | {name: x} for name, xs in VARIED_PPO.items() for x in xs]:
         where = ", ".join(f"{name} = {x}" for name, x in size.items())
-        found.append(_cell(f"ppo, {where}", measure_ppo, **size))
-    found += [_cell(f"live, n = {n}", measure_live, n) for n in WINDOWS]
-    found += [_cell(f"swap, n = {n}", measure_swap, n) for n in (None, N)]
+        result.append(_cell(f"ppo, {where}", measure_ppo, **size))
+    result += [_cell(f"live, n = {n}", measure_live, n) for n in WINDOWS]
+    result += [_cell(f"swap, n = {n}", measure_swap, n) for n in (None, N)]
     for n, T in itertools.product((None, 4, 32), (64, 256)):
-        found.append(_cell(f"window, n = {n}, T = {T}", measure_window, n, T))
+        result.append(_cell(f"window, n = {n}, T = {T}", measure_window, n, T))
     for window, T in GENERATED:
         cell = f"decoder, window = {window}, T = {T}"
-        found.append(_cell(cell, measure_decoder, window, T))
-    found += [_cell(f"chosen, {name}", measure_chosen, name, **DEFAULT) for name in CHOSEN]
+        result.append(_cell(cell, measure_decoder, window, T))
+    result += [_cell(f"chosen, {name}", measure_chosen, name, **DEFAULT) for name in CHOSEN]
     lifts = itertools.product(STEPS, LENGTHS)
-    return found + [_cell(f"lift, {step}, T = {T}", measure_lift, step, T) for step, T in lifts]
+    return result + [_cell(f"lift, {step}, T = {T}", measure_lift, step, T) for step, T in lifts]
 
 
-def _cell(name: str, measured: Callable[..., Row], *arguments: Any, **options: Any) -> Cell:
-    return Cell(name, functools.partial(measured, *arguments, **options))
+def _cell(name: str, measure: Callable[..., Row], *arguments: Any, **options: Any) -> Cell:
+    return Cell(name, functools.partial(measure, *arguments, **options))
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:

@@ -31,14 +31,14 @@ def shares(
     rows = [row for row in rows if row["kind"] == kind]
     names = [name for name in SIZES if name != over and all(name in row for row in rows)]
     usual = {name: mode(row[name] for row in rows) for name in names}
-    found: dict[str, dict[int, float]] = {}
+    lines: dict[str, dict[int, float]] = {}
     for row in sorted(rows, key=lambda row: (row.get("n") is None, row[over])):
         if all(row[name] == size for name, size in usual.items()):
             for name, taken in row[what].items():
                 if name != "by hand":
                     ratio = taken / row[what]["by hand"]
-                    found.setdefault(_label(row, name), {})[row[over]] = ratio
-    return found
+                    lines.setdefault(_label(row, name), {})[row[over]] = ratio
+    return lines
 
 
 def _label(row: Mapping[str, Any], name: str) -> str:
@@ -57,13 +57,13 @@ def by_window(
     program. Only rows of kind "window" are used. n = None, which includes all later rewards, is
     replaced by T.
     """
-    found: dict[str, dict[int, float]] = {}
+    lines: dict[str, dict[int, float]] = {}
     for row in sorted(rows, key=lambda row: (row.get("T", 0), row.get("n") or row.get("T", 0))):
         if row["kind"] == "window":
             ours = next(x for name, x in row[what].items() if name != "by hand")
-            line = found.setdefault(f"T = {row['T']}", {})
+            line = lines.setdefault(f"T = {row['T']}", {})
             line[row["n"] or row["T"]] = ours / row[what]["by hand"]
-    return found
+    return lines
 
 
 def ratios(

@@ -71,12 +71,12 @@ def entrants(
     """
     net, key, bounds = policy(width), jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
     hand = by_hand.reinforce(screen(width), net, descent(0.01), n, ITERATIONS, T, batch)
-    found = {"by hand": jax.jit(hand).lower(key).compile()}
+    programs = {"by hand": jax.jit(hand).lower(key).compile()}
     for m in tiles or ((T,) if n is None else (1, TILE, T)):
         program = compiled(n, m, width).xla(bounds)
         ours = jax.jit(lambda key, program=program: program(key=key))
-        found[f"ours, m = {m}"] = ours.lower(key).compile()
-    return found
+        programs[f"ours, m = {m}"] = ours.lower(key).compile()
+    return programs
 
 
 def ppos(T: int, batch: int, width: int, hidden: int, depth: int) -> dict[str, Any]:
@@ -84,12 +84,12 @@ def ppos(T: int, batch: int, width: int, hidden: int, depth: int) -> dict[str, A
     env, net, opt = screen(width), critic(width, hidden, depth), descent(0.01)
     key, bounds = jax.random.key(0), {"I": ITERATIONS, "K": EPOCHS, "T": T, "B": batch}
     hand = by_hand.ppo(env, net, opt, ITERATIONS, EPOCHS, T, batch, ActorCritic())
-    found = {"by hand": jax.jit(hand).lower(key).compile()}
+    programs = {"by hand": jax.jit(hand).lower(key).compile()}
     for name, m in {"ours": TILE, "ours, m = 1": 1, f"ours, m = {T}": T}.items():
         program = compile(ppo(env, net, opt), together(m)).xla(bounds)
         ours = jax.jit(lambda key, program=program: program(key=key))
-        found[name] = ours.lower(key).compile()
-    return found
+        programs[name] = ours.lower(key).compile()
+    return programs
 
 
 def residuals(program: str, T: int, batch: int, width: int) -> dict[str, Any]:
@@ -125,12 +125,14 @@ def decoders(
         decoder(params, window=window), {"batch": lambda graph: vectorize(graph, "b")}
     )
     program = compiled.xla(B=batch, T=T)
-    made: dict[str, Callable] = {"by hand": by_hand.decoder(window, T, batch, ring=False)}
+    makers: dict[str, Callable] = {"by hand": by_hand.decoder(window, T, batch, ring=False)}
     if window:
-        made["by hand, ring"] = by_hand.decoder(window, T, batch)
-    made["ours"] = lambda params, key: program(params=params, key=key)
-    given = params, jax.random.key(0)
-    return params, {name: jax.jit(form).lower(*given).compile() for name, form in made.items()}
+        makers["by hand, ring"] = by_hand.decoder(window, T, batch)
+    makers["ours"] = lambda params, key: program(params=params, key=key)
+    arguments = params, jax.random.key(0)
+    return params, {
+        name: jax.jit(form).lower(*arguments).compile() for name, form in makers.items()
+    }
 
 
 def choices(program: str, T: int, batch: int, width: int) -> tuple[dict[str, Any], tuple]:
@@ -144,8 +146,8 @@ def choices(program: str, T: int, batch: int, width: int) -> tuple[dict[str, Any
     key, bounds = jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
     if program == "decoder":
         params, forms = decoders(None, T, batch, width, layers=2)
-        chosen = compile(decoder(params), T=T, B=batch).xla()
-        run = jax.jit(lambda params, key: chosen(params=params, key=key))
+        choice = compile(decoder(params), T=T, B=batch).xla()
+        run = jax.jit(lambda params, key: choice(params=params, key=key))
         return {**forms, "chosen": run.lower(params, key).compile()}, (params, key)
     if program == "PPO":
         forms, bounds = ppos(T, batch, width, hidden=16, depth=1), bounds | {"K": EPOCHS}
@@ -156,8 +158,8 @@ def choices(program: str, T: int, batch: int, width: int) -> tuple[dict[str, Any
         n = None if program == "Monte-Carlo" else 8
         forms = dict(entrants(n, T, batch, width, (1, TILE, T)))
         graph = reinforce(screen(width), policy(width), descent(0.01), n=n, gamma=GAMMA)
-    chosen = compile(graph).xla(bounds)
-    return {**forms, "chosen": jax.jit(lambda key: chosen(key=key)).lower(key).compile()}, (key,)
+    choice = compile(graph).xla(bounds)
+    return {**forms, "chosen": jax.jit(lambda key: choice(key=key)).lower(key).compile()}, (key,)
 
 
 def seconds(form: Callable, *arguments: Any) -> float:
@@ -183,7 +185,7 @@ def reserved(program: Any) -> int:
 
 def agree(forms: dict[str, Callable], key: jax.Array) -> None:
     """Raise `AssertionError` unless all programs train the same parameters."""
-    wanted, *_ = forms["by hand"](key)
+    expected, *_ = forms["by hand"](key)
     for name, form in forms.items():
-        for a, b in zip(jax.tree.leaves(form(key)[0]), jax.tree.leaves(wanted), strict=True):
+        for a, b in zip(jax.tree.leaves(form(key)[0]), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-5, err_msg=name)

@@ -24,11 +24,11 @@ def _before(
 ) -> Maps:
     """Compute the exclusive prefixes of the totals, starting with `start`."""
     order = range(len(gains))[:: -1 if reverse else 1]
-    found, product = np.zeros((2, len(gains))), start
+    pair, product = np.zeros((2, len(gains))), start
     for d in order:
-        found[:, d] = product
+        pair[:, d] = product
         product = then(product, (gains[d], sums[d]))
-    return found[0], found[1]
+    return pair[0], pair[1]
 
 
 def _inclusive(gains: np.ndarray, sums: np.ndarray, start: tuple, reverse: bool) -> Maps:
@@ -37,7 +37,7 @@ def _inclusive(gains: np.ndarray, sums: np.ndarray, start: tuple, reverse: bool)
 
 
 def _totals(rng: np.random.Generator) -> list[tuple]:
-    drawn = []
+    cases = []
     for n, start, reverse in (
         (4, (1.0, 0.0), False),
         (4, (0.5, 2.0), False),
@@ -46,8 +46,8 @@ def _totals(rng: np.random.Generator) -> list[tuple]:
         (8, (0.9, 0.7), False),
         (1, (0.3, 5.0), True),
     ):
-        drawn.append((rng.uniform(0.2, 0.9, n), rng.normal(size=n), start, reverse))
-    return drawn
+        cases.append((rng.uniform(0.2, 0.9, n), rng.normal(size=n), start, reverse))
+    return cases
 
 
 before = Exercise(
@@ -111,11 +111,11 @@ def _means(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 def _gradients(rng: np.random.Generator) -> list[tuple]:
     counts = ([1, 3], [4, 4, 4, 1], [10, 0, 2, 5], [7], [2, 30, 1, 1], [5, 1, 0])
-    drawn = []
+    cases = []
     for count, longest in zip(counts, (100.0, 100.0, 0.3, 0.5, 0.2, 100.0), strict=True):
         mean = 2 + rng.normal(size=(len(count), 3))
-        drawn.append((mean * np.array(count)[:, None], np.array(count), longest))
-    return drawn
+        cases.append((mean * np.array(count)[:, None], np.array(count), longest))
+    return cases
 
 
 applied = Exercise(
@@ -171,29 +171,29 @@ applied = Exercise(
 )
 
 
-def _put_in(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _put_in(storage: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the contribution of each device to a minibatch, with shape [device, draw, feature]."""
-    n, each = stored.shape[:2]
+    n, each = storage.shape[:2]
     here = rows // each == np.arange(n)[:, None]
-    return np.where(here[..., None], stored[:, rows % each], 0)
+    return np.where(here[..., None], storage[:, rows % each], 0)
 
 
-def _dealt(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _dealt(storage: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the contributions if row r were stored on device r mod n."""
-    n, each = stored.shape[:2]
+    n, each = storage.shape[:2]
     here = rows % n == np.arange(n)[:, None]
-    return np.where(here[..., None], stored[:, rows // n % each], 0)
+    return np.where(here[..., None], storage[:, rows // n % each], 0)
 
 
-def _not_shifted(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    n, each = stored.shape[:2]
+def _not_shifted(storage: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    n, each = storage.shape[:2]
     here = rows // each == np.arange(n)[:, None]
-    return np.where(here[..., None], stored[:, np.minimum(rows, each - 1)], 0)
+    return np.where(here[..., None], storage[:, np.minimum(rows, each - 1)], 0)
 
 
-def _once(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _once(storage: np.ndarray, rows: np.ndarray) -> np.ndarray:
     first = np.isin(np.arange(len(rows)), np.unique(rows, return_index=True)[1])
-    return np.where(first[:, None], _put_in(stored, rows), 0)
+    return np.where(first[:, None], _put_in(storage, rows), 0)
 
 
 def _draws(rng: np.random.Generator) -> list[tuple]:

@@ -59,7 +59,7 @@ def _pair(
     env = {name: value for name, value in os.environ.items() if name not in _COLORED}
     command = [sys.executable, *program, "train", *words, "--out", str(path), "--distributed"]
     command += ["--coordinator", address, "--processes", "2", "--process"]
-    found = []
+    result = []
     for process in range(2):
         with _said(path, process).open("w") as file:
             start = subprocess.Popen(
@@ -68,8 +68,8 @@ def _pair(
                 stdout=file,
                 stderr=file,
             )
-        found.append(start)
-    return found
+        result.append(start)
+    return result
 
 
 def _said(path: Path, process: int) -> Path:

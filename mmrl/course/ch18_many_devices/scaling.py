@@ -87,12 +87,12 @@ def cost(
         raise ValueError(f"`devices` must divide `steps` = {steps} evenly, got {devices}.")
     link = link or (WITHIN if devices <= NODE else ACROSS)
     several, element = devices > 1, sum(sizes)
-    prefixes, received = steps // devices * element, (devices - 1) * element
+    prefixes, arrivals = steps // devices * element, (devices - 1) * element
     gathers = (1 if united else len(sizes)) * several
     return Cost(
-        received=received,
+        received=arrivals,
         prefixes=prefixes,
         memory=(4 if several else 2) * prefixes / bandwidth,
         latency=gathers * link.latency,
-        transfer=received / link.bandwidth,
+        transfer=arrivals / link.bandwidth,
     )

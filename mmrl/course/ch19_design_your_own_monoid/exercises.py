@@ -15,15 +15,15 @@ def _later(a: Peak, b: Peak) -> Peak:
 
 
 def _peaks(rng: np.random.Generator) -> list[tuple]:
-    drawn = []
+    pairs = []
     for first, second in ((3, 1), (1, 4), (5, 2), (2, 7), (1, 1), (6, 6)):
         pair = []
         for steps in (first, second):
             values = rng.integers(0, 5, steps).astype(float)
             last = steps - 1 - int(np.argmax(values[::-1]))
             pair.append((values.max(), float(steps - 1 - last), float(steps)))
-        drawn.append(tuple(pair))
-    return [*drawn, ((2.0, 1.0, 3.0), (2.0, 0.0, 1.0)), ((9.0, 0.0, 1.0), (2.0, 3.0, 5.0))]
+        pairs.append(tuple(pair))
+    return [*pairs, ((2.0, 1.0, 3.0), (2.0, 0.0, 1.0)), ((9.0, 0.0, 1.0), (2.0, 3.0, 5.0))]
 
 
 combine = Exercise(
@@ -59,27 +59,27 @@ combine = Exercise(
 )
 
 
-def _leaks(clean: np.ndarray, spoiled: np.ndarray, start: int) -> bool:
-    return not np.array_equal(clean[start:], spoiled[start:])
+def _leaks(clean: np.ndarray, other: np.ndarray, start: int) -> bool:
+    return not np.array_equal(clean[start:], other[start:])
 
 
 def _outputs(rng: np.random.Generator) -> list[tuple]:
     ys = rng.normal(size=(6, 2)).astype(np.float32).astype(float)
     bit = np.spacing(ys[4].astype(np.float32))  # the smallest difference in float32
 
-    def changed(step, by):
+    def change(step, by):
         other = ys.copy()
         other[step] += by
         return other
 
     return [
-        (ys, changed(5, np.nan), 3),
-        (ys, changed(1, np.nan), 3),
-        (ys, changed(4, bit), 3),
-        (ys, changed(3, 5.0), 3),
-        (ys, changed(2, 100.0), 3),
+        (ys, change(5, np.nan), 3),
+        (ys, change(1, np.nan), 3),
+        (ys, change(4, bit), 3),
+        (ys, change(3, 5.0), 3),
+        (ys, change(2, 100.0), 3),
         (ys, ys.copy(), 3),
-        (ys, changed(4, -2.0), 3),
+        (ys, change(4, -2.0), 3),
     ]
 
 

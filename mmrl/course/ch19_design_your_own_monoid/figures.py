@@ -20,8 +20,8 @@ def leaderboard(entries: Sequence[Mapping[str, Any]], *, ax: Axes | None = None)
     if not entries:
         raise ValueError("`entries` must not be empty; create an entry with `mmrl capstone run`.")
     ax = figure(width=7.0)[1][0] if ax is None else ax
-    ordered = sorted(entries, key=lambda entry: entry["score"])
-    for i, entry in enumerate(ordered):
+    by_score = sorted(entries, key=lambda entry: entry["score"])
+    for i, entry in enumerate(by_score):
         style = STYLES[i % len(STYLES)]
         color = INK if control(dict(entry)) else style["color"]
         low, high = entry["interval_95"]
@@ -36,8 +36,8 @@ def leaderboard(entries: Sequence[Mapping[str, Any]], *, ax: Axes | None = None)
             capsize=4,
             linestyle="none",
         )
-    for entry in ordered:
-        left = any(_beside(entry, other) for other in ordered)
+    for entry in by_score:
+        left = any(_beside(entry, other) for other in by_score)
         text = ax.annotate(
             entry["name"],
             (entry["cpu_seconds"], entry["score"]),
@@ -48,13 +48,13 @@ def leaderboard(entries: Sequence[Mapping[str, Any]], *, ax: Axes | None = None)
             color=INK,
         )
         text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
-    times = [entry["cpu_seconds"] for entry in ordered]
+    times = [entry["cpu_seconds"] for entry in by_score]
     ax.set_xscale("log")
     ax.set_xlim(min(times) / 1.3, max(times) * 1.6)
     ax.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     ax.minorticks_off()
-    seeds = sorted({len(entry["seeds"]) for entry in ordered})
+    seeds = sorted({len(entry["seeds"]) for entry in by_score})
     what = f"{' or '.join(map(str, seeds))} seeds: interquartile mean, 95 % bootstrap interval"
     return dress(ax, "", "mean return on held-out tasks", xlabel=f"CPU-seconds of training\n{what}")
 

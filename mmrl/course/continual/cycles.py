@@ -113,13 +113,13 @@ def cycle(
     state = agent.init(config, env, params, init_key, tasks=schedule[0])
 
     def scores(state, left, key):
-        learned = evaluate(state.net, env, params, tasks, key, config.episodes, policies)
+        new = evaluate(state.net, env, params, tasks, key, config.episodes, policies)
         if left.kept is left.net:
-            return learned
+            return new
         again = jax.random.clone(key)  # both evaluations play the same episodes
-        kept = evaluate(left.kept, env, params, tasks, again, config.episodes, policies)
+        old = evaluate(left.kept, env, params, tasks, again, config.episodes, policies)
         own = jnp.isin(jnp.arange(tasks), state.tasks)
-        return jax.tree.map(partial(jnp.where, own), learned, kept)
+        return jax.tree.map(partial(jnp.where, own), new, old)
 
     words, key_of = _random.as_words(jax.random.split(key, len(schedule)))
 
@@ -140,9 +140,9 @@ def cycle(
         return jax.lax.scan(block, state, (words, last))
 
     before = scores(state, state, first_key)
-    state, (found, measures, finite) = jax.lax.scan(stage, state, (schedule, words))
-    played = {name: Played(found[name], before[name]) for name in policies}
-    return state, Curves(played, measures, jnp.all(finite))
+    state, (results, measures, finite) = jax.lax.scan(stage, state, (schedule, words))
+    curves = {name: Played(results[name], before[name]) for name in policies}
+    return state, Curves(curves, measures, jnp.all(finite))
 
 
 def tour(
@@ -173,22 +173,22 @@ def tour(
     begin, rows, measures, finite = scores(state, state, order[0], key), [], [], []
     for stage, game in enumerate(order):
         enter, block, leave, _ = jit[game]
-        state, curves, seen = enter(state), [], []
+        state, curves, reports = enter(state), [], []
         for b in range(config.blocks):
             state, (means, good) = block(state)
             left = leave(state) if b == config.blocks - 1 else state
             now = jax.random.fold_in(key, stage * config.blocks + b)
             curves.append(scores(state, left, game, now))
-            seen.append(jax.device_get(means))
+            reports.append(jax.device_get(means))
             finite.append(bool(good))
             if report is not None:
                 report(stage, b, curves[-1])
             state = left
         rows.append(_stack(curves))
-        measures.append(_stack(seen))
-    found = _stack(rows)
-    played = {name: Played(found[name], begin[name]) for name in policies}
-    return state, Curves(played, _stack(measures), np.asarray(all(finite)))
+        measures.append(_stack(reports))
+    results = _stack(rows)
+    curves_of = {name: Played(results[name], begin[name]) for name in policies}
+    return state, Curves(curves_of, _stack(measures), np.asarray(all(finite)))
 
 
 def _scores(net, env, params, key, episodes, policies) -> dict[str, Float[Array, ""]]:
@@ -231,10 +231,10 @@ def _compile(agent: Any, config: Any, env: Any, params: Any, policies: Policies)
 # Measures of continual learning
 
 
-def flat(played: Played) -> Float[Array | np.ndarray, "time task"]:
+def flat(curve: Played) -> Float[Array | np.ndarray, "time task"]:
     """Flatten the scores of one seed along time, starting with the scores before training."""
-    scores = played.scores.reshape(-1, played.scores.shape[-1])
-    return jnp.concatenate([played.begin[None], scores])
+    scores = curve.scores.reshape(-1, curve.scores.shape[-1])
+    return jnp.concatenate([curve.begin[None], scores])
 
 
 def cumulative(scores: Float[Array | np.ndarray, "time task"]) -> Float[Array, "time task"]:
@@ -271,9 +271,9 @@ def retained(
     for stage, task in enumerate(order[: len(order) - after]):
         if task in order[stage + 1 : stage + 1 + after]:
             continue
-        gained = scores[stage, -1, task] - begin[task]
+        gain = scores[stage, -1, task] - begin[task]
         left = scores[stage + after, -1, task] - begin[task]
-        shares.append(left / gained if gained > 0 else np.nan)
+        shares.append(left / gain if gain > 0 else np.nan)
     return np.array(shares)
 
 

@@ -25,7 +25,7 @@ from mmrl import _random
 from mmrl.agents.clear import clear
 from mmrl.agents.clear.clear import Tasks
 from mmrl.agents.clear.vtrace import Measures, loss
-from mmrl.agents.common import Make, trained
+from mmrl.agents.common import Make, trainable
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.settings import count, share, weight
 from mmrl.replay.reservoir import Unrolls
@@ -79,7 +79,7 @@ def init(
     """Initialize the agent and its environments, with zero Fisher information."""
     check(config, env, params)
     learner = clear.init(config, env, params, key, make, tasks)
-    anchor = trained(learner.net)
+    anchor = trainable(learner.net)
     return State(learner, anchor, jax.tree.map(jnp.zeros_like, anchor))
 
 
@@ -92,12 +92,12 @@ def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | No
 def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State, Any]:
     """Run one iteration of V-trace with the penalty in its loss."""
 
-    def held(net, config, batch, replayed) -> tuple[Float[Array, ""], Measures]:
+    def with_penalty(net, config, batch, replayed) -> tuple[Float[Array, ""], Measures]:
         value, measures = loss(net, config, batch, replayed)
         penalty = config.consolidation * ewc_penalty(state.fisher, state.anchor, net)
         return value + penalty, measures._replace(penalty=penalty)
 
-    learn = partial(clear.learn, loss=held)
+    learn = partial(clear.learn, loss=with_penalty)
     learner, outcome = clear.iterate(config, env, params, state.learner, learn)
     return dataclasses.replace(state, learner=learner), outcome
 
@@ -105,12 +105,14 @@ def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State,
 def leave(config: Config, env: Any, params: Any, state: State) -> State:
     """Estimate the Fisher information on new steps, and move the anchor."""
     learner, new = estimate_fisher(config, env, params, state.learner, state.net)
-    return State(learner, trained(state.net), update_fisher(config, state.fisher, new))
+    return State(learner, trainable(state.net), update_fisher(config, state.fisher, new))
 
 
 def ewc_penalty(fisher: PyTree, anchor: PyTree, net: Any) -> Float[Array, ""]:
     """Compute ½ Σ_i F_i (θ_i - θ*_i)², a negative Gaussian log-density up to a constant."""
-    squares = jax.tree.map(lambda f, a, x: jnp.sum(f * (x - a) ** 2), fisher, anchor, trained(net))
+    squares = jax.tree.map(
+        lambda f, a, x: jnp.sum(f * (x - a) ** 2), fisher, anchor, trainable(net)
+    )
     return 0.5 * sum(jax.tree.leaves(squares), jnp.zeros(()))
 
 
@@ -145,7 +147,7 @@ def estimate_fisher(
     fisher_key, key = jax.random.split(learner.key)
     learner = dataclasses.replace(learner, key=key)
     words, key_of = _random.as_words(jax.random.split(fisher_key, config.fisher_unrolls))
-    zeros = jax.tree.map(jnp.zeros_like, trained(net))
+    zeros = jax.tree.map(jnp.zeros_like, trainable(net))
     return jax.lax.scan(step, (learner, zeros), words)[0]
 
 

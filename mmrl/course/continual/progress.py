@@ -34,7 +34,7 @@ from mmrl import _random, losses
 from mmrl.agents.clear import clear
 from mmrl.agents.clear.clear import Tasks
 from mmrl.agents.clear.vtrace import optimizer
-from mmrl.agents.common import Make, descend, trained
+from mmrl.agents.common import Make, descend, trainable
 from mmrl.agents.settings import count, positive
 from mmrl.course.continual import ewc
 from mmrl.course.continual.ewc import estimate_fisher, ewc_penalty, update_fisher
@@ -199,7 +199,7 @@ def init(
     """Initialize the columns and the environments, with zero Fisher information."""
     check(config, env, params)
     learner = clear.init(config, env, params, key, make, tasks)
-    anchor = trained(learner.net.base)
+    anchor = trainable(learner.net.base)
     return State(learner, anchor, jax.tree.map(jnp.zeros_like, anchor))
 
 
@@ -229,27 +229,27 @@ def leave(config: Config, env: Any, params: Any, state: State) -> State:
         return (*descend(rule, base, inner, gradient), carries), None
 
     base = state.kept
-    start = (base, rule.init(trained(base)), state.learner.carries)
+    start = (base, rule.init(trainable(base)), state.learner.carries)
     (base, _, carries), _ = jax.lax.scan(step, start, words)
     net = eqx.tree_at(lambda n: n.base, state.net, base)
     learner = dataclasses.replace(state.learner, net=net, carries=carries, key=key)
     learner, new = estimate_fisher(config, env, params, learner, base, lambda s: s[1])
     adapter = Adapter(config.width, len(net.adapter.alpha), adapter_key)
     net = eqx.tree_at(lambda n: n.adapter, net, adapter)
-    fresh = optimizer(config, 0.0).init(trained(net))
+    fresh = optimizer(config, 0.0).init(trainable(net))
     learner = dataclasses.replace(learner, net=net, optimizer=fresh)
-    return State(learner, trained(base), update_fisher(config, state.fisher, new))
+    return State(learner, trainable(base), update_fisher(config, state.fisher, new))
 
 
 def distillation(base: Column, config: Config, unrolls: Any, state: State) -> Float[Array, ""]:
     """Compute KL[π_active ‖ π_base] + ½ (V_base - V_active)², averaged, plus the EWC penalty."""
     steps = unrolls.steps
     obs = steps.obs.astype(jnp.float32)
-    said: Any = jax.vmap(base)(unrolls.state[1], obs, steps.begin)[1]
-    apart = losses.policy_cloning(said.policy.logits, steps.extras.logits)
-    values = losses.value_cloning(said.value, steps.extras.value)
-    held = config.consolidation * ewc_penalty(state.fisher, state.anchor, base)
-    return jnp.mean(apart + 0.5 * values) + held
+    outputs: Any = jax.vmap(base)(unrolls.state[1], obs, steps.begin)[1]
+    apart = losses.policy_cloning(outputs.policy.logits, steps.extras.logits)
+    values = losses.value_cloning(outputs.value, steps.extras.value)
+    penalty = config.consolidation * ewc_penalty(state.fisher, state.anchor, base)
+    return jnp.mean(apart + 0.5 * values) + penalty
 
 
 def outputs(numbers: Float[Array, "*time out"]) -> Outputs:

@@ -11,7 +11,7 @@ _ROW, _LEFT, _PULLS, _BARS = 22, 44, 430, 130  # pixels
 
 def bandit(
     actions: Int[ndarray, " time"],
-    won: Int[ndarray, " time"],
+    wins_of: Int[ndarray, " time"],
     arms: int,
     *,
     odds: Float[ndarray, " arms"] | None = None,
@@ -28,7 +28,10 @@ def bandit(
     body = svg.heading(width, title, note)
     body.append(svg.text(_LEFT, 46, "pulls over time", size=10, fill="dim"))
     body.append(svg.text(bar_left, 46, "share that paid", size=10, fill="dim"))
-    pulls, wins = np.bincount(actions, minlength=arms), np.bincount(actions, won, minlength=arms)
+    pulls, wins = (
+        np.bincount(actions, minlength=arms),
+        np.bincount(actions, wins_of, minlength=arms),
+    )
     for arm in range(arms):
         y = 54 + _ROW * arm
         body.append(svg.text(_LEFT - 8, y + 15, arm, size=11, fill="dim", anchor="end"))
@@ -38,7 +41,7 @@ def bandit(
             x = bar_left + _BARS * float(odds[arm])
             outline = svg.rect(bar_left, y + 3, x - bar_left, _ROW - 6, stroke="ink")
             body += [outline, svg.line(x, y + 1, x, y + _ROW - 1, stroke="ink")]
-    body += _marks(actions, won)
+    body += _marks(actions, wins_of)
     key = "● paid, ○ did not" + ("; outline: the arm's true odds" if odds is not None else "")
     body.append(svg.text(width - 14, height - 10, key, size=10, fill="dim", anchor="end"))
     shares = ", ".join(f"arm {a}: {int(wins[a])} of {int(pulls[a])}" for a in range(arms))
@@ -60,11 +63,11 @@ def _bar(left: svg.Number, y: svg.Number, pulls: int, wins: int) -> list[str]:
     ]
 
 
-def _marks(actions: Int[ndarray, " time"], won: Int[ndarray, " time"]) -> list[str]:
+def _marks(actions: Int[ndarray, " time"], wins: Int[ndarray, " time"]) -> list[str]:
     pitch = min((_PULLS - 10) / max(len(actions) - 1, 1), 14)
     size = float(np.clip(pitch / 1.8, 1.2, 5))
     out = []
-    for t, (arm, win) in enumerate(zip(actions, won, strict=True)):
+    for t, (arm, win) in enumerate(zip(actions, wins, strict=True)):
         x, y = _LEFT + 5 + pitch * t, 54 + _ROW * (int(arm) + 0.5)
         role, mark = ("good", "paid") if win else ("bad", "lost")
         more = f'data-mark="{mark}"'

@@ -29,25 +29,27 @@ def battleship(
     cell = 30
     x = lambda square: _left(cell * size) + cell * (square % size)  # noqa: E731
     y = lambda square: _TOP + cell * (square // size)  # noqa: E731
-    sunk, tried = {*actions[hits].tolist()}, {*actions.tolist()}
+    hit_squares, guesses = {*actions[hits].tolist()}, {*actions.tolist()}
     body = []
     for square in range(size * size):
         box = (x(square) + 1, y(square) + 1, cell - 2, cell - 2)
-        fill = "paper" if square in tried else "fill"
+        fill = "paper" if square in guesses else "fill"
         more = f'data-square="{square}"'
         body.append(svg.rect(*box, fill=fill, stroke="line", radius=4, more=more))
         middle = (x(square) + cell / 2, y(square) + cell / 2)
-        if square in sunk:
+        if square in hit_squares:
             inner = (box[0] + 5, box[1] + 5, cell - 12, cell - 12)
             body.append(svg.rect(*inner, fill="good", radius=3, more='data-guess="hit"'))
-        elif square in tried:
+        elif square in guesses:
             body.append(svg.circle(*middle, 5, stroke="bad", more='data-guess="miss"'))
-        if ships is not None and ships[square] and square not in sunk:
+        if ships is not None and ships[square] and square not in hit_squares:
             inner = (box[0] + 5, box[1] + 5, cell - 12, cell - 12)
             more = 'stroke-dasharray="3 3" data-ship="hidden"'
             body.append(svg.rect(*inner, stroke="dim", radius=3, more=more))
     body.append(_ring(x(int(actions[-1])), y(int(actions[-1])), cell, cell))
-    desc = f"{len(actions)} guesses, {len(sunk)} squares hit. Last: square {int(actions[-1])}."
+    desc = (
+        f"{len(actions)} guesses, {len(hit_squares)} squares hit. Last: square {int(actions[-1])}."
+    )
     return _document(cell * size, cell * size, rewards, title, note, desc, body)
 
 
@@ -77,8 +79,8 @@ def concentration(
             body.append(svg.rect(x, y, 28, 38, fill="fill", stroke="line", radius=4))
         if place == action:
             body.append(_ring(x - 3, y - 3, 34, 44))
-    shown = int((kinds < types).sum())
-    desc = f"{len(kinds)} cards, {shown} in view. Last turned over: place {action}."
+    visible = int((kinds < types).sum())
+    desc = f"{len(kinds)} cards, {visible} in view. Last turned over: place {action}."
     return _document(wide * columns, high * rows, rewards, title, note, desc, body)
 
 
@@ -99,19 +101,19 @@ def labyrinth(
     """
     cell = 18
     if places is None:
-        known, path, here = views[-1], [], (1, 1)
+        seen_map, path, here = views[-1], [], (1, 1)
     else:
-        known = np.full((side, side), -1)
+        seen_map = np.full((side, side), -1)
         for view, place in zip(views, places, strict=True):
-            _add(known, view, place)
+            _add(seen_map, view, place)
         path, here = [tuple(place) for place in places.tolist()], tuple(places[-1].tolist())
-    rows = len(known)
+    rows = len(seen_map)
     left = _left(cell * rows)
     fills = {-1: "fill", 0: "paper", 1: "dim", 2: "mark", 3: "good"}
     names = {-1: "unseen", 0: "free", 1: "wall", 2: "start", 3: "goal"}
     body = []
     for row, column in np.ndindex(rows, rows):
-        kind = int(known[row, column])
+        kind = int(seen_map[row, column])
         box = (left + cell * column, _TOP + cell * row, cell, cell)
         body.append(svg.rect(*box, fill=fills[kind], more=f'data-square="{names[kind]}"'))
     at = lambda p: (left + cell * (p[1] + 0.5), _TOP + cell * (p[0] + 0.5))  # noqa: E731
@@ -119,18 +121,18 @@ def labyrinth(
         line = "L".join(f"{svg.num(x)} {svg.num(y)}" for x, y in map(at, path))
         body.append(svg.path(f"M{line}", stroke="mark", more='stroke-width="2" opacity="0.7"'))
     body.append(svg.circle(*at(here), 6, fill="good", stroke="ink", more='data-agent="here"'))
-    walked = len({*path})
-    desc = f"{len(views)} steps over {walked} squares." if path else "The 3 × 3 squares in view."
+    squares = len({*path})
+    desc = f"{len(views)} steps over {squares} squares." if path else "The 3 × 3 squares in view."
     return _document(cell * rows, cell * rows, rewards, title, note, desc, body)
 
 
 def _add(
-    known: Int[ndarray, "side side"], view: Int[ndarray, "3 3"], place: Int[ndarray, " 2"]
+    board: Int[ndarray, "side side"], view: Int[ndarray, "3 3"], place: Int[ndarray, " 2"]
 ) -> None:
     """Write a view into the map. Popgym shifts views at the upper and the left border."""
     top, left = (max(int(x) - 1, 0) for x in place)
     height, width = (2 if x == 0 else 3 for x in place)
-    part = known[top : top + height, left : left + width]
+    part = board[top : top + height, left : left + width]
     part[:] = view[: part.shape[0], : part.shape[1]]
 
 

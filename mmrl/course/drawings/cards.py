@@ -32,7 +32,7 @@ def card_strip(
     rewards: Float[ndarray, " time"] | None = None,
     *,
     steps: Int[ndarray, " time"] | None = None,
-    asked: int | None = None,
+    question: int | None = None,
     columns: int = 26,
     types: int = 4,
     title: str = "Cards",
@@ -45,7 +45,7 @@ def card_strip(
     With 13 `types`, cards are ranks, and answers are arrows: 0 is up and 1 is down. An answer with
     a reward of 0 is pale.
 
-    `steps` contains the step number of each column (default: 0, 1, …). The card at step `asked`,
+    `steps` contains the step number of each column (default: 0, 1, …). The card at step `question`,
     which the task requests, has a ring. `columns` is the number of columns per row, and `note` is
     the right part of the heading.
     """
@@ -62,14 +62,14 @@ def card_strip(
         if kind == GAP:
             body.append(svg.text(x + 14, top + 34, "…", size=18, fill="dim", anchor="middle"))
             continue
-        if steps[i] % 5 == 0 or steps[i] == asked:
+        if steps[i] % 5 == 0 or steps[i] == question:
             body.append(svg.text(x + 14, top + 8, steps[i], size=9, fill="dim", anchor="middle"))
-        body.append(card(x, top + 12, int(kind), types=types, ring=bool(steps[i] == asked)))
+        body.append(card(x, top + 12, int(kind), types=types, ring=bool(steps[i] == question)))
         if answers is not None:
             idle = rewards is not None and rewards[i] == 0
             answer = (arrow if types == 13 else suit)(x + 14, top + 70, int(answers[i]), 0.62)
-            said = chip(x + 4, top + 60, answer)
-            body.append(f'<g opacity="0.35">{said}</g>' if idle else said)
+            text = chip(x + 4, top + 60, answer)
+            body.append(f'<g opacity="0.35">{text}</g>' if idle else text)
         if rewards is not None:
             body.append(svg.verdict(x + 14, top + below + 48, float(rewards[i])))
     ranks = types == 13
@@ -119,13 +119,13 @@ def count_recall(
 
 
 def _count_bars(
-    counts: Int[ndarray, " types"], asked: int, types: int, top: svg.Number
+    counts: Int[ndarray, " types"], question: int, types: int, top: svg.Number
 ) -> list[str]:
     """Draw a bar per type, with a ring around the requested type."""
     out = [svg.text(12, top + 40, "shown", size=10, fill="dim")]
     largest = max(int(counts.max()), 1)
     for kind, count in enumerate(counts):
-        x, bar, ring = 52 + 44 * kind, 46 * float(count) / largest, kind == asked
+        x, bar, ring = 52 + 44 * kind, 46 * float(count) / largest, kind == question
         role, more = ("mark", "") if ring else ("dim", 'opacity="0.55"')
         out.append(svg.rect(x, top + 54 - bar, 22, bar, fill=role, radius=2, more=more))
         out.append(svg.text(x + 26, top + 53, int(count), size=10))

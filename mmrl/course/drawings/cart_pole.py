@@ -12,7 +12,7 @@ _GHOSTS, _APART = 5, 4  # number of earlier poles, and their distance in steps o
 
 
 def cart_pole(
-    seen: Float[ndarray, "time 2"],
+    observations: Float[ndarray, "time 2"],
     actions: Int[ndarray, " time"],
     *,
     hidden: Float[ndarray, "time 4"] | None = None,
@@ -22,18 +22,18 @@ def cart_pole(
 ) -> str:
     """Draw the cart and pole at the last step, and the angle over time.
 
-    `seen` contains the observed (x [m], θ [rad]), and `hidden` the state (x, ẋ, θ, θ̇). If `hidden`
-    is given, the cart is drawn at its true position, a dashed outline shows the observed position
-    if it differs, and an arrow shows ẋ. The plot of the angle has one mark per step, a dot if the
-    agent pushed right and a ring if it pushed left.
+    `observations` contains the observed (x [m], θ [rad]), and `hidden` the state (x, ẋ, θ, θ̇). If
+    `hidden` is given, the cart is drawn at its true position, a dashed outline shows the observed
+    position if it differs, and an arrow shows ẋ. The plot of the angle has one mark per step, a dot
+    if the agent pushed right and a ring if it pushed left.
     """
-    true = seen if hidden is None else hidden[:, [0, 2]]
+    true = observations if hidden is None else hidden[:, [0, 2]]
     body = svg.heading(_WIDTH, title, note) + _track()
     for age in range(min(_GHOSTS, (len(true) - 1) // _APART), 0, -1):
         more = f'opacity="{0.4 - 0.06 * age:.2f}" data-ghost="{age}"'
         body.append(_pole(*true[-1 - _APART * age], more=more))
-    if hidden is not None and not np.allclose(seen[-1], true[-1], atol=1e-3):
-        body.append(_outline(*seen[-1]))
+    if hidden is not None and not np.allclose(observations[-1], true[-1], atol=1e-3):
+        body.append(_outline(*observations[-1]))
     body += _cart(*true[-1])
     if hidden is not None:
         body += _velocity(float(true[-1, 0]), float(hidden[-1, 1]), hides_velocity)
@@ -41,8 +41,8 @@ def cart_pole(
     x, angle = float(true[-1, 0]), float(np.rad2deg(true[-1, 1]))
     side = "right" if actions[-1] else "left"
     desc = (
-        f"Step {len(seen) - 1}: cart at {x:.2f} m, pole at {angle:.1f} degrees, pushed {side}. "
-        f"An episode ends beyond 2.4 m or 12 degrees."
+        f"Step {len(observations) - 1}: cart at {x:.2f} m, pole at {angle:.1f} degrees, pushed "
+        f"{side}. An episode ends beyond 2.4 m or 12 degrees."
     )
     return svg.document(_WIDTH, 358, title, desc, body)
 
@@ -127,8 +127,8 @@ def _angles(angles: Float[ndarray, " time"], actions: Int[ndarray, " time"]) -> 
     size = float(np.clip(pitch / 2.6, 0.9, 3))
     for t, (angle, action) in enumerate(zip(angles, actions, strict=True)):
         x, y = left + 5 + pitch * t, middle - half * float(np.clip(angle / _ANGLE, -1.2, 1.2))
-        pushed = "right" if action else "left"
+        side = "right" if action else "left"
         fill, stroke = ("good", "none") if action else ("paper", "bad")
-        out.append(svg.circle(x, y, size, fill=fill, stroke=stroke, more=f'data-mark="{pushed}"'))
+        out.append(svg.circle(x, y, size, fill=fill, stroke=stroke, more=f'data-mark="{side}"'))
     key = f"{len(angles)} steps, ● pushed right, ○ pushed left"
     return [*out, svg.text(right, 350, key, size=10, fill="dim", anchor="end")]

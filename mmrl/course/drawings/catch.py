@@ -28,8 +28,8 @@ def catch(
     x, y = _LEFT + _CELL * paddle, _TOP + _CELL * rows
     body.append(svg.rect(x + 1, y - 16, _CELL - 2, 10, fill="good", radius=3))
     body.append(svg.text(x + _CELL / 2, y + 16, "←·→"[action], anchor="middle", size=15))
-    moved = ("left", "nowhere", "right")[action]
-    desc = f"Ball in row {row}, column {column}; paddle in column {paddle}, moved {moved}."
+    move = ("left", "nowhere", "right")[action]
+    desc = f"Ball in row {row}, column {column}; paddle in column {paddle}, moved {move}."
     return svg.document(_WIDTH, y + 30, title, desc, body)
 
 

@@ -33,8 +33,8 @@ def mine_sweeper(
     for square in range(size * size):
         row, column = divmod(square, size)
         body += _square(left + _CELL * column, _TOP + _CELL * row, square, actions, near, rewards)
-        hit = square in actions[rewards <= -0.5]
-        if mines is not None and mines[square] and not hit:
+        exploded = square in actions[rewards <= -0.5]
+        if mines is not None and mines[square] and not exploded:
             x, y = left + _CELL * (column + 0.5), _TOP + _CELL * (row + 0.5)
             body.append(svg.path(_star(x, y, 11), stroke="dim", more='data-mine="hidden"'))
     row, column = divmod(int(actions[-1]), size)
@@ -55,11 +55,11 @@ def _square(
 ) -> list[str]:
     """Draw a covered square, or the number that was revealed when it was opened."""
     looks = np.flatnonzero(actions == square)
-    seen = looks.size > 0
+    open_ = looks.size > 0
     box = (x + 1, y + 1, _CELL - 2, _CELL - 2)
-    fill = "paper" if seen else "fill"
+    fill = "paper" if open_ else "fill"
     out = [svg.rect(*box, fill=fill, stroke="line", radius=4, more=f'data-square="{square}"')]
-    if not seen:
+    if not open_:
         return out
     if (rewards[looks] <= -0.5).any():
         middle = (x + _CELL / 2, y + _CELL / 2)

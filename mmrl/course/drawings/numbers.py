@@ -27,9 +27,9 @@ def numbers(
     observations of the complete episode (default: `obs`), so that all frames of an animation agree.
     Values that are not finite are drawn at 0.
     """
-    seen = _finite(obs if whole is None else whole)
-    size = np.maximum(np.abs(seen).max(0), 1e-12)
-    changes = np.argsort(-(seen / size).std(0), kind="stable")[:_MOST]
+    finite = _finite(obs if whole is None else whole)
+    size = np.maximum(np.abs(finite).max(0), 1e-12)
+    changes = np.argsort(-(finite / size).std(0), kind="stable")[:_MOST]
     rows, width = np.sort(changes), _LEFT + _WIDTH + _VALUE
     body = svg.heading(width, title, note)
     body.append(svg.text(_LEFT, 44, f"steps {first} to {len(obs) - 1}", size=10, fill="dim"))
@@ -48,8 +48,8 @@ def numbers(
     if rest:
         more = f"{rest} more features change less"
         body.append(svg.text(width - 14, y + 46, more, size=10, fill="dim", anchor="end"))
-    shown = ", ".join(f"o[{k}] = {float(obs[-1, k]):.3g}" for k in rows)
-    desc = f"Step {len(obs) - 1}: action {action}, reward {float(rewards[-1]):.3g}, {shown}."
+    text = ", ".join(f"o[{k}] = {float(obs[-1, k]):.3g}" for k in rows)
+    desc = f"Step {len(obs) - 1}: action {action}, reward {float(rewards[-1]):.3g}, {text}."
     return svg.document(width, y + 58, title, desc, body)
 
 

@@ -11,7 +11,7 @@ _GHOSTS, _APART = 4, 3  # number of earlier rods, and steps between them
 
 
 def pendulum(
-    seen: Float[ndarray, "time 2"],
+    observations: Float[ndarray, "time 2"],
     torques: Float[ndarray, " time"],
     *,
     hidden: Float[ndarray, "time 3"] | None = None,
@@ -20,18 +20,18 @@ def pendulum(
 ) -> str:
     """Draw the rod at the last step, and the angle over time.
 
-    The rod is upright at θ = 0. `seen` contains the observed (cos θ, sin θ), and `hidden` the state
-    (cos θ, sin θ, θ̇). If `hidden` is given, the rod is drawn at its true position, a dashed line
-    shows the observed position if it differs, and a label shows θ̇.
+    The rod is upright at θ = 0. `observations` contains the observed (cos θ, sin θ), and `hidden`
+    the state (cos θ, sin θ, θ̇). If `hidden` is given, the rod is drawn at its true position, a
+    dashed line shows the observed position if it differs, and a label shows θ̇.
     """
-    true = seen if hidden is None else hidden[:, :2]
+    true = observations if hidden is None else hidden[:, :2]
     body = svg.heading(_WIDTH, title, note)
     for age in range(min(_GHOSTS, (len(true) - 1) // _APART), 0, -1):
         more = f'opacity="{0.4 - 0.07 * age:.2f}" data-ghost="{age}"'
         body.append(_rod(true[-1 - _APART * age], more))
-    if hidden is not None and not np.allclose(seen[-1], true[-1], atol=1e-3):
+    if hidden is not None and not np.allclose(observations[-1], true[-1], atol=1e-3):
         more = 'stroke-width="1.5" stroke-dasharray="4 3" data-rod="seen"'
-        body.append(svg.line(*_PIVOT, *_tip(seen[-1]), stroke="ink", more=more))
+        body.append(svg.line(*_PIVOT, *_tip(observations[-1]), stroke="ink", more=more))
     body.append(_rod(true[-1], 'data-rod="true"'))
     body.append(svg.circle(*_PIVOT, 5, fill="paper", stroke="ink"))
     torque = float(np.clip(torques[-1], -2, 2))
@@ -42,7 +42,7 @@ def pendulum(
     angles = np.arctan2(true[:, 1], true[:, 0])
     body += _angles(angles)
     desc = (
-        f"Step {len(seen) - 1}: {np.rad2deg(angles[-1]):.0f} degrees from upright, "
+        f"Step {len(observations) - 1}: {np.rad2deg(angles[-1]):.0f} degrees from upright, "
         f"torque {torque:.2f} newton meters."
     )
     return svg.document(_WIDTH, 330, title, desc, body)

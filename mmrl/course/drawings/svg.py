@@ -154,19 +154,19 @@ def paint(fill: str, stroke: str) -> str:
     classes = " ".join(f"mm-{attribute}-{role}" for attribute, role in roles)
     light = {a: ROLES[v][0] if v in ROLES else v for a, v in (("fill", fill), ("stroke", stroke))}
     drawn = "" if light["stroke"] == "none" else f' stroke="{light["stroke"]}"'
-    named = f' class="{classes}"' if classes else ""
-    return f' fill="{light["fill"]}"{drawn}{named}'
+    css = f' class="{classes}"' if classes else ""
+    return f' fill="{light["fill"]}"{drawn}{css}'
 
 
 def _style(shapes: str) -> str:
     """Return the CSS rules of the classes that occur in `shapes`, for both themes."""
-    used = [
+    pairs = [
         (attribute, role)
         for attribute in ("fill", "stroke")
         for role in ROLES
         if f"mm-{attribute}-{role}" in shapes
     ]
-    rules = ["".join(f".mm-{a}-{r}{{{a}:{ROLES[r][theme]}}}" for a, r in used) for theme in (0, 1)]
+    rules = ["".join(f".mm-{a}-{r}{{{a}:{ROLES[r][theme]}}}" for a, r in pairs) for theme in (0, 1)]
     return f"{rules[0]}@media(prefers-color-scheme:dark){{{rules[1]}}}"
 
 

@@ -65,12 +65,12 @@ def _repeat_first(episode: Episode) -> str:
 def _repeat_previous(episode: Episode) -> str:
     """Draw RepeatPrevious. The lag k is inferred from the first step with a reward, k - 1."""
     cards = episode.obs[:, :4].argmax(-1)
-    paid = np.flatnonzero(episode.reward)
-    if not paid.size:
+    rewards = np.flatnonzero(episode.reward)
+    if not rewards.size:
         return _strip(episode, cards, None, "RepeatPrevious: not asked yet")
-    asked = episode.now - int(paid[0])
-    title = f"RepeatPrevious: say the suit of {paid[0]} steps ago"
-    return _strip(episode, cards, asked, title)
+    question = episode.now - int(rewards[0])
+    title = f"RepeatPrevious: say the suit of {rewards[0]} steps ago"
+    return _strip(episode, cards, question, title)
 
 
 def _autoencode(episode: Episode) -> str:
@@ -79,27 +79,27 @@ def _autoencode(episode: Episode) -> str:
     last = int(play[0]) if play.size else len(episode.obs)
     cards = episode.obs[:, 2:6].argmax(-1)
     cards = np.where(np.arange(len(cards)) > last, NOTHING, cards)
-    asked = 2 * last - episode.now if play.size else None
-    return _strip(episode, cards, asked, "Autoencode: watch, then say the cards backwards")
+    question = 2 * last - episode.now if play.size else None
+    return _strip(episode, cards, question, "Autoencode: watch, then say the cards backwards")
 
 
 def _strip(
-    episode: Episode, cards: Int[ndarray, " time"], asked: int | None, title: str, types: int = 4
+    episode: Episode, cards: Int[ndarray, " time"], question: int | None, title: str, types: int = 4
 ) -> str:
     """Draw the complete episode, or only its last cards and the requested card."""
     steps = np.arange(len(cards))
     columns = 26 if len(cards) <= 104 else 52
     if episode.one_frame:
         steps = steps[-_WINDOW:]
-        if asked is not None and asked < steps[0]:
-            steps = np.array([asked, GAP, *steps[2:]])
+        if question is not None and question < steps[0]:
+            steps = np.array([question, GAP, *steps[2:]])
         cards = np.where(steps == GAP, GAP, cards[steps])
     return card_strip(
         cards,
         episode.action[steps],
         episode.reward[steps],
         steps=steps,
-        asked=asked if episode.one_frame else None,
+        question=question if episode.one_frame else None,
         columns=columns,
         types=types,
         title=title,

@@ -105,10 +105,10 @@ class Exercise:
         result = _result(answer, case)
         if _open(result):
             return f"a part of it is still `...`{_given(case)}."
-        wanted = self.wanted(*case) if callable(self.wanted) else self.wanted
+        expected = self.wanted(*case) if callable(self.wanted) else self.wanted
         if _failed(result):
             return f"{result.words}{_given(case)}."
-        difference = _difference(result, wanted, self.tolerance)
+        difference = _difference(result, expected, self.tolerance)
         return None if difference is None else f"{difference}{_given(case)}."
 
 
@@ -149,16 +149,16 @@ def _open(result: Any) -> bool:
     return any(leaf is ... for leaf in jax.tree.leaves(result))
 
 
-def _difference(result: Any, wanted: Any, tolerance: float) -> str | None:
+def _difference(result: Any, expected: Any, tolerance: float) -> str | None:
     """Describe how a result differs from the wanted one, or return None if they agree."""
-    if not isinstance(wanted, list | tuple):
-        return _leaf(result, wanted, tolerance)
+    if not isinstance(expected, list | tuple):
+        return _leaf(result, expected, tolerance)
     if result is None:
         return "it gives None: does the function return what it found?"
     parts = _parts(result)
-    if len(parts) != len(wanted):
-        return f"it gives {_several(len(parts))}; expected {_several(len(wanted))}"
-    pairs = zip(parts, wanted, strict=True)
+    if len(parts) != len(expected):
+        return f"it gives {_several(len(parts))}; expected {_several(len(expected))}"
+    pairs = zip(parts, expected, strict=True)
     return next(filter(None, (_difference(*pair, tolerance) for pair in pairs)), None)
 
 
@@ -171,38 +171,38 @@ def _several(count: int) -> str:
     return "one value or array" if count == 1 else f"{count} values or arrays"
 
 
-def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
+def _leaf(result: Any, expected: Any, tolerance: float) -> str | None:
     if result is None:
         return "it gives None, as a function without a `return` does"
     try:
-        result, wanted = _array(result), np.asarray(wanted)
+        result, expected = _array(result), np.asarray(expected)
     except Exception:  # for example rows of unequal length, a tracer or a key
         return f"it gives {type(result).__name__}, which is not a number or an array"
-    exact, numeric = wanted.dtype.kind in "biuU", result.dtype.kind in "biufc"
-    if not numeric and wanted.dtype.kind != result.dtype.kind:
+    exact, numeric = expected.dtype.kind in "biuU", result.dtype.kind in "biufc"
+    if not numeric and expected.dtype.kind != result.dtype.kind:
         kind = type(result.item() if result.ndim == 0 else result).__name__
         return f"it gives {kind}, not a number"
-    if result.shape != wanted.shape:
-        return f"its shape is {list(result.shape)}; expected {list(wanted.shape)}"
-    if wanted.dtype.kind == "U":
+    if result.shape != expected.shape:
+        return f"its shape is {list(result.shape)}; expected {list(expected.shape)}"
+    if expected.dtype.kind == "U":
         return (
             None
-            if np.array_equal(result, wanted)
+            if np.array_equal(result, expected)
             else f"it gives '{result}', which is not the answer"
         )
-    if wanted.dtype.kind != "c" and result.dtype.kind == "c":
+    if expected.dtype.kind != "c" and result.dtype.kind == "c":
         return "it gives complex numbers instead of real ones"
-    if np.isnan(result).any() and not np.isnan(wanted).any():
+    if np.isnan(result).any() and not np.isnan(expected).any():
         return "it gives NaN, not a number: look for 0/0, ∞ - ∞, or a root of a negative"
-    slack = 0 if exact else tolerance * (1 + np.abs(np.where(np.isfinite(wanted), wanted, 0)))
+    slack = 0 if exact else tolerance * (1 + np.abs(np.where(np.isfinite(expected), expected, 0)))
     with np.errstate(invalid="ignore"):
-        wrong = ~((result == wanted) | (np.abs(result - np.asarray(wanted, complex)) <= slack))
-    wrong &= ~(np.isnan(result) & np.isnan(wanted)) if not exact else True
+        wrong = ~((result == expected) | (np.abs(result - np.asarray(expected, complex)) <= slack))
+    wrong &= ~(np.isnan(result) & np.isnan(expected)) if not exact else True
     if not wrong.any():
         return None
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f" at index {list(where)}" if where else ""
-    return f"it gives {_short(result[where])}{place}; expected {_short(wanted[where])}"
+    return f"it gives {_short(result[where])}{place}; expected {_short(expected[where])}"
 
 
 def _array(x: Any) -> np.ndarray:
@@ -243,18 +243,18 @@ class Counted(Exercise):
     words: tuple[str, ...] = ()
 
     def _compare(self, answer: Any, case: tuple[Any, ...]) -> str | None:
-        trouble, found = super()._compare(answer, case), _counts(answer, case)
-        if trouble is None or found is None or len(found) != len(self.words):
+        trouble, counts = super()._compare(answer, case), _counts(answer, case)
+        if trouble is None or counts is None or len(counts) != len(self.words):
             return trouble
-        beyond = (abs(a - b) for a, b in zip(found, self.wanted(*case), strict=True))
+        beyond = (abs(a - b) for a, b in zip(counts, self.wanted(*case), strict=True))
         which, count = next((words, n) for words, n in zip(self.words, beyond, strict=True) if n)
         return f"{which}: {count} (for {', '.join(map(str, case))})."
 
 
 def _counts(answer: Any, case: tuple[Any, ...]) -> tuple[int, ...] | None:
     try:
-        found = answer(*case)
+        counts = answer(*case)
     except Exception:  # `Exercise._compare` reports the error
         return None
-    whole = isinstance(found, tuple) and all(isinstance(count, int) for count in found)
-    return found if whole else None
+    whole = isinstance(counts, tuple) and all(isinstance(count, int) for count in counts)
+    return counts if whole else None

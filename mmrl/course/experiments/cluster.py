@@ -120,10 +120,10 @@ def _gpus(place: int, jobs: int) -> list[str]:
 
     They override submitit, which hides all GPUs from a local job.
     """
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = _visible()
-    if named == "" or not gpus:
-        return [] if named == "" else ["-u", "CUDA_VISIBLE_DEVICES"]
+    if devices == "" or not gpus:
+        return [] if devices == "" else ["-u", "CUDA_VISIBLE_DEVICES"]
     own = [f"CUDA_VISIBLE_DEVICES={','.join(share(gpus, place, jobs))}"]
     if jobs > len(gpus):  # divide the 75 % of a GPU's memory that JAX reserves by default
         own += [f"XLA_PYTHON_CLIENT_MEM_FRACTION={0.75 / math.ceil(jobs / len(gpus)):.3f}"]
@@ -137,9 +137,13 @@ def has_gpu() -> bool:
 
 def _visible() -> list[str]:
     """Return the identifiers of the visible GPUs, as in CUDA_VISIBLE_DEVICES."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    found = pathlib.Path("/dev").glob("nvidia[0-9]*")
-    return named.split(",") if named else sorted(path.name.removeprefix("nvidia") for path in found)
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES")
+    paths = pathlib.Path("/dev").glob("nvidia[0-9]*")
+    return (
+        devices.split(",")
+        if devices
+        else sorted(path.name.removeprefix("nvidia") for path in paths)
+    )
 
 
 def _called(executor: Any, command: list[str]) -> Any:

@@ -143,8 +143,8 @@ def scores(
     """Compute the scores of a row from its returns."""
     worst, level = LEVELS[task]
     final, best = returns[:, -1], returns.max(1)
-    learned, stayed = final >= level, final - worst >= STAYED * (best - worst)
-    reached = [np.flatnonzero(curve >= level) for curve in returns]
+    learned, stays = final >= level, final - worst >= STAYED * (best - worst)
+    blocks = [np.flatnonzero(curve >= level) for curve in returns]
     middle, *ends = interval(final)
     return {
         "interquartile_mean": middle,
@@ -152,16 +152,16 @@ def scores(
         "final": rounded(final),
         "best": rounded(best),
         "area": rounded(returns.mean(1)),
-        "learned_and_stayed": int((learned & stayed).sum()),
-        "steps_to_level": [int(env_steps[i[0]]) if i.size else None for i in reached],
+        "learned_and_stayed": int((learned & stays).sum()),
+        "steps_to_level": [int(env_steps[i[0]]) if i.size else None for i in blocks],
     }
 
 
 def say(row: Row) -> str:
     """Summarize a row in a few words."""
     low, high = row["interval_95"]
-    kept = f"{row['learned_and_stayed']} of {len(row['seeds'])} learned and stayed"
-    return f"{row['interquartile_mean']:.2f} [{low:.2f}, {high:.2f}], {kept}"
+    share = f"{row['learned_and_stayed']} of {len(row['seeds'])} learned and stayed"
+    return f"{row['interquartile_mean']:.2f} [{low:.2f}, {high:.2f}], {share}"
 
 
 SMALL = (Cell("Catch-bsuite", "ppo", "lru"), Cell("popgym-RepeatPreviousEasy-v0", "dqn", "gru"))

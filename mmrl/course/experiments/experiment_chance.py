@@ -41,8 +41,8 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
         return state, random_action(env.action_space(), key)
 
     play = functools.partial(evaluate, policy, env, env.default_params, ())
-    played = jax.jit(lambda key: play(key, episodes, env.num_steps))(jax.random.key(SEED))
-    returns = np.asarray(played.returns, np.float64)
+    result = jax.jit(lambda key: play(key, episodes, env.num_steps))(jax.random.key(SEED))
+    returns = np.asarray(result.returns, np.float64)
     deviation = float(returns.std(ddof=1))
     return {
         "cell": cell.name,
@@ -52,7 +52,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
         "chance": round(float(returns.mean()), 4),
         "deviation": round(deviation, 4),
         "error": round(deviation / episodes**0.5, 4),
-        "steps": round(float(np.mean(played.lengths)), 1),
+        "steps": round(float(np.mean(result.lengths)), 1),
         "quick": quick,
     }
 

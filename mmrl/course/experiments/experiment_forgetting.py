@@ -48,16 +48,16 @@ TOGETHER = 4  # maximum number of cells in one compiled program
 
 def say(row: Row) -> str:
     """Summarize a row by its score and the fraction of the gain that is retained."""
-    kept = f", keeps {np.mean(row['retained']):.2f}" if row["order"] else ""
-    return f"{row['interquartile_mean']}{kept}, {row['cpu_seconds']} s of CPU per network"
+    share = f", keeps {np.mean(row['retained']):.2f}" if row["order"] else ""
+    return f"{row['interquartile_mean']}{share}, {row['cpu_seconds']} s of CPU per network"
 
 
-def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+def measure(together: Sequence[Cell], by_name: Rows, quick: bool) -> list[Row]:
     """Train the agents of cells that share a compiled program, and return their rows."""
-    chosen, tuning = choose(together[0], found, quick)
-    configs = [cell.config(chosen, quick) for cell in together]
+    setting, tuning = choose(together[0], by_name, quick)
+    configs = [cell.config(setting, quick) for cell in together]
     curves, seconds = train(together, configs, SEEDS)
-    about = {"chosen": chosen, "tuning": tuning, "cpu_seconds": round(seconds, 2), "quick": quick}
+    about = {"chosen": setting, "tuning": tuning, "cpu_seconds": round(seconds, 2), "quick": quick}
     each = [jax.tree.map(lambda x, i=i: np.asarray(x[i]), curves) for i in range(len(together))]
     return [tell(*one) | about for one in zip(together, configs, each, strict=True)]
 
@@ -67,7 +67,7 @@ def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
     stages, networks = cell.plans.shape[1], len(cell.plans)
     steps = config.environments * config.rollout
     after = getattr(config, "fisher_unrolls", 0) + getattr(config, "compress", 0)
-    said = curves.measures._asdict().items()
+    items = curves.measures._asdict().items()
     times = range(1 + stages * config.blocks)
     return {
         "cell": cell.name,
@@ -81,26 +81,26 @@ def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
         **tell_scores(cell, curves.played["greedy"]),
         "sampled": tell_scores(cell, curves.played["sampled"]),
         "finite": np.all(curves.finite, axis=0).tolist(),
-        "diagnostics": {k: rounded(x.mean((0, 1)).ravel()) for k, x in said},  # per block
+        "diagnostics": {k: rounded(x.mean((0, 1)).ravel()) for k, x in items},  # per block
         "settings": dataclasses.asdict(config),
     }
 
 
-def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
+def tell_scores(cell: Cell, curve: Played) -> dict[str, Any]:
     """Return the fields of a row with the scores of one policy.
 
-    The arrays in `played` have shape [network, seed, ...].
+    The arrays in `curve` have shape [network, seed, ...].
     """
     scores, begin = (
         # If there is one network per task, each network is scored on its own task.
         np.stack([x[task if len(x) > 1 else 0, ..., task] for task in range(cell.tasks)], axis=-1)
-        for x in map(np.asarray, played)
+        for x in map(np.asarray, curve)
     )
     times = np.concatenate([begin[:, None], scores.reshape(len(begin), -1, cell.tasks)], axis=1)
     cumulative = np.array([continual.cumulative(seed)[-1] for seed in times])
     seeds = zip(scores, begin, strict=True)
     shares = [continual.retained(*seed, cell.order) for seed in seeds if cell.order]
-    gained = [x[np.isfinite(x)] for x in shares]
+    finite = [x[np.isfinite(x)] for x in shares]
     middle, *ends = interval(cumulative.mean(1))
     return {
         "scores": rounded(times),
@@ -108,11 +108,13 @@ def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
         "interquartile_mean": round(middle, 4),  # over seeds, of the mean over tasks
         "interval_95": rounded(ends),
         "shares": rounded(shares),
-        "retained": rounded([x.mean() if x.size else np.nan for x in gained]),
+        "retained": rounded([x.mean() if x.size else np.nan for x in finite]),
     }
 
 
-def choose(cell: Cell, found: Rows, quick: bool) -> tuple[dict[str, float], list[dict[str, float]]]:
+def choose(
+    cell: Cell, by_name: Rows, quick: bool
+) -> tuple[dict[str, float], list[dict[str, float]]]:
     """Run the sweep of a cell; return the best setting and the scores of all settings.
 
     Settings are compared by their score with sampled actions on tuning seeds. If the cell has no
@@ -123,12 +125,12 @@ def choose(cell: Cell, found: Rows, quick: bool) -> tuple[dict[str, float], list
     settings = SWEEPS.get(judge, [])
     if not settings:
         return {}, []
-    if judge.name in found:
-        return found[judge.name]["chosen"], found[judge.name]["tuning"]
+    if judge.name in by_name:
+        return by_name[judge.name]["chosen"], by_name[judge.name]["tuning"]
 
-    def play(tried: Sequence[dict[str, float]], seeds: Sequence[int]) -> np.ndarray:
+    def play(trials: Sequence[dict[str, float]], seeds: Sequence[int]) -> np.ndarray:
         """Return scores of shape [setting, policy, seed]."""
-        configs = [judge.config(setting, quick) for setting in tried]
+        configs = [judge.config(setting, quick) for setting in trials]
         curves, _ = train([judge] * len(configs), configs, seeds)
         scores = (curves.played[name].scores.mean((-3, -2, -1)) for name in ("sampled", "greedy"))
         return np.stack([np.where(curves.finite, x, -np.inf).mean(1) for x in scores], axis=1)

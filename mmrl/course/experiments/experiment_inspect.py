@@ -51,7 +51,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
         exported(policy, env, params), env, params, seed=SEED, episodes=episodes, steps=steps
     )
     numbers = dict(measures)
-    recalled = numbers["recall"]
+    recall = numbers["recall"]
     return {
         "cell": cell.name,
         "env": about["env"],
@@ -59,18 +59,18 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
         "memory": about["memory"],
         "seeds": [SEED],
         "episodes": episodes,
-        "reach": recalled["reach"],
-        "flips": recalled["flips"],
-        "gradient": recalled["gradient"],
-        "ignores_memory": recalled["ignores_memory"],
+        "reach": recall["reach"],
+        "flips": recall["flips"],
+        "gradient": recall["gradient"],
+        "ignores_memory": recall["ignores_memory"],
         "leak": numbers["leak"]["steps"],
         "decodability": numbers["decodability"],
         "ablations": {k: _brief(np.mean(x)) for k, x in numbers["ablations"].items()},
         "norm": numbers["saturation"]["norm"],
         "broken": max(numbers["saturation"]["broken"]),
         "returns": [_brief(np.mean(x)) for x in numbers["saturation"]["returns"]],
-        "decides": rows(recalled["flips_at"]),
-        "slopes": rows(recalled["gradient_at"]),
+        "decides": rows(recall["flips_at"]),
+        "slopes": rows(recall["gradient_at"]),
         "quick": quick,
     }
 

@@ -39,8 +39,8 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
     for _again in range(rounds):
         for who, program in programs.items():
             for part, call in program.items():
-                spent = processor_seconds(call)
-                seconds[who][part] = min(spent, seconds[who].get(part, spent))
+                time_of_call = processor_seconds(call)
+                seconds[who][part] = min(time_of_call, seconds[who].get(part, time_of_call))
     own, base = seconds["own"], seconds["base"]
     return {
         "cell": cell.name,
@@ -71,10 +71,10 @@ def compiled(model: memory.SequenceModel, length: int) -> dict[str, Any]:
 
     began = time.process_time()
     gradient = jax.jit(jax.grad(size)).lower((arrays, xs)).compile()
-    spent = time.process_time() - began
+    duration = time.process_time() - began
     forward = jax.jit(outputs).lower(arrays, xs).compile()
     return {
-        "compile": spent,
+        "compile": duration,
         "forward": lambda: forward(arrays, xs),
         "both": lambda: gradient((arrays, xs)),
     }

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from mmrl.agents import ppo
-from mmrl.agents.common import trained
+from mmrl.agents.common import trainable
 from mmrl.course.experiments.experiment_baselines import train
 from mmrl.course.experiments.grid import Grid, Row, kept, rounded
 from mmrl.envs import popgym
@@ -129,23 +129,23 @@ class Tally(Wrapper):
         """Step the environment, and carry the totals into the state after a reset."""
         step, (obs, fresh) = super().step_and_reset(key, state, action, params)
         # If no episode ended, `fresh` is discarded.
-        ended, block = step[1], state.clock // self.block
-        returns = ended.returns.at[block].add(ended.total)
-        episodes = ended.episodes.at[block].add(1)
-        return step, (obs, fresh._replace(clock=ended.clock, returns=returns, episodes=episodes))
+        tally, block = step[1], state.clock // self.block
+        returns = tally.returns.at[block].add(tally.total)
+        episodes = tally.episodes.at[block].add(1)
+        return step, (obs, fresh._replace(clock=tally.clock, returns=returns, episodes=episodes))
 
 
 def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
     """Train the agents of a cell, or resume training, and return the row."""
     setup = cell.setup(quick)
     run, cpu = train(setup, folder)
-    tallied = run.state.carries.env_state
-    weights = jax.tree.leaves(trained(run.state.net))
+    tally = run.state.carries.env_state
+    weights = jax.tree.leaves(trainable(run.state.net))
     return {
         "cell": cell.name,
         **dataclasses.asdict(cell),
         "seeds": list(SEEDS),
-        **scores(np.asarray(tallied.returns), np.asarray(tallied.episodes)),
+        **scores(np.asarray(tally.returns), np.asarray(tally.episodes)),
         "greedy": rounded(run.history[-1]["returns"]),
         "env_steps": run.history[-1]["env_steps"],
         "parameters": sum(x.size for x in weights) // len(SEEDS),
@@ -162,12 +162,12 @@ def scores(
 
     The return of a block in which no episode ended is None.
     """
-    ended = episodes.sum(1)
-    means = np.where(ended, returns.sum(1) / np.maximum(ended, 1), np.nan)
+    counts = episodes.sum(1)
+    means = np.where(counts, returns.sum(1) / np.maximum(counts, 1), np.nan)
     trials = np.nanmax(means, axis=1)
-    told = [[None if np.isnan(x) else x for x in one] for one in np.round(means, 4).tolist()]
-    about = {"mmer": round(float(trials.mean()), 4), "trials": rounded(trials), "returns": told}
-    return {**about, "least_episodes": int(ended.min())}
+    table = [[None if np.isnan(x) else x for x in one] for one in np.round(means, 4).tolist()]
+    about = {"mmer": round(float(trials.mean()), 4), "trials": rounded(trials), "returns": table}
+    return {**about, "least_episodes": int(counts.min())}
 
 
 def say(row: Row) -> str:

@@ -41,11 +41,11 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     _, _, init, block, _ = program(cell.agent, ENV)
     state = init(config, keys(range(cell.seeds)))
     compiled = block.lower(config, state).compile()
-    taken = []
+    times = []
     for _ in range(1 + BLOCKS):
         began = time.perf_counter()
         state, _ = jax.block_until_ready(compiled(config, state))
-        taken.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - began)
     steps = cell.seeds * config.block * config.environments * config.rollout
     return {
         **cell._asdict(),
@@ -53,8 +53,8 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
         "memory": config.memory,
         "width": config.width,
         "env_steps": steps,
-        "seconds": min(taken[1:]),
-        "env_steps_per_s": round(steps / min(taken[1:])),
+        "seconds": min(times[1:]),
+        "env_steps_per_s": round(steps / min(times[1:])),
         "blocks": BLOCKS,
         "quick": quick,
     }

@@ -52,7 +52,7 @@ def cells() -> list[Cell]:
     first = [Cell(), Cell(memory="gru"), Cell(rollout=1024, environments=512)]
     first += [Cell(memory="gru", rollout=1024, environments=512), Cell(precision="bfloat16")]
     first += [Cell(environments=8192), Cell(precision="tf32"), Cell(agent="clear")]
-    crossed = [
+    products = [
         *(Cell(memory=m, environments=n) for n in ENVIRONMENTS for m in MEMORIES),
         *(Cell(memory=m, rollout=t, environments=512) for t in ROLLOUTS for m in MEMORIES),
         *(Cell(memory=m, width=256, precision=p) for p in list(PRECISIONS)[1:] for m in MEMORIES),
@@ -60,7 +60,7 @@ def cells() -> list[Cell]:
         *(Cell(agent="clear", environments=n, rollout=t) for n in ENVIRONMENTS for t in ROLLOUTS),
         *(Cell(agent="clear", memory=m) for m in MEMORIES),
     ]
-    return list(dict.fromkeys([*first, *crossed]))
+    return list(dict.fromkeys([*first, *products]))
 
 
 def cost(cell: Cell) -> float:
@@ -149,13 +149,13 @@ def _memory(config: Any, net: Any) -> Callable[[], Any]:
     begin = jnp.zeros((rows, config.rollout), bool).at[:, 0].set(True)
     xs = jax.random.normal(jax.random.key(3), (rows, config.rollout, config.width))
 
-    def loss(arrays: Any, fixed: Any, xs: Any) -> Any:
-        models = eqx.combine(arrays, fixed)
+    def loss(arrays: Any, rest: Any, xs: Any) -> Any:
+        models = eqx.combine(arrays, rest)
         outs = [jax.vmap(partial(m, m.init()))(xs, begin)[1] for m in models]
         return sum(jnp.sum(y * y) for y in outs)
 
-    arrays, fixed = eqx.partition(memories, eqx.is_inexact_array)
-    gradient = jax.grad(lambda arrays, xs: loss(arrays, fixed, xs), argnums=(0, 1))
+    arrays, static = eqx.partition(memories, eqx.is_inexact_array)
+    gradient = jax.grad(lambda arrays, xs: loss(arrays, static, xs), argnums=(0, 1))
 
     @jax.jit
     def passes(arrays: Any, xs: Any) -> Any:
@@ -171,12 +171,12 @@ def _memory(config: Any, net: Any) -> Callable[[], Any]:
 def _timed(call: Callable[[], Any], seconds: float) -> float:
     """Return the minimum time of a call in seconds, without the first call, which compiles."""
     jax.block_until_ready(call())
-    taken: list[float] = []
-    while len(taken) < TURNS or sum(taken) < seconds:
+    times: list[float] = []
+    while len(times) < TURNS or sum(times) < seconds:
         began = time.perf_counter()
         jax.block_until_ready(call())
-        taken.append(time.perf_counter() - began)
-    return min(taken)
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def _count(net: Any) -> int:
@@ -190,8 +190,8 @@ def _bytes(state: Any) -> int:
 def say(row: Row) -> str:
     """Summarize a row in a few words."""
     shares = {k: v / row["seconds"] for k, v in row["seconds_of"].items()}
-    told = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-    return f"{row['env_steps_per_s']:,} steps/s ({told})"
+    text = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    return f"{row['env_steps_per_s']:,} steps/s ({text})"
 
 
 SMALL = [

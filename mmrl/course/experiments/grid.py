@@ -28,7 +28,7 @@ from mmrl.runs import append
 from mmrl.runs.checkpoint import loads
 from mmrl.runs.files import writing
 from mmrl.runs.results import whole_lines
-from mmrl.runs.shell import called
+from mmrl.runs.shell import command_line
 
 Row = dict[str, Any]
 Rows = dict[str, Row]  # rows by cell name
@@ -45,10 +45,10 @@ def alone(
 ) -> Callable[[Sequence[Any], Rows, bool], list[Row]]:
     """Adapt a function that measures a single cell for a `Grid`."""
 
-    def measured(together: Sequence[Any], found: Rows, quick: bool) -> list[Row]:
-        return [measure(cell, quick, found.get(cell.name)) for cell in together]
+    def each(together: Sequence[Any], by_name: Rows, quick: bool) -> list[Row]:
+        return [measure(cell, quick, by_name.get(cell.name)) for cell in together]
 
-    return measured
+    return each
 
 
 def kept(
@@ -56,24 +56,24 @@ def kept(
 ) -> Callable[[Sequence[Any], Rows, bool, pathlib.Path], list[Row]]:
     """Adapt a function that measures a cell in a folder for a `Grid` that `keeps`."""
 
-    def measured(together: Sequence[Any], _: Rows, quick: bool, folder: pathlib.Path) -> list[Row]:
+    def each(together: Sequence[Any], _: Rows, quick: bool, folder: pathlib.Path) -> list[Row]:
         names = [cell.name.replace(", ", "-") + "-quick" * quick for cell in together]
         return [measure(c, quick, folder / x) for c, x in zip(together, names, strict=True)]
 
-    return measured
+    return each
 
 
 def spanning(cells: Sequence[Any]) -> list[Any]:
     """Return a subset of the cells that contains every value of every field."""
-    seen: set[tuple[str, str]] = set()
-    kept = []
+    union: set[tuple[str, str]] = set()
+    choice = []
     for cell in cells:
         fields = getattr(cell, "_asdict", lambda cell=cell: vars(cell))()
         values = {(name, repr(value)) for name, value in fields.items()}
-        if not values <= seen:
-            kept.append(cell)
-            seen |= values
-    return kept
+        if not values <= union:
+            choice.append(cell)
+            union |= values
+    return choice
 
 
 class Stopwatch:
@@ -129,8 +129,8 @@ class Grid:
 
     def read(self, out: pathlib.Path, quick: bool = True) -> Rows:
         """Read the latest row of each cell. Rows of quick runs are skipped if `quick` is False."""
-        found = rows(out / f"{self.name}.jsonl")
-        return {self.cell_of(row): row for row in found if quick or not row.get("quick")}
+        results = rows(out / f"{self.name}.jsonl")
+        return {self.cell_of(row): row for row in results if quick or not row.get("quick")}
 
     def run(self, out: pathlib.Path, minutes: float, quick: bool, only: str = "") -> Iterator[str]:
         """Measure the cells that have no row in `out/<name>.jsonl`, until the time limit.
@@ -142,28 +142,28 @@ class Grid:
         replaces the outdated one. A full run also replaces the rows of quick runs.
         """
         cells = self.chosen(quick, only)
-        began, longest, found = time.monotonic(), 0.0, self.read(out, quick)
-        left = sorted(cells, key=lambda cell: self._turn(cell, found))
-        while waiting := [cell for cell in left if self.lacks(cell.name, found)]:
-            started = time.monotonic()
-            if started + longest > began + 60 * minutes:
+        began, longest, by_name = time.monotonic(), 0.0, self.read(out, quick)
+        left = sorted(cells, key=lambda cell: self._turn(cell, by_name))
+        while waiting := [cell for cell in left if self.lacks(cell.name, by_name)]:
+            start = time.monotonic()
+            if start + longest > began + 60 * minutes:
                 break
             together = self.units(waiting)[0]
             yield from self._rows(out, together, quick)
-            longest = max(longest, time.monotonic() - started)
+            longest = max(longest, time.monotonic() - start)
             left = [cell for cell in left if cell not in together]
-            found = self.read(out, quick)
+            by_name = self.read(out, quick)
         yield from self.ending(out, quick, only)
 
     def _rows(self, out: pathlib.Path, together: Sequence[Any], quick: bool) -> Iterator[str]:
         """Measure cells that still have no row, write the rows, and yield a summary of each."""
         with self.claimed(out, [cell.name for cell in together]):
-            found = self.read(out, quick)
-            lacking = [cell for cell in together if self.lacks(cell.name, found)]
+            by_name = self.read(out, quick)
+            lacking = [cell for cell in together if self.lacks(cell.name, by_name)]
             watch = Stopwatch()
-            measured = self.measured(out, lacking, found, quick) if lacking else []
-            seconds = watch.shares(len(measured))
-            for row in measured:
+            results = self.measured(out, lacking, by_name, quick) if lacking else []
+            seconds = watch.shares(len(results))
+            for row in results:
                 with self.locked(out):
                     self.write(out, completed(row, **seconds))
                 yield self.tell(row, seconds["elapsed_s"])
@@ -171,8 +171,8 @@ class Grid:
     def chosen(self, quick: bool, only: str = "") -> list[Any]:
         """Return the cells whose names contain `only`. Raises `ValueError` if there are none."""
         cells = self._of_run(quick)
-        if chosen := [cell for cell in cells if only in cell.name]:
-            return chosen
+        if matches := [cell for cell in cells if only in cell.name]:
+            return matches
         where = ""
         if any(only in cell.name for cell in self._of_run(not quick)):
             kind, remedy = ("full", "Omit") if quick else ("quick", "Add")
@@ -192,13 +192,13 @@ class Grid:
 
     def lacking(self, out: pathlib.Path, quick: bool, only: str = "") -> list[Any]:
         """Return the cells without a row or with an outdated one, in order of priority."""
-        found = self.read(out, quick)
-        lacking = [cell for cell in self.chosen(quick, only) if self.lacks(cell.name, found)]
-        return sorted(lacking, key=lambda cell: self._turn(cell, found))
+        by_name = self.read(out, quick)
+        lacking = [cell for cell in self.chosen(quick, only) if self.lacks(cell.name, by_name)]
+        return sorted(lacking, key=lambda cell: self._turn(cell, by_name))
 
-    def lacks(self, name: str, found: Rows) -> bool:
+    def lacks(self, name: str, by_name: Rows) -> bool:
         """Return True if a cell has no row or an outdated one."""
-        return name not in found or self.outdated(found[name], found)
+        return name not in by_name or self.outdated(by_name[name], by_name)
 
     def units(self, cells: Sequence[Any]) -> list[list[Any]]:
         """Group cells that share a program into units of at most `most` cells."""
@@ -210,11 +210,11 @@ class Grid:
         return sorted(cut, key=lambda unit: cells.index(unit[0]))
 
     def measured(
-        self, out: pathlib.Path, together: Sequence[Any], found: Rows, quick: bool
+        self, out: pathlib.Path, together: Sequence[Any], by_name: Rows, quick: bool
     ) -> list[Row]:
         """Measure cells together and return their rows."""
         folder = [out / self.name] if self.keeps else []
-        return list(self.measure(together, found, quick, *folder))
+        return list(self.measure(together, by_name, quick, *folder))
 
     @contextlib.contextmanager
     def locked(self, out: pathlib.Path) -> Iterator[None]:
@@ -270,15 +270,15 @@ class Grid:
     def again(self, out: pathlib.Path, quick: bool, only: str = "") -> str:
         """Return the command that measures the remaining cells."""
         words = ["experiment", self.name, "--out", out, *["--quick"] * quick]
-        return called(*words, *["--only", only] * bool(only))
+        return command_line(*words, *["--only", only] * bool(only))
 
-    def _turn(self, cell: Any, found: Rows) -> int:
-        if cell.name not in found:
+    def _turn(self, cell: Any, by_name: Rows) -> int:
+        if cell.name not in by_name:
             return 2
-        return int(not (self.lacks(cell.name, found) and tuning.stands(found[cell.name])))
+        return int(not (self.lacks(cell.name, by_name) and tuning.stands(by_name[cell.name])))
 
 
-def by_an_earlier_rule(row: Row, found: Rows) -> bool:
+def by_an_earlier_rule(row: Row, by_name: Rows) -> bool:
     """Return True if a row's learning rate was chosen by an earlier rule."""
     return tuning.outdated(row)
 
@@ -291,8 +291,8 @@ def interval_at_rate(row: Row) -> str:
 
 def settings(config: Any) -> Row:
     """Return the fields of a config as a dictionary, without the learning rate."""
-    named = dataclasses.asdict(config)
-    return {name: value for name, value in named.items() if name != "learning_rate"}
+    fields = dataclasses.asdict(config)
+    return {name: value for name, value in fields.items() if name != "learning_rate"}
 
 
 def rounded(values: Any) -> list[Any]:

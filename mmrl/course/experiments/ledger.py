@@ -50,8 +50,8 @@ class Ledger(Wrapper):
         obs, env_state, reward, terminated, info = step
         total = before.under_way + jnp.asarray(reward, jnp.float32)
         last = terminated | self.env.is_truncated(env_state, params)
-        paid, ended = before.paid + jnp.where(last, total, 0), before.ended + last
-        return obs, Account(env_state, total, paid, ended), reward, terminated, info
+        paid, count = before.paid + jnp.where(last, total, 0), before.ended + last
+        return obs, Account(env_state, total, paid, count), reward, terminated, info
 
     def step_and_reset(
         self, key: PRNGKeyArray, state: Account, action: Any, params: Any
@@ -95,9 +95,9 @@ def advance(config: ppo.Config, env: Any, params: Any, state: Any) -> tuple[Any,
             lambda s, _: ppo.iterate(config, env, params, s), state, None, config.block
         )
     _, measures, (deviation, _), finite = outcome
-    kept = account(state)
+    book = account(state)
     return state, Block(
-        returns=jnp.sum(kept.paid) / jnp.sum(kept.ended),
+        returns=jnp.sum(book.paid) / jnp.sum(book.ended),
         swing=jnp.max(deviation) / jnp.maximum(jnp.min(deviation), 1e-8),
         clipped=jnp.mean(measures.clipped),
         kl=jnp.mean(measures.kl_behavior),
@@ -112,10 +112,10 @@ def noise_of(config: ppo.Config, env: Any, params: Any, state: ppo.State) -> tup
         act_key, shuffle_key = jax.random.split(key)
         _, rollout = ppo.act(config, env, params, state, act_key)
         _, batch, _ = learner.prepare(config, state.net, state.advantages, rollout)
-        found = diagnostics.noise_scale(
+        scales = diagnostics.noise_scale(
             config, state.learner, batch, shuffle_key, terms=("policy",)
         )
-        return found.noise, found.signal
+        return scales.noise, scales.signal
 
     keys = jax.random.split(jax.random.fold_in(state.key, 0), NOISE_ROLLOUTS)
     return jax.tree.map(jnp.mean, jax.lax.map(one, keys))

@@ -42,22 +42,22 @@ def measure(
 
     Blocks while another process measures one of the cells. Raises `ValueError` for unknown names.
     """
-    known = {cell.name: cell for cell in grid.chosen(quick)}
-    if unknown := [name for name in names if name not in known]:
+    cells = {cell.name: cell for cell in grid.chosen(quick)}
+    if missing := [name for name in names if name not in cells]:
         raise ValueError(
-            f"`unit` must name cells, such as {next(iter(known))!r}; got {unknown[0]!r}."
+            f"`unit` must name cells, such as {next(iter(cells))!r}; got {missing[0]!r}."
         )
     with grid.claimed(out, names):
-        found = grid.read(out, quick)
-        written = [part.row for part in _parts(grid, out)]
-        found |= {grid.cell_of(row): row for row in written if quick or not row.get("quick")}
-        lacking = [known[name] for name in names if grid.lacks(name, found)]
+        by_name = grid.read(out, quick)
+        rows = [part.row for part in _parts(grid, out)]
+        by_name |= {grid.cell_of(row): row for row in rows if quick or not row.get("quick")}
+        lacking = [cells[name] for name in names if grid.lacks(name, by_name)]
         for together in grid.units(lacking):
             watch = Stopwatch()
-            measured = grid.measured(out, together, found, quick)
-            shares = watch.shares(len(measured))
+            results = grid.measured(out, together, by_name, quick)
+            shares = watch.shares(len(results))
             seconds = shares["elapsed_s"]
-            for row in measured:
+            for row in results:
                 whole = completed(row, **shares, **provenance())
                 path = folder(grid, out) / f"{_file(grid.cell_of(row))}.json"
                 with writing(path.parent):
@@ -106,14 +106,14 @@ def _parts(grid: Grid, out: pathlib.Path) -> list[Part]:
     jobs = folder(grid, out)
     if jobs.exists():  # chmod makes a network file system refresh its listing of the folder
         jobs.chmod(jobs.stat().st_mode)
-    found = [_read(path) for path in sorted(jobs.glob("*.json"))]
-    return sorted(filter(None, found), key=lambda part: turns.get(grid.cell_of(part.row), -1))
+    parts = [_read(path) for path in sorted(jobs.glob("*.json"))]
+    return sorted(filter(None, parts), key=lambda part: turns.get(grid.cell_of(part.row), -1))
 
 
 def _read(path: pathlib.Path) -> Part | None:
     try:
-        told = loads(path.read_bytes())
-        return Part(dict(told["row"]), float(told["seconds"]), path)
+        data = loads(path.read_bytes())
+        return Part(dict(data["row"]), float(data["seconds"]), path)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):

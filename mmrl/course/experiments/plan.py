@@ -61,17 +61,17 @@ def seconds_of(grid: Grid, row: Row, device: Device) -> float | None:
 
 def plan(grid: Grid, queue: Queue, only: str = "") -> Plan:
     """Return the plan of an experiment, for the folder and the device of a queue."""
-    cells, found = grid.chosen(queue.quick, only), grid.read(queue.out, queue.quick)
+    cells, by_name = grid.chosen(queue.quick, only), grid.read(queue.out, queue.quick)
     names = {cell.name for cell in cells}
     left = grid.lacking(queue.out, queue.quick, only)
     tries = [x for x in queue.tries if x.study == grid.name and x.failed]
-    failed = {cell.name for cell in left} & {name for x in tries for name in x.cells}
-    known = {name: seconds_of(grid, row, queue.device) for name, row in found.items()}
-    seconds = {name: x for name, x in known.items() if x is not None}
-    spent = [seconds[name] for name in names & set(seconds)]
+    failures = {cell.name for cell in left} & {name for x in tries for name in x.cells}
+    durations = {name: seconds_of(grid, row, queue.device) for name, row in by_name.items()}
+    seconds = {name: x for name, x in durations.items() if x is not None}
+    past = [seconds[name] for name in names & set(seconds)]
     estimate = _estimate(grid, queue, left, seconds)
     return Plan(
-        grid, cells, left, failed, sum(spent), len(names & set(found)), len(spent), estimate
+        grid, cells, left, failures, sum(past), len(names & set(by_name)), len(past), estimate
     )
 
 
@@ -86,8 +86,8 @@ def _estimate(grid: Grid, queue: Queue, left: Sequence[Any], seconds: dict[str, 
             {cell.name: seconds.get(cell.name, rate * grid.cost(cell)) for cell in left}, rows
         )
     guesses = {cell.name: queue.seconds(Unit(grid, (cell.name,))) for cell in left}
-    tried = any(x.study == grid.name for x in queue.tries)
-    return Estimate(guesses, "tries of the queue" if tried else "a first guess", elapsed=True)
+    has_tries = any(x.study == grid.name for x in queue.tries)
+    return Estimate(guesses, "tries of the queue" if has_tries else "a first guess", elapsed=True)
 
 
 def lines(
@@ -115,12 +115,12 @@ def lines(
 
 
 def _line(one: Plan, device: Device) -> str:
-    spent = _spent([one])
+    past = _spent([one])
     source = one.estimate.source + ", elapsed" * (one.estimate.elapsed and device == "cpu")
     source = source if one.left else "all done"
-    failed = f"; {len(one.failed)} failed" * bool(one.failed)
-    return _columns(one.grid.name, len(one.cells), len(one.left), spent, one.seconds) + (
-        f"  {source}{failed}"
+    failures = f"; {len(one.failed)} failed" * bool(one.failed)
+    return _columns(one.grid.name, len(one.cells), len(one.left), past, one.seconds) + (
+        f"  {source}{failures}"
     )
 
 
@@ -128,25 +128,25 @@ def _total(plans: Sequence[Plan], device: Device) -> str:
     """Format the sums, and how much of the time is elapsed time although the rest is not."""
     cells, left = sum(len(one.cells) for one in plans), sum(len(one.left) for one in plans)
     seconds = sum(one.seconds for one in plans)
-    elapsed = sum(one.seconds for one in plans if one.estimate.elapsed)
-    mixed = device == "cpu" and elapsed > 0
-    note = f"  {elapsed / 3600:.2f} h of these are elapsed time" * mixed
+    wall = sum(one.seconds for one in plans if one.estimate.elapsed)
+    is_mixed = device == "cpu" and wall > 0
+    note = f"  {wall / 3600:.2f} h of these are elapsed time" * is_mixed
     return _columns("all", cells, left, _spent(plans), seconds) + note
 
 
 def _spent(plans: Sequence[Plan]) -> str:
     """Format the hours spent, which are a lower bound if some rows do not record their time."""
-    rows, timed = sum(one.rows for one in plans), sum(one.timed for one in plans)
-    return f"{'≥ ' * (timed < rows)}{sum(one.spent for one in plans) / 3600:.2f} h"
+    rows, count = sum(one.rows for one in plans), sum(one.timed for one in plans)
+    return f"{'≥ ' * (count < rows)}{sum(one.spent for one in plans) / 3600:.2f} h"
 
 
-def _columns(name: str, cells: int, left: int, spent: str, seconds: float) -> str:
+def _columns(name: str, cells: int, left: int, past: str, seconds: float) -> str:
     counts = f"{cells:7d}{cells - left:7d}{left:7d}"
-    return f"{name:20s}{counts}{spent:>11s}{f'{seconds / 3600:.2f} h':>9s}"
+    return f"{name:20s}{counts}{past:>11s}{f'{seconds / 3600:.2f} h':>9s}"
 
 
 def _cells(one: Plan) -> Iterator[str]:
     """Yield a line for each missing cell."""
     for cell in one.left:
-        failed = ", failed at this revision" * (cell.name in one.failed)
-        yield f"Left: {cell.name}, about {one.estimate.seconds[cell.name]:.0f} s{failed}"
+        failure = ", failed at this revision" * (cell.name in one.failed)
+        yield f"Left: {cell.name}, about {one.estimate.seconds[cell.name]:.0f} s{failure}"

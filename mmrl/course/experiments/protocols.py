@@ -159,10 +159,10 @@ class Cell:
         """The task of each stage, or an empty list unless the tasks are trained in sequence."""
         return self.plans[0, :, 0].tolist() if self.protocol in ("sequential", "probed") else []
 
-    def config(self, chosen: dict[str, float], quick: bool = False) -> Any:
-        """Return the config of the cell, including the settings `chosen` by a sweep."""
+    def config(self, setting: dict[str, float], quick: bool = False) -> Any:
+        """Return the config of the cell, including the `setting` that a sweep chose."""
         base = BASES[self.family][0]
-        settings: dict[str, Any] = dataclasses.asdict(base) | METHODS[self.method] | chosen
+        settings: dict[str, Any] = dataclasses.asdict(base) | METHODS[self.method] | setting
         # Shorter blocks give about as many evaluations per network as in other protocols.
         if self.protocol == "separate":
             settings |= {**ALONE, "block": base.block // 4, "blocks": 4 * base.blocks}
@@ -173,15 +173,15 @@ class Cell:
     @property
     def program(self) -> tuple[Any, ...]:
         """A key that is equal for cells that share tuned settings and a compiled program."""
-        tuned, shape = self.judge.name if self.judge in SWEEPS else "", self.plans.shape[:2]
+        judge, shape = self.judge.name if self.judge in SWEEPS else "", self.plans.shape[:2]
         structure = jax.tree.structure(self.config({}))
-        return tuned, self.family, self.agent, self.tasks, shape, structure
+        return judge, self.family, self.agent, self.tasks, shape, structure
 
 
 def cells() -> list[Cell]:
     """Return all cells, most informative first."""
-    probed = ("CLEAR", "100 % replay", "V-trace")
-    probes = [Cell(m, "probed", position=stage) for m in probed for stage in POSITIONS]
+    methods = ("CLEAR", "100 % replay", "V-trace")
+    probes = [Cell(m, "probed", position=stage) for m in methods for stage in POSITIONS]
     catch = [Cell(method) for method in METHODS]
     dark = [Cell(method, "sequential", "Dark") for method in list(METHODS)[:3]]
     bounds = [Cell("V-trace", "simultaneous"), *catch[:3], Cell("V-trace", "separate")]

@@ -99,9 +99,9 @@ class Queue:
         On a CPU, the cheaper units of an experiment come first. Units that failed at this revision
         are omitted, unless they have checkpoints.
         """
-        failed = {name for x in self.tries if x.failed for name in _cells(x)}
+        failures = {name for x in self.tries if x.failed for name in _cells(x)}
         units = [unit for grid in self.grids for unit in self._units(grid)]
-        return [unit for unit in units if not failed & _cells(unit)]
+        return [unit for unit in units if not failures & _cells(unit)]
 
     def run(self, minutes: float = math.inf) -> Iterator[str]:
         """Measure units until the time limit; yield a message per row, and finally a table."""
@@ -118,17 +118,17 @@ class Queue:
 
     def seconds(self, unit: Unit) -> float:
         """Estimate the duration of a unit from earlier tries of its experiment, or guess it."""
-        known = [x.seconds / len(x.cells) for x in self.tries if x.study == unit.grid.name]
+        durations = [x.seconds / len(x.cells) for x in self.tries if x.study == unit.grid.name]
         guess = FIRST_GUESS[self.device] / (6 if self.quick else 1)
-        row = statistics.median(known) if known else guess
+        row = statistics.median(durations) if durations else guess
         return row * len(unit.names)
 
     def table(self) -> Iterator[str]:
         """Yield a summary of the measured rows, the failed units and the next units."""
-        done = sum(len(x.cells) for x in self.new if x.measured)
-        yield f"{done} rows measured in {sum(x.seconds for x in self.new):.0f} s."
-        for failed in (x for x in self.new if not x.measured):
-            yield f"Not measured: {failed.study}: {failed.cells[0]}: {failed.outcome}"
+        count = sum(len(x.cells) for x in self.new if x.measured)
+        yield f"{count} rows measured in {sum(x.seconds for x in self.new):.0f} s."
+        for failure in (x for x in self.new if not x.measured):
+            yield f"Not measured: {failure.study}: {failure.cells[0]}: {failure.outcome}"
         waiting = self.waiting()
         yield f"{sum(len(unit.names) for unit in waiting)} rows remain."
         for unit in waiting[:5]:
@@ -196,23 +196,23 @@ def _measured(command: Sequence[str], device: Device, limit: float, left: float)
     limits also apply if the current process is killed.
     """
     environment = {**os.environ, "JAX_PLATFORMS": PLATFORMS[device]}
-    shared = device == "cpu"
-    seconds = min(limit * (SLOWER if shared else 1), left)
-    of_cores = limit * len(cluster.cores()) if shared else 0  # 0 means no limit
+    is_shared = device == "cpu"
+    seconds = min(limit * (SLOWER if is_shared else 1), left)
+    of_cores = limit * len(cluster.cores()) if is_shared else 0  # 0 means no limit
     bounds = [str(math.ceil(x)) for x in (seconds, of_cores)]
     words = [sys.executable, "-c", _ALARM, *bounds, *command]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
-        done = subprocess.run(
+        process = subprocess.run(
             words, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors
         )
         errors.seek(0)
         lines = [line.strip() for line in errors if line.strip()]
-    if done.returncode == -signal.SIGALRM:
+    if process.returncode == -signal.SIGALRM:
         return f"it took more than {bounds[0]} s"
-    if done.returncode == -signal.SIGPROF:
+    if process.returncode == -signal.SIGPROF:
         return f"it took more than {bounds[1]} s of processor time"
-    said = lines[-1] if lines else f"it ended with exit code {done.returncode}"
-    return said[:300] if done.returncode else ""
+    message = lines[-1] if lines else f"it ended with exit code {process.returncode}"
+    return message[:300] if process.returncode else ""
 
 
 _LOOK = (sys.executable, "-c", "import jax; jax.devices()")

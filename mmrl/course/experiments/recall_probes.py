@@ -102,11 +102,11 @@ def loss(net: Any, batch: Tape, recall: Float[Array, ""] | float) -> Float[Array
 
     def one(tape: Tape) -> tuple[Array, Array]:
         symbols, first = net(tape.inputs())
-        answers, known = tape.past()
+        answers, mask = tape.past()
         logs = jnp.take_along_axis(jax.nn.log_softmax(symbols), answers[..., None], -1)[..., 0]
         sign = jnp.where(tape.first(), 1.0, -1.0)
         order = jax.nn.log_sigmoid(sign * first)
-        return _mean(logs, known), _mean(order, tape.decided())
+        return _mean(logs, mask), _mean(order, tape.decided())
 
     both = jax.vmap(one)(batch)
     return -jnp.mean(recall * both[0] + (1 - recall) * both[1])
@@ -140,16 +140,16 @@ class Scores(NamedTuple):
 
 def evaluate(net: Any, held_out: Tape, length: int = TRAINED) -> Scores:
     """Measure recall and order on held-out tapes, after `length` steps and at their ends."""
-    scored = min(SCORED, length // 2)
+    count = min(SCORED, length // 2)
 
     def one(tape: Tape) -> Scores:
         symbols, first = net(tape.inputs())
-        answers, known = tape.past()
-        right = (jnp.argmax(symbols, -1) == answers) & known
+        answers, mask = tape.past()
+        right = (jnp.argmax(symbols, -1) == answers) & mask
         correct = (first > 0) == tape.first()
-        ends = [slice(end - scored, end) for end in (length, len(tape.symbols))]
-        recalled = [jnp.mean(right[end], 0) for end in ends]
-        return Scores(recalled[0], recalled[1], correct[length - 1], correct[-1])
+        ends = [slice(end - count, end) for end in (length, len(tape.symbols))]
+        shares = [jnp.mean(right[end], 0) for end in ends]
+        return Scores(shares[0], shares[1], correct[length - 1], correct[-1])
 
     # Eight tapes at a time, because a scan stores the states of all steps.
     each = jax.lax.map(one, held_out, batch_size=8)

@@ -27,8 +27,8 @@ def area(row: Row) -> Float[np.ndarray, " seed"]:
 
 def final(row: Row) -> Float[np.ndarray, " seed"]:
     """Compute the mean over the last quarter of each seed's normalized curve."""
-    found = curves(row)
-    return found[:, -max(found.shape[1] // 4, 1) :].mean(1)
+    values = curves(row)
+    return values[:, -max(values.shape[1] // 4, 1) :].mean(1)
 
 
 def select(rows: Sequence[Row], agent: str, condition: str) -> dict[str, dict[int, Row]]:
@@ -38,11 +38,11 @@ def select(rows: Sequence[Row], agent: str, condition: str) -> dict[str, dict[in
     """
     own = [row for row in rows if (row["agent"], row["condition"]) == (agent, condition)]
     base = [row for row in rows if (row["agent"], row["condition"]) == (agent, EVERY)]
-    found: dict[str, dict[int, Row]] = {row["task"]: {} for row in own}
+    by_task: dict[str, dict[int, Row]] = {row["task"]: {} for row in own}
     for row in [*(row for row in base if row["c"] == 1), *own]:
-        if row["task"] in found:
-            found[row["task"]][row["c"]] = row
-    return found
+        if row["task"] in by_task:
+            by_task[row["task"]][row["c"]] = row
+    return by_task
 
 
 def spread(by_factor: dict[int, Row], figure: Figure = area) -> float:
@@ -95,9 +95,9 @@ def van_elteren(strata: Sequence[tuple[Any, Any]]) -> float:
         m, n, size = len(a), len(b), len(a) + len(b)
         wins = np.sum((a[:, None] > b) + 0.5 * (a[:, None] == b))
         ties = np.unique(np.concatenate([a, b]), return_counts=True)[1]
-        tied = np.sum(ties**3 - ties) / (size * (size - 1))
+        excess = np.sum(ties**3 - ties) / (size * (size - 1))
         total += (wins - m * n / 2) / (size + 1)
-        variance += m * n / 12 * (size + 1 - tied) / (size + 1) ** 2
+        variance += m * n / 12 * (size + 1 - excess) / (size + 1) ** 2
     return float(total / np.sqrt(variance)) if variance > 0 else 0.0
 
 

@@ -49,32 +49,32 @@ def submitted(
     """
     began, longest = time.monotonic(), 0.0
     running: dict[int, Running] = {}  # running jobs, keyed by slot
-    tried, done, lost = set[str](), set[str](), list[str]()
+    attempts, finished_names, losses = set[str](), set[str](), list[str]()
     grid.chosen(quick, only)
     yield from (line for _, line in parts.merge(grid, out))  # rows of earlier jobs
     try:
         while True:
             in_time = time.monotonic() + longest <= began + 60 * minutes
-            waiting = ready(grid, out, quick, only, tried) if in_time else []
+            waiting = ready(grid, out, quick, only, attempts) if in_time else []
             for together in waiting[: jobs - len(running)]:
                 names = [cell.name for cell in together]
                 place = min(set(range(jobs)) - set(running))
                 running[place] = Running(start(names, place), names, time.monotonic())
-                tried |= set(names)
+                attempts |= set(names)
             if not running:
                 break
-            ended, new = [], {}
-            while not ended and not new:
+            places, new = [], {}
+            while not places and not new:
                 time.sleep(pause)
-                ended = [place for place, one in running.items() if one.job.done()]
+                places = [place for place, one in running.items() if one.job.done()]
                 new = dict(parts.merge(grid, out))
-            done |= set(new)
+            finished_names |= set(new)
             yield from new.values()
-            lacking = {cell.name for cell in grid.lacking(out, quick, only)} - done
-            for one in [running.pop(place) for place in ended]:
+            lacking = {cell.name for cell in grid.lacking(out, quick, only)} - finished_names
+            for one in [running.pop(place) for place in places]:
                 longest = max(longest, time.monotonic() - one.since)
                 if missing := [name for name in one.names if name in lacking]:
-                    lost += missing
+                    losses += missing
                     yield f"{'; '.join(missing)}: not measured, see {one.job.paths.stderr}"
                 else:
                     _forget(one.job)
@@ -82,20 +82,20 @@ def submitted(
         for one in running.values():
             one.job.cancel(check=False)
     yield from grid.ending(out, quick, only, how)
-    if lost:
+    if losses:
         raise RunError(
-            f"The jobs of {len(lost)} cells ended without writing their rows, so these cells "
+            f"The jobs of {len(losses)} cells ended without writing their rows, so these cells "
             "remain. Run the command again."
         )
 
 
 def ready(
-    grid: Grid, out: pathlib.Path, quick: bool, only: str = "", tried: set[str] | None = None
+    grid: Grid, out: pathlib.Path, quick: bool, only: str = "", attempts: set[str] | None = None
 ) -> list[list[Any]]:
     """Return the units that can be measured now, because all rows that they need are present."""
     lacking = grid.lacking(out, quick, only)
     missing = {cell.name for cell in lacking}
-    units = grid.units([cell for cell in lacking if cell.name not in (tried or set())])
+    units = grid.units([cell for cell in lacking if cell.name not in (attempts or set())])
     return [
         together
         for together in units

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mmrl.runs import provenance
-from mmrl.runs.sweep import CLOSE, Curves, Setting, Tried, area, best, ends, equal, final
+from mmrl.runs.sweep import CLOSE, Curves, Setting, Trial, area, best, ends, equal, final
 
 GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # learning rates
 
@@ -22,7 +22,7 @@ class Chosen(NamedTuple):
     """Result of a search."""
 
     setting: Setting  # the winner
-    tried: list[Tried]  # all settings with their scores, in ascending order
+    tried: list[Trial]  # all settings with their scores, in ascending order
     bound: list[str]  # hyperparameters of the winner that are at the edge of their grid
 
 
@@ -33,7 +33,7 @@ def choose(
     *,
     span: float = 1.0,
     score: Callable[[Curves], Float[np.ndarray, " setting"]] = final,
-    known: Iterable[Tried] = (),
+    trials: Iterable[Trial] = (),
 ) -> Chosen:
     """Find the best setting by training until all its neighbors on the grid have been tried.
 
@@ -41,27 +41,27 @@ def choose(
     with nearly equal scores by the area under the learning curve. `train` trains agents with the
     given settings and returns their curves. Hyperparameters that are not in `grid` keep their
     values from `first`. `span` is the range of possible returns, best minus worst. Settings in
-    `known` are trained again only if their area is needed but missing.
+    `trials` are trained again only if their area is needed but missing.
     """
     first = [dict(one) for one in first]
     _check(first, grid)
-    known = [one._replace(area=one.score) if score is area else one for one in known]
-    tried = {_key(one.setting): one for one in known}
-    missing = [one for one in first if _key(one) not in tried]
+    trials = [one._replace(area=one.score) if score is area else one for one in trials]
+    by_key = {_key(one.setting): one for one in trials}
+    missing = [one for one in first if _key(one) not in by_key]
     while True:
         if missing:
             curves = np.asarray(train(missing), float)
             for one, high, wide in zip(missing, score(curves), area(curves), strict=True):
-                tried[_key(one)] = Tried(one, float(high), float(wide))
-        ordered = [tried[key] for key in sorted(tried)]
-        equals = equal(ordered, CLOSE * span)
+                by_key[_key(one)] = Trial(one, float(high), float(wide))
+        in_order = [by_key[key] for key in sorted(by_key)]
+        equals = equal(in_order, CLOSE * span)
         missing = [dict(one.setting) for one in equals if one.area is None and len(equals) > 1]
         if missing:
             continue
         winner = best(equals)
-        missing = [one for one in _neighbors(winner, grid) if _key(one) not in tried]
+        missing = [one for one in _neighbors(winner, grid) if _key(one) not in by_key]
         if not missing:
-            return Chosen(winner, ordered, ends(winner, grid))
+            return Chosen(winner, in_order, ends(winner, grid))
 
 
 def _key(setting: Setting) -> tuple[tuple[str, float], ...]:
@@ -115,7 +115,7 @@ def choose_rate(
         {"learning_rate": grid},
         span=span,
         score=score,
-        known=recall(row or {"tuning": {}}),
+        trials=recall(row or {"tuning": {}}),
     )
 
 
@@ -136,32 +136,32 @@ def tuned(
     agents trained with the best rate. `rule` contains further arguments of `choose_rate`. If the
     agents of an earlier `row` had the same rate, they are not trained again.
     """
-    chosen = choose_rate(
+    choice = choose_rate(
         lambda rates, seeds: curves(train(rates, seeds)), first, tuning_seeds, row=row, **rule
     )
-    if row and (same := grown(row, chosen)):
+    if row and (same := grown(row, choice)):
         return same
     about = {"tuning_seeds": list(tuning_seeds), "seeds": list(seeds)}
-    rate = chosen.setting["learning_rate"]
-    return {**record(chosen), **about, **tell(train([rate] * len(seeds), seeds))}
+    rate = choice.setting["learning_rate"]
+    return {**record(choice), **about, **tell(train([rate] * len(seeds), seeds))}
 
 
-def record(chosen: Chosen) -> dict[str, Any]:
+def record(choice: Chosen) -> dict[str, Any]:
     """Return the fields of a row that record the learning rate and the search for it."""
-    tried = [(str(one.setting["learning_rate"]), one) for one in chosen.tried]
+    trials = [(str(one.setting["learning_rate"]), one) for one in choice.tried]
     return {
-        "learning_rate": chosen.setting["learning_rate"],
-        "tuning": {rate: one.score for rate, one in tried},
-        "tuning_areas": {rate: one.area for rate, one in tried},
-        "tuning_at_bound": bool(chosen.bound),
+        "learning_rate": choice.setting["learning_rate"],
+        "tuning": {rate: one.score for rate, one in trials},
+        "tuning_areas": {rate: one.area for rate, one in trials},
+        "tuning_at_bound": bool(choice.bound),
     }
 
 
-def recall(row: Mapping[str, Any]) -> list[Tried]:
+def recall(row: Mapping[str, Any]) -> list[Trial]:
     """Read the results of a search from a row."""
     areas = row.get("tuning_areas", {})
     return [
-        Tried({"learning_rate": float(rate)}, score, areas.get(rate))
+        Trial({"learning_rate": float(rate)}, score, areas.get(rate))
         for rate, score in row["tuning"].items()
     ]
 
@@ -183,8 +183,8 @@ def stands(row: Mapping[str, Any]) -> bool:
     return inside and max(others) < scores[rate] - 2 * CLOSE  # 2 is the largest span of any task
 
 
-def grown(row: Mapping[str, Any], chosen: Chosen) -> dict[str, Any] | None:
+def grown(row: Mapping[str, Any], choice: Chosen) -> dict[str, Any] | None:
     """Add all tried rates to a row, or return None if its agents had another rate."""
-    if row.get("learning_rate") != chosen.setting["learning_rate"]:
+    if row.get("learning_rate") != choice.setting["learning_rate"]:
         return None
-    return {**row, **record(chosen), "tuned": provenance()}
+    return {**row, **record(choice), "tuned": provenance()}

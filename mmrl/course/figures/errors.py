@@ -36,11 +36,11 @@ def errors(
     """
     ax = figure()[1][0] if ax is None else ax
     looks = iter(STYLES)
-    known = {label: curves[label] for label in STRATEGIES if label in curves}
-    for label, line in {**known, **curves}.items():
-        bound = label in bounds
-        style: dict[str, Any] = {"color": INK, "linestyle": "-"} if bound else dict(next(looks))
-        look: dict[str, Any] = {"linewidth": 1.0 if bound else 2.0, "markersize": 5}
+    first = {label: curves[label] for label in STRATEGIES if label in curves}
+    for label, line in {**first, **curves}.items():
+        is_bound = label in bounds
+        style: dict[str, Any] = {"color": INK, "linestyle": "-"} if is_bound else dict(next(looks))
+        look: dict[str, Any] = {"linewidth": 1.0 if is_bound else 2.0, "markersize": 5}
         at, look["markevery"] = np.arange(len(line)) if x is None else x, max(1, len(line) // 10)
         ax.plot(at, line, label=STRATEGIES.get(label, label).replace("\n", " "), **look | style)
     ax.set_yscale("log")

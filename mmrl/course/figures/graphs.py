@@ -17,23 +17,23 @@ def places(order: Order, name: str) -> dict[Point, int]:
 
     Raises `ValueError` if the order does not contain the operation.
     """
-    found = {point: place for place, (op, point) in enumerate(order) if op == name}
-    if not found:
+    by_point = {point: place for place, (op, point) in enumerate(order) if op == name}
+    if not by_point:
         names = sorted({op for op, _ in order})
         raise ValueError(
             f"`name` must be an operation in `order`, got {name!r}; select one of {names}."
         )
-    return found
+    return by_point
 
 
-def waiting(order: Order, made: str, read: str) -> Integer[np.ndarray, " place"]:
-    """Count the values of `made` that are waiting for `read`, at each place in the order.
+def waiting(order: Order, write: str, read: str) -> Integer[np.ndarray, " place"]:
+    """Count the values of `write` that are waiting for `read`, at each place in the order.
 
     A value waits from its computation until `read` is executed at the same point. Entry i is the
     count before the operation at place i is executed. Values that are never read are not counted.
     """
     change = np.zeros(len(order) + 1, int)
-    first, last = places(order, made), places(order, read)
+    first, last = places(order, write), places(order, read)
     for point in first.keys() & last.keys():
         change[first[point] + 1] += 1
         change[last[point] + 1] -= 1

@@ -102,8 +102,8 @@ def recall_curves(
     ax: Axes | None = None,
 ) -> Axes:
     """Draw `learning_curves`, and a line at `blind`, the best return if order is not remembered."""
-    named = {name.replace("_", " "): curves for name, curves in returns.items()}
-    ax = learning_curves(named, env_steps, title=title, ax=ax, chance=-0.5, best=1.0)
+    by_label = {name.replace("_", " "): curves for name, curves in returns.items()}
+    ax = learning_curves(by_label, env_steps, title=title, ax=ax, chance=-0.5, best=1.0)
     ax.axhline(blind, color=INK, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
     text = ax.annotate(
         "best without order",

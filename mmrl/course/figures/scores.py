@@ -96,9 +96,9 @@ def summary(rows: Sequence[Row]) -> str:
         low, high = row["interval_95"]
         middle = f"{row['interquartile_mean']:8.3f}  [{low:.3f}, {high:.3f}]"
         left = np.array(row["retained"], float)
-        said = f"{left.mean():9.2f}  [{left.min():.2f}, {left.max():.2f}]" if left.size else ""
+        text = f"{left.mean():9.2f}  [{left.min():.2f}, {left.max():.2f}]" if left.size else ""
         entries = "".join(each) + " " * 8 * (tasks - len(each))
-        lines.append(f"{row['cell']:{width}s}{entries}{middle}{said}".rstrip())
+        lines.append(f"{row['cell']:{width}s}{entries}{middle}{text}".rstrip())
     return "\n".join(lines)
 
 

@@ -35,10 +35,10 @@ def decoder(like: PyTree, *, window: int | None = None) -> Graph:
     h = p.fn(embed, w, token, p.value(t), name="embed")
     for layer in range(len(like["layers"])):
         q, k, v = p.fn(lambda w, h, n=layer: project(w["layers"][n], h), w, h, name="project")
-        seen = (k[b, near] @ q).softmax() @ v[b, near]
-        h = p.fn(lambda w, *x, n=layer: mix(w["layers"][n], *x), w, h, seen, name="mix")
-    chosen, logp = p.sample(choose, w, h, name="choose")
-    token[b, t + 1] = chosen
+        mixture = (k[b, near] @ q).softmax() @ v[b, near]
+        h = p.fn(lambda w, *x, n=layer: mix(w["layers"][n], *x), w, h, mixture, name="mix")
+    choice, logp = p.sample(choose, w, h, name="choose")
+    token[b, t + 1] = choice
     return p.graph(token[0:B], logp[0:B])
 
 
@@ -80,9 +80,9 @@ def project(w: PyTree, h: Vector) -> tuple[Vector, Vector, Vector]:
     return q * q.size**-0.5, k, v
 
 
-def mix(w: PyTree, h: Vector, seen: Vector) -> Vector:
+def mix(w: PyTree, h: Vector, mixture: Vector) -> Vector:
     """Apply the attention output and the MLP, and return the input of the next layer."""
-    h = h + seen @ w["out"]
+    h = h + mixture @ w["out"]
     return h + jax.nn.gelu(normal(h) @ w["up"]) @ w["down"]
 
 

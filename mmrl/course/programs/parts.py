@@ -182,8 +182,8 @@ class Learner:
     def descend(self, loss: Tensor) -> Tensor:
         """Define the next parameters by a gradient step on the loss; return the final ones."""
         w = [*self.w.values()]
-        found = gradient(loss, *w)
-        gradients = found if isinstance(found, tuple) else (found,)
+        result = gradient(loss, *w)
+        gradients = result if isinstance(result, tuple) else (result,)
         p = loss.program
         if self._state:
             *after, state = p.fn(self._update, *w, *self._state, *gradients, name="update")

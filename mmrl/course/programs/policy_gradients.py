@@ -131,7 +131,7 @@ def advantages(
 def _loss(
     p: Program,
     now: Steps,
-    judged: tuple[Tensor, Tensor],
+    outputs: tuple[Tensor, Tensor],
     action: Tensor,
     value: Tensor,
     gain: Tensor,
@@ -140,7 +140,7 @@ def _loss(
 ) -> Tensor:
     """Return the loss of policy, value and entropy at each step.
 
-    Each loss is divided by the number of steps, so that their sum is a mean. `judged` is the
+    Each loss is divided by the number of steps, so that their sum is a mean. `outputs` is the
     current (logits, value). `value`, `gain` (the advantage) and `before` (the log-probability of
     the action) were computed during the rollout. If `before` is given, the policy loss is PPO's
     clipped objective.
@@ -162,15 +162,15 @@ def _loss(
         logp = log_prob(logits, action)
         if before:
             r = jnp.exp(logp - before[0])
-            gained = jnp.minimum(r * gain, jnp.clip(r, 1 - c.clip, 1 + c.clip) * gain)
+            surrogate = jnp.minimum(r * gain, jnp.clip(r, 1 - c.clip, 1 + c.clip) * gain)
         else:
-            gained = logp * gain
-        missed = 0.5 * (value - (v + gain)) ** 2
+            surrogate = logp * gain
+        error = 0.5 * (value - (v + gain)) ** 2
         entropy = -(jax.nn.softmax(logits) * jax.nn.log_softmax(logits)).sum()
-        return (c.value * missed - gained - c.entropy * entropy) * alive / count
+        return (c.value * error - surrogate - c.entropy * entropy) * alive / count
 
-    value, gain, *fixed = (x.detach() for x in (value, gain, *before))
-    return p.fn(loss, *judged, action, value, gain, alive, count, *fixed, name="loss")
+    value, gain, *targets = (x.detach() for x in (value, gain, *before))
+    return p.fn(loss, *outputs, action, value, gain, alive, count, *targets, name="loss")
 
 
 def a2c(
@@ -217,6 +217,6 @@ def ppo(
     action, before = p.sample(act, logits)
     now = advance(p, environment, seen, carried, action)
     gain = advantages(p, judge, acting, now, value, config)
-    judged = judge(learner.w, seen, "judged")
-    loss = _loss(p, now, judged, action, value, gain, config, before)
+    outputs = judge(learner.w, seen, "judged")
+    loss = _loss(p, now, outputs, action, value, gain, config, before)
     return p.graph(learner.descend(loss), now.score)

@@ -89,9 +89,9 @@ class Series(traitlets.TraitType):
         return Shown(tuple(first.tolist()), len(array))
 
 
-def _to_json(shown: Shown, widget: Any) -> dict:
-    values = [x if np.isfinite(x) else None for x in shown.values]
-    return {"values": values, "length": shown.length}
+def _to_json(series: Shown, widget: Any) -> dict:
+    values = [x if np.isfinite(x) else None for x in series.values]
+    return {"values": values, "length": series.length}
 
 
 def _from_json(json: dict, widget: Any) -> Shown:

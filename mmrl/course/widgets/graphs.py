@@ -114,7 +114,7 @@ def schedules() -> dict[str, Any]:
     `of` maps "n proximity" to an index in `programs`, because many choices give the same program.
     `waits` states which step a gradient waits for, keyed by n.
     """
-    found: dict[tuple[str, str], int] = {}
+    programs_seen: dict[tuple[str, str], int] = {}
     of, waits = {}, {}
     for n in WINDOWS:
         graph = reinforce(n)
@@ -124,8 +124,8 @@ def schedules() -> dict[str, Any]:
             order = schedule(graph, proximity)
             times = str(order.times)
             made[times] = made.get(times) or program(order, n)
-            of[f"{n} {proximity}"] = found.setdefault(made[times], len(found))
-    programs = [{"code": code, "events": events} for code, events in found]
+            of[f"{n} {proximity}"] = programs_seen.setdefault(made[times], len(programs_seen))
+    programs = [{"code": code, "events": events} for code, events in programs_seen]
     return {"steps": STEPS, "of": of, "programs": programs, "waits": waits}
 
 
@@ -141,12 +141,12 @@ def program(order: Schedule, n: int | None) -> tuple[str, str]:
 def _only_observations(whole: MemoryPlan) -> MemoryPlan:
     """Return a memory plan that frees only observations, for which the code is short."""
 
-    def wanted(name: str) -> bool:
+    def is_observed(name: str) -> bool:
         statement = whole.statements[name]
         return statement.kind == "run" or (statement.op, statement.output) == OBSERVATION
 
-    kept = union(each for each in maps(whole.times) if wanted(each.get_tuple_name(IN)))
-    return dataclasses.replace(whole, times=kept)
+    times = union(each for each in maps(whole.times) if is_observed(each.get_tuple_name(IN)))
+    return dataclasses.replace(whole, times=times)
 
 
 def _event(graph: Graph, event: Event) -> str:

@@ -84,8 +84,8 @@ def programs() -> dict[str, Any]:
     return {"steps": BOUNDS["T"]} | {name: _program(compiled(name)) for name in PROGRAMS}
 
 
-def _program(made: Compiled) -> dict[str, Any]:
-    graph = made.graph
+def _program(result: Compiled) -> dict[str, Any]:
+    graph = result.graph
     tensors = [(op.name, k) for op in graph.ops.values() for k in range(len(op.outputs))]
     place = {tensor: number for number, tensor in enumerate(tensors)}
 
@@ -94,12 +94,12 @@ def _program(made: Compiled) -> dict[str, Any]:
         counters = {name: count for name, count in env.items() if name not in BOUNDS}
         if not isinstance(leaf, Execute):
             return [line, counters, place[leaf.tensor], _step(graph, leaf.tensor[0], point)]
-        found = [[place[tensor], t] for tensor, t in _reads(graph, leaf.op, point)]
-        return [line, counters, leaf.op, _step(graph, leaf.op, point), found]
+        reads = [[place[tensor], t] for tensor, t in _reads(graph, leaf.op, point)]
+        return [line, counters, leaf.op, _step(graph, leaf.op, point), reads]
 
-    code = text(made.tree, several=[op.name for op in graph.ops.values() if len(op.outputs) > 1])
-    lines = dict(zip(map(id, leaves(made.tree)), _statements(code), strict=True))
-    events = [event(leaf, env, lines[id(leaf)]) for leaf, env in _walk(made.tree, BOUNDS)]
+    code = text(result.tree, several=[op.name for op in graph.ops.values() if len(op.outputs) > 1])
+    lines = dict(zip(map(id, leaves(result.tree)), _statements(code), strict=True))
+    events = [event(leaf, env, lines[id(leaf)]) for leaf, env in _walk(result.tree, BOUNDS)]
     rows = [_tensor(graph.ops[op], k) for op, k in tensors]
     return {"code": code, "tensors": rows, "events": events}
 
@@ -199,12 +199,12 @@ def graphs() -> dict[str, Any]:
     For each kind of returns, "before" contains the stages that both routes share, and the name of
     a route contains its later stages.
     """
-    found = {}
+    stages = {}
     for returns in ("recursive", "window"):
         ways = {route: evolution(returns, route) for route in ("tile", "vectorize")}
-        found[returns] = {route: [_stage(each) for each in way[2:]] for route, way in ways.items()}
-        found[returns]["before"] = [_stage(each) for each in ways["tile"][:2]]
-    return found
+        stages[returns] = {route: [_stage(each) for each in way[2:]] for route, way in ways.items()}
+        stages[returns]["before"] = [_stage(each) for each in ways["tile"][:2]]
+    return stages
 
 
 def _stage(stage: Stage) -> dict[str, Any]:

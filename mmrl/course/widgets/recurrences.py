@@ -161,10 +161,10 @@ def inputs(case: Case, length: int) -> dict[str, np.ndarray]:
     states agree.
     """
     numbers = np.round(np.random.default_rng(0).normal(size=max(LENGTHS)), 1)
-    known: dict[str, np.ndarray] = dict.fromkeys(("u", "r", "delta"), numbers.astype("f4"))
-    known |= {"last": np.isin(np.arange(max(LENGTHS)), (4, 10))}
+    by_name: dict[str, np.ndarray] = dict.fromkeys(("u", "r", "delta"), numbers.astype("f4"))
+    by_name |= {"last": np.isin(np.arange(max(LENGTHS)), (4, 10))}
     part = slice(-length, None) if case.reverse else slice(length)
-    return {name: known[name][part] for name in _names(case)}
+    return {name: by_name[name][part] for name in _names(case)}
 
 
 @cache
@@ -176,19 +176,19 @@ def examples() -> dict[str, Any]:
 
 def _example(case: Case) -> dict[str, Any]:
     code = textwrap.dedent(inspect.getsource(case.step)).split("\n", 1)[1]
-    shown = {"title": case.title, "code": textwrap.dedent(code).strip(), "reverse": case.reverse}
-    shown |= {"names": _names(case), "a": case.a, "b": case.b, "why": case.why}
+    fields = {"title": case.title, "code": textwrap.dedent(code).strip(), "reverse": case.reverse}
+    fields |= {"names": _names(case), "a": case.a, "b": case.b, "why": case.why}
     first = [x[0] for x in inputs(case, 1).values()]
     try:
-        found = recognize(case.step, _start(case), *first)
-        shown |= {"form": found.forms[0]}
+        recurrence = recognize(case.step, _start(case), *first)
+        fields |= {"form": recurrence.forms[0]}
     except Refusal as refusal:
-        found = None
-        shown |= {"form": None, "primitive": refusal.primitive, "reason": refusal.reason}
-    return shown | _states(case, found)
+        recurrence = None
+        fields |= {"form": None, "primitive": refusal.primitive, "reason": refusal.reason}
+    return fields | _states(case, recurrence)
 
 
-def _states(case: Case, found: Recurrence | None) -> dict[str, Any]:
+def _states(case: Case, recurrence: Recurrence | None) -> dict[str, Any]:
     """Return the states of the loop, and of the scan if there is one."""
 
     def step(x, u):
@@ -196,16 +196,16 @@ def _states(case: Case, found: Recurrence | None) -> dict[str, Any]:
         return after, after
 
     @jax.jit
-    def both(given: tuple) -> dict[str, Any]:
-        states = {"loop": jax.lax.scan(step, _start(case), given, reverse=case.reverse)[1]}
-        if found is not None:
+    def both(arrays: tuple) -> dict[str, Any]:
+        states = {"loop": jax.lax.scan(step, _start(case), arrays, reverse=case.reverse)[1]}
+        if recurrence is not None:
             way = {"reverse": case.reverse, "method": "hillis_steele"}
-            states |= {"tree": found(_start(case), given, **way)}
+            states |= {"tree": recurrence(_start(case), arrays, **way)}
         return states
 
-    given = inputs(case, max(LENGTHS))
-    run = {way: _numbers(x) for way, x in both(tuple(map(jnp.asarray, given.values()))).items()}
-    return run | {"inputs": [_numbers(u) for u in given.values()]}
+    arrays = inputs(case, max(LENGTHS))
+    run = {way: _numbers(x) for way, x in both(tuple(map(jnp.asarray, arrays.values()))).items()}
+    return run | {"inputs": [_numbers(u) for u in arrays.values()]}
 
 
 def _start(case: Case) -> Any:

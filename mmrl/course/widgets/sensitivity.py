@@ -33,9 +33,9 @@ class SensitivityExplorer(Explorer):
     log = Bool(False).tag(sync=True)
 
     def __init__(self, **traits: Any):
-        given = [name for name in ("tape", "segments") if name in traits]
-        if given:  # do not compare the user's agent with a published agent
-            traits = {"tape": (), "segments": (), "agent": given[0], **traits}
+        names = [name for name in ("tape", "segments") if name in traits]
+        if names:  # do not compare the user's agent with a published agent
+            traits = {"tape": (), "segments": (), "agent": names[0], **traits}
         super().__init__(**traits)
 
     @traitlets.default("tape")

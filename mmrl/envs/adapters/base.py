@@ -133,11 +133,11 @@ def flat(obs: Any) -> Float[Array, " obs"]:
     return jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in jax.tree.leaves(obs)])
 
 
-def on_host(function: Callable, like: Any, *given: Any) -> Any:
+def on_host(function: Callable, like: Any, *arguments: Any) -> Any:
     """Call a Python function from a compiled program, for one environment after another.
 
     Its results must have the shapes and dtypes of `like`. The function must be pure, because XLA
     may repeat or omit calls.
     """
     types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
-    return jax.pure_callback(function, types, *given, vmap_method="sequential")
+    return jax.pure_callback(function, types, *arguments, vmap_method="sequential")

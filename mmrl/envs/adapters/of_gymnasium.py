@@ -47,13 +47,13 @@ class Gymnasium(Adapter):
         self.start = int(getattr(game.action_space, "start", 0))
         self.empty = np.zeros(game.observation_space.shape, self.observation_space().dtype)
 
-    def first(self, key: Any, needed: Any = True) -> tuple[Any, Any]:
+    def first(self, key: Any, create: Any = True) -> tuple[Any, Any]:
         """Reset the library's environment; return its observation and state.
 
-        If `needed` is False, no game is created.
+        If `create` is False, no game is created.
         """
         like, seed = (self.empty, np.int32(0)), jax.random.bits(key, dtype=jnp.uint32)
-        obs, number = on_host(self._start, like, seed, needed)
+        obs, number = on_host(self._start, like, seed, create)
         return obs, (number, jnp.int32(0))
 
     def next(self, key: Any, inner: Any, action: Any) -> Outcome:
@@ -65,8 +65,8 @@ class Gymnasium(Adapter):
     def step_and_reset(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Step, Reset]:
         """Return the results of a step and of the reset that follows if the episode ends."""
         step = self.step_env(key, state, action, params)
-        ended = step[3] | self.is_truncated(step[1], params)
-        return step, self._begun(*self.first(jax.random.fold_in(key, 1), ended))
+        last = step[3] | self.is_truncated(step[1], params)
+        return step, self._begun(*self.first(jax.random.fold_in(key, 1), last))
 
     def action_space(self, params: Any = None) -> Any:
         """Return the action space."""
@@ -79,8 +79,8 @@ class Gymnasium(Adapter):
         space = self.env.observation_space
         return box(space.low, space.high, space.shape, space.dtype)
 
-    def _start(self, seed: Any, needed: Any) -> tuple[Any, Any]:
-        if not needed:
+    def _start(self, seed: Any, create: Any) -> tuple[Any, Any]:
+        if not create:
             return self.empty, np.int32(-1)
         game, number = self.build(), self.count
         self.games[number], self.count = Game(game), number + 1

@@ -42,8 +42,8 @@ class Autoencode(CardTask):
     def start(self, u: Numbers, params: Params) -> State:
         """Return the initial state of an episode."""
         card, left = draw(u[0], full_deck(self.num_decks, SUITS))
-        unseen = jnp.full(self.num_cards - 1, UNSEEN, jnp.int32)
-        cards = jnp.concatenate([unseen, card[None]])
+        blanks = jnp.full(self.num_cards - 1, UNSEEN, jnp.int32)
+        cards = jnp.concatenate([blanks, card[None]])
         return State(time=jnp.int32(0), card=card, cards=cards, left=left)
 
     def advance(
@@ -51,13 +51,13 @@ class Autoencode(CardTask):
     ) -> tuple[State, Float[Array, ""]]:
         """Return the next state and the reward."""
         place = jnp.arange(self.num_cards)
-        asked = state.time - (self.num_cards - 1)
-        suit = jnp.sum(jnp.where(place == asked, state.cards, 0))
-        reward = jnp.where(asked < 0, 0.0, plus_minus(suit == action, 1 / self.num_cards))
+        question = state.time - (self.num_cards - 1)
+        suit = jnp.sum(jnp.where(place == question, state.cards, 0))
+        reward = jnp.where(question < 0, 0.0, plus_minus(suit == action, 1 / self.num_cards))
         card, left = draw(u[0], state.left)
         # The index is negative in mode PLAY, so no card is written.
         cards = jnp.where(place == self.num_cards - 2 - state.time, card, state.cards)
-        card = jnp.where(asked < 0, card, 0)
+        card = jnp.where(question < 0, card, 0)
         return State(time=state.time + 1, card=card, cards=cards, left=left), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:

@@ -54,8 +54,8 @@ class Battleship(Task):
             check_positive("ships", length, "list the length of each ship, as in (2, 3, 3, 4)")
         # A ship of length n has at least size * (size // n) disjoint positions. It always fits if
         # the other ships have fewer squares than that.
-        blocked = [n for n in ships if sum(ships) - n >= size * (size // n)]
-        if not ships or blocked or sum(ships) >= size * size:
+        misfits = [n for n in ships if sum(ships) - n >= size * (size // n)]
+        if not ships or misfits or sum(ships) >= size * size:
             raise ValueError(
                 f"`ships` must be lengths of ships that always fit on {size} × {size} squares, got "
                 f"{tuple(ships)}. Use fewer or shorter ships (at least one), or a larger `size`."

@@ -43,8 +43,8 @@ def pick(u: Float[Array, ""], board: Rows, columns: int) -> tuple[Place, Place]:
     row = jnp.sum(number >= upto, dtype=jnp.int32)
     here = jnp.arange(board.size) == row
     before = jnp.sum(jnp.where(jnp.arange(board.size) < row, count(board), 0))
-    chosen = jnp.sum(jnp.where(here, board, 0), dtype=jnp.uint32)
-    below = jnp.cumsum(flags(chosen, columns).astype(jnp.int32))
+    row_bits = jnp.sum(jnp.where(here, board, 0), dtype=jnp.uint32)
+    below = jnp.cumsum(flags(row_bits, columns).astype(jnp.int32))
     return row, jnp.sum(below <= number - before, dtype=jnp.int32)
 
 

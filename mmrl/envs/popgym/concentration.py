@@ -86,18 +86,18 @@ class Concentration(Task):
         waiting = (state.first < none) & (state.second == none) & ~jnp.any(before & state.up)
         same = jnp.sum(jnp.where(here, values, 0)) == jnp.sum(jnp.where(before, values, 0))
         pair = waiting & ~up & same & (state.first != action)
-        lost = jnp.where(waiting, -2.0, jnp.where(up, -1.0, 0.0)) / self.num_steps
-        reward = jnp.where(pair, jnp.float32(2 / self.cards), lost.astype(jnp.float32))
+        penalty = jnp.where(waiting, -2.0, jnp.where(up, -1.0, 0.0)) / self.num_steps
+        reward = jnp.where(pair, jnp.float32(2 / self.cards), penalty.astype(jnp.float32))
         first = jnp.where(waiting, state.first, action).astype(jnp.int32)
         second = jnp.where(waiting, action, none).astype(jnp.int32)
-        kept = state.up | (pair & (here | before))
-        return State(state.time + 1, values, left, kept, first, second), reward
+        now_up = state.up | (pair & (here | before))
+        return State(state.time + 1, values, left, now_up, first, second), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
         """Return the one-hot type of each card. Face-down cards have a separate type."""
         place = jnp.arange(self.cards)
-        seen = state.up | (place == state.first) | (place == state.second)
-        return one_hot(jnp.where(seen, state.values, self.types), self.types + 1).ravel()
+        visible = state.up | (place == state.first) | (place == state.second)
+        return one_hot(jnp.where(visible, state.values, self.types), self.types + 1).ravel()
 
     def pixels(self, obs: Float[Array, " obs"]) -> UInt8[Array, "rows columns 3"]:
         """Return an image of the table, with 13 cards per row."""

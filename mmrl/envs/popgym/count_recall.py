@@ -53,8 +53,8 @@ class CountRecall(CardTask):
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
         """Return the next state and the reward."""
-        asked = jnp.arange(self.types) == state.query
-        count = jnp.sum(jnp.where(asked, self.per_type - state.values_left, 0))
+        query = jnp.arange(self.types) == state.query
+        count = jnp.sum(jnp.where(query, self.per_type - state.values_left, 0))
         reward = plus_minus(count == action, 1 / self.num_steps)
         return self._deal(u, state.time + 1, state.values_left, state.queries_left), reward
 
@@ -64,9 +64,9 @@ class CountRecall(CardTask):
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
         """Return the fractions of each type shown and queried so far, and the observation."""
-        shown = 1 - share_left(state.values_left, self.num_decks)
-        asked = 1 - share_left(state.queries_left, self.num_decks)
-        return jnp.concatenate([shown, asked, self.look(state, params)])
+        values = 1 - share_left(state.values_left, self.num_decks)
+        queries = 1 - share_left(state.queries_left, self.num_decks)
+        return jnp.concatenate([values, queries, self.look(state, params)])
 
     def _deal(self, u: Numbers, time: Leaf, values: Leaf, queries: Leaf) -> State:
         value, values = draw(u[0], values)

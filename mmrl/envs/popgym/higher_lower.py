@@ -58,8 +58,8 @@ class HigherLower(CardTask):
 
         popgym's `get_state` omits the visible card, so it is not Markov.
         """
-        shown = 1 - share_left(state.left, self.num_decks)
-        return jnp.concatenate([shown, self.look(state, params)])
+        share = 1 - share_left(state.left, self.num_decks)
+        return jnp.concatenate([share, self.look(state, params)])
 
 
 TASKS = {"HigherLower": Entry(HigherLower, levels(num_decks=(1, 2, 3)))}

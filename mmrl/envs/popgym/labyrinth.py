@@ -131,8 +131,8 @@ class Labyrinth(Task):
         u = jax.random.uniform(key, (self.step_numbers + ENTER,))
         step = self._step(u[:-ENTER], state, action, params)
         after, terminated = step[1], step[3]
-        ended = terminated | self.is_truncated(after, params)
-        fresh = self._enter(self._finish(after.plan, ended, rest), u[-ENTER:])
+        last = terminated | self.is_truncated(after, params)
+        fresh = self._enter(self._finish(after.plan, last, rest), u[-ENTER:])
         fresh = jax.lax.stop_gradient(fresh)
         return step, (self.look(fresh, params), fresh)
 
@@ -157,8 +157,8 @@ class Labyrinth(Task):
         square = jnp.arange(self.side)
         free = bits.flags(state.open[1:-1] >> bits.bits(1), self.side)
         kinds = one_hot(self._kinds(free, square, square, state), KINDS - 1)
-        walked = bits.flags(state.walked, self.side).astype(kinds.dtype)
-        squares = jnp.concatenate([kinds, walked[..., None]], axis=-1)
+        trail = bits.flags(state.walked, self.side).astype(kinds.dtype)
+        squares = jnp.concatenate([kinds, trail[..., None]], axis=-1)
         return jnp.append(squares.ravel(), one_hot(state.place, self.side).ravel())
 
     def _kinds(
@@ -180,7 +180,7 @@ class Labyrinth(Task):
         numbers = u.reshape(-1, maze.NUMBERS)
         return jax.lax.scan(lambda plan, u: (maze.carve(plan, u), None), plan, numbers)[0]
 
-    def _finish(self, plan: maze.Plan, ended: Bool[Array, ""], key: PRNGKeyArray) -> maze.Plan:
+    def _finish(self, plan: maze.Plan, last: Bool[Array, ""], key: PRNGKeyArray) -> maze.Plan:
         """Carve the remaining cells of a maze if the episode has ended.
 
         Cells remain only if the episode was truncated by a time limit below `num_steps`.
@@ -192,7 +192,7 @@ class Labyrinth(Task):
             u = jax.random.uniform(now, (maze.NUMBERS,))
             return maze.carve(state[0], u), as_words(later)[0]
 
-        return jax.lax.while_loop(lambda s: ended & ~s[0].done, more, (plan, words))[0]
+        return jax.lax.while_loop(lambda s: last & ~s[0].done, more, (plan, words))[0]
 
     def _enter(self, plan: maze.Plan, u: Numbers) -> State:
         """Return the initial state in a maze, with random entrances.
@@ -201,15 +201,13 @@ class Labyrinth(Task):
         cell of the next maze.
         """
         start, goal = maze.entrances(u[:3], self.size)
-        squares, walked = maze.squares(plan), bits.square(start[0], start[1], self.side)
+        squares, trail = maze.squares(plan), bits.square(start[0], start[1], self.side)
         free = jnp.sum(bits.count(squares))
-        entrances = (
-            walked | bits.square(goal[0], goal[1], self.side) if self.ends_at_goal else walked
-        )
+        entrances = trail | bits.square(goal[0], goal[1], self.side) if self.ends_at_goal else trail
         return State(
             time=jnp.int32(0),
             open=jnp.pad((squares | entrances) << bits.bits(1), 1),
-            walked=walked,
+            walked=trail,
             free=free,
             left=free,
             start=start,
@@ -231,8 +229,8 @@ class LabyrinthEscape(Labyrinth):
 
     def reward(self, state: State, new: Bool[Array, ""]) -> Float[Array, ""]:
         """Return 1 - 1/1024 on the goal, and -1/1024 elsewhere."""
-        done = jnp.all(state.place == state.goal)
-        return jnp.where(done, jnp.float32(1 + PENALTY), jnp.float32(PENALTY))
+        at_goal = jnp.all(state.place == state.goal)
+        return jnp.where(at_goal, jnp.float32(1 + PENALTY), jnp.float32(PENALTY))
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
         """Return True if the agent is on the goal."""

@@ -50,11 +50,11 @@ def carve(plan: Plan, u: Float[Array, " 3"]) -> Plan:
     uniform in [0, 1)³.
     """
     size, one = plan.cells.size, bits.bits(1)
-    closed = ~plan.cells & _full(size)
+    walls = ~plan.cells & _full(size)
     edge = jnp.zeros(1, jnp.uint32)
     # Boards of the cells whose neighbor above, below, on the left or on the right is not carved.
-    above, below = jnp.append(edge, closed[:-1]), jnp.append(closed[1:], edge)
-    around = jnp.stack([above, below, closed << one, closed >> one])
+    above, below = jnp.append(edge, walls[:-1]), jnp.append(walls[1:], edge)
+    around = jnp.stack([above, below, walls << one, walls >> one])
     frontier = plan.cells & (around[0] | around[1] | around[2] | around[3])
     walks = bits.has(frontier, plan.row, plan.column)
     share = jnp.sum(bits.count(frontier)) / jnp.float32(size * size)
@@ -68,7 +68,7 @@ def carve(plan: Plan, u: Float[Array, " 3"]) -> Plan:
     to_row = row - (way == 0) + (way == 1)
     to_column = column - (way == 2) + (way == 3)
     there = bits.square(to_row, to_column, size)
-    carved = Plan(
+    next_plan = Plan(
         cells=plan.cells | there,
         right=plan.right | jnp.where(way == 3, here, 0) | jnp.where(way == 2, there, 0),
         down=plan.down | jnp.where(way == 1, here, 0) | jnp.where(way == 0, there, 0),
@@ -78,9 +78,9 @@ def carve(plan: Plan, u: Float[Array, " 3"]) -> Plan:
     )
     # If no probes remain, the maze stays as it is. The negative `probes` marks it as done.
     done = plan.done
-    stopped = plan.replace(probes=jnp.where(done, plan.probes, probes))  # pyright: ignore
+    final = plan.replace(probes=jnp.where(done, plan.probes, probes))  # pyright: ignore
     stays = done | (probes < 0)
-    return jax.tree.map(lambda old, new: jnp.where(stays, old, new), stopped, carved)
+    return jax.tree.map(lambda old, new: jnp.where(stays, old, new), final, next_plan)
 
 
 def _full(size: int) -> Array:

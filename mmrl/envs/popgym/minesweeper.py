@@ -105,13 +105,13 @@ def subset(u: Numbers, size: int) -> Int[Array, " numbers"]:
     (Bentley and Floyd 1987, "A sample of brilliance"). This costs O(m²) and does not need the sort
     that a random permutation would.
     """
-    taken: list[Array] = []
+    choices: list[Array] = []
     for i in range(u.size):
         last = size - u.size + i
         t = jnp.floor(u[i] * (last + 1)).astype(jnp.int32)
-        repeated = jnp.any(jnp.stack([*taken, jnp.int32(-1)]) == t)
-        taken.append(jnp.where(repeated, last, t))
-    return jnp.stack(taken)
+        repeats = jnp.any(jnp.stack([*choices, jnp.int32(-1)]) == t)
+        choices.append(jnp.where(repeats, last, t))
+    return jnp.stack(choices)
 
 
 TASKS = {

@@ -53,10 +53,10 @@ class MultiarmedBandit(Task):
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
         """Return the next state and the reward."""
-        pulled = jnp.arange(self.actions) == action
-        won = u[0] < jnp.sum(jnp.where(pulled, state.odds, 0.0))
-        state = State(time=state.time + 1, won=won.astype(jnp.int32), odds=state.odds)
-        return state, plus_minus(won, 1 / self.num_steps)
+        arm = jnp.arange(self.actions) == action
+        win = u[0] < jnp.sum(jnp.where(arm, state.odds, 0.0))
+        state = State(time=state.time + 1, won=win.astype(jnp.int32), odds=state.odds)
+        return state, plus_minus(win, 1 / self.num_steps)
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
         """Return the one-hot result of the last pull, which is "lost" before the first pull."""

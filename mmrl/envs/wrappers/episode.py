@@ -110,8 +110,8 @@ class EpisodeStatistics(Wrapper):
         obs, env_state, reward, terminated, info = step
         total, rest = accumulate((before.total, before.rest), jnp.asarray(reward, jnp.float32))
         length = before.length + 1
-        ended = jnp.logical_or(terminated, self.env.is_truncated(env_state, params))
-        info = {**info, "episode": {"return": total, "length": length, "ended": ended}}
+        last = jnp.logical_or(terminated, self.env.is_truncated(env_state, params))
+        info = {**info, "episode": {"return": total, "length": length, "ended": last}}
         return obs, EpisodeState(env_state, total, length, rest), reward, terminated, info
 
 

@@ -67,8 +67,8 @@ class ActionMask(Wrapper):
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:
         """Return the results of a step and of the reset that follows if the episode ends."""
-        step, (obs, begun) = Wrapper.step_and_reset(self, key, state, action, params)
-        return step, (obs, begun._replace(stuck=_first(step[1].stuck, begun.stuck)))
+        step, (obs, fresh) = Wrapper.step_and_reset(self, key, state, action, params)
+        return step, (obs, fresh._replace(stuck=_first(step[1].stuck, fresh.stuck)))
 
     def observation_space(self, params: Any) -> spaces.Box:
         """Return the observation space, including the mask."""
@@ -82,8 +82,8 @@ class ActionMask(Wrapper):
 
     def _mask(self, obs: Any, state: Any, params: Any) -> Bool[Array, "*action"]:
         here = self.inner_params(params)
-        named = _has_key(self.env.observation_space(here))
-        mask = obs[MASK] if named else self.env.action_mask(state, here)
+        has_key = _has_key(self.env.observation_space(here))
+        mask = obs[MASK] if has_key else self.env.action_mask(state, here)
         return jnp.asarray(mask).astype(bool)
 
     def _shown(self, obs: Any, mask: Bool[Array, " action"], params: Any) -> Any:

@@ -120,11 +120,11 @@ class PreviousAction(ObservationWrapper):
         space = env.action_space(env.default_params)
         self.vector = isinstance(space, spaces.Box)
         self.size = math.prod(space.shape) if self.vector else action_count(env)
-        seen = env.observation_space(env.default_params)
-        if self.vector and not jnp.issubdtype(seen.dtype, jnp.floating):
+        of_obs = env.observation_space(env.default_params)
+        if self.vector and not jnp.issubdtype(of_obs.dtype, jnp.floating):
             raise ValueError(
                 "`env` must have floating-point observations if actions are continuous, got "
-                f"{seen!r}. Wrap it in FlattenObservation first."
+                f"{of_obs!r}. Wrap it in FlattenObservation first."
             )
         self.null = null
 

@@ -84,9 +84,9 @@ class Trial(Wrapper):
         """Begin the next episode if one ends, and append the flag to the observation."""
         obs, env_state, reward, terminated, info = step
         inner = self.inner_params(params)
-        ended = jnp.logical_or(terminated, self.env.is_truncated(env_state, inner))
-        episodes = before.episodes + ended
-        again = ended & (episodes < self.episodes)
+        last = jnp.logical_or(terminated, self.env.is_truncated(env_state, inner))
+        episodes = before.episodes + last
+        again = last & (episodes < self.episodes)
         following = next_episode(self.env, jax.random.fold_in(key, 2), env_state, inner)
         obs, env_state = jax.tree.map(
             lambda new, old: jnp.where(again, new, old), following, (obs, env_state)

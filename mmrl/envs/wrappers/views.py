@@ -31,8 +31,8 @@ class StateObservation(ObservationWrapper):
 
     def observation_space(self, params: Any) -> spaces.Box:
         width = jax.eval_shape(self.reset_env, jax.random.key(0), params)[0].size
-        declared = type(self.unwrapped).state_space is not environment.Environment.state_space
-        space = self.env.state_space(params) if declared else None
+        has_space = type(self.unwrapped).state_space is not environment.Environment.state_space
+        space = self.env.state_space(params) if has_space else None
         fits = isinstance(space, spaces.Box) and tuple(space.shape) == (width,)
         return box(*bounds(space)) if fits else _unbounded(width)
 

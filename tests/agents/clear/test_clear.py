@@ -16,7 +16,7 @@ from mmrl import losses
 from mmrl.agents import clear, normalize
 from mmrl.agents.clear import vtrace
 from mmrl.agents.clear.storage import check_stored
-from mmrl.agents.common import trained
+from mmrl.agents.common import trainable
 from mmrl.course import plain
 from mmrl.envs import continual, make, probes, wrappers
 from mmrl.replay import reservoir
@@ -88,7 +88,7 @@ def batch() -> Unrolls:
         lambda u: (u.steps.extras, u.steps.reward, u.steps.terminated, u.steps.truncated),
         unrolls,
         (
-            vtrace.Acted(logits, values),
+            vtrace.ActorOutputs(logits, values),
             rewards,
             *(jnp.asarray(rng.random(shape) < 0.2) for _ in range(2)),
         ),
@@ -484,7 +484,7 @@ def test_rewards_are_divided_where_they_are_learned_from_and_the_rate_falls():
     state = dataclasses.replace(begin(TINY), rewards=normalize.reward_scale(TINY.environments))
 
     def loss(net, config, batch, replayed):
-        theta = sum(jnp.sum(x) for x in jax.tree.leaves(trained(net)))
+        theta = sum(jnp.sum(x) for x in jax.tree.leaves(trainable(net)))
         report = batch.steps.reward, jnp.zeros(()), jnp.zeros(())
         return theta, vtrace.Measures(*report, *jnp.zeros(4))
 

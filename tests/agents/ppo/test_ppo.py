@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mmrl.agents import normalize, ppo
-from mmrl.agents.common import annealed
+from mmrl.agents.common import rate_at
 from mmrl.agents.ppo import diagnostics, learner
 from mmrl.course import plain
 from mmrl.envs import make
@@ -391,7 +391,7 @@ def test_advantages_use_the_actors_values_and_todays_bootstrap():
         begin=jnp.asarray(np.append(False, last[:-1])),
         terminated=jnp.asarray(terminated),
         truncated=jnp.asarray(truncated),
-        extras=learner.Acted(None, jnp.asarray(values)),
+        extras=learner.ActorOutputs(None, jnp.asarray(values)),
     )
     ours, targets = estimate(config, net, learner.Rollout(net.init(), steps))
     future = np.asarray(net(net.init(), steps.next_obs, steps.begin)[1].value)
@@ -455,7 +455,7 @@ def test_vtrace_corrects_what_another_policy_did_later():
     begins = jnp.asarray(np.append(False, last[:-1]))
     steps = Transition(
         *map(jnp.asarray, (obs, action, rewards, next_obs, begins, terminated, truncated)),
-        extras=learner.Acted(behavior, jnp.zeros(time)),
+        extras=learner.ActorOutputs(behavior, jnp.zeros(time)),
     )
     ours, targets = estimate(config, net, learner.Rollout(net.init(), steps))
 
@@ -532,7 +532,7 @@ def test_scalars_do_not_recompile_and_the_rate_falls():
     still, _ = iterate(change(BARE, learning_rate=0.0, anneal=1.0), state)
     assert distance(still.net, state.net) == 0 and iterate._cache_size() == compiled
     config = change(BARE, learning_rate=2.0, anneal=0.75)
-    rates = [float(annealed(config, jnp.int32(i))) for i in (0, 2, 4, 8)]
+    rates = [float(rate_at(config, jnp.int32(i))) for i in (0, 2, 4, 8)]
     np.testing.assert_allclose(rates, [2.0, 1.25, 0.5, 0.5], rtol=1e-6)
 
 

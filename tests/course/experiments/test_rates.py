@@ -103,6 +103,6 @@ def test_published_rates_are_what_the_rule_chooses(name: str):
                 {"learning_rate": grid},
                 span=spans.get(row["task"], 1.0 if by_area else 2.0),
                 score=tuning.area if by_area else tuning.final,
-                known=tuning.recall(row),
+                trials=tuning.recall(row),
             )
             assert tuning.record(choice).items() <= row.items(), row["cell"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mmrl.course.experiments import tuning
-from mmrl.course.experiments.tuning import Tried, choose
+from mmrl.course.experiments.tuning import Trial, choose
 
 
 class Trainer:
@@ -28,7 +28,7 @@ def rates(*values):
 
 
 def choice(trainer, first=(1e-3, 3e-3, 1e-2), known=(), **kwargs):
-    return choose(trainer, rates(*first), {"rate": tuning.GRID}, known=known, **kwargs)
+    return choose(trainer, rates(*first), {"rate": tuning.GRID}, trials=known, **kwargs)
 
 
 def names(results):
@@ -86,10 +86,10 @@ def test_a_loss_that_diverged_never_wins():
 
 
 def test_what_is_known_is_not_trained_again_unless_its_area_is_needed():
-    tries = [Tried({"rate": x}, s, None) for x, s in ((1e-3, 0.2), (3e-3, 0.9), (1e-2, 0.5))]
+    tries = [Trial({"rate": x}, s, None) for x, s in ((1e-3, 0.2), (3e-3, 0.9), (1e-2, 0.5))]
     trainer = Trainer({})
     assert choice(trainer, known=tries).setting == {"rate": 3e-3} and not trainer.trained
-    tries[2] = Tried({"rate": 1e-2}, 0.899, None)
+    tries[2] = Trial({"rate": 1e-2}, 0.899, None)
     trainer = Trainer({3e-3: 0.9, 1e-2: 0.899, 3e-2: 0.0}, {3e-3: 0.5, 1e-2: 0.7, 3e-2: 0.0})
     result = choice(trainer, known=tries)
     assert result.setting == {"rate": 1e-2} and trainer.trained == [3e-3, 1e-2, 3e-2]

@@ -22,7 +22,7 @@ from mmrl.course.widgets.training.trial import Trial
 from mmrl.memory import NAMES
 from mmrl.runs import Run, RunError, Setup, describe, provenance
 from mmrl.runs.checkpoint import dumps
-from mmrl.runs.files import create, expanded, replace, writing
+from mmrl.runs.files import create, expand, replace, writing
 from mmrl.show import STYLES
 
 REFRESH = 0.2  # minimum seconds between two updates of the plot
@@ -106,8 +106,8 @@ class TrainingExplorer(ipywidgets.VBox):
         first = {key: settings[key] for key in ("agent",) if key in settings}  # resets others
         for key, value in {**first, **settings, "name": name}.items():
             if key not in self.class_own_traits():
-                known = ", ".join(sorted(self.class_own_traits()))
-                raise ValueError(f"The settings must be among {known}; got `{key}`.")
+                names = ", ".join(sorted(self.class_own_traits()))
+                raise ValueError(f"The settings must be among {names}; got `{key}`.")
             setattr(self, key, value)
         try:
             trial = self._begin()
@@ -157,7 +157,7 @@ class TrainingExplorer(ipywidgets.VBox):
         trials = [trial for trial in self.in_view() if trial.reports]
         if not trials:
             return self._say("Nothing to save yet: train first.")
-        folder = _free(expanded(self._panel.folder.value.strip() or "results/explorer"))
+        folder = _free(expand(self._panel.folder.value.strip() or "results/explorer"))
         rows = [
             {
                 "name": trial.curve.name,
@@ -244,8 +244,8 @@ class TrainingExplorer(ipywidgets.VBox):
             older = [key for key in self.trials if key[0] == self.env]
             for old in older[: max(len(older) - self.keep, 0)] if self.keep is not None else ():
                 self._drop(old)
-            taken = {trial.curve.style for trial in self.in_view()}
-            free = [i for i in range(len(STYLES)) if i not in taken]
+            styles = {trial.curve.style for trial in self.in_view()}
+            free = [i for i in range(len(STYLES)) if i not in styles]
             if not free:
                 raise ValueError(f"The plot can show at most {len(STYLES)} runs; remove one first.")
             self._current = Trial(setup, Curve(key[1], free[0]), self._tell)

@@ -74,11 +74,11 @@ class LiveCurves:
         """Draw `curves` up to `end` steps and at most three `bounds`, and return a PNG."""
         bounds = dict(bounds or {})
         # Copy the points, because another thread may append to them.
-        shown = [(curve, tuple(curve.points)) for curve in curves]
-        shown = sorted((pair for pair in shown if pair[1]), key=lambda pair: pair[1][-1].interval)
-        name_axes(self.ax, title, {len(points[0].returns) for _, points in shown} or {0})
-        self._hint.set_text("" if shown else EMPTY)
-        heights = [x for _, points in shown for point in points for x in point.returns]
+        lines = [(curve, tuple(curve.points)) for curve in curves]
+        lines = sorted((pair for pair in lines if pair[1]), key=lambda pair: pair[1][-1].interval)
+        name_axes(self.ax, title, {len(points[0].returns) for _, points in lines} or {0})
+        self._hint.set_text("" if lines else EMPTY)
+        heights = [x for _, points in lines for point in points for x in point.returns]
         heights += [*bounds.values()]
         low, high = (min(heights), max(heights)) if heights else (-1, 1)
         margin = max(0.06 * (high - low), 0.05)  # positive even if all curves are level
@@ -87,7 +87,7 @@ class LiveCurves:
         for line in self._lines:
             line.hide()
         below, gap = -np.inf, 0.055 * (high - low + 2 * margin)
-        for curve, points in shown:
+        for curve, points in lines:
             below = max(points[-1].interval[0], below + gap)
             self._lines[curve.style].show(curve.name, points, (float(end), below))
         for bound, item in zip(self._bounds, [*bounds.items(), None, None, None], strict=False):

@@ -136,14 +136,14 @@ class Panel:
         active = trial is not None and trial.active
         bar = ""
         if trial is not None and active:
-            done, blocks = len(trial.reports), trial.setup.config.blocks
-            value = f" value='{done}'" if done else ""  # without a value, the bar is indeterminate
+            past, blocks = len(trial.reports), trial.setup.config.blocks
+            value = f" value='{past}'" if past else ""  # without a value, the bar is indeterminate
             bar = f"<progress aria-label='blocks trained' max='{blocks}'{value}></progress>"
         self.status.value = f"<div role='status'>{html.escape(text)}{bar}</div>"
-        held = trial is not None and trial.status in ("pausing", "paused")
-        self.buttons["Pause"].description = "Continue" if held else "Pause"
-        for name, enabled in {"Train": not active, "Pause": active, "Stop": active}.items():
-            self.buttons[name].disabled = not enabled
+        is_paused = trial is not None and trial.status in ("pausing", "paused")
+        self.buttons["Pause"].description = "Continue" if is_paused else "Pause"
+        for name, on in {"Train": not active, "Pause": active, "Stop": active}.items():
+            self.buttons[name].disabled = not on
 
     def show(
         self, trials: Sequence[Trial], png: bytes, title: str, bounds: Mapping[str, float]
@@ -151,9 +151,9 @@ class Panel:
         """Show the plot with a description, the table, and a button to remove each run."""
         marks = [f"{name} is {height:.2f}" for name, height in bounds.items()]
         curves = [str(trial.curve) for trial in trials] or ["no curve yet"]
-        said = f"Learning curves in {title}. {'; '.join([*curves, *marks])}."
+        text = f"Learning curves in {title}. {'; '.join([*curves, *marks])}."
         self.picture.value = (
-            f'<img alt="{html.escape(said)}" width="{WIDTH}" height="{HEIGHT}" decoding="sync" '
+            f'<img alt="{html.escape(text)}" width="{WIDTH}" height="{HEIGHT}" decoding="sync" '
             f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
         )
         self.table.value = _table(trials)

@@ -47,11 +47,11 @@ def _seen(run: Run, seed: int, episode: int, steps: int | None) -> dict[str, Any
         raise ValueError(f"`seed` must be from 0 to {len(run.setup.seeds) - 1}; got {seed}.")
     tape = jax.tree.map(lambda x: x[:steps], _play(run, seed, episode))
     frames = _frames(run.setup.env, tape)
-    done = f"{len(run.history)} blocks of training" if run.history else "no training"
+    state = f"{len(run.history)} blocks of training" if run.history else "no training"
     return {
         "frames": frames,
         "rewards": np.asarray(tape.reward)[: len(frames)],
-        "title": f"{run.setup.env}: {run.setup.config.memory} after {done}",
+        "title": f"{run.setup.env}: {run.setup.config.memory} after {state}",
     }
 
 
@@ -97,30 +97,30 @@ class PolicyPlayer(EpisodePlayer):
     ):
         if steps is not None and steps < 1:
             raise ValueError(f"`steps` must be at least 1; got {steps}.")
-        played = zoo.load(policy)
-        about = played.about
-        tape = [[x[0] for x in step] for step in zoo.play(played, 1, episode)][:steps]
-        seen = zoo.Step(*map(np.array, zip(*tape, strict=True)))
-        frames = _frames(about["env"], seen)
-        outputs = seen.outputs[: len(frames)].astype(float)
+        policy_ = zoo.load(policy)
+        about = policy_.about
+        tape = [[x[0] for x in step] for step in zoo.play(policy_, 1, episode)][:steps]
+        steps_of_play = zoo.Step(*map(np.array, zip(*tape, strict=True)))
+        frames = _frames(about["env"], steps_of_play)
+        outputs = steps_of_play.outputs[: len(frames)].astype(float)
         least = outputs.min(initial=0, where=np.isfinite(outputs))  # replaces -∞ of illegal actions
         memory = "no memory" if about["memory"] == "none" else f"memory {about['memory']}"
         EpisodePlayer.__init__(
             self,
             frames=frames,
-            rewards=seen.reward[: len(frames)],
+            rewards=steps_of_play.reward[: len(frames)],
             policy={
                 "actions": action_names(about["env"], about["actions"]),
                 "says": "Q(s, ·)" if about["agent"] in OF_VALUES else "logits",
                 "outputs": np.round(np.maximum(outputs, least), 4).tolist(),
-                **_memory_strip(played, zoo.Step(*(x[: len(frames)] for x in seen))),
+                **_memory_strip(policy_, zoo.Step(*(x[: len(frames)] for x in steps_of_play))),
             },
             title=f"{about['env']}: {about['agent']} with {memory}",
             question=question,
         )
 
 
-def _memory_strip(policy: Policy, seen: zoo.Step) -> dict[str, Any]:
+def _memory_strip(policy: Policy, steps: zoo.Step) -> dict[str, Any]:
     """Return a grayscale PNG [unit, time] of a memory's state, and a description of it.
 
     For a GRU, the range [-1, 1] of h is mapped to [0, 1]. For attention, the image shows its
@@ -128,13 +128,13 @@ def _memory_strip(policy: Policy, seen: zoo.Step) -> dict[str, Any]:
     of the unit in the episode. Black is 0 and white is 1.
     """
     if policy.about["memory"] in ("window", "gtrxl"):
-        levels, holds = _attention(policy, seen)
-    elif not (units := seen.memory[0].size):
+        levels, holds = _attention(policy, steps)
+    elif not (units := steps.memory[0].size):
         return {"units": 0, "image": "", "holds": ""}
     elif policy.about["memory"] == "gru":
-        levels, holds = (seen.memory + 1) / 2, f"h of {units} units, −1 is pale"
+        levels, holds = (steps.memory + 1) / 2, f"h of {units} units, −1 is pale"
     else:
-        size, order = abs(seen.memory.reshape(-1, units)), ""
+        size, order = abs(steps.memory.reshape(-1, units)), ""
         if "eigenvalues" in policy.arrays:
             size = size[:, np.argsort(-abs(policy.arrays["eigenvalues"]), kind="stable")]
             order = ", slowest on top"
@@ -146,11 +146,11 @@ def _memory_strip(policy: Policy, seen: zoo.Step) -> dict[str, Any]:
     return {"units": levels.shape[1], "image": image, "holds": holds}
 
 
-def _attention(policy: Policy, seen: zoo.Step) -> tuple[Float[np.ndarray, "time slot"], str]:
+def _attention(policy: Policy, steps: zoo.Step) -> tuple[Float[np.ndarray, "time slot"], str]:
     """Return the mean attention weights of all heads, newest step first, and a description."""
     levels = []
-    for t, (obs, h) in enumerate(zip(seen.obs, seen.memory, strict=True)):
-        action, reward = (None, 0.0) if t == 0 else (seen.action[t - 1], seen.reward[t - 1])
+    for t, (obs, h) in enumerate(zip(steps.obs, steps.memory, strict=True)):
+        action, reward = (None, 0.0) if t == 0 else (steps.action[t - 1], steps.reward[t - 1])
         weights = policy.attention(h, policy.inputs(obs, action, float(reward), t == 0))
         levels.append(weights.mean(1)[::-1])
     holds = f"attention to the last {len(levels[0])} steps, newest on top"

@@ -91,23 +91,23 @@ class Trial:
 
     def __str__(self) -> str:
         """Describe the status and the progress of the run."""
-        done, blocks = len(self.reports), self.setup.config.blocks
+        past, blocks = len(self.reports), self.setup.config.blocks
         times = [report.seconds for report in self.reports]
         if self.status == "failed":
-            known = isinstance(self.error, ValueError | RunError)
-            return f"{'' if known else f'{type(self.error).__name__}: '}{self.error}"
+            is_known = isinstance(self.error, ValueError | RunError)
+            return f"{'' if is_known else f'{type(self.error).__name__}: '}{self.error}"
         if self.status == "stopped":
             rest = "" if self.over else ". XLA finishes in the background; you can continue"
-            return f"stopped after block {done} of {blocks}{rest}"
+            return f"stopped after block {past} of {blocks}{rest}"
         if self.status == "pausing":
             return "pauses at the end of this block"
-        if not done:
+        if not past:
             return COMPILING
-        so_far = f"{self.status}, block {done} of {blocks}"
-        if done == 1:  # the first block includes compilation, so it does not predict later ones
+        so_far = f"{self.status}, block {past} of {blocks}"
+        if past == 1:  # the first block includes compilation, so it does not predict later ones
             return f"{so_far}, {_seconds(times[0])} including compilation"
         pace = float(np.mean(times[1:]))
-        left = f", about {pace * (blocks - done):.0f} s left" if self.active else ""
+        left = f", about {pace * (blocks - past):.0f} s left" if self.active else ""
         return f"{so_far}, {_seconds(pace)} per block{left}"
 
 

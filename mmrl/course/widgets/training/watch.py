@@ -44,9 +44,9 @@ class Watch(ipywidgets.VBox):
         if trial is None or trial.kept is None or not self._lock.acquire(blocking=wait):
             return
         try:
-            seen = (trial, len(trial.kept.history), self.episode.value)
-            if seen != self._seen:
-                self._seen = seen
+            view = (trial, len(trial.kept.history), self.episode.value)
+            if view != self._seen:
+                self._seen = view
                 self._show(trial)
         finally:
             self._when = time.monotonic()
@@ -77,9 +77,9 @@ class Watch(ipywidgets.VBox):
         names = tuple(trials)
         if names != self.run.options:
             latest = names[-1] if names else None
-            kept = self.run.value if self.run.value in names and not self.follow.value else latest
+            choice = self.run.value if self.run.value in names and not self.follow.value else latest
             self.run.options = names
-            self.run.value = kept
+            self.run.value = choice
         if not names:
             self._seen = None
             return self._leave(NOTHING)
