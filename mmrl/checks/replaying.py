@@ -278,8 +278,9 @@ def _compare(
     like = [name for name, differs in apart if np.all(fits | ~differs)]
     looks = f"It looks as if {like[0]}." if like else "No common mistake explains the difference."
     raise ValueError(
-        f"`{what}` must return, for each episode of the tape, the outputs on that episode alone; "
-        f"got a difference at step {at}, {_place(tape, at)}: {_numbers(got, expected, at)}. {looks}"
+        f"`{what}` must return, for each episode of the tape, the same outputs as for that "
+        f"episode by itself; got a difference at step {at} of the tape, which is "
+        f"{_place(tape, at)}: {_numbers(got, expected, at)}. {looks}"
     )
 
 
@@ -299,8 +300,7 @@ def _place(tape: Any, at: int) -> str:
     begins, last = np.flatnonzero(tape.begin), np.asarray(tape.last)
     episode = int(np.searchsorted(begins, at, side="right"))
     since = at - begins[episode - 1]
-    place = "the first" if since == 0 else f"{since} after the first"
-    return f"{place}{', and the last,' if last[at] else ''} of episode {episode}"
+    return f"step {since} of episode {episode}{' and its last' if last[at] else ''}"
 
 
 def _numbers(got: Any, expected: Any, at: int) -> str:

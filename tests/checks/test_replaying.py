@@ -101,7 +101,7 @@ NEXT = r"the final observation (is|are) replaced by"
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "acting never resets": (
         wrong(step=lambda h, obs, begin: cell(h, obs)),
-        r"`acting` .* the first of episode 2: .* as if the state is never reset",
+        r"`acting` .* step 0 of episode 2: .* as if the state is never reset",
     ),
     "acting resets late": (
         wrong((INIT, jnp.array(False)), step=late, ahead=None),
@@ -113,11 +113,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "replay never resets": (
         wrong(replay=lambda h, tape: unroll(h, tape, lambda x: jnp.zeros_like(x.begin))[1]),
-        r"`replay` .* the first of episode 2: .* as if the state is never reset",
+        r"`replay` .* step 0 of episode 2: .* as if the state is never reset",
     ),
     "replay resets late": (
         wrong(replay=lambda h, tape: unroll(h, tape, last_flag)[1]),
-        r"`replay` .* the first of episode 2: .* as if the begin flag comes one step late",
+        r"`replay` .* step 0 of episode 2: .* as if the begin flag comes one step late",
     ),
     "replay resets to zeros": (
         wrong(replay=lambda h, tape: unroll(h, tape, at=zero)[1]),
@@ -125,7 +125,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "replay resets early": (
         wrong(replay=lambda h, tape: unroll(h, tape, lambda x: x.last)[1]),
-        r"`replay` .*, and the last, of episode 1: .* as if the flag of the step that ended",
+        r"`replay` .* of episode 1 and its last: .* as if the flag of the step that ended",
     ),
     "the observation of the next episode": (wrong(ahead=next_obs), rf"`ahead` .* if {NEXT}"),
     "the value of the next episode": (
@@ -135,7 +135,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "an empty memory ahead": (wrong(ahead=fresh), "`ahead` .* as if the memory is empty at"),
     "noise": (
         wrong(replay=lambda h, tape: jax.tree.map(lambda x: x + 1e-3, replay(h, tape))),
-        r"`replay` .* at step 0, the first of episode 1: .* No common mistake",
+        r"`replay` .* at step 0 of the tape, which is step 0 of episode 1: .* No common mistake",
     ),
     "one output alone": (
         wrong(replay=lambda h, tape: replay(h, tape)["value"]),
