@@ -26,7 +26,7 @@ def described(protocol: Protocol) -> dict[str, Any]:
 def budgets(entry: Entry, protocol: Protocol) -> Iterator[str]:
     """Yield complaints if the tasks, steps or seeds of an entry differ from the protocol."""
     if (name := entry["protocol"]["name"]) != protocol.name:
-        yield f"Run it without --quick: the protocol {name!r} proves nothing."
+        yield f"Run it without --quick: results of the protocol {name!r} do not count."
         return
     if entry["protocol"] != described(protocol) or set(entry["tasks"]) != set(protocol.tasks):
         yield "Its tasks, steps or sizes differ from the protocol: run it again."
@@ -44,7 +44,7 @@ def tuned(tuning: dict[str, Any]) -> Iterator[str]:
     if wrong:
         yield (
             f"It was tuned on {', '.join(map(str, wrong))}: tune on {', '.join(TUNING.tasks)}, and "
-            f"on seeds from {TUNING.first_seed} on; the others are kept for reports."
+            f"on seeds from {TUNING.first_seed} on; the others are reserved for the reported score."
         )
 
 
@@ -66,8 +66,8 @@ def arithmetic(entry: Entry) -> Iterator[str]:
     for name, value in evaluation.summary(entry["tasks"]).items():
         if not np.allclose(np.float64(entry[name]), np.float64(value), atol=1e-3, rtol=1e-3):
             yield (
-                f"Its {name} was edited: {entry[name]} is reported, and {value} follows from its "
-                "own returns and times."
+                f"Its {name} was edited: {entry[name]} is reported, but its returns and times "
+                f"yield {value}."
             )
 
 
@@ -86,7 +86,7 @@ def measured(
     first = TUNING.first_seed + secrets.randbelow(10**9)
     fresh = fresh or range(first, first + len(protocol.seeds))
     whys = {
-        protocol.seeds: "it was edited, or it does not reproduce",
+        protocol.seeds: "it was edited, or the run cannot be reproduced",
         tuple(fresh): "its memory was fitted to the reported seeds",
     }
     (low, high), score = entry["interval_95"], f"{entry['score']:.3f}"
@@ -97,15 +97,15 @@ def measured(
         again = evaluate(factory, new, sees_state=entry["sees"] == "state", say=say)
         least, most = again["interval_95"]
         comparison = (
-            f"{score} [{low:.3f}, {high:.3f}] is reported, {again['score']:.3f} "
+            f"{score} [{low:.3f}, {high:.3f}] was reported, and {again['score']:.3f} "
             f"[{least:.3f}, {most:.3f}] was measured"
         )
-        seconds = f"{again['cpu_seconds']:.0f} CPU-s ({entry['cpu_seconds']:.0f} are reported)"
+        seconds = f"{again['cpu_seconds']:.0f} CPU-s ({entry['cpu_seconds']:.0f} were reported)"
         say(f"{comparison}, in {seconds}.")
         if not (meet((low, high), (least, most)) and near(entry["score"], (least, most))):
             return [
                 f"Its score is not reproduced with the seeds {numbers}: {comparison}, and "
-                f"these are too far apart; {why}."
+                f"these scores are too far apart; {why}."
             ]
     return []
 

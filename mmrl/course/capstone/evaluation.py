@@ -84,8 +84,8 @@ TUNING = Allowed(
 FULL = Protocol("full", HELD_OUT, seeds=(0, 1, 2, 3, 4), blocks=12, block=20)
 QUICK = Protocol("quick", TUNING.tasks[:1], seeds=(100, 101), blocks=4, block=10, quick=True)
 NOTHING = (
-    "QUICK LOOK: one tuning task, two tuning seeds and a sixth of the steps. It shows that "
-    "everything runs, and proves nothing."
+    "QUICK LOOK: one tuning task, two tuning seeds and a sixth of the steps. It only "
+    "shows that everything runs; its score does not count."
 )
 
 

@@ -166,7 +166,7 @@ def budget(state: int, parameters: int) -> str:
     if state > MOST_STATE:
         return (
             f"Its state has {state} numbers at width {WIDTH}; at most {MOST_STATE} are allowed. "
-            "A larger state is another competition: make it smaller."
+            "Make it smaller, so that scores can be compared fairly."
         )
     if parameters > MOST_PARAMETERS:
         return (
@@ -183,8 +183,8 @@ def future(behavior: dict[str, Any]) -> str:
     if at is None:
         return ""
     return (
-        f"It peeks at the future: its output at step {at} changes when only observations from "
-        f"step {cut} on do. While acting, the future is not available."
+        f"It peeks at the future: its output at step {at} changes although only observations from "
+        f"step {cut} on have changed. An agent that acts does not know the future."
     )
 
 
@@ -233,8 +233,8 @@ def _apart(got: np.ndarray, want: np.ndarray) -> float:
 
 def _disagree(what: str, error: float) -> str:
     return (
-        f"Acting and learning disagree: {what}, by {error:.1g} of the largest. An agent would be "
-        "trained as a policy that it does not play."
+        f"Acting and learning disagree: {what}, by {error:.1g} of the largest output. The "
+        "agent would learn a policy other than the one it plays."
     )
 
 
@@ -248,10 +248,10 @@ def laws(pair: Any) -> str:
     for law, by_model in law_errors(pair, SIZE).items():
         worst = float(np.max(by_model))
         if not worst < LAWS:
-            which = "with moved parameters" if by_model[0].max() < LAWS else "as it is built"
+            which = "perturbed" if by_model[0].max() < LAWS else "initial"
             return (
-                f"Its operation is not a monoid: {law} fails by {worst:.1g} {which}, so a parallel "
-                "scan would differ from a loop."
+                f"Its operation is not a monoid: {law} fails by {worst:.1g} with {which} "
+                "parameters, so a parallel scan would differ from a loop."
             )
     return ""
 
@@ -261,8 +261,8 @@ def gradient(pair: Any) -> str:
     finite, early, late = gradients(pair, SIZE)
     if not finite.all():
         return (
-            "Its gradient through 10,000 steps is not finite: something grows from step to step. "
-            "Keep the factors of the recurrence at 1 or below."
+            "Its gradient through 10,000 steps is not finite, because a factor grows from step to "
+            "step. Keep the factors of the recurrence at 1 or below."
         )
     growth = early / np.maximum(late, 1e-30)
     if not growth.max() < GROWTH:
@@ -280,8 +280,8 @@ def remembered(behavior: dict[str, Any]) -> tuple[str, int]:
     if longest:
         return "", longest
     return (
-        "It remembers nothing: one step later its output tells which of "
-        f"{SIZE} cards was first in {shares[0]:.0%} of cases, as guessing does. Does `decode` read "
+        f"It remembers nothing: one step later, the first of {SIZE} cards can be decoded from its "
+        f"output in only {shares[0]:.0%} of cases, no more than by guessing. Does `decode` read "
         "the state?",
         0,
     )

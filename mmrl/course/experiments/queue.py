@@ -113,7 +113,7 @@ class Queue:
         while (unit := self._next(end)) is not None:
             yield from self._tried(unit, end)
         if not self.new and self.waiting():
-            yield f"Nothing was measured: all that is left may take more than {minutes:g} minutes."
+            yield f"Nothing was measured: each remaining unit may take over {minutes:g} minutes."
         yield from self.table()
 
     def seconds(self, unit: Unit) -> float:

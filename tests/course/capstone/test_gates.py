@@ -24,7 +24,7 @@ def refusal(factory, gate: str) -> str:
 MISTAKES = {
     "not_associative": ("laws", "associativity fails by"),
     "no_identity": ("laws", "left identity fails by"),
-    "bend": ("laws", "with moved parameters"),
+    "bend": ("laws", "with perturbed parameters"),
     "product": ("episodes", "a NaN in the past changes the output 0 steps after"),
     "half_kept": ("episodes", "a past that is larger by 100 changes"),
     "peeking": ("future", "peeks at the future: its output at step 0"),
