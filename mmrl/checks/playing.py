@@ -16,7 +16,7 @@ from mmrl._spaces import MASK, misfit, parts, stuck
 from mmrl.checks.tracing import action_shape, interface_errors, own_step, random_action
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.wrappers.mask import offers_mask
-from mmrl.envs.wrappers.observation import legal_actions, shown
+from mmrl.envs.wrappers.observation import legal_actions, with_inputs
 
 SIDE_BY_SIDE = 4  # number of environments played in parallel
 PURE = (
@@ -59,7 +59,7 @@ def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
 def _vector(env: Any, params: Any) -> Any:
     """Flatten observations as runs do if they are dictionaries or include a mask."""
     is_dict = isinstance(env.observation_space(params), spaces.Dict)
-    return shown(env, params, ()) if is_dict or offers_mask(env, params) else env
+    return with_inputs(env, params, ()) if is_dict or offers_mask(env, params) else env
 
 
 def _kinds(env: Any, params: Any) -> Iterator[str]:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from mmrl.checks.tracing import random_action
 from mmrl.envs.wrappers.mask import ActionMask, offers_mask
-from mmrl.envs.wrappers.observation import SHOWN, legal_actions, shown
+from mmrl.envs.wrappers.observation import INPUTS, legal_actions, with_inputs
 from mmrl.rollout import Transition, collect, start
 
 LATE = "the begin flag comes one step late, with the second observation of an episode"
@@ -92,18 +92,18 @@ def agent(
 
 def _with_observations(net: Any, env: Any, params: Any, observes: Collection[str] | None) -> Any:
     """Wrap an environment so that its observations fit the network."""
-    ways = [partial(shown, env, params, flat=flat) for flat in (True, False)]
+    ways = [partial(with_inputs, env, params, flat=flat) for flat in (True, False)]
     if observes is not None:
         vector, picture = (see(observes) for see in ways)
         return vector if _refusal(net, lambda: picture, params) else picture
-    names = itertools.chain.from_iterable(itertools.combinations(SHOWN, n) for n in range(4))
+    names = itertools.chain.from_iterable(itertools.combinations(INPUTS, n) for n in range(4))
     each: list[Any] = [lambda: env, *(partial(see, some) for some in names for see in ways)]
     for see in each:
         if not _refusal(net, see, params):
             return see()
     raise ValueError(
         "`net` must accept the observations of `env`, unchanged or as a vector, with or without "
-        f"{', '.join(SHOWN)}; got an error for the unchanged observation: "
+        f"{', '.join(INPUTS)}; got an error for the unchanged observation: "
         f"{_refusal(net, each[0], params)}"
     )
 

@@ -20,7 +20,7 @@ from mmrl.commands.terminal import Path, duration, in_background, open_console, 
 from mmrl.course.demo import (
     BEST,
     CHANCE,
-    LEARNED,
+    THRESHOLD,
     Names,
     Plan,
     draw,
@@ -179,10 +179,10 @@ def _next_steps(
 ) -> None:
     """Print a summary of the results and commands to try next."""
     first = rows[0]["agent"]
-    if all(row["min_over_seeds"] >= LEARNED for row in rows if row["agent"] == first):
+    if all(row["min_over_seeds"] >= THRESHOLD for row in rows if row["agent"] == first):
         console.print(f"{first}: every seed solved every task, which requires memory.")
     else:
-        console.print(f"{first}: the lowest return of a seed is below {LEARNED}.", style="yellow")
+        console.print(f"{first}: the lowest return of a seed is below {THRESHOLD}.", style="yellow")
     console.print(
         f"  learning curves   {folder / CURVES}",
         f"  all results       {out / RESULTS}",

@@ -13,7 +13,7 @@ from mmrl.commands.terminal import Path, in_background, open_console
 from mmrl.course import experiments
 from mmrl.course.experiments import cluster, parts, plan
 from mmrl.course.experiments.queue import Queue
-from mmrl.course.experiments.submit import submitted
+from mmrl.course.experiments.submit import submit_jobs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _lines(options: Options) -> Generator[str]:
     elif options.submit:
         yield from _submit(options)
     elif options.merge:
-        yield from parts.merged(experiments.load(name), out)
+        yield from parts.merge_messages(experiments.load(name), out)
     else:
         rows: Any = experiments.run(name, out, options.minutes, quick, options.only)
         if options.unit:
@@ -175,7 +175,7 @@ def _submit(options: Options) -> Generator[str]:
         start = cluster.slurm(log, command, f"mmrl-{options.name}", **limits)
     try:
         pause = 0.2 if options.submit == "local" else 5.0
-        yield from submitted(
+        yield from submit_jobs(
             grid, out, start, jobs, options.minutes, quick, options.only, how, pause
         )
     except KeyboardInterrupt:

@@ -19,7 +19,7 @@ from mmrl.commands import gap
 from mmrl.commands.options import make_folder, numbered_paths, unless_empty
 from mmrl.commands.progress import watch
 from mmrl.commands.terminal import Path, in_background, open_console, open_run
-from mmrl.envs.wrappers.observation import shown
+from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.inspect.report import STAGES, sentences, stages
 from mmrl.inspect.subjects import Subject, exported, subject
 from mmrl.runs import Run, RunError, Setup, interval, provenance, saved, zoo
@@ -124,7 +124,7 @@ def _open(options: Options) -> tuple[Subject, Any, Any, dict[str, Any], Run | No
         about = policy.about
         env, params = envs.make(about["env"])
         observe = about.get("setup", {}).get("observe", "observation")
-        env = shown(env, params, about["observes"], observe)
+        env = with_inputs(env, params, about["observes"], observe)
         words = f"{about['agent']} with memory {about['memory']}"
         about = {"env": about["env"], "words": words, "path": str(path), "seed": about["seed"]}
         return exported(policy, env, params), env, params, about, None

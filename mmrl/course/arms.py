@@ -33,7 +33,7 @@ def stored_or_zero(factor: Any) -> Callable:
     return partial(r2d2.learn, loss=loss)
 
 
-class Given(NamedTuple):
+class StoredPolicy(NamedTuple):
     """A policy that returns stored log-probabilities, which is all that the clipped loss needs."""
 
     values: Float[Array, "*steps"]
@@ -52,7 +52,7 @@ def proximal(arm: Any) -> Callable:
     def loss(net, average, batch, config, terms):
         recent = batch.proximal.log_prob(batch.action)
         near, behavior = (jnp.where(x, recent, batch.log_prob) for x in arm)
-        batch = batch._replace(log_prob=behavior, proximal=Given(near))
+        batch = batch._replace(log_prob=behavior, proximal=StoredPolicy(near))
         return learner.loss(net, average, batch, config, terms)
 
     return partial(ppo.learn, loss=loss)

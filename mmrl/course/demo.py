@@ -30,7 +30,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "no memory, tape": {"memory": "none"},
 }
 CHANCE, BEST = -0.5, 1.0  # returns of both tasks: four suits, total reward ±1
-LEARNED = 0.95
+THRESHOLD = 0.95
 
 Names = tuple[str, str]
 """The name of a task and the name of an agent."""

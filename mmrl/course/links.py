@@ -32,7 +32,7 @@ MOST = {"seeds": 20, "blocks": 500, "capacity": 10**6, "layers": 16}
 LARGEST, LARGEST_SIZE = 10_000, 1024  # `LARGEST_SIZE` is the limit of memory sizes
 STEPS = 10**6  # environment steps in a block of one seed
 NUMBERS = 5 * 10**8  # entries of all arrays in the state of a run
-_WANTED = {bool: "yes or no", int: "a whole number", float: "a number", str: "a name"}
+_MEANINGS = {bool: "yes or no", int: "a whole number", float: "a number", str: "a name"}
 
 
 def changed(config: Any) -> dict[str, Any]:
@@ -41,17 +41,17 @@ def changed(config: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(config).items() if value != usual[name]}
 
 
-def worded(value: Any) -> str:
+def to_words(value: Any) -> str:
     """Format the value of a setting, for example as yes or 0.003."""
     if isinstance(value, tuple):
-        return " ".join(worded(each) for each in value)
+        return " ".join(to_words(each) for each in value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return repr(float(value)) if isinstance(value, float) else str(value)
 
 
-def understood(name: str, words: str, kind: Any) -> Any:
-    """Parse a string from `worded` as a value of type `kind`.
+def from_words(name: str, words: str, kind: Any) -> Any:
+    """Parse a string from `to_words` as a value of type `kind`.
 
     Raises `ValueError` for a string that does not fit the type.
     """
@@ -61,21 +61,21 @@ def understood(name: str, words: str, kind: Any) -> Any:
     try:
         if kind is bool:
             return {"yes": True, "true": True, "no": False, "false": False}[words.lower()]
-        if kind not in _WANTED:
+        if kind not in _MEANINGS:
             pairs = words.split()
             sizes = zip(pairs[::2], map(int, pairs[1::2]), strict=True)
             return tuple(sizes)
         return kind(words)
     except (ValueError, KeyError):
-        meaning = _WANTED.get(kind, "alternating names and whole numbers, such as state_size 32")
+        meaning = _MEANINGS.get(kind, "alternating names and whole numbers, such as state_size 32")
         raise ValueError(f"`{name}` must be {meaning}; got {words!r}.") from None
 
 
 def query(setup: Setup) -> str:
     """Return the query of a link, which is the part after the question mark."""
-    values = {"env": setup.env, "agent": setup.agent, "seeds": worded(setup.seeds)}
+    values = {"env": setup.env, "agent": setup.agent, "seeds": to_words(setup.seeds)}
     return urlencode(
-        values | {name: worded(value) for name, value in changed(setup.config).items()}
+        values | {name: to_words(value) for name, value in changed(setup.config).items()}
     )
 
 
@@ -102,7 +102,7 @@ def read(query: str | Mapping[str, str], start: Setup = START) -> Setup:
         agent = query_values.pop("agent", start.agent)
         usual = start.config if agent == start.agent else find(agent).Config()
         env = _env(query_values.pop("env", start.env))
-        seeds = _seeds(query_values.pop("seeds", worded(start.seeds)))
+        seeds = _seeds(query_values.pop("seeds", to_words(start.seeds)))
         kinds = {field.name: field.type for field in dataclasses.fields(usual)}
         for name in query_values:
             if name not in kinds:
@@ -110,7 +110,7 @@ def read(query: str | Mapping[str, str], start: Setup = START) -> Setup:
                 advice = f"; nearest: {near[0]}" if near else ""
                 raise ValueError(f"`{name}` must be a setting of {agent}{advice}.")
         values = {
-            name: understood(name, words, kinds[name]) for name, words in query_values.items()
+            name: from_words(name, words, kinds[name]) for name, words in query_values.items()
         }
         if values.get("memory", NAMES[0]) not in NAMES:
             bounds = f"`memory` must be one of {', '.join(NAMES)}"
@@ -168,7 +168,7 @@ def _env(name: str) -> str:
 
 
 def _seeds(words: str) -> tuple[int, ...]:
-    seeds = tuple(understood("seeds", each, int) for each in words.split())
+    seeds = tuple(from_words("seeds", each, int) for each in words.split())
     if seeds != tuple(range(len(seeds))) or not seeds:
         raise ValueError(f"`seeds` must count from 0, such as 0 1 2; got {words!r}.")
     return seeds
@@ -182,5 +182,5 @@ def command(setup: Setup) -> str:
         if isinstance(value, bool) and name not in WORDS:
             parts.append(f"--{option}" if value else f"--no-{option}")
         else:
-            parts += [f"--{option}", *shlex.split(worded(value))]
+            parts += [f"--{option}", *shlex.split(to_words(value))]
     return shlex.join(parts)

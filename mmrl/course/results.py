@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mmrl.course.experiments.tuning import outdated
+from mmrl.course.experiments.tuning import is_stale
 from mmrl.runs import provenance
 from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.files import alone, expand, replace, writing
@@ -30,8 +30,8 @@ def published(name: str) -> list[dict[str, Any]]:
 def tuning_note(rows: Sequence[Mapping[str, Any]]) -> str:
     """Describe how the learning rates of the rows were chosen."""
     sweeps = [row for row in rows if row.get("tuning")]
-    older = [row for row in sweeps if outdated(row)]
-    newer = [row for row in sweeps if not outdated(row)]
+    older = [row for row in sweeps if is_stale(row)]
+    newer = [row for row in sweeps if not is_stale(row)]
     lines = []
     if newer:
         at_end = sum(row["tuning_at_bound"] for row in newer)

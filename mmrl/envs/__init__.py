@@ -29,18 +29,18 @@ def make(env_id: str, *, observe: str = "observation", **kwargs: Any) -> tuple[A
     Raises `ValueError` if the id is unknown, the module cannot be imported, the object is not an
     environment, or the environment does not accept `kwargs` or does not support `observe`.
     """
-    from mmrl.envs.wrappers.observation import observed
+    from mmrl.envs.wrappers.observation import apply_observe
 
-    env, params = _made(env_id, kwargs)
-    return observed(env, observe), params
+    env, params = _make(env_id, kwargs)
+    return apply_observe(env, observe), params
 
 
-def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+def _make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Return an environment, without the wrapper for `observe`, and its default parameters."""
     from mmrl.envs import adapters, own
     from mmrl.envs._gymnax import gymnax
 
-    if adapters.known(env_id):
+    if adapters.is_adapter(env_id):
         return adapters.make(env_id, kwargs)
     if ":" in str(env_id):
         return own.make(env_id, kwargs)

@@ -102,7 +102,7 @@ class Typed(ObservationWrapper):
         return jnp.asarray(obs, self.env.observation_space(params).dtype)
 
 
-REPAIRED: dict[str, Callable[..., Any]] = {
+REPAIRS: dict[str, Callable[..., Any]] = {
     "DeepSea-bsuite": lambda **sizes: narrow(DeepSea(**sizes)),
     "BernoulliBandit-misc": lambda: WholeSteps(narrow(gymnax.environments.misc.BernoulliBandit())),
     "FourRooms-misc": lambda **sizes: Typed(narrow(gymnax.environments.misc.FourRooms(**sizes))),
@@ -112,7 +112,7 @@ REPAIRED: dict[str, Callable[..., Any]] = {
 def check_repaired(env: Any) -> None:
     """Raise `ValueError` if `env` is gymnax's version of an environment that is fixed here."""
     name = str(getattr(env, "name", None))
-    if type(env).__module__.startswith("gymnax.") and name in REPAIRED:
+    if type(env).__module__.startswith("gymnax.") and name in REPAIRS:
         raise ValueError(
             f"`env` must be the version of {name!r} that `mmrl.envs.make` returns, got gymnax's "
             f"{type(env).__name__}, on which agents cannot be trained. Pass the id {name!r}, or "
@@ -123,7 +123,7 @@ def check_repaired(env: Any) -> None:
 @standard()
 def make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Return a registered environment and its default parameters."""
-    if env_id in REPAIRED:
-        return (env := REPAIRED[env_id](**kwargs)), env.default_params
+    if env_id in REPAIRS:
+        return (env := REPAIRS[env_id](**kwargs)), env.default_params
     env, params = gymnax.make(env_id, **kwargs)
     return (narrow(env) if type(env).__module__.startswith("gymnax.") else env), params

@@ -64,7 +64,7 @@ def content(part: Any, argument: str = "env") -> Hashable:
     are searched, because installed packages do not change. The content of a string such as
     "my_module:MyEnv" is the content of the object that it names.
     """
-    is_name = isinstance(part, str) and ":" in part and not adapters.known(part)
+    is_name = isinstance(part, str) and ":" in part and not adapters.is_adapter(part)
     return _content(_own.find(part, argument) if is_name else part)
 
 

@@ -11,7 +11,7 @@ from mmrl import checks, envs
 from mmrl.agents import find
 from mmrl.agents.checks import check_observations
 from mmrl.envs.repaired import check_repaired
-from mmrl.envs.wrappers.observation import shown
+from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.runs.content import content, own_parts
 from mmrl.runs.devices import ONE, Devices
 from mmrl.runs.lanes import side_by_side
@@ -120,7 +120,7 @@ def _program(
     # Copy the environment if possible, so that the program does not keep the original alive.
     with contextlib.suppress(TypeError):
         env = copy.copy(env)
-    env = shown(env, params, observes, observe, flat)
+    env = with_inputs(env, params, observes, observe, flat)
     both = side_by_side(module, env, params, make, learn, devices, jax_name(precision))
     return Program(env, params, *both, devices)
 

@@ -111,11 +111,11 @@ def _environment(
     transitions). The last argument is the content of the environment. It is a part of the cache
     key, so that an environment is compiled again after a change.
     """
-    from mmrl.envs.wrappers.observation import shown  # this imports gymnax, which is slow
+    from mmrl.envs.wrappers.observation import with_inputs  # this imports gymnax, which is slow
 
     env, params = envs.make(env_id, observe=observe)
     parts = hasattr(env.observation_space(params), "spaces")  # True for a dictionary or tuple
-    env = shown(env, params, ()) if has_mask or parts else env
+    env = with_inputs(env, params, ()) if has_mask or parts else env
 
     @jax.jit
     def answer(carries: Any, actions: Any, key: Any) -> Any:

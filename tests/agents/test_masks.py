@@ -15,7 +15,7 @@ from mmrl.agents.common import explore
 from mmrl.agents.minibatches import Rollout
 from mmrl.course import plain
 from mmrl.envs import masked
-from mmrl.envs.wrappers.observation import shown
+from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.nets import Masked
 from mmrl.replay import sequences, tape
 from mmrl.rollout import Transition
@@ -186,7 +186,7 @@ def test_agents_solve_a_masked_card_game(name: str):
     """As well as the best player who does not count cards: an episode pays 0.497 on average."""
     agent, env = AGENTS[name], strict(masked.MaskedHigherLower())
     config = settings(name, CARDS, blocks=4, gamma=0.5)
-    env, params = shown(env, env.default_params, agent.OBSERVES), env.default_params
+    env, params = with_inputs(env, env.default_params, agent.OBSERVES), env.default_params
     train = jax.jit(jax.vmap(lambda key: agent.train(config, env, params, key)))
     _, metrics = train(jax.random.split(jax.random.key(0), 3))
     assert metrics.finite.all() and not metrics.stuck.any()
@@ -201,7 +201,7 @@ def test_agents_solve_a_masked_card_game(name: str):
 def test_agents_solve_the_masked_bandit_and_never_take_an_illegal_arm(name: str):
     agent, env = AGENTS[name], strict(masked.MaskedBandit())
     config = settings(name, SIZES, blocks=6)
-    env, params = shown(env, env.default_params, agent.OBSERVES), env.default_params
+    env, params = with_inputs(env, env.default_params, agent.OBSERVES), env.default_params
     train = jax.jit(jax.vmap(lambda key: agent.train(config, env, params, key)))
     state, metrics = train(jax.random.split(jax.random.key(0), 3))
     assert metrics.finite.all() and not metrics.stuck.any()  # acting and greedy

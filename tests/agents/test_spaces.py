@@ -10,7 +10,7 @@ from gymnax.environments import environment, spaces
 
 from mmrl import checks
 from mmrl.agents import AGENTS
-from mmrl.envs.wrappers.observation import shown
+from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.runs import SHOWN, Run, Setup
 from tests.envs.test_masked import Params, State
 
@@ -107,7 +107,7 @@ def test_an_observation_of_any_type_becomes_a_vector(view: str):
     for reward in REWARDS.values():
         env = Plain(space, TWO, reward)
         checks.environment(env, steps=0)
-        env, params = shown(env, Params(), SHOWN), Params()
+        env, params = with_inputs(env, Params(), SHOWN), Params()
         obs, state = jax.eval_shape(env.reset, jax.random.key(0), params)
         step = jax.eval_shape(env.step, jax.random.key(1), state, jnp.int32(0), params)
         assert obs.shape == step[0].shape == env.observation_space(params).shape == (size + 4,)

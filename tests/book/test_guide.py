@@ -10,7 +10,7 @@ import pytest
 
 from mmrl.__main__ import main
 from mmrl.agents import ppo
-from mmrl.envs.wrappers.observation import shown
+from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.runs import reopen
 
 BOOK = pathlib.Path(__file__).parents[2] / "book"
@@ -50,7 +50,7 @@ def test_the_environment_is_checked(folder: pathlib.Path, capsys: pytest.Capture
 
 def test_the_masked_maze_allows_a_step_first():
     env = runpy.run_path("masked.py")["MaskedTMaze"]()
-    names = shown(env, env.default_params, ())
+    names = with_inputs(env, env.default_params, ())
     obs, _ = names.reset_env(jax.random.key(0), env.default_params)
     assert obs[-3:].tolist() == [1, 0, 0]
 

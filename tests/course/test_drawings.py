@@ -11,7 +11,7 @@ import pytest
 
 from mmrl.course import drawings
 from mmrl.course.drawings import cards, svg
-from mmrl.course.drawings.tasks import DRAWN
+from mmrl.course.drawings.tasks import DRAWINGS
 from mmrl.envs.popgym import LEVELS
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -579,12 +579,12 @@ OWN_SIZES = {  # of each published task, at its three levels
 
 
 def test_every_picture_of_a_published_task_is_tested():
-    assert {*OWN_SIZES} == {*DRAWN} & {*LEVELS}
+    assert {*OWN_SIZES} == {*DRAWINGS} & {*LEVELS}
 
 
 @pytest.mark.parametrize("task", OWN_SIZES)
 def test_every_published_task_has_a_picture_of_its_own(task):
-    assert task in DRAWN
+    assert task in DRAWINGS
     for level, size in zip(("Easy", "Medium", "Hard"), OWN_SIZES[task], strict=True):
         steps = episode(np.zeros((2, size)), np.zeros(2), np.zeros(2))
         steps.action = np.zeros((2, 1)) if task.endswith("Pendulum") else steps.action

@@ -153,7 +153,7 @@ def test_the_published_rows_agree_with_themselves():
         shares = [experiment.outside(np.array(x), 10)[0] for x in row["gradient"]]
         low, high = row["outside_95"]
         assert min(shares) - 1e-3 <= low <= row["outside"] <= high <= max(shares) + 1e-3
-        assert len(row["example"]) == experiment.SHOWN * (experiment.SHOWN + 1) // 2
+        assert len(row["example"]) == experiment.EXAMPLE_STEPS * (experiment.EXAMPLE_STEPS + 1) // 2
         assert max(row["flips"]) <= 1 and np.min(row["swap"]) >= 0
 
 

@@ -79,7 +79,9 @@ def test_an_adapter_keeps_the_rules(game: Any):
 
 
 def test_names_of_libraries_are_not_modules_of_the_user():
-    assert adapters.known("navix:Navix-DoorKey-5x5-v0") and not adapters.known("my_games:navix")
+    assert adapters.is_adapter("navix:Navix-DoorKey-5x5-v0") and not adapters.is_adapter(
+        "my_games:navix"
+    )
     assert content("navix:Navix-DoorKey-5x5-v0") == content("navix:Navix-DoorKey-5x5-v0")
 
 

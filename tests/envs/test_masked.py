@@ -20,7 +20,7 @@ from mmrl.agents import AGENTS
 from mmrl.envs import make, masked
 from mmrl.envs.continual import Padded, Permuted
 from mmrl.envs.wrappers import ActionMask, FlattenObservation, NoisyObservation, TimeLimit, Trial
-from mmrl.envs.wrappers.observation import OBSERVED, legal_actions, mask_place, shown
+from mmrl.envs.wrappers.observation import OBSERVE, legal_actions, mask_place, with_inputs
 
 ACTIONS, STEPS = 3, 5
 
@@ -121,7 +121,7 @@ def recording(env: Any, steps: int = 40, **changes: Any) -> tuple[Any, Any]:
     ids=["method", "key"],
 )
 def test_an_observation_ends_in_the_mask_of_the_state_it_shows(env: Any, features: list[float]):
-    names = shown(env, env.default_params, ("previous_action", "begin_flag"))
+    names = with_inputs(env, env.default_params, ("previous_action", "begin_flag"))
     tape, number = recording(names)
     first, size = mask_place(names, env.default_params) or (0, 0)
     assert (first, size) == (len(features), ACTIONS) and number == 0
@@ -214,16 +214,16 @@ OTHERS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "inner limit": (lambda env: FlattenObservation(TimeLimit(env, 3)), 8),
     "outer limit": (lambda env: TimeLimit(FlattenObservation(env), 3), 8),
     "permuted": (lambda env: Permuted(FlattenObservation(env), 2), 8),
-    "state": (OBSERVED["state"], 1),
-    "state of a trial": (lambda env: OBSERVED["state"](Trial(FlattenObservation(env), 2)), 3),
-    "pixels": (OBSERVED["pixels"], 36),
+    "state": (OBSERVE["state"], 1),
+    "state of a trial": (lambda env: OBSERVE["state"](Trial(FlattenObservation(env), 2)), 3),
+    "pixels": (OBSERVE["pixels"], 36),
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_mask_outlasts_the_dictionary_that_had_it(name: str):
     build, features = OTHERS[name]
-    names = shown(build(Whole()), build(Whole()).default_params, ("begin_flag",))
+    names = with_inputs(build(Whole()), build(Whole()).default_params, ("begin_flag",))
     tape, number = recording(names)
     assert mask_place(names, names.default_params) == (features, ACTIONS) and number == 0
     mask = tape.obs[:, features : features + ACTIONS]

@@ -13,7 +13,7 @@ from gymnax.utils import load_mnist
 
 from mmrl import checks, envs
 from mmrl.agents import AGENTS
-from mmrl.envs.repaired import REPAIRED
+from mmrl.envs.repaired import REPAIRS
 from mmrl.runs import Run, Setup
 from tests.envs import train_each
 
@@ -91,7 +91,7 @@ def test_parameters_may_be_arrays():
     assert description(env, params) != description(env, later)
 
 
-@pytest.mark.parametrize("name", REPAIRED)
+@pytest.mark.parametrize("name", REPAIRS)
 def test_the_form_of_gymnax_is_refused_by_the_name_of_ours(name: str):
     with pytest.raises(ValueError, match=rf"`mmrl\.envs\.make`.*{name!r}"):
         Run(Setup(gymnax.make(name), seeds=(0,)))

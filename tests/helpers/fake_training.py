@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mmrl.course.experiments.fleet import Fleet, Trained
+from mmrl.course.experiments.fleet import Fleet, FleetResult
 from mmrl.runs.lanes import keys
 
 
@@ -18,7 +18,7 @@ def returns(numbers: Mapping[str, float], seed: int, blocks: int) -> np.ndarray:
 
 def train(
     fleet: Fleet, config: Any, lanes: Mapping[str, Sequence[float]], seeds: Sequence[int]
-) -> Trained:
+) -> FleetResult:
     """Replace `Fleet.train` with made-up results that have the correct shapes.
 
     The training is traced, so that invalid settings raise the same errors as in real training.
@@ -34,4 +34,4 @@ def train(
         many = curves.reshape(*curves.shape, *(1 for _ in leaf.shape[1:]))
         return np.broadcast_to(many, shape).astype(leaf.dtype)
 
-    return Trained(curves, jax.tree.map(fill, shapes), [0.0] * config.blocks, state)
+    return FleetResult(curves, jax.tree.map(fill, shapes), [0.0] * config.blocks, state)

@@ -18,7 +18,7 @@ from mmrl.course.continual.cycles import forward_transfer
 from mmrl.course.experiments import experiment_popgym as grid
 from mmrl.course.experiments import stratified
 from mmrl.course.experiments.experiment_baselines import LEVELS
-from mmrl.course.experiments.tuning import outdated
+from mmrl.course.experiments.tuning import is_stale
 from mmrl.runs import interquartile_mean, interval
 from tests.helpers.tables import Row, Rows, read
 
@@ -89,7 +89,7 @@ def overlap(one: Row, other: Row) -> bool:
 
 def older(rows: Rows) -> list[Row]:
     """Return the rows whose learning rate was chosen by an earlier rule."""
-    return [row for row in rows if outdated(row)]
+    return [row for row in rows if is_stale(row)]
 
 
 def at_bound(row: Row) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mmrl import envs
-from mmrl.envs.wrappers.observation import shown
+from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.inspect import (
     Harm,
     Subject,
@@ -200,9 +200,9 @@ def test_networks_are_subjects():
 @pytest.mark.full
 def test_only_the_numbers_of_the_task_are_its_own():
     env, params = envs.make("probe-MaskedHigherLower-v0")
-    bare = own_numbers(shown(env, params, ()), params)
-    every = own_numbers(shown(env, params, ("previous_action", "begin_flag")), params)
-    actions = shown(env, params, ()).action_space(params).n
+    bare = own_numbers(with_inputs(env, params, ()), params)
+    every = own_numbers(with_inputs(env, params, ("previous_action", "begin_flag")), params)
+    actions = with_inputs(env, params, ()).action_space(params).n
     assert bare[:-actions].all() and not bare[-actions:].any()
     np.testing.assert_array_equal(every[: len(bare)], bare)
     assert len(every) == len(bare) + actions + 1 and not every[len(bare) :].any()

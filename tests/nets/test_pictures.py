@@ -17,7 +17,7 @@ from mmrl.agents.checks import seen_picture
 from mmrl.agents.common import q_net
 from mmrl.agents.policies import actor_critic
 from mmrl.envs.probes import Probe
-from mmrl.envs.wrappers.observation import shown
+from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.nets import ActorCritic, Conv, Net, inputs
 from mmrl.nets.pictures import Filters, Picture, pool, stack
 
@@ -129,10 +129,10 @@ def test_the_shape_of_observations_chooses_the_encoder(agent: str):
     assert seen_picture(config(agent), env, params) == Picture((10, 10, 4))
     assert seen_picture(config(agent, encoder="impala"), env, params).stack == "impala"
     assert seen_picture(config(agent, encoder="dense"), env, params) is None
-    beside = shown(env, params, find(agent).OBSERVES, flat=False)
+    beside = with_inputs(env, params, find(agent).OBSERVES, flat=False)
     more = seen_picture(config(agent), beside, params).more
     assert more == {"r2d2": 3 + 1 + 1}.get(agent, 1)
-    flat = shown(env, params, find(agent).OBSERVES)
+    flat = with_inputs(env, params, find(agent).OBSERVES)
     assert seen_picture(config(agent), flat, params) is None
 
 
@@ -170,7 +170,7 @@ def test_channels_come_last(shape: tuple[int, int, int]):
 
     env = Screen()
     for names in ((), ("begin_flag",)):
-        view = shown(env, env.default_params, names, flat=False)
+        view = with_inputs(env, env.default_params, names, flat=False)
         with pytest.raises(
             ValueError, match=rf"\[height, width, channel\].*{re.escape(str(shape))}"
         ):
@@ -198,7 +198,7 @@ def test_a_dense_encoder_reads_a_pair_as_the_vector_of_a_run(
     settings = config(agent, encoder="dense", memory=memory, width=8)
     settings = dataclasses.replace(settings, normalize_observations=normalize)
     make = {"dqn": q_net, "ppo": actor_critic}[agent]
-    pair, vector = (shown(env, params, ("begin_flag",), flat=flat) for flat in (False, True))
+    pair, vector = (with_inputs(env, params, ("begin_flag",), flat=flat) for flat in (False, True))
     picture = jax.random.bernoulli(jax.random.key(1), 0.3, (7, 10, 10, 4)).astype(jnp.uint8)
     begin = jnp.array([True, False, False, True, False, False, False])
     inputs_of_net = picture, begin[:, None].astype(jnp.float32)
@@ -226,7 +226,7 @@ def test_a_tape_of_minatar_takes_a_quarter_of_floats():
 @pytest.mark.parametrize("names", [(), ("begin_flag",), ("previous_action", "previous_reward")])
 def test_numbers_beside_a_picture_are_those_behind_a_vector(names: tuple[str, ...]):
     env, params = envs.make(GAME)
-    pair, vector = (shown(env, params, names, flat=flat) for flat in (False, True))
+    pair, vector = (with_inputs(env, params, names, flat=flat) for flat in (False, True))
 
     @jax.jit
     def play(key):
@@ -269,7 +269,7 @@ def test_an_agent_trains_on_pictures(agent: str):
     }
     settings = config(agent, **{**module.SMALL, **sizes, **own.get(agent, {})})
     env, params = envs.make(GAME)
-    env = shown(env, params, module.OBSERVES, flat=False)
+    env = with_inputs(env, params, module.OBSERVES, flat=False)
     params = params.replace(max_steps_in_episode=9)
 
     @jax.jit

@@ -80,7 +80,7 @@ class App(ipywidgets.VBox):
         title = ipywidgets.HTML("<h1>mmrl explorer</h1>")
         self.said = ipywidgets.HTML(f"<div role='alert'>{html.escape(trouble)}</div>")
         options = [TRAINING, *gallery()]
-        names = [(_spaced(name), name) for name in options]
+        names = [(_words(name), name) for name in options]
         self.show = ipywidgets.Dropdown(options=names, **described_box("Show"))
         head = ipywidgets.Box((title, self.show), layout=ROWS)
         self._place = ipywidgets.Box(layout={"width": "100%", "display": "block"})
@@ -88,11 +88,11 @@ class App(ipywidgets.VBox):
         share.on_click(lambda _: self.share())
         self.children = (
             ipywidgets.HTML(f"<style>{LOOK}</style>", layout={"display": "none"}),
-            _framed(head, self.said),
+            _frame(head, self.said),
             self._place,
-            _framed(ipywidgets.Box((share,)), self.shared),
+            _frame(ipywidgets.Box((share,)), self.shared),
         )
-        self._training = ipywidgets.Box((self.explorer, _framed(self.watch)))
+        self._training = ipywidgets.Box((self.explorer, _frame(self.watch)))
         self._training.add_class("mmrl-app-train")
         self.add_class("mmrl-app")
         if widget is not None:
@@ -175,16 +175,16 @@ def _widget(values: Mapping[str, str]) -> Explorer:
             raise ValueError(
                 f"`{key}` must be a setting of {name}, one of {', '.join(names)}. {links.REMEDY}"
             )
-        value = links.understood(key, values[key], type(names[key]))
+        value = links.from_words(key, values[key], type(names[key]))
         try:
             setattr(widget, key, value)
         except traitlets.TraitError:
-            meaning = _wanted(cls.class_traits()[key])
+            meaning = _meaning(cls.class_traits()[key])
             raise ValueError(f"`{key}` must be {meaning}; got {value!r}. {links.REMEDY}") from None
     return widget
 
 
-def _wanted(trait: traitlets.TraitType) -> str:
+def _meaning(trait: traitlets.TraitType) -> str:
     if isinstance(trait, traitlets.Enum):
         return f"one of {', '.join(trait.values or ())}"
     low, high = (getattr(trait, end, None) for end in ("min", "max"))
@@ -196,18 +196,18 @@ def _query(widget: Explorer) -> str:
     name = type(widget).__name__
     usual = settings(gallery()[name])
     now = {key: getattr(widget, key) for key in usual}
-    other = {key: links.worded(value) for key, value in now.items() if value != usual[key]}
+    other = {key: links.to_words(value) for key, value in now.items() if value != usual[key]}
     return urlencode({"show": name, **other})
 
 
-def _framed(*children: ipywidgets.Widget) -> ipywidgets.VBox:
+def _frame(*children: ipywidgets.Widget) -> ipywidgets.VBox:
     box = ipywidgets.VBox(children)
     for name in ("mmrl", "mmrl-training"):
         box.add_class(name)
     return box
 
 
-def _spaced(name: str) -> str:
+def _words(name: str) -> str:
     """Split the name of a class into words."""
     words = re.findall("[A-Z][a-z]*", name)
     return " ".join([words[0], *(word.lower() for word in words[1:])])

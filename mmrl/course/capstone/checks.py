@@ -17,7 +17,7 @@ MOST_BYTES = 20_000  # maximum size of a source file, too small for pretrained w
 SLACK = 0.02  # scores that differ by less than this agree, even if their intervals are narrow
 
 
-def described(protocol: Protocol) -> dict[str, Any]:
+def describe(protocol: Protocol) -> dict[str, Any]:
     """Return the fields of a protocol that an entry records."""
     own = {"name": protocol.name, "tasks": list(protocol.tasks), "width": protocol.width}
     return {**own, "env_steps": protocol.env_steps, "episodes": protocol.episodes}
@@ -28,7 +28,7 @@ def budgets(entry: Entry, protocol: Protocol) -> Iterator[str]:
     if (name := entry["protocol"]["name"]) != protocol.name:
         yield f"Run it without --quick: results of the protocol {name!r} do not count."
         return
-    if entry["protocol"] != described(protocol) or set(entry["tasks"]) != set(protocol.tasks):
+    if entry["protocol"] != describe(protocol) or set(entry["tasks"]) != set(protocol.tasks):
         yield "Its tasks, steps or sizes differ from the protocol: run it again."
     if any(one["env_steps"] != protocol.env_steps for one in entry["tasks"].values()):
         yield f"It did not take {protocol.env_steps} steps, the budget of each task."
@@ -37,7 +37,7 @@ def budgets(entry: Entry, protocol: Protocol) -> Iterator[str]:
         yield f"It must report the seeds {protocol.seeds}; it has {entry['seeds']}."
 
 
-def tuned(tuning: dict[str, Any]) -> Iterator[str]:
+def tuning_complaints(tuning: dict[str, Any]) -> Iterator[str]:
     """Yield a complaint if an entry was tuned on held-out tasks or reported seeds."""
     wrong = [seed for seed in tuning["seeds"] if seed < TUNING.first_seed]
     wrong += [task for task in tuning["tasks"] if task not in TUNING.tasks]
@@ -54,7 +54,7 @@ def short(file: pathlib.Path) -> Iterator[str]:
         yield f"Its source {file.name} has {size:,} bytes; at most {MOST_BYTES:,} are allowed."
 
 
-def gated(name: str, verdict: gates.Judged) -> list[str]:
+def gate_refusals(name: str, verdict: gates.GateResult) -> list[str]:
     """List the refusals of the gates. A control is allowed to fail the memory gate."""
     exempt = ("memory",) if name in baselines.CONTROLS else ()
     refusals = verdict.refusals.items()
@@ -71,7 +71,7 @@ def arithmetic(entry: Entry) -> Iterator[str]:
             )
 
 
-def measured(
+def measure_again(
     entry: Entry,
     factory: gates.Factory,
     fresh: Sequence[int],

@@ -31,7 +31,7 @@ def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory,
     Otherwise the module is imported. Raises `ValueError` if the class is not found.
     """
     if source is not None and source.exists():
-        place = f"{_loaded(source)}:{place.partition(':')[2]}"
+        place = f"{_load(source)}:{place.partition(':')[2]}"
     factory = _own.find(place, "memory")
     module = sys.modules.get(getattr(factory, "__module__", ""))
     file = getattr(module, "__file__", None) if callable(factory) else None
@@ -43,7 +43,7 @@ def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory,
     return factory, pathlib.Path(file)
 
 
-def _loaded(source: pathlib.Path) -> str:
+def _load(source: pathlib.Path) -> str:
     """Import a file as a module whose name depends on its contents; return this name."""
     name = f"{source.stem}_{_hash(source)[:12]}"
     spec = importlib.util.spec_from_file_location(name, source)
@@ -85,11 +85,11 @@ def run(
     source = out.with_suffix(".py") if needs_copy else file
     tuning = {"tasks": list(tuned_on), "seeds": list(tuning_seeds)}
     paths = (out, source) if needs_copy else (out,)
-    refusals = [*checks.tuned(tuning), *checks.short(file), *_taken(paths, protocol)]
+    refusals = [*checks.tuning_complaints(tuning), *checks.short(file), *_existing(paths, protocol)]
     if refusals:
         raise ValueError(" ".join(refusals))
     verdict = gates.judge(factory)
-    if refusals := checks.gated(name, verdict):
+    if refusals := checks.gate_refusals(name, verdict):
         raise ValueError(" ".join(refusals))
     evaluate = evaluate or evaluation.evaluate
     results = evaluate(factory, protocol, sees_state=oracle, say=say)
@@ -98,7 +98,7 @@ def run(
         "memory": place,
         "sees": "state" if oracle else "observation",
         "source": {"file": source.name, "sha256": _hash(file)},
-        "protocol": checks.described(protocol),
+        "protocol": checks.describe(protocol),
         "seeds": list(protocol.seeds),
         "tuning": tuning,
         "gates": verdict.refusals,
@@ -110,7 +110,8 @@ def run(
         **results,
         **provenance(),
     }
-    if refusals := [*_taken(paths, protocol)]:  # another run may have written the files meanwhile
+    # Another run may have written the files meanwhile.
+    if refusals := [*_existing(paths, protocol)]:
         raise ValueError(" ".join(refusals))
     with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +121,7 @@ def run(
     return entry
 
 
-def _taken(paths: Sequence[pathlib.Path], protocol: Protocol) -> Iterator[str]:
+def _existing(paths: Sequence[pathlib.Path], protocol: Protocol) -> Iterator[str]:
     """Yield a complaint about each file that already exists and must not be replaced."""
     for path in paths:
         if path.exists() and not (protocol.quick and _quick(path)):
@@ -157,7 +158,7 @@ def check(
         source = path.parent / pathlib.Path(entry["source"]["file"]).name
         refusals = [
             *checks.budgets(entry, protocol),
-            *checks.tuned(entry["tuning"]),
+            *checks.tuning_complaints(entry["tuning"]),
             *checks.arithmetic(entry),
         ]
         factory, file = find(entry["memory"], source)
@@ -169,13 +170,13 @@ def check(
     if _hash(file) != entry["source"]["sha256"]:
         refusals.append(f"Its source has changed: {file.name} is not what was evaluated.")
     verdict = gates.judge(factory)
-    refusals += checks.gated(entry["name"], verdict)
+    refusals += checks.gate_refusals(entry["name"], verdict)
     for size in ("state", "parameters", "remembers"):
         if not refusals and entry[size] != getattr(verdict, size):
             refusals.append(f"Its `{size}` must be {getattr(verdict, size)}, got {entry[size]}.")
     if again and not refusals:
         evaluate = evaluate or evaluation.evaluate
-        refusals = checks.measured(entry, factory, fresh, protocol, evaluate, say)
+        refusals = checks.measure_again(entry, factory, fresh, protocol, evaluate, say)
     return refusals
 
 

@@ -59,7 +59,7 @@ class Protocol:
 
 
 @dataclasses.dataclass(frozen=True)
-class Allowed:
+class Limits:
     """Tasks and seeds on which an entry may be tuned."""
 
     tasks: tuple[str, ...]
@@ -72,7 +72,7 @@ HELD_OUT = (
     "popgym-NoisyPositionOnlyCartPoleMedium-v0",
     "popgym-MineSweeperEasy-v0",
 )
-TUNING = Allowed(
+TUNING = Limits(
     tasks=(
         "popgym-RepeatPreviousEasy-v0",
         "popgym-RepeatFirstEasy-v0",
@@ -105,7 +105,7 @@ def evaluate(
     results = {}
     for task in protocol.tasks:
         results[task] = one = train(factory, protocol, task, sees_state)
-        say(f"{task}: {_told(one['returns'])}, {one['cpu_seconds']:.0f} CPU-s")
+        say(f"{task}: {_text(one['returns'])}, {one['cpu_seconds']:.0f} CPU-s")
     return {"tasks": results, **summary(results)}
 
 
@@ -171,6 +171,6 @@ def by_seed(tasks: dict[str, Any]) -> Float[np.ndarray, " seed"]:
     return np.mean([one["returns"] for one in tasks.values()], axis=0)
 
 
-def _told(returns: Sequence[float]) -> str:
+def _text(returns: Sequence[float]) -> str:
     middle, low, high = interval(np.array(returns))
     return f"{middle:.2f} [{low:.2f}, {high:.2f}]"

@@ -26,14 +26,14 @@ import numpy as np
 from jaxtyping import Float, Integer, PyTree
 
 from mmrl._own import one_line
-from mmrl.course.capstone.probes import PASTS, READERS, behaved, gradients, law_errors
+from mmrl.course.capstone.probes import PASTS, READERS, behavior_of, gradients, law_errors
 from mmrl.memory import Memory
 
 Factory = Callable[..., Any]
 """Class of a memory or function that builds it: (input_size, output_size, *, key) -> memory."""
 SIZE, WIDTH = 6, 32  # input and output size of the memory in the gates, and in training
 MOST_STATE, MOST_PARAMETERS = 512, 32_768  # budget, sufficient for every memory of the library
-LAWS, EQUAL, GROWTH, TOLD = 1e-4, 1e-4, 1e3, 0.5
+LAWS, EQUAL, GROWTH, LEAST_SHARE = 1e-4, 1e-4, 1e3, 0.5
 """Limits: error of a law, error of an equality, growth of a gradient, fraction of cues decoded."""
 LAGS = (1, 2, 4, 8, 16, 32)
 # Pairs of modes that read the first and the second half of an episode. Pairs of equal modes come
@@ -41,7 +41,7 @@ LAGS = (1, 2, 4, 8, 16, 32)
 WAYS = sorted(itertools.product(READERS, READERS), key=lambda way: way[0] != way[1])
 
 
-class Judged(NamedTuple):
+class GateResult(NamedTuple):
     """Result of the gates for a memory."""
 
     refusals: dict[str, str]  # reason to refuse the memory, or "", keyed by gate
@@ -55,19 +55,19 @@ class Judged(NamedTuple):
         return not any(self.refusals.values())
 
 
-def judge(factory: Factory) -> Judged:
+def judge(factory: Factory) -> GateResult:
     """Run every gate. If the contract is broken, the other gates are not run."""
     refusals = {"contract": contract(factory)}
     if refusals["contract"]:
-        return Judged(refusals, 0, 0, 0)
+        return GateResult(refusals, 0, 0, 0)
     state, parameters = sizes(factory)
     refusals["budget"] = budget(state, parameters)
     pair = both(factory)
-    behavior = behaved(pair, SIZE, max(LAGS))
+    behavior = behavior_of(pair, SIZE, max(LAGS))
     refusals |= {"future": future(behavior), "episodes": episodes(behavior), "step": step(behavior)}
     refusals |= {"laws": laws(pair), "gradients": gradient(pair)}
-    refusals["memory"], remembers = remembered(behavior)
-    return Judged(refusals, state, parameters, remembers)
+    refusals["memory"], remembers = memory_span(behavior)
+    return GateResult(refusals, state, parameters, remembers)
 
 
 def build(factory: Factory, size: int = SIZE) -> Any:
@@ -273,10 +273,14 @@ def gradient(pair: Any) -> str:
     return ""
 
 
-def remembered(behavior: dict[str, Any]) -> tuple[str, int]:
+def memory_span(behavior: dict[str, Any]) -> tuple[str, int]:
     """Return a refusal if the memory forgets the first observation, and the longest lag."""
-    shares = [max(_told(one[:, k], behavior["cues"]) for one in behavior["probe"]) for k in LAGS]
-    longest = max((k for k, share in zip(LAGS, shares, strict=True) if share >= TOLD), default=0)
+    shares = [
+        max(_decodable(one[:, k], behavior["cues"]) for one in behavior["probe"]) for k in LAGS
+    ]
+    longest = max(
+        (k for k, share in zip(LAGS, shares, strict=True) if share >= LEAST_SHARE), default=0
+    )
     if longest:
         return "", longest
     return (
@@ -287,7 +291,7 @@ def remembered(behavior: dict[str, Any]) -> tuple[str, int]:
     )
 
 
-def _told(ys: Float[np.ndarray, "tape out"], cues: Integer[np.ndarray, " tape"]) -> float:
+def _decodable(ys: Float[np.ndarray, "tape out"], cues: Integer[np.ndarray, " tape"]) -> float:
     """Return the fraction of cues that can be decoded from the outputs.
 
     The classifier computes the mean output for each cue on the first half of the tapes, and selects

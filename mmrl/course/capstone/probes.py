@@ -41,7 +41,7 @@ def alike(function: Callable) -> Callable:
     return of_both
 
 
-def behaved(pair: Any, size: int, longest: int) -> dict[str, Any]:
+def behavior_of(pair: Any, size: int, longest: int) -> dict[str, Any]:
     """Return the outputs of a pair on all test tapes, keyed by name.
 
     "clean", the keys of `PASTS`, "whole" and "later changed" have shape [model, step, out]. In
@@ -67,7 +67,7 @@ def behaved(pair: Any, size: int, longest: int) -> dict[str, Any]:
     rows = np.concatenate([np.stack(list(xs.values())), cards])
     begins = (np.arange(steps) == cut) & (np.arange(len(rows)) < len(names) - 2)[:, None]
     spoilt = np.arange(len(rows)) == names.index("state")
-    tapes, ways, ahead = jax.device_get(_behaved(pair, rows, begins, spoilt))
+    tapes, ways, ahead = jax.device_get(_behavior(pair, rows, begins, spoilt))
     outputs = {name: tapes[:, i] for i, name in enumerate(names)}
     more = {"probe": tapes[:, len(names) :], "cues": cues, "cut": cut}
     return {**outputs, **more, "ways": ways, "next": ahead}
@@ -116,7 +116,7 @@ def _real(x: Array) -> bool:
     return bool(jnp.issubdtype(x.dtype, jnp.inexact))
 
 
-_behaved = alike(_all)
+_behavior = alike(_all)
 
 
 def law_errors(pair: Any, size: int) -> dict[str, np.ndarray]:

@@ -86,7 +86,7 @@ combine = Exercise(
 )
 
 
-def _discounted(rewards: np.ndarray, gamma: float) -> np.ndarray:
+def _discount(rewards: np.ndarray, gamma: float) -> np.ndarray:
     returns, after = np.zeros(len(rewards)), 0.0
     for t in reversed(range(len(rewards))):
         returns[t] = after = rewards[t] + gamma * after
@@ -100,11 +100,11 @@ def _tapes(rng: np.random.Generator) -> list[tuple[np.ndarray, float]]:
 
 returns = Exercise(
     "0.3",
-    wanted=_discounted,
+    wanted=_discount,
     cases=_tapes,
     mistakes=(
         Mistake(
-            lambda rewards, gamma: _discounted(rewards[::-1], gamma)[::-1],
+            lambda rewards, gamma: _discount(rewards[::-1], gamma)[::-1],
             "this sums the earlier rewards, but a return sums the later ones, so scan with "
             "`reverse=True`.",
         ),
@@ -114,7 +114,7 @@ returns = Exercise(
             "instead of `gamma`.",
         ),
         Mistake(
-            lambda rewards, gamma: gamma * _discounted(rewards, gamma),
+            lambda rewards, gamma: gamma * _discount(rewards, gamma),
             "every value is discounted once too often. The reward of step t itself is not "
             "discounted.",
         ),
@@ -126,7 +126,7 @@ returns = Exercise(
             lambda rewards, gamma: np.stack(
                 [
                     np.full(len(rewards), gamma) ** np.arange(len(rewards), 0, -1),
-                    _discounted(rewards, gamma),
+                    _discount(rewards, gamma),
                 ]
             ),
             "that is the pair (gains, returns) that `scan` computes. Keep only its second entry.",

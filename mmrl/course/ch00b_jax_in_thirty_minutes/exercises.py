@@ -131,7 +131,7 @@ walk = Exercise(
 )
 
 
-def _discounted(rewards: np.ndarray, gamma: Any) -> np.ndarray:
+def _discount(rewards: np.ndarray, gamma: Any) -> np.ndarray:
     after, returns = 0.0, np.zeros(len(rewards), np.float32)
     for t in reversed(range(len(rewards))):
         returns[t] = after = rewards[t] + gamma * after
@@ -139,7 +139,7 @@ def _discounted(rewards: np.ndarray, gamma: Any) -> np.ndarray:
 
 
 def _all_returns(tapes: np.ndarray, gammas: np.ndarray) -> np.ndarray:
-    return np.array([[_discounted(tape, gamma) for gamma in gammas] for tape in tapes])
+    return np.array([[_discount(tape, gamma) for gamma in gammas] for tape in tapes])
 
 
 def _batches(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -159,7 +159,7 @@ all_returns = Exercise(
     mistakes=(
         Mistake(
             lambda tapes, gammas: np.stack(
-                [_discounted(t, g) for t, g in zip(tapes, gammas, strict=True)]
+                [_discount(t, g) for t, g in zip(tapes, gammas, strict=True)]
             ),
             "this pairs tape 0 with discount 0, tape 1 with discount 1, and so on, because one "
             "`vmap` maps both arguments together. Nest two `vmap`s. Each of them maps over one "

@@ -7,7 +7,7 @@ from mmrl.course.exercises.answers import Exercise, Mistake
 Summary = tuple[np.ndarray, float | np.floating]
 
 
-def _normalized(x: np.ndarray) -> np.ndarray:
+def _normalize(x: np.ndarray) -> np.ndarray:
     return x / x.sum()
 
 
@@ -24,7 +24,7 @@ def _worlds(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray, np.n
 
 belief_step = Exercise(
     "1.1",
-    wanted=lambda belief, T, Z, obs: _normalized((belief @ T) * Z[:, obs]),
+    wanted=lambda belief, T, Z, obs: _normalize((belief @ T) * Z[:, obs]),
     cases=_worlds,
     mistakes=(
         Mistake(
@@ -32,17 +32,17 @@ belief_step = Exercise(
             "the proportions are right, but the entries do not sum to 1, so divide by their sum.",
         ),
         Mistake(
-            lambda belief, T, Z, obs: _normalized((T @ belief) * Z[:, obs]),
+            lambda belief, T, Z, obs: _normalize((T @ belief) * Z[:, obs]),
             "T[s, s'] is the probability of moving from s to s', so the belief is a row vector on "
             "the left: belief @ T.",
         ),
         Mistake(
-            lambda belief, T, Z, obs: _normalized((belief * Z[:, obs]) @ T),
+            lambda belief, T, Z, obs: _normalize((belief * Z[:, obs]) @ T),
             "this weights the old state with the new observation. The state changes first, and the "
             "observation comes afterwards.",
         ),
         Mistake(
-            lambda belief, T, Z, obs: _normalized(belief * Z[:, obs]),
+            lambda belief, T, Z, obs: _normalize(belief * Z[:, obs]),
             "the state has changed since the last observation, so predict with T before you "
             "correct.",
         ),
@@ -65,7 +65,7 @@ belief_step = Exercise(
 
 def _summaries(rng: np.random.Generator) -> list[tuple[Summary, Summary]]:
     def summary(size: int) -> Summary:  # small enough that exp(log_scale) is 0
-        return _normalized(rng.uniform(0.1, 1, (size, size))), float(rng.normal() - 1000)
+        return _normalize(rng.uniform(0.1, 1, (size, size))), float(rng.normal() - 1000)
 
     identity = (np.eye(3) / 3, float(np.log(3)))
     return [*[(summary(n), summary(n)) for n in (2, 3, 5)], (identity, summary(3))]

@@ -66,10 +66,10 @@ Bank = tuple[np.ndarray, np.ndarray]
 
 def _bank(lives: np.ndarray) -> Bank:
     """Return the eigenvalues λ with half-lives `lives`, and γ = √(1 - λ²)."""
-    return _scaled(0.5 ** (1 / lives))
+    return _scale(0.5 ** (1 / lives))
 
 
-def _scaled(eigenvalues: np.ndarray) -> Bank:
+def _scale(eigenvalues: np.ndarray) -> Bank:
     return eigenvalues, np.sqrt(1 - eigenvalues**2)
 
 
@@ -88,14 +88,14 @@ bank = Exercise(
             "half-lives should be constant.",
         ),
         Mistake(
-            lambda shortest, longest, units: _scaled(
+            lambda shortest, longest, units: _scale(
                 np.linspace(0.5 ** (1 / shortest), 0.5 ** (1 / longest), units)
             ),
             "both ends are right, but between them the eigenvalues are evenly spaced. Choose "
             "half-lives with a constant ratio first, and compute the eigenvalues from them.",
         ),
         Mistake(
-            lambda shortest, longest, units: _scaled(
+            lambda shortest, longest, units: _scale(
                 np.geomspace(0.5 ** (1 / shortest), 0.5 ** (1 / longest), units)
             ),
             "both ends are right, but the constant ratio is that of neighboring eigenvalues. It "

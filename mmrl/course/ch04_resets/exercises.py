@@ -68,7 +68,7 @@ def _from_learned_start(
     return np.array(states)
 
 
-def _multiplied(gains: np.ndarray, inputs: np.ndarray, begin: Flags, h0: float) -> np.ndarray:
+def _by_product(gains: np.ndarray, inputs: np.ndarray, begin: Flags, h0: float) -> np.ndarray:
     return _from_learned_start(
         gains, inputs, begin, h0, lambda h, first, h0: h * (1 - first) + h0 * first
     )
@@ -95,7 +95,7 @@ learned_start = Exercise(
     cases=_starts,
     mistakes=(
         Mistake(
-            _multiplied,
+            _by_product,
             "this is right for finite numbers, but a NaN leaks from one episode into the next. "
             "Multiplying the past by 0 does not remove it, because 0 · NaN is NaN. Select with "
             "`where`, or let `Resettable` do the reset.",
@@ -195,7 +195,7 @@ def _any_leak(memory: Callable[..., np.ndarray], xs: np.ndarray, begin: Flags) -
     return "right" if _diagnose(memory, xs, begin) == "right" else "never"
 
 
-def _turned(memory: Callable[..., np.ndarray], xs: np.ndarray, begin: Flags) -> str:
+def _reverse(memory: Callable[..., np.ndarray], xs: np.ndarray, begin: Flags) -> str:
     name = _diagnose(memory, xs, begin)
     return {"late": "early", "early": "late"}.get(name, name)
 
@@ -227,7 +227,7 @@ diagnosis = Exercise(
             "leaks into the next episode, and which one is missing from its own?",
         ),
         Mistake(
-            _turned,
+            _reverse,
             "late and early are swapped. A late reset erases the first observation of an episode. "
             "An early reset lets the last observation of the previous episode through.",
         ),

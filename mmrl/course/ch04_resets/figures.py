@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator
 
 from mmrl.show import INK, STYLES, figure, learning_curves
 
-KEPT, LEAKED, LOST = STYLES[0]["color"], STYLES[1]["color"], "#BBBBBB"
+OWN_COLOR, LEAK_COLOR, LOSS_COLOR = STYLES[0]["color"], STYLES[1]["color"], "#BBBBBB"
 
 
 def counts(
@@ -43,14 +43,16 @@ def influence(
     own, other = _belongs(begin)
     strength = (0.25 + 0.75 * matrix / max(matrix.max(), 1e-12))[..., None]
     image = np.ones((*matrix.shape, 3))
-    for where, color in ((own, KEPT), (other, LEAKED)):
+    for where, color in ((own, OWN_COLOR), (other, LEAK_COLOR)):
         tint = 1 - strength * (1 - np.array(to_rgb(color)))
         image = np.where((where & (matrix > 0))[..., None], tint, image)
     ax.imshow(image, interpolation="nearest")
     rows, columns = np.nonzero(other & (matrix > 0))
     ax.scatter(columns, rows, s=9, marker="x", color=INK, linewidths=0.8)
     rows, columns = np.nonzero(own & (matrix == 0))
-    ax.scatter(columns, rows, s=9, marker="o", facecolors="none", edgecolors=LEAKED, linewidths=0.8)
+    ax.scatter(
+        columns, rows, s=9, marker="o", facecolors="none", edgecolors=LEAK_COLOR, linewidths=0.8
+    )
     starts = np.flatnonzero(begin)[1:] - 0.5
     for start in starts:
         ax.axhline(start, color=INK, linewidth=0.8, alpha=0.5)
@@ -62,7 +64,7 @@ def influence(
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(FixedLocator([0, *(starts + 0.5)]))
     ax.tick_params(colors=INK, length=0)
-    ax.spines[:].set_color(LOST)
+    ax.spines[:].set_color(LOSS_COLOR)
     return ax
 
 

@@ -82,7 +82,7 @@ def _retrace(
     return targets
 
 
-def _flawed(**flaws: Any) -> Any:
+def _with_flaws(**flaws: Any) -> Any:
     return lambda *case: _retrace(*case, **flaws)
 
 
@@ -136,50 +136,50 @@ retrace = Exercise(
     cases=_tapes,
     mistakes=(
         Mistake(
-            _flawed(ahead=0),
+            _with_flaws(ahead=0),
             "you use c at step t, but the trace needs c of the *next* action, at t + 1. The action "
             "at step t is given, because q is its value, so it needs no correction.",
         ),
         Mistake(
-            _flawed(most=np.inf),
+            _with_flaws(most=np.inf),
             "the ratio is not clipped. The trace is λ min(1, ratio), so it never exceeds λ.",
         ),
         Mistake(
-            _flawed(apart=False),
+            _with_flaws(apart=False),
             "the target of an episode's last step depends on the next episode. Pass `last` to "
             "`backward`, and make sure that x at the last step contains nothing from step t + 1.",
         ),
         Mistake(
-            _flawed(leak="append"),
+            _with_flaws(leak="append"),
             "`backward` sets the gain to 0 at an episode's last step, but your x at that step "
             "still contains -γ c q of the next episode. Replace c q by 0 where `last` is true.",
         ),
         Mistake(
-            _flawed(leak="roll"),
+            _with_flaws(leak="roll"),
             "your x at an episode's last step contains -γ c q of the next episode. At the end of "
             "the tape it contains that of the first step, because `roll` wraps around. Replace c q "
             "by 0 where `last` is true.",
         ),
         Mistake(
-            _flawed(scale=False),
+            _with_flaws(scale=False),
             "λ is missing. The trace is λ min(1, ratio), not just min(1, ratio).",
         ),
         Mistake(
-            _flawed(clip_trace=True),
+            _with_flaws(clip_trace=True),
             "you clip λ times the ratio, but λ is outside the minimum: the trace is λ min(1, "
             "ratio).",
         ),
         Mistake(
-            _flawed(correct=False),
+            _with_flaws(correct=False),
             "q at t + 1 is missing. Step t receives γ c (G - q). The gain contributes γ c G, so x "
             "must contain the remaining term, -γ c q of the next step.",
         ),
         Mistake(
-            _flawed(own=True),
+            _with_flaws(own=True),
             "you use q at step t. Subtract q of the *next* action, at t + 1, from the next target.",
         ),
         Mistake(
-            _flawed(leak="multiply"),
+            _with_flaws(leak="multiply"),
             "this is right for finite numbers, but a NaN leaks into the previous episode, because "
             "0 · NaN is NaN. Use `where` to select between 0 and the product c q.",
         ),
@@ -189,25 +189,25 @@ retrace = Exercise(
             "c.",
         ),
         Mistake(
-            _terms(np.multiply, lambda r, γ, q, v, known: r + γ * v - known),
+            _terms(np.multiply, lambda r, γ, q, v, product: r + γ * v - product),
             "γ is missing before c q. Multiply out the whole bracket: γ v' - γ c q.",
         ),
         Mistake(
-            _terms(lambda discount, c: c, lambda r, γ, q, v, known: r + γ * v - known),
+            _terms(lambda discount, c: c, lambda r, γ, q, v, product: r + γ * v - product),
             "γ is missing before the correction. The whole bracket of Eq. 5.7 is discounted, not "
             "just v'.",
         ),
         Mistake(
-            _terms(np.multiply, lambda r, γ, q, v, known: r + v - γ * known),
+            _terms(np.multiply, lambda r, γ, q, v, product: r + v - γ * product),
             "v' is not discounted. The whole bracket of Eq. 5.7 is multiplied by γ.",
         ),
         Mistake(
-            _terms(np.multiply, lambda r, γ, q, v, known: r - γ * known),
+            _terms(np.multiply, lambda r, γ, q, v, product: r - γ * product),
             "v' is missing. A target bootstraps from γ v' at every step, and the trace only "
             "corrects this value.",
         ),
         Mistake(
-            _terms(np.multiply, lambda r, γ, q, v, known: r + γ * (v + known)),
+            _terms(np.multiply, lambda r, γ, q, v, product: r + γ * (v + product)),
             "the sign of c q is wrong. Eq. 5.7 contains the difference G - q, so subtract q of the "
             "next action.",
         ),

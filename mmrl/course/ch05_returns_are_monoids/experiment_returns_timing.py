@@ -36,9 +36,9 @@ LOOP = "compiled call per episode"
 LFILTER = "scipy lfilter per episode"
 STEPS = "Python loop over steps"
 ASSOCIATIVE = "associative scan with resets"
-CHUNKED = "chunked scan with resets"
-UNPADDED = "pad, vmap(lax.scan), unpad"
-PADDED = "vmap(lax.scan), already padded"
+CHUNKS = "chunked scan with resets"
+RAGGED = "pad, vmap(lax.scan), unpad"
+RECTANGLE = "vmap(lax.scan), already padded"
 COLUMNS = "numpy over padded columns"
 
 
@@ -130,19 +130,19 @@ def forms(batch: Batch) -> dict[str, Callable[[], Any]]:
     unpad = functools.partial(pad_and_unpad, shape=batch.mask.shape)
     columns_first = np.ascontiguousarray(batch.padded.T)
     return {
-        OURS: compiled(ours, *flat),
-        ASSOCIATIVE: compiled(functools.partial(resettable, "associative"), *flat),
-        CHUNKED: compiled(functools.partial(resettable, "chunked"), *flat),
-        UNPADDED: compiled(unpad, batch.rewards, places),
-        PADDED: compiled(jax.vmap(one_episode, 1, 1), columns_first),
+        OURS: compile_and_wait(ours, *flat),
+        ASSOCIATIVE: compile_and_wait(functools.partial(resettable, "associative"), *flat),
+        CHUNKS: compile_and_wait(functools.partial(resettable, "chunked"), *flat),
+        RAGGED: compile_and_wait(unpad, batch.rewards, places),
+        RECTANGLE: compile_and_wait(jax.vmap(one_episode, 1, 1), columns_first),
         COLUMNS: functools.partial(columns, columns_first),
-        LFILTER: functools.partial(filtered, batch),
+        LFILTER: functools.partial(by_filter, batch),
         STEPS: functools.partial(stepwise, *flat),
         LOOP: call_per_episode(batch),
     }
 
 
-def compiled(function: Callable, *arguments: np.ndarray) -> Callable[[], jax.Array]:
+def compile_and_wait(function: Callable, *arguments: np.ndarray) -> Callable[[], jax.Array]:
     """Compile `function`, and return a function that runs it and waits for the result."""
     arrays = [jnp.asarray(x) for x in arguments]
     program = jax.jit(function).lower(*arrays).compile()
@@ -190,7 +190,7 @@ def columns(rewards: np.ndarray) -> np.ndarray:
     return out
 
 
-def filtered(batch: Batch) -> np.ndarray:
+def by_filter(batch: Batch) -> np.ndarray:
     """Compute returns by filtering each episode backward, as many code bases do."""
     tape = batch.rewards
     parts = [lfilter([1], [1, -GAMMA], tape[a:b][::-1])[::-1] for a, b in pairwise(batch.edges)]

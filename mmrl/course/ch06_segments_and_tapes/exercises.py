@@ -10,7 +10,7 @@ def _padding(lengths, size):
     return 1 - lengths.sum() / slots.sum()
 
 
-def _floored(lengths, size):
+def _floor(lengths, size):
     with np.errstate(divide="ignore"):
         return 1 - lengths.sum() / (lengths // size * size).sum()
 
@@ -36,7 +36,7 @@ padding = Exercise(
             "padding.",
         ),
         Mistake(
-            _floored,
+            _floor,
             "⌊n/L⌋ ignores the last, shorter fragment. It also takes a full row, so an episode has "
             "⌈n/L⌉ rows.",
         ),
@@ -109,7 +109,7 @@ def _without_newest(begins, end, order, size):
     return _batch(begins, end, [j for j in order if j + 1 < len(begins)], size)
 
 
-def _shortened(begins, end, order, size):
+def _shorten(begins, end, order, size):
     ends = np.r_[begins[1:], end] - 1
     return np.concatenate([np.arange(begins[j], ends[j]) for j in order])[:size]
 
@@ -142,7 +142,7 @@ batch = Exercise(
             "index in a batch must be that of a real step.",
         ),
         Mistake(
-            _shortened,
+            _shorten,
             "Every episode loses its last step. An episode ends just before the next one begins, "
             "and `np.arange(a, b)` already excludes b, so do not subtract 1.",
         ),
@@ -170,7 +170,7 @@ batch = Exercise(
 )
 
 
-def _taught(steps, size, lag):
+def _by_row(steps, size, lag):
     t = np.arange(lag, steps)
     return np.sum(t % size >= lag) / (-(-steps // size) * size)
 
@@ -193,7 +193,7 @@ def _taught_cases(rng: np.random.Generator) -> list[Arguments]:
 
 taught = Exercise(
     "6.3",
-    wanted=_taught,
+    wanted=_by_row,
     cases=_taught_cases,
     mistakes=(
         Mistake(

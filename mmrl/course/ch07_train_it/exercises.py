@@ -5,12 +5,12 @@ import numpy as np
 from mmrl.course.exercises.answers import Arguments, Exercise, Mistake
 
 
-def _taken(q, actions):
+def _take(q, actions):
     return np.take_along_axis(np.asarray(q), np.asarray(actions)[:, None], axis=1)[:, 0]
 
 
 def _target(reward, terminated, gamma, next_q, next_q_target):
-    best = _taken(next_q_target, np.argmax(next_q, axis=1))
+    best = _take(next_q_target, np.argmax(next_q, axis=1))
     return reward + gamma * (1 - terminated) * best
 
 
@@ -40,7 +40,7 @@ target = Exercise(
             "that index.",
         ),
         Mistake(
-            lambda r, d, gamma, q, judge: r + gamma * (1 - d) * _taken(q, np.argmax(judge, axis=1)),
+            lambda r, d, gamma, q, judge: r + gamma * (1 - d) * _take(q, np.argmax(judge, axis=1)),
             "The roles are swapped. The online network selects the action, by the argmax over "
             "`next_q`. The target network evaluates it, so the value is an entry of "
             "`next_q_target`.",
@@ -56,7 +56,7 @@ target = Exercise(
             "terminated, not the reward.",
         ),
         Mistake(
-            lambda r, d, gamma, q, judge: r + gamma * _taken(judge, np.argmax(q, axis=1)),
+            lambda r, d, gamma, q, judge: r + gamma * _take(judge, np.argmax(q, axis=1)),
             "Your target bootstraps at terminated steps too. The episode ends there, so multiply "
             "the next value by 1 - terminated.",
         ),
@@ -76,7 +76,7 @@ def _lookahead(xs, begin, next_xs, decay):
     return decay * _scan(xs, begin, decay) + next_xs
 
 
-def _carried(xs, begin, next_xs, decay):
+def _carry(xs, begin, next_xs, decay):
     h, hs = np.zeros_like(xs[0]), []
     for x, b, next_x in zip(xs, begin, next_xs, strict=True):
         h = decay * (x if b else decay * h + x) + next_x
@@ -125,7 +125,7 @@ lookahead = Exercise(
             "one more step with `next_xs[t]`.",
         ),
         Mistake(
-            _carried,
+            _carry,
             "You carry the look-ahead state into the next step, so observations count twice. Carry "
             "the state at t, and only return the look-ahead state.",
         ),

@@ -23,7 +23,7 @@ from mmrl.agents import dqn
 from mmrl.course import plain
 from mmrl.course.ch07_train_it import quirks
 from mmrl.course.experiments import fleet, tuning
-from mmrl.course.experiments.fleet import Fleet, Trained
+from mmrl.course.experiments.fleet import Fleet, FleetResult
 from mmrl.course.experiments.grid import Grid, Row, alone, by_an_earlier_rule, interval_at_rate
 from mmrl.runs import program
 
@@ -124,7 +124,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     began, cpu = time.perf_counter(), time.process_time()
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
-    def tell(lanes: Trained) -> Row:
+    def tell(lanes: FleetResult) -> Row:
         return {
             "cell": cell.name,
             "task": cell.task,
@@ -132,7 +132,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
             "batching": config.batching,
             "segment_length": cell.length,
             "quirks": list(cell.quirky),
-            **fleet.told(config, lanes.returns),
+            **fleet.return_fields(config, lanes.returns),
             "fill": round(float(np.mean(lanes.metrics.fill)), 4),
             "gamma": config.gamma,
             "batch": config.batch,
@@ -145,10 +145,12 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
     going = functools.partial(train, cell, config)
     rule = {"span": TASKS[cell.task].span, "row": row}
-    return tuning.tuned(going, tell, RATES, TUNING_SEEDS, SEEDS, **rule)
+    return tuning.tune(going, tell, RATES, TUNING_SEEDS, SEEDS, **rule)
 
 
-def train(cell: Cell, config: dqn.Config, rates: Sequence[float], seeds: Sequence[int]) -> Trained:
+def train(
+    cell: Cell, config: dqn.Config, rates: Sequence[float], seeds: Sequence[int]
+) -> FleetResult:
     """Train one agent per rate and seed."""
     return _fleet(cell.task, cell.quirky).train(config, {"learning_rate": rates}, seeds)
 

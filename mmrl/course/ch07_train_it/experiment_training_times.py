@@ -52,7 +52,7 @@ def say(row: Row) -> str:
     return f"{1000 * row['seconds']:.2f} ms"
 
 
-def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+def measure(together: Sequence[Cell], _by_name: Rows, quick: bool) -> list[Row]:
     """Time all ways of batching with one memory, in turns."""
     sizes = {"width": 8, "batch": 200, "capacity": 4096} if quick else {}
     configs = [_config(*cell, **sizes) for cell in together]

@@ -35,7 +35,7 @@ TASKS = ("RepeatPreviousPaper", "RepeatFirstEasy")
 SUITS = 4  # the first features of an observation are the one-hot suit
 SEEDS = (0, 1, 2, 3, 4)
 EPISODES = 8  # greedy episodes per seed
-SHOWN = 44  # steps of the example, which has 990 pairs
+EXAMPLE_STEPS = 44  # steps of the example, which has 990 pairs
 LENGTH = 10  # L, steps in a segment, as in the paper
 QUICK: dict[str, Any] = {"block": 1, "blocks": 1, "episodes": 4, "width": 8, "batch": 150}
 
@@ -153,11 +153,11 @@ def _at_the_end(net: Net, obs, actions, begin, swap: bool) -> dict[str, Float[Ar
 
 
 def example(program: Program, nets: Net) -> Float[np.ndarray, " pairs"]:
-    """Return ‖∂Q(s_n, a_n)/∂o_i‖ for all i ≤ n < `SHOWN` in an episode of the first seed."""
+    """Return ‖∂Q(s_n, a_n)/∂o_i‖ for all i ≤ n < `EXAMPLE_STEPS` of the first seed's episode."""
 
     @jax.jit
     def sizes(net, key):
-        obs, actions, begin = (x[:SHOWN] for x in episode(program, net, key))
+        obs, actions, begin = (x[:EXAMPLE_STEPS] for x in episode(program, net, key))
         return jnp.linalg.norm(sensitivity(net, obs, actions, begin)[..., :SUITS], axis=-1)
 
     first = jax.tree.map(lambda x: x[0], nets)

@@ -88,7 +88,7 @@ def _target(rewards, terminated, gamma, q, q_target):
     return _h(_raw(rewards, terminated, gamma, _h_inverse(q_target[np.argmax(q)])))
 
 
-def _mixed(rewards, terminated, gamma, q, q_target):
+def _mix(rewards, terminated, gamma, q, q_target):
     """Add the rescaled rewards to the rescaled value: h(Σ γ^k r) + γ^n Q."""
     rest = _raw(0 * rewards, terminated, gamma, q_target[np.argmax(q)])
     return _h(_raw(rewards, terminated, gamma, 0.0)) + rest
@@ -144,7 +144,7 @@ target = Exercise(
             "the rewards are not: apply h⁻¹ to the value, add the rewards, and apply h to the sum.",
         ),
         Mistake(
-            _mixed,
+            _mix,
             "You added rescaled numbers. h is not linear, so h(x) + h(y) is not h(x + y): apply "
             "h⁻¹ to the value, add the rewards, and apply h once.",
         ),
@@ -209,30 +209,30 @@ def _mean(errors, mask):
 
 
 def _mixture(largest, mean, eta, alpha, beta):
-    return _given(eta * largest + (1 - eta) * mean, alpha, beta)
+    return _weights(eta * largest + (1 - eta) * mean, alpha, beta)
 
 
 def _priority(errors, mask, eta):
     return eta * _sizes(errors, mask).max(1) + (1 - eta) * _mean(errors, mask)
 
 
-def _given(priority, alpha, beta, scale=np.max):
-    return _unscaled(priority**alpha / (priority**alpha).sum(), beta, scale)
+def _weights(priority, alpha, beta, scale=np.max):
+    return _without_scale(priority**alpha / (priority**alpha).sum(), beta, scale)
 
 
-def _unscaled(share, beta, scale=np.max):
+def _without_scale(share, beta, scale=np.max):
     weights = (len(share) * share) ** -beta
     return share, weights / scale(weights)
 
 
 def _law(errors, mask, eta, alpha, beta):
-    return _given(_priority(errors, mask, eta), alpha, beta)
+    return _weights(_priority(errors, mask, eta), alpha, beta)
 
 
 def _signed_law(errors, mask, eta, alpha, beta):
     mean = np.where(mask, errors, 0).sum(1) / mask.sum(1)
     with np.errstate(invalid="ignore"):
-        return _given(eta * np.where(mask, errors, 0).max(1) + (1 - eta) * mean, alpha, beta)
+        return _weights(eta * np.where(mask, errors, 0).max(1) + (1 - eta) * mean, alpha, beta)
 
 
 def _law_cases(rng):
@@ -254,61 +254,61 @@ law = Exercise(
     cases=_law_cases,
     mistakes=(
         Mistake(
-            lambda δ, used, *rest: _law(δ, np.ones_like(used), *rest),
+            lambda δ, mask, *rest: _law(δ, np.ones_like(mask), *rest),
             "Your priorities depend on padding and burn-in. Take both the maximum and the mean "
             "over the steps where `trained` is true.",
         ),
         Mistake(
-            lambda δ, used, *rest: _mixture(_sizes(δ, used).max(1), np.abs(δ).mean(1), *rest),
+            lambda δ, mask, *rest: _mixture(_sizes(δ, mask).max(1), np.abs(δ).mean(1), *rest),
             "Your maximum is over the trained steps, but your mean is not: leave burn-in and "
             "padding out of both.",
         ),
         Mistake(
-            lambda δ, used, *rest: _mixture(np.abs(δ).max(1), _mean(δ, used), *rest),
+            lambda δ, mask, *rest: _mixture(np.abs(δ).max(1), _mean(δ, mask), *rest),
             "Your mean is over the trained steps, but your maximum is not: leave burn-in and "
             "padding out of both.",
         ),
         Mistake(
-            lambda δ, used, *rest: _mixture(_sizes(δ, used).max(1), _sizes(δ, used).mean(1), *rest),
+            lambda δ, mask, *rest: _mixture(_sizes(δ, mask).max(1), _sizes(δ, mask).mean(1), *rest),
             "Your mean divides by the length of the window. Divide by the number of trained steps "
             "instead, or the errors of short sequences look too small.",
         ),
         Mistake(
-            lambda δ, used, η, α, β: _law(δ, used, 1 - η, α, β),
+            lambda δ, mask, η, α, β: _law(δ, mask, 1 - η, α, β),
             "η is the weight of the maximum, and 1 - η is the weight of the mean.",
         ),
         Mistake(
-            lambda δ, used, η, α, β: _law(δ, used, η, 1.0, β),
+            lambda δ, mask, η, α, β: _law(δ, mask, η, 1.0, β),
             "P is proportional to p to the power α, but yours uses α = 1.",
         ),
         Mistake(
-            lambda δ, used, η, α, β: _unscaled(_priority(δ, used, η) ** α, β),
+            lambda δ, mask, η, α, β: _without_scale(_priority(δ, mask, η) ** α, β),
             "p^α is not a probability yet. Divide by its sum over all sequences.",
         ),
         Mistake(
-            lambda δ, used, η, α, β: _unscaled(_law(δ, used, η, 1.0, β)[0] ** α, β),
+            lambda δ, mask, η, α, β: _without_scale(_law(δ, mask, η, 1.0, β)[0] ** α, β),
             "Your P does not sum to 1. Raise p to the power α first, and then divide by the sum.",
         ),
         Mistake(
-            lambda δ, used, η, α, β: _law(δ, used, η, α, 1.0),
+            lambda δ, mask, η, α, β: _law(δ, mask, η, α, 1.0),
             "The weight is 1/(N P) to the power β, but yours uses β = 1.",
         ),
         Mistake(
-            lambda δ, used, η, α, β: _law(δ, used, η, α, -β),
+            lambda δ, mask, η, α, β: _law(δ, mask, η, α, -β),
             "The sign of β is wrong. Sequences that are sampled often must have smaller weights, "
             "(1/(N P))^β.",
         ),
         Mistake(
-            lambda δ, used, η, α, β: _given(_priority(δ, used, η), α, β, np.sum),
+            lambda δ, mask, η, α, β: _weights(_priority(δ, mask, η), α, β, np.sum),
             "Divide the weights by the largest weight, not by their sum. Then no weight is above "
             "1, so gradients can only become smaller.",
         ),
         Mistake(
-            lambda δ, used, η, α, β: _given(_priority(δ, used, η), α, β, lambda weights: 1.0),
+            lambda δ, mask, η, α, β: _weights(_priority(δ, mask, η), α, β, lambda weights: 1.0),
             "Divide the weights by the largest weight, so that no weight is above 1.",
         ),
         Mistake(
-            lambda δ, used, *rest: _mixture(np.where(used, δ, 1e-9).max(1), _mean(δ, used), *rest),
+            lambda δ, mask, *rest: _mixture(np.where(mask, δ, 1e-9).max(1), _mean(δ, mask), *rest),
             "Take the maximum of |δ|, because an error of -2 is as large as an error of 2.",
         ),
         Mistake(

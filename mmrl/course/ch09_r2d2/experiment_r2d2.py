@@ -25,7 +25,7 @@ from mmrl._dtypes import whole
 from mmrl.agents import dqn, r2d2
 from mmrl.course import plain
 from mmrl.course.experiments import fleet, tuning
-from mmrl.course.experiments.fleet import QUICK, Fleet, Trained
+from mmrl.course.experiments.fleet import QUICK, Fleet, FleetResult
 from mmrl.course.experiments.grid import (
     Grid,
     Row,
@@ -51,7 +51,7 @@ STRATEGIES = {
 """Settings that each strategy changes. "tape" is DQN, and the others are R2D2."""
 MEMORIES = ("lru", "lstm")
 SPAN = 2.0  # best return minus worst return
-MEASURED = 256  # sequences per seed for ΔQ
+SAMPLES = 256  # sequences per seed for ΔQ
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +142,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Choose the learning rate of a cell, train its agents, and return their results."""
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
-    def tell(lanes: Trained) -> Row:
+    def tell(lanes: FleetResult) -> Row:
         fill = np.mean(lanes.metrics.fill, axis=0)  # mean over agents
         steps = np.cumsum(fill) * _window(config) * config.updates * config.block
         return {
@@ -150,7 +150,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
             "task": cell.task,
             "memory": cell.memory,
             "strategy": cell.strategy,
-            **fleet.told(config, lanes.returns),
+            **fleet.return_fields(config, lanes.returns),
             "trained_transitions": steps.round().tolist(),
             "cpu_seconds": lanes.cpu_seconds,
             "delta_q": _stale(cell, lanes.state),
@@ -159,10 +159,10 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
         }
 
     going = functools.partial(train, cell, config)
-    return tuning.tuned(going, tell, RATES, TUNING_SEEDS, SEEDS, span=SPAN, row=row)
+    return tuning.tune(going, tell, RATES, TUNING_SEEDS, SEEDS, span=SPAN, row=row)
 
 
-def train(cell: Cell, config: Any, rates: Sequence[float], seeds: Sequence[int]) -> Trained:
+def train(cell: Cell, config: Any, rates: Sequence[float], seeds: Sequence[int]) -> FleetResult:
     """Train one agent per rate and seed."""
     agents = _fleet(cell.task, cell.strategy == "tape")
     return agents.train(config, {"learning_rate": rates}, seeds)
@@ -181,7 +181,7 @@ def _stale(cell: Cell, state: Any) -> dict[str, Any] | None:
         return None
     keys = jax.vmap(jax.random.key)(jnp.arange(len(SEEDS), dtype=jnp.uint32))
     prefix = TASKS[cell.task].steps
-    errors = jax.jit(jax.vmap(lambda s, k: replay_delta_q(s, k, MEASURED, prefix)))(state, keys)
+    errors = jax.jit(jax.vmap(lambda s, k: replay_delta_q(s, k, SAMPLES, prefix)))(state, keys)
 
     def medians(values: Array) -> list[list[float]]:
         valid = np.where(np.asarray(errors.valid)[:, None], np.asarray(values), np.nan)

@@ -146,7 +146,7 @@ product = Exercise(
 )
 
 
-def _stored(lam, xi):
+def _storage(lam, xi):
     return abs((1 - lam) / (1 - lam * np.exp(xi)) - 1)
 
 
@@ -155,15 +155,15 @@ def _errors(warm, start):
 
 
 def _four(lam, xi, burn_in):
-    return _errors(lam**burn_in, _stored(lam, xi))
+    return _errors(lam**burn_in, _storage(lam, xi))
 
 
-def _estimated(lam, xi, burn_in):
+def _estimate(lam, xi, burn_in):
     return _errors(lam**burn_in, abs(xi) * lam / (1 - lam))
 
 
 def _with_both(lam, xi, burn_in, both):
-    return np.array([1.0, lam**burn_in, _stored(lam, xi), both])
+    return np.array([1.0, lam**burn_in, _storage(lam, xi), both])
 
 
 starts = Exercise(
@@ -174,38 +174,38 @@ starts = Exercise(
     ],
     mistakes=(
         Mistake(
-            _estimated,
+            _estimate,
             "That is the approximation of Eq. 9b.5. For the exact error, compare the two sums 1/(1 "
             "- λ) and 1/(1 - λ exp(ξ)).",
         ),
         Mistake(
             lambda lam, xi, burn_in: _with_both(
-                lam, xi, burn_in, lam**burn_in + _stored(lam, xi)
+                lam, xi, burn_in, lam**burn_in + _storage(lam, xi)
             ),
             "The first three are right. With both, the burn-in shrinks the error of the stored "
             "state, so multiply the two errors instead of adding them.",
         ),
         Mistake(
             lambda lam, xi, burn_in: _with_both(
-                lam, xi, burn_in, min(lam**burn_in, _stored(lam, xi))
+                lam, xi, burn_in, min(lam**burn_in, _storage(lam, xi))
             ),
             "The first three are right. Both together are better than either by itself: the "
             "burn-in of l steps multiplies the error of the stored state by λ^l.",
         ),
         Mistake(
             lambda lam, xi, burn_in: _with_both(
-                lam, xi, burn_in, (lam * np.exp(xi)) ** burn_in * _stored(lam, xi)
+                lam, xi, burn_in, (lam * np.exp(xi)) ** burn_in * _storage(lam, xi)
             ),
             "The first three are right. The learner computes the burn-in, so its factor is λ, not "
             "the actor's λ exp(ξ).",
         ),
         Mistake(
-            lambda lam, xi, burn_in: _errors((lam * np.exp(xi)) ** burn_in, _stored(lam, xi)),
+            lambda lam, xi, burn_in: _errors((lam * np.exp(xi)) ** burn_in, _storage(lam, xi)),
             "The learner computes the burn-in, so the error shrinks at each step by the learner's "
             "λ, not by the actor's λ exp(ξ).",
         ),
         Mistake(
-            lambda lam, xi, burn_in: _errors(lam**burn_in, _stored(lam * np.exp(xi), -xi)),
+            lambda lam, xi, burn_in: _errors(lam**burn_in, _storage(lam * np.exp(xi), -xi)),
             "Your error is relative to the stored state. Divide by the exact state, h = 1/(1 - λ).",
         ),
         Mistake(
@@ -218,7 +218,7 @@ starts = Exercise(
         ),
         Mistake(
             lambda lam, xi, burn_in: np.array(
-                [1, 1 - lam**burn_in, _stored(lam, xi), (1 - lam**burn_in) * _stored(lam, xi)]
+                [1, 1 - lam**burn_in, _storage(lam, xi), (1 - lam**burn_in) * _storage(lam, xi)]
             ),
             "1 - λ^l is the fraction that the burn-in recovers. The error is the fraction that is "
             "still missing, λ^l.",

@@ -5,7 +5,7 @@ import numpy as np
 from mmrl.course.exercises.answers import Exercise, Mistake
 
 
-def _stopped(ratio, advantage, epsilon):
+def _stop(ratio, advantage, epsilon):
     return np.where(advantage > 0, ratio > 1 + epsilon, (advantage < 0) & (ratio < 1 - epsilon))
 
 
@@ -21,7 +21,7 @@ def _stopped_cases(rng):
 
 stopped = Exercise(
     "10.1",
-    wanted=_stopped,
+    wanted=_stop,
     cases=_stopped_cases,
     mistakes=(
         Mistake(
@@ -48,7 +48,7 @@ stopped = Exercise(
             "1 - ε.",
         ),
         Mistake(
-            lambda ratio, advantage, epsilon: ~np.asarray(_stopped(ratio, advantage, epsilon)),
+            lambda ratio, advantage, epsilon: ~np.asarray(_stop(ratio, advantage, epsilon)),
             "These are the steps that still have a gradient. Return the others.",
         ),
     ),
@@ -65,7 +65,7 @@ def _gae(rewards, values, next_values, terminated, truncated, gamma, lam):
     return advantages
 
 
-def _swallowed(rewards, values, next_values, terminated, truncated, gamma, lam):
+def _swallow(rewards, values, next_values, terminated, truncated, gamma, lam):
     last = terminated | truncated
     return _gae(rewards, values, next_values, last, truncated, gamma, lam)
 
@@ -85,7 +85,7 @@ def _endless(rewards, values, next_values, terminated, truncated, gamma, lam):
     return _gae(rewards, values, ahead, never, never, gamma, lam)
 
 
-def _unmasked(rewards, values, next_values, terminated, truncated, gamma, lam):
+def _without_mask(rewards, values, next_values, terminated, truncated, gamma, lam):
     last, never = terminated | truncated, np.zeros(len(rewards), bool)
     return _gae(rewards, values, next_values, never, last, gamma, lam)
 
@@ -115,7 +115,7 @@ advantages = Exercise(
     cases=_gae_cases,
     mistakes=(
         Mistake(
-            _swallowed,
+            _swallow,
             "You treat a truncation as a termination. After a time limit the future still has a "
             "value, so the discount of v' is zero only where `terminated` is true.",
         ),
@@ -135,7 +135,7 @@ advantages = Exercise(
             "step is in another episode, so leave out γλ times the next advantage.",
         ),
         Mistake(
-            _unmasked,
+            _without_mask,
             "You include the next value after a termination. The episode is over, so the discount "
             "of v' must be zero where `terminated` is true.",
         ),
@@ -169,13 +169,13 @@ def _sums(rewards, begin, g):
     return np.array(sums)
 
 
-def _begun(sums):
+def _prefixes(sums):
     """Return, for each step t, the sums R_0, …, R_t."""
     return [sums[: t + 1] for t in range(len(sums))]
 
 
 def _divisors(sums):
-    return np.array([sums_so_far.std() for sums_so_far in _begun(sums)])
+    return np.array([sums_so_far.std() for sums_so_far in _prefixes(sums)])
 
 
 def _to_go(rewards, begin, g):
@@ -239,7 +239,7 @@ scale = Exercise(
         ),
         Mistake(
             lambda rewards, begin, g: np.append(
-                np.nan, [sums.std(ddof=1) for sums in _begun(_sums(rewards, begin, g))[1:]]
+                np.nan, [sums.std(ddof=1) for sums in _prefixes(_sums(rewards, begin, g))[1:]]
             ),
             "You divide by the count minus one (`ddof=1`), which is undefined for a single value. "
             "Use the mean of the squared distances, `ddof=0`.",

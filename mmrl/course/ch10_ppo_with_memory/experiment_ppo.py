@@ -21,7 +21,7 @@ from jaxtyping import PRNGKeyArray
 from mmrl.agents import ppo
 from mmrl.course import plain
 from mmrl.course.experiments import fleet, tuning
-from mmrl.course.experiments.fleet import QUICK, Fleet, Trained
+from mmrl.course.experiments.fleet import QUICK, Fleet, FleetResult
 from mmrl.course.experiments.grid import (
     Grid,
     Row,
@@ -109,14 +109,14 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Choose the learning rate of a cell, train its agents, and return their results."""
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
-    def tell(lanes: Trained) -> Row:
+    def tell(lanes: FleetResult) -> Row:
         return {
             "cell": cell.name,
             "task": cell.task,
             "memory": cell.memory,
             "rollout": config.rollout,
             "start": cell.start,
-            **fleet.told(config, lanes.returns),
+            **fleet.return_fields(config, lanes.returns),
             "cpu_seconds": lanes.cpu_seconds,
             "settings": settings(cell.config),
             "quick": quick,
@@ -124,13 +124,15 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
     going = functools.partial(train, cell, config)
     if cell.task != POLE:
-        return tuning.tuned(going, tell, RATES, TUNING_SEEDS, SEEDS, span=SPAN, row=row)
+        return tuning.tune(going, tell, RATES, TUNING_SEEDS, SEEDS, span=SPAN, row=row)
     rate = config.learning_rate  # the rate of PureJaxRL
     about = {"learning_rate": rate, "tuning": {}, "tuning_seeds": [], "seeds": list(SEEDS)}
     return {**about, **tell(going([rate] * len(SEEDS), SEEDS))}
 
 
-def train(cell: Cell, config: ppo.Config, rates: Sequence[float], seeds: Sequence[int]) -> Trained:
+def train(
+    cell: Cell, config: ppo.Config, rates: Sequence[float], seeds: Sequence[int]
+) -> FleetResult:
     """Train one agent per rate and seed."""
     return _fleet(cell.task, cell.start).train(config, {"learning_rate": rates}, seeds)
 

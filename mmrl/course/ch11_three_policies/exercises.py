@@ -13,16 +13,16 @@ def _powers(decay, steps):
     return decay ** np.arange(steps + 1.0)
 
 
-def _weighed(powers):
+def _weigh(powers):
     weights = powers / powers.sum()
     return weights, weights @ np.arange(len(weights))
 
 
 def _weights(center, steps):
-    return _weighed(_powers(_decay(center), steps))
+    return _weigh(_powers(_decay(center), steps))
 
 
-def _uncorrected(center, steps):
+def _without_correction(center, steps):
     weights = _powers(_decay(center), steps) / (1 + center)
     return weights, weights @ np.arange(steps + 1)
 
@@ -39,7 +39,7 @@ weights = Exercise(
     cases=lambda rng: [(8.0, 0), (8.0, 1), (2.0, 5), (0.5, 7), (0.0, 4), (8.0, 40), (32.0, 40)],
     mistakes=(
         Mistake(
-            _uncorrected,
+            _without_correction,
             "These are the weights (1 - d) dᵏ of an infinitely long average. After t steps they "
             "sum to less than 1, so divide the powers by their sum so far, w of Eq. 11.5.",
         ),
@@ -57,12 +57,12 @@ weights = Exercise(
             "first.",
         ),
         Mistake(
-            lambda center, steps: _weighed(_powers(1 / (1 + center), steps)),
+            lambda center, steps: _weigh(_powers(1 / (1 + center), steps)),
             "Your decay is 1/(1 + center), which is 1 - d. The decay is d = 1 - 1/(1 + center), so "
             "for a center of 8 it is 8/9, not 1/9.",
         ),
         Mistake(
-            lambda center, steps: _weighed(_powers((center - 1) / (center + 1), steps)),
+            lambda center, steps: _weigh(_powers((center - 1) / (center + 1), steps)),
             "Your decay is that of an average with the given *span*, 2/(1 - d) - 1. The given "
             "number is the center of mass, 1/(1 - d) - 1.",
         ),
@@ -79,7 +79,7 @@ weights = Exercise(
 )
 
 
-def _clipped(log_prob, anchor, behavior, advantages, epsilon):
+def _clip(log_prob, anchor, behavior, advantages, epsilon):
     ratio = np.exp(log_prob - anchor)
     clip = np.clip(ratio, 1 - epsilon, 1 + epsilon)
     return np.exp(anchor - behavior) * np.minimum(ratio * advantages, clip * advantages)
@@ -93,25 +93,23 @@ def _choose(log_prob, behavior, recent, advantages, epsilon, proximal):
 
 
 def _objective(*case):
-    return _clipped(*_choose(*case))
+    return _clip(*_choose(*case))
 
 
-def _swapped(log_prob, behavior, recent, advantages, epsilon, proximal):
+def _swap(log_prob, behavior, recent, advantages, epsilon, proximal):
     if proximal == "decoupled":
-        return _clipped(log_prob, behavior, recent, advantages, epsilon)
+        return _clip(log_prob, behavior, recent, advantages, epsilon)
     return _objective(log_prob, behavior, recent, advantages, epsilon, proximal)
 
 
 def _upside_down(*case):
     log_prob, anchor, of_actor, advantages, epsilon = _choose(*case)
-    return np.exp(2 * (of_actor - anchor)) * _clipped(
-        log_prob, anchor, of_actor, advantages, epsilon
-    )
+    return np.exp(2 * (of_actor - anchor)) * _clip(log_prob, anchor, of_actor, advantages, epsilon)
 
 
 def _twice(*case):
     log_prob, anchor, of_actor, advantages, epsilon = _choose(*case)
-    return np.exp(log_prob - anchor) * _clipped(log_prob, anchor, of_actor, advantages, epsilon)
+    return np.exp(log_prob - anchor) * _clip(log_prob, anchor, of_actor, advantages, epsilon)
 
 
 def _two_sided(*case):
@@ -125,7 +123,7 @@ def _true_weights(log_prob, behavior, recent, advantages, epsilon, proximal):
     return _objective(log_prob, behavior, recent, advantages, epsilon, kind)
 
 
-def _unweighted(log_prob, behavior, recent, advantages, epsilon, proximal):
+def _without_weight(log_prob, behavior, recent, advantages, epsilon, proximal):
     kind = "recent" if proximal == "decoupled" else proximal
     return _objective(log_prob, behavior, recent, advantages, epsilon, kind)
 
@@ -151,12 +149,12 @@ objective = Exercise(
     cases=_objective_cases,
     mistakes=(
         Mistake(
-            _unweighted,
+            _without_weight,
             'In "decoupled" the factor π_p/μ of Eq. 11.3 is missing, so actions have the weight '
             'π/π_p. The policy that acted was μ, and without the factor you get "recent".',
         ),
         Mistake(
-            _swapped,
+            _swap,
             'In "decoupled" the two policies are swapped: the clip is around the recent policy, '
             "and the importance weight refers to the policy that acted.",
         ),

@@ -28,8 +28,8 @@ from mmrl.agents.ppo import ppg
 from mmrl.course import plain
 from mmrl.course.ch11_three_policies.proximal import PAPER, TASKS, agents
 from mmrl.course.experiments import tuning
-from mmrl.course.experiments.fleet import QUICK, Trained, env_steps
-from mmrl.course.experiments.grid import Grid, Row, Rows, interval_at_rate, rounded, settings
+from mmrl.course.experiments.fleet import QUICK, FleetResult, env_steps
+from mmrl.course.experiments.grid import Grid, Row, Rows, interval_at_rate, round_list, settings
 from mmrl.course.experiments.stratified import van_elteren
 from mmrl.runs import interval
 from mmrl.runs.checkpoint import dumps, loads
@@ -138,10 +138,10 @@ def measure_any(together: Sequence[Any], by_name: Rows, quick: bool) -> list[Row
     return [measure(cell, quick, by_name.get(cell.name))]
 
 
-def outdated(row: Row, by_name: Rows) -> bool:
+def is_stale(row: Row, by_name: Rows) -> bool:
     """Return True if the tuning rule changed, or if comparing the rows again gives new values."""
     if "z" not in row:
-        return tuning.outdated(row)
+        return tuning.is_stale(row)
     again = compare(Comparison(row["cell"].split("-")[0]), by_name, row["quick"])
     return any(row[name] != value for name, value in loads(dumps(again)).items())
 
@@ -165,10 +165,10 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
             config = dataclasses.replace(config, policy_iterations=1, auxiliary_minibatches=8)
     names = ("learning_rate", "auxiliary_rate")[: 1 + (agent == "ppg")]
 
-    def train(rates: Sequence[float], seeds: Sequence[int]) -> Trained:
+    def train(rates: Sequence[float], seeds: Sequence[int]) -> FleetResult:
         return agents(agent, cell.task).train(config, dict.fromkeys(names, rates), seeds)
 
-    def tell(lanes: Trained) -> Row:
+    def tell(lanes: FleetResult) -> Row:
         areas = task.areas(lanes.returns)
         middle, *ends = interval(areas)
         return {
@@ -180,10 +180,10 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
             "best": task.best,
             "interquartile_mean": middle,  # interquartile mean of the areas
             "interval_95": ends,
-            "areas": rounded(areas),
-            "finals": rounded(task.finals(lanes.returns)),
+            "areas": round_list(areas),
+            "finals": round_list(task.finals(lanes.returns)),
             "env_steps": env_steps(config),
-            "returns": rounded(lanes.returns),
+            "returns": round_list(lanes.returns),
             "diagnostics": _diagnostics(lanes.metrics.diagnostics),
             "cpu_seconds": lanes.cpu_seconds,
             "settings": settings(config),
@@ -192,7 +192,7 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
 
     rule: dict[str, Any] = {"grid": ALL_RATES, "score": tuning.area, "row": old}
     rule["curves"] = lambda trained: task.normalized(trained.returns)
-    row = tuning.tuned(train, tell, RATES, TUNING_SEEDS, SEEDS, **rule)
+    row = tuning.tune(train, tell, RATES, TUNING_SEEDS, SEEDS, **rule)
     return {name: value for name, value in row.items() if name != "rates"}
 
 
@@ -201,7 +201,7 @@ def _diagnostics(arrays: Any) -> dict[str, list[float]]:
     arrays = arrays.policy if isinstance(arrays, ppg.Diagnostics) else arrays
     fields = {**arrays.steps._asdict(), "explained": arrays.explained}
     names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
-    return {name: rounded(fields[name].mean(axis=0)) for name in names}
+    return {name: round_list(fields[name].mean(axis=0)) for name in names}
 
 
 def measure_surface(cell: Surface, quick: bool = False) -> dict[str, Any]:
@@ -229,9 +229,9 @@ def measure_surface(cell: Surface, quick: bool = False) -> dict[str, Any]:
         "seeds": list(GRID_SEEDS),
         "worst": task.worst,
         "best": task.best,
-        "means": rounded(areas.mean(axis=-1)),  # mean areas, [weight, center]
-        "areas": rounded(areas),  # [weight, center, seed]
-        "finals": rounded(task.finals(returns)),
+        "means": round_list(areas.mean(axis=-1)),  # mean areas, [weight, center]
+        "areas": round_list(areas),  # [weight, center, seed]
+        "finals": round_list(task.finals(returns)),
         "cpu_seconds": [run.cpu_seconds[-1] for run in runs],  # per agent, [weight]
         "settings": settings(config),
         "quick": quick,
@@ -279,7 +279,7 @@ GRID = Grid(
     cells(),
     measure_any,
     say,
-    outdated=outdated,
+    outdated=is_stale,
     after=after,
     about="PPO and PPG with and without an average of θ as proximal policy.",
     decides="what an averaged proximal policy adds to PPO and PPG",

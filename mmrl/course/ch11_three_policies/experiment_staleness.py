@@ -28,8 +28,8 @@ import numpy as np
 from mmrl.agents import ppo
 from mmrl.course.ch11_three_policies.proximal import PAPER, TASKS, Task, agents
 from mmrl.course.experiments import tuning
-from mmrl.course.experiments.fleet import QUICK, Trained, env_steps
-from mmrl.course.experiments.grid import Grid, Row, Rows, rounded, settings
+from mmrl.course.experiments.fleet import QUICK, FleetResult, env_steps
+from mmrl.course.experiments.grid import Grid, Row, Rows, round_list, settings
 from mmrl.runs import interval, provenance
 
 RATES = (2.5e-4, 1e-3, 4e-3)  # Adam learning rates to try first
@@ -76,18 +76,18 @@ def cells() -> list[Cell]:
 
 def measure_all(together: Sequence[Cell], by_name: Rows, quick: bool) -> list[Row]:
     """Measure each cell at its candidate rates and at its task's rate without staleness."""
-    return [measure(c, quick, by_name.get(c.name), _shared(c.task, by_name)) for c in together]
+    return [measure(c, quick, by_name.get(c.name), _common_rate(c.task, by_name)) for c in together]
 
 
-def _shared(task: str, by_name: Rows) -> list[float]:
+def _common_rate(task: str, by_name: Rows) -> list[float]:
     """Return a list with the task's learning rate without staleness, or an empty list."""
     fresh = by_name.get(Cell(task).name)
     return [fresh["learning_rate"]] if fresh else []
 
 
-def outdated(row: Row, by_name: Rows) -> bool:
+def is_stale(row: Row, by_name: Rows) -> bool:
     """Return True if the tuning rule changed, or if the row lacks its task's shared rate."""
-    return tuning.outdated(row) or not set(_shared(row["task"], by_name)) <= set(row["rates"])
+    return tuning.is_stale(row) or not set(_common_rate(row["task"], by_name)) <= set(row["rates"])
 
 
 def say(row: Row) -> str:
@@ -109,7 +109,7 @@ def measure(
     task = TASKS[cell.task]
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
     fleet, some = agents("ppo", cell.task), len(TUNING_SEEDS)
-    seeds, by_rate = (*TUNING_SEEDS, *SEEDS), _told(old or {"rates": []})
+    seeds, by_rate = (*TUNING_SEEDS, *SEEDS), _by_rate(old or {"rates": []})
 
     def train(trying: list[tuning.Setting]) -> np.ndarray:
         curves = []
@@ -160,7 +160,7 @@ def measure(
     }
 
 
-def _tell(task: Task, config: ppo.Config, run: Trained) -> dict[str, Any]:
+def _tell(task: Task, config: ppo.Config, run: FleetResult) -> dict[str, Any]:
     """Return the results of the reported seeds at one learning rate."""
     returns = run.returns[len(TUNING_SEEDS) :]
     areas = task.areas(returns)
@@ -168,15 +168,15 @@ def _tell(task: Task, config: ppo.Config, run: Trained) -> dict[str, Any]:
     return {
         "interquartile_mean": middle,  # interquartile mean of the areas
         "interval_95": ends,
-        "areas": rounded(areas),  # [seed]
-        "finals": rounded(task.finals(returns)),
-        "returns": rounded(returns),  # [seed, eval]
+        "areas": round_list(areas),  # [seed]
+        "finals": round_list(task.finals(returns)),
+        "returns": round_list(returns),  # [seed, eval]
         "diagnostics": _diagnostics(config, run.metrics.diagnostics),  # [eval]
         "cpu_seconds": run.cpu_seconds[-1],  # per agent
     }
 
 
-def _told(row: dict[str, Any]) -> dict[float, dict[str, Any]]:
+def _by_rate(row: dict[str, Any]) -> dict[float, dict[str, Any]]:
     """Return the results in a row by learning rate, in the format of `_tell`."""
     names = ("interquartile_mean", "interval_95", "areas", "finals", "returns", "cpu_seconds")
     return {
@@ -193,7 +193,7 @@ def _diagnostics(config: ppo.Config, arrays: ppo.Diagnostics) -> dict[str, list[
     fields = {**arrays.steps._asdict(), "explained": arrays.explained}
     names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
     filling = -(-config.staleness // config.block)  # blocks
-    means = {name: rounded(fields[name][len(TUNING_SEEDS) :].mean(axis=0)) for name in names}
+    means = {name: round_list(fields[name][len(TUNING_SEEDS) :].mean(axis=0)) for name in names}
     return {name: [math.nan] * len(x[:filling]) + x[filling:] for name, x in means.items()}
 
 
@@ -202,7 +202,7 @@ GRID = Grid(
     cells(),
     measure_all,
     say,
-    outdated=outdated,
+    outdated=is_stale,
     after=lambda cell: [Cell(cell.task).name],
     about="PPO that learns from old rollouts, with three proximal policies.",
     decides="which proximal policy tolerates old rollouts",

@@ -13,13 +13,13 @@ def _decay(center):
     return center / (1 + center)
 
 
-def _adjusted(c, step_size, beta_prox):
+def _adjust(c, step_size, beta_prox):
     return step_size / np.sqrt(c), _decay(c * _center(beta_prox))
 
 
 def _other_step(step):
     """Return the correct answer with a different step size."""
-    return lambda c, step_size, beta: (step(c, step_size), _adjusted(c, step_size, beta)[1])
+    return lambda c, step_size, beta: (step(c, step_size), _adjust(c, step_size, beta)[1])
 
 
 def _other_decay(decay):
@@ -29,7 +29,7 @@ def _other_decay(decay):
 
 adjusted = Exercise(
     "12.1",
-    wanted=_adjusted,
+    wanted=_adjust,
     cases=lambda rng: [(16, 5e-4, 8 / 9), (4, 5e-4, 8 / 9), (64, 3e-3, 0.8), (2, 1e-2, 0.5)],
     mistakes=(
         Mistake(
@@ -85,7 +85,7 @@ def _factor(c, small, large, n_small, n):
     return np.sqrt((1 + c * noise) / (1 + noise)) / c
 
 
-def _measured(rng, c, ratio):
+def _case(rng, c, ratio):
     """Return a case with B/n = `ratio`."""
     n, n_small, signal = 64, int(rng.choice([4, 8, 16])), rng.uniform(0.1, 3)
     trace = ratio * n * signal
@@ -105,7 +105,7 @@ factor = Exercise(
     "12.2",
     wanted=_factor,
     cases=lambda rng: [
-        _measured(rng, c, ratio) for c, ratio in ((16, 0.25), (4, 1.0), (64, 10.0), (8, 0.01))
+        _case(rng, c, ratio) for c, ratio in ((16, 0.25), (4, 1.0), (64, 10.0), (8, 0.01))
     ],
     mistakes=(
         Mistake(

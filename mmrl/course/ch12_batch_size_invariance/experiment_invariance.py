@@ -262,7 +262,7 @@ def train(
     must agree in all static settings.
     """
     configs, seeds = zip(*lanes, strict=True)
-    init, block, measure_noise = _compiled(cell.task, cell.agent)
+    init, block, measure_noise = _compile(cell.task, cell.agent)
     stack = jax.tree.map(lambda *x: jnp.asarray(x, jnp.float32), *configs)
     state = init(stack, jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)))
     block = block.lower(stack, state).compile()
@@ -274,13 +274,13 @@ def train(
         outcomes.append(jax.device_get(outcome))
         seconds += time.process_time() - began
         if noise and i + 1 in moments:
-            spread, signal = (float(x) for x in measure_noise(stack, state))
-            scales.append({"eval": i, "noise": spread, "signal": signal, "scale": spread / signal})
+            v, signal = (float(x) for x in measure_noise(stack, state))
+            scales.append({"eval": i, "noise": v, "signal": signal, "scale": v / signal})
     return jax.tree.map(lambda *x: np.stack(x), *outcomes), scales, seconds
 
 
 @functools.lru_cache(4)  # few, because compiled programs use a lot of memory
-def _compiled(task: str, agent: str):
+def _compile(task: str, agent: str):
     """Return jitted `init`, `block` and `noise`, vmapped over configs and keys."""
     env, params = make(TASKS[task].env)
     if TASKS[task].settings["memory"] != "none":

@@ -5,13 +5,13 @@ import numpy as np
 from mmrl.course.exercises.answers import Exercise, Mistake
 
 
-def _stretched(decay, c):
+def _stretch(decay, c):
     span = c * (1 + decay) / (1 - decay)
     return (span - 1) / (span + 1)
 
 
 def _table(c, decay, iterations):
-    return _stretched(decay, c), c * iterations
+    return _stretch(decay, c), c * iterations
 
 
 table = Exercise(
@@ -51,12 +51,12 @@ table = Exercise(
             "solve span = 2/(1 - b) - 1 for b.",
         ),
         Mistake(
-            lambda c, decay, iterations: (_stretched(decay, c), iterations),
+            lambda c, decay, iterations: (_stretch(decay, c), iterations),
             "You did not change N_π, the number of iterations per phase. An iteration is now c "
             "times smaller, so a phase would have c times fewer steps.",
         ),
         Mistake(
-            lambda c, decay, iterations: (_stretched(decay, c), iterations / c),
+            lambda c, decay, iterations: (_stretch(decay, c), iterations / c),
             "You changed N_π in the wrong direction: iterations are smaller, so a phase needs more "
             "of them.",
         ),
@@ -65,7 +65,7 @@ table = Exercise(
 )
 
 
-def _weighted(batches, decay):
+def _weigh(batches, decay):
     """Compute the mean and deviation, weighting each batch by decay^age."""
     ages = range(len(batches) - 1, -1, -1)
     weights = [np.full(len(x), float(decay) ** age) for x, age in zip(batches, ages, strict=True)]
@@ -85,7 +85,7 @@ def _mean_faded(batches, decay):
     return mean, np.sqrt(square / count)
 
 
-def _unfaded(batches, decay):
+def _count_fades(batches, decay):
     """Apply Chan's merge, but with a decay of the count only."""
     count = mean = square = 0.0
     for x in batches:
@@ -110,27 +110,27 @@ def _within(batches, decay):
     ages = np.arange(len(batches))[::-1]
     weights = [float(decay) ** age * len(x) for x, age in zip(batches, ages, strict=True)]
     variances = [np.var(x) for x in batches]
-    return _weighted(batches, decay)[0], np.sqrt(np.average(variances, weights=weights))
+    return _weigh(batches, decay)[0], np.sqrt(np.average(variances, weights=weights))
 
 
-def _unbiased(batches, decay):
-    mean, deviation = _weighted(batches, decay)
+def _unbias(batches, decay):
+    mean, deviation = _weigh(batches, decay)
     ages = np.arange(len(batches))[::-1]
     total = sum(float(decay) ** age * len(x) for x, age in zip(batches, ages, strict=True))
     return mean, deviation * np.sqrt(total / (total - 1))
 
 
-def _drawn(rng, sizes):
+def _draw(rng, sizes):
     return [rng.normal(rng.normal(), rng.uniform(0.5, 2), size=size) for size in sizes]
 
 
 moments = Exercise(
     "12b.2",
-    wanted=_weighted,
+    wanted=_weigh,
     cases=lambda rng: [
-        (_drawn(rng, (3, 3)), 0.5),
-        (_drawn(rng, (4, 4, 4)), 0.6),
-        (_drawn(rng, (2, 5, 3, 4)), 0.9),
+        (_draw(rng, (3, 3)), 0.5),
+        (_draw(rng, (4, 4, 4)), 0.6),
+        (_draw(rng, (2, 5, 3, 4)), 0.9),
     ],
     mistakes=(
         Mistake(
@@ -144,16 +144,16 @@ moments = Exercise(
             "must count too, with smaller weights.",
         ),
         Mistake(
-            lambda batches, decay: _weighted(batches, 1.0),
+            lambda batches, decay: _weigh(batches, 1.0),
             "There is no decay: all batches have the same weight. Multiply the count and the "
             "squares by the decay before you merge a new batch.",
         ),
         Mistake(
-            lambda batches, decay: tuple(np.power(_weighted(batches, decay), (1, 2))),
+            lambda batches, decay: tuple(np.power(_weigh(batches, decay), (1, 2))),
             "Your second value is the variance, M / n. Return its square root, the deviation.",
         ),
         Mistake(
-            _unfaded,
+            _count_fades,
             "Your count decays, but your sum of squares M does not. It is a weighted sum too, so "
             "multiply it by the decay before each merge.",
         ),
@@ -168,7 +168,7 @@ moments = Exercise(
             "to the variance as well: this is the last term of Eq. 12b.1.",
         ),
         Mistake(
-            _unbiased,
+            _unbias,
             "You divide the squares by the count minus one. Here the variance is M / n, because a "
             "decayed count is not a number of examples.",
         ),

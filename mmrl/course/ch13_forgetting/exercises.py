@@ -5,7 +5,7 @@ import numpy as np
 from mmrl.course.exercises.answers import Exercise, Mistake
 
 
-def _left(ends, begin, order, after=2, worth=None):
+def _remainder(ends, begin, order, after=2, worth=None):
     """Compute the fraction of each stage's gain that is retained `after` stages later."""
     worth = worth or (lambda end, later, before: (later - before) / (end - before))
     stages = range(len(order) - after)
@@ -34,7 +34,7 @@ def _scores(rng, stages, tasks=3):
 
 left = Exercise(
     "13.1",
-    wanted=_left,
+    wanted=_remainder,
     cases=lambda rng: [
         _scores(rng, 3),
         _scores(rng, 6),
@@ -43,16 +43,16 @@ left = Exercise(
     ],
     mistakes=(
         Mistake(
-            lambda *case: _left(*case, worth=lambda end, later, before: later / end),
+            lambda *case: _remainder(*case, worth=lambda end, later, before: later / end),
             "You divide scores, but scores have no natural zero. A task with a score of -0.6 "
             "before all training gains 1.6 when it reaches 1: divide gains.",
         ),
         Mistake(
-            lambda *case: 1 - _left(*case),
+            lambda *case: 1 - _remainder(*case),
             "That is the fraction forgotten. Return the fraction retained, which is 1 minus that.",
         ),
         Mistake(
-            lambda ends, begin, order: _left(ends, begin, order, after=1)[: len(order) - 2],
+            lambda ends, begin, order: _remainder(ends, begin, order, after=1)[: len(order) - 2],
             "You compare with the score one stage later. Use the score after two stages of other "
             "tasks, `ends[n + 2]`.",
         ),
@@ -139,10 +139,10 @@ def _unit_step(theta, u, y):
 
 
 def _rehearsal(order, environments, guests):
-    return _planned(order, environments, guests, lambda stage: order[:stage])
+    return _plan(order, environments, guests, lambda stage: order[:stage])
 
 
-def _planned(order, environments, guests, before, *, itself=False):
+def _plan(order, environments, guests, before, *, itself=False):
     plan = np.repeat(np.array(order)[:, None], environments, axis=1)
     for stage, task in enumerate(order):
         past = [t for t in dict.fromkeys(before(stage)) if itself or t != task]
@@ -169,28 +169,28 @@ rehearsal = Exercise(
     ],
     mistakes=(
         Mistake(
-            lambda order, environments, guests: _planned(
+            lambda order, environments, guests: _plan(
                 order, environments, guests, lambda stage: order[: stage + 1], itself=True
             ),
             "Your guests also play the task of the current stage. All other environments already "
             "play it, so leave it out.",
         ),
         Mistake(
-            lambda order, environments, guests: _planned(
+            lambda order, environments, guests: _plan(
                 order, environments, guests, lambda stage: order
             ),
             "You rehearse tasks that have not been trained yet. In stage n, only the tasks of "
             "earlier stages, `order[:n]`, are available.",
         ),
         Mistake(
-            lambda order, environments, guests: _planned(
+            lambda order, environments, guests: _plan(
                 order, environments, guests, lambda stage: order[max(0, stage - 1) : stage]
             ),
             "You rehearse only the task of the previous stage. All earlier tasks must take turns, "
             "in the order in which they first appeared.",
         ),
         Mistake(
-            lambda order, environments, guests: _planned(
+            lambda order, environments, guests: _plan(
                 order, environments, guests, lambda stage: order[:stage][::-1]
             ),
             "The tasks are right, but they must take turns in the order in which they first "

@@ -10,24 +10,24 @@ def _part(capacity, actors, unroll, steps):
     return capacity // (actors * unroll), steps // (actors * unroll)
 
 
-def _rounded(round_places, round_came, capacity, actors, unroll, steps):
+def _round(round_places, round_came, capacity, actors, unroll, steps):
     once = actors * unroll
     return round_places(capacity / once), round_came(steps / once)
 
 
-def _told(places, came):
+def _tell(places, came):
     return places, min(1.0, places / came), max(0.0, 1 - places / (came + 1))
 
 
-def _kept(*case):
-    return _told(*_part(*case))
+def _keep(*case):
+    return _tell(*_part(*case))
 
 
-def _changed(place, value):
+def _change(place, value):
     """Return the correct answer with the entry at `place` replaced by `value`."""
 
     def kept(*case):
-        entries = list(_kept(*case))
+        entries = list(_keep(*case))
         entries[place] = value(*_part(*case))
         return tuple(entries)
 
@@ -36,7 +36,7 @@ def _changed(place, value):
 
 kept = Exercise(
     "14.1",
-    wanted=_kept,
+    wanted=_keep,
     cases=lambda rng: [
         (48_000, 12, 10, 864_000),
         (5000, 3, 7, 9000),
@@ -46,123 +46,123 @@ kept = Exercise(
     ],
     mistakes=(
         Mistake(
-            lambda capacity, actors, unroll, steps: _told(
+            lambda capacity, actors, unroll, steps: _tell(
                 capacity // actors, steps // (actors * unroll)
             ),
             "You count an unroll as one step. The capacity is in environment steps, so divide it "
             "by `unroll`, too.",
         ),
         Mistake(
-            lambda capacity, actors, unroll, steps: _told(
+            lambda capacity, actors, unroll, steps: _tell(
                 capacity // unroll, steps // (actors * unroll)
             ),
             "You give every actor the full capacity. The capacity is split evenly among the "
             "actors, so divide it by `actors`, too.",
         ),
         Mistake(
-            lambda capacity, actors, unroll, steps: _told(capacity // unroll, steps // unroll),
+            lambda capacity, actors, unroll, steps: _tell(capacity // unroll, steps // unroll),
             "That is a single pool for all actors. Each actor has its own part and its own "
             "unrolls, so divide both numbers by `actors`.",
         ),
         Mistake(
-            lambda capacity, actors, unroll, steps: _told(capacity, steps),
+            lambda capacity, actors, unroll, steps: _tell(capacity, steps),
             "You count the steps of all actors. Each actor has its own part, which stores complete "
             "unrolls, so divide both numbers by `actors * unroll`.",
         ),
         Mistake(
-            lambda *case: _told(*_rounded(lambda x: x, lambda x: x, *case)),
+            lambda *case: _tell(*_round(lambda x: x, lambda x: x, *case)),
             "Your places and unrolls are not integers. A part cannot store a fraction of an "
             "unroll, and incomplete unrolls have not arrived yet, so round both down with `//`.",
         ),
         Mistake(
-            lambda *case: _told(*_rounded(lambda x: x, np.floor, *case)),
+            lambda *case: _tell(*_round(lambda x: x, np.floor, *case)),
             "Your places are not an integer. A part cannot store a fraction of an unroll, so round "
             "the places down with `//`.",
         ),
         Mistake(
-            lambda *case: _told(*_rounded(np.floor, lambda x: x, *case)),
+            lambda *case: _tell(*_round(np.floor, lambda x: x, *case)),
             "The places are right, but an incomplete unroll has not arrived yet, so round the "
             "number of unrolls down with `//`, too.",
         ),
         Mistake(
-            lambda *case: _told(*_rounded(round, round, *case)),
+            lambda *case: _tell(*_round(round, round, *case)),
             "You round to the nearest integer, so there is sometimes one place or one unroll too "
             "many. Round down with `//`.",
         ),
         Mistake(
-            lambda *case: _told(*_rounded(np.ceil, np.ceil, *case)),
+            lambda *case: _tell(*_round(np.ceil, np.ceil, *case)),
             "You round up, but a part cannot store a fraction of an unroll, and incomplete unrolls "
             "have not arrived yet. Round down with `//`.",
         ),
         Mistake(
-            _changed(1, lambda places, came: places / came),
+            _change(1, lambda places, came: places / came),
             "Your probability is above 1 while there is still room. Everything is kept then, so "
             "the probability is 1.",
         ),
         Mistake(
-            _changed(1, lambda places, came: (1 - 1 / places) ** came),
+            _change(1, lambda places, came: (1 - 1 / places) ** came),
             "That is the probability for the first unroll if each new one overwrites a random "
             "place. In a reservoir, all unrolls have the same probability, and the probabilities "
             "sum to the number of places.",
         ),
         Mistake(
-            _changed(2, lambda places, came: max(0.0, 1 - places / came)),
+            _change(2, lambda places, came: max(0.0, 1 - places / came)),
             "The lot to beat is nearly right, but n lots split the interval from 0 to 1 into n + 1 "
             "gaps, so the average gap is 1/(n + 1).",
         ),
         Mistake(
-            _changed(2, lambda places, came: min(1.0, places / (came + 1))),
+            _change(2, lambda places, came: min(1.0, places / (came + 1))),
             "You measure from the wrong end. The largest lots are kept, so the lot to beat is the "
             "k-th largest, which approaches 1 as more unrolls arrive.",
         ),
         Mistake(
-            _changed(2, lambda places, came: 1 - places / (came + 1)),
+            _change(2, lambda places, came: 1 - places / (came + 1)),
             "Your lot to beat is below 0 while there is still room. Every lot is large enough "
             "then, so it is 0.",
         ),
         Mistake(
-            _changed(2, lambda places, came: 0.0 if came <= places else 1 - places / (came + 1)),
+            _change(2, lambda places, came: 0.0 if came <= places else 1 - places / (came + 1)),
             "When all places are taken, the part is already full: the next unroll must beat the "
             "smallest lot, which is 1/(n + 1) on average.",
         ),
         Mistake(
-            _changed(2, lambda places, came: max(0.0, 1 - (places + 1) / (came + 1))),
+            _change(2, lambda places, came: max(0.0, 1 - (places + 1) / (came + 1))),
             "Your lot to beat is one gap too low. The k-th largest lot has k gaps above it, not k "
             "+ 1.",
         ),
         Mistake(
-            _changed(2, lambda places, came: 1 / (came + 1)),
+            _change(2, lambda places, came: 1 / (came + 1)),
             "That is the smallest of all lots. The lot to beat is the smallest lot that is kept, "
             "which is the k-th largest.",
         ),
         Mistake(
-            _changed(1, lambda places, came: max(0.0, 1 - places / came)),
+            _change(1, lambda places, came: max(0.0, 1 - places / came)),
             "That is the probability that an unroll is no longer stored. Return the probability "
             "that it still is.",
         ),
         Mistake(
-            _changed(1, lambda places, came: 1 / places),
+            _change(1, lambda places, came: 1 / places),
             "That is the probability of being sampled from a full part. The probability of being "
             "kept is the number of places divided by the number of unrolls.",
         ),
         Mistake(
-            _changed(1, lambda places, came: min(1.0, places / (came + 1))),
+            _change(1, lambda places, came: min(1.0, places / (came + 1))),
             "Your probability counts one unroll too many: for k places and n unrolls it is k/n. "
             "Only the number of gaps between lots is n + 1.",
         ),
         Mistake(
-            lambda *case: (lambda places, chance, lot: (places, lot, chance))(*_kept(*case)),
+            lambda *case: (lambda places, chance, lot: (places, lot, chance))(*_keep(*case)),
             "The values are right, but their order must be places, probability, lot.",
         ),
         Mistake(
-            lambda capacity, actors, unroll, steps: _told(
+            lambda capacity, actors, unroll, steps: _tell(
                 capacity // (actors * unroll), steps // unroll
             ),
             "The places are right, but each part receives only the unrolls of its own actor: "
             "divide the steps by `actors`, too.",
         ),
         Mistake(
-            lambda capacity, actors, unroll, steps: _told(
+            lambda capacity, actors, unroll, steps: _tell(
                 capacity // (actors * unroll), steps // actors
             ),
             "The places are right, but you count the steps of each part, not its unrolls: divide "

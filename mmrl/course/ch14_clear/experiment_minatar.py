@@ -31,8 +31,8 @@ import numpy as np
 from mmrl.agents import clear
 from mmrl.course import plain
 from mmrl.course.continual import cycles
-from mmrl.course.continual.cycles import Curves, Played
-from mmrl.course.experiments.grid import Grid, Row, alone, rounded
+from mmrl.course.continual.cycles import Curves, PolicyScores
+from mmrl.course.experiments.grid import Grid, Row, alone, round_list
 from mmrl.envs.continual import minatar
 
 GAMES = ("Breakout", "SpaceInvaders", "Freeway")
@@ -161,21 +161,21 @@ def tell(cell: Cell, config: clear.Config, results: list[Curves]) -> dict[str, A
         **greedy,
         "sampled": sampled,
         "finite": [bool(curves.finite) for curves in results],
-        "diagnostics": {k: rounded(x) for k, x in means._asdict().items()},  # per block
+        "diagnostics": {k: round_list(x) for k, x in means._asdict().items()},  # per block
         "settings": dataclasses.asdict(config),
     }
 
 
-def tell_scores(cell: Cell, scores: list[Played]) -> dict[str, Any]:
+def tell_scores(cell: Cell, scores: list[PolicyScores]) -> dict[str, Any]:
     """Return the fields of a row that describe the scores of one policy."""
     times = np.stack([cycles.flat(one) for one in scores])
     shares = [cycles.retained(*one, cell.order) for one in scores if cell.order]
     finite = [x[np.isfinite(x)] for x in shares]
     return {
-        "scores": rounded(times),
-        "cumulative": rounded(times.mean(1)),
-        "shares": rounded(shares),
-        "retained": rounded([x.mean() if x.size else np.nan for x in finite]),
+        "scores": round_list(times),
+        "cumulative": round_list(times.mean(1)),
+        "shares": round_list(shares),
+        "retained": round_list([x.mean() if x.size else np.nan for x in finite]),
     }
 
 

@@ -15,21 +15,21 @@ Read = dict[str, tuple[str, bool]]
 
 
 def _where(read: Read) -> tuple[str, int]:
-    return _ordered(set(_mentions(read))), sum(is_slice for _, is_slice in read.values())
+    return _order(set(_mentions(read))), sum(is_slice for _, is_slice in read.values())
 
 
 def _mentions(read: Read) -> list[str]:
     return [name for counters, _ in read.values() for name in counters.split()]
 
 
-def _ordered(names: set[str]) -> str:
+def _order(names: set[str]) -> str:
     """Sort names in the order i, k, t."""
     return " ".join(name for name in ("i", "k", "t") if name in names)
 
 
 def _own(read: Read, keep: Callable[[str, bool], bool]) -> str:
     """Return the dimensions whose index satisfies `keep`."""
-    return _ordered({name for name, index in read.items() if keep(*index)})
+    return _order({name for name, index in read.items() if keep(*index)})
 
 
 def _reads(rng: np.random.Generator) -> list[tuple[Any, ...]]:
@@ -162,7 +162,7 @@ through_time = Exercise(
 )
 
 
-WANTED = "return a tensor over t, one equation for every t, and the check computes its values"
+REMEDY = "return a tensor over t, one equation for every t, and the check computes its values"
 
 
 def executed(write: Any) -> Any:
@@ -187,12 +187,12 @@ def executed(write: Any) -> Any:
         if answer is None or answer is ...:
             return answer
         if not isinstance(answer, Tensor):
-            return Failure(f"it returns a value of type {type(answer).__name__}: {WANTED}")
+            return Failure(f"it returns a value of type {type(answer).__name__}: {REMEDY}")
         if answer.domain.names != ("t",):
-            return Failure(f"{answer!r} does not change with t: {WANTED}")
+            return Failure(f"{answer!r} does not change with t: {REMEDY}")
         (values,) = execute(p.graph(answer), {"T": steps}, seed=steps).values()
         if missing := [k for k in range(steps) if (k,) not in values]:
-            return Failure(f"it has no value at t = {missing[0]} of {steps} steps: {WANTED}")
+            return Failure(f"it has no value at t = {missing[0]} of {steps} steps: {REMEDY}")
         return np.array([values[k,] for k in range(steps)])
 
     return run

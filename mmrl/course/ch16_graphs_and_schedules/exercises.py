@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mmrl.course.exercises.answers import Counted, Exercise, Mistake
+from mmrl.course.exercises.answers import CountExercise, Exercise, Mistake
 
 Point = tuple[str, int]  # an operation at a step
 Reads = dict[Point, list[Point]]  # the points that each point depends on
@@ -142,7 +142,7 @@ def _all_apart(name: str, t: int, T: int) -> tuple[int, ...]:
     return (_late_gradients if name == "grad" else _early_deltas)(name, t, T)
 
 
-backward = Counted(
+backward = CountExercise(
     "16.2",
     words=(
         "acting reads values that do not exist yet; invalid reads",
@@ -264,7 +264,7 @@ def _first(reads: Reads, key: Callable[[Point], Any]) -> list[Point]:
 
 ACTING = ("obs", "act", "step")
 
-orders = Counted(
+orders = CountExercise(
     "16.3",
     words=(
         "points of the program are missing",

@@ -20,17 +20,17 @@ def jointly(graph: Graph, proximity: Proximity = "upper") -> MemoryPlan:
     also change the order of operations.
     """
     context = sets.new_context()
-    freed = {f"free_{op}_{k}": (op, k) for op, k in graph.tensors if (op, k) not in graph.results}
+    inner = {f"free_{op}_{k}": (op, k) for op, k in graph.tensors if (op, k) not in graph.results}
     statements = {name: Statement("run", name) for name in graph.ops}
-    statements |= {name: Statement("free", *tensor) for name, tensor in freed.items()}
+    statements |= {name: Statement("free", *tensor) for name, tensor in inner.items()}
 
     def points(dense: bool) -> Any:
-        at = (sets.points(graph, op, context, dense=dense) for op, _ in freed.values())
-        frees = (each.set_tuple_name(name) for name, each in zip(freed, at, strict=True))
+        at = (sets.points(graph, op, context, dense=dense) for op, _ in inner.values())
+        frees = (each.set_tuple_name(name) for name, each in zip(inner, at, strict=True))
         runs = sets.domains(graph, context, dense=dense)
         return functools.reduce(lambda all_, one: all_.union(type(all_).from_set(one)), frees, runs)
 
-    ends = (ends_of(graph, tensor, name, context, dense=True) for name, tensor in freed.items())
+    ends = (ends_of(graph, tensor, name, context, dense=True) for name, tensor in inner.items())
     after = union(itertools.chain.from_iterable(ends))
     must = sets.reads(graph, context, dense=True).reverse()
     near = nearness(graph, proximity, context)

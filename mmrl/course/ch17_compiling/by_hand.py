@@ -204,8 +204,8 @@ def ppo(
     def iterate(key: jax.Array, carry: tuple, i: jax.Array) -> tuple:
         w, m = carry
         act = functools.partial(net.apply, w)
-        done, last = rollout(env, act, key, i, T, batch)
-        obs, alive, action, (logits, value), r, goes_on, rest = done
+        transitions, last = rollout(env, act, key, i, T, batch)
+        obs, alive, action, (logits, value), r, goes_on, rest = transitions
         logp = log_prob(logits, action)
         following = jnp.concatenate([value[1:], act(last)[1][None]])
 

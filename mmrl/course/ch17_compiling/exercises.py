@@ -124,7 +124,7 @@ def _whole(scores, values):
     return np.full_like(values, weights @ values / weights.sum())
 
 
-def _shifted(scores, values):
+def _shift(scores, values):
     """Compute averages with weights relative to the largest score.
 
     Weights of much smaller scores underflow: in float32, e⁻¹⁰⁴ is 0.
@@ -139,19 +139,19 @@ def _rising(values):
     return np.array([-400, -399, -250, -251, 0, 5, 4], "f4"), values.astype("f4")
 
 
-def _unscaled(scores, values):
+def _without_scale(scores, values):
     """Weight the new value correctly, but do not rescale the old average."""
     top = np.logaddexp.accumulate(scores.astype(float))
     return np.cumsum(values * np.exp(scores - top)).astype("f4")
 
 
-def _counted(scores, values):
+def _by_count(scores, values):
     """Weight by eˢ and divide by the number of steps. In float32, eˢ may be infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.cumsum(np.exp(scores) * values) / np.arange(1, len(values) + 1)
 
 
-def _begun(scores, values):
+def _from_one(scores, values):
     """Start the sum of weights from 1 instead of 0."""
     return _softmax(np.append(0, scores), np.append(0, values))[1:]
 
@@ -173,7 +173,7 @@ average = Exercise(
             "logarithm L of the sum of the weights instead, and lift that loop first.",
         ),
         Mistake(
-            _shifted,
+            _shift,
             "You shift by the largest of all scores. If the scores up to t are much smaller, all "
             "their weights are 0 in float32, and 0/0 is NaN: shift step t by L[t], which depends "
             "only on scores up to t.",
@@ -189,17 +189,17 @@ average = Exercise(
             "exp(scores[k]).",
         ),
         Mistake(
-            _unscaled,
+            _without_scale,
             "The new value has the right weight, but the weight of the previous average must "
             "decrease as the sum of weights grows: multiply it by exp(L[t - 1] - L[t]).",
         ),
         Mistake(
-            _begun,
+            _from_one,
             "Your logarithm starts at 0, so the sum of weights starts at e⁰ = 1, as if there were "
             "an initial value 0 with score 0. An empty sum of weights is 0, whose logarithm is −∞.",
         ),
         Mistake(
-            _counted,
+            _by_count,
             "You weight each value by the exponential of its score, but divide by the number of "
             "steps: divide by the sum of the weights instead.",
         ),

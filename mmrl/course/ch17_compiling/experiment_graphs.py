@@ -30,13 +30,13 @@ from mmrl.course.ch17_compiling.rivals import (
     TILE,
     agree,
     choices,
-    compiled,
     decoders,
     entrants,
     ppos,
+    program_of,
     race,
-    reserved,
     residuals,
+    size_of,
 )
 from mmrl.course.experiments.grid import Grid, Row, alone
 from mmrl.pdg.passes import lift
@@ -46,16 +46,16 @@ from mmrl.pdg.run.interpreter import Interpreter
 
 N, ROUNDS = 8, 30
 DEFAULT = {"T": 128, "batch": 32, "width": 64}
-VARIED = {"T": (32, 64, 256), "batch": (8, 128), "width": (16, 256)}
+VARIATIONS = {"T": (32, 64, 256), "batch": (8, 128), "width": (16, 256)}
 PPO = DEFAULT | {"hidden": 16, "depth": 1}
 VARIED_PPO = {"T": (32, 256), "batch": (8, 128), "width": (1024,), "hidden": (64,), "depth": (2, 4)}
 SIZES = (16, 64, 256, 1024, 4096, 196608)  # entries of an observation, up to 3 × 256 × 256
-GENERATED = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # (window, T) of a decoder
-CHOSEN = ("Monte-Carlo", "8-step", "PPO", "decoder")
+GENERATIONS = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # (window, T) of a decoder
+CHOICES = ("Monte-Carlo", "8-step", "PPO", "decoder")
 WINDOWS = (1, 4, 8, 16, 32, None)
 LENGTHS = (256, 1024, 4096, 16384)
 
-SEEN = ("seen", 0)
+OBS = ("seen", 0)
 
 
 def measure_time(
@@ -70,7 +70,7 @@ def measure_time(
     forms, key = entrants(n, T, batch, width, tiles), jax.random.key(0)
     agree(forms, key)
     ms = race(forms, 2 if quick else ROUNDS, key)
-    sizes = {name: reserved(form) for name, form in forms.items()}
+    sizes = {name: size_of(form) for name, form in forms.items()}
     return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": sizes}
 
 
@@ -85,9 +85,9 @@ def measure_interpreter(
     """Measure time and bytes of the hand-written program, the XLA program and the interpreter."""
     key, tiles = jax.random.key(0), tiles or ((T,) if n is None else (1, TILE, T))
     forms: dict[str, Any] = dict(entrants(n, T, batch, width, tiles))
-    sizes = {name: reserved(form) for name, form in forms.items()}
+    sizes = {name: size_of(form) for name, form in forms.items()}
     for m in tiles:
-        program = Interpreter(compiled(n, m, width), {"I": ITERATIONS, "T": T, "B": batch})
+        program = Interpreter(program_of(n, m, width), {"I": ITERATIONS, "T": T, "B": batch})
         sizes[f"interpreted, m = {m}"] = program(key=key).account.peak()
         forms[f"interpreted, m = {m}"] = lambda key, program=program: program(key=key).results
     agree(forms, key)
@@ -99,23 +99,23 @@ def measure_bytes(
     n: int | None, width: int, T: int = 128, batch: int = 32, tiles: tuple[int, ...] = ()
 ) -> Row:
     """Measure the bytes that XLA reserves, and the bytes of swapped observations.  Figure 10."""
-    sizes = {name: reserved(form) for name, form in entrants(n, T, batch, width, tiles).items()}
+    sizes = {name: size_of(form) for name, form in entrants(n, T, batch, width, tiles).items()}
     size = 4 * batch * (width + 1)  # bytes of one observation and one flag per environment
-    peaks = compile(compiled(n, 1, width).graph, {}, swap=[SEEN]).check(I=1, T=T, B=batch)
-    swap = {"device": size * peaks.device[SEEN], "host": size * peaks.host[SEEN]}
+    peaks = compile(program_of(n, 1, width).graph, {}, swap=[OBS]).check(I=1, T=T, B=batch)
+    swap = {"device": size * peaks.device[OBS], "host": size * peaks.host[OBS]}
     return {"n": n, "T": T, "batch": batch, "width": width, "bytes": sizes, "swapped": swap}
 
 
 def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) -> Row:
     """Record the live bytes of observations after each step of acting or learning.  Figure 11a."""
-    result = compiled(n, 1, width).interpret({"I": 1, "T": T, "B": batch}, key=jax.random.key(0))
+    result = program_of(n, 1, width).interpret({"I": 1, "T": T, "B": batch}, key=jax.random.key(0))
     runs = [k for k, event in enumerate(result.account.events) if event[0] == "run"]
     names = [result.account.events[k][1] for k in runs]
-    line = result.account.timeline(SEEN)[runs]
+    line = result.account.timeline(OBS)[runs]
     columns = [k for k, name in enumerate(names) if name in ("act", "grad_params")]
     row: Row = {"n": n, "T": T, "batch": batch, "width": width, "live": line[columns].tolist()}
     row["learning"] = [int(names[k] == "grad_params") for k in columns]
-    return row | {"peak": result.account.peak(SEEN), "all": result.account.peak()}
+    return row | {"peak": result.account.peak(OBS), "all": result.account.peak()}
 
 
 def measure_ppo(
@@ -126,7 +126,7 @@ def measure_ppo(
     forms, key = ppos(**sizes), jax.random.key(0)
     agree(forms, key)
     ms = race(forms, 2 if quick else 12, key)
-    return {**sizes, "ms": ms, "bytes": {name: reserved(form) for name, form in forms.items()}}
+    return {**sizes, "ms": ms, "bytes": {name: size_of(x) for name, x in forms.items()}}
 
 
 def measure_residuals(
@@ -136,7 +136,7 @@ def measure_residuals(
     forms, key = residuals(program, T, batch, width), jax.random.key(0)
     agree({"by hand": forms["kept"], **forms}, key)
     ms = race(forms, 2 if quick else ROUNDS, key)
-    bytes_of = {name: reserved(form) for name, form in forms.items()}
+    bytes_of = {name: size_of(form) for name, form in forms.items()}
     sizes = {"T": T, "batch": batch, "width": width}
     return {"program": program, **sizes, "ms": ms, "bytes": bytes_of}
 
@@ -147,8 +147,8 @@ def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) 
     Swapped observations are on the host between their uses.
     """
     key, bounds = jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
-    plain = compiled(n, 1, width)
-    with_swap = compile(plain.graph, {}, swap=[SEEN])
+    plain = program_of(n, 1, width)
+    with_swap = compile(plain.graph, {}, swap=[OBS])
     results = {
         name: Interpreter(each, bounds)(key=key)
         for name, each in (("kept", plain), ("swapped", with_swap))
@@ -160,8 +160,8 @@ def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) 
         },
         key,
     )
-    sizes = {name: each.account.peak(SEEN) for name, each in results.items()}
-    sizes["on the host"] = results["swapped"].account.peak(SEEN, HOST)
+    sizes = {name: each.account.peak(OBS) for name, each in results.items()}
+    sizes["on the host"] = results["swapped"].account.peak(OBS, HOST)
     return {"n": n, "T": T, "batch": batch, "width": width, "bytes": sizes}
 
 
@@ -171,7 +171,7 @@ def measure_window(
     """Measure time and bytes of learning n steps behind acting.  Figure 11b."""
     tiles = (1,) if n else (T,)
     row = measure_time(n, T, batch, width, tiles, quick)
-    return row | {"slots": compiled(n, tiles[0], width).check(I=1, T=T, B=batch).device[SEEN]}
+    return row | {"slots": program_of(n, tiles[0], width).check(I=1, T=T, B=batch).device[OBS]}
 
 
 def measure_decoder(
@@ -195,7 +195,7 @@ def measure_decoder(
         np.testing.assert_array_equal(others[0], tokens, err_msg=name)
         np.testing.assert_allclose(others[1], logp, rtol=0, atol=1e-4, err_msg=name)
     ms = race(forms, 2 if quick else ROUNDS, params, key)
-    bytes_of = {name: reserved(form) for name, form in forms.items()}
+    bytes_of = {name: size_of(form) for name, form in forms.items()}
     return {"window": window, **sizes, "ms": ms, "bytes": bytes_of}
 
 
@@ -203,7 +203,7 @@ def measure_chosen(program: str, T: int, batch: int, width: int, quick: bool = F
     """Measure time and bytes with the passes that `compile` chooses, and with fixed passes."""
     forms, arguments = choices(program, T, batch, width)
     ms = race(forms, 2 if quick else ROUNDS, *arguments)
-    bytes_of = {name: reserved(form) for name, form in forms.items()}
+    bytes_of = {name: size_of(form) for name, form in forms.items()}
     sizes = {"T": T, "batch": batch, "width": width}
     return {"program": program, **sizes, "ms": ms, "bytes": bytes_of}
 
@@ -232,8 +232,8 @@ def measure_lift(name: str, T: int, width: int = 64, quick: bool = False) -> Row
 
     forms: dict[str, Callable] = {"lax.scan": jax.jit(loop)}
     for method in ("sequential", "associative", "chunked"):
-        lifted = functools.partial(lift, step, x0, reverse=reverse, method=method)
-        forms[method] = jax.jit(lambda *z, lifted=lifted: lifted(z))
+        call = functools.partial(lift, step, x0, reverse=reverse, method=method)
+        forms[method] = jax.jit(lambda *z, call=call: call(z))
     expected = forms["lax.scan"](*inputs)
     for method, form in forms.items():
         np.testing.assert_allclose(form(*inputs), expected, rtol=1e-3, atol=1e-3, err_msg=method)
@@ -266,7 +266,7 @@ def cells(quick: bool = False) -> list[Cell]:
             _cell("decoder, window = 3, small", measure_decoder, 3, 8, 2, 4, quick=True),
             _cell("chosen, Monte-Carlo, small", measure_chosen, "Monte-Carlo", **small, quick=True),
         ]
-    sizes = [DEFAULT] + [DEFAULT | {name: x} for name, xs in VARIED.items() for x in xs]
+    sizes = [DEFAULT] + [DEFAULT | {name: x} for name, xs in VARIATIONS.items() for x in xs]
     result = []
     for n in (None, N):
         for size in sizes:
@@ -281,10 +281,10 @@ def cells(quick: bool = False) -> list[Cell]:
     result += [_cell(f"swap, n = {n}", measure_swap, n) for n in (None, N)]
     for n, T in itertools.product((None, 4, 32), (64, 256)):
         result.append(_cell(f"window, n = {n}, T = {T}", measure_window, n, T))
-    for window, T in GENERATED:
+    for window, T in GENERATIONS:
         cell = f"decoder, window = {window}, T = {T}"
         result.append(_cell(cell, measure_decoder, window, T))
-    result += [_cell(f"chosen, {name}", measure_chosen, name, **DEFAULT) for name in CHOSEN]
+    result += [_cell(f"chosen, {name}", measure_chosen, name, **DEFAULT) for name in CHOICES]
     lifts = itertools.product(STEPS, LENGTHS)
     return result + [_cell(f"lift, {step}, T = {T}", measure_lift, step, T) for step, T in lifts]
 

@@ -34,9 +34,9 @@ def shares(
     lines: dict[str, dict[int, float]] = {}
     for row in sorted(rows, key=lambda row: (row.get("n") is None, row[over])):
         if all(row[name] == size for name, size in usual.items()):
-            for name, taken in row[what].items():
+            for name, number in row[what].items():
                 if name != "by hand":
-                    ratio = taken / row[what]["by hand"]
+                    ratio = number / row[what]["by hand"]
                     lines.setdefault(_label(row, name), {})[row[over]] = ratio
     return lines
 

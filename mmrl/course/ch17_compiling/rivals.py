@@ -35,7 +35,7 @@ TILE, ITERATIONS, EPOCHS = 16, 2, 4
 
 
 @functools.lru_cache(4)
-def compiled(n: int | None, m: int, width: int) -> Compiled:
+def program_of(n: int | None, m: int, width: int) -> Compiled:
     """Compile REINFORCE with a window of `n` rewards, which learns in tiles of m steps.
 
     If `n` is None, the windows extend to the end of the episode, and lifting replaces them by one
@@ -52,11 +52,11 @@ def together(m: int) -> dict[str, Callable]:
     if m > 1:
         passes["tile"] = lambda graph: tile(graph, "t", m)
         # Fuse the loops of each epoch into one.
-        passes["fuse"] = lambda graph: fuse(graph, _tiled(graph, m))
+        passes["fuse"] = lambda graph: fuse(graph, _tile_passes(graph, m))
     return passes
 
 
-def _tiled(graph: Graph, m: int) -> list[str]:
+def _tile_passes(graph: Graph, m: int) -> list[str]:
     return [name for name, op in graph.ops.items() if op.params.get("block") == m]
 
 
@@ -73,7 +73,7 @@ def entrants(
     hand = by_hand.reinforce(screen(width), net, descent(0.01), n, ITERATIONS, T, batch)
     programs = {"by hand": jax.jit(hand).lower(key).compile()}
     for m in tiles or ((T,) if n is None else (1, TILE, T)):
-        program = compiled(n, m, width).xla(bounds)
+        program = program_of(n, m, width).xla(bounds)
         ours = jax.jit(lambda key, program=program: program(key=key))
         programs[f"ours, m = {m}"] = ours.lower(key).compile()
     return programs
@@ -178,7 +178,7 @@ def race(forms: dict[str, Callable], rounds: int, *arguments: Any) -> dict[str, 
     return {name: float(f"{1e3 * each:.4g}") for name, each in best.items()}
 
 
-def reserved(program: Any) -> int:
+def size_of(program: Any) -> int:
     """Return the bytes that XLA reserves for a run, without arguments and results."""
     return program.memory_analysis().temp_size_in_bytes
 

@@ -101,7 +101,7 @@ def _clip(gradient: np.ndarray, longest: float) -> np.ndarray:
     return gradient * min(1.0, longest / length) if length > 0 else gradient
 
 
-def _applied(sums: np.ndarray, counts: np.ndarray, longest: float) -> np.ndarray:
+def _apply(sums: np.ndarray, counts: np.ndarray, longest: float) -> np.ndarray:
     return _clip(sums.sum(axis=0) / max(counts.sum(), 1), longest)
 
 
@@ -120,7 +120,7 @@ def _gradients(rng: np.random.Generator) -> list[tuple]:
 
 applied = Exercise(
     "18.2",
-    wanted=_applied,
+    wanted=_apply,
     cases=_gradients,
     mistakes=(
         Mistake(
@@ -178,7 +178,7 @@ def _put_in(storage: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.where(here[..., None], storage[:, rows % each], 0)
 
 
-def _dealt(storage: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _deal(storage: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the contributions if row r were stored on device r mod n."""
     n, each = storage.shape[:2]
     here = rows % n == np.arange(n)[:, None]
@@ -209,7 +209,7 @@ put_in = Exercise(
     cases=_draws,
     mistakes=(
         Mistake(
-            lambda stored, rows: stored[:, rows % stored.shape[1]],
+            lambda storage, rows: storage[:, rows % storage.shape[1]],
             "Every device contributes a row for each draw, even for rows that it does not store, "
             "and the sum contains all of them. Contribute zeros for rows of other devices.",
         ),
@@ -219,7 +219,7 @@ put_in = Exercise(
             "the local index r - i D.",
         ),
         Mistake(
-            _dealt,
+            _deal,
             "You distribute the rows like cards. Device 0 stores the first D rows, device 1 the "
             "next D rows, and so on: device i stores row r if r // D is i.",
         ),
@@ -229,12 +229,12 @@ put_in = Exercise(
             "contribute it at both positions.",
         ),
         Mistake(
-            lambda stored, rows: _put_in(stored, rows) / len(stored),
+            lambda storage, rows: _put_in(storage, rows) / len(storage),
             "That would be right for a mean over devices. An all-reduce computes a sum, in which "
             "only one term is not zero: contribute the row unchanged.",
         ),
         Mistake(
-            lambda stored, rows: _put_in(stored, rows).sum(axis=0),
+            lambda storage, rows: _put_in(storage, rows).sum(axis=0),
             "That is the minibatch, the result of the all-reduce. Return the contributions of all "
             "devices instead, with a leading device axis.",
         ),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _COUNT = "--xla_force_host_platform_device_count"
-_COLORED = ("FORCE_COLOR", "CLICOLOR_FORCE")  # set by Jupyter kernels
+_COLOR_VARIABLES = ("FORCE_COLOR", "CLICOLOR_FORCE")  # set by Jupyter kernels
 
 
 def blocks(path: Path) -> int:
@@ -37,14 +37,14 @@ def kill_one(
     with contextlib.ExitStack() as running:
         both = [running.enter_context(one) for one in _pair(path, words, program)]
         try:
-            came = _wait(lambda: blocks(path) > 1 or _ended(both), limit) and blocks(path) > 1
+            came = _wait(lambda: blocks(path) > 1 or _end(both), limit) and blocks(path) > 1
             if came:
                 both[1].kill()
                 _wait(lambda: both[0].poll() is not None, limit)
         finally:
             for process in both:
                 process.kill()
-    last = " ".join(_said(path, 0).read_text("utf-8", "replace").split("\n\n")[-1].split())
+    last = " ".join(_log_path(path, 0).read_text("utf-8", "replace").split("\n\n")[-1].split())
     if not came:
         return f"No second block within {limit:g} s. Last message of process 0: {last}"
     return f"Process 1 was killed after block {blocks(path)}. Last message of process 0: {last}"
@@ -56,12 +56,12 @@ def _pair(
     with socket.create_server(("localhost", 0)) as listener:
         address = f"localhost:{listener.getsockname()[1]}"  # an unused port
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if _COUNT not in flag]
-    env = {name: value for name, value in os.environ.items() if name not in _COLORED}
+    env = {name: value for name, value in os.environ.items() if name not in _COLOR_VARIABLES}
     command = [sys.executable, *program, "train", *words, "--out", str(path), "--distributed"]
     command += ["--coordinator", address, "--processes", "2", "--process"]
     result = []
     for process in range(2):
-        with _said(path, process).open("w") as file:
+        with _log_path(path, process).open("w") as file:
             start = subprocess.Popen(
                 [*command, str(process)],
                 env={**env, "XLA_FLAGS": " ".join(flags)},
@@ -72,12 +72,12 @@ def _pair(
     return result
 
 
-def _said(path: Path, process: int) -> Path:
+def _log_path(path: Path, process: int) -> Path:
     """Return the log file of a process, next to the folder of the run."""
     return path.with_name(f"{path.name}-said-{process}")
 
 
-def _ended(both: Sequence[subprocess.Popen[bytes]]) -> bool:
+def _end(both: Sequence[subprocess.Popen[bytes]]) -> bool:
     return any(process.poll() is not None for process in both)
 
 

@@ -89,24 +89,22 @@ leaks = Exercise(
     cases=_outputs,
     mistakes=(
         Mistake(
-            lambda clean, spoiled, start: bool(np.abs(clean - spoiled)[start:].max() > 0),
+            lambda clean, other, start: bool(np.abs(clean - other)[start:].max() > 0),
             "A NaN is not larger than 0, so it is not detected. Test whether all outputs are "
             "equal, and negate the result.",
         ),
         Mistake(
-            lambda clean, spoiled, start: not np.allclose(clean[start:], spoiled[start:]),
+            lambda clean, other, start: not np.allclose(clean[start:], other[start:]),
             "A tolerance misses small leaks. Forgotten inputs do not change a single bit, so test "
             "for exact equality.",
         ),
         Mistake(
-            lambda clean, spoiled, start: not np.array_equal(clean, spoiled),
+            lambda clean, other, start: not np.array_equal(clean, other),
             "Outputs before `start` may differ, because the observations differ there. Compare "
             "only outputs at `start` and later.",
         ),
         Mistake(
-            lambda clean, spoiled, start: (
-                not np.array_equal(clean[start + 1 :], spoiled[start + 1 :])
-            ),
+            lambda clean, other, start: not np.array_equal(clean[start + 1 :], other[start + 1 :]),
             "The step at which an episode begins is part of that episode: compare outputs starting "
             "at `start`.",
         ),

@@ -45,7 +45,7 @@ Policies = Mapping[str, Callable[[Any], Policy]]
 POLICIES: Policies = {"sampled": sampled, "greedy": mode}
 
 
-class Played(NamedTuple):
+class PolicyScores(NamedTuple):
     """Scores of one policy."""
 
     scores: Float[Array | np.ndarray, "*seed stage block task"]  # after each block
@@ -55,7 +55,7 @@ class Played(NamedTuple):
 class Curves(NamedTuple):
     """Scores and diagnostics of a training run."""
 
-    played: dict[str, Played]  # keyed by policy
+    played: dict[str, PolicyScores]  # keyed by policy
     measures: PyTree  # the agent's diagnostics, averaged over each block, [stage, block]
     finite: Bool[Array | np.ndarray, "*seed"]  # True if all losses and rewards were finite
 
@@ -141,7 +141,7 @@ def cycle(
 
     before = scores(state, state, first_key)
     state, (results, measures, finite) = jax.lax.scan(stage, state, (schedule, words))
-    curves = {name: Played(results[name], before[name]) for name in policies}
+    curves = {name: PolicyScores(results[name], before[name]) for name in policies}
     return state, Curves(curves, measures, jnp.all(finite))
 
 
@@ -187,7 +187,7 @@ def tour(
         rows.append(_stack(curves))
         measures.append(_stack(reports))
     results = _stack(rows)
-    curves_of = {name: Played(results[name], begin[name]) for name in policies}
+    curves_of = {name: PolicyScores(results[name], begin[name]) for name in policies}
     return state, Curves(curves_of, _stack(measures), np.asarray(all(finite)))
 
 
@@ -231,7 +231,7 @@ def _compile(agent: Any, config: Any, env: Any, params: Any, policies: Policies)
 # Measures of continual learning
 
 
-def flat(curve: Played) -> Float[Array | np.ndarray, "time task"]:
+def flat(curve: PolicyScores) -> Float[Array | np.ndarray, "time task"]:
     """Flatten the scores of one seed along time, starting with the scores before training."""
     scores = curve.scores.reshape(-1, curve.scores.shape[-1])
     return jnp.concatenate([curve.begin[None], scores])

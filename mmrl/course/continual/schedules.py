@@ -40,7 +40,7 @@ def sequential(order: Sequence[int], cycles: int, environments: int) -> Schedule
     return np.repeat(stages[:, None], environments, axis=1)
 
 
-def probed(
+def with_probe(
     order: Sequence[int], cycles: int, environments: int, *, probe: int, position: int
 ) -> Schedule:
     """Return a `sequential` schedule with one stage of the task `probe` after `position` stages."""

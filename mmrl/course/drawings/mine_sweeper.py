@@ -33,8 +33,8 @@ def mine_sweeper(
     for square in range(size * size):
         row, column = divmod(square, size)
         body += _square(left + _CELL * column, _TOP + _CELL * row, square, actions, near, rewards)
-        exploded = square in actions[rewards <= -0.5]
-        if mines is not None and mines[square] and not exploded:
+        explosion = square in actions[rewards <= -0.5]
+        if mines is not None and mines[square] and not explosion:
             x, y = left + _CELL * (column + 0.5), _TOP + _CELL * (row + 0.5)
             body.append(svg.path(_star(x, y, 11), stroke="dim", more='data-mine="hidden"'))
     row, column = divmod(int(actions[-1]), size)

@@ -153,9 +153,9 @@ def paint(fill: str, stroke: str) -> str:
     roles = [(a, v) for a, v in (("fill", fill), ("stroke", stroke)) if v in ROLES]
     classes = " ".join(f"mm-{attribute}-{role}" for attribute, role in roles)
     light = {a: ROLES[v][0] if v in ROLES else v for a, v in (("fill", fill), ("stroke", stroke))}
-    drawn = "" if light["stroke"] == "none" else f' stroke="{light["stroke"]}"'
+    line = "" if light["stroke"] == "none" else f' stroke="{light["stroke"]}"'
     css = f' class="{classes}"' if classes else ""
-    return f' fill="{light["fill"]}"{drawn}{css}'
+    return f' fill="{light["fill"]}"{line}{css}'
 
 
 def _style(shapes: str) -> str:

@@ -237,7 +237,7 @@ def _pendulum(episode: Episode) -> str:
 
 def draw(episode: Episode) -> str:
     """Draw an episode, or plot its features if its task has no drawing."""
-    picture = DRAWN.get(episode.task)
+    picture = DRAWINGS.get(episode.task)
     return picture(episode) if picture and _shows_its_own(episode) else _numbers(episode)
 
 
@@ -297,7 +297,7 @@ def _numbers(episode: Episode) -> str:
 
 
 _TABLES = {"cards": (52, 104, 52), "types": (2, 2, 13)}
-DRAWN: dict[str, Callable[[Episode], str]] = {
+DRAWINGS: dict[str, Callable[[Episode], str]] = {
     "RepeatFirst": _repeat_first,
     "RepeatPrevious": _repeat_previous,
     "Autoencode": _autoencode,

@@ -83,7 +83,7 @@ class Exercise:
     def _hint(self, answer: Any, cases: list[Arguments]) -> str | None:
         """Return the hint of the first known mistake whose results equal the answer's."""
         results = [_result(answer, case) for case in cases]
-        if failures := [pair for pair in zip(results, cases, strict=True) if _failed(pair[0])]:
+        if failures := [pair for pair in zip(results, cases, strict=True) if _is_failure(pair[0])]:
             return self._after(*failures[0])
         for mistake in self.mistakes:
             theirs = (_result(mistake.answer, case) for case in cases)
@@ -95,21 +95,21 @@ class Exercise:
     def _after(self, failure: "Failure", case: Arguments) -> str | None:
         """Return the error message and its hint, or None if the error is not in `stops`."""
         hint = next((hint for words, hint in self.stops if words in failure.words), None)
-        return hint and f"{failure.words}{_given(case)}. {hint}"
+        return hint and f"{failure.words}{_format_arguments(case)}. {hint}"
 
     def _same(self, result: Any, other: Any) -> bool:
-        return not _failed(other) and _difference(result, other, self.tolerance) is None
+        return not _is_failure(other) and _difference(result, other, self.tolerance) is None
 
     def _compare(self, answer: Any, case: Arguments) -> str | None:
         """Describe how the answer is wrong in one case, or return None if it is correct."""
         result = _result(answer, case)
         if _open(result):
-            return f"a part of it is still `...`{_given(case)}."
+            return f"a part of it is still `...`{_format_arguments(case)}."
         expected = self.wanted(*case) if callable(self.wanted) else self.wanted
-        if _failed(result):
-            return f"{result.words}{_given(case)}."
+        if _is_failure(result):
+            return f"{result.words}{_format_arguments(case)}."
         difference = _difference(result, expected, self.tolerance)
-        return None if difference is None else f"{difference}{_given(case)}."
+        return None if difference is None else f"{difference}{_format_arguments(case)}."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Failure:
     words: str
 
 
-def _failed(result: Any) -> bool:
+def _is_failure(result: Any) -> bool:
     return isinstance(result, Failure)
 
 
@@ -129,22 +129,22 @@ def _result(answer: Any, case: Arguments) -> Any:
     # Copy the arguments, because an answer may change them in place.
     case = jax.tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, case)
     try:
-        return _listed(answer(*case))
+        return _as_lists(answer(*case))
     except Exception as error:
         words = " ".join(str(error).split())
         words = words if len(words) <= LONGEST else f"{words[:LONGEST]} …"
         return Failure(f"it stopped with {type(error).__name__}: {words}".rstrip(".: "))
 
 
-def _listed(result: Any) -> Any:
+def _as_lists(result: Any) -> Any:
     """Convert iterators in `result` to lists, because an iterator can be read only once."""
     result = list(result) if isinstance(result, Iterator) else result
-    return [*map(_listed, result)] if isinstance(result, list | tuple) else result
+    return [*map(_as_lists, result)] if isinstance(result, list | tuple) else result
 
 
 def _open(result: Any) -> bool:
     """Return True if the result contains a `...`, or if the answer failed because of one."""
-    if _failed(result):
+    if _is_failure(result):
         return "ellipsis" in result.words.lower()
     return any(leaf is ... for leaf in jax.tree.leaves(result))
 
@@ -215,7 +215,7 @@ def _short(value: np.generic) -> str:
     return f"{value:.5g}" if value.dtype.kind in "fc" else str(value)
 
 
-def _given(case: Arguments) -> str:
+def _format_arguments(case: Arguments) -> str:
     """Format the arguments of a case on one line, truncated to `LONGEST` characters."""
     if not case:
         return ""
@@ -233,7 +233,7 @@ def _words(x: Any) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Counted(Exercise):
+class CountExercise(Exercise):
     """An exercise whose answer is a tuple of counts.
 
     `words` are the names of the counts. A hint states the name of the first wrong count and by how

@@ -39,7 +39,7 @@ def local(log: pathlib.Path, command: Sequence[str], jobs: int) -> Start:
         own = share(all_cores, place, jobs)
         settings = [*_gpus(place, jobs), f"NPROC={len(own)}"]  # NPROC limits XLA's threads
         with _passing_on(own, log / "controllers.err"):
-            return _called(executor, ["env", *settings, *command, *names])
+            return _submit_call(executor, ["env", *settings, *command, *names])
 
     return start
 
@@ -75,7 +75,7 @@ def slurm(
         # Since Slurm 22.05, a job step must request the cores of its job again.
         srun_args=None if cpus is None else [f"--cpus-per-task={cpus}"],
     )
-    return lambda names, place: _called(executor, [*command, *names])
+    return lambda names, place: _submit_call(executor, [*command, *names])
 
 
 def cores() -> list[int]:
@@ -146,7 +146,7 @@ def _visible() -> list[str]:
     )
 
 
-def _called(executor: Any, command: list[str]) -> Any:
+def _submit_call(executor: Any, command: list[str]) -> Any:
     """Start a job that runs a command, and that fails if the command fails.
 
     Raises `RunError` if the scheduler rejects the job.

@@ -17,7 +17,7 @@ from mmrl import envs
 from mmrl.agents import ppo
 from mmrl.checks.tracing import random_action
 from mmrl.course.experiments.experiment_baselines import trained_row
-from mmrl.course.experiments.grid import Grid, Row, kept
+from mmrl.course.experiments.grid import Grid, Row, in_folder
 from mmrl.rollout import evaluate
 from mmrl.runs import Setup
 
@@ -74,7 +74,7 @@ def say(row: Row) -> str:
 GRID = Grid(
     "adapters",
     [Cell(task) for task in STEPS],
-    kept(measure),
+    in_folder(measure),
     say,
     keeps=True,
     small=[Cell("Breakout-MinAtar")],

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mmrl.agents import AGENTS, find
-from mmrl.course.experiments.grid import Grid, Row, kept, rounded, settings
+from mmrl.course.experiments.grid import Grid, Row, in_folder, round_list, settings
 from mmrl.runs import Run, Setup, interval
 from mmrl.runs.folder import Folder
 
@@ -50,7 +50,7 @@ HELPS: dict[tuple[str, str, str], dict[str, Any]] = {
 On other seeds, they were tried with DQN, R2D2 and PPG on RepeatPrevious, and with DQN, PPO and
 CLEAR with an LRU on CountRecall. The remaining entries were chosen by analogy.
 """
-STAYED = 0.95
+STAY_LEVEL = 0.95
 QUICK: dict[str, Any] = {"blocks": 2, "episodes": 4, "width": 8}
 
 
@@ -111,7 +111,7 @@ def trained_row(cell: Any, setup: Setup, quick: bool, folder: pathlib.Path) -> R
         "seeds": list(setup.seeds),
         "interquartile_mean": middle,
         "interval_95": ends,
-        "returns": rounded(returns),
+        "returns": round_list(returns),
         "env_steps": [row["env_steps"] for row in run.history],
         "cpu_seconds": cpu,
         "settings": settings(setup.config) | {"learning_rate": setup.config.learning_rate},
@@ -129,7 +129,7 @@ def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
         **{"task": cell.task, "agent": cell.agent, "memory": cell.memory, "seeds": list(SEEDS)},
         "changes": cell.changes,
         **scores(cell.task, returns, np.array([row["env_steps"] for row in run.history])),
-        "returns": rounded(returns),
+        "returns": round_list(returns),
         "env_steps": [row["env_steps"] for row in run.history],
         "cpu_seconds": cpu,
         "settings": settings(setup.config) | {"learning_rate": setup.config.learning_rate},
@@ -143,15 +143,15 @@ def scores(
     """Compute the scores of a row from its returns."""
     worst, level = LEVELS[task]
     final, best = returns[:, -1], returns.max(1)
-    learned, stays = final >= level, final - worst >= STAYED * (best - worst)
+    learned, stays = final >= level, final - worst >= STAY_LEVEL * (best - worst)
     blocks = [np.flatnonzero(curve >= level) for curve in returns]
     middle, *ends = interval(final)
     return {
         "interquartile_mean": middle,
         "interval_95": ends,
-        "final": rounded(final),
-        "best": rounded(best),
-        "area": rounded(returns.mean(1)),
+        "final": round_list(final),
+        "best": round_list(best),
+        "area": round_list(returns.mean(1)),
         "learned_and_stayed": int((learned & stays).sum()),
         "steps_to_level": [int(env_steps[i[0]]) if i.size else None for i in blocks],
     }
@@ -168,7 +168,7 @@ SMALL = (Cell("Catch-bsuite", "ppo", "lru"), Cell("popgym-RepeatPreviousEasy-v0"
 GRID = Grid(
     "baselines",
     cells(),
-    kept(measure),
+    in_folder(measure),
     say,
     keeps=True,
     small=SMALL,

@@ -33,8 +33,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.course.continual import cycles as continual
-from mmrl.course.continual.cycles import Curves, Played
-from mmrl.course.experiments.grid import Grid, Row, Rows, rounded
+from mmrl.course.continual.cycles import Curves, PolicyScores
+from mmrl.course.experiments.grid import Grid, Row, Rows, round_list
 from mmrl.course.experiments.protocols import AGENTS, SWEEPS, Cell, cells, family
 from mmrl.course.experiments.protocols import CATCH as CATCH  # re-exported
 from mmrl.runs import interval
@@ -81,12 +81,12 @@ def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
         **tell_scores(cell, curves.played["greedy"]),
         "sampled": tell_scores(cell, curves.played["sampled"]),
         "finite": np.all(curves.finite, axis=0).tolist(),
-        "diagnostics": {k: rounded(x.mean((0, 1)).ravel()) for k, x in items},  # per block
+        "diagnostics": {k: round_list(x.mean((0, 1)).ravel()) for k, x in items},  # per block
         "settings": dataclasses.asdict(config),
     }
 
 
-def tell_scores(cell: Cell, curve: Played) -> dict[str, Any]:
+def tell_scores(cell: Cell, curve: PolicyScores) -> dict[str, Any]:
     """Return the fields of a row with the scores of one policy.
 
     The arrays in `curve` have shape [network, seed, ...].
@@ -103,12 +103,12 @@ def tell_scores(cell: Cell, curve: Played) -> dict[str, Any]:
     finite = [x[np.isfinite(x)] for x in shares]
     middle, *ends = interval(cumulative.mean(1))
     return {
-        "scores": rounded(times),
-        "cumulative": rounded(cumulative),
+        "scores": round_list(times),
+        "cumulative": round_list(cumulative),
         "interquartile_mean": round(middle, 4),  # over seeds, of the mean over tasks
-        "interval_95": rounded(ends),
-        "shares": rounded(shares),
-        "retained": rounded([x.mean() if x.size else np.nan for x in finite]),
+        "interval_95": round_list(ends),
+        "shares": round_list(shares),
+        "retained": round_list([x.mean() if x.size else np.nan for x in finite]),
     }
 
 
@@ -164,7 +164,7 @@ def train(
     numbers = np.array([jax.tree.leaves(config) for config in configs], np.float32)
     keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)[of[2]])
     structure, schedules = jax.tree.structure(configs[0]), plans[of[0], of[1]]
-    go = _compiled(cell.family, cell.agent, cell.tasks, structure, schedules.shape)
+    go = _compile(cell.family, cell.agent, cell.tasks, structure, schedules.shape)
     lanes = jax.tree.unflatten(structure, list(jnp.asarray(numbers[of[0]].T)))
     began = time.process_time()
     curves = jax.device_get(go(lanes, schedules, keys))
@@ -173,7 +173,7 @@ def train(
 
 
 @functools.lru_cache(4)  # limited, because compiled programs use a lot of memory
-def _compiled(name: str, agent: str, count: int, structure: Any, shape: tuple[int, ...]):
+def _compile(name: str, agent: str, count: int, structure: Any, shape: tuple[int, ...]):
     """Compile the training of agents on schedules of shape (agents, stages, environments)."""
     env, params = family(name, count)
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from mmrl import envs
 from mmrl.course.experiments.grid import Grid, Row, alone
-from mmrl.envs.wrappers.observation import shown
+from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.inspect import exported, stages
 from mmrl.runs import zoo
 
-SHOWN = 44  # maximum number of steps of an episode that a row contains
+MOST_STEPS = 44  # maximum number of steps of an episode that a row contains
 EPISODES, STEPS, SEED = 64, 100, 0
 AGENTS = (
     "RepeatFirstEasy-dqn-lru",
@@ -45,7 +45,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
     policy = zoo.load(f"zoo/{cell.name}")
     about = policy.about
     env, params = envs.make(about["env"])
-    env = shown(env, params, about["observes"])
+    env = with_inputs(env, params, about["observes"])
     episodes, steps = (4, 6) if quick else (EPISODES, STEPS)
     measures = stages(
         exported(policy, env, params), env, params, seed=SEED, episodes=episodes, steps=steps
@@ -77,7 +77,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
 
 def rows(table: list[list[float | None]]) -> list[list[float]]:
     """Convert a table [step, lag] to rows over the observations 0 … step, with 0 for None."""
-    return [[_brief(x or 0.0) for x in row[t::-1]] for t, row in enumerate(table[:SHOWN])]
+    return [[_brief(x or 0.0) for x in row[t::-1]] for t, row in enumerate(table[:MOST_STEPS])]
 
 
 def _brief(x: Any) -> float:

@@ -34,7 +34,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
         for who, name in (("own", cell.name), ("base", BASE))
     }
     with without_cache():
-        programs = {who: compiled(model, length) for who, model in models.items()}
+        programs = {who: compile_calls(model, length) for who, model in models.items()}
     seconds = {who: {"compile": program.pop("compile")} for who, program in programs.items()}
     for _again in range(rounds):
         for who, program in programs.items():
@@ -56,7 +56,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
     }
 
 
-def compiled(model: memory.SequenceModel, length: int) -> dict[str, Any]:
+def compile_calls(model: memory.SequenceModel, length: int) -> dict[str, Any]:
     """Return the calls `forward` and `both`, and the seconds to compile the latter."""
     xs = jax.random.normal(jax.random.key(1), (length, model.input_size))
     begin = jnp.zeros(length, bool)

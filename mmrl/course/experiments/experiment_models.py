@@ -20,11 +20,11 @@ import numpy as np
 
 from mmrl import memory
 from mmrl.course.experiments import recall_probes as probes
-from mmrl.course.experiments.grid import Grid, Row, alone, rounded
+from mmrl.course.experiments.grid import Grid, Row, alone, round_list
 
 SEEDS, TUNED_ON, HELD_OUT = (0, 1, 2), 100, 1000
 RATES = (3e-3, 1e-2, 3e-2)  # as many as seeds, so that both use the same compiled program
-STEPS, PAIRS, TESTED = 100, 8, 64  # updates, pairs of tapes per update, held-out pairs
+STEPS, PAIRS, TESTS = 100, 8, 64  # updates, pairs of tapes per update, held-out pairs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Cell:
 def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
     """Count, tune, train and evaluate a memory, and return the row."""
     model = memory.make(cell.name, probes.WIDTH, probes.WIDTH, key=jax.random.key(0))
-    sizes = (2, 1, 2, 16) if quick else (STEPS, PAIRS, TESTED, probes.TRAINED)
+    sizes = (2, 1, 2, 16) if quick else (STEPS, PAIRS, TESTS, probes.TRAIN_STEPS)
     scores = programs(cell.name, *sizes)
-    tuned = scores([TUNED_ON] * len(RATES), np.array([RATES] * len(probes.TASKS)))
-    tried = np.stack([tuned.recall[0].mean(-1), tuned.order[1]])  # [task, rate]
-    rates = np.array(RATES)[tried.argmax(1)]
-    found = scores(SEEDS, np.repeat(rates[:, None], len(SEEDS), axis=1))
+    sweep = scores([TUNED_ON] * len(RATES), np.array([RATES] * len(probes.TASKS)))
+    areas = np.stack([sweep.recall[0].mean(-1), sweep.order[1]])  # [task, rate]
+    rates = np.array(RATES)[areas.argmax(1)]
+    results = scores(SEEDS, np.repeat(rates[:, None], len(SEEDS), axis=1))
     return {
         "cell": cell.name,
         "kind": kind(model),
@@ -52,10 +52,10 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
         "operations": operations(model),
         "seeds": list(SEEDS),
         "lags": list(probes.LAGS),
-        "recall": rounded(found.recall[0]),
-        "longer": rounded(found.longer[0]),
-        "order": rounded(found.order[1]),
-        "kept": rounded(found.kept[1]),
+        "recall": round_list(results.recall[0]),
+        "longer": round_list(results.longer[0]),
+        "order": round_list(results.order[1]),
+        "kept": round_list(results.kept[1]),
         "updates": sizes[0],
         "tapes": 2 * sizes[1],
         "trained_steps": sizes[3],
@@ -64,7 +64,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
         "rates": {t: float(x) for t, x in zip(probes.TASKS, rates, strict=True)},
         "tuning": {
             t: {f"{rate:g}": round(float(x), 4) for rate, x in zip(RATES, xs, strict=True)}
-            for t, xs in zip(probes.TASKS, tried, strict=True)
+            for t, xs in zip(probes.TASKS, areas, strict=True)
         },
         "tuning_seeds": [TUNED_ON],
         "quick": quick,
@@ -99,8 +99,8 @@ def programs(name: str, steps: int, pairs: int, tested: int, length: int) -> Any
         )
         recall = jnp.repeat(jnp.array([1.0, 0.0]), shape[1])
         held_out = probes.tapes(np.random.default_rng(HELD_OUT), tested, probes.LONGER * length)
-        found = evaluated(trained(arrays, batches, jnp.array(rates.ravel()), recall), held_out)
-        return jax.tree.map(lambda x: np.asarray(x).reshape(*shape, *x.shape[1:]), found)
+        results = evaluated(trained(arrays, batches, jnp.array(rates.ravel()), recall), held_out)
+        return jax.tree.map(lambda x: np.asarray(x).reshape(*shape, *x.shape[1:]), results)
 
     return scores
 

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.agents import AGENTS, find
-from mmrl.course.experiments.grid import Grid, Row, Rows, rounded, settings
+from mmrl.course.experiments.grid import Grid, Row, Rows, round_list, settings
 from mmrl.envs.echo import Echo
-from mmrl.envs.wrappers.observation import shown
+from mmrl.envs.wrappers.observation import with_inputs
 
 SEEDS = (0, 1, 2)
 NUMBERS = ((0, 1), (30, 1), (100, 1), (1000, 1), (30_000, 100), (0, 1e-3), (0, 1e4))
@@ -55,10 +55,10 @@ def cells() -> list[Cell]:
     return [Cell(agent, float(a), float(b)) for agent in STEPS for a, b in NUMBERS]
 
 
-def measure(together: Sequence[Cell], found: Rows, quick: bool) -> Iterable[Row]:
+def measure(together: Sequence[Cell], by_name: Rows, quick: bool) -> Iterable[Row]:
     """Train one agent in all cells and with all seeds at once, and yield the rows."""
     agent, config, task = find(together[0].agent), together[0].config(quick), Echo()
-    env = shown(task, task.default_params, agent.OBSERVES)
+    env = with_inputs(task, task.default_params, agent.OBSERVES)
 
     def train(offset: Any, scale: Any, key: Any) -> Any:
         params = task.default_params.replace(offset=offset, scale=scale)
@@ -77,8 +77,8 @@ def measure(together: Sequence[Cell], found: Rows, quick: bool) -> Iterable[Row]
             **dataclasses.asdict(cell),
             "memory": config.memory,
             "seeds": list(SEEDS),
-            "final": rounded(curves[:, -1]),
-            "returns": rounded(curves),
+            "final": round_list(curves[:, -1]),
+            "returns": round_list(curves),
             "env_steps": config.block_steps * config.blocks,
             "cpu_seconds": round(seconds, 2),  # per seed, with compilation
             "settings": settings(config) | {"learning_rate": config.learning_rate},

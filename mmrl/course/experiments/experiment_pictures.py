@@ -12,7 +12,7 @@ from typing import Any
 
 from mmrl.agents import find
 from mmrl.course.experiments.experiment_baselines import trained_row
-from mmrl.course.experiments.grid import Grid, Row, kept
+from mmrl.course.experiments.grid import Grid, Row, in_folder
 from mmrl.runs import Setup
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -39,8 +39,8 @@ class Cell:
     @property
     def name(self) -> str:
         """A description in words, which identifies the cell in the results."""
-        shown = {"observation": ""}.get(self.observe, f", {self.observe}")
-        return f"{self.task}, {self.method}, {self.encoder}{shown}"
+        observed_as = {"observation": ""}.get(self.observe, f", {self.observe}")
+        return f"{self.task}, {self.method}, {self.encoder}{observed_as}"
 
     def setup(self, quick: bool = False) -> Setup:
         """Return the `Setup` that trains this cell."""
@@ -84,7 +84,7 @@ def say(row: Row) -> str:
 GRID = Grid(
     "pictures",
     cells(),
-    kept(measure),
+    in_folder(measure),
     say,
     keeps=True,
     small=(cells()[0],),

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from mmrl.agents import ppo
 from mmrl.agents.common import trainable
 from mmrl.course.experiments.experiment_baselines import train
-from mmrl.course.experiments.grid import Grid, Row, kept, rounded
+from mmrl.course.experiments.grid import Grid, Row, in_folder, round_list
 from mmrl.envs import popgym
 from mmrl.envs.wrappers import Wrapper
 from mmrl.runs import Setup
@@ -79,7 +79,7 @@ def cells() -> list[Cell]:
     ]
 
 
-class Tallied(NamedTuple):
+class TallyState(NamedTuple):
     """The inner state, and the totals over all episodes of an environment."""
 
     env_state: Any
@@ -113,7 +113,7 @@ class Tally(Wrapper):
         zeros = jnp.zeros(self.blocks)
         obs, env_state = reset
         counts = zeros.astype(jnp.int32)
-        return obs, Tallied(env_state, jnp.int32(0), jnp.float32(0), zeros, counts)
+        return obs, TallyState(env_state, jnp.int32(0), jnp.float32(0), zeros, counts)
 
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Any, params: Any
@@ -146,7 +146,7 @@ def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
         **dataclasses.asdict(cell),
         "seeds": list(SEEDS),
         **scores(np.asarray(tally.returns), np.asarray(tally.episodes)),
-        "greedy": rounded(run.history[-1]["returns"]),
+        "greedy": round_list(run.history[-1]["returns"]),
         "env_steps": run.history[-1]["env_steps"],
         "parameters": sum(x.size for x in weights) // len(SEEDS),
         "cpu_seconds": cpu and cpu[-1],
@@ -166,7 +166,7 @@ def scores(
     means = np.where(counts, returns.sum(1) / np.maximum(counts, 1), np.nan)
     trials = np.nanmax(means, axis=1)
     table = [[None if np.isnan(x) else x for x in one] for one in np.round(means, 4).tolist()]
-    about = {"mmer": round(float(trials.mean()), 4), "trials": rounded(trials), "returns": table}
+    about = {"mmer": round(float(trials.mean()), 4), "trials": round_list(trials), "returns": table}
     return {**about, "least_episodes": int(counts.min())}
 
 
@@ -178,7 +178,7 @@ def say(row: Row) -> str:
 GRID = Grid(
     "popgym",
     cells(),
-    kept(measure),
+    in_folder(measure),
     say,
     keeps=True,
     small=cells()[:1],

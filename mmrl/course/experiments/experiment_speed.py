@@ -71,10 +71,10 @@ def cost(cell: Cell) -> float:
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Time the programs of a cell and return the row."""
     with jax.default_matmul_precision(PRECISIONS[cell.precision]):
-        return _measured(cell, 0.0 if quick else SECONDS, quick)
+        return _measure_cell(cell, 0.0 if quick else SECONDS, quick)
 
 
-def _measured(cell: Cell, seconds: float, quick: bool) -> Row:
+def _measure_cell(cell: Cell, seconds: float, quick: bool) -> Row:
     agent: Any = AGENTS[cell.agent]
     config = _config(cell)
     setup = program(cell.agent, ENV)
@@ -86,9 +86,9 @@ def _measured(cell: Cell, seconds: float, quick: bool) -> Row:
     compiling = time.perf_counter() - began
     size, parameters = _bytes(state), _count(state.net)
     parts = {
-        "environment": _timed(_environment(env, params, config), seconds),
-        "acting": _timed(_acting(agent, env, params, config, state), seconds),
-        "memory": _timed(_memory(config, state.net), seconds),
+        "environment": _shortest_time(_environment(env, params, config), seconds),
+        "acting": _shortest_time(_acting(agent, env, params, config, state), seconds),
+        "memory": _shortest_time(_memory(config, state.net), seconds),
     }
     holder = [state]
 
@@ -96,7 +96,7 @@ def _measured(cell: Cell, seconds: float, quick: bool) -> Row:
         holder[0], outcome = compiled(holder[0])
         return outcome
 
-    whole = _timed(iteration, seconds)
+    whole = _shortest_time(iteration, seconds)
     steps = cell.environments * cell.rollout
     return {
         **cell._asdict(),
@@ -168,7 +168,7 @@ def _memory(config: Any, net: Any) -> Callable[[], Any]:
     return partial(passes, arrays, xs)
 
 
-def _timed(call: Callable[[], Any], seconds: float) -> float:
+def _shortest_time(call: Callable[[], Any], seconds: float) -> float:
     """Return the minimum time of a call in seconds, without the first call, which compiles."""
     jax.block_until_ready(call())
     times: list[float] = []

@@ -9,14 +9,14 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from mmrl.course.experiments.grid import rounded
+from mmrl.course.experiments.grid import round_list
 from mmrl.runs import interval
 from mmrl.runs.lanes import keys, side_by_side, with_numbers
 
 QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8}
 
 
-class Trained(NamedTuple):
+class FleetResult(NamedTuple):
     """Trained agents, and their returns and metrics at every evaluation."""
 
     returns: Float[np.ndarray, "lane eval"]  # mean returns of the greedy policy
@@ -47,7 +47,7 @@ class Fleet:
 
     def train(
         self, config: Any, lanes: Mapping[str, Sequence[float]], seeds: Sequence[int]
-    ) -> Trained:
+    ) -> FleetResult:
         """Train one agent per seed.
 
         `lanes` maps the names of hyperparameters to sequences with one value per agent.
@@ -65,14 +65,16 @@ class Fleet:
             cpu.append(round((time.process_time() - began) / len(seeds), 3))
         finite = np.logical_and.accumulate([one.finite for one in blocks])
         returns = np.where(finite, [one.returns.mean(-1) for one in blocks], np.nan).T
-        return Trained(returns, jax.tree.map(lambda *x: np.stack(x, axis=1), *blocks), cpu, state)
+        return FleetResult(
+            returns, jax.tree.map(lambda *x: np.stack(x, axis=1), *blocks), cpu, state
+        )
 
 
-def told(config: Any, returns: Float[np.ndarray, "lane eval"]) -> dict[str, Any]:
+def return_fields(config: Any, returns: Float[np.ndarray, "lane eval"]) -> dict[str, Any]:
     """Return the fields of a row that describe returns, with the interval of the final ones."""
     middle, *ends = interval(returns[:, -1])
     about = {"interquartile_mean": middle, "interval_95": ends, "env_steps": env_steps(config)}
-    return {**about, "returns": rounded(returns)}
+    return {**about, "returns": round_list(returns)}
 
 
 def env_steps(config: Any) -> list[int]:

@@ -51,7 +51,7 @@ def alone(
     return each
 
 
-def kept(
+def in_folder(
     measure: Callable[[Any, bool, pathlib.Path], Row],
 ) -> Callable[[Sequence[Any], Rows, bool, pathlib.Path], list[Row]]:
     """Adapt a function that measures a cell in a folder for a `Grid` that `keeps`."""
@@ -93,7 +93,7 @@ class Stopwatch:
         return dict(zip(names, shares, strict=True))
 
 
-def completed(row: Row, **fields: Any) -> Row:
+def complete(row: Row, **fields: Any) -> Row:
     """Add fields such as the measured seconds to a new row.
 
     A row that has a date was measured earlier, and is returned unchanged.
@@ -165,7 +165,7 @@ class Grid:
             seconds = watch.shares(len(results))
             for row in results:
                 with self.locked(out):
-                    self.write(out, completed(row, **seconds))
+                    self.write(out, complete(row, **seconds))
                 yield self.tell(row, seconds["elapsed_s"])
 
     def chosen(self, quick: bool, only: str = "") -> list[Any]:
@@ -280,7 +280,7 @@ class Grid:
 
 def by_an_earlier_rule(row: Row, by_name: Rows) -> bool:
     """Return True if a row's learning rate was chosen by an earlier rule."""
-    return tuning.outdated(row)
+    return tuning.is_stale(row)
 
 
 def interval_at_rate(row: Row) -> str:
@@ -295,6 +295,6 @@ def settings(config: Any) -> Row:
     return {name: value for name, value in fields.items() if name != "learning_rate"}
 
 
-def rounded(values: Any) -> list[Any]:
+def round_list(values: Any) -> list[Any]:
     """Convert an array to nested lists of floats, rounded to 4 decimals."""
     return np.round(np.asarray(values, float), 4).tolist()

@@ -15,7 +15,7 @@ import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from mmrl.course.experiments.grid import Grid, Row, Stopwatch, completed
+from mmrl.course.experiments.grid import Grid, Row, Stopwatch, complete
 from mmrl.course.experiments.programs import forget_programs
 from mmrl.runs import RunError, provenance
 from mmrl.runs.checkpoint import dumps, loads
@@ -58,7 +58,7 @@ def measure(
             shares = watch.shares(len(results))
             seconds = shares["elapsed_s"]
             for row in results:
-                whole = completed(row, **shares, **provenance())
+                whole = complete(row, **shares, **provenance())
                 path = folder(grid, out) / f"{_file(grid.cell_of(row))}.json"
                 with writing(path.parent):
                     path.parent.mkdir(exist_ok=True)
@@ -87,7 +87,7 @@ def merge(grid: Grid, out: pathlib.Path) -> Iterator[tuple[str, str]]:
             yield name, grid.tell(part.row, part.seconds)
 
 
-def merged(grid: Grid, out: pathlib.Path) -> Iterator[str]:
+def merge_messages(grid: Grid, out: pathlib.Path) -> Iterator[str]:
     """Run `merge` and yield its messages. Raises `RunError` if no job was submitted."""
     if not folder(grid, out).exists():
         raise RunError(

@@ -115,7 +115,7 @@ def lines(
 
 
 def _line(one: Plan, device: Device) -> str:
-    past = _spent([one])
+    past = _hours([one])
     source = one.estimate.source + ", elapsed" * (one.estimate.elapsed and device == "cpu")
     source = source if one.left else "all done"
     failures = f"; {len(one.failed)} failed" * bool(one.failed)
@@ -131,10 +131,10 @@ def _total(plans: Sequence[Plan], device: Device) -> str:
     wall = sum(one.seconds for one in plans if one.estimate.elapsed)
     is_mixed = device == "cpu" and wall > 0
     note = f"  {wall / 3600:.2f} h of these are elapsed time" * is_mixed
-    return _columns("all", cells, left, _spent(plans), seconds) + note
+    return _columns("all", cells, left, _hours(plans), seconds) + note
 
 
-def _spent(plans: Sequence[Plan]) -> str:
+def _hours(plans: Sequence[Plan]) -> str:
     """Format the hours spent, which are a lower bound if some rows do not record their time."""
     rows, count = sum(one.rows for one in plans), sum(one.timed for one in plans)
     return f"{'≥ ' * (count < rows)}{sum(one.spent for one in plans) / 3600:.2f} h"

@@ -151,7 +151,7 @@ class Cell:
             return schedules.simultaneous(TASKS, TASKS * cycles, width)[None]
         if self.protocol == "probed":
             probe = {"probe": TASKS, "position": self.position}
-            return schedules.probed(range(TASKS), 3, width, **probe)[None]
+            return schedules.with_probe(range(TASKS), 3, width, **probe)[None]
         return schedules.sequential(range(TASKS), cycles, width)[None]
 
     @property

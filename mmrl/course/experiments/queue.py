@@ -106,7 +106,7 @@ class Queue:
     def run(self, minutes: float = math.inf) -> Iterator[str]:
         """Measure units until the time limit; yield a message per row, and finally a table."""
         end = time.monotonic() + 60 * minutes
-        if self.device == "gpu" and (error := _measured(_LOOK, "gpu", LIMIT, 60 * minutes)):
+        if self.device == "gpu" and (error := _run_command(_LOOK, "gpu", LIMIT, 60 * minutes)):
             yield f"Nothing was measured, because JAX cannot start a GPU here: {error}"
             return
         yield from self._left_over()
@@ -165,7 +165,7 @@ class Queue:
     def _tried(self, unit: Unit, end: float) -> Iterator[str]:
         """Measure a unit in a separate process, record the outcome, and yield messages."""
         began, most = time.monotonic(), LIMIT * len(unit.names)
-        error = _measured(self._command(unit), self.device, most, end - began)
+        error = _run_command(self._command(unit), self.device, most, end - began)
         if error and time.monotonic() >= end:
             error = LATE
         lines = [line for _, line in parts.merge(unit.grid, self.out)]
@@ -188,7 +188,7 @@ class Queue:
         return [*cluster.words(unit.grid.name, self.out, self.quick), *unit.names]
 
 
-def _measured(command: Sequence[str], device: Device, limit: float, left: float) -> str:
+def _run_command(command: Sequence[str], device: Device, limit: float, left: float) -> str:
     """Run a command with time limits; return its error message, or "" if it succeeded.
 
     The command is stopped after `limit` seconds or after `left` seconds, whichever is less. On

@@ -1,13 +1,14 @@
 """Two supervised tasks that measure what a memory can be trained to keep.
 
 Each step of a tape shows one of `SYMBOLS` random symbols. Two marks, A and B, occur once each, at
-different random steps among the first `TRAINED` - 1 steps.
+different random steps among the first `TRAIN_STEPS` - 1 steps.
 
 - *Recall*: report the symbols of 1, 2, 4, …, 64 steps ago, at every step.
 - *Order*: report which mark came first, at every step from the second mark on.
 
 Every tape has a twin with exchanged marks, so a memory that ignores order answers half of the order
-task correctly. Training tapes have `TRAINED` steps, and held-out tapes are `LONGER` times as long.
+task correctly. Training tapes have `TRAIN_STEPS` steps, and held-out tapes are `LONGER` times as
+long.
 """
 
 from typing import Any, NamedTuple
@@ -24,8 +25,8 @@ from mmrl.memory.base import dense
 
 SYMBOLS, MARKS = 4, 2
 LAGS = (1, 2, 4, 8, 16, 32, 64)  # in steps
-TRAINED, LONGER = 128, 8  # steps of a training tape, and the factor for held-out tapes
-SCORED = 64  # steps on which recall is measured, at the end of both lengths
+TRAIN_STEPS, LONGER = 128, 8  # steps of a training tape, and the factor for held-out tapes
+SCORE_STEPS = 64  # steps on which recall is measured, at the end of both lengths
 WIDTH = 32  # inputs and outputs of the memory
 TASKS = ("recall", "order")
 
@@ -60,7 +61,7 @@ class Tape(NamedTuple):
 def tapes(random: np.random.Generator, pairs: int, length: int) -> Tape:
     """Sample `pairs` tapes, each followed by a twin whose marks are exchanged."""
     symbols = random.integers(SYMBOLS, size=(pairs, length))
-    within = min(TRAINED, length) - 1  # the last step never reveals a mark
+    within = min(TRAIN_STEPS, length) - 1  # the last step never reveals a mark
     a, later = random.integers(within, size=pairs), random.integers(1, within, size=pairs)
     places = np.stack([a, (a + later) % within], axis=1)
     both = np.stack([places, places[:, ::-1]], axis=1).reshape(-1, MARKS)
@@ -132,15 +133,15 @@ def train(
 class Scores(NamedTuple):
     """Accuracies above chance, 0 for guessing and 1 for perfect, on held-out tapes."""
 
-    recall: Float[Array, "*net lag"]  # in the last `SCORED` steps of the trained length
-    longer: Float[Array, "*net lag"]  # in the last `SCORED` steps of the tape
+    recall: Float[Array, "*net lag"]  # in the last `SCORE_STEPS` steps of the trained length
+    longer: Float[Array, "*net lag"]  # in the last `SCORE_STEPS` steps of the tape
     order: Float[Array, "*net"]  # at the end of the trained length
     kept: Float[Array, "*net"]  # at the end of the tape
 
 
-def evaluate(net: Any, held_out: Tape, length: int = TRAINED) -> Scores:
+def evaluate(net: Any, held_out: Tape, length: int = TRAIN_STEPS) -> Scores:
     """Measure recall and order on held-out tapes, after `length` steps and at their ends."""
-    count = min(SCORED, length // 2)
+    count = min(SCORE_STEPS, length // 2)
 
     def one(tape: Tape) -> Scores:
         symbols, first = net(tape.inputs())

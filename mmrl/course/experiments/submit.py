@@ -28,7 +28,7 @@ class Running(NamedTuple):
     since: float  # time of submission, in seconds of the monotonic clock
 
 
-def submitted(
+def submit_jobs(
     grid: Grid,
     out: pathlib.Path,
     start: Start,

@@ -18,7 +18,7 @@ from mmrl.runs.sweep import CLOSE, Curves, Setting, Trial, area, best, ends, equ
 GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # learning rates
 
 
-class Chosen(NamedTuple):
+class Choice(NamedTuple):
     """Result of a search."""
 
     setting: Setting  # the winner
@@ -34,7 +34,7 @@ def choose(
     span: float = 1.0,
     score: Callable[[Curves], Float[np.ndarray, " setting"]] = final,
     trials: Iterable[Trial] = (),
-) -> Chosen:
+) -> Choice:
     """Find the best setting by training until all its neighbors on the grid have been tried.
 
     The search starts with the settings in `first`. Settings are compared by score, and settings
@@ -61,7 +61,7 @@ def choose(
         winner = best(equals)
         missing = [one for one in _neighbors(winner, grid) if _key(one) not in by_key]
         if not missing:
-            return Chosen(winner, in_order, ends(winner, grid))
+            return Choice(winner, in_order, ends(winner, grid))
 
 
 def _key(setting: Setting) -> tuple[tuple[str, float], ...]:
@@ -97,7 +97,7 @@ def choose_rate(
     span: float = 1.0,
     score: Callable[[Curves], Float[np.ndarray, " setting"]] = final,
     row: Mapping[str, Any] | None = None,
-) -> Chosen:
+) -> Choice:
     """Run `choose` for the learning rate.
 
     `train` takes a sequence of rates and a sequence of seeds of equal length, and trains one agent
@@ -119,7 +119,7 @@ def choose_rate(
     )
 
 
-def tuned(
+def tune(
     train: Callable[[Sequence[float], Sequence[int]], Any],
     tell: Callable[[Any], dict[str, Any]],
     first: Sequence[float],
@@ -139,14 +139,14 @@ def tuned(
     choice = choose_rate(
         lambda rates, seeds: curves(train(rates, seeds)), first, tuning_seeds, row=row, **rule
     )
-    if row and (same := grown(row, choice)):
+    if row and (same := grow(row, choice)):
         return same
     about = {"tuning_seeds": list(tuning_seeds), "seeds": list(seeds)}
     rate = choice.setting["learning_rate"]
     return {**record(choice), **about, **tell(train([rate] * len(seeds), seeds))}
 
 
-def record(choice: Chosen) -> dict[str, Any]:
+def record(choice: Choice) -> dict[str, Any]:
     """Return the fields of a row that record the learning rate and the search for it."""
     trials = [(str(one.setting["learning_rate"]), one) for one in choice.tried]
     return {
@@ -166,7 +166,7 @@ def recall(row: Mapping[str, Any]) -> list[Trial]:
     ]
 
 
-def outdated(row: Mapping[str, Any]) -> bool:
+def is_stale(row: Mapping[str, Any]) -> bool:
     """Return True if a row's learning rate was chosen by an earlier rule."""
     return bool(row.get("tuning")) and "tuning_areas" not in row
 
@@ -183,7 +183,7 @@ def stands(row: Mapping[str, Any]) -> bool:
     return inside and max(others) < scores[rate] - 2 * CLOSE  # 2 is the largest span of any task
 
 
-def grown(row: Mapping[str, Any], choice: Chosen) -> dict[str, Any] | None:
+def grow(row: Mapping[str, Any], choice: Choice) -> dict[str, Any] | None:
     """Add all tried rates to a row, or return None if its agents had another rate."""
     if row.get("learning_rate") != choice.setting["learning_rate"]:
         return None

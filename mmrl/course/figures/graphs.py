@@ -56,7 +56,7 @@ def lifetimes(
     ax = figure()[1][0] if ax is None else ax
     first, last = places(order, made), places(order, read)
     points = sorted(first.keys() & last.keys())
-    start, end = (np.array([found[p] for p in points]) for found in (first, last))
+    start, end = (np.array([by_point[p] for p in points]) for by_point in (first, last))
     steps = np.arange(len(points))
     ax.hlines(steps, start, end, color=INK, alpha=0.35, linewidth=2)
     for label, x, style in zip(labels, (start, end), STYLES, strict=False):

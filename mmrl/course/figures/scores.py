@@ -20,7 +20,7 @@ from mmrl.show import INK, STYLES, figure, label_ends, name_axes
 
 Row = dict[str, Any]
 
-TRAINED, AT_REST = 3.4, 1.2  # line widths in points, while a task is trained and otherwise
+BOLD, AT_REST = 3.4, 1.2  # line widths in points, while a task is trained and otherwise
 
 BESIDE = (0, (1, 1.2))  # dash pattern of greedy scores in a plot of sampled scores
 
@@ -62,7 +62,7 @@ def scores_by_task(
             ax.plot(env_steps, best, color=color, linewidth=1.0, linestyle=BESIDE)
         for stage in (s for s, trained in enumerate(order or [task]) if trained == task):
             part = slice(stage * blocks, (stage + 1) * blocks + 1)
-            look: dict[str, Any] = {"linewidth": TRAINED, "solid_capstyle": "round", "zorder": 3}
+            look: dict[str, Any] = {"linewidth": BOLD, "solid_capstyle": "round", "zorder": 3}
             ax.plot(env_steps[part], middle[part], color=color, **look)
     if chance is not None:
         ax.axhline(chance, color=INK, linewidth=0.8, alpha=0.6, linestyle=":")

@@ -119,12 +119,12 @@ def schedules() -> dict[str, Any]:
     for n in WINDOWS:
         graph = reinforce(n)
         waits[str(n)] = str(explain(graph, "grad", "step"))
-        made: dict[str, tuple[str, str]] = {}
+        events_of: dict[str, tuple[str, str]] = {}
         for proximity in get_args(Proximity):
             order = schedule(graph, proximity)
             times = str(order.times)
-            made[times] = made.get(times) or program(order, n)
-            of[f"{n} {proximity}"] = programs_seen.setdefault(made[times], len(programs_seen))
+            events_of[times] = events_of.get(times) or program(order, n)
+            of[f"{n} {proximity}"] = programs_seen.setdefault(events_of[times], len(programs_seen))
     programs = [{"code": code, "events": events} for code, events in programs_seen]
     return {"steps": STEPS, "of": of, "programs": programs, "waits": waits}
 

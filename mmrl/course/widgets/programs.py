@@ -71,7 +71,7 @@ class GraphEvolution(Explorer):
 
 
 @cache
-def compiled(name: str) -> Compiled:
+def compile_named(name: str) -> Compiled:
     """Compile the program with a name in `PROGRAMS`."""
     if name == "tiles":
         return compile(reinforce(WINDOW), {"tile": lambda graph: tile(graph, "t", TILE)})
@@ -81,7 +81,7 @@ def compiled(name: str) -> Compiled:
 @cache
 def programs() -> dict[str, Any]:
     """Return the code, the tensors and the events of every program, as JSON values."""
-    return {"steps": BOUNDS["T"]} | {name: _program(compiled(name)) for name in PROGRAMS}
+    return {"steps": BOUNDS["T"]} | {name: _program(compile_named(name)) for name in PROGRAMS}
 
 
 def _program(result: Compiled) -> dict[str, Any]:

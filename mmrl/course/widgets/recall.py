@@ -34,18 +34,18 @@ class RecallExplorer(Explorer):
 
     @traitlets.default("first")
     def _first(self):
-        return _measured("first")
+        return _results("first")
 
     @traitlets.default("previous")
     def _previous(self):
-        return _measured("previous")
+        return _results("previous")
 
     @traitlets.default("none")
     def _none(self):
-        return _measured("none")
+        return _results("none")
 
 
-def _measured(agent: str) -> Any:
+def _results(agent: str) -> Any:
     """Return the published results of an agent, or an empty tuple if they are missing."""
     try:
         rows = {row["cell"]: row for row in published("inspect")}

@@ -20,7 +20,7 @@ REPLACES = {"popgym-arcade": "--no-deps popgym-arcade dm-pix"}
 """Arguments of `pip install` for libraries whose requirements conflict with mmrl's."""
 
 
-def known(name: Any) -> bool:
+def is_adapter(name: Any) -> bool:
     """Return True if `name` starts with the prefix of one of the `LIBRARIES`."""
     return isinstance(name, str) and name.partition(":")[0] in LIBRARIES
 

@@ -9,7 +9,7 @@ from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, levels, one_hot, plus_minus
 from mmrl.envs.popgym.cards import DECK, SUITS, CardTask, check_decks, draw, full_deck
 
-UNSEEN = -1
+BLANK = -1
 MODES = 2  # PLAY = 0, WATCH = 1
 
 
@@ -42,7 +42,7 @@ class Autoencode(CardTask):
     def start(self, u: Numbers, params: Params) -> State:
         """Return the initial state of an episode."""
         card, left = draw(u[0], full_deck(self.num_decks, SUITS))
-        blanks = jnp.full(self.num_cards - 1, UNSEEN, jnp.int32)
+        blanks = jnp.full(self.num_cards - 1, BLANK, jnp.int32)
         cards = jnp.concatenate([blanks, card[None]])
         return State(time=jnp.int32(0), card=card, cards=cards, left=left)
 

@@ -13,7 +13,7 @@ from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, Task, le
 from mmrl.envs.popgym.cards import DECK, check_decks, draw, full_deck
 
 TYPES = (2, 13)  # number of colors or of ranks; popgym has no variant with suits
-UNKNOWN = -1
+NO_CARD = -1
 
 
 @struct.dataclass
@@ -66,7 +66,7 @@ class Concentration(Task):
     def start(self, u: Numbers, params: Params) -> State:
         """Return the initial state of an episode."""
         left, none = full_deck(self.num_decks, self.types), jnp.int32(self.cards)
-        values = jnp.full(self.cards, UNKNOWN, jnp.int32)
+        values = jnp.full(self.cards, NO_CARD, jnp.int32)
         if self.shuffled:
             values, left = jnp.argsort(u).astype(jnp.int32) % self.types, jnp.zeros_like(left)
         return State(jnp.int32(0), values, left, jnp.zeros(self.cards, bool), none, none)
@@ -101,7 +101,7 @@ class Concentration(Task):
 
     def pixels(self, obs: Float[Array, " obs"]) -> UInt8[Array, "rows columns 3"]:
         """Return an image of the table, with 13 cards per row."""
-        kinds = pixels.shown(obs, self.types + 1)
+        kinds = pixels.card_kind(obs, self.types + 1)
         return pixels.table(kinds, pixels.faces(self.types), columns=13)
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
@@ -128,7 +128,7 @@ class Concentration(Task):
     ) -> tuple[Int[Array, " n"], Int[Array, " types"]]:
         """Deal the card at position `action` if necessary; return `values` and `left`."""
         card, fewer = draw(u, state.left)
-        new = (jnp.arange(self.cards) == action) & (state.values == UNKNOWN)
+        new = (jnp.arange(self.cards) == action) & (state.values == NO_CARD)
         left = jax.lax.select(jnp.any(new), fewer, state.left)
         return jnp.where(new, card, state.values), left
 

@@ -17,7 +17,7 @@ from mmrl.envs.popgym.base import (
     one_hot,
 )
 
-CLEAR, MINE, VIEWED = 0, 1, 2
+CLEAR, MINE, OPEN = 0, 1, 2
 
 
 @struct.dataclass
@@ -76,7 +76,7 @@ class MineSweeper(Task):
         around = (jnp.maximum(rows, columns) <= 1) & (state.squares == MINE)
         near, hit = jnp.sum(around, dtype=jnp.int32), kind == MINE
         viewed = (square == action) & ~hit
-        squares = jnp.where(viewed, VIEWED, state.squares)
+        squares = jnp.where(viewed, OPEN, state.squares)
         prizes = (1 / self.num_steps, -0.5 - 1 / self.num_steps, -0.5 / (self.num_steps - 2))
         reward = jnp.sum(one_hot(kind, 3) * jnp.array(prizes, jnp.float32))
         return State(state.time + 1, squares, near, hit), reward

@@ -60,6 +60,6 @@ def table(
     return table.reshape(table.shape[0] * (height + 1), -1, 3)
 
 
-def shown(obs: Float[Array, " obs"], kinds: int) -> Int[Array, " card"]:
+def card_kind(obs: Float[Array, " obs"], kinds: int) -> Int[Array, " card"]:
     """Return the kind of each card in a one-hot observation."""
     return jnp.argmax(obs.reshape(-1, kinds), axis=1)

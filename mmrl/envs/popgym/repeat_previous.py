@@ -62,7 +62,7 @@ class RepeatPrevious(CardTask):
 
     def pixels(self, obs: Float[Array, " obs"]) -> UInt8[Array, "20 20 3"]:
         """Return an image of the visible card."""
-        return jnp.asarray(pixels.suits())[pixels.shown(obs, SUITS)[0]]
+        return jnp.asarray(pixels.suits())[pixels.card_kind(obs, SUITS)[0]]
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
         """Return the one-hot last k suits, and the fraction of each suit that remains in the deck.

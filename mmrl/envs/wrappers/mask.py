@@ -78,7 +78,7 @@ class ActionMask(Wrapper):
 
     def _seen(self, params: Any) -> Any:
         """Return the inner observation space without the mask."""
-        return unmasked(self.env.observation_space(self.inner_params(params)))
+        return without_mask(self.env.observation_space(self.inner_params(params)))
 
     def _mask(self, obs: Any, state: Any, params: Any) -> Bool[Array, "*action"]:
         here = self.inner_params(params)
@@ -148,7 +148,7 @@ def offers_mask(env: Any, params: Any) -> bool:
     return callable(getattr(env, MASK, None))
 
 
-def unmasked(space: Any) -> Any:
+def without_mask(space: Any) -> Any:
     """Remove the mask from a dictionary space. Other spaces are returned unchanged."""
     if not _has_key(space):
         return space

@@ -22,7 +22,7 @@ from mmrl.envs.wrappers.base import (
     flat_bounds,
     vector_size,
 )
-from mmrl.envs.wrappers.mask import ActionMask, mask_in_state, offers_mask, unmasked
+from mmrl.envs.wrappers.mask import ActionMask, mask_in_state, offers_mask, without_mask
 from mmrl.envs.wrappers.views import Beside, PixelObservation, StateObservation
 
 
@@ -37,10 +37,10 @@ class FlattenObservation(ObservationWrapper):
         super().__init__(mask_in_state(env))
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
-        return flat(unmasked(self.env.observation_space(params)), obs)
+        return flat(without_mask(self.env.observation_space(params)), obs)
 
     def observation_space(self, params: Any) -> spaces.Box:
-        return box(*flat_bounds(unmasked(self.env.observation_space(params))))
+        return box(*flat_bounds(without_mask(self.env.observation_space(params))))
 
 
 class MaskObservation(ObservationWrapper):
@@ -196,7 +196,7 @@ def paper_stack(env: Any, previous_action: bool = True) -> BeginFlag:
     return BeginFlag(inner, one_hot=True)
 
 
-OBSERVED: dict[str, Callable[[Any], Any]] = {
+OBSERVE: dict[str, Callable[[Any], Any]] = {
     "observation": lambda env: env,
     "state": StateObservation,
     "pixels": PixelObservation,
@@ -204,18 +204,18 @@ OBSERVED: dict[str, Callable[[Any], Any]] = {
 """Wrapper for each value of `observe`."""
 
 
-def observed(env: Any, observe: str) -> Any:
+def apply_observe(env: Any, observe: str) -> Any:
     """Apply the wrapper that `observe` selects.
 
-    Raises `ValueError` if `observe` is not a key of `OBSERVED`, or if the environment does not
+    Raises `ValueError` if `observe` is not a key of `OBSERVE`, or if the environment does not
     support it.
     """
-    if observe not in OBSERVED:
-        raise ValueError(f"`observe` must be one of {', '.join(OBSERVED)}; got {observe!r}.")
-    return OBSERVED[observe](env)
+    if observe not in OBSERVE:
+        raise ValueError(f"`observe` must be one of {', '.join(OBSERVE)}; got {observe!r}.")
+    return OBSERVE[observe](env)
 
 
-SHOWN = {
+INPUTS = {
     "previous_action": PreviousAction,
     "previous_reward": PreviousReward,
     "begin_flag": BeginFlag,
@@ -223,7 +223,7 @@ SHOWN = {
 """Wrappers of the additional inputs, in the order in which they are appended."""
 
 
-def shown(
+def with_inputs(
     env: Any,
     params: Any,
     observes: Collection[str],
@@ -236,7 +236,7 @@ def shown(
     environment has one, and the inputs in `observes`. If `flat` is False, images of shape
     [height, width, channel] are not flattened, and the inputs form a separate vector.
     """
-    env = observed(env, observe)
+    env = apply_observe(env, observe)
     space = env.observation_space(params)
     if offers_mask(env, params):
         if not flat and is_picture(space):
@@ -247,18 +247,18 @@ def shown(
             )
         env = ActionMask(env)
     elif not flat and is_picture(space):
-        rest = [SHOWN[name] for name in SHOWN if name in observes]
+        rest = [INPUTS[name] for name in INPUTS if name in observes]
         return Beside(env, rest) if rest else env
     elif len(getattr(space, "shape", ())) != 1:
         env = FlattenObservation(env)
-    for name in SHOWN:
-        env = SHOWN[name](env) if name in observes else env
+    for name in INPUTS:
+        env = INPUTS[name](env) if name in observes else env
     return env
 
 
 def bare(env: Any) -> Any:
-    """Remove the wrappers that append the inputs in `SHOWN`."""
-    while isinstance(env, tuple(SHOWN.values())):
+    """Remove the wrappers that append the inputs in `INPUTS`."""
+    while isinstance(env, tuple(INPUTS.values())):
         env = env.env
     return env
 
@@ -283,7 +283,7 @@ def mask_place(env: Any, params: Any) -> tuple[int, int] | None:
         if isinstance(inner, ActionMask):
             raise ValueError(
                 f"`env` must have ActionMask as its outermost wrapper, so that agents find the "
-                f"mask; got {env!r}. Only {', '.join(x.__name__ for x in SHOWN.values())} may be "
+                f"mask; got {env!r}. Only {', '.join(x.__name__ for x in INPUTS.values())} may be "
                 "applied after ActionMask."
             )
     return None

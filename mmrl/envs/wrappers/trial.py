@@ -76,7 +76,7 @@ class Trial(Wrapper):
         """Start a trial, and append the flag to the observation."""
         obs, env_state = reset
         zero = jnp.int32(0)
-        return _flagged(obs, True), TrialState(env_state, zero, zero)
+        return _with_flag(obs, True), TrialState(env_state, zero, zero)
 
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
@@ -92,7 +92,7 @@ class Trial(Wrapper):
             lambda new, old: jnp.where(again, new, old), following, (obs, env_state)
         )
         state = TrialState(env_state, episodes, before.time + 1)
-        return _flagged(obs, again), state, reward, terminated & ~again, info
+        return _with_flag(obs, again), state, reward, terminated & ~again, info
 
     def is_terminated(self, state: Any, params: Any) -> Any:
         """Return True if the trial terminates in this state."""
@@ -144,5 +144,5 @@ def _keeps(env: Any) -> bool:
     return hasattr(env, "next_episode") or (isinstance(env, Wrapper) and _keeps(env.env))
 
 
-def _flagged(obs: Obs, begin: Any) -> Obs:
+def _with_flag(obs: Obs, begin: Any) -> Obs:
     return jnp.append(obs, jnp.asarray(begin, obs.dtype))

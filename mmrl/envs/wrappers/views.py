@@ -34,7 +34,7 @@ class StateObservation(ObservationWrapper):
         has_space = type(self.unwrapped).state_space is not environment.Environment.state_space
         space = self.env.state_space(params) if has_space else None
         fits = isinstance(space, spaces.Box) and tuple(space.shape) == (width,)
-        return box(*bounds(space)) if fits else _unbounded(width)
+        return box(*bounds(space)) if fits else _box(width)
 
 
 class PixelObservation(ObservationWrapper):
@@ -91,5 +91,5 @@ class Nothing(ObservationWrapper):
         return box(jnp.zeros(0), jnp.zeros(0))
 
 
-def _unbounded(width: int) -> spaces.Box:
+def _box(width: int) -> spaces.Box:
     return box(jnp.full(width, -jnp.inf), jnp.full(width, jnp.inf))

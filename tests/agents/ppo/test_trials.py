@@ -11,7 +11,7 @@ from gymnax.environments import environment
 from mmrl.agents import ppo
 from mmrl.envs import make, probes
 from mmrl.envs.wrappers import ObservationWrapper
-from mmrl.envs.wrappers.observation import shown
+from mmrl.envs.wrappers.observation import with_inputs
 
 CONFIG = ppo.Config(memory="gru", width=32, rollout=64, block=5, blocks=6, episodes=256, gamma=0.95)
 
@@ -39,7 +39,7 @@ class Blindfold(ObservationWrapper):
 @pytest.mark.full
 def test_a_memory_of_a_trial_finds_the_arm_that_pays_and_one_of_an_episode_does_not():
     bandit, inner = make("probe-Bandit-v0")
-    env = shown(bandit, inner, ("previous_action", "previous_reward"))
+    env = with_inputs(bandit, inner, ("previous_action", "previous_reward"))
     env = Blindfold(env)
 
     @jax.jit

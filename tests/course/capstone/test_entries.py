@@ -33,7 +33,7 @@ def stub_scores(
 def passing_gates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Gates have tests of their own: here all pass, but where a test asks."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(gates, "judge", lambda factory: gates.Judged({"laws": ""}, 64, 32, 32))
+    monkeypatch.setattr(gates, "judge", lambda factory: gates.GateResult({"laws": ""}, 64, 32, 32))
     (tmp_path / "mine.py").write_text(SOURCE)
     yield
     sys.modules.pop("mine", None)
@@ -192,7 +192,7 @@ def test_a_memory_that_a_gate_refuses_gets_no_entry(
     memory: str, gate: str, message: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Not when it is run, and not when an entry that was accepted is given another memory."""
-    judgment = gates.Judged({gate: f"It {message}."}, 64, 32, 32)
+    judgment = gates.GateResult({gate: f"It {message}."}, 64, 32, 32)
     monkeypatch.setattr(gates, "judge", lambda factory: judgment)
     with pytest.raises(ValueError, match=message):
         entries.run(f"mine:{memory}", path.with_name("new.json"), evaluate=stub_scores)
@@ -283,7 +283,7 @@ def test_the_command_judges_writes_and_checks(
     assert main(["capstone", "check", "results"]) == 2
     assert main(["capstone", "check", "a/b.json", "--no-rerun"]) == 1
     assert "✗ a/b.json: Its score was edited" in capsys.readouterr().out
-    judgment = gates.Judged({"laws": "It is none."}, 0, 0, 0)
+    judgment = gates.GateResult({"laws": "It is none."}, 0, 0, 0)
     monkeypatch.setattr(gates, "judge", lambda factory: judgment)
     assert main(["capstone", "gates", "mine:right"]) == 1
     assert "✗ laws       It is none." in capsys.readouterr().out

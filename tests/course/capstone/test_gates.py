@@ -16,9 +16,9 @@ def refusal(factory, gate: str) -> str:
     pair = gates.both(factory)
     if gate in ("laws", "gradients"):
         return {"laws": gates.laws, "gradients": gates.gradient}[gate](pair)
-    behavior = gates.behaved(pair, gates.SIZE, max(gates.LAGS))
+    behavior = gates.behavior_of(pair, gates.SIZE, max(gates.LAGS))
     checks = {"future": gates.future, "episodes": gates.episodes, "step": gates.step}
-    return checks[gate](behavior) if gate in checks else gates.remembered(behavior)[0]
+    return checks[gate](behavior) if gate in checks else gates.memory_span(behavior)[0]
 
 
 MISTAKES = {

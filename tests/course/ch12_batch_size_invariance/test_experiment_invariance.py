@@ -162,7 +162,7 @@ def test_what_has_phases_has_the_same_measures():
     for agent in ("ppo", "ppg"):
         config = invariance.Cell("Catch", agent, stratified.EVERY, 4).config(1e-3, True)
         configs = jax.tree.map(lambda x: jnp.full(2, x, jnp.float32), config)
-        init, block, noise = invariance._compiled("Catch", agent)
+        init, block, noise = invariance._compile("Catch", agent)
         state = jax.eval_shape(init, configs, keys)
         after, report = jax.eval_shape(block, configs, state)
         assert jax.tree.structure(after) == jax.tree.structure(state)

@@ -13,7 +13,7 @@ from mmrl.agents.clear.vtrace import Measures
 from mmrl.course.ch14_clear import experiment_minatar as minatar
 from mmrl.course.ch14_clear.experiment_minatar import CONFIG, CYCLES, GAMES, Cell
 from mmrl.course.continual import cycles
-from mmrl.course.continual.cycles import Curves, Played
+from mmrl.course.continual.cycles import Curves, PolicyScores
 from mmrl.envs.continual import minatar as game
 from mmrl.runs.checkpoint import dumps, loads
 
@@ -44,7 +44,7 @@ def test_every_game_gets_as_many_steps_in_all_cells():
 def curves(stages: int, blocks: int, begin: Any, scores: Any, finite: bool = True) -> Curves:
     begin = np.asarray(begin, "f4")
     scores = np.broadcast_to(np.asarray(scores, "f4"), (stages, blocks, len(begin)))
-    by_policy = {"greedy": Played(scores, begin), "sampled": Played(scores + 1, begin)}
+    by_policy = {"greedy": PolicyScores(scores, begin), "sampled": PolicyScores(scores + 1, begin)}
     return Curves(by_policy, Measures(*np.ones((7, stages, blocks))), np.asarray(finite))
 
 

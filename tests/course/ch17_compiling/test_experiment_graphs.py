@@ -68,13 +68,13 @@ def test_a_terminal_observation_that_is_not_finite_does_no_harm(compiled: bool):
 
 def test_every_row_has_a_name_of_its_own():
     kinds = [cell.name.partition(",")[0] for cell in graphs.cells()]
-    sizes = 1 + sum(map(len, graphs.VARIED.values()))
+    sizes = 1 + sum(map(len, graphs.VARIATIONS.values()))
     assert kinds.count("time") == 2 * sizes
     assert kinds.count("interpreter") == 2
     assert kinds.count("bytes") == 2 * len(graphs.SIZES)
     assert kinds.count("live") == len(graphs.WINDOWS)
-    assert kinds.count("decoder") == len(graphs.GENERATED)
-    assert kinds.count("chosen") == len(graphs.CHOSEN)
+    assert kinds.count("decoder") == len(graphs.GENERATIONS)
+    assert kinds.count("chosen") == len(graphs.CHOICES)
     assert kinds.count("swap") == 2 and kinds.count("window") == 6
     assert kinds.count("lift") == len(graphs.STEPS) * len(graphs.LENGTHS)
 

@@ -228,7 +228,7 @@ def test_forward_transfer_is_the_share_of_what_was_left_to_gain():
 
 
 def test_flat_puts_scores_in_order_of_time():
-    scores = cycles.Played(jnp.arange(1.0, 13).reshape(3, 2, 2), jnp.zeros(2))
+    scores = cycles.PolicyScores(jnp.arange(1.0, 13).reshape(3, 2, 2), jnp.zeros(2))
     assert cycles.flat(scores)[:, 0].tolist() == [0, 1, 3, 5, 7, 9, 11]
 
 

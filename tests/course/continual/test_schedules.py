@@ -12,7 +12,7 @@ def test_orders_to_meet_tasks_in():
     plan = schedules.sequential((0, 2), 2, 3)
     np.testing.assert_array_equal(plan, [[0] * 3, [2] * 3] * 2)
     orders = [
-        schedules.probed((0, 1), 1, 1, probe=7, position=position)[:, 0].tolist()
+        schedules.with_probe((0, 1), 1, 1, probe=7, position=position)[:, 0].tolist()
         for position in range(3)
     ]
     assert orders == [[7, 0, 1], [0, 7, 1], [0, 1, 7]]
@@ -35,7 +35,7 @@ def test_every_task_gets_as_many_steps_in_all_orders():
         ("environments", lambda: schedules.simultaneous(3, 2, 8)),
         ("cycles", lambda: schedules.sequential((0, 1), 0, 8)),
         ("stages", lambda: schedules.separate(0, 0, 8)),
-        ("position", lambda: schedules.probed((0, 1), 1, 2, probe=2, position=3)),
+        ("position", lambda: schedules.with_probe((0, 1), 1, 2, probe=2, position=3)),
     ],
 )
 def test_errors_name_the_argument(name: str, call):

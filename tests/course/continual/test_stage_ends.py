@@ -79,14 +79,14 @@ def alone(net: Player, task: Any, key: Any) -> dict[str, Any]:
 
 
 @cache
-def cycle_scores() -> dict[str, cycles.Played]:
+def cycle_scores() -> dict[str, cycles.PolicyScores]:
     plan = np.repeat(np.array(ORDER, np.int32)[:, None], CONFIG.environments, axis=1)
     whole = jax.jit(lambda key: cycles.cycle(STUB, CONFIG, FAMILY, PARAMS, plan, 2, key))
     return whole(KEY)[1].played
 
 
 @cache
-def tour_scores() -> dict[str, cycles.Played]:
+def tour_scores() -> dict[str, cycles.PolicyScores]:
     return cycles.tour(STUB, CONFIG, GAMES, ORDER, KEY)[1].played
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from mmrl.agents.clear.vtrace import Measures
 from mmrl.course.continual import cycles as continual
-from mmrl.course.continual.cycles import Curves, Played, cycle
+from mmrl.course.continual.cycles import Curves, PolicyScores, cycle
 from mmrl.course.experiments import experiment_forgetting as forgetting
 from mmrl.course.experiments import protocols
 from mmrl.course.experiments.experiment_forgetting import (
@@ -98,7 +98,10 @@ def curves(cell: Cell, scores: Any, begin: Any) -> Curves:
     scores = np.broadcast_to(scores, (*shape, cell.tasks)).astype("f4")
     begin = np.broadcast_to(begin, (*shape[:2], cell.tasks)).astype("f4")
     measures = Measures(*np.zeros((7, *shape)))
-    by_policy = {"greedy": Played(scores, begin), "sampled": Played(scores - 0.1, begin)}
+    by_policy = {
+        "greedy": PolicyScores(scores, begin),
+        "sampled": PolicyScores(scores - 0.1, begin),
+    }
     return Curves(by_policy, measures, np.ones(shape[:2], bool))
 
 
@@ -150,7 +153,7 @@ def test_a_sweep_is_decided_by_sampled_actions_on_tuning_seeds(monkeypatch: pyte
             means.reshape(-1, 1, 1, 1, 1, 1), (len(means), 1, len(seeds), 1, 1, 3)
         )
         finite = np.broadcast_to(exponents[:, None, None] != 3, (len(means), 1, len(seeds)))
-        sample, greedy = (Played(x, x[:, :, :, 0, 0]) for x in (scores, -scores))
+        sample, greedy = (PolicyScores(x, x[:, :, :, 0, 0]) for x in (scores, -scores))
         return Curves({"sampled": sample, "greedy": greedy}, None, finite), 1.0
 
     sweep = [{"consolidation": 10.0**n} for n in range(5)]
@@ -244,7 +247,7 @@ def test_agents_side_by_side_are_those_that_train_alone(
     # As many agents in the end as are tuned: one program.
     monkeypatch.setattr(forgetting, "SEEDS", SEEDS[: 2 * len(TUNING_SEEDS)])
     monkeypatch.setattr(forgetting, "FINAL_SEEDS", FINAL_SEEDS[: len(TUNING_SEEDS)])
-    monkeypatch.setattr(forgetting, "_compiled", cache(forgetting._compiled.__wrapped__))
+    monkeypatch.setattr(forgetting, "_compile", cache(forgetting._compile.__wrapped__))
     monkeypatch.setattr(continual, "cycle", stand_in)
     cells = [Cell("V-trace", "separate"), Cell("Progress & Compress")]
     grid = dataclasses.replace(forgetting.GRID, cells=cells)

@@ -220,7 +220,7 @@ def test_what_the_book_has_is_not_measured_again(name: str, tmp_path: pathlib.Pa
     assert not any(row.get("quick") for row in result.values())
     # In staleness a row is outdated, too, if it lacks the rate at which its task is compared now.
     inputs = {} if study.outdated is Grid.outdated else result
-    again = [row for row in inputs.values() if name == "staleness" or tuning.outdated(row)]
+    again = [row for row in inputs.values() if name == "staleness" or tuning.is_stale(row)]
     rest = total - len(result) + len(again)
     lines = list(experiments.run(name, tmp_path, minutes=0.0))
     if rest == 0:

@@ -53,7 +53,7 @@ def test_twins_differ_in_the_order_of_their_marks_only():
     assert {*symbols.ravel().tolist()} == {*range(probes.SYMBOLS)}
     assert (places[:, 0] != places[:, 1]).all()
     assert {*places.ravel().tolist()} == {*range(LENGTH - 1)}, "the last step reveals no mark"
-    assert sample_tape(50, 300).places.max() < probes.TRAINED - 1
+    assert sample_tape(50, 300).places.max() < probes.TRAIN_STEPS - 1
 
 
 def test_inputs_and_answers_are_those_of_a_plain_loop():
@@ -177,7 +177,7 @@ def test_times_are_least_times_divided_by_those_of_the_gru(monkeypatch: pytest.M
         cost = {"own": 3.0, "base": 2.0}[who]
         return {"compile": cost, "forward": seconds[who], "both": seconds[who]}
 
-    monkeypatch.setattr(times, "compiled", compiled)
+    monkeypatch.setattr(times, "compile_calls", compiled)
     monkeypatch.setattr(times, "processor_seconds", next)
     monkeypatch.setattr(times, "ROUNDS", 3)
     row = times.measure(models.Cell("none"), False, None)
@@ -188,7 +188,7 @@ def test_times_are_least_times_divided_by_those_of_the_gru(monkeypatch: pytest.M
 
 def test_the_timed_programs_are_the_outputs_and_their_gradient():
     model = memory.make("none", 3, 2, key=jax.random.key(0))
-    program = times.compiled(model, 5)
+    program = times.compile_calls(model, 5)
     xs = jax.random.normal(jax.random.key(1), (5, 3))
     ys = xs @ model.read_out.weight.T + model.read_out.bias[None]
     np.testing.assert_allclose(program["forward"](), ys, rtol=1e-5)

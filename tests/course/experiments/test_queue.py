@@ -32,7 +32,7 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert len(list(parts.measure(GRID, out, [name]))) == 1
         return ""
 
-    monkeypatch.setattr(queue, "_measured", run)
+    monkeypatch.setattr(queue, "_run_command", run)
     return names
 
 
@@ -94,7 +94,7 @@ def test_a_unit_is_left_out_for_one_that_fits(attempts: list[str], tmp_path: pat
 @pytest.mark.full
 def test_a_process_that_does_not_end_is_stopped():
     def outcome(code: str, limit: float = 600.0, rest: float = 600.0) -> str:
-        return queue._measured([sys.executable, "-c", code], "cpu", limit, rest)
+        return queue._run_command([sys.executable, "-c", code], "cpu", limit, rest)
 
     assert outcome("import time; time.sleep(600)", rest=0.5) == "it took more than 1 s"
     # Others may use the cores: only its own processor time counts.
@@ -107,7 +107,7 @@ def test_a_process_that_does_not_end_is_stopped():
 def test_a_device_that_does_not_start_costs_no_row(
     monkeypatch: pytest.MonkeyPatch, attempts: list[str], tmp_path: pathlib.Path
 ):
-    monkeypatch.setattr(queue, "_measured", lambda *_: "no such platform")
+    monkeypatch.setattr(queue, "_run_command", lambda *_: "no such platform")
     (line,) = queue.Queue(tmp_path, "gpu").run()
     assert line.endswith("no such platform")
     assert not attempts and not (tmp_path / "queue.jsonl").exists()

@@ -13,7 +13,7 @@ from mmrl.course.ch10_ppo_with_memory import experiment_ppo as ppo
 from mmrl.course.ch11_three_policies import experiment_ewma as ewma
 from mmrl.course.ch11_three_policies import experiment_staleness as staleness
 from mmrl.course.experiments import tuning
-from mmrl.course.experiments.fleet import Fleet, Trained
+from mmrl.course.experiments.fleet import Fleet, FleetResult
 from mmrl.runs.checkpoint import loads
 from tests.helpers import fake_training
 
@@ -34,10 +34,12 @@ def test_a_tie_is_broken_by_area_and_an_edge_is_looked_beyond(
 ):
     rates_tried: list[float] = []
 
-    def train(cell: Any, config: Any, rates: Any, seeds: Any) -> Trained:
+    def train(cell: Any, config: Any, rates: Any, seeds: Any) -> FleetResult:
         rates_tried.extend(rates)
         example = curves(rates, fast=max(experiment.RATES))
-        return Trained(example, SimpleNamespace(fill=np.ones((len(example), 16))), [0.0] * 16, None)
+        return FleetResult(
+            example, SimpleNamespace(fill=np.ones((len(example), 16))), [0.0] * 16, None
+        )
 
     monkeypatch.setattr(experiment, "train", train)
     cell = experiment.cells()[0]
@@ -52,7 +54,7 @@ def test_a_tie_is_broken_by_area_and_an_edge_is_looked_beyond(
     old = {**row, "learning_rate": experiment.RATES[0], "date": "then"}
     old["tuning"] = {str(rate): 1.0 for rate in experiment.RATES}
     del old["tuning_areas"], old["tuning_at_bound"]
-    assert tuning.outdated(old) and not tuning.outdated(row)
+    assert tuning.is_stale(old) and not tuning.is_stale(row)
     again = experiment.measure(cell, True, old)
     assert again["learning_rate"] == row["learning_rate"] and "date" not in again
     # One whose agents have the right rate keeps them.
@@ -93,7 +95,7 @@ def test_published_rates_are_what_the_rule_chooses(name: str):
 
     for line in (RESULTS / f"{name}.jsonl").read_text("utf-8").splitlines():
         row = loads(line)
-        if tuning.outdated(row):
+        if tuning.is_stale(row):
             best = max(row["tuning"], key=lambda rate: row["tuning"][rate])
             assert row["learning_rate"] == float(best), row["cell"]
         elif row.get("tuning"):

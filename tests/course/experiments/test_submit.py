@@ -18,8 +18,8 @@ import pytest
 from mmrl.__main__ import main
 from mmrl.course import experiments
 from mmrl.course.experiments import cluster, parts
-from mmrl.course.experiments.grid import Grid, Row, Rows, alone, kept, rows
-from mmrl.course.experiments.submit import ready, submitted
+from mmrl.course.experiments.grid import Grid, Row, Rows, alone, in_folder, rows
+from mmrl.course.experiments.submit import ready, submit_jobs
 from mmrl.runs import RunError
 from tests.helpers.tiny_grid import Cell, command, tiny
 
@@ -72,7 +72,7 @@ def go(where: Here, jobs: int = 2, minutes: float = 9.0, only: str = "") -> list
     """The lines of a grid in jobs; of one that loses cells, until it says so."""
     lines: list[str] = []
     try:
-        for line in submitted(
+        for line in submit_jobs(
             where.grid, where.out, where, jobs, minutes, where.quick, only, "", 0.0
         ):
             lines.append(line)
@@ -122,7 +122,9 @@ def test_killed_cells_alone_are_missing_and_alone_repeated(tmp_path: pathlib.Pat
     assert sorted(names_in_file(tmp_path)) == ["a1", "a2", "a3", "b1"]
     before = (tmp_path / "x.jsonl").read_bytes()
     for _ in range(2):
-        assert list(parts.merged(where.grid, tmp_path)) == [f"Nothing new for {tmp_path}/x.jsonl."]
+        assert list(parts.merge_messages(where.grid, tmp_path)) == [
+            f"Nothing new for {tmp_path}/x.jsonl."
+        ]
     assert (tmp_path / "x.jsonl").read_bytes() == before
 
 
@@ -221,7 +223,7 @@ def test_a_grid_that_keeps_folders_keeps_the_same_ones(tmp_path: pathlib.Path):
         folders.append(folder)
         return plain(cell, quick)
 
-    some = grid(measure=kept(measure), keeps=True)
+    some = grid(measure=in_folder(measure), keeps=True)
     list(some.run(tmp_path, 9.0, False))
     (tmp_path / "x.jsonl").unlink()
     go(Here(some, tmp_path))
@@ -230,7 +232,7 @@ def test_a_grid_that_keeps_folders_keeps_the_same_ones(tmp_path: pathlib.Path):
 
 def test_who_leaves_cancels_what_runs(tmp_path: pathlib.Path):
     where = Here(grid(), tmp_path)
-    going = submitted(where.grid, tmp_path, where, 3)
+    going = submit_jobs(where.grid, tmp_path, where, 3)
     assert next(going) == "a1: done, 0 s"
     going.close()  # type: ignore[attr-defined]
     assert where.cancelled == ["a1", "a2", "b1"] and names_in_file(tmp_path) == ["a1", "a2", "b1"]
@@ -257,7 +259,7 @@ def test_no_more_jobs_run_than_were_asked_for(tmp_path: pathlib.Path):
         return Slow(where, names)
 
     where = Here(grid(), tmp_path)
-    lines = list(submitted(where.grid, tmp_path, start, 2, pause=0.0))
+    lines = list(submit_jobs(where.grid, tmp_path, start, 2, pause=0.0))
     assert lines[-1] == "0 of 4 cells remain: all done." and max(most) == 2
     assert places[:3] == [0, 1, 0] and len(places) == 4
 
@@ -421,7 +423,7 @@ def test_kill_9_of_a_job_and_of_who_submitted_it(start: Any, tmp_path: pathlib.P
     assert results["a1"]["command"].endswith("--unit a1 a2")
     before = (tmp_path / "tiny.jsonl").read_bytes()
     for _ in range(2):
-        assert next(parts.merged(tiny(tmp_path), tmp_path)).startswith("Nothing new for ")
+        assert next(parts.merge_messages(tiny(tmp_path), tmp_path)).startswith("Nothing new for ")
     assert (tmp_path / "tiny.jsonl").read_bytes() == before
 
 

@@ -40,7 +40,7 @@ def lines(ax: Any, width: float) -> list[Any]:
 def test_a_line_is_thick_where_its_task_is_trained():
     ax = draw.scores_by_task(scores(), STEPS, ORDER, title="in turn", chance=-0.6)
     assert ax.get_title("left") == "in turn"
-    thick = lines(ax, draw.TRAINED)
+    thick = lines(ax, draw.BOLD)
     assert len(thick) == 6
     for line in thick:
         x, y = line.get_data()
@@ -58,14 +58,14 @@ def test_a_line_is_thick_where_its_task_is_trained():
 
 def test_all_tasks_at_once_are_thick_throughout():
     ax = draw.scores_by_task(scores(), STEPS, names=("left", "right", "up"))
-    assert [len(line.get_xdata()) for line in lines(ax, draw.TRAINED)] == [13] * 3
+    assert [len(line.get_xdata()) for line in lines(ax, draw.BOLD)] == [13] * 3
     assert [text.get_text() for text in ax.texts] == ["left", "right", "up"]
     assert not ax.patches
 
 
 def test_a_row_says_where_it_is_from():
     ax = forgetting.published_scores(row("a"), title="a row")
-    assert len(lines(ax, draw.TRAINED)) == 6 and ax.get_xlim() == (0, 120)
+    assert len(lines(ax, draw.BOLD)) == 6 and ax.get_xlim() == (0, 120)
 
 
 def test_greedy_scores_are_dotted_beside_sampled_ones():

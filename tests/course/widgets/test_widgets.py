@@ -332,7 +332,7 @@ def test_the_debugger_follows_the_code_that_it_shows():
     assert len(json.dumps(programs.programs())) < 30_000
     for name in programs.PROGRAMS:
         example = programs.programs()[name]
-        graph = programs.compiled(name).graph
+        graph = programs.compile_named(name).graph
         assert widgets_oracle_programs.events_of(example["code"], graph) == [
             (line, *widgets_oracle_programs.point(example, event))
             for line, _, *event in example["events"]

@@ -53,7 +53,7 @@ def point(example: dict[str, Any], event: list[Any]) -> tuple[str, str, int | No
 def debugger_views() -> Iterator[dict[str, Any]]:
     """Peaks, the number of points and the points themselves that are alive after every event."""
     for name in programs.PROGRAMS:
-        program, example = programs.compiled(name), programs.programs()[name]
+        program, example = programs.compile_named(name), programs.programs()[name]
         events = program.trace(**programs.BOUNDS)
         report = check(program.graph, events, **programs.BOUNDS)
         assert report.ok, str(report)

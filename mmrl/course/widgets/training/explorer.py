@@ -15,7 +15,7 @@ import traitlets
 
 from mmrl.agents import AGENTS, find
 from mmrl.course import plain
-from mmrl.course.links import MOST, check_room, check_sizes, worded
+from mmrl.course.links import MOST, check_room, check_sizes, to_words
 from mmrl.course.widgets.training.live import Curve, LiveCurves
 from mmrl.course.widgets.training.panel import ENVIRONMENTS, Panel, short
 from mmrl.course.widgets.training.trial import Trial
@@ -228,7 +228,7 @@ class TrainingExplorer(ipywidgets.VBox):
                 parts.append(f"{number} {key if number > 1 else key[:-1]}")
         for key, value in vars(config).items():
             if key not in in_view and value != getattr(self.config, key):
-                parts.append(f"{key} {worded(value)}")
+                parts.append(f"{key} {to_words(value)}")
         return ", ".join(parts)
 
     def _begin(self) -> Trial:

@@ -58,7 +58,7 @@ class LiveCurves:
         self.figure.subplots_adjust(left=0.1, right=0.72, top=0.9, bottom=0.17)
         self.ax = self.figure.subplots()
         self._lines = [_Line(self.ax, style) for style in STYLES]
-        self._bounds = [_Bound(self.ax) for _ in range(3)]
+        self._bounds = [_BoundLine(self.ax) for _ in range(3)]
         self._hint = self.ax.text(
             0.5, 0.5, "", transform=self.ax.transAxes, ha="center", color=INK, fontsize=11
         )
@@ -146,7 +146,7 @@ class _Line:
             artist.set_visible(True)
 
 
-class _Bound:
+class _BoundLine:
     """A thin horizontal line with a label."""
 
     def __init__(self, ax: Axes):

@@ -12,7 +12,7 @@ import ipywidgets
 import traitlets
 
 from mmrl.agents import AGENTS
-from mmrl.course.links import understood, worded
+from mmrl.course.links import from_words, to_words
 from mmrl.course.widgets.base import style
 from mmrl.course.widgets.training.live import INCHES, MARKS
 from mmrl.course.widgets.training.trial import Trial
@@ -122,7 +122,7 @@ class Panel:
         """Return the values of these other settings. Raises `ValueError` for an invalid string."""
         words = dict(zip(self.kinds, (box.value for box in self.more.children), strict=True))
         return {
-            name: words[name] if kind is bool else understood(name, words[name], kind)
+            name: words[name] if kind is bool else from_words(name, words[name], kind)
             for name, kind in self.kinds.items()
         }
 
@@ -170,7 +170,7 @@ class Panel:
 def _boxes(settings: Any) -> dict[str, Any]:
     """Return an input per setting. Inputs accept any number, so that errors can be explained."""
     boxes = {
-        "env": ipywidgets.Dropdown(options=_offered(settings.env), **described_box("Environment")),
+        "env": ipywidgets.Dropdown(options=_choices(settings.env), **described_box("Environment")),
         "agent": ipywidgets.Dropdown(options=tuple(AGENTS), **described_box("Agent")),
         "memory": ipywidgets.Dropdown(options=NAMES, **described_box("Memory")),
         "batching": ipywidgets.Dropdown(options=("tape", "segments"), **described_box("Batching")),
@@ -186,7 +186,7 @@ def _boxes(settings: Any) -> dict[str, Any]:
     def offer(change: dict) -> None:
         if change["new"] not in dict(boxes["env"].options).values():
             links["env"].unlink()  # setting the options temporarily selects the first one
-            boxes["env"].options = _offered(change["new"])
+            boxes["env"].options = _choices(change["new"])
             links["env"].link()
 
     settings.observe(offer, "env")  # must run before the link, which requires a valid option
@@ -199,10 +199,10 @@ def _other(field: Any, value: Any) -> ipywidgets.DOMWidget:
     about = described_box(field.name.replace("_", "-"), "144px")
     if field.type is bool:
         return ipywidgets.Checkbox(value=value, indent=False, **about)
-    return ipywidgets.Text(worded(value), **about)
+    return ipywidgets.Text(to_words(value), **about)
 
 
-def _offered(env_id: str) -> list[tuple[str, str]]:
+def _choices(env_id: str) -> list[tuple[str, str]]:
     return [(short(name), name) for name in dict.fromkeys([*ENVIRONMENTS, env_id])]
 
 

@@ -32,16 +32,16 @@ class AgentPlayer(EpisodePlayer):
     """
 
     def __init__(self, run: Run, seed: int = 0, episode: int = 0, steps: int | None = None):
-        EpisodePlayer.__init__(self, **_seen(run, seed, episode, steps))
+        EpisodePlayer.__init__(self, **_traits(run, seed, episode, steps))
 
     def show(self, run: Run, seed: int = 0, episode: int = 0, steps: int | None = None) -> None:
         """Show another episode. The arguments and errors are those of the constructor."""
         with self.hold_sync():
-            for name, value in _seen(run, seed, episode, steps).items():
+            for name, value in _traits(run, seed, episode, steps).items():
                 setattr(self, name, value)
 
 
-def _seen(run: Run, seed: int, episode: int, steps: int | None) -> dict[str, Any]:
+def _traits(run: Run, seed: int, episode: int, steps: int | None) -> dict[str, Any]:
     """Play an episode, and return the traits of a player that shows it."""
     if not 0 <= seed < len(run.setup.seeds):
         raise ValueError(f"`seed` must be from 0 to {len(run.setup.seeds) - 1}; got {seed}.")

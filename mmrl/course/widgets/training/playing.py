@@ -30,10 +30,10 @@ class LiveAgent(Explorer):
 
     @default("policy")
     def _zoo(self) -> dict[str, Any]:
-        return packed(zoo.load("zoo/RepeatFirstEasy-dqn-lru"))
+        return pack(zoo.load("zoo/RepeatFirstEasy-dqn-lru"))
 
 
-def packed(policy: Policy) -> dict[str, Any]:
+def pack(policy: Policy) -> dict[str, Any]:
     """Encode a policy as JSON, with the shapes of its arrays and their values in base64."""
     arrays: dict[str, np.ndarray] = {}
     for name, array in policy.arrays.items():
