@@ -164,7 +164,8 @@ def _filled(loop: Carried) -> Graph:
             continue
         source, kind = graph.ops[edge.source], graph.ops[edge.source].outputs[edge.output]
         if ragged(kind):
-            raise Refusal("read", f"{edge} reads arrays of varying size at part of {name}")
+            reason = f"{edge} exists at only some points of {name}, and its size is not a number"
+            raise Refusal("read", reason)
         when, always = split(source.domain.when, [name])
         new = f"{source.name}_{edge.output}_or_0"
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), kind)

@@ -238,28 +238,11 @@ def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
         part = f"{name}_{edge.source}"
         while part in graph.ops or part in [new.name for new, _ in made]:
             part += "_"
-        here = Op(part, "read", _branch(graph, edge, block), op.outputs, lambda env, x: (x,))
+        here = Op(part, "read", op.domain.restrict(edge.when), op.outputs, lambda env, x: (x,))
         made.append(_moved(graph, block, moved, here, [edge]))
-        edges.append(Edge(name, part, made[-1][0].domain.symbols, edge.when))
+        edges.append(Edge(name, part, domain.symbols, edge.when))
     outputs = tuple(widen(output, block) for output in op.outputs)
     return [*made, (dataclasses.replace(op, domain=domain, outputs=outputs), edges)]
-
-
-def _branch(graph: Graph, edge: Edge, block: Block) -> Domain:
-    """Return the domain of the values that a branch of a definition reads.
-
-    Dimensions that occur only in its condition are omitted. For example, the zeros of all b in
-    `g[T - 1, b] = 0.0` are a value without t, so a loop over t can read them as its first state.
-    """
-    op, source = graph.ops[edge.sink], graph.ops[edge.source].domain
-    full = op.domain.restrict(edge.when)
-    used = {symbol for part in edge.index for symbol in part.symbols()}
-    used |= {symbol for size in ragged(op.outputs).values() for symbol in size.symbols()}
-    omitted = full.when.symbols() & set(full.names) - used - {block.name}
-    dims = tuple(dim for dim in full if dim.name not in omitted)
-    domain = Domain(dims, split(full.when, omitted)[1])
-    inside = stays(source, edge.index)
-    return domain if always(inside, roomy(domain, inside)) else full
 
 
 def _moved(
