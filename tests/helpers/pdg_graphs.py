@@ -277,10 +277,10 @@ for i in range(I):
     for t in range(T + 1):
         if T >= t + 1:
             o(i, t)
-            if t >= 1:
-                del e[i, t - 1][0]
-            elif t == 0:
+            if t == 0:
                 del reset[i]
+            elif t >= 1:
+                del e[i, t - 1][0]
             a(i, t)
             e(i, t)
             if t + 1 == T:

@@ -10,8 +10,8 @@ runs at the point [i, t - 2].
 """
 
 import dataclasses
-import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import islpy as isl
@@ -21,7 +21,7 @@ from mmrl.pdg.build.expr import Expr, Sym
 from mmrl.pdg.build.graph import Graph, Output
 from mmrl.pdg.build.sets import IN, OUT, context, maps, union
 from mmrl.pdg.plan.frees import MemoryPlan, Statement
-from mmrl.pdg.schedule import constant
+from mmrl.pdg.schedule import fixed
 
 Event = tuple[str, str | Output, tuple[int, ...]]  # ("run", op, p), ("free", (op, output), p), …
 
@@ -223,8 +223,8 @@ def _statement(leaf: Leaf, several: frozenset[str]) -> str:
 
 Kind, Op = isl.ast_node_type, isl.ast_expr_op_type
 NODES = {kind: node for node, kind in KINDS.items()}
-Known = Mapping[str, Expr]  # values of the counters of loops that run once
-Meanings = Mapping[str, Sequence[Statement]]  # statements for each name in isl's tree
+Known = Mapping[str, Expr]  # values of counters
+Meanings = Mapping[str, list[Statement]]  # statements for each name in isl's tree
 
 
 def generate(
@@ -237,13 +237,15 @@ def generate(
     may count down. A readable tree takes twice as long to compile. It contains many copies of the
     loop body unless `least` is larger than every window.
     """
+    within = context(plan.graph, least, plan.times.get_ctx())
     times, meanings = _grouped(plan, memory)
-    merged, depth = _merged(times, plan.depth)
-    within = context(plan.graph, least, merged.get_ctx())
-    build = isl.AstBuild.from_context(within)
-    build = build.set_options(_separated(merged, depth)) if readable else build
-    tree = build.node_from_schedule_map(merged.intersect_params(within))
-    return _named(_node(tree, meanings, {}), plan.graph, frozenset(plan.graph.bounds), readable)
+    times = [each.intersect_params(within) for each in times]
+    times = [each for each in times if not each.is_empty()]
+    loops = [k for k in range(plan.depth) if not fixed(times, k)]
+    separated = (loops[1:] or loops) if readable else []
+    scan = _tree(times, meanings, separated, 0)
+    found = _node(isl.AstBuild.from_context(within).node_from_schedule(scan), meanings, {})
+    return _named(found, plan.graph, {}, readable)
 
 
 def _grouped(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Meanings]:
@@ -269,40 +271,44 @@ def _grouped(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Meanings]:
     return times, {f"s{k}": group for k, (*_, group) in enumerate(found)}
 
 
-def _merged(times: Sequence[isl.Map], depth: int) -> tuple[isl.UnionMap, int]:
-    """Return the times with fewer coordinates, and the number of coordinates.
+def _tree(times: list[isl.Map], meanings: Meanings, separated: list[int], k: int) -> isl.Schedule:
+    """Return the schedule tree of all coordinates from k, with a sequence or a loop for each.
 
-    Coordinates between two loops only order statements, so they are merged into one. This does not
-    change the order, and makes isl's scan five times faster.
+    isl scans a tree faster than times in which some coordinates only order statements.
     """
-    fixed = [[each.plain_get_val_if_fixed(OUT, k) for k in range(depth)] for each in times]
-    loops = [k for k in range(depth) if not all(numbers[k].is_int() for numbers in fixed)]
-    found: list[list[str]] = [[] for _ in times]  # new coordinates of each map
-    for first, stop in itertools.pairwise([-1, *loops, depth]):
-        keys = [tuple(v.to_python() for v in numbers[first + 1 : stop]) for numbers in fixed]
-        places = {key: str(k) for k, key in enumerate(sorted(set(keys)))}
-        for key, numbers in zip(keys, found, strict=True):
-            numbers += ([places[key]] if key else []) + ([f"c{stop}"] if stop < depth else [])
-    time = ", ".join(f"c{k}" for k in range(depth))
-    shorter = (f"{{ [{time}] -> [{', '.join(numbers)}] }}" for numbers in found)
-    parts = [
-        each.apply_range(isl.Map(text, context=each.get_ctx()))
-        for each, text in zip(times, shorter, strict=True)
-    ]
-    return union(parts), len(found[0])
+    depth = times[0].dim(OUT)
+    if k == depth:
+        domains = (isl.UnionSet.from_set(each.domain()) for each in times)
+        return isl.Schedule.from_domain(functools.reduce(isl.UnionSet.union, domains))
+    if places := fixed(times, k):
+        parts: dict[int, list[isl.Map]] = {place: [] for place in sorted(set(places))}
+        for place, each in zip(places, times, strict=True):
+            parts[place].append(each)
+        bundles = _bundled(parts.values(), meanings, k)
+        several = (_tree(bundle, meanings, separated, k + 1) for bundle in bundles)
+        return functools.reduce(isl.Schedule.sequence, several)
+    alone = (each.project_out(OUT, k + 1, depth - k - 1).project_out(OUT, 0, k) for each in times)
+    count = isl.MultiUnionPwAff.from_union_map(union(alone))
+    tree = _tree(times, meanings, separated, k + 1).insert_partial_schedule(count)
+    if k not in separated:
+        return tree
+    loop = tree.get_root().child(0)
+    return loop.band_member_set_ast_loop_type(0, isl.ast_loop_type.separate).get_schedule()
 
 
-def _separated(times: isl.UnionMap, depth: int) -> isl.UnionMap:
-    """Return options for isl: unroll coordinates that only order statements, and separate loops.
-
-    The outermost one of several loops is not separated.
-    """
-    loops = [k for k in range(depth) if not constant(times, k)]
-    options = {k: "unroll" for k in range(depth) if k not in loops}
-    options |= {k: "separate" for k in loops[1:] or loops}
-    time = ", ".join(f"c{k}" for k in range(depth))
-    parts = "; ".join(f"[{time}] -> {option}[{k}]" for k, option in options.items())
-    return isl.UnionMap(f"{{ {parts} }}", context=times.get_ctx())
+def _bundled(parts: Iterable[list[isl.Map]], meanings: Meanings, k: int) -> Iterator[list[isl.Map]]:
+    """Merge adjacent parts of a sequence that always run together, at the same point."""
+    first, before = "", None
+    for part in parts:
+        one, *others = part
+        rest = range(k, one.dim(OUT))
+        prefix = one.project_out(OUT, k, len(rest)).set_tuple_name(IN, "x")
+        joins = not others and all(fixed(part, j) for j in rest)
+        if joins and before is not None and before.plain_is_equal(prefix):
+            meanings[first].extend(meanings[one.get_tuple_name(IN)])
+        else:
+            first, before = one.get_tuple_name(IN), prefix if joins else None
+            yield part
 
 
 def _node(node: isl.AstNode, meanings: Meanings, known: Known) -> Body:
@@ -338,43 +344,42 @@ def _loop(node: isl.AstNode, meanings: Meanings, known: Known) -> Body:
 def _leaves(call: isl.AstExpr, meanings: Meanings, known: Known) -> Body:
     name, *point = (call.get_op_arg(k) for k in range(call.get_op_n_arg()))
     where = tuple(_expression(one, known) for one in point)
-    return Body(tuple(_leaf(each, where) for each in meanings[name.get_id().get_name()]))
-
-
-def _leaf(statement: Statement, where: tuple[Expr, ...]) -> Leaf:
-    tensor = (statement.op, statement.output)
-    return NODES[statement.kind](statement.op if statement.kind == "run" else tensor, where)
+    several = meanings[name.get_id().get_name()]
+    what = (each.op if each.kind == "run" else (each.op, each.output) for each in several)
+    return Body(tuple(NODES[x.kind](one, where) for x, one in zip(several, what, strict=True)))
 
 
 def _expression(node: isl.AstExpr, known: Known) -> Expr:
-    return sets.to_expr(node).substitute(known)
+    found = sets.to_expr(node)
+    return found.substitute(known) if known else found
 
 
 def _joined(blocks: Iterable[Body]) -> Body:
     return Body(tuple(child for block in blocks for child in block.body))
 
 
-def _named(node: Node, graph: Graph, taken: frozenset[str], down: bool) -> Any:
+def _named(node: Node, graph: Graph, names: Known, down: bool) -> Any:
     """Rename each counter to the symbol that it counts, if there is one.
 
     A counter counts t if all operations in the loop that depend on the counter run at points where
     t is the counter plus a constant. If `down`, a loop in which t is a constant minus the counter
-    is reversed.
+    is reversed. `names` contains the names of the outer counters.
     """
     if isinstance(node, Body):
-        return Body(tuple(_named(child, graph, taken, down) for child in node.body))
+        return Body(tuple(_named(child, graph, names, down) for child in node.body))
     if isinstance(node, If):
-        then, orelse = (_named(part, graph, taken, down) for part in (node.then, node.orelse))
-        return If(node.condition, then, orelse)
+        then, orelse = (_named(part, graph, names, down) for part in (node.then, node.orelse))
+        return If(node.condition.substitute(names), then, orelse)
     if not isinstance(node, Loop):
-        return node
+        return substitute(node, names)
     counted = set(_counted(node, graph))
     sign, name = counted.pop() if len(counted) == 1 else (0, "")
+    taken = frozenset(graph.bounds).union(*(each.symbols() for each in names.values()))
     if not sign or name in taken or (sign < 0 and not down):
         sign, name = 1, node.counter
-    body = substitute(node.body, {node.counter: Sym(name) * sign})
-    body = _named(body, graph, taken | {name}, down)
-    return Loop(name, node.start * sign, node.stop * sign, node.step * sign, body)
+    body = _named(node.body, graph, {**names, node.counter: Sym(name) * sign}, down)
+    start, stop = (part.substitute(names) * sign for part in (node.start, node.stop))
+    return Loop(name, start, stop, node.step * sign, body)
 
 
 def _counted(loop: Loop, graph: Graph) -> Iterator[tuple[int, str]]:

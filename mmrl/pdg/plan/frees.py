@@ -58,27 +58,31 @@ def plan_memory(
     """
     graph, depth = schedule.graph, schedule.depth
     statements = {name: Statement("run", name) for name in graph.ops}
-    placed = [lengthened(each, depth, RUN) for each in maps(schedule.times)]
+    # Exclude bounds of 0, because other operations would be the last uses of some values.
+    within = sets.context(graph, 1, schedule.times.get_ctx())
+    times = maps(schedule.times.intersect_params(within))
+    placed = [lengthened(each, depth, RUN) for each in times]
 
-    def add(statement: Statement, when: isl.Map, place: int) -> None:
+    def add(statement: Statement, when: isl.PwMultiAff, place: int) -> None:
         # Name each affine piece separately. Under a single name, isl would combine the pieces into
         # conditional points such as `c0 if … else c0 - 1`.
         name = f"{statement.kind}_{statement.op}_{statement.output}"
-        for piece in _pieces(when, schedule.when[statement.op].domain()):
+        points = schedule.when[statement.op].domain().intersect_params(within)
+        for piece in _pieces(when.intersect_params(within), points):
             new = next(each for each in _numbered(name) if each not in statements)
             statements[new] = statement
             placed.append(lengthened(piece, depth, place).set_tuple_name(IN, new))
 
     for op, output in graph.tensors:
         if frees and (op, output) not in graph.results:
-            add(Statement("free", op, output), schedule.last[op, output], FREE)
+            add(Statement("free", op, output), schedule.ends[op, output], FREE)
     for op, output in swap:
         stays = phases(schedule, (op, output))
         for k, stay in enumerate(stays[:-1]):
-            again = either(stays[k + 1 :]).domain()
-            add(Statement("offload", op, output), stay.intersect_domain(again).lexmax(), OFFLOAD)
+            used = stay.intersect_domain(either(stays[k + 1 :]).domain())
+            add(Statement("offload", op, output), used.lexmax_pw_multi_aff(), OFFLOAD)
         for stay in stays[1:]:
-            add(Statement("fetch", op, output), stay.lexmin(), FETCH)
+            add(Statement("fetch", op, output), stay.lexmin_pw_multi_aff(), FETCH)
     return MemoryPlan(graph, statements, union(placed), depth + 1)
 
 
@@ -139,10 +143,11 @@ def unproved(plan: MemoryPlan) -> isl.UnionMap:
         if statement.kind == "free":
             ends = union(ends_of(graph, (statement.op, statement.output), name, context))
             must.append(ends.intersect_range(isl.UnionSet.from_set(times.domain())))
-    return unordered(functools.reduce(isl.UnionMap.union, must), plan.times)
+    after = functools.reduce(isl.UnionMap.union, must)
+    return unordered(after.intersect_params(sets.context(graph, 1, context)), plan.times)
 
 
-def _pieces(times: isl.Map, points: isl.Set) -> list[isl.Map]:
+def _pieces(times: isl.PwMultiAff, points: isl.Set) -> list[isl.Map]:
     """Return the affine pieces of a function of `points`, with simplified conditions."""
     found: list[isl.Map] = []
 
@@ -150,7 +155,7 @@ def _pieces(times: isl.Map, points: isl.Set) -> list[isl.Map]:
         where = points if points.is_subset(where) else where.gist(points).intersect(points)
         found.append(isl.Map.from_multi_aff(values).intersect_domain(where.coalesce()))
 
-    isl.PwMultiAff.from_map(times.coalesce()).coalesce().foreach_piece(add)
+    times.coalesce().foreach_piece(add)
     return found
 
 

@@ -72,7 +72,7 @@ class Compiled:
 
     @functools.cached_property
     def loops(self) -> Body:
-        """Loops without deallocations for the XLA program, at a third of the cost of `tree`."""
+        """Loops without deallocations for the XLA program, at a fraction of the cost of `tree`."""
         return generate(plan_memory(self.schedule, frees=False))
 
     @property

@@ -15,6 +15,7 @@ A schedule consists of isl maps, which are built by `sets`. `plan.frees` adds de
 import collections
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import islpy as isl
@@ -22,14 +23,7 @@ import islpy as isl
 from mmrl.pdg.build import sets
 from mmrl.pdg.build.expr import TRUE, Const, structure
 from mmrl.pdg.build.graph import Edge, Graph, Output
-from mmrl.pdg.build.sets import (
-    IN,
-    OUT,
-    maps,
-    refuse_own_values,
-    solve,
-    union,
-)
+from mmrl.pdg.build.sets import IN, OUT, maps, refuse_own_values, solve, union
 from mmrl.pdg.schedule.waits import Certificate as Certificate
 from mmrl.pdg.schedule.waits import Wait as Wait
 from mmrl.pdg.schedule.waits import explain as explain
@@ -73,14 +67,20 @@ class Schedule:
         return found
 
     @functools.cached_property
-    def last(self) -> dict[Output, isl.Map]:
-        """Map x[q] -> time of its last use, for every tensor; used for memory plans.
+    def ends(self) -> dict[Output, isl.PwMultiAff]:
+        """Time of the last use of x[q], as a piecewise function of q, for every tensor.
 
         Only points that run count as uses. Points skipped by the stride of a tile do not keep a
         value alive.
         """
-        tensors = ((name, k) for name, op in self.graph.ops.items() for k in range(len(op.outputs)))
-        return {x: functools.reduce(isl.Map.union, self.uses(x).values()).lexmax() for x in tensors}
+        uses = {x: self.uses(x).values() for x in self.graph.tensors}
+        union = functools.partial(functools.reduce, isl.Map.union)
+        return {x: union(several).lexmax_pw_multi_aff() for x, several in uses.items()}
+
+    @functools.cached_property
+    def last(self) -> dict[Output, isl.Map]:
+        """Map x[q] -> time of its last use, for every tensor."""
+        return {x: isl.Map.from_pw_multi_aff(each) for x, each in self.ends.items()}
 
     def __str__(self) -> str:
         return "\n".join(sorted(str(each) for each in maps(self.times)))
@@ -94,14 +94,23 @@ def schedule(graph: Graph, proximity: Proximity = "upper") -> Schedule:
     strided points. It stays valid, because every dependence between strided points is also a
     dependence between dense points.
     """
-    isl_context = sets.new_context()
-    refuse_own_values(graph, isl_context)
-    must = sets.reads(graph, isl_context, dense=True).reverse()
-    near = nearness(graph, proximity, isl_context)
-    times = solve(graph, sets.domains(graph, isl_context, dense=True), must, near)
-    times = times.intersect_domain(sets.domains(graph, isl_context))
+    isl_context, used = sets.new_context(), _without_arrays(graph)
+    refuse_own_values(used, isl_context)
+    must = sets.reads(used, isl_context, dense=True).reverse()
+    near = nearness(used, proximity, isl_context)
+    times = solve(used, sets.domains(used, isl_context, dense=True), must, near)
+    times = times.intersect_domain(sets.domains(used, isl_context))
     depth = max(each.dim(OUT) for each in maps(times))
     return apart(Schedule(graph, union(lengthened(each, depth) for each in maps(times)), depth))
+
+
+def _without_arrays(graph: Graph) -> Graph:
+    """Omit bounds that are only sizes of arrays, because isl's solver takes longer with them."""
+    domains = [op.domain for op in graph.ops.values()]
+    parts = [part for domain in domains for part in (domain.when, *(dim.bound for dim in domain))]
+    parts += [part for edge in graph.edges for part in (edge.when, *edge.index)]
+    used = frozenset().union(*(part.symbols() for part in parts))
+    return graph.replace(bounds=tuple(name for name in graph.bounds if name in used))
 
 
 def apart(schedule: Schedule) -> Schedule:
@@ -200,16 +209,17 @@ def iteration(schedule: Schedule) -> isl.Map:
 
     The last coordinate ck is the counter of the innermost loop.
     """
-    loops = [k for k in range(schedule.depth) if not constant(schedule.times, k)]
+    loops = [k for k in range(schedule.depth) if not fixed(maps(schedule.times), k)]
     kept = 1 + max(loops, default=-1)
     time = [f"c{k}" for k in range(schedule.depth)]
     text = f"{{ [{', '.join(time)}] -> [{', '.join(time[:kept])}] }}"
     return isl.Map(text, context=schedule.times.get_ctx())
 
 
-def constant(times: isl.UnionMap, k: int) -> bool:
-    """Return True if coordinate k is constant for each operation, so it only orders statements."""
-    return all(each.plain_get_val_if_fixed(OUT, k).is_int() for each in maps(times))
+def fixed(times: Sequence[isl.Map], k: int) -> list[int]:
+    """Return coordinate k of each map if it is constant in all of them, else an empty list."""
+    numbers = [each.plain_get_val_if_fixed(OUT, k) for each in times]
+    return [n.to_python() for n in numbers] if all(n.is_int() for n in numbers) else []
 
 
 def lengthened(times: isl.Map, depth: int, last: int | None = None) -> isl.Map:
