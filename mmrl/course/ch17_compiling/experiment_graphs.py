@@ -10,13 +10,15 @@ the size of an observation up to 3 × 256 × 256, and only compiles. "swap" keep
 host. "live" (Figure 11a) records the bytes of observations after each event, and "window" (Figure
 11b) varies n and T. "lift" times a recurrence as a loop and as a scan, and "decoder" generates
 tokens. "chosen" uses the passes that `compile` chooses. "residuals" compares stored residuals with
-recomputed residuals.
+recomputed residuals. "epochs" varies the number of epochs of PPO, to divide its time into epochs
+and the rest.
 """
 
 import dataclasses
 import functools
 import itertools
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +53,7 @@ PPO = DEFAULT | {"hidden": 16, "depth": 1}
 VARIED_PPO = {"T": (32, 256), "batch": (8, 128), "width": (1024,), "hidden": (64,), "depth": (2, 4)}
 SIZES = (16, 64, 256, 1024, 4096, 196608)  # entries of an observation, up to 3 × 256 × 256
 GENERATIONS = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # (window, T) of a decoder
-CHOICES = ("Monte-Carlo", "8-step", "PPO", "decoder")
+PROGRAMS = ("Monte-Carlo", "8-step", "A2C", "recurrent", "PPO")  # names for `rivals.equations`
 WINDOWS = (1, 4, 8, 16, 32, None)
 LENGTHS = (256, 1024, 4096, 16384)
 
@@ -70,8 +72,8 @@ def measure_time(
     forms, key = entrants(n, T, batch, width, tiles), jax.random.key(0)
     agree(forms, key)
     ms = race(forms, 2 if quick else ROUNDS, key)
-    sizes = {name: size_of(form) for name, form in forms.items()}
-    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": sizes}
+    bytes_of = {name: size_of(form) for name, form in forms.items()}
+    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": bytes_of}
 
 
 def measure_interpreter(
@@ -85,57 +87,63 @@ def measure_interpreter(
     """Measure time and bytes of the hand-written program, the XLA program and the interpreter."""
     key, tiles = jax.random.key(0), tiles or ((T,) if n is None else (1, TILE, T))
     forms: dict[str, Any] = dict(entrants(n, T, batch, width, tiles))
-    sizes = {name: size_of(form) for name, form in forms.items()}
+    bytes_of = {name: size_of(form) for name, form in forms.items()}
     for m in tiles:
         program = Interpreter(program_of(n, m, width), {"I": ITERATIONS, "T": T, "B": batch})
-        sizes[f"interpreted, m = {m}"] = program(key=key).account.peak()
+        bytes_of[f"interpreted, m = {m}"] = program(key=key).account.peak()
         forms[f"interpreted, m = {m}"] = lambda key, program=program: program(key=key).results
     agree(forms, key)
     ms = race(forms, 2 if quick else 6, key)
-    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": sizes}
+    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": bytes_of}
 
 
 def measure_bytes(
     n: int | None, width: int, T: int = 128, batch: int = 32, tiles: tuple[int, ...] = ()
 ) -> Row:
     """Measure the bytes that XLA reserves, and the bytes of swapped observations.  Figure 10."""
-    sizes = {name: size_of(form) for name, form in entrants(n, T, batch, width, tiles).items()}
+    result = {name: size_of(form) for name, form in entrants(n, T, batch, width, tiles).items()}
     size = 4 * batch * (width + 1)  # bytes of one observation and one flag per environment
     peaks = compile(program_of(n, 1, width).graph, {}, swap=[OBS]).check(I=1, T=T, B=batch)
     swap = {"device": size * peaks.device[OBS], "host": size * peaks.host[OBS]}
-    return {"n": n, "T": T, "batch": batch, "width": width, "bytes": sizes, "swapped": swap}
+    return {"n": n, "T": T, "batch": batch, "width": width, "bytes": result, "swapped": swap}
 
 
 def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) -> Row:
     """Record the live bytes of observations after each step of acting or learning.  Figure 11a."""
-    result = program_of(n, 1, width).interpret({"I": 1, "T": T, "B": batch}, key=jax.random.key(0))
-    runs = [k for k, event in enumerate(result.account.events) if event[0] == "run"]
-    names = [result.account.events[k][1] for k in runs]
-    line = result.account.timeline(OBS)[runs]
+    results = program_of(n, 1, width).interpret({"I": 1, "T": T, "B": batch}, key=jax.random.key(0))
+    runs = [k for k, event in enumerate(results.account.events) if event[0] == "run"]
+    names = [results.account.events[k][1] for k in runs]
+    line = results.account.timeline(OBS)[runs]
     columns = [k for k, name in enumerate(names) if name in ("act", "grad_params")]
     row: Row = {"n": n, "T": T, "batch": batch, "width": width, "live": line[columns].tolist()}
     row["learning"] = [int(names[k] == "grad_params") for k in columns]
-    return row | {"peak": result.account.peak(OBS), "all": result.account.peak()}
+    return row | {"peak": results.account.peak(OBS), "all": results.account.peak()}
 
 
 def measure_ppo(
-    T: int, batch: int, width: int, hidden: int, depth: int, quick: bool = False
+    T: int, batch: int, width: int, hidden: int, depth: int, epochs: int = 4, quick: bool = False
 ) -> Row:
-    """Measure time and reserved bytes of PPO, compiled and hand-written.  Figure 9."""
+    """Measure time and reserved bytes of PPO, compiled and hand-written.  Figure 9.
+
+    `cpu_ms` is CPU time, summed over the cores that an operation uses.
+    """
     sizes = {"T": T, "batch": batch, "width": width, "hidden": hidden, "depth": depth}
-    forms, key = ppos(**sizes), jax.random.key(0)
+    sizes |= {"epochs": epochs}
+    forms, key, rounds = ppos(**sizes), jax.random.key(0), 2 if quick else 12
     agree(forms, key)
-    ms = race(forms, 2 if quick else 12, key)
-    return {**sizes, "ms": ms, "bytes": {name: size_of(x) for name, x in forms.items()}}
+    ms = race(forms, rounds, key)
+    cpu = race(forms, rounds, key, clock=time.process_time)
+    bytes_of = {name: size_of(form) for name, form in forms.items()}
+    return {**sizes, "ms": ms, "cpu_ms": cpu, "bytes": bytes_of}
 
 
-def measure_residuals(
-    program: str, T: int = 128, batch: int = 32, width: int = 64, quick: bool = False
+def measure_forms(
+    build: Callable, program: str, T: int, batch: int, width: int, quick: bool = False
 ) -> Row:
-    """Measure time and bytes with stored residuals and with recomputed residuals."""
-    forms, key = residuals(program, T, batch, width), jax.random.key(0)
-    agree({"by hand": forms["kept"], **forms}, key)
-    ms = race(forms, 2 if quick else ROUNDS, key)
+    """Measure time and bytes of the forms of a program that `choices` or `residuals` build."""
+    forms, arguments = build(program, T, batch, width)
+    agree(forms, *arguments)
+    ms = race(forms, 2 if quick else ROUNDS, *arguments)
     bytes_of = {name: size_of(form) for name, form in forms.items()}
     sizes = {"T": T, "batch": batch, "width": width}
     return {"program": program, **sizes, "ms": ms, "bytes": bytes_of}
@@ -153,16 +161,10 @@ def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) 
         name: Interpreter(each, bounds)(key=key)
         for name, each in (("kept", plain), ("swapped", with_swap))
     }
-    agree(
-        {
-            "by hand": lambda key: results["kept"].results,
-            "swapped": lambda key: results["swapped"].results,
-        },
-        key,
-    )
-    sizes = {name: each.account.peak(OBS) for name, each in results.items()}
-    sizes["on the host"] = results["swapped"].account.peak(OBS, HOST)
-    return {"n": n, "T": T, "batch": batch, "width": width, "bytes": sizes}
+    agree({name: lambda key, each=each: each.results for name, each in results.items()}, key)
+    bytes_of = {name: each.account.peak(OBS) for name, each in results.items()}
+    bytes_of["on the host"] = results["swapped"].account.peak(OBS, HOST)
+    return {"n": n, "T": T, "batch": batch, "width": width, "bytes": bytes_of}
 
 
 def measure_window(
@@ -197,15 +199,6 @@ def measure_decoder(
     ms = race(forms, 2 if quick else ROUNDS, params, key)
     bytes_of = {name: size_of(form) for name, form in forms.items()}
     return {"window": window, **sizes, "ms": ms, "bytes": bytes_of}
-
-
-def measure_chosen(program: str, T: int, batch: int, width: int, quick: bool = False) -> Row:
-    """Measure time and bytes with the passes that `compile` chooses, and with fixed passes."""
-    forms, arguments = choices(program, T, batch, width)
-    ms = race(forms, 2 if quick else ROUNDS, *arguments)
-    bytes_of = {name: size_of(form) for name, form in forms.items()}
-    sizes = {"T": T, "batch": batch, "width": width}
-    return {"program": program, **sizes, "ms": ms, "bytes": bytes_of}
 
 
 STEPS: dict[str, tuple[Callable, bool]] = {
@@ -262,9 +255,9 @@ def cells(quick: bool = False) -> list[Cell]:
             _cell("lift, queue, small", measure_lift, "queue", 32, 4, quick=True),
             _cell("ppo, small", measure_ppo, **small, hidden=4, depth=2, quick=True),
             _cell("swap, n = 2, small", measure_swap, 2, **small),
-            _cell("residuals, PPO, small", measure_residuals, "PPO", **small, quick=True),
+            _cell("residuals, PPO, small", measure_forms, residuals, "PPO", **small, quick=True),
             _cell("decoder, window = 3, small", measure_decoder, 3, 8, 2, 4, quick=True),
-            _cell("chosen, Monte-Carlo, small", measure_chosen, "Monte-Carlo", **small, quick=True),
+            _cell("chosen, A2C, small", measure_forms, choices, "A2C", **small, quick=True),
         ]
     sizes = [DEFAULT] + [DEFAULT | {name: x} for name, xs in VARIATIONS.items() for x in xs]
     result = []
@@ -284,13 +277,20 @@ def cells(quick: bool = False) -> list[Cell]:
     for window, T in GENERATIONS:
         cell = f"decoder, window = {window}, T = {T}"
         result.append(_cell(cell, measure_decoder, window, T))
-    result += [_cell(f"chosen, {name}", measure_chosen, name, **DEFAULT) for name in CHOICES]
+    result += [
+        _cell(f"chosen, {x}", measure_forms, choices, x, **DEFAULT) for x in (*PROGRAMS, "decoder")
+    ]
+    for name, size in itertools.product(PROGRAMS, sizes[1:]):
+        where = ", ".join(f"{key} = {x}" for key, x in size.items())
+        result.append(_cell(f"chosen, {name}, {where}", measure_forms, choices, name, **size))
+    result += [_cell(f"residuals, {x}", measure_forms, residuals, x, **DEFAULT) for x in PROGRAMS]
+    result += [_cell(f"epochs, K = {k}", measure_ppo, **PPO, epochs=k) for k in (1, 8)]
     lifts = itertools.product(STEPS, LENGTHS)
     return result + [_cell(f"lift, {step}, T = {T}", measure_lift, step, T) for step, T in lifts]
 
 
-def _cell(name: str, measure: Callable[..., Row], *arguments: Any, **options: Any) -> Cell:
-    return Cell(name, functools.partial(measure, *arguments, **options))
+def _cell(name: str, measured: Callable[..., Row], *arguments: Any, **options: Any) -> Cell:
+    return Cell(name, functools.partial(measured, *arguments, **options))
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:

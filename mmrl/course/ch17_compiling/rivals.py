@@ -79,11 +79,13 @@ def entrants(
     return programs
 
 
-def ppos(T: int, batch: int, width: int, hidden: int, depth: int) -> dict[str, Any]:
+def ppos(
+    T: int, batch: int, width: int, hidden: int, depth: int, epochs: int = EPOCHS
+) -> dict[str, Any]:
     """Return hand-written PPO, and compiled PPO in tiles of `TILE`, 1 and T steps."""
     env, net, opt = screen(width), critic(width, hidden, depth), descent(0.01)
-    key, bounds = jax.random.key(0), {"I": ITERATIONS, "K": EPOCHS, "T": T, "B": batch}
-    hand = by_hand.ppo(env, net, opt, ITERATIONS, EPOCHS, T, batch, ActorCritic())
+    key, bounds = jax.random.key(0), {"I": ITERATIONS, "K": epochs, "T": T, "B": batch}
+    hand = by_hand.ppo(env, net, opt, ITERATIONS, epochs, T, batch, ActorCritic())
     programs = {"by hand": jax.jit(hand).lower(key).compile()}
     for name, m in {"ours": TILE, "ours, m = 1": 1, f"ours, m = {T}": T}.items():
         program = compile(ppo(env, net, opt), together(m)).xla(bounds)
@@ -92,28 +94,34 @@ def ppos(T: int, batch: int, width: int, hidden: int, depth: int) -> dict[str, A
     return programs
 
 
-def residuals(program: str, T: int, batch: int, width: int) -> dict[str, Any]:
-    """Return two programs, one that stores residuals and one that recomputes them.
-
-    Both use one tile per episode, except 8-step REINFORCE, which uses tiles of `TILE` steps.
-    """
+def equations(program: str, width: int) -> Graph:
+    """Return the graph of "A2C", "PPO", "recurrent", "8-step" or "Monte-Carlo" REINFORCE."""
     env, opt = screen(width), descent(0.01)
     if program in ("A2C", "PPO"):
-        graph = (ppo if program == "PPO" else a2c)(env, critic(width), opt)
-    elif program == "recurrent":
+        return (ppo if program == "PPO" else a2c)(env, critic(width), opt)
+    if program == "recurrent":
         memory = Memory(network(width).init, lambda: jnp.zeros(HIDDEN), remember)
-        graph = recurrent(env, memory, opt)
-    else:
-        graph = reinforce(env, policy(width), opt, n=8 if program == "8-step" else None)
+        return recurrent(env, memory, opt)
+    return reinforce(env, policy(width), opt, n=8 if program == "8-step" else None, gamma=GAMMA)
+
+
+def residuals(program: str, T: int, batch: int, width: int) -> tuple[dict[str, Any], tuple]:
+    """Return a program of `equations` with stored and with recomputed residuals, and its arguments.
+
+    Both forms use one tile per episode, except 8-step REINFORCE, which uses tiles of `TILE` steps.
+    """
+    graph, m = equations(program, width), min(T, TILE) if program == "8-step" else T
+    passes: dict[str, dict] = {"kept": {}, "recomputed": {"recompute": recompute}}
+    forms = {name: _form(graph, {**x, **together(m)}, T, batch) for name, x in passes.items()}
+    return forms, (jax.random.key(0),)
+
+
+def _form(graph: Graph, passes: dict[str, Callable] | None, T: int, batch: int) -> Any:
+    """Return a graph as a compiled function of a random key. None: `compile` chooses the passes."""
     bounds = {"I": ITERATIONS, "K": EPOCHS, "T": T, "B": batch}
-    bounds = {name: bounds[name] for name in graph.bounds}
-    forms: dict[str, Any] = {}
-    for name, first in (("kept", {}), ("recomputed", {"recompute": recompute})):
-        passes = {**first, **together(min(T, TILE) if program == "8-step" else T)}
-        run = compile(graph, passes).xla(bounds)
-        form = jax.jit(lambda key, run=run: run(key=key))
-        forms[name] = form.lower(jax.random.key(0)).compile()
-    return forms
+    program = compile(graph) if passes is None else compile(graph, passes)
+    run = program.xla({name: bounds[name] for name in graph.bounds})
+    return jax.jit(lambda key: run(key=key)).lower(jax.random.key(0)).compile()
 
 
 def decoders(
@@ -138,43 +146,52 @@ def decoders(
 def choices(program: str, T: int, batch: int, width: int) -> tuple[dict[str, Any], tuple]:
     """Return the hand-written program, ours with fixed passes, and ours with chosen passes.
 
-    `program` is "Monte-Carlo", "8-step", "PPO" or "decoder". The fixed passes are those of
-    `together`, with tiles of one step, of `TILE` steps, and of the complete episode. A decoder has
-    no tiles. `compile` chooses the passes of the program "chosen". The second result is the
-    arguments of all programs.
+    `program` is "decoder", or a name of `equations`; A2C and the recurrent program have no
+    hand-written form. The fixed passes are those of `together`, with tiles of one step, of `TILE`
+    steps, and of the complete episode. A decoder has no tiles. `compile` chooses the passes of the
+    form "chosen". The second result is the arguments of all forms.
     """
-    key, bounds = jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
     if program == "decoder":
         params, forms = decoders(None, T, batch, width, layers=2)
-        choice = compile(decoder(params), T=T, B=batch).xla()
+        choice, arguments = (
+            compile(decoder(params), T=T, B=batch).xla(),
+            (params, jax.random.key(0)),
+        )
         run = jax.jit(lambda params, key: choice(params=params, key=key))
-        return {**forms, "chosen": run.lower(params, key).compile()}, (params, key)
+        return {**forms, "chosen": run.lower(*arguments).compile()}, arguments
+    graph, tiles = equations(program, width), (1, TILE, T)
     if program == "PPO":
-        forms, bounds = ppos(T, batch, width, hidden=16, depth=1), bounds | {"K": EPOCHS}
-        graph = ppo(screen(width), critic(width, 16, 1), descent(0.01))
-        whole = compile(graph, together(T)).xla(bounds)
-        forms[f"ours, m = {T}"] = jax.jit(lambda key: whole(key=key)).lower(key).compile()
+        forms = ppos(T, batch, width, hidden=HIDDEN, depth=1)
+    elif program in ("A2C", "recurrent"):
+        forms = {f"ours, m = {m}": _form(graph, together(m), T, batch) for m in tiles}
     else:
-        n = None if program == "Monte-Carlo" else 8
-        forms = dict(entrants(n, T, batch, width, (1, TILE, T)))
-        graph = reinforce(screen(width), policy(width), descent(0.01), n=n, gamma=GAMMA)
-    choice = compile(graph).xla(bounds)
-    return {**forms, "chosen": jax.jit(lambda key: choice(key=key)).lower(key).compile()}, (key,)
+        forms = dict(entrants(8 if program == "8-step" else None, T, batch, width, tiles))
+    return {**forms, "chosen": _form(graph, None, T, batch)}, (jax.random.key(0),)
 
 
-def seconds(form: Callable, *arguments: Any) -> float:
+def seconds(
+    form: Callable, *arguments: Any, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Return the seconds from a call until its result is ready."""
-    began = time.perf_counter()
+    began = clock()
     jax.block_until_ready(form(*arguments))
-    return time.perf_counter() - began
+    return clock() - began
 
 
-def race(forms: dict[str, Callable], rounds: int, *arguments: Any) -> dict[str, float]:
-    """Time all programs in alternating rounds, and return the minimum milliseconds of each."""
+def race(
+    forms: dict[str, Callable],
+    rounds: int,
+    *arguments: Any,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """Time all programs in alternating rounds, and return the minimum milliseconds of each.
+
+    With `clock=time.process_time`, these are milliseconds of CPU time, summed over threads.
+    """
     best = dict.fromkeys(forms, float("inf"))
     for _ in range(rounds):
         for name, form in forms.items():
-            best[name] = min(best[name], seconds(form, *arguments))
+            best[name] = min(best[name], seconds(form, *arguments, clock=clock))
     return {name: float(f"{1e3 * each:.4g}") for name, each in best.items()}
 
 
@@ -183,9 +200,12 @@ def size_of(program: Any) -> int:
     return program.memory_analysis().temp_size_in_bytes
 
 
-def agree(forms: dict[str, Callable], key: jax.Array) -> None:
-    """Raise `AssertionError` unless all programs train the same parameters."""
-    expected, *_ = forms["by hand"](key)
-    for name, form in forms.items():
-        for a, b in zip(jax.tree.leaves(form(key)[0]), jax.tree.leaves(expected), strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5, err_msg=name)
+def agree(forms: dict[str, Callable], *arguments: Any) -> None:
+    """Raise `AssertionError` unless the first result of all programs is equal, up to rounding."""
+    first, *others = forms
+    expected, *_ = forms[first](*arguments)
+    for name in others:
+        for a, b in zip(
+            jax.tree.leaves(forms[name](*arguments)[0]), jax.tree.leaves(expected), strict=True
+        ):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5, err_msg=f"{name}, {first}")

@@ -74,7 +74,8 @@ def test_every_row_has_a_name_of_its_own():
     assert kinds.count("bytes") == 2 * len(graphs.SIZES)
     assert kinds.count("live") == len(graphs.WINDOWS)
     assert kinds.count("decoder") == len(graphs.GENERATIONS)
-    assert kinds.count("chosen") == len(graphs.CHOICES)
+    assert kinds.count("chosen") == sizes * len(graphs.PROGRAMS) + 1
+    assert kinds.count("residuals") == len(graphs.PROGRAMS) and kinds.count("epochs") == 2
     assert kinds.count("swap") == 2 and kinds.count("window") == 6
     assert kinds.count("lift") == len(graphs.STEPS) * len(graphs.LENGTHS)
 
