@@ -237,7 +237,8 @@ def by(rows: Rows, field: str, **arms: Any) -> dict[str, dict[str, Row]]:
         group = groups.setdefault(tuple(row.get(k) for k in keys), {})
         if row.get(field) in arms.values() and row.get(field) in group:
             raise ValueError(
-                f"`rows` must have one row per arm of a case, got two of {row['cell']!r}."
+                f"`rows` must have at most one row per arm of a case; {row['cell']!r} is a second "
+                "row for its arm."
             )
         group[row.get(field)] = row
     return {

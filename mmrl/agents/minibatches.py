@@ -30,7 +30,7 @@ def check_rows(config: Any, net: Any) -> None:
     """Raise `ValueError` unless `minibatches` divides the number of rows in an iteration."""
     if (number := rows(config, net)) % config.minibatches:
         raise ValueError(
-            f"`minibatches` must divide the rows of an iteration, {number}; got "
+            f"`minibatches` must divide the number of rows in an iteration ({number}); got "
             f"{config.minibatches}. A row is the rollout of one environment, or a single step "
             "if the network has no memory."
         )

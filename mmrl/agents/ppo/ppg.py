@@ -116,7 +116,7 @@ def init(
     rows = minibatches.rows(config, policy.net) * config.policy_iterations
     if rows % config.auxiliary_minibatches:
         raise ValueError(
-            f"`auxiliary_minibatches` must divide the rows of a phase, {rows}; got "
+            f"`auxiliary_minibatches` must divide the number of rows in a phase ({rows}); got "
             f"{config.auxiliary_minibatches}. A row is the rollout of one environment, or a "
             "single step if the network has no memory."
         )

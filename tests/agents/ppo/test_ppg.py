@@ -220,7 +220,7 @@ def test_a_run_is_finite_and_reports():
         ({"shared": True}, "`shared` must be False"),
         ({"staleness": 1}, "`staleness` must be 0"),
         ({"block": 4}, "`block` must be a multiple of `policy_iterations`"),
-        ({"auxiliary_minibatches": 5}, "must divide the rows of a phase, 72"),
+        ({"auxiliary_minibatches": 5}, r"must divide the number of rows in a phase \(72\)"),
         ({"value_epochs": 0}, "`value_epochs` must be at least 1"),
         ({"clone_weight": -1.0}, "`clone_weight` must be at least 0"),
     ],

@@ -564,10 +564,10 @@ def test_continuous_actions():
         ({"objective": "trpo"}, "`objective`"),
         ({"proximal": "old"}, "`proximal`"),
         ({"optimizer": "rmsprop"}, "`optimizer`"),
-        ({"minibatches": 3}, "`minibatches` must divide the rows of an iteration, 4"),
+        ({"minibatches": 3}, r"`minibatches` must divide the number of rows in an iteration \(4\)"),
         (
             {"memory": "none", "memory_sizes": (), "minibatches": 3},
-            "the rows of an iteration, 28; got 3",
+            r"the number of rows in an iteration \(28\); got 3",
         ),
         ({"memory_sizes": (("width", 16),)}, "`memory_sizes` must name .* got width, which is"),
         ({"memory": "none"}, "`sizes` of 'none' must be .*; got `state_size`"),
