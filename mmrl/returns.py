@@ -90,7 +90,7 @@ def n_step(rewards: Steps, discount: Steps, next_values: Steps, last: Flags, n: 
     prefixes of a scan, because γ_t may be 0. Windows of 1, 2, 4, … steps are therefore built by
     doubling, with about 2 log₂n products per step. R2D2's target is h(G) with v' = h⁻¹(q).
 
-    Raises `ValueError` unless n is a whole number of at least 1.
+    Raises `ValueError` unless n is an integer of at least 1.
     """
     n = whole("n", n)
     last = _ends(last, rewards=rewards, discount=discount, next_values=next_values)

@@ -94,7 +94,7 @@ def _claim(verdict: Verdict) -> str:
     items += [*_rule(verdict)] if claim.tables else []
     items += [f"- Data: {_rows(verdict)}" if verdict.rows else "- Data: none."]
     items += [f"- Differences from the paper: {claim.distance}"] * bool(claim.distance)
-    items += [f"- Further measurements: {claim.missing}"]
+    items += [f"- Measurements still needed: {claim.missing}"]
     words = [
         f"### {claim.title}",
         f"**{verdict.word.capitalize()}.** {_counts(verdict)}",

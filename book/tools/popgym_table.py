@@ -27,7 +27,8 @@ class Score(NamedTuple):
 
 
 GRU = {task: entry.gru for task, entry in popgym.LEVELS.items() if entry.gru}
-# Best score among the paper's thirteen models, where our transcription has one above the GRU's.
+# Best score among the paper's thirteen models, for the tasks on which our transcription lists a
+# score above the GRU's.
 BETTER = {
     (task, level): Score(*score)
     for task, entry in popgym.LEVELS.items()

@@ -1,12 +1,12 @@
 """Verdicts on claims of the five papers, computed by the expressions in `book/claims`.
 
 A claim consists of cases, each of which has an estimate with an interval. A case holds or does not
-hold if the corresponding condition on its interval is true. It is undecided, in this order, if a
-score is missing, if a check in `unless` fails (for example, if its best arm does not learn the
-task), if there are too few seeds, or if neither condition is true. The level of a confidence
-interval is 1 - 0.05 / (number of cases), so that all confidence intervals of a claim contain their
-true values with probability at least 95 %. Intervals of times and counts are not confidence
-intervals, so this does not apply to them: see `estimates.Within`.
+hold if the corresponding condition on its interval is true. Otherwise it is undecided, for the
+first of these reasons that applies: a score is missing; a check in `unless` fails (for example,
+because its best arm does not learn the task); there are too few seeds; or neither condition is
+true. The level of a confidence interval is 1 - 0.05 / (number of cases), so that all confidence
+intervals of a claim contain their true values with probability at least 95 %. Intervals of times
+and counts are not confidence intervals, so this does not apply to them: see `estimates.Within`.
 
 Cases are formed separately for each device, so that no case compares rows of a CPU with rows of a
 GPU. If both devices have rows for a case, the rows of the CPU are used. In claims about times

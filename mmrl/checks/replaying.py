@@ -272,7 +272,7 @@ def _compare(
     if not wrong.any():
         return
     at = int(np.flatnonzero(wrong.any(0))[0])
-    # Ignore outputs that are correct: if an agent has two networks, only one may have the mistake.
+    # Ignore outputs that are correct: an agent may have two networks of which only one is wrong.
     fits = ~wrong[:, :-1].any(1)
     apart = [(name, _differs(got, other, tolerance)[:, :-1].any(1)) for name, other in mistakes]
     like = [name for name, differs in apart if np.all(fits | ~differs)]

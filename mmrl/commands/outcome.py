@@ -29,7 +29,8 @@ def show_outcome(run: Run, longer: str, console: Console) -> None:
     console.print(FILL)
     if not any(max(row["fill"]) for row in run.history):
         console.print("The agent has not learned yet, because a batch needs more steps.")
-    # With several processes, skip random actions, because the other processes would have to wait.
+    # In a multi-process run, skip the comparison with random actions, because the other processes
+    # would have to wait.
     elif jax.process_count() == 1 and (line := at_chance(run, returns)):
         console.print(line)
         commands.append(f"To continue: {longer}")

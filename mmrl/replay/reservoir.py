@@ -198,8 +198,9 @@ def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
     """Sample `batch` unrolls with replacement, the same number from each worker.
 
     The result is grouped by worker, as in `add`, so that row i of a rollout and row i of a sample
-    of the same size come from the same worker. Empty parts return zeros. The cost is O(batch).
-    Raises `ValueError` if `batch` is not a multiple of `workers`.
+    of the same size come from the same worker. For a worker without unrolls, the result
+    contains zeros. The cost is O(batch). Raises `ValueError` if `batch` is not a multiple of
+    `workers`.
     """
     here = reservoir
     if batch < 1 or batch % here.workers:

@@ -143,9 +143,9 @@ def read(
 
 
 def check_numbers(name: str, value: Array, shape: tuple[int, ...], each: str) -> None:
-    """Check that `value` has one entry per item, with the given shape.
+    """Check that `value` has the given shape, with one entry per item.
 
-    `each` names an item in the error. Raises `ValueError` if the shape differs.
+    `each` is the word for an item in the error message. Raises `ValueError` if the shape differs.
     """
     if jnp.shape(value) != shape:
         raise ValueError(

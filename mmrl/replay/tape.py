@@ -24,7 +24,7 @@ from mmrl.replay import frames, ring, tree
 from mmrl.replay.frames import SHORTEST, Frames
 from mmrl.replay.ring import Rollout
 
-SHORT = 16  # mean episode length, in steps, from which `_episodes` rarely needs a longer race
+SHORT = 16  # steps; for longer mean episodes, the first race in `_episodes` usually suffices
 
 
 class Tape(eqx.Module):

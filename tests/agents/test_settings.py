@@ -26,7 +26,7 @@ SIZES: dict[str, Any] = {
     "episodes": 2,
     "width": 4,
 }
-# What each agent has besides its defaults: other ways of batching, networks, measurements.
+# What each agent has besides its defaults: other batching methods, networks, measurements.
 OTHERS: list[tuple[str, dict[str, Any]]] = [
     *((agent, {}) for agent in AGENTS),
     ("dqn", {"batching": "segments", "batch": 40}),

@@ -90,7 +90,7 @@ def test_every_segment_is_as_likely(monkeypatch):
 
 @pytest.mark.slow
 def test_one_segment_is_the_tape():
-    """An episode no longer than a segment: both ways of batching give the same batch."""
+    """An episode no longer than a segment: both batching methods give the same batch."""
     t, key = tape_of([8], capacity=30), jax.random.key(0)
     ours, expected = sample(t, key, 8, 8), jax.jit(tape.sample, static_argnums=2)(t, key, 8)
     for name in ("steps", "begin", "mask", "episode"):

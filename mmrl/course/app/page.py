@@ -103,7 +103,7 @@ class App(ipywidgets.VBox):
 
     @property
     def widget(self) -> Explorer | None:
-        """The visible widget, or None if the training is visible."""
+        """The visible widget, or None if the training view is visible."""
         return self._made.get(self.show.value)
 
     def share(self) -> str:

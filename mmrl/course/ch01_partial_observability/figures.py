@@ -27,7 +27,8 @@ def belief_over_time(
     ax.plot(time[~right], obs[~right], "X", color=orange, markersize=7, clip_on=False)
     ax.axhline(0.5, color=INK, linewidth=0.6, alpha=0.5)
     end = float(time[-1]) + 1
-    top = 0.36 if belief[-1] > 0.5 else 0.92  # avoids the label at the end of the belief's line
+    # Height of the legend, which must not overlap the label at the end of the belief's line.
+    top = 0.36 if belief[-1] > 0.5 else 0.92
     labels = (
         (belief[-1], "belief", blue),
         (top, "gray: state is 1", INK),

@@ -1,6 +1,6 @@
 """Comparison of tapes (TBB) with segments of L steps (SBB), each with a tuned learning rate.
 
-A cell is a task, a memory and a way of batching. All cells use the same network, batch size, loss,
+A cell is a task, a memory and a batching method. All cells use the same network, batch size, loss,
 and numbers of steps and updates, but each cell has its own learning rate. `tuning` chooses the
 rate, starting with `RATES`, on seeds that are not reported. All agents of a cell train in one
 program.
@@ -29,8 +29,8 @@ from mmrl.runs import program
 
 RATES = (1e-3, 3e-3, 1e-2)  # Adam learning rates to try first
 SEEDS = (0, 1, 2, 3, 4, 5)
-# Three rates and these two seeds give six agents, as many as there are reported seeds, so that
-# tuning and training share one compiled program.
+# Three rates and these two seeds give six agents, equal to the number of reported seeds, so
+# that tuning and training share one compiled program.
 TUNING_SEEDS = (1000, 1001)
 TAPE = 0  # the length of a cell that trains on complete episodes
 LENGTHS = (10, 20, 50, 100)  # L, steps
@@ -42,7 +42,7 @@ ACTION = ("previous_action", *dqn.OBSERVES)
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Settings of a task, shared by all ways of batching."""
+    """Settings of a task, shared by all batching methods."""
 
     name: str
     gamma: float = 0.5  # γ, chosen on tuning seeds
@@ -65,7 +65,7 @@ TASKS = {
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A task, a memory and a way of batching."""
+    """A task, a memory and a batching method."""
 
     task: str
     memory: str

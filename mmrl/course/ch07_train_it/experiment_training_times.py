@@ -1,6 +1,6 @@
 """Time of a gradient step on a tape and on segments (cf. Table 1 of Morad et al., 2024).
 
-The time includes sampling the batch. The five ways of batching take turns, so that a busy machine
+The time includes sampling the batch. The five batching methods take turns, so that a busy machine
 slows all of them equally, and each reports the time of its fastest turn.
 """
 
@@ -26,14 +26,14 @@ TURNS = 15
 
 
 class Cell(NamedTuple):
-    """A memory and a way of batching."""
+    """A memory and a batching method."""
 
     memory: str
     length: int  # L of segments, or TAPE
 
     @property
     def batching(self) -> str:
-        """Name of the way of batching."""
+        """Name of the batching method."""
         return f"segments of {self.length}" if self.length else "tape"
 
     @property
@@ -53,7 +53,7 @@ def say(row: Row) -> str:
 
 
 def measure(together: Sequence[Cell], _by_name: Rows, quick: bool) -> list[Row]:
-    """Time all ways of batching with one memory, in turns."""
+    """Time all batching methods with one memory, in turns."""
     sizes = {"width": 8, "batch": 200, "capacity": 4096} if quick else {}
     configs = [_config(*cell, **sizes) for cell in together]
     steps = [_steps(config) for config in configs]

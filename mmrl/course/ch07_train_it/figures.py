@@ -25,7 +25,7 @@ def label(row: Mapping[str, Any]) -> str:
 
 
 def outcomes(rows: Sequence[Mapping[str, Any]], *, chance: float, best: float, ax: Axes) -> Axes:
-    """Draw interquartile means with intervals, in one column per way of batching.
+    """Draw interquartile means with intervals, in one column per batching method.
 
     `rows` must be rows of `mmrl experiment batching` for a single task. Each memory has its own
     mark.

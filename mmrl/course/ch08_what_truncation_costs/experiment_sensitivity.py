@@ -1,6 +1,6 @@
 """The effect of past observations on Q(s_n, a_n): Figures 3 and 7 of Morad et al. (2024).
 
-Each row is a task, a memory and a way of batching, trained on several seeds. It records how the
+Each row is a task, a memory and a batching method, trained on several seeds. It records how the
 last step n of greedy episodes depends on an observation o_i, by its age n - i:
 
 - `gradient`: ‖∂Q(s_n, a_n)/∂o_i‖ over the features of the card, Eq. 36.

@@ -38,7 +38,9 @@ from mmrl.runs.results import RESAMPLES, interquartile_mean
 RATES = (5e-4, 1e-3, 2e-3, 4e-3)  # Adam learning rates to try first
 ALL_RATES = (1.25e-4, 2.5e-4, *RATES, 8e-3, 1.6e-2)
 TUNING_SEEDS = (1000, 1001)
-SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)  # as many as agents in tuning, so both use one program
+# The number of seeds equals the number of tuning agents (4 rates × 2 seeds), so that both share
+# one compiled program.
+SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)
 
 CENTERS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # centers of mass, gradient steps
 WEIGHTS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # β, weights of the KL penalty

@@ -52,7 +52,7 @@ def carve(plan: Plan, u: Float[Array, " 3"]) -> Plan:
     size, one = plan.cells.size, bits.bits(1)
     walls = ~plan.cells & _full(size)
     edge = jnp.zeros(1, jnp.uint32)
-    # Boards of the cells whose neighbor above, below, on the left or on the right is not carved.
+    # Four boards: the cells whose upper, lower, left or right neighbor is not carved.
     above, below = jnp.append(edge, walls[:-1]), jnp.append(walls[1:], edge)
     around = jnp.stack([above, below, walls << one, walls >> one])
     frontier = plan.cells & (around[0] | around[1] | around[2] | around[3])

@@ -99,7 +99,7 @@ class MaskedObservation(NamedTuple):
 
     @property
     def time(self) -> Any:
-        """Number of steps since the reset, which every gymnax state has."""
+        """Number of steps since the reset, as in every gymnax state."""
         return self.env_state.time
 
 
