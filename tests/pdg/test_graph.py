@@ -131,11 +131,11 @@ WRONG = {
     ),
     "outside": (
         {"x": [("c", (t + 1,), TRUE)], "c": []},
-        r"where it is not defined, .*: at the points t \+ 1 == T",
+        r"outside its domain .*, at the points t \+ 1 == T",
     ),
     "over": (
         {"x": [("c", (slice(t, t + 3),), TRUE)], "c": []},
-        "reads `c` where it is not defined",
+        "reads `c` outside its domain",
     ),
     "indices": ({"x": [("c", (t, t), TRUE)], "c": []}, "needs an index for each of"),
     "missing": ({"x": [("nobody", (t,), TRUE)]}, "one of them is missing"),

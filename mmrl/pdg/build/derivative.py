@@ -32,7 +32,7 @@ _CHEAP |= {"pad", "reshape", "rev", "slice", "squeeze", "transpose"}
 
 
 class Residual(NamedTuple):
-    """Leaf of the linear map, and the index of the operation's output that stores it."""
+    """Residual of a VJP: indices of its leaf in the linear map and of the output that stores it."""
 
     leaf: int
     output: int

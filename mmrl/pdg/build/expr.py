@@ -100,7 +100,7 @@ class Expr:
     def isl(self) -> str:
         """Return the expression in isl's notation. Raises `ValueError` for a slice."""
         raise ValueError(
-            f"`{self}` is a slice, and isl has no expression for many points: use its two ends"
+            f"isl cannot express the slice `{self}`: pass its start and its end separately"
         )
 
     def upper(self) -> "Expr":
@@ -144,7 +144,7 @@ class Expr:
     __truediv__ = __rtruediv__ = __pow__ = lambda self, other: no_index(self, other)
     __rpow__ = __rfloordiv__ = __rmod__ = __truediv__
     __array__ = __float__ = __index__ = lambda self, *_, **__: refuse(self)
-    __array_priority__ = 1  # so that NumPy leaves `number + t` to the expression
+    __array_priority__ = 1  # makes numpy defer `number + t` to `Expr.__radd__`
 
 
 def structure(value: Any) -> Any:
@@ -502,9 +502,9 @@ def no_index(term: Expr, other: object) -> Any:
 def refuse(value: Any, *_: Any, **__: Any) -> Any:
     """Raise `ValueError`, because an expression or a tensor has no numeric value yet."""
     raise ValueError(
-        f"`{value}` has no numbers while the program is built: pass the function and its inputs to "
-        f"`fn`, which calls the function at every point, as in `p.fn(jnp.tanh, x)`; in an index, "
-        f"use `min_` and `max_`"
+        f"`{value}` has no numeric value while the program is being built. To apply a Python "
+        "function at every point, use `fn`, as in `p.fn(jnp.tanh, x)`. In an index, use `min_` or "
+        "`max_`."
     )
 
 

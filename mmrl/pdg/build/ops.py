@@ -144,8 +144,8 @@ def bind(
         count = len(types[0].shape)
         if axis is not None and not (isinstance(axis, int) and -count <= axis < count):
             raise ValueError(
-                f"`axis` of `{kind}` must be an axis of {types[0]}, got {axis}: to add a first "
-                f"axis, read a slice of points, as in `x[0:T]`"
+                f"`axis` of `{kind}` must be an axis of {types[0]}, got {axis}: to add a "
+                f"leading axis, read a slice of points, as in `x[0:T]`"
             )
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:

@@ -192,7 +192,7 @@ class Tensor:
         """Return a copy with some fields changed, which reads the same output."""
         return dataclasses.replace(self, **changes)
 
-    __array_priority__ = 1  # so that numpy leaves `number * tensor` to the tensor
+    __array_priority__ = 1  # makes numpy defer `number * tensor` to `Tensor.__rmul__`
     __array__ = __float__ = __index__ = refuse
 
     def __iter__(self) -> Iterator["Tensor"]:

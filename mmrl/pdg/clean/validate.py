@@ -106,9 +106,8 @@ def _check_read(graph: Graph, edge: Edge) -> None:
     room = roomy(sink.domain, inside, *edge.index, *sizes)
     if not never(wrong, room):
         raise ValueError(
-            f"`{edge}` reads `{source.name}` where it is not defined, outside its domain "
-            f"{source.domain}: at the points {simplify(wrong, room)} of `{sink.name}`. Define a "
-            "separate case for these points"
+            f"`{edge}` reads `{source.name}` outside its domain {source.domain}, at the points "
+            f"{simplify(wrong, room)} of `{sink.name}`. Define a separate case for these points"
         )
 
 

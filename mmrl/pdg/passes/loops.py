@@ -279,7 +279,7 @@ def _matrix(like: PyTree, step: Callable) -> Recurrence:
 
 
 def _forms(state: State, values: list[Value]) -> tuple[str, ...]:
-    """Return a form per array of x, or one for all of x. Raises `Refusal` if none applies."""
+    """Return one form per array of x, or one for all arrays. Raises `Refusal` if none applies."""
     kinds = [value.kind for value in values]
     if "declared" in kinds:
         if set(kinds) == {"declared"} and len({value.which for value in values}) == 1:

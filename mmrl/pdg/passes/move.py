@@ -46,10 +46,10 @@ def asked(graph: Graph, moved: Collection[str]) -> set[str]:
 
 
 def with_views(graph: Graph, moved: Collection[str]) -> tuple[Graph, dict[str, str]]:
-    """Rename the moved operations that are `asked` for, and replace them by views.
+    """Rename the moved operations whose points are still read, and replace them with views.
 
-    An operation x is renamed to `all_x`, and x becomes a view of its points. Also returns a map
-    from each operation in `moved` to its new name.
+    An operation x in `asked` is renamed to `all_x`, and x becomes a view of its points. Also
+    returns a map from each operation in `moved` to its new name.
     """
     names = {op: f"all_{op}" if op in asked(graph, moved) else op for op in moved}
     place = {}
@@ -125,7 +125,7 @@ def _away(block: Block, tiled: bool) -> str:
 def _leaves(
     graph: Graph, edge: Edge, reading: Access, block: Block, moved: Collection[str]
 ) -> bool:
-    """Return True if a block may read a value that exists only under conditions on d and others."""
+    """Return True if a block may read a value with conditions on both d and other dimensions."""
     sink, source = graph.ops[edge.sink].domain, graph.ops[edge.source].domain
     others = set(sink.names) - {block.name}
     mixed = (p.symbols() for p in conjuncts(sink.when) if block.name in p.symbols())
@@ -208,8 +208,8 @@ def choose(conditions: Sequence[Expr], env: Mapping[str, Any], *values: Any) -> 
 def block_domain(domain: Domain, block: Block) -> Domain:
     """Return the domain of blocks: without d, or restricted to the first point of each tile.
 
-    Conditions on d do not restrict it, because other points of a tile may exist if the first one
-    does not.
+    Conditions on d are dropped: a tile whose first point does not satisfy them may contain other
+    points that do.
     """
     _, when = split(domain.when, [block.name])
     if block.size is not None:

@@ -49,7 +49,7 @@ class Place:
         return tuple(c if j is None else point[j] + c for j, c in self.coordinates)
 
     def after(self, inner: "Place") -> "Place":
-        """Compose two places: return the location of a point of `inner` in this root."""
+        """Return the place, in this root, of a tensor that `inner` locates within this one."""
         coordinates = tuple(
             (j, c) if j is None else (inner.coordinates[j][0], inner.coordinates[j][1] + c)
             for j, c in self.coordinates

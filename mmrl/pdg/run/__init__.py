@@ -1,4 +1,4 @@
-"""Compile a graph to a program that runs: passes, schedule, memory plan and execution.  §5-6.
+"""Compile a graph to an executable program: passes, schedule, memory plan and execution.  §5-6.
 
 compiled = compile(graph, memory="8 MB")
 compiled.xla(I=2, T=9)()       # one XLA program, with passes chosen for these bounds

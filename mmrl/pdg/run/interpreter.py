@@ -6,9 +6,9 @@ The array library is interchangeable (`arrays`).
 
 Each tensor has one store, whose type depends on the tensor's readers. A point store is a
 dictionary from points to values. A block store keeps the values along one dimension in one array,
-so that a slice is a part of this array; with fewer slots than points, it is a ring. TimeRL has the
-same two stores (section 7). Slices are padded with zeros to their maximum width, so that JAX does
-not compile a new program for each length.
+so that a slice of the tensor is a slice of this array; a store with fewer slots than points is a
+ring buffer. TimeRL has the same two stores (section 7). Slices are padded with zeros to their
+maximum width, so that JAX does not compile a new program for each length.
 """
 
 import dataclasses
