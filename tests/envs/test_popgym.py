@@ -58,15 +58,15 @@ def stack_values_and_queries(env: Any, episode: oracle.Episode) -> None:
 def lay_mines(env: Any, episode: oracle.Episode) -> None:
     mines = np.flatnonzero(episode.state[0].reshape(-1, 3)[:, 1])
     assert len(mines) == env.num_mines
-    env.np_random = oracle.Loaded(mines)
+    env.np_random = oracle.FixedGenerator(mines)
 
 
 def set_odds(env: Any, episode: oracle.Episode) -> None:
-    env.np_random = oracle.Loaded(episode.state[0])
+    env.np_random = oracle.FixedGenerator(episode.state[0])
 
 
 def toss_coin(env: Any, episode: oracle.Episode, t: int) -> None:
-    env.np_random = oracle.Loaded(1.0 - episode.obs[t + 1, 1])
+    env.np_random = oracle.FixedGenerator(1.0 - episode.obs[t + 1, 1])
 
 
 def place_pole(env: Any, episode: oracle.Episode, t: int) -> None:
