@@ -24,7 +24,7 @@ from mmrl.monoid import Monoid
 from mmrl.monoid.tapes import as_elements, check_types, first_of, shift
 
 METHODS = ("sequential", "hillis_steele", "blelloch", "associative", "chunked", "auto")
-"""Methods for every monoid; "kernel" supports only `Affine` and `Resettable(Affine)`."""
+"""Methods for every monoid. Another, "kernel", supports only `Affine` and `Resettable(Affine)`."""
 
 
 def scan(

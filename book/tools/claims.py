@@ -71,7 +71,7 @@ def _paper(about: dict[str, Any], own: list[Verdict]) -> str:
     ]
     table = "\n".join(["| claim | where | verdict |", "|---|---|---|", *rows])
     return (
-        f"## {about['name']}\n\nFrom {about['source']} {{cite}}`{about['key']}`; chapters "
+        f"## {about['name']}\n\nSource: {about['source']} {{cite}}`{about['key']}`. See chapters "
         f"{', '.join(links)}.\n\n{about['setting']}\n\n{table}"
     )
 
@@ -144,8 +144,11 @@ def _interval(verdict: Verdict) -> str:
 
 def _exceptions(claim: Claim) -> Iterator[str]:
     """Yield sentences that state when a case is undecided despite its interval."""
-    kinds = {"A case": claim.unless, "A case that would hold": claim.held_unless}
-    kinds |= {"A case that would not hold": claim.failed_unless}
+    kinds = {
+        "A case": claim.unless,
+        "A case that would otherwise count as 'holds'": claim.held_unless,
+    }
+    kinds |= {"A case that would otherwise count as 'does not hold'": claim.failed_unless}
     for subject, codes in kinds.items():
         if reasons := [reason for code in codes for reason in _reasons(code)]:
             yield f"{subject} is undecided if {', or if '.join(reasons)}."
@@ -168,14 +171,17 @@ def _counts(verdict: Verdict) -> str:
     reasons = verdict.reasons()
     counts = [(x, n) for x in (HOLDS, FAILS, OPEN) if (n := verdict.count(x))]
     cases = len(verdict.cases)
-    if len(counts) == 1:
+    if len(counts) == len(reasons) == 1:
+        where = {1: "the only case", 2: "both cases"}.get(cases, f"all {cases} cases")
+        text = f"In {where}, {next(iter(reasons))}"
+    elif len(counts) == 1:
         subject = {1: "The only case", 2: "Both cases"}.get(cases, f"All {cases} cases")
         text = f"{subject} {_outcome(counts[0][0], cases)}"
     else:
         text = f"Of {cases} cases, {_join([f'{n} {_outcome(word, n)}' for word, n in counts])}"
-    if len(reasons) == 1:
+    if len(reasons) == 1 < len(counts):
         text += f", because {next(iter(reasons))}"
-    elif reasons:
+    elif len(reasons) > 1:
         parts = [f"in {n} case{'s' * (n > 1)}, {reason}" for reason, n in reasons.most_common()]
         text += f": {'; '.join(parts)}"
     return (

@@ -217,7 +217,10 @@ def matches(rows: Sequence[Row], others: Sequence[Row], *fields: str) -> Iterato
     for row in others:
         key = tuple(row[name] for name in fields)
         if key in matching:
-            raise ValueError(f"`others` must have one row per {fields}; got two of {key}.")
+            raise ValueError(
+                f"`others` must have one row for each combination of {', '.join(fields)}; got two "
+                f"rows for {key}."
+            )
         matching[key] = row
     for row in rows:
         if (key := tuple(row[name] for name in fields)) in matching:

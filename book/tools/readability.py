@@ -27,9 +27,9 @@ def first(text: str) -> str:
 
 
 def minutes(notebook: dict[str, Any]) -> tuple[int, int]:
-    """Estimate the minutes for reading a notebook and for its exercises.
+    """Estimate how many minutes a notebook and its exercises take.
 
-    The time for reading is rounded to a multiple of five. A reader needs a minute for 100 words or
+    The reading time is rounded to a multiple of five. A reader needs a minute for 100 words or
     five lines of code, 1.5 minutes for an equation, 3 minutes for a widget, and 15 minutes for an
     exercise. Hidden cells are ignored.
     """

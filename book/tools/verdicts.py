@@ -196,7 +196,7 @@ def _case(
     if holds and fails:
         raise ClaimError(f"claim `{claim.id}`: `held` and `failed` are both true of {name!r}.")
     if not holds and not fails:
-        why = "the interval is compatible with either verdict"
+        why = "the interval is compatible with both verdicts"
         return Case(name, OPEN, why, interval, rows, possible)
     word, doubts = (HOLDS, claim.held_unless) if holds else (FAILS, claim.failed_unless)
     why = next(filter(None, (eval(code, variables) for code in doubts)), "")

@@ -108,8 +108,8 @@ def check_whole_episodes(config: Any, params: Any) -> None:
     room = (2 * longest + config.rollout) * config.environments
     if config.capacity < room:
         raise ValueError(
-            f"`capacity` must hold two episodes of {longest} steps and a rollout of "
-            f"{config.rollout} in each of {config.environments} environments, {room} steps; got "
+            f"`capacity` must be at least {room} (two episodes of {longest} steps and a rollout of "
+            f"{config.rollout}, for each of {config.environments} environments); got "
             f"{config.capacity}, so the tape would often contain no complete episode. Set "
             f"capacity={room}, or use fewer environments."
         )

@@ -185,13 +185,13 @@ def minatar(game: str) -> tuple[Padded, Any]:
 
 
 def popgym(names: Sequence[str], seed: int = 0) -> list[tuple[Permuted, FamilyParams]]:
-    """Return POPGym tasks, such as "RepeatFirstEasy", with common spaces, and their parameters.
+    """Return POPGym tasks that share observation and action spaces, and their parameters.
 
     The tasks are disguised, because some of them look alike but require different answers: both
-    RepeatFirst and RepeatPrevious show a suit, for example. An observation is as long as those of
-    all tasks together. Task k places its observation at random indices, sampled with `seed`, and
-    sets the other elements to zero. Its actions are shifted by k, as in `Permuted`. The number of
-    actions is the maximum over all tasks.
+    RepeatFirst and RepeatPrevious show a suit, for example. The observation size is the sum of the
+    tasks' sizes. Task k places its observation at random indices, sampled with `seed`, and sets the
+    other elements to zero. Its actions are shifted by k, as in `Permuted`. The number of actions is
+    the maximum over all tasks. `names` lists tasks such as "RepeatFirstEasy".
 
     Raises `ValueError` if `names` is empty or contains a name that is not registered.
     """

@@ -16,8 +16,9 @@ _CALLS = ("init", "__call__", "step", "lookahead")
 def constructor(name: str) -> Callable[..., Any]:
     """Return the constructor of a custom memory, which checks the models it builds.
 
-    The constructor raises `ValueError` if it fails, or if the model lacks a method or returns
-    outputs of the wrong shape. The message contains `name`.
+    The constructor raises `ValueError` if the user's class or function raises an exception, or if
+    the model that it returns lacks a method or has outputs of the wrong shape. The message contains
+    `name`.
     """
     own = find(name, "name")
     if not callable(own):

@@ -171,7 +171,7 @@ class Moments(Monoid):
         part = b_weight / jnp.where(b_count > 0, b_count, 1)
         share = b_weight / jnp.where(count > 0, count, 1)
         step = b_mean - a_mean
-        # Start from the mean of the larger sample, which is then exact if the other is empty.
+        # Start from the mean of the larger sample: the result is exact if the other is empty.
         mean = jnp.where(later, b_mean - (1 - share) * step, a_mean + share * step)
         return count, mean, a_square + part * b_square + a_count * share * step * step
 

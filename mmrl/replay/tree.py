@@ -100,9 +100,9 @@ def noise(tree: Tree, key: PRNGKeyArray, count: int) -> Noise:
 
 
 def extend(first: Noise, more: Noise) -> Noise:
-    """Return noise for a longer race.
+    """Append the noise `more` to `first`, to sample more rows.
 
-    The first results of the longer race equal those of a race with the noise `first`.
+    The first rows sampled are the same as with `first` only.
     """
     rows = (jnp.concatenate(pair) for pair in zip(first[1:], more[1:], strict=True))
     return (first[0], *rows)

@@ -293,7 +293,7 @@ def test_a_tape_that_holds_no_episode_is_refused():
     dqn.check(sizes, env, params)
     with pytest.raises(ValueError, match=r"on each of 2 tapes; got 100.* Set batch=102"):
         dqn.check(dataclasses.replace(sizes, batch=100, tapes=2), env, params)
-    with pytest.raises(ValueError, match="must hold two episodes of 51 steps and a rollout of 4"):
+    with pytest.raises(ValueError, match="two episodes of 51 steps and a rollout of 4"):
         dqn.check(dataclasses.replace(sizes, capacity=4 * (51 + 51)), env, params)
 
 

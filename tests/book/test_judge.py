@@ -85,7 +85,7 @@ def test_a_verdict_combines_the_cases(pairs: list[list[Row]], word: str):
         (arms("1", 0.9, 0.7, seeds=3), "there are too few seeds"),
         (arms("1", 0.4, 0.1, seeds=3), "the best arm does not learn"),  # and few seeds
         (arms("1", float("nan"), 0.1, seeds=3), "a score is missing"),
-        (arms("1", 0.8, 0.75, spread=0.15), "the interval is compatible with either"),
+        (arms("1", 0.8, 0.75, spread=0.15), "the interval is compatible with both"),
         (arms("1", float("nan"), 0.7), "a score is missing"),
     ],
 )
@@ -195,7 +195,7 @@ def test_rows_are_paired_by_fields():
     others = [{"task": "x", "arm": "b"}, {"task": "z", "arm": "b"}]
     assert list(evidence.matches(rows, others, "task")) == [(rows[0], others[0])]
     assert not list(evidence.matches(rows, others, "task", "arm"))
-    with pytest.raises(ValueError, match=r"`others` .*'task'.*two of \('x',\)"):
+    with pytest.raises(ValueError, match=r"`others` .* of task; got two rows for \('x',\)"):
         list(evidence.matches(rows, [*others, others[0]], "task"))
 
 

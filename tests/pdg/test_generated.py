@@ -84,7 +84,7 @@ REASONS = {
     "a slice over holes": "may have holes",
     "a slice leaves": "extends beyond 0:|ends before it begins|indexed from 0",
     "nothing to take the mean or extremes of": "reads too little for",
-    "results on no grid": "which is not a grid",
+    "results on no grid": "must be defined on a full grid",
     "not defined everywhere": "is not defined .*: add a case",
     "defined by nothing": "is already defined wherever|defines no point",
     "reads nothing": "exists at no point of",

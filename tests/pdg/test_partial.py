@@ -75,7 +75,9 @@ def test_a_read_of_a_read_exists_where_both_do():
 
 def test_a_result_that_is_no_grid_is_refused():
     p, (i, t), _, x = plane()
-    with pytest.raises(ValueError, match=r"`results` .* exists where .*; z\[i, t\] = 0.0`"):
+    with pytest.raises(
+        ValueError, match=r"`results` .* is defined only where .*; z\[i, t\] = 0.0`"
+    ):
         p.graph(x[i, t - i])
     z = p.tensor(i, t, name="z")
     z[i, t] = x[i, t - i]

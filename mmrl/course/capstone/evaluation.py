@@ -63,7 +63,7 @@ class Limits:
     """Tasks and seeds on which an entry may be tuned."""
 
     tasks: tuple[str, ...]
-    first_seed: int  # all seeds starting at this one are allowed
+    first_seed: int  # smallest allowed seed; all larger seeds are allowed too
 
 
 HELD_OUT = (

@@ -27,9 +27,9 @@ def curves(
     steps = {tuple(row["env_steps"]) for row in rows}
     if len(returns) < len(rows) or len(steps) != 1:
         raise ValueError(
-            f"`rows` must have distinct names and the same `env_steps`, got {len(rows)} rows with "
-            f"names {list(returns)} and {len(steps)} different `env_steps`; choose rows of one "
-            "task."
+            f"`rows` must have distinct names and equal `env_steps`; got {len(rows)} rows with "
+            f"names {list(returns)} and {len(steps)} different values of `env_steps`. Choose rows "
+            "of one task."
         )
     text: dict[str, Any] = {"title": title, "chance": chance, "best": best}
     return learning_curves(returns, np.array(steps.pop()), ax=ax, **text)

@@ -26,8 +26,8 @@ def curves(
     steps = {tuple(row["env_steps"]) for row in by_factor.values()}
     if len(steps) != 1:
         raise ValueError(
-            f"`by_factor` must contain rows with the same `env_steps`, got {len(steps)} different "
-            "ones; choose rows of one task, agent and condition."
+            f"`by_factor` must contain rows with equal `env_steps`; got {len(steps)} different "
+            "values. Choose rows of one task, agent and condition."
         )
     returns = {f"c = {c}": stratified.curves(by_factor[c]) for c in sorted(by_factor)}
     ax = learning_curves(returns, np.array(steps.pop()), title=title, best=best, ax=ax)

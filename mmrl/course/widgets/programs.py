@@ -31,10 +31,11 @@ SIDES |= dict.fromkeys(("start", "params", "last", "w"), "other")
 class StepDebugger(Explorer):
     """Debugger that shows one iteration of REINFORCE, with the current line and all tensors.
 
-    `program` has 3-step returns ("n_step"), Monte Carlo returns ("monte_carlo"), or 3-step returns
-    that are learned in tiles of 4 steps ("tiles"). An episode has 8 steps. `moment` is the index of
-    an event, in which an operation runs or a tensor is freed. `programs` contains the code and the
-    events of all programs. Compiling them takes about a second when the first debugger is created.
+    `program` selects 3-step returns ("n_step"), Monte Carlo returns ("monte_carlo"), or learning
+    from 3-step returns in tiles of 4 steps ("tiles"). An episode has 8 steps. `moment` is the index
+    of an event, in which an operation runs or a tensor is freed. `programs` contains the code and
+    the events of all programs. Compiling them takes about a second when the first debugger is
+    created.
     """
 
     _esm = source("step_debugger")

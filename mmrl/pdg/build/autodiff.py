@@ -141,7 +141,7 @@ def _gather(
     def stacked(leaf: ArrayType) -> ArrayType:
         return ArrayType((*widths, *leaf.shape), leaf.dtype)
 
-    @jax.jit  # also when the interpreter calls single operations
+    @jax.jit  # compile here as well, because the interpreter calls operations one at a time
     def run(env: Mapping[str, Any], block: Any, *own: Any) -> tuple[Any]:
         def one(value: Any, *steps: jax.Array) -> Any:
             """Return the cotangent of this source point from one point of the box.

@@ -64,9 +64,9 @@ def subscript(key: Any, domain: Domain, name: str) -> Subscript:
         every = isinstance(item, slice) and item == slice(None)
         if every and place == len(items):
             raise ValueError(
-                f"`:` must come before the index of another dimension, where it keeps {dim.name} "
-                f"unchanged; got it as the last index of `{name}`. To stack all points along "
-                f"{dim.name}, write 0:{dim.bound}; to keep {dim.name}, omit the `:`"
+                f"`:` cannot be the last index of `{name}`; it only skips {dim.name} before the "
+                f"index of a later dimension. To stack all points along {dim.name}, write "
+                f"0:{dim.bound}; to keep {dim.name}, omit the `:`"
             )
         part = dim.symbol if every else _from_start(item, dim.bound, name)
         if not isinstance(part, Slice) and is_truth(part):

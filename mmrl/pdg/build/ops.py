@@ -283,10 +283,9 @@ def infer(
             error.add_note(f"while the types of the outputs of `{name}` were inferred")
             raise
         raise ValueError(
-            f"`{name}` must accept every value of {', '.join(sizes)}, the number of points in a "
-            f"slice, but fails, for example for {where} ({error}). If the number is always n, "
-            f"write n, as in 0:n; only a window, t:min_(t + n, T), has a fixed size, n, and only "
-            f"in `fn`"
+            f"`{name}` must accept slices of any length {', '.join(sizes)}, but failed for {where} "
+            f"({error}). If the length is always n, write 0:n. Among slices that depend on a "
+            f"symbol, only a window `t:min_(t + n, T)` inside `fn` has a fixed length n"
         ) from error
 
 

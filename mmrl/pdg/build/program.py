@@ -489,7 +489,7 @@ def _guarded(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0)
 
 
 def _refuse(kinds: Any, name: str, value: Any) -> None:
-    """Raise `ValueError` if a value has a leaf of the types `kinds`."""
+    """Raise `ValueError` if a leaf of `value` is an instance of `kinds`."""
     for leaf in jax.tree.leaves(value):
         if isinstance(leaf, kinds):
             raise ValueError(

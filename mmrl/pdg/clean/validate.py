@@ -79,8 +79,8 @@ def _check_result(op: Op) -> None:
     if not is_grid(op.domain):
         where = ", ".join(op.domain.names)
         raise ValueError(
-            f"`results` must be arrays, but `{op.name}[{where}]` exists where {op.domain.when}, "
-            f"which is not a grid. Define the missing points in a new `Program.tensor`, as in "
+            f"`results` must be defined on a full grid, but `{op.name}[{where}]` is defined only "
+            f"where {op.domain.when}. Define the missing points in a new `Program.tensor`, as in "
             f"`z[{where}] = {op.name}; z[{where}] = 0.0`"
         )
 

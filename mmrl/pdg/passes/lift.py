@@ -55,7 +55,8 @@ def _way(graph: Graph, fold: Fold, block: Block) -> int:
     """Return -1 for a fold over all later points, 1 for all earlier points, and 0 otherwise."""
     op, source = fold.op, graph.ops[fold.edge.source]
     total = TRUE.same(op.domain.when) and TRUE.same(source.domain.when)
-    # The loop's state must have the type of a single point, unlike a sum of bools, for example.
+    # Rewrite only folds whose result has the type of a single point. A sum of bools, for example,
+    # is an integer.
     if not total or source.outputs[fold.edge.output] != op.outputs[0]:
         return 0
     ends = {-1: Slice(block.symbol, block.bound), 1: Slice(ZERO, block.symbol + 1)}

@@ -184,7 +184,7 @@ class State(eqx.Module):
         return _TEXT[value.kind].format(x=f"x[{value.leaf}]" if several else "x")
 
     def offset(self, value: Value) -> Shaped[Array, "..."]:
-        """Return b for a free value or for x + b."""
+        """Return the offset b of a value, which is zero for the state x itself."""
         if value.kind != "state":
             return value.b
         leaf = self.leaves[value.leaf or 0]

@@ -189,7 +189,7 @@ def blocks(
 
 
 class _Lives:
-    """Times when values are computed and last used, and all reads, for given bounds."""
+    """Lifetimes of all values (first write, last use) and all reads, for given bounds."""
 
     def __init__(self, schedule: Schedule, accesses: ReadTable):
         at = functools.partial(sets.at, bounds=accesses.bounds)

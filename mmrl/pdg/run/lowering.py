@@ -86,7 +86,7 @@ class Column:
     number: Expr | Table
     most: int
     only: dict[str, int]
-    """Value of the round's symbol if the group runs in only one round; otherwise empty."""
+    """Maps the round's symbol to its value if the group runs in only one round; otherwise empty."""
 
 
 def _even(values: np.ndarray, used: np.ndarray, k: Expr) -> Expr | Table:
