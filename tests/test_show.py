@@ -109,4 +109,4 @@ def test_a_note_says_how_learning_rates_were_chosen():
     middle = {**old, "tuning": {"0.01": 0.0, **old["tuning"]}}
     message = tuning_note([old, middle, new, {**new, "tuning_at_bound": True}])
     assert "2 of 4" in message and "sides, except for 1 at the end of the grid." in message
-    assert "2 of 4 learning rates are the best" in message and "1 of them the smallest" in message
+    assert "2 of 4 learning rates are the best" in message and "; 1 of these" in message

@@ -576,7 +576,7 @@ def test_a_wrapper_is_an_environment():
     env = wrappers.EpisodeStatistics(wrappers.PreviousReward(wrappers.TimeLimit(TAGS, 2)))
     params = env.default_params
     assert isinstance(env, environment.Environment) and env.unwrapped is TAGS
-    assert params.max_steps_in_episode == 2 and env.num_actions == 3 and env.name == "Tagged"
+    assert params.max_steps_in_episode == 2 and env.num_actions == 3 and env.name == "Tags"
     assert env.action_space().n == env.action_space(params).n == 3
     obs, state = env.reset(jax.random.key(0))
     assert env.observation_space(params).contains(obs) and state.time == 0

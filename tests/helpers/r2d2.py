@@ -205,7 +205,7 @@ def by_loop(config: r2d2.Config, sample: Any, next_q: Any, next_q_target: Any):
     return targets, naive
 
 
-@partial(jax.jit, static_argnames=("n", "rescaled"))
+@partial(jax.jit, static_argnames=("n", "rescaling"))
 def by_rlax(q, action, q_target, best, reward, discount, *, n, rescaling):
     hyperbolic = (partial(f, eps=EPS) for f in (rlax.signed_hyperbolic, rlax.signed_parabolic))
     pair = rlax.TxPair(*hyperbolic) if rescaling else rlax.IDENTITY_PAIR

@@ -72,7 +72,7 @@ def test_a_folder_has_one_process_at_a_time(tmp_path: pathlib.Path):
 
 @pytest.mark.slow
 def test_a_folder_has_one_thread_at_a_time(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-    claim = Folder._claimed
+    claim = Folder._claim
 
     def slowly(folder: Folder) -> files.Claim:
         own = claim(folder)

@@ -1,9 +1,8 @@
-"""Baselines of the capstone: no memory, the last four observations, an LRU, and a GRU.
+"""Memories to compare with: none, the last four observations, an LRU, a GRU.
 
-A baseline is run like an entry, as in `mmrl capstone run mmrl.course.capstone.baselines:lru`, and
-has to pass the same gates. Only `none` fails one of them, as it should, because it remembers
-nothing. It is on the leaderboard as a control, and so is the oracle, which is `none` with access to
-the state.
+They are built as an entry is, `mmrl capstone run mmrl.course.capstone.baselines:lru`, and go
+through the same gates. `none` is refused by one of them, as it should be: it remembers nothing. It
+stands on the leaderboard as a control, as does the oracle, which is `none` that is shown the state.
 """
 
 from jaxtyping import PRNGKeyArray
@@ -11,16 +10,16 @@ from jaxtyping import PRNGKeyArray
 from mmrl.memory import GRU, LRU, FrameStack, Memoryless, SequenceModel
 
 CONTROLS = ("none", "oracle")
-"""Names reserved for baselines that are shown on the leaderboard but not ranked."""
+"""Names that only baselines may have, which are compared with and not ranked."""
 
 
 def none(input_size: int, output_size: int, *, key: PRNGKeyArray) -> SequenceModel:
-    """No memory, to measure how far the current observation alone suffices."""
+    """No memory: what the observation of the moment is worth."""
     return Memoryless(input_size, output_size, key=key)
 
 
 def frames(input_size: int, output_size: int, *, key: PRNGKeyArray) -> SequenceModel:
-    """The last four observations, unchanged."""
+    """The last four observations as they are."""
     return FrameStack(input_size, output_size, frames=4, key=key)
 
 
@@ -30,5 +29,5 @@ def lru(input_size: int, output_size: int, *, key: PRNGKeyArray) -> SequenceMode
 
 
 def gru(input_size: int, output_size: int, *, key: PRNGKeyArray) -> SequenceModel:
-    """A gated recurrent unit of 64 numbers, whose update is not a monoid."""
+    """A gated recurrent unit of 64 numbers, which is no monoid."""
     return GRU(input_size, output_size, state_size=64, key=key)

@@ -1,4 +1,4 @@
-"""The worked example of chapter 19: the last four observations and decaying sums of all of them."""
+"""The worked example of chapter 19: the last four observations as they are, and two sums of all."""
 
 import equinox as eqx
 import jax
@@ -12,8 +12,8 @@ from mmrl.monoid import Affine, Product, Window
 class TwoSpeeds(Memory):
     """(w_t, h_t) = (last four x, λ ⊙ h_{t-1} + (1 - λ) ⊙ W x_t): a product of two monoids.
 
-    The window is exact but short; the sums reach far back but mix observations. λ is learned; its
-    initial half-lives range from 1 to 400 steps.
+    The window is exact and soon blind, the sums are blurred and reach far. λ is learned: half-lives
+    start between 1 and 400 steps.
     """
 
     input_size: int = eqx.field(static=True)

@@ -7,9 +7,9 @@ the estimated time. If a run exceeds the memory limit, blocks of the innermost l
 of two, followed by blocks of the batch. If no choice with lifted loops fits, loops are not lifted.
 The search stops at the largest blocks that fit. It runs twice, with residuals kept and with
 residuals recomputed, and returns the choice with less estimated time. Operations in blocks are
-fused, so that they share a loop. Without blocks, all operations are fused if this takes no more
-memory. Others are fused only if no other choice fits, because XLA fuses operations anyway, and the
-scheduler cannot split a fused chain.
+fused, so that they share a loop. Without blocks and without `Program.until`, all operations are
+fused if this takes no more memory. Others are fused only if no other choice fits, because XLA fuses
+operations anyway, and the scheduler cannot split a fused chain.
 
     choice = choose(graph, {"T": 128, "B": 32}, memory=8_000_000, cost=…)
     compile(graph, choice.passes())          # the same program, with explicit passes
@@ -213,9 +213,15 @@ def choose(
             least.append(math.inf)
         return memory is not None and least[-1] <= memory
 
+    ends = any("ends" in op.params for op in graph.ops.values())
+
     def fused_if_free(choice: Choice) -> Choice:
-        """Fuse the operations of a choice without blocks if this saves time and costs no memory."""
-        if choice.fuse or fixed.fuse is not None or any(each.size != 1 for each in choice.along):
+        """Fuse the operations of a choice without blocks if this saves time and costs no memory.
+
+        A loop that data end is not fused, because a fused operation cannot be skipped.
+        """
+        blocks = any(each.size != 1 for each in choice.along)
+        if choice.fuse or fixed.fuse is not None or blocks or ends:
             return choice
         fused = dataclasses.replace(choice, fuse=True)
         try:

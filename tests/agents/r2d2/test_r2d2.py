@@ -101,7 +101,7 @@ def test_loss_and_gradient_equal_a_loop_and_rlax(memory: str, n: int, start: str
         best = np.take_along_axis(best, end, axis=1)
         values = np.take_along_axis(values, end[..., None], axis=1)
         theirs = oracle.by_rlax(
-            q, steps.action, values, best, reward, discount, n=n, rescaled=rescaling
+            q, steps.action, values, best, reward, discount, n=n, rescaling=rescaling
         )
         np.testing.assert_allclose(td[own], theirs[own], rtol=1e-6, atol=1e-8)
         assert not td[~own].any()

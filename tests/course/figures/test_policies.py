@@ -38,7 +38,7 @@ def test_every_row_is_a_curve_of_its_name():
 
 @pytest.mark.parametrize("other", [row("lru"), row("gru", env_steps=[1000, 3000])])
 def test_rows_that_do_not_fit_together_are_refused(other: dict[str, Any]):
-    with pytest.raises(ValueError, match=r"`rows` must .* `env_steps`, got"):
+    with pytest.raises(ValueError, match=r"`rows` must .* `env_steps`.* got 2 rows"):
         memories.curves([row("lru"), other], lambda r: r["memory"])
 
 

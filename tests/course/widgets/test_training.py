@@ -159,14 +159,14 @@ def test_training_goes_on_in_the_background(slow):
 def test_stop_during_the_first_block_is_answered_at_once(slow):
     widget = explorer()
     press(widget, "Train")
-    slow.begun.acquire()  # it compiles now
+    slow.starts.acquire()  # it compiles now
     first = only(widget)
     press(widget, "Stop")
     assert "stopped after block 0 of 3" in status(widget) and "in the background" in status(widget)
     press(widget, "Stop")  # twice is no harm
     widget.memory = "gru"
     press(widget, "Train")  # at once, while the first one still compiles
-    slow.begun.acquire()
+    slow.starts.acquire()
     assert "gru: compiling" in status(widget)
     slow.gate.release(4)  # three blocks of the second, and the one that the first is in
     until(first.finished.is_set)
