@@ -266,19 +266,6 @@ def test_a_reset_stays_in_its_loop(graph: Graph):
     assert all(a != b for a, b in rows)
 
 
-@pytest.mark.full
-def test_blocks_that_exceed_the_cache_become_smaller(graph: Graph, monkeypatch: pytest.MonkeyPatch):
-    def steps(cache: int) -> int | None:
-        monkeypatch.setattr("mmrl.pdg.passes.choose.CACHE", cache)
-        monkeypatch.setattr("mmrl.pdg.passes.choose.BYTE", 1.0)
-        return compile(graph, **SIZES).choice().along[-1].size
-
-    assert steps(10**6) is None and steps(10) is None
-    assert steps(1200) in (2, 4, 8) and steps(600) in (1, 2, 4)
-    largest = compile(graph, **SIZES, tile={"t": 5}).choice().along[-1]
-    assert largest.size == 5
-
-
 @pytest.mark.parametrize("memory", [None, 100])
 def test_steps_without_blocks_are_fused_if_this_takes_no_more_memory(memory: int | None):
     p = Program("t")

@@ -1,10 +1,9 @@
 """Automatic choice of passes: what to vectorize, lift, tile, recompute and fuse.  §5.2-5.4
 
 Fewer and larger operations take less time but more memory. The search therefore starts with the
-largest choice: one block per dimension, with loops lifted and residuals kept. On a CPU, blocks that
-exceed the cache are slow, so the innermost loop gets blocks that fit in the cache if this reduces
-the estimated time. If a run exceeds the memory limit, blocks of the innermost loop shrink by powers
-of two, followed by blocks of the batch. If no choice with lifted loops fits, loops are not lifted.
+largest choice: one block per dimension, with loops lifted and residuals kept. If a run exceeds the
+memory limit, blocks of the innermost loop shrink by powers of two, followed by blocks of the batch.
+If no choice with lifted loops fits, loops are not lifted.
 The search stops at the largest blocks that fit. It runs twice, with residuals kept and with
 residuals recomputed, and returns the choice with less estimated time. Operations in blocks are
 fused, so that they share a loop. Without blocks and without `Program.until`, all operations are
@@ -41,8 +40,6 @@ WORTH = 0.9
 """Maximum fraction of the operations that may remain for a block to be used."""
 RUN, FLOP = 1e-6, 2e-10
 """Estimated seconds per operation, and per floating-point operation within it, on a CPU."""
-CACHE, BYTE = 256 * 1024, 2e-10
-"""Bytes in the cache of a CPU core, and seconds per byte of operations that exceed the cache."""
 UNITS = {"": 1, "B": 1, **{f"{p}B": 1000 ** (k + 1) for k, p in enumerate("KMGT")}}
 UNITS |= {f"{p}IB": 1024 ** (k + 1) for k, p in enumerate("KMGT")}
 
@@ -184,7 +181,6 @@ def choose(
     *,
     memory: int | None = None,
     fixed: Fixed = Fixed(),
-    sizes: Callable[[Graph], Mapping[str, int]] | None = None,
 ) -> Choice:
     """Return the first choice that fits in `memory`, in the order of the module's docstring.
 
@@ -199,11 +195,6 @@ def choose(
     Raises `ValueError` if no measured choice fits; the message states the smallest peak that was
     measured.
     """
-
-    def close(fixed: Fixed) -> Choice:
-        wide = widest(graph, bounds, fixed)
-        return wide if sizes is None else near(wide, graph, bounds, fixed, sizes)
-
     least: list[float] = []
 
     def fits(choice: Choice) -> bool:
@@ -231,12 +222,12 @@ def choose(
         saves = other.bytes <= one.bytes and other.seconds < one.seconds
         return fused if saves else choice
 
-    largest = close(fixed)
+    largest = widest(graph, bounds, fixed)
     if memory is None or fits(largest):
         return fused_if_free(largest)
     bases = [largest]
     if fixed.lift is None and any(each.lift for each in largest.along):
-        bases.append(close(dataclasses.replace(fixed, lift=())))
+        bases.append(widest(graph, bounds, dataclasses.replace(fixed, lift=())))
     both = fixed.recompute is None and bool(keeping(graph))
     for fused in [False, True] if fixed.fuse is None else [fixed.fuse]:
         for base in bases:
@@ -278,36 +269,6 @@ def widest(graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()) -> C
             along.append(Along(name, lifted, size))
         changed = wide
     return Choice(again, tuple(along), bool(fixed.fuse))
-
-
-def near(
-    choice: Choice,
-    graph: Graph,
-    bounds: Mapping[str, int],
-    fixed: Fixed,
-    sizes: Callable[[Graph], Mapping[str, int]],
-) -> Choice:
-    """Use blocks of the last dimension that fit in `CACHE` if that is estimated to be faster.
-
-    The size of a block in bytes is assumed to be proportional to its number of points.
-    """
-    if not choice.along or choice.along[-1].size is not None:
-        return choice
-    last, whole_graph = choice.along[-1], choice.apply(graph)
-    options = _options(last, graph, bounds, fixed)
-    extent = int(graph_dims(graph)[last.name].evaluate(bounds))
-    most = max(sizes(whole_graph).values(), default=0)
-    fitting = [m for m in options if m is not None and m * most <= CACHE * extent]
-    if most <= CACHE or not fitting:
-        return choice
-    smaller = choice.sized(*(each.size for each in choice.along[:-1]), fitting[0])
-
-    def effort(graph: Graph) -> float:
-        far = {name: size for name, size in sizes(graph).items() if size > CACHE}
-        moved = sum(count(graph.ops[name], bounds) * size for name, size in far.items())
-        return RUN * operations(graph, bounds) + BYTE * moved
-
-    return min(choice, smaller, key=lambda each: effort(each.apply(graph)))
 
 
 def _order(graph: Graph) -> list[str]:

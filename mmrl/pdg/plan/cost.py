@@ -14,25 +14,13 @@ import numpy as np
 
 from mmrl.pdg.build.graph import Graph, Op
 from mmrl.pdg.passes.choose import Cost, count, operations
-from mmrl.pdg.plan.account import ReadTable, nbytes
+from mmrl.pdg.plan.account import ReadTable
 from mmrl.pdg.plan.alive import Peak
 
 
 def cost(graph: Graph, bounds: Mapping[str, int], most: Peak) -> Cost:
     """Return the bytes alive, the operations and the floating-point operations of a run."""
     return Cost(most.bytes, operations(graph, bounds), flops(graph, bounds), exact=most.exact)
-
-
-def sizes(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
-    """Return the bytes that one run of each operation reads and writes."""
-    table = ReadTable(graph, bounds)
-    size = {tensor: nbytes(kind) for tensor, kind in table.types.items()}
-    return {
-        name: sum(size[read.tensor] * math.prod(read.widths) for read in table.reads[name])
-        + sum(size[tensor] for tensor in table.outputs[name])
-        for name, op in graph.ops.items()
-        if op.run is not None
-    }
 
 
 def flops(graph: Graph, bounds: Mapping[str, int]) -> int:

@@ -193,14 +193,8 @@ class Automatic:
         place = tuple(sizes.items())
         if place not in self._known:
             price = functools.partial(self._cost, sizes)
-            one = functools.partial(cost.sizes, bounds=sizes)
             self._known[place] = choose(
-                self.source,
-                sizes,
-                price,
-                memory=self.memory,
-                fixed=self.fixed,
-                sizes=one if jax.default_backend() == "cpu" else None,
+                self.source, sizes, price, memory=self.memory, fixed=self.fixed
             )
         return self._known[place]
 
@@ -333,7 +327,7 @@ def compile(
 
     Without `passes`, they are chosen once the bounds are known, either here or in a call such as
     `xla(T=9)`. Operations then get the largest blocks whose peak memory stays within `memory` ("8
-    MB", or a number of bytes; unlimited by default). On a CPU, blocks should also fit in the cache.
+    MB", or a number of bytes; unlimited by default, so that each dimension is one block).
     `passes.choose` describes the search. `vectorize`, `tile`, `lift`, `recompute` and `fuse`
     override parts of the choice. For example, `tile={"t": 16}` leaves the rest to the search.
     `passes` maps names to functions of a graph. If it is given, exactly these passes run, in order;
