@@ -10,7 +10,9 @@ import jaxtyping
 import numpy as np
 import pytest
 
+from mmrl.course.ch17_compiling.rivals import equations
 from mmrl.pdg import Program, compile, max_, min_
+from mmrl.pdg.build.derivative import work
 from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.passes.choose import (
     Along,
@@ -25,7 +27,7 @@ from mmrl.pdg.passes.choose import (
 )
 from mmrl.pdg.plan.account import HOST
 from mmrl.pdg.plan.alive import Peak, peak
-from mmrl.pdg.plan.cost import flops, work
+from mmrl.pdg.plan.cost import flops
 from mmrl.pdg.plan.swap import Swap
 from mmrl.pdg.run import Automatic
 
@@ -264,6 +266,13 @@ def test_a_reset_stays_in_its_loop(graph: Graph):
     assert isinstance(compile(graph), Automatic)
     rows = itertools.pairwise(dataclasses.astuple(Along(name)) for name in names)
     assert all(a != b for a, b in rows)
+
+
+@pytest.mark.full
+def test_gradients_of_parameters_are_not_stored_per_step():
+    """The peak stays below 128 gradients of the parameters of a recurrent network (8.4 MB)."""
+    compiled = compile(equations("recurrent", 64), I=2, T=128, B=32)
+    assert compiled.report().chosen.cost.bytes < 4_000_000
 
 
 @pytest.mark.parametrize("memory", [None, 100])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import sys
 from collections import Counter
 from typing import Any
@@ -14,6 +15,7 @@ import optax
 import pytest
 
 from mmrl.course import programs
+from mmrl.course.ch17_compiling.rivals import equations
 from mmrl.course.programs import Environment, Network
 from mmrl.pdg.build.expr import min_
 from mmrl.pdg.build.graph import Graph, Op
@@ -235,6 +237,17 @@ def walk(n: int | None, size: int) -> Graph:
     following = total + seen
     total[t + 1] = following
     return p.graph(following[T - 1])
+
+
+@pytest.mark.full
+def test_a_loop_that_writes_a_ring_does_not_copy_it():
+    """Count copies of rings in the loops of a recurrent learner."""
+    program = compile(equations("recurrent", 5), I=2, T=50, B=3).xla()
+    text = program.lower(key=jax.random.key(0)).compile().as_text()
+    computations = [part for part in text.split("\n\n") if not part.startswith(("%fused", "ENTRY"))]
+    rings = r"f32\[5[01],3(,\d+)?\]"
+    copies = re.findall(rf"= {rings}\S* copy\(.*", "\n".join(computations))
+    assert len(re.findall(rings, text)) > 4 and not copies
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ recomputed from the arguments and the other residuals. For example, tanh(x) keep
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +30,8 @@ _CHEAP = {"abs", "add", "add_any", "and", "convert_element_type", "copy", "div",
 _CHEAP |= {"iota", "le", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "select_n", "sign"}
 _CHEAP |= {"square", "stop_gradient", "sub", "broadcast_in_dim", "concatenate", "expand_dims"}
 _CHEAP |= {"pad", "reshape", "rev", "slice", "squeeze", "transpose"}
+REPEAT = 1.1
+"""Maximum work of separate backward functions, as a multiple of the work of a single function."""
 
 
 class Residual(NamedTuple):
@@ -147,14 +150,42 @@ def _is_complex(jaxpr: Any) -> bool:
     return any(_is_complex(part) for part in inner if hasattr(part, "eqns"))
 
 
-def _dear(jaxpr: Any) -> int:
-    """Count the expensive equations of a jaxpr, including the functions that it calls."""
-    count = 0
+def work(jaxpr: Any) -> int:
+    """Return the number of scalar operations in a jaxpr.
+
+    A product of an (m, k) and a (k, n) matrix counts as 2 m n k, and a convolution counts two per
+    product of entries. Any other primitive counts one per value that it returns. A `while` counts
+    as one iteration, and a `cond` as its most expensive branch.
+    """
+    found = 0
     for equation in jaxpr.eqns:
-        inner = [getattr(value, "jaxpr", value) for value in equation.params.values()]
-        inner = [value for value in inner if hasattr(value, "eqns")]
-        count += sum(map(_dear, inner)) if inner else equation.primitive.name not in _CHEAP
-    return count
+        inner = [work(each) for each in _inner(equation.params)]
+        turns = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        out = sum(math.prod(v.aval.shape) for v in equation.outvars if hasattr(v.aval, "shape"))
+        if inner:
+            found += turns * (max(inner) if equation.primitive.name == "cond" else sum(inner))
+        elif equation.primitive.name == "dot_general":
+            (axes, _), _ = equation.params["dimension_numbers"]
+            shape = equation.invars[0].aval.shape
+            found += 2 * out * math.prod(shape[axis] for axis in axes)
+        elif equation.primitive.name == "conv_general_dilated":
+            filters = equation.invars[1].aval.shape
+            outputs = filters[equation.params["dimension_numbers"].rhs_spec[0]]
+            found += 2 * out * math.prod(filters) // outputs
+        else:
+            found += out
+    return found
+
+
+def _inner(params: Mapping[str, Any]) -> list[Any]:
+    """Return the jaxprs among an equation's parameters."""
+    found = []
+    for value in params.values():
+        for each in value if isinstance(value, tuple | list) else (value,):
+            each = getattr(each, "jaxpr", each)
+            if hasattr(each, "eqns"):
+                found.append(each)
+    return found
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -208,9 +239,9 @@ class PullBack:
     ) -> list["PullBack"]:
         """Return one backward function per group of arguments, or a single one for all of them.
 
-        Groups are merged if separate functions would repeat expensive computations. Each function
-        reads only the arguments and residuals that it needs. `outputs` contains the types of the
-        operation's outputs, including residuals.
+        Groups are merged if separate functions would take more than `REPEAT` times as many scalar
+        operations. Each function reads only the arguments and residuals that it needs. `outputs`
+        contains the types of the operation's outputs, including residuals.
         """
         wanted, kinds = derivative.wanted, derivative.kinds
         whole = cls(derivative, wanted, tuple(kept), tuple(range(len(kinds))), chosen)
@@ -223,7 +254,8 @@ class PullBack:
         def needed(part: Sequence[int]) -> tuple[Any, list[bool]]:
             return partial_eval.dce_jaxpr(jaxpr, [k in part for k in owned])
 
-        if sum(_dear(needed(part)[0]) for part in parts) > _dear(needed(wanted)[0]):
+        separate = sum(work(needed(part)[0]) for part in parts)
+        if separate > REPEAT * work(needed(wanted)[0]):
             parts = [wanted]
         found = []
         for part in parts:

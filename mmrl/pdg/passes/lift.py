@@ -126,7 +126,8 @@ def lift_loops(
     """Lift loops over `name`; return the graph, and a sentence about each loop.
 
     "auto" lifts a loop only if no reader must wait longer for it and no additional values are kept.
-    This holds for loops that run backward, and for loops whose readers need all of d. "always"
+    This holds for loops that run backward, except for sums, and for loops whose readers need all of
+    d. "always"
     lifts every possible loop, which suits parallel devices. `matrix` and `monoids` are arguments of
     `recognize`.
 
@@ -198,9 +199,11 @@ def adds(loop: Carried) -> bool:
 
 
 def _check_cost(loop: Carried) -> None:
-    """Raise `Refusal` for a forward loop unless every reader needs all of d."""
+    """Raise `Refusal` for a sum, and for a forward loop unless every reader needs all of d."""
     if loop.way > 0:
         _check_wait(loop.graph, loop.readers, loop.ops, loop.block)
+    elif adds(loop):
+        raise Refusal("cost", "only its sum is read, which vectorizing computes without a scan")
 
 
 def _check_wait(graph: Graph, readers: Sequence[Edge], ops: Sequence[str], block: Block) -> None:

@@ -5,13 +5,13 @@ A value is counted from the operation that computes it to its last reader, as in
 """
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from mmrl.pdg.build.derivative import work
 from mmrl.pdg.build.graph import Graph, Op
 from mmrl.pdg.passes.choose import Cost, count, operations
 from mmrl.pdg.plan.account import ReadTable
@@ -46,41 +46,3 @@ def traced(table: ReadTable, op: Op) -> Any:
 
 def _led(lead: Sequence[int], x: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((*lead, *x.shape), x.dtype)
-
-
-def work(jaxpr: Any) -> int:
-    """Return the number of scalar operations in a jaxpr.
-
-    A product of an (m, k) and a (k, n) matrix counts as 2 m n k, and a convolution counts two per
-    product of entries. Any other primitive counts one per value that it returns. A `while` counts
-    as one iteration, and a `cond` as its most expensive branch.
-    """
-    found = 0
-    for equation in jaxpr.eqns:
-        inner = [work(each) for each in _inner(equation.params)]
-        turns = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-        out = sum(math.prod(v.aval.shape) for v in equation.outvars if hasattr(v.aval, "shape"))
-        if inner:
-            found += turns * (max(inner) if equation.primitive.name == "cond" else sum(inner))
-        elif equation.primitive.name == "dot_general":
-            (axes, _), _ = equation.params["dimension_numbers"]
-            shape = equation.invars[0].aval.shape
-            found += 2 * out * math.prod(shape[axis] for axis in axes)
-        elif equation.primitive.name == "conv_general_dilated":
-            filters = equation.invars[1].aval.shape
-            outputs = filters[equation.params["dimension_numbers"].rhs_spec[0]]
-            found += 2 * out * math.prod(filters) // outputs
-        else:
-            found += out
-    return found
-
-
-def _inner(params: Mapping[str, Any]) -> list[Any]:
-    """Return the jaxprs among an equation's parameters."""
-    found = []
-    for value in params.values():
-        for each in value if isinstance(value, tuple | list) else (value,):
-            each = getattr(each, "jaxpr", each)
-            if hasattr(each, "eqns"):
-                found.append(each)
-    return found

@@ -19,8 +19,6 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex, overload
 
-import jax
-
 from mmrl.pdg.build.graph import Graph, Output
 from mmrl.pdg.clean.validate import check_cycles, fitting
 from mmrl.pdg.passes import Pass, Stage, stages

@@ -8,19 +8,23 @@ without skips, even at points after the end.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from mmrl.pdg.build.expr import Expr, as_expr, structure
 from mmrl.pdg.build.graph import Op, Output
 from mmrl.pdg.plan.account import ReadTable
-from mmrl.pdg.plan.layout import Layout, Place
+from mmrl.pdg.plan.layout import Layout, Place, Ring
 from mmrl.pdg.plan.tails import Obstacle, Tail, Tails, ends
 from mmrl.pdg.run.lowering import Do, Node, Repeat, Table
+from mmrl.pdg.run.rings import repeat
+
+Buffers = dict[Output, PyTree]
 
 NEVER = 2**30
 """End of a dimension that has not ended yet, which is later than any point."""
@@ -379,6 +383,67 @@ def _way(row: _Row) -> int:
     if (high[1:] < low[:-1]).all():
         return -1
     raise Obstacle(f"{row.do.op.name} runs at one point in several iterations")
+
+
+def shortened(
+    skip: Skip,
+    turn: Callable[[Any, Buffers], Buffers],
+    written: Buffers,
+    env: Mapping[str, Any],
+    buffers: Buffers,
+    rings: Mapping[Output, Ring],
+    outer: Callable[[Output], int],
+) -> Buffers:
+    """Run a loop without its skipped iterations, and fill the slots that they would write.
+
+    `turn(k, written)` runs iteration k and returns the buffers `written` by the loop. `env`
+    contains the values of symbols, with the loop's counter at all iterations. `outer` returns the
+    number of axes before the axes of a ring.
+    """
+    turns, until = len(skip.until), jnp.asarray(skip.until, jnp.int32)
+    for condition in skip.unless:
+        until = jnp.where(jnp.asarray(condition.evaluate(env)) > 0, -1, until)
+    some = slice(skip.first, skip.stop)
+    until = until.at[some].set(jax.lax.cummin(until[some], reverse=skip.forward))
+
+    def filled(written: Buffers, first: Any, stop: Any) -> Buffers:
+        for fill in skip.fills:
+            last = jnp.asarray(fill.last, jnp.int32)
+            row, past = last[first], last[stop]
+            span = (row + 1, past) if skip.forward else (past, row - 1)
+            point = [None if x is None else x.evaluate(env) for x in fill.point]
+            ring = rings[fill.root]
+            value = None if fill.zeros else row
+            more = fill.axis, value, span, point, outer(fill.root)
+            after = repeat(ring, written[fill.root], *more)
+            written = {**written, fill.root: after}
+        return written
+
+    def end(written: Buffers) -> Any:
+        return latest({**buffers, **written}[skip.end])
+
+    def part(again: Any, state: tuple[Any, Buffers]) -> tuple[Any, Buffers]:
+        """Run iterations up to the skipped ones, or all remaining ones if `again`."""
+
+        def goes_on(k: Any, written: Buffers) -> Any:
+            before = until[jnp.minimum(k, turns - 1)] < end(written)
+            return (k < turns) & ((again == 1) | before)
+
+        def more(state: tuple) -> tuple:
+            k, _, written = state
+            written = turn(k, written)
+            return k + 1, goes_on(k + 1, written), written
+
+        begin = (state[0], goes_on(*state), state[1])
+        k, _, written = jax.lax.while_loop(lambda state: state[1], more, begin)
+        after = jnp.int32(skip.stop)
+        if not skip.forward:
+            after = skip.first + (until[some] >= end(written)).sum()
+        after = jnp.maximum(k, after)
+        return after, filled(written, k, after)
+
+    parts = 1 if skip.forward and skip.stop == turns else 2
+    return jax.lax.fori_loop(0, parts, part, (jnp.int32(0), written))[1]
 
 
 @jax.custom_batching.custom_vmap

@@ -30,10 +30,8 @@ from mmrl.pdg.plan.account import Read, ReadTable, nbytes
 from mmrl.pdg.plan.layout import Place, donated, layout
 from mmrl.pdg.plan.tails import ends
 from mmrl.pdg.run.lowering import Do, Lowering, Repeat
-from mmrl.pdg.run.rings import Span, empty, get, has_host_memory, put, repeat
-from mmrl.pdg.run.skips import END, NEVER, Skip, executions, latest, skips
-
-Buffers = dict[Output, PyTree]
+from mmrl.pdg.run.rings import Span, empty, get, has_host_memory, put
+from mmrl.pdg.run.skips import END, NEVER, Buffers, executions, shortened, skips
 
 
 class XlaProgram:
@@ -147,72 +145,40 @@ class XlaProgram:
         return buffers
 
     def _repeat(self, node: Repeat, env: dict, known: dict, buffers: Buffers) -> Buffers:
-        """Run a loop that carries only the buffers its body writes, and return all buffers."""
+        """Run a loop that carries only the buffers its body writes, and return all buffers.
+
+        Values that the next iteration reads are also carried: XLA copies a buffer that is written
+        before the last read of its old values.
+        """
         start, step, number = (part.evaluate(env) for part in (node.start, node.step, node.number))
         carried = self._writes(node.body)
 
-        def turn(k: Any, written: Buffers) -> Buffers:
+        def turn(k: Any, written: Buffers, ahead: dict | None = None) -> Buffers:
             here = {**env, node.counter: start + k * step}
-            after = self._block(node.body, here, dict(known), {**buffers, **written})
+            after = self._block(node.body, here, known | (ahead or {}), {**buffers, **written})
             return {root: after[root] for root in carried}
+
+        reads = self._first_reads(node.body, carried)
+
+        def ahead(k: Any, written: Buffers) -> list:
+            here = {**env, node.counter: start + k * step}
+            return [self._read(*read, here, {**buffers, **written}) for read in reads]
+
+        def next_turn(k: Any, state: tuple[Buffers, list]) -> tuple[Buffers, list]:
+            written = turn(k, state[0], dict(zip(reads, state[1], strict=True)))
+            return written, ahead(k + 1, written) if node.counter else state[1]
 
         number = int(number) if isinstance(number, int) else jnp.asarray(number, jnp.int32)
         written = {root: buffers[root] for root in carried}
         if node in self._skips:
             turns = start + step * jnp.arange(number, dtype=jnp.int32)
             here = {**env, node.counter: turns}
-            written = self._shortened(self._skips[node], turn, written, here, buffers)
+            rings = self.layout.rings, self._outer
+            written = shortened(self._skips[node], turn, written, here, buffers, *rings)
         else:
-            written = jax.lax.fori_loop(0, number, turn, written)
+            state = written, ahead(0, written)
+            written = jax.lax.fori_loop(0, number, next_turn, state)[0]
         return {**buffers, **written}
-
-    def _shortened(
-        self, skip: Skip, turn: Any, written: Buffers, env: dict, buffers: Buffers
-    ) -> Buffers:
-        """Run a loop without its skipped iterations, and fill the slots that they would write."""
-        turns, until = len(skip.until), jnp.asarray(skip.until, jnp.int32)
-        for condition in skip.unless:
-            until = jnp.where(jnp.asarray(condition.evaluate(env)) > 0, -1, until)
-        some = slice(skip.first, skip.stop)
-        until = until.at[some].set(jax.lax.cummin(until[some], reverse=skip.forward))
-
-        def filled(written: Buffers, first: Any, stop: Any) -> Buffers:
-            for fill in skip.fills:
-                last = jnp.asarray(fill.last, jnp.int32)
-                row, past = last[first], last[stop]
-                span = (row + 1, past) if skip.forward else (past, row - 1)
-                point = [None if x is None else x.evaluate(env) for x in fill.point]
-                ring, outer = self.layout.rings[fill.root], self._outer(fill.root)
-                value = None if fill.zeros else row
-                after = repeat(ring, written[fill.root], fill.axis, value, span, point, outer)
-                written = {**written, fill.root: after}
-            return written
-
-        def end(written: Buffers) -> Any:
-            return latest({**buffers, **written}[skip.end])
-
-        def part(again: Any, state: tuple[Any, Buffers]) -> tuple[Any, Buffers]:
-            """Run iterations up to the skipped ones, or all remaining ones if `again`."""
-
-            def goes_on(k: Any, written: Buffers) -> Any:
-                before = until[jnp.minimum(k, turns - 1)] < end(written)
-                return (k < turns) & ((again == 1) | before)
-
-            def more(state: tuple) -> tuple:
-                k, _, written = state
-                written = turn(k, written)
-                return k + 1, goes_on(k + 1, written), written
-
-            begin = (state[0], goes_on(*state), state[1])
-            k, _, written = jax.lax.while_loop(lambda state: state[1], more, begin)
-            after = jnp.int32(skip.stop)
-            if not skip.forward:
-                after = skip.first + (until[some] >= end(written)).sum()
-            after = jnp.maximum(k, after)
-            return after, filled(written, k, after)
-
-        parts = 1 if skip.forward and skip.stop == turns else 2
-        return jax.lax.fori_loop(0, parts, part, (jnp.int32(0), written))[1]
 
     def _writes(self, body: Sequence) -> list[Output]:
         """Return the stored roots and the ends that a plan writes."""
@@ -221,17 +187,33 @@ class XlaProgram:
         ends = {(self._ends[root][0], END) for root in found & self._ends.keys()}
         return sorted(found & set(self._stored) | ends)
 
+    def _first_reads(
+        self, body: Sequence, carried: Sequence[Output]
+    ) -> list[tuple[Do, Read | None]]:
+        """Return the reads of single values of `carried` before `body` writes the same buffer."""
+        found, written = [], set()
+        for node in body:
+            for read in self._from_rings(node) if isinstance(node, Do) else ():
+                tensor = (node.op.name, 0) if read is None else read.tensor
+                single = read is None or not read.sliced
+                if single and self.layout.places[tensor].root in {*carried} - written:
+                    found.append((node, read))
+            written |= {*self._writes([node])}
+        return found
+
     def _do(self, node: Do, env: dict, known: dict, buffers: Buffers) -> Buffers:
-        point = [entry.evaluate(env) for entry in node.point]
-        here = {**env, **dict(zip(self._accesses.names[node.op.name], point, strict=True))}
-        values = [
-            self._read(read, here, buffers) if key is None else known[key]
-            for read, key in node.reads
-        ]
+        point, here = self._at(node, env)
+
+        def read_value(read: Read | None, key: Any = None) -> PyTree:
+            key = (node, read) if key is None else key
+            return known[key] if key in known else self._read(node, read, env, buffers)
+
+        values = [read_value(*each) for each in node.reads]
         if node.op.run is not None:
             outputs = node.op.run(here, *values)
         else:
-            outputs = (self._merge(node, point, here, values, buffers),)
+            values += [read_value(None)] if None in self._from_rings(node) else []
+            outputs = (self._merge(node, here, values),)
         tensors = self._accesses.outputs[node.op.name]
         for tensor, key, value in zip(tensors, node.keys, outputs, strict=True):
             place = self.layout.places[tensor]
@@ -248,19 +230,30 @@ class XlaProgram:
                 buffers = {**buffers, (name, END): end}
         return buffers
 
-    def _merge(self, node: Do, point: list, here: dict, values: list, buffers: Buffers) -> PyTree:
-        """Return the value whose condition holds, or the value that is already in the ring."""
-        name, rest = node.op.name, list(zip(node.reads, values, strict=True))
-        if len(rest) < len(self._accesses.reads[name]):
-            value = self._get(self.layout.places[name, 0], point, buffers)
-        else:
-            value = rest.pop()[1]
-        for (read, _), other in rest:
+    def _merge(self, node: Do, here: dict, values: Sequence[PyTree]) -> PyTree:
+        """Return the value whose condition holds, or the last value if no condition holds."""
+        *others, value = values
+        for (read, _), other in zip(node.reads, others, strict=False):
             holds = read.edge.when.evaluate(here)
             value = jax.tree.map(lambda a, b, holds=holds: jnp.where(holds, a, b), other, value)
         return value
 
-    def _read(self, read: Read, here: dict, buffers: Buffers) -> PyTree:
+    def _at(self, node: Do, env: dict) -> tuple[list, dict]:
+        """Return the coordinates of an execution, and the values of all symbols there."""
+        point = [entry.evaluate(env) for entry in node.point]
+        return point, {**env, **dict(zip(self._accesses.names[node.op.name], point, strict=True))}
+
+    def _from_rings(self, node: Do) -> list[Read | None]:
+        """Return the reads from rings; None is a merge's read of the value that it may replace."""
+        reads: list[Read | None] = [read for read, key in node.reads if key is None]
+        shares = len(node.reads) < len(self._accesses.reads[node.op.name])
+        return reads + [None] * shares
+
+    def _read(self, node: Do, read: Read | None, env: dict, buffers: Buffers) -> PyTree:
+        """Return the value of a read from a ring."""
+        point, here = self._at(node, env)
+        if read is None:
+            return self._get(self.layout.places[node.op.name, 0], point, buffers)
         windows = iter(read.windows)
 
         def part(entry: Expr) -> Any:
