@@ -21,8 +21,8 @@ __all__ = [
     "masked_mean",
     "policy_cloning",
     "policy_gradient_loss",
+    "select_values",
     "squared_log_ratio",
-    "taken",
     "td_loss",
     "value_cloning",
     "value_loss",
@@ -63,12 +63,14 @@ def double_q_target(
     network's `next_q` selects the action, and the target network's `next_q_target` evaluates it.
     Gradients are stopped.
     """
-    best = taken(next_q_target, jnp.argmax(next_q, axis=-1))
+    best = select_values(next_q_target, jnp.argmax(next_q, axis=-1))
     return jax.lax.stop_gradient(rewards + returns.bootstrap(discount, best))
 
 
 @converting("q")
-def taken(q: Float[Array, "time action"], actions: Int[Array, " time"]) -> Float[Array, " time"]:
+def select_values(
+    q: Float[Array, "time action"], actions: Int[Array, " time"]
+) -> Float[Array, " time"]:
     """Return the values Q(s_t, a_t) of the given actions."""
     return jnp.take_along_axis(q, actions[:, None], axis=-1)[:, 0]
 

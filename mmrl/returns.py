@@ -62,7 +62,7 @@ def bootstrap(discount: Steps, values: Steps) -> Steps:
 
 
 @converting("rewards", "discount", "next_values")
-def discounted(
+def discounted_return(
     rewards: Steps, discount: Steps, next_values: Steps | None = None, last: Flags | None = None
 ) -> Steps:
     """Return the discounted return of each step.  Theorem 3.3, Eqs. 14-19.
@@ -105,8 +105,8 @@ def lambda_return(
 ) -> Steps:
     """Return the λ-return of each step.  Sutton & Barto 2018, Eq. 12.18.
 
-    G_t = r_t + γ_t ((1-λ) v'_t + λ G_{t+1}). This equals `discounted` for λ = 1, and the one-step
-    target r_t + γ_t v'_t for λ = 0. For example, for an episode of three steps:
+    G_t = r_t + γ_t ((1-λ) v'_t + λ G_{t+1}). This equals `discounted_return` for λ = 1, and the
+    one-step target r_t + γ_t v'_t for λ = 0. For example, for an episode of three steps:
 
         >>> rewards, discount, last = [0.0, 0.0, 4.0], [0.5, 0.5, 0.0], [False, False, True]
         >>> lambda_return(rewards, discount, [2.0, 2.0, 0.0], last, lam=0.5)

@@ -25,11 +25,11 @@ from mmrl._devices import split_rows
 from mmrl._dtypes import accumulate, finite, promoting
 from mmrl._spaces import stuck
 
-__all__ = ["Carry", "Evaluation", "Policy", "Recorded", "Transition"]
+__all__ = ["AnyArray", "Carry", "Evaluation", "Policy", "Transition"]
 __all__ += ["act", "collect", "evaluate", "start", "unroll"]
 
 Policy = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
-Recorded = Array | np.ndarray
+AnyArray = Array | np.ndarray
 """JAX array, or a NumPy array after it has been copied to the host."""
 
 
@@ -43,17 +43,17 @@ class Transition(eqx.Module):
     `terminated` and `truncated` refer to `next_obs`, and both can be True.
     """
 
-    obs: PyTree[Shaped[Recorded, "..."]]
-    action: PyTree[Shaped[Recorded, "..."]]
-    reward: Float[Recorded, "*time"]
-    next_obs: PyTree[Shaped[Recorded, "..."]]
-    begin: Bool[Recorded, "*time"]
-    terminated: Bool[Recorded, "*time"]
-    truncated: Bool[Recorded, "*time"]
-    extras: PyTree[Shaped[Recorded, "..."]] = None
+    obs: PyTree[Shaped[AnyArray, "..."]]
+    action: PyTree[Shaped[AnyArray, "..."]]
+    reward: Float[AnyArray, "*time"]
+    next_obs: PyTree[Shaped[AnyArray, "..."]]
+    begin: Bool[AnyArray, "*time"]
+    terminated: Bool[AnyArray, "*time"]
+    truncated: Bool[AnyArray, "*time"]
+    extras: PyTree[Shaped[AnyArray, "..."]] = None
 
     @property
-    def last(self) -> Bool[Recorded, "*time"]:
+    def last(self) -> Bool[AnyArray, "*time"]:
         """Flags that mark the last step of each episode: terminated or truncated."""
         return self.terminated | self.truncated
 

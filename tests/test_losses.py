@@ -48,7 +48,9 @@ def test_double_q_target_equals_rlax(batch: dict[str, jax.Array]):
         b["q"], b["action"], b["reward"], b["discount"], b["next_q_target"], b["next_q"]
     )
     y = losses.double_q_target(b["reward"], b["discount"], b["next_q"], b["next_q_target"])
-    np.testing.assert_allclose(y - losses.taken(b["q"], b["action"]), theirs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        y - losses.select_values(b["q"], b["action"]), theirs, rtol=1e-5, atol=1e-6
+    )
     # The two networks play different parts: swapped, the target is another one.
     other = losses.double_q_target(b["reward"], b["discount"], b["next_q_target"], b["next_q"])
     assert np.abs(y - other).max() > 0.1
@@ -82,7 +84,7 @@ def test_halves_are_summed_in_32_bits(kind: str):
     x = jnp.ones(70_000, kind)
     assert losses.masked_mean(x, jnp.ones(70_000, bool)) == 1
     assert losses.value_loss(300 * x[:1], 0 * x[:1]) == 300**2
-    assert returns.discounted(x, x)[0] == 70_000
+    assert returns.discounted_return(x, x)[0] == 70_000
 
 
 @pytest.mark.parametrize("kind", [bool, int, float, np.uint8])
@@ -94,7 +96,7 @@ def test_flags_are_accepted_as_numbers(kind: type):
         assert losses.td_loss(x, flag) == (0.5 + 2.5) / 2
         np.testing.assert_array_equal(returns.discounts(0.5, flag), [0.5, 0, 0.5, 0])
     if kind is not float:  # which would be the argument before `last`
-        np.testing.assert_array_equal(returns.discounted(x, x, x, mask), [0, 2, 26, 12])
+        np.testing.assert_array_equal(returns.discounted_return(x, x, x, mask), [0, 2, 26, 12])
 
 
 @pytest.mark.parametrize("poison", [jnp.nan, jnp.inf, 1e30])

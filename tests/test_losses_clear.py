@@ -86,7 +86,7 @@ def test_the_policy_gradient_is_its_closed_form(logits, x64):
     advantages = mu[:, 0]
 
     def ours(z):
-        log_prob = losses.taken(jax.nn.log_softmax(z), actions)
+        log_prob = losses.select_values(jax.nn.log_softmax(z), actions)
         return losses.policy_gradient_loss(log_prob, advantages).sum()
 
     expected = (softmax(pi, axis=-1) - np.eye(ACTIONS)[actions]) * np.asarray(advantages)[:, None]

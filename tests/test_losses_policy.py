@@ -29,7 +29,7 @@ class Problem:
         self.behavior, self.proximal = self.log_prob(self.mu), self.log_prob(self.near)
 
     def log_prob(self, theta: jax.Array) -> jax.Array:
-        return losses.taken(jax.nn.log_softmax(self.obs @ theta), self.actions)
+        return losses.select_values(jax.nn.log_softmax(self.obs @ theta), self.actions)
 
 
 @pytest.fixture

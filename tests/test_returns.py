@@ -127,7 +127,7 @@ def by_library(tape: Tape, gamma=GAMMA, lam=LAM, rho_max=RHO_MAX, c_max=C_MAX):
         r, discount, v, v_next, last, tape.ratio, lam=lam, rho_max=rho_max, c_max=c_max
     )
     return {
-        "discounted": returns.discounted(r, discount, v_next, last),
+        "discounted": returns.discounted_return(r, discount, v_next, last),
         "lambda_return": returns.lambda_return(r, discount, v_next, last, lam),
         "gae": returns.gae(r, discount, v, v_next, last, lam),
         "vtrace": trace.values,
@@ -215,8 +215,8 @@ def test_the_next_episode_has_no_gradient_not_even_nan():
 
 def test_truncation_bootstraps_and_termination_does_not():
     one, last = jnp.ones(1), jnp.ones(1, bool)
-    cut = returns.discounted(one, returns.discounts(0.5, ~last), 10 * one, last)
-    end = returns.discounted(one, returns.discounts(0.5, last), 10 * one, last)
+    cut = returns.discounted_return(one, returns.discounts(0.5, ~last), 10 * one, last)
+    end = returns.discounted_return(one, returns.discounts(0.5, last), 10 * one, last)
     assert cut == 6.0 and end == 1.0
 
 
@@ -238,8 +238,8 @@ def test_the_discounted_return_needs_no_values_and_no_flags():
         for e in episodes(tape.terminated)
         for t in range(e.start, e.stop)
     ]
-    np.testing.assert_allclose(returns.discounted(rewards, discount), expected, atol=1e-5)
-    cut = returns.discounted(rewards, discount, last=jnp.ones(50, bool))
+    np.testing.assert_allclose(returns.discounted_return(rewards, discount), expected, atol=1e-5)
+    cut = returns.discounted_return(rewards, discount, last=jnp.ones(50, bool))
     np.testing.assert_array_equal(cut, rewards)
 
 
@@ -247,7 +247,7 @@ def test_a_forward_scan_sums_the_past_instead():
     """What Eq. 17 computes as printed: Σ_{i ≤ t} γ^i r_i, which is no target for step t > 0."""
     rewards = jnp.asarray(random_tape(30).rewards)
     weights = GAMMA ** np.arange(30)
-    backward = returns.discounted(rewards, jnp.full(30, GAMMA))
+    backward = returns.discounted_return(rewards, jnp.full(30, GAMMA))
     literal = np.cumsum(weights * rewards)
     np.testing.assert_allclose(backward[0], literal[-1], rtol=1e-5)
     assert np.max(np.abs(backward - literal)) > 1
@@ -346,7 +346,7 @@ def by_us(x: Case) -> dict:
     trace = returns.vtrace(x.r, x.discount, v, v_next, last, x.ratio, lam=x.lam, rho_max=2.0)
     full = returns.vtrace(x.r, x.discount, v, v_next, last, x.ratio)
     return {
-        "discounted": returns.discounted(x.r, x.discount, v_next),
+        "discounted": returns.discounted_return(x.r, x.discount, v_next),
         "lambda": returns.lambda_return(x.r, x.discount, v_next, last, x.lam),
         "gae": returns.gae(x.r, x.discount, v, v_next, last, x.lam),
         "vtrace": trace.values - v,
@@ -428,7 +428,9 @@ def test_long_tapes_keep_their_precision(method, monkeypatch):
     monkeypatch.setattr("mmrl.scan._auto", lambda: method)
     rng = np.random.default_rng(0)
     rewards, last = rng.normal(size=50_000).astype("f4"), rng.random(50_000) < 0.001
-    results = jax.jit(lambda r, t: returns.discounted(r, returns.discounts(0.99, t)))(rewards, last)
+    results = jax.jit(lambda r, t: returns.discounted_return(r, returns.discounts(0.99, t)))(
+        rewards, last
+    )
     expected, g = np.zeros(50_000), 0.0
     for t in reversed(range(50_000)):
         expected[t] = g = float(rewards[t]) + (0.0 if last[t] else float(np.float32(0.99))) * g
@@ -437,7 +439,7 @@ def test_long_tapes_keep_their_precision(method, monkeypatch):
 
 def test_an_empty_tape_has_no_targets():
     none = jnp.zeros(0)
-    assert returns.discounted(none, none).shape == (0,)
+    assert returns.discounted_return(none, none).shape == (0,)
     assert returns.n_step(none, none, none, none.astype(bool), 3).shape == (0,)
 
 
@@ -514,8 +516,8 @@ def test_r2d2_target_is_the_n_step_return_between_h_and_its_inverse(x64):
         ("c_max", lambda x, last: returns.vtrace(x, x, x, x, last, x, c_max=np.nan)),
         ("eps", lambda x, last: returns.rescale(x, -1e-3)),
         ("eps", lambda x, last: returns.unrescale(x, -1e-3)),
-        ("discount", lambda x, last: returns.discounted(x, x[1:])),
-        ("discount", lambda x, last: returns.discounted(x, 0.9)),
+        ("discount", lambda x, last: returns.discounted_return(x, x[1:])),
+        ("discount", lambda x, last: returns.discounted_return(x, 0.9)),
         ("next_values", lambda x, last: returns.gae(x, x, x, x[:-1], last, 0.9)),
         ("ratio", lambda x, last: returns.vtrace(x, x, x, x, last, x[None])),
         ("last", lambda x, last: returns.lambda_return(x, x, x, x, 0.9)),
@@ -557,7 +559,7 @@ def test_a_value_behind_an_end_has_no_gradient():
     def total(v_next, gamma):
         discount, r, v = returns.discounts(gamma, ends), jnp.array([1.0, 2.0]), jnp.array([0, 0.25])
         targets = [
-            returns.discounted(r, discount, v_next, ends),
+            returns.discounted_return(r, discount, v_next, ends),
             returns.lambda_return(r, discount, v_next, ends, 1.0),
             returns.gae(r, discount, v, v_next, ends, 1.0) + v,
             returns.n_step(r, discount, v_next, ends, 3),
@@ -584,8 +586,8 @@ def test_all_targets_accept_numbers_of_every_type(kind: Any):
     half, one = [0.5] * 4, jnp.ones(4)
     exact = jnp.asarray(numbers, jnp.float32)
     targets: tuple[Any, ...] = (
-        lambda r, last: returns.discounted(r, half),
-        lambda r, last: returns.discounted(r, half, r, last),
+        lambda r, last: returns.discounted_return(r, half),
+        lambda r, last: returns.discounted_return(r, half, r, last),
         lambda r, last: returns.n_step(r, half, r, last, 2),
         lambda r, last: returns.lambda_return(r, half, r, last, np.float64(0.5)),
         lambda r, last: returns.gae(r, half, r, r, last, 0.5),

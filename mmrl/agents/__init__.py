@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from mmrl._lazy import OnDemand
 from mmrl.agents.settings import Paper
 from mmrl.agents.settings import repeatable as repeatable
-from mmrl.agents.settings import resized as resized
+from mmrl.agents.settings import resize as resize
 
 
 @runtime_checkable
@@ -38,7 +38,7 @@ class Agent(Protocol):
 
     @property
     def OBSERVES(self) -> tuple[str, ...]:
-        """Default inputs of the network besides o_t, as names from `mmrl.runs.SHOWN`."""
+        """Default inputs of the network besides o_t, as names from `mmrl.runs.OPTIONAL_INPUTS`."""
         ...
 
     @property

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl._spaces import disorder, is_picture, limits, misfit, offset, parts, pixel_unit
-from mmrl.agents.settings import resized
+from mmrl.agents.settings import resize
 
 
 def check_discrete(env: Any, params: Any) -> None:
@@ -48,7 +48,7 @@ def fit_storage(config: Any, params: Any) -> Any:
     """
     longest, piece = params.max_steps_in_episode * config.tapes, _piece(config)
     depth = max(-(-16_384 // config.environments), 2 * params.max_steps_in_episode + config.rollout)
-    return resized(
+    return resize(
         config,
         batch=config.batch or -(-max(500, longest) // piece) * piece,
         capacity=config.capacity or depth * config.environments,
@@ -122,7 +122,7 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bo
     both of one step and of a tape, and its outputs have the size of an action (`action_size`). The
     outputs are Q(s, ·), or a policy if `acts` is True. The method `lookahead`, which agents use to
     bootstrap, is checked unless the argument `lookahead` is False. If the environment has a mask of
-    legal actions, the network is returned wrapped in `nets.Masked`.
+    legal actions, the network is returned wrapped in `nets.MaskedNet`.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(net):
         if not eqx.is_array(leaf):
@@ -167,14 +167,14 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bo
 
 
 def _with_mask(net: Any, env: Any, params: Any) -> Any:
-    """Wrap the network in `nets.Masked` if the environment has a mask of legal actions."""
+    """Wrap the network in `nets.MaskedNet` if the environment has a mask of legal actions."""
     from mmrl.envs.wrappers.observation import mask_place
 
     if (place := mask_place(env, params)) is None:
         return net
-    from mmrl.nets.legal import Masked  # imported only if the environment has a mask
+    from mmrl.nets.legal import MaskedNet  # imported only if the environment has a mask
 
-    return Masked(net, *place)
+    return MaskedNet(net, *place)
 
 
 def _two_observations(env: Any, params: Any) -> Any:

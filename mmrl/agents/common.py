@@ -160,7 +160,7 @@ def scan_learning(
 ) -> tuple[Any, Any]:
     """Apply `learn` once per key; return the final state and the stacked values.
 
-    `learn` may change only `changed(state)`. The rest of the state is closed over instead of
+    `learn` may change only `part(state)`. The rest of the state is closed over instead of
     carried, because XLA might copy it in every iteration.
     """
     marks = jax.tree.map(lambda _: True, part(state))
@@ -199,7 +199,7 @@ def explore(
 
 
 def legal(net: Any, obs: PyTree) -> Bool[Array, " action"] | None:
-    """Return flags of the legal actions, or None if the network is not a `nets.Masked`."""
+    """Return flags of the legal actions, or None if the network is not a `nets.MaskedNet`."""
     return net.legal(obs) if hasattr(net, "legal") else None
 
 

@@ -101,10 +101,10 @@ class State(eqx.Module):
 
 def check(config: Config, env: Any, params: Any) -> None:
     """Raise `ValueError` for invalid settings; the message suggests a fix."""
-    checks.check_whole_episodes(sized(config, env, params), params)
+    checks.check_whole_episodes(resolve_sizes(config, env, params), params)
 
 
-def sized(config: Config, env: Any, params: Any) -> Config:
+def resolve_sizes(config: Config, env: Any, params: Any) -> Config:
     """Replace the sizes that are None by numbers, and check all settings.
 
     Raises `ValueError` if `init` would fail. Batches shorter than an episode are rejected only by
@@ -120,7 +120,7 @@ def sized(config: Config, env: Any, params: Any) -> Config:
 @promoting
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
     """Build the Q-network with `make`, and return the initial state of a run."""
-    config = sized(config, env, params)
+    config = resolve_sizes(config, env, params)
     net, carries, key = common.fresh(config, env, params, key, make)
     act = partial(collect, greedy(net), env, params, steps=1)
     example = jax.eval_shape(act, jax.tree.map(lambda x: x[0], carries), key)[1]
@@ -196,12 +196,12 @@ def loss(net: Any, target: Any, batch: tape.Sample, config: Config) -> Float[Arr
     y = returns.lambda_return(
         config.reward_scale * steps.reward,
         returns.discounts(config.gamma, steps.terminated),
-        losses.taken(next_q_target, jnp.argmax(next_q, axis=-1)),
+        losses.select_values(next_q_target, jnp.argmax(next_q, axis=-1)),
         steps.last | jnp.append(batch.begin[1:], True),
         config.lam,
     )
     y = jax.lax.stop_gradient(y)
-    return losses.td_loss(y - losses.taken(q, steps.action), batch.mask)
+    return losses.td_loss(y - losses.select_values(q, steps.action), batch.mask)
 
 
 def loss_of_tapes(loss: Callable, net: Any, target: Any, batch: Any, config: Config) -> Array:
@@ -231,11 +231,11 @@ def learn(
         state.target,
         net,
     )
-    state = eqx.tree_at(changed, state, (net, target, inner))
+    state = eqx.tree_at(learner_state, state, (net, target, inner))
     return state, (value, jnp.mean(batch.mask, dtype=jnp.float32))
 
 
-def changed(state: State) -> tuple[Any, Any, PyTree]:
+def learner_state(state: State) -> tuple[Any, Any, PyTree]:
     """Return the fields of the state that a gradient step changes."""
     return state.net, state.target, state.optimizer
 
@@ -247,7 +247,7 @@ def iterate(
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act_and_store(config, env, params, state, act_key)
     state, (value, fill) = common.scan_learning(
-        partial(learn, config), state, changed, jax.random.split(learn_key, config.updates)
+        partial(learn, config), state, learner_state, jax.random.split(learn_key, config.updates)
     )
     state = common.watch(state, lambda s: (s.net, s.target), rollout.obs)
     state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, advance(state.iteration)))
@@ -263,7 +263,7 @@ def block(
 
     `learn` takes one gradient step. For a custom loss, pass `partial(dqn.learn, loss=custom)`.
     """
-    config = sized(config, env, params)
+    config = resolve_sizes(config, env, params)
     step = partial(iterate, config, env, params, learn=learn)
     state, (value, fill, finite) = common.repeat(step, state, config.block)
     return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)

@@ -188,7 +188,7 @@ def prepare(config: Config, net: Any, rollout: Rollout) -> Batch:
 def loss(net: Any, batch: Batch, config: Config) -> Float[Array, ""]:
     """Return the mean of (Q(s_t, a_t) - y_t)² / 2, where y_t is a constant."""
     _, q = jax.vmap(net)(batch.state, batch.obs, batch.begin)
-    values = jax.vmap(losses.taken)(q, batch.action)
+    values = jax.vmap(losses.select_values)(q, batch.action)
     return 0.5 * jnp.mean(losses.value_loss(values, batch.targets))
 
 

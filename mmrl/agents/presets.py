@@ -23,7 +23,7 @@ class Preset(NamedTuple):
     notes: Sequence[str]  # differences from the source, and advice
     observes: tuple[str, ...] | None = None  # inputs of the network; None: default of the agent
 
-    def changed(self) -> dict[str, tuple[Any, Any]]:
+    def changes(self) -> dict[str, tuple[Any, Any]]:
         """Map each setting that differs from the default to (default, value)."""
         usual, ours = vars(type(self.config)()), vars(self.config)
         return {name: (usual[name], ours[name]) for name in ours if usual[name] != ours[name]}

@@ -162,7 +162,7 @@ def _check_field(field: dataclasses.Field, kinds: tuple[Any, ...], value: Any) -
         raise ValueError(f"`{name}` must be {side}; got {value}, which disables learning.")
 
 
-def resized(config: Own, **sizes: int) -> Own:
+def resize(config: Own, **sizes: int) -> Own:
     """Return the settings with new `sizes`.
 
     All other settings, including traced ones, are unchanged.

@@ -28,7 +28,7 @@ from mmrl.course.demo import (
     outcome,
     setups,
 )
-from mmrl.runs import Run, RunError, Setup, append, saved
+from mmrl.runs import Run, RunError, Setup, append, saved_setup
 from mmrl.runs.files import Claim, claim, replace, writing
 from mmrl.runs.shell import command_line
 
@@ -100,7 +100,9 @@ def _folder(out: pathlib.Path, plan: Plan) -> tuple[pathlib.Path, Claim]:
 
 def _fits(folder: pathlib.Path, plan: Plan) -> bool:
     """Return True if all runs in a folder have the setups of the plan."""
-    return all(saved(folder / _name(*names)) in (None, setup) for names, setup in plan.items())
+    return all(
+        saved_setup(folder / _name(*names)) in (None, setup) for names, setup in plan.items()
+    )
 
 
 def _name(task: str, arm: str) -> str:
@@ -114,7 +116,7 @@ def _train(plan: Plan, folder: pathlib.Path, threads: int, console: Console) -> 
     def job(names: Names, setup: Setup) -> Iterator[Any]:
         path = folder / _name(*names)
         yield "compiling"
-        runs[names] = Run(setup, path, resume=saved(path) is not None)
+        runs[names] = Run(setup, path, resume=saved_setup(path) is not None)
         yield from runs[names]
         yield "done"
 

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     path = options.path
     if path == zoo.NAMES and not (path / CHECKPOINT).exists():
         _list_zoo()
-    elif path.suffix == ".npz" or (zoo.named(path) and not path.exists()):
+    elif path.suffix == ".npz" or (zoo.is_name(path) and not path.exists()):
         _evaluate_file(options)
     else:
         _evaluate_run(options)

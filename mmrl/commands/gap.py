@@ -12,7 +12,7 @@ from mmrl.commands.options import Options as Options
 from mmrl.commands.options import in_words_of_help, parse, unless_empty
 from mmrl.commands.progress import watch
 from mmrl.commands.terminal import open_console
-from mmrl.runs import Run, Setup, append, interval, saved
+from mmrl.runs import Run, Setup, append, interval, saved_setup
 from mmrl.runs.shell import command_line
 
 ABOUT = """Train an agent three times: on the state of a task, with a memory, and without either.
@@ -101,7 +101,7 @@ def verdict(returns: Returns) -> Iterator[str]:
 
 def _run(setup: Setup, path: pathlib.Path, options: Options) -> Run:
     """Resume the run in a folder, or start a new one."""
-    return Run(setup, path, resume=saved(path) is not None, devices=options.devices)
+    return Run(setup, path, resume=saved_setup(path) is not None, devices=options.devices)
 
 
 def _title(name: str, setup: Setup) -> str:

@@ -21,8 +21,8 @@ from mmrl.commands.progress import watch
 from mmrl.commands.terminal import Path, in_background, open_console, open_run
 from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.inspect.report import STAGES, sentences, stages
-from mmrl.inspect.subjects import Subject, exported, subject
-from mmrl.runs import Run, RunError, Setup, interval, provenance, saved, zoo
+from mmrl.inspect.subjects import Subject, policy_subject, subject
+from mmrl.runs import Run, RunError, Setup, interval, provenance, saved_setup, zoo
 from mmrl.runs.checkpoint import dumps
 from mmrl.runs.files import replace, writing
 from mmrl.runs.shell import command_line
@@ -114,7 +114,7 @@ def _open(options: Options) -> tuple[Subject, Any, Any, dict[str, Any], Run | No
     The observations of the environment include all inputs of the agent.
     """
     path = options.path
-    if path.suffix == ".npz" or (zoo.named(path) and not path.exists()):
+    if path.suffix == ".npz" or (zoo.is_name(path) and not path.exists()):
         for name in ("best", "gap"):
             if getattr(options, name):
                 raise ValueError(f"`--{name}` must be omitted unless `path` is a run folder.")
@@ -127,7 +127,7 @@ def _open(options: Options) -> tuple[Subject, Any, Any, dict[str, Any], Run | No
         env = with_inputs(env, params, about["observes"], observe)
         words = f"{about['agent']} with memory {about['memory']}"
         about = {"env": about["env"], "words": words, "path": str(path), "seed": about["seed"]}
-        return exported(policy, env, params), env, params, about, None
+        return policy_subject(policy, env, params), env, params, about, None
     run = open_run(path, options.best)
     seeds = run.setup.seeds
     if options.network is not None and options.network not in seeds:
@@ -211,7 +211,7 @@ def _gap(
     for name, setup in setups.items():
         if name != "memory":
             path = folder / name
-            runs[name] = other = Run(setup, path, resume=saved(path) is not None)
+            runs[name] = other = Run(setup, path, resume=saved_setup(path) is not None)
             console.print(f"{setup.env}, {name}  →  {path}", highlight=False, soft_wrap=True)
             watch(other, console, other)
     return compare({name: each.history for name, each in runs.items()})

@@ -18,8 +18,8 @@ from mmrl.agents.presets import find_preset
 from mmrl.agents.settings import WORDS
 from mmrl.commands.connect import Hosts
 from mmrl.commands.terminal import Path, path_of
-from mmrl.envs import registered
-from mmrl.runs import SEEDS, RunError, Setup, saved
+from mmrl.envs import registered_ids
+from mmrl.runs import SEEDS, RunError, Setup, saved_setup
 from mmrl.runs.files import writing
 from mmrl.runs.shell import command_line
 
@@ -145,14 +145,14 @@ def _first_words(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str
     parser.add_argument("--out", nargs="?", type=path_of)
     parser.add_argument("--resume", action="store_true")
     words, others = parser.parse_known_args(arguments)
-    words.env = next((word for word in others if ":" in word or word in registered()), "")
+    words.env = next((word for word in others if ":" in word or word in registered_ids()), "")
     return words, [word.partition("=")[0] for word in others if word.startswith("--")]
 
 
 def _to_resume(words: argparse.Namespace, sweeps: bool) -> tuple[pathlib.Path, Setup | None]:
     """Return the folder to resume and its setup, or None if it does not contain a run."""
     path = words.out or latest(words.env, words.agent, sweeps)
-    there = saved(path)
+    there = saved_setup(path)
     if there and sweeps and not there.over:
         raise RunError(f"{path} holds a run, not a sweep. Continue it with `mmrl train --resume`.")
     return path, there
@@ -167,7 +167,7 @@ def latest(env: str = "", agent: str | None = None, sweeps: bool = False) -> pat
     for file in sorted(RESULTS.glob("*/results.json"), key=lambda x: -x.stat().st_mtime):
         path = file.parent
         with contextlib.suppress(RunError):
-            setup = saved(path)
+            setup = saved_setup(path)
             fits = setup and env in ("", setup.env) and agent in (None, setup.agent)
             if setup and fits and (setup.over or not sweeps):
                 return path

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from mmrl.commands.options import assignments
 from mmrl.commands.terminal import duration, in_background, sparkline
-from mmrl.runs import Report, Run, Scored, interquartile_mean
+from mmrl.runs import Report, Run, Score, interquartile_mean
 
 OTHERS = 45  # width of all columns that do not show seeds, in characters
 
@@ -106,7 +106,7 @@ def table(run: Run) -> Table:
     return rows
 
 
-def _numbers(one: Scored) -> tuple[str, ...]:
+def _numbers(one: Score) -> tuple[str, ...]:
     if not np.isfinite(one.final):
         infinite = int(np.sum(~np.isfinite(one.finals)))
         return "-∞", f"{infinite} of {len(one.finals)} diverged", "", ""

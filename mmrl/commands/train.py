@@ -14,12 +14,12 @@ from mmrl.commands.options import Options, in_words_of_help, parse, summarize, u
 from mmrl.commands.outcome import show_outcome, show_verdict
 from mmrl.commands.progress import watch, watch_sweep
 from mmrl.commands.terminal import open_console
-from mmrl.envs import registered
+from mmrl.envs import registered_ids
 from mmrl.envs.adapters import LIBRARIES
 from mmrl.runs import Run, Setup
 from mmrl.runs.processes import broadcast, until_preempted
 from mmrl.runs.shell import command_line
-from mmrl.runs.writers import check_writers, logged, writers_in
+from mmrl.runs.writers import check_writers, log_reports, writers_in
 
 PREEMPTION_CODE = 143  # exit code after SIGTERM; the run is saved and can be resumed
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str], command: str = "train") -> int:
     console.print(first, *failures, sep="\n", highlight=False, soft_wrap=True)
     for line in (*(str(each.message) for each in notes), *_preset(options, setup), *_plan(run)):
         console.print(line, highlight=False)
-    reports = until_preempted(logged(run, *log))
+    reports = until_preempted(log_reports(run, *log))
     places = [] if options.devices is None else ["--devices", options.devices]
     resume = [command, "--resume", "--out", path, *places]
     longer = command_line(*resume, "--blocks", 2 * len(run.history))
@@ -113,10 +113,11 @@ def _plan(run: Run) -> Iterator[str]:
         yield f"--precision {setup.precision} has no effect on a CPU."
     if config.blocks < past:
         yield f"--blocks {config.blocks} is fewer than the {past} that exist: no block is trained."
-    elif config.blocks < run.planned:
+    elif config.blocks < run.total_blocks:
         falls = config.anneal > 0 and config.horizon is None and past < config.blocks
         rate = ", and so does the decrease of its learning rate" if falls else ""
-        yield f"Planned for {run.planned} blocks, it now ends after block {config.blocks}{rate}."
+        total = run.total_blocks
+        yield f"Planned for {total} blocks, it now ends after block {config.blocks}{rate}."
     if 0 < past < config.blocks:
         yield f"resumed after block {past} of {config.blocks}"
     if past < config.blocks:
@@ -127,7 +128,10 @@ def _plan(run: Run) -> Iterator[str]:
 
 def _names() -> str:
     """List the names of all environments, libraries, memories and agents."""
-    kinds = {"environments": registered(), "libraries of environments, as LIBRARY:NAME": LIBRARIES}
+    kinds = {
+        "environments": registered_ids(),
+        "libraries of environments, as LIBRARY:NAME": LIBRARIES,
+    }
     kinds |= {"memories": memory.NAMES, "agents": AGENTS}
     return "\n".join("\n  ".join([f"{kind}:", *names]) for kind, names in kinds.items())
 

@@ -21,7 +21,7 @@ import jax
 
 from mmrl.agents import find
 from mmrl.agents.settings import WORDS
-from mmrl.envs import registered
+from mmrl.envs import registered_ids
 from mmrl.memory import NAMES
 from mmrl.runs import Run, Setup
 
@@ -157,7 +157,7 @@ def check_room(run: Run) -> None:
 
 
 def _env(name: str) -> str:
-    names = registered()
+    names = registered_ids()
     if name not in names:
         nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.0)
         near = ", ".join(nearest)

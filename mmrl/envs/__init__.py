@@ -44,7 +44,7 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         return adapters.make(env_id, kwargs)
     if ":" in str(env_id):
         return own.make(env_id, kwargs)
-    names = registered()
+    names = registered_ids()
     if env_id not in names:
         nearest = difflib.get_close_matches(str(env_id), names, n=3, cutoff=0.0)
         raise ValueError(
@@ -70,7 +70,7 @@ def _of_gymnax(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         ) from error
 
 
-def registered() -> list[str]:
+def registered_ids() -> list[str]:
     """Return all registered ids, first gymnax's and then mmrl's."""
     from mmrl.envs._gymnax import gymnax
 

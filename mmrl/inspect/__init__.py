@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from mmrl.inspect.saturation import Saturation as Saturation
     from mmrl.inspect.saturation import saturate as saturate
     from mmrl.inspect.subjects import Subject as Subject
-    from mmrl.inspect.subjects import exported as exported
     from mmrl.inspect.subjects import own_numbers as own_numbers
+    from mmrl.inspect.subjects import policy_subject as policy_subject
     from mmrl.inspect.subjects import subject as subject
 
 __all__, __getattr__, __dir__ = on_demand(__name__)

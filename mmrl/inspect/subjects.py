@@ -80,7 +80,7 @@ def subject(net: Any) -> Subject:
             f"`net` must have the methods init and step; got {type(net).__name__} without "
             f"{' and '.join(lacking)}. For custom functions, use Subject(start, step)."
         )
-    inner = getattr(net, "net", net)  # unwrap a `Masked`
+    inner = getattr(net, "net", net)  # unwrap a `MaskedNet`
     return Subject(net.init(), _Network(net), getattr(inner, "log_std", None) is not None)
 
 
@@ -89,18 +89,18 @@ class _ExportedPolicy(eqx.Module):
 
     arrays: dict[str, Array]
     about: tuple[tuple[str, Any], ...] = eqx.field(static=True)
-    masked: tuple[int, int] | None = eqx.field(static=True)
+    mask: tuple[int, int] | None = eqx.field(static=True)
 
     def __call__(self, state: PyTree, obs: Any, begin: Any) -> tuple[PyTree, Any]:
         state = jnp.where(begin, self.arrays["state"], state)
         state, values = Player(dict(self.about), self.arrays, jnp).network(state, obs)
-        if self.masked is not None:
-            first, actions = self.masked
+        if self.mask is not None:
+            first, actions = self.mask
             values = jnp.where(obs[first : first + actions] > 0.5, values, -jnp.inf)
         return state, values
 
 
-def exported(policy: Player, env: Any, params: Any) -> Subject:
+def policy_subject(policy: Player, env: Any, params: Any) -> Subject:
     """Convert a policy from `mmrl export` to a `Subject`.
 
     `env` must have the observations of a run. The values equal `Policy.outputs` up to rounding.

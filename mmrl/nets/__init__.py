@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mmrl.nets.base import LinearHead as LinearHead
     from mmrl.nets.base import Net as Net
     from mmrl.nets.base import Stack as Stack
-    from mmrl.nets.legal import Masked as Masked
+    from mmrl.nets.legal import MaskedNet as MaskedNet
     from mmrl.nets.pictures import Conv as Conv
     from mmrl.nets.pictures import Picture as Picture
     from mmrl.nets.policy import ActorCritic as ActorCritic

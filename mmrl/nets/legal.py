@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 
-class Masked(eqx.Module):
+class MaskedNet(eqx.Module):
     """Wrapper that restricts a Q-network or an actor-critic to legal actions.
 
     The mask is `obs[first : first + actions]`, with 1 for legal actions and 0 for illegal ones. If

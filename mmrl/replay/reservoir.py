@@ -48,7 +48,7 @@ class Reservoir(eqx.Module):
     # Lot of each row, or an increasing function of the lot; -∞ in empty slots.
     lots: Float[Array, "*seed worker slot"]
     # Number of unrolls that each worker has received, at most 2³¹ - 1.
-    seen: Int[Array, "*seed"]
+    arrivals: Int[Array, "*seed"]
     # Images of `unrolls.steps`, if any, with one ring per row.
     frames: Frames | None = None
 
@@ -68,7 +68,7 @@ class Reservoir(eqx.Module):
         return jax.tree.leaves(self.unrolls.steps)[0].shape[self.lots.ndim - 1]
 
     @property
-    def stored(self) -> Int[Array, "*seed worker"]:
+    def counts(self) -> Int[Array, "*seed worker"]:
         """Number of unrolls stored in each part."""
         return jnp.sum(jnp.isfinite(self.lots), axis=-1, dtype=jnp.int32)
 
@@ -117,7 +117,7 @@ def init(
     return Reservoir(
         unrolls=Unrolls(ring.empty(state, rows), steps),
         lots=jnp.full((workers, slots), -jnp.inf),
-        seen=jnp.zeros((), jnp.int32),
+        arrivals=jnp.zeros((), jnp.int32),
         frames=pictures,
     )
 
@@ -169,7 +169,7 @@ def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]
             lambda d, x: d.at[rows].set(x[source], mode="drop"), here.unrolls, unrolls
         ),
         lots=here.lots.at[worker, slot].max(coming),
-        seen=advance(here.seen, each),
+        arrivals=advance(here.arrivals, each),
         frames=here.frames and new and frames.move(here.frames, rows, new, source),
     )
 
@@ -208,7 +208,7 @@ def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
             f"`batch` must be a positive multiple of `workers` = {here.workers}, because the same "
             f"number of unrolls is sampled from each worker; got {batch}."
         )
-    shape, sizes = (here.workers, batch // here.workers), jnp.maximum(here.stored[:, None], 1)
+    shape, sizes = (here.workers, batch // here.workers), jnp.maximum(here.counts[:, None], 1)
     if here.slots < 2**20:
         share = jax.random.uniform(key, shape, jnp.float32)
         # The product may round up to `sizes`, which is past the last slot.
@@ -251,7 +251,7 @@ def merge(first: Reservoir, second: Reservoir) -> Reservoir:
     lots, both = jax.vmap(TopK(first.slots, example))(parts(first), parts(second))
     unrolls, rings = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), both)
     pictures = first.frames and frames.join(first.frames, rings)
-    return Reservoir(unrolls, lots, advance(first.seen, second.seen), pictures)
+    return Reservoir(unrolls, lots, advance(first.arrivals, second.arrivals), pictures)
 
 
 def _count(reservoir: Reservoir, unrolls: Unrolls) -> int:

@@ -40,7 +40,7 @@ class Sequences(eqx.Module):
     # episode. Both are 0 if no sequence begins in this row.
     table: Int[Array, "capacity 2"]
     sums: tree.Tree  # sum tree of p^α over the sequences
-    stored: Int[Array, ""]  # number of complete sequences
+    count: Int[Array, ""]  # number of complete sequences
     # max|δ| and Σ|δ| of the sequences in progress
     folds: PyTree[Float[Array, "worker open"]]
     cursor: Int[Array, ""]  # next index to write in every ring
@@ -135,7 +135,7 @@ def init(
         states=ring.empty(state, capacity // cut.period),
         table=jnp.zeros((capacity, 2), jnp.int32),
         sums=tree.build(jnp.zeros((1, capacity), jnp.float32)),
-        stored=jnp.zeros((), jnp.int32),
+        count=jnp.zeros((), jnp.int32),
         folds=jax.tree.map(lambda x: jnp.stack([x] * workers), cut.no_folds()),
         cursor=jnp.zeros((), jnp.int32),
         unfinished=jnp.zeros(workers, jnp.int32),
@@ -205,7 +205,7 @@ def add(
         states=_write_states(here, rows, offset, states),
         table=here.table.at[stale].add(-old_entries).at[first].set(entries, mode="drop"),
         sums=tree.update(here.sums, updates, weights, _covers(here, time)),
-        stored=here.stored + more,
+        count=here.count + more,
         folds=folds,
         cursor=(here.cursor + time) % depth,
         unfinished=here.cut.wrap_counter(time - after),
@@ -250,7 +250,7 @@ def sample(
     sums = sequences.sums
     uniform = jax.random.uniform(key, (len(sums), batch), jnp.float32)
     rows, weight = tree.draw(sums, jnp.ones(1, jnp.float32), uniform)
-    size = sequences.stored.astype(jnp.float32)
+    size = sequences.count.astype(jnp.float32)
     share = jnp.where(weight > 0, size * weight / sums[0].sum(), jnp.inf)  # N P_i
     rows = jnp.where(weight > 0, rows, sequences.capacity)
     # Without the barrier, XLA fuses the draw into every gather, and repeats it for each value that

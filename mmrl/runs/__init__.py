@@ -1,17 +1,17 @@
 """Runs: training of several seeds in parallel, with checkpoints and results on disk.
 
     run = Run(Setup(env="popgym-RepeatFirstEasy-v0", seeds=(0, 1, 2)), path="runs/first")
-    for report in run:                  # one report per block; you can break and iterate again
+    for report in run:                      # one report per block; you can break and iterate again
         print(report.block, report.returns.mean())
-    run.state                           # networks, tapes and environments of all seeds
-    run.best                            # best network of each seed so far, and its block
-    logged(run, "csv", "tensorboard")   # yields the same reports, and writes each to disk first
+    run.state                               # networks, tapes and environments of all seeds
+    run.best                                # best network of each seed so far, and its block
+    log_reports(run, "csv", "tensorboard")  # yields the same reports; writes each to disk first
 
     Setup(env="popgym-RepeatFirstEasy-v0", agent="r2d2")  # default settings: `r2d2.Config()`
 
     sweep = Run(Setup("popgym-RepeatFirstEasy-v0", seeds=SEEDS, over={"gamma": (0.5, 0.9)}))
     list(sweep)
-    sweep.verdict().winner.setting      # {"gamma": 0.5}
+    sweep.verdict().winner.setting          # {"gamma": 0.5}
 
 The folder of a run contains the files `checkpoint`, with the complete state after the last block,
 `best`, with the best networks, and `results.json`, a readable file with the setup, the provenance
@@ -26,24 +26,24 @@ from mmrl.runs.checkpoint import load, read, save
 from mmrl.runs.identity import describe, restore
 from mmrl.runs.processes import RunError, until_preempted
 from mmrl.runs.programs import Program, program
-from mmrl.runs.reopen import reopen, saved, saved_sweep
+from mmrl.runs.reopen import reopen, saved_setup, saved_sweep
 from mmrl.runs.results import append, interquartile_mean, interval, provenance
 from mmrl.runs.run import Report, Run, Sweep
-from mmrl.runs.setup import PRECISIONS, SEEDS, SHOWN, Setup
+from mmrl.runs.setup import OPTIONAL_INPUTS, PRECISIONS, SEEDS, Setup
 from mmrl.runs.snapshot import Best, Snapshot
-from mmrl.runs.sweep import Scored, Verdict
-from mmrl.runs.writers import logged
+from mmrl.runs.sweep import Score, Verdict
+from mmrl.runs.writers import log_reports
 
 __all__ = [
+    "OPTIONAL_INPUTS",
     "PRECISIONS",
     "SEEDS",
-    "SHOWN",
     "Best",
     "Program",
     "Report",
     "Run",
     "RunError",
-    "Scored",
+    "Score",
     "Setup",
     "Snapshot",
     "Sweep",
@@ -53,14 +53,14 @@ __all__ = [
     "interquartile_mean",
     "interval",
     "load",
-    "logged",
+    "log_reports",
     "program",
     "provenance",
     "read",
     "reopen",
     "restore",
     "save",
-    "saved",
+    "saved_setup",
     "saved_sweep",
     "until_preempted",
 ]

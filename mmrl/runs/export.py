@@ -12,7 +12,7 @@ import numpy as np
 from mmrl.memory import GRU, LMU, LRU, MLSTM, S6, GTrXL, Memoryless, Nothing, WindowAttention
 from mmrl.memory.checks import quote_names
 from mmrl.memory.lmu import legendre
-from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Masked, Net, Stack, Tanh
+from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, MaskedNet, Net, Stack, Tanh
 from mmrl.nets.inputs import MOST, Normalized
 from mmrl.nets.policy import unit
 from mmrl.runs.checkpoint import RunError, dumps
@@ -96,7 +96,7 @@ def _setting(run: Run) -> dict[str, Any]:
 
 def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
     """Return a description of a network, and its arrays."""
-    has_mask = isinstance(net, Masked)
+    has_mask = isinstance(net, MaskedNet)
     net = net.net if has_mask else net
     policy = net.policy if isinstance(net, ActorCritic) else net
     if not isinstance(policy, Net):

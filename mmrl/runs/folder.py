@@ -36,7 +36,7 @@ class Folder:
 
     def __init__(self, path: str | os.PathLike):
         self.path = expand(path)
-        self.planned: int | None = None  # total number of blocks of the run in the folder
+        self.total_blocks: int | None = None  # total number of blocks of the run in the folder
         self._waiting: Claim | None = None  # claim on the folder between `open` and training
         self._stamp: tuple[int, int] | None = None  # `_stamped()` of the last known checkpoint
         self._best: Best | None = None  # contents of the file `best`
@@ -79,7 +79,7 @@ class Folder:
             # Check again, because another process may have changed the folder before the claim.
             there = self._check(new.description, resume)
             blocks = new.description["config"]["blocks"]
-            self.planned = there["config"]["blocks"] if there else blocks
+            self.total_blocks = there["config"]["blocks"] if there else blocks
             snapshot = new
             if resume and self.has(CHECKPOINT):
                 snapshot = self.read(like)._replace(description=new.description)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Key, PyTree
 
 from mmrl import _random
 from mmrl._devices import ENVIRONMENTS
-from mmrl.agents import resized
+from mmrl.agents import resize
 from mmrl.runs.devices import ONE, SEEDS, Devices
 
 Executable = Callable[[Any, Any], Any]
@@ -144,7 +144,7 @@ def growth(init: Executable, config: Any, seeds: int) -> PyTree:
     """
     shapes = jax.eval_shape(lambda: keys(range(seeds)))
     sizes = {name: getattr(config, name, None) for name in ("environments", "capacity")}
-    twice = resized(config, **{name: 2 * size for name, size in sizes.items() if size})
+    twice = resize(config, **{name: 2 * size for name, size in sizes.items() if size})
     one, two = (jax.eval_shape(init, each, shapes) for each in (config, twice))
     others = dict(jax.tree_util.tree_leaves_with_path(two))
 

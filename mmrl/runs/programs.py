@@ -15,7 +15,7 @@ from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.runs.content import content, own_parts
 from mmrl.runs.devices import ONE, Devices
 from mmrl.runs.lanes import side_by_side
-from mmrl.runs.setup import SHOWN, Setup, jax_name
+from mmrl.runs.setup import OPTIONAL_INPUTS, Setup, jax_name
 
 MOST = 16  # maximum number of cached programs; each takes about 50 MB
 
@@ -52,7 +52,7 @@ def program(
     differ.
     """
     observes = find(agent).OBSERVES if observes is None else observes
-    observes = tuple(x for x in SHOWN if x in observes)
+    observes = tuple(x for x in OPTIONAL_INPUTS if x in observes)
     own = content(env), content((make, learn))
     return _from_cache(own, agent, env, observes, make, learn, devices, precision, observe, flat)
 
@@ -134,7 +134,7 @@ def _environment(env: Any) -> tuple[Any, Any]:
         pair = envs.make(env)
     else:
         pair = env if isinstance(env, tuple) else (env, getattr(env, "default_params", None))
-    if env not in envs.registered():
+    if env not in envs.registered_ids():
         check_repaired(pair[0])
         checks.environment(*pair, steps=0)
         check_observations(*pair)

@@ -32,7 +32,7 @@ def reopen(path: str | os.PathLike, best: bool = False) -> Run:
     return Run(setup, lambda like: folder.read_only(like, best))
 
 
-def saved(path: str | os.PathLike) -> Setup | None:
+def saved_setup(path: str | os.PathLike) -> Setup | None:
     """Return the setup of the run or sweep in a folder, or None if the folder contains neither.
 
     No checkpoint is required. Raises `RunError` if the setup cannot be read or has custom parts.
@@ -47,7 +47,7 @@ def saved_sweep(path: str | os.PathLike) -> tuple[Setup, dict[str, Any]] | None:
     Returns None if the folder contains no run. Raises `RunError` if the setup cannot be read, if it
     has custom parts, or if the run is not a sweep.
     """
-    setup = saved(path)
+    setup = saved_setup(path)
     if setup is None:
         return None
     if not setup.over:

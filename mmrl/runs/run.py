@@ -142,10 +142,10 @@ class Run:
         return size(self._shapes)
 
     @property
-    def planned(self) -> int:
+    def total_blocks(self) -> int:
         """Total number of blocks of the run in the folder, or of the setup if the run is new."""
         blocks = self.setup.config.blocks
-        return blocks if self.folder is None else self.folder.planned or blocks
+        return blocks if self.folder is None else self.folder.total_blocks or blocks
 
     def begin(self) -> PyTree:
         """Return the state before the first block."""
@@ -266,7 +266,7 @@ class Run:
         returns = np.array([row["returns"] for row in self.rows], float)
         return returns.reshape(len(self.settings), len(self.setup.seeds), -1)
 
-    def scores(self) -> list[sweep.Scored]:
+    def scores(self) -> list[sweep.Score]:
         """Return the score of every setting. Raises `ValueError` before the first block."""
         return sweep.scores(self.settings, self.curves)
 

@@ -13,7 +13,7 @@ import numpy as np
 from mmrl.agents import AGENTS, find
 from mmrl.agents.settings import kinds_of
 
-SHOWN: tuple[str, ...] = ("previous_action", "previous_reward", "begin_flag")
+OPTIONAL_INPUTS: tuple[str, ...] = ("previous_action", "previous_reward", "begin_flag")
 """Names of optional network inputs, in the order in which they are appended to o_t."""
 
 PRECISIONS = {
@@ -54,7 +54,7 @@ class Setup:
     config: Any = None  # instance of the agent's `Config`
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     agent: str = "dqn"  # key of `mmrl.agents.AGENTS`
-    observes: Any = None  # tuple of names in `SHOWN`
+    observes: Any = None  # tuple of names in `OPTIONAL_INPUTS`
     make: Callable | None = None  # function (config, env, params, key) -> net
     learn: Callable | None = None  # function with the arguments of the agent's `learn`
     precision: str = "default"  # key of `PRECISIONS`; "default" keeps JAX's setting
@@ -78,10 +78,12 @@ class Setup:
         object.__setattr__(self, "seeds", tuple(self.seeds))
         if isinstance(self.observes, str) or not isinstance(self.observes, Iterable):
             raise ValueError(f"`observes` must be a tuple of names; got {self.observes!r}.")
-        extra = sorted(set(self.observes) - set(SHOWN))
+        extra = sorted(set(self.observes) - set(OPTIONAL_INPUTS))
         if extra:
-            raise ValueError(f"`observes` must contain only names from {SHOWN}; got {extra}.")
-        observes = tuple(name for name in SHOWN if name in self.observes)
+            raise ValueError(
+                f"`observes` must contain only names from {OPTIONAL_INPUTS}; got {extra}."
+            )
+        observes = tuple(name for name in OPTIONAL_INPUTS if name in self.observes)
         object.__setattr__(self, "observes", observes)
         if type(self.config) is not agent.Config:
             of = [name for name, other in AGENTS.items() if type(self.config) is other.Config]

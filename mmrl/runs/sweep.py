@@ -30,7 +30,7 @@ class Trial(NamedTuple):
     area: float | None  # area under the learning curve; None in rows of earlier versions
 
 
-class Scored(NamedTuple):
+class Score(NamedTuple):
     """Statistics of a setting. Returns after a non-finite loss count as -∞."""
 
     setting: Setting
@@ -44,10 +44,10 @@ class Scored(NamedTuple):
 class Verdict(NamedTuple):
     """Winner of a sweep, and information on how certain the result is."""
 
-    winner: Scored
+    winner: Score
     edges: list[str]  # settings whose best value is at an end of the grid, which may be too narrow
-    equals: list[Scored]  # settings that are not significantly worse than the winner
-    tied: list[Scored]  # settings whose score ties with the winner's, but whose area is smaller
+    equals: list[Score]  # settings that are not significantly worse than the winner
+    ties: list[Score]  # settings whose score ties with the winner's, but whose area is smaller
 
 
 def rows(
@@ -81,7 +81,7 @@ def verdict(settings: Sequence[Setting], curves: Curves) -> Verdict:
     return Verdict(winner, ends(setting, grid), others, ties)
 
 
-def scores(settings: Sequence[Setting], curves: Curves) -> list[Scored]:
+def scores(settings: Sequence[Setting], curves: Curves) -> list[Score]:
     """Return the scores of all settings. Raises `ValueError` before the first evaluation."""
     if not curves.size:
         raise ValueError("There is no score before the first block. Iterate over the run first.")
@@ -89,7 +89,7 @@ def scores(settings: Sequence[Setting], curves: Curves) -> list[Scored]:
     means = np.nan_to_num(curves, nan=-np.inf).mean(1).max(-1)
     columns = zip(settings, finals, final(curves), means, area(curves), strict=True)
     return [
-        Scored(setting, each, float(last), _interval(each), float(highest), float(mean))
+        Score(setting, each, float(last), _interval(each), float(highest), float(mean))
         for setting, each, last, highest, mean in columns
     ]
 
@@ -101,7 +101,7 @@ def _interval(finals: Float[np.ndarray, " seed"]) -> tuple[float, float]:
     return low, high
 
 
-def _apart(winner: Scored, other: Scored) -> bool:
+def _apart(winner: Score, other: Score) -> bool:
     """Return True if `other` is significantly worse than the winner."""
     if not np.isfinite(other.final):
         return bool(np.isfinite(winner.final))

@@ -1,6 +1,6 @@
 """Loggers for runs: a CSV table and TensorBoard event files.
 
-    for report in logged(run, "csv", "tensorboard"):    # the same reports, each written first
+    for report in log_reports(run, "csv", "tensorboard"):    # the same reports, each written first
         ...
 
 To use another logger, call it in the body of this loop. A resumed run appends to the same files.
@@ -26,7 +26,7 @@ TABLE, EVENTS = "history.csv", "tensorboard"  # names of a file and of a folder
 COLUMNS = ("block", "env_steps", "seed", "return", "loss", "fill", "seconds")
 
 
-def logged(run: Run, *names: str) -> Iterator[Report]:
+def log_reports(run: Run, *names: str) -> Iterator[Report]:
     """Return an iterator over the reports of `run` that logs each report before yielding it.
 
     `names` are keys of `WRITERS`. Blocks that have already been trained are logged immediately.

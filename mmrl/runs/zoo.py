@@ -45,7 +45,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in ZOO.glob("*.npz"))
 
 
-def named(path: str | os.PathLike) -> bool:
+def is_name(path: str | os.PathLike) -> bool:
     """Return True if `path` is the name of a zoo agent, as in zoo/NAME, and not a file."""
     path = pathlib.Path(path)
     return path.parent == NAMES and not path.is_file()
@@ -56,7 +56,7 @@ def load(path: str | os.PathLike) -> Policy:
 
     Raises `ValueError` for a name that is not in the zoo, and `RunError` if the file is damaged.
     """
-    file, of_zoo = expand(path), named(expand(path))
+    file, of_zoo = expand(path), is_name(expand(path))
     if of_zoo and file.name not in names():
         raise ValueError(f"The zoo has no agent {file.name!r}. Choose one of {', '.join(names())}.")
     try:

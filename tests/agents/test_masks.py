@@ -16,7 +16,7 @@ from mmrl.agents.minibatches import Rollout
 from mmrl.course import plain
 from mmrl.envs import masked
 from mmrl.envs.wrappers.observation import with_inputs
-from mmrl.nets import Masked
+from mmrl.nets import MaskedNet
 from mmrl.replay import sequences, tape
 from mmrl.rollout import Transition
 from mmrl.runs import Run, RunError, Setup
@@ -40,7 +40,7 @@ class Reading(eqx.Module):
         return state, *(self.scale * x[..., :ACTIONS] for x in (obs, next_obs))
 
 
-NET, TARGET = (Masked(Reading(jnp.float32(x)), ACTIONS, ACTIONS) for x in (1, 3))
+NET, TARGET = (MaskedNet(Reading(jnp.float32(x)), ACTIONS, ACTIONS) for x in (1, 3))
 
 
 def steps() -> Transition:

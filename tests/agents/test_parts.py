@@ -20,7 +20,7 @@ from mmrl.envs.wrappers import BeginFlag
 from mmrl.memory import Memory
 from mmrl.monoid import Affine
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net
-from mmrl.runs import Run, RunError, Setup, program, reopen, saved
+from mmrl.runs import Run, RunError, Setup, program, reopen, saved_setup
 from mmrl.runs.identity import describe
 from tests.helpers.compiling import text
 from tests.helpers.runs import payload
@@ -187,7 +187,7 @@ def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_pa
         rf"with custom parts: env=.*Recall\(cues=2\), make=.*\.{MAKE[agent].__name__}, "
         r"learn=.*learn\(loss=.*patient.*mine\)"
     )
-    for open_run in (reopen, saved):
+    for open_run in (reopen, saved_setup):
         with pytest.raises(RunError, match=message):
             open_run(path)
     with pytest.raises(RunError, match=r"learn was '.*', is None; make was '.*', is None"):

@@ -59,7 +59,7 @@ def test_a_preset_is_accepted_and_can_begin(agent: str, name: str):
 def test_a_preset_says_where_its_settings_stand(agent: str, name: str):
     preset = PRESETS[agent][name]
     assert preset.source and preset.notes and {*preset.places} <= {*vars(preset.config)}
-    assert {*preset.changed()} <= {*preset.places}  # nothing differs from ours without a source
+    assert {*preset.changes()} <= {*preset.places}  # nothing differs from ours without a source
 
 
 def test_a_preset_does_without_what_is_ours():

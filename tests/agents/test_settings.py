@@ -159,7 +159,7 @@ def test_counts_end_below_2_to_the_31(agent: str):
 
     def counts(state):
         state = state.policy if agent == "ppg" else state
-        return [state.iteration, *([state.learned] if agent == "r2d2" else [])]
+        return [state.iteration, *([state.gradient_steps] if agent == "r2d2" else [])]
 
     @jax.jit  # which leaves out all else
     def after(start, key):

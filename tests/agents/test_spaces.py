@@ -11,7 +11,7 @@ from gymnax.environments import environment, spaces
 from mmrl import checks
 from mmrl.agents import AGENTS
 from mmrl.envs.wrappers.observation import with_inputs
-from mmrl.runs import SHOWN, Run, Setup
+from mmrl.runs import OPTIONAL_INPUTS, Run, Setup
 from tests.envs.test_masked import Params, State
 
 
@@ -92,7 +92,9 @@ def tiny(agent: str, env: Any, **changes: Any) -> Setup:
     small = {"memory": "none", "width": 8, "environments": 4, "rollout": 8, "episodes": 2}
     small |= {"block": 2, "blocks": 1, **changes}
     kind = {**AGENTS[agent].SMALL, **small}
-    return Setup(env, config=AGENTS[agent].Config(**kind), agent=agent, seeds=(0,), observes=SHOWN)
+    return Setup(
+        env, config=AGENTS[agent].Config(**kind), agent=agent, seeds=(0,), observes=OPTIONAL_INPUTS
+    )
 
 
 def test_agents_with_a_policy_over_numbers_take_vectors_and_others_do_not():
@@ -107,7 +109,7 @@ def test_an_observation_of_any_type_becomes_a_vector(view: str):
     for reward in REWARDS.values():
         env = Plain(space, TWO, reward)
         checks.environment(env, steps=0)
-        env, params = with_inputs(env, Params(), SHOWN), Params()
+        env, params = with_inputs(env, Params(), OPTIONAL_INPUTS), Params()
         obs, state = jax.eval_shape(env.reset, jax.random.key(0), params)
         step = jax.eval_shape(env.step, jax.random.key(1), state, jnp.int32(0), params)
         assert obs.shape == step[0].shape == env.observation_space(params).shape == (size + 4,)

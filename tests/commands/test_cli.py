@@ -17,7 +17,7 @@ from mmrl.__main__ import COMMANDS, main
 from mmrl.agents import AGENTS, clear
 from mmrl.commands import evaluate, train
 from mmrl.commands.options import latest, summarize
-from mmrl.envs import registered
+from mmrl.envs import registered_ids
 from mmrl.runs import Run, RunError, Setup, describe, reopen
 from tests.helpers.runs import ARGUMENTS, R2D2, SEEDS, SETUP, arguments, payload, setup
 
@@ -74,7 +74,9 @@ def test_training_help_names_every_memory(capsys: pytest.CaptureFixture[str]):
 def test_all_that_can_be_named_is_listed(capsys: pytest.CaptureFixture[str]):
     assert main(["train", "--list"]) == 0
     output = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert {*registered(), *memory.NAMES, *AGENTS} < set(output) and len(output) == len(set(output))
+    assert {*registered_ids(), *memory.NAMES, *AGENTS} < set(output) and len(output) == len(
+        set(output)
+    )
 
 
 def test_every_agent_has_help_of_its_own(capsys: pytest.CaptureFixture[str]):
@@ -250,7 +252,7 @@ def test_a_learning_rate_that_falls_sooner_is_said(horizon: float | None, end: s
     config = AGENTS["ppo"].Config(memory="none", width=8, blocks=3, horizon=horizon)
     run = Run(Setup(ENV, config, agent="ppo", seeds=(0,)), "run")
     assert run.folder is not None
-    run.folder.planned = 5
+    run.folder.total_blocks = 5
     assert f"Planned for 5 blocks, it now ends after block 3{end}" in train._plan(run)
 
 

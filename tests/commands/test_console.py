@@ -25,7 +25,7 @@ from mmrl.commands import train
 from mmrl.commands.options import parse
 from mmrl.commands.process import replace_unknown
 from mmrl.commands.terminal import open_console
-from mmrl.runs import Run, reopen, saved, saved_sweep
+from mmrl.runs import Run, reopen, saved_setup, saved_sweep
 from mmrl.runs.export import export
 from mmrl.runs.files import expand
 from mmrl.runs.results import append
@@ -133,7 +133,7 @@ def test_a_run_in_the_home_of_the_user(more: list[str], words: list[str], home: 
 
 def test_the_library_finds_the_home_too(home: pathlib.Path):
     run = Run(SETUP, "~/run")
-    assert run.path == home / "run" and saved("~/run") == SETUP
+    assert run.path == home / "run" and saved_setup("~/run") == SETUP
     assert saved_sweep("~/none") is None
     append("~/rows.jsonl", {"date": "today"})
     (home / "a.npz").write_bytes(b"")

@@ -9,7 +9,7 @@ import pytest
 
 from mmrl.__main__ import main
 from mmrl.commands import gap
-from mmrl.runs import saved
+from mmrl.runs import saved_setup
 from tests.helpers.runs import ARGUMENTS, SETUP, setup
 
 ENV = "probe-Memory-v0"
@@ -51,7 +51,7 @@ def test_a_gap_is_measured_and_continued(
     first, second = map(json.loads, pathlib.Path("gap/gap.jsonl").read_text().splitlines())
     assert first["seeds"] == second["seeds"] == [0, 1]
     for name, one in gap.setups(setup(blocks=2)).items():
-        assert saved(tmp_path / "gap" / name) == one
+        assert saved_setup(tmp_path / "gap" / name) == one
         assert np.shape(first["returns"][name]) == np.shape(second["returns"][name]) == (2,)
     assert "Observability gap" in capsys.readouterr().out
     assert main(["gap", "CartPole-v1", *ARGUMENTS, "--out", "none"]) == 2

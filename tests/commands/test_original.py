@@ -14,7 +14,7 @@ from mmrl.agents import AGENTS, find
 from mmrl.commands import evaluate, original
 from mmrl.envs.popgym import LEVELS
 from mmrl.nets import Categorical, Outputs
-from mmrl.runs import SHOWN, Run, Setup
+from mmrl.runs import OPTIONAL_INPUTS, Run, Setup
 from tests.helpers.runs import CONFIG
 
 NAMES = [*(f"{task}Easy" for task in LEVELS), "RepeatPreviousPaper"]
@@ -30,7 +30,7 @@ def test_the_original_shows_what_the_port_shows(env: str):
     config: Any = dataclasses.replace(CONFIG, batch=1024, capacity=16_384)
     if vector:
         config = AGENTS["ppo"].Config(memory="none", width=8)
-    run = Run(Setup(env, config, agent="ppo" if vector else "dqn", observes=SHOWN))
+    run = Run(Setup(env, config, agent="ppo" if vector else "dqn", observes=OPTIONAL_INPUTS))
     actions = run.program.env.action_space(run.program.params)
     before = np.zeros((1, *actions.shape)) if vector else np.array([-1])
     theirs = original.original(env)()
@@ -83,7 +83,7 @@ def test_every_agent_plays_what_its_greedy_policy_plays(
 
 def test_features_are_those_of_the_wrappers():
     config = dataclasses.replace(CONFIG, batch=64, capacity=512)
-    run = Run(Setup(env="popgym-RepeatFirstEasy-v0", config=config, observes=SHOWN))
+    run = Run(Setup(env="popgym-RepeatFirstEasy-v0", config=config, observes=OPTIONAL_INPUTS))
     env, params = run.program.env, run.program.params
     obs, state = env.reset(jax.random.key(0), params)
     reward = np.zeros(())

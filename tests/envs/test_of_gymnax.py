@@ -110,7 +110,7 @@ def agents(number: int) -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("number", "env"), list(enumerate(envs.registered())))
+@pytest.mark.parametrize(("number", "env"), list(enumerate(envs.registered_ids())))
 def test_every_listed_environment_can_be_trained(number: int, env: str, mnist: None):
     with jax.numpy_rank_promotion("allow"):  # gymnax's Swimmer promotes ranks
         agent = next(name for name in agents(number) if not refusal(name, env))

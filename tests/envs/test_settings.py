@@ -41,7 +41,7 @@ def test_gymnax_steps_in_32_bits(env: str, x64: bool, promotion: str):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("env", envs.registered())
+@pytest.mark.parametrize("env", envs.registered_ids())
 def test_every_listed_environment_keeps_its_types(env: str, monkeypatch: pytest.MonkeyPatch):
     digits = np.zeros((4, 28, 28)), np.zeros(4, int)
     monkeypatch.setattr(load_mnist, "load_mnist", lambda: (digits, digits))

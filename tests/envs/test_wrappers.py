@@ -608,7 +608,7 @@ def test_unknown_names_suggest_the_nearest(env_id):
     with pytest.raises(ValueError, match="`env_id`") as error:
         envs.make(env_id)
     nearest = str(error.value).split("Nearest: ")[1].split(". ")[0].split(", ")
-    assert len(nearest) == 3 and set(nearest) <= set(envs.registered())
+    assert len(nearest) == 3 and set(nearest) <= set(envs.registered_ids())
 
 
 def test_the_nearest_name_is_the_meant_one():
@@ -624,9 +624,9 @@ def test_wrong_arguments_list_the_right_ones():
 
 
 def test_registering_twice_changes_nothing():
-    before = envs.registered()
+    before = envs.registered_ids()
     envs.register()
-    assert envs.registered() == before and len(set(before)) == len(before)
+    assert envs.registered_ids() == before and len(set(before)) == len(before)
     assert gymnax.make("popgym-RepeatFirstEasy-v0")[0] == envs.make("popgym-RepeatFirstEasy-v0")[0]
     assert {"CartPole-v1", "probe-Memory-v0", "popgym-RepeatPreviousPaper-v0"} <= set(before)
 

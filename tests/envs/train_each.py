@@ -139,7 +139,7 @@ def main() -> int:
     options = parser.parse_args()
     load_mnist.load_mnist = digits
     failures = 0
-    for env in envs.registered():
+    for env in envs.registered_ids():
         if not any(text in env for text in options.only):
             continue
         for outcome in judge([pair(env, agent) for agent in options.agents]):

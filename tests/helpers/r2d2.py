@@ -91,7 +91,7 @@ def play(config, key):
     act = partial(r2d2.act_and_store, config, ENV, PARAMS)
     state, _ = jax.lax.scan(act, r2d2.init(config, ENV, PARAMS, key), jax.random.split(key, 2))
     rings = jax.tree.map(lambda x: x.reshape(3, DEPTH, *x.shape[1:])[:, :60], state.sequences.steps)
-    carries = dataclasses.replace(state.held, extras=None)
+    carries = dataclasses.replace(state.tail, extras=None)
     return state, jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), rings, carries)
 
 

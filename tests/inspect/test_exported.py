@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from mmrl.inspect import exported
+from mmrl.inspect import policy_subject
 from mmrl.runs import zoo
 
 
@@ -13,7 +13,7 @@ from mmrl.runs import zoo
 @pytest.mark.parametrize("name", zoo.names())
 def test_an_exported_policy_has_the_values_of_its_player(name: str):
     policy = zoo.load(f"zoo/{name}")
-    agent = exported(policy, None, None)
+    agent = policy_subject(policy, None, None)
     step = eqx.filter_jit(agent.step)
     state, mine, reward = policy.init(), agent.start, 0.0
     rng = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mmrl import losses
-from mmrl.nets import ActorCritic, Categorical, Masked, Net
+from mmrl.nets import ActorCritic, Categorical, MaskedNet, Net
 
 FEATURES, ACTIONS, TIME = 2, 4, 12
 OBS = FEATURES + ACTIONS + 1  # the mask is not the last: what a run shows stands behind it
@@ -36,7 +36,7 @@ def nets() -> Any:
 @pytest.mark.parametrize("kind", [0, 1])
 def test_outputs_are_the_networks_for_legal_actions_and_minus_infinity_for_others(nets, kind):
     inner = nets[kind]
-    net = Masked(inner, FEATURES, ACTIONS)
+    net = MaskedNet(inner, FEATURES, ACTIONS)
     (obs, legal), (other, legal_ahead) = tape(), tape(1)
     begin = jnp.arange(TIME) % 5 == 0
 

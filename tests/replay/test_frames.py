@@ -187,7 +187,7 @@ def test_a_reservoir_of_pictures_equals_one_that_stores_them_twice():
         np.testing.assert_array_equal(mine.state, theirs.state)
         same(mine.steps, theirs.steps, np.ones(mine.steps.begin.shape, bool))
     union = reservoir.merge(*[pair[0]] * 2)
-    assert int(union.stored.sum()) == int(pair[0].stored.sum())
+    assert int(union.counts.sum()) == int(pair[0].counts.sum())
 
 
 def test_an_unroll_with_too_many_truncations_is_not_kept():
@@ -200,7 +200,7 @@ def test_an_unroll_with_too_many_truncations_is_not_kept():
     add = jax.jit(reservoir.add)
     for kind, count in ((often, 0), (steps, WORKERS)):
         store = add(store, Unrolls(jnp.zeros((WORKERS, 1)), kind), jax.random.key(0))
-        assert int(store.stored.sum()) == count
+        assert int(store.counts.sum()) == count
 
 
 SCREEN = (84, 84, 4)

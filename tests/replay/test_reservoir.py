@@ -88,8 +88,8 @@ def test_the_largest_lots_of_every_worker_stay(workers: int, each: int, slots: i
             float(lot): int(i)
             for lot, i in zip(lots[mine].ravel()[best], ids[mine].ravel()[best], strict=True)
         }
-    assert storage.seen == times * each
-    assert storage.stored.tolist() == [min(slots, times * each)] * workers
+    assert storage.arrivals == times * each
+    assert storage.counts.tolist() == [min(slots, times * each)] * workers
 
 
 def test_a_part_fills_from_its_first_row_on():
@@ -97,7 +97,7 @@ def test_a_part_fills_from_its_first_row_on():
     assert np.isfinite(storage.lots).tolist() == [[True] * 4 + [False] * 2] * 2
     assert storage.threshold.tolist() == [0, 0]
     full = stream(storage, 9 + np.arange(8).reshape(2, 4), np.full((2, 4), 0.75, "f4"))
-    assert full.threshold.tolist() == [0.5, 0.5] and full.stored.tolist() == [6, 6]
+    assert full.threshold.tolist() == [0.5, 0.5] and full.counts.tolist() == [6, 6]
 
 
 def test_of_equal_lots_the_earlier_stays():
@@ -179,7 +179,7 @@ def test_parts_that_saw_different_things_merge_into_one_that_saw_all():
     whole = stream(empty(4, 3), ids, lots)
     parts = [stream(empty(4, 3), ids[i::8], lots[i::8]) for i in range(8)]
     union = functools.reduce(merge, parts)
-    assert contents(union) == contents(whole) and union.seen == whole.seen
+    assert contents(union) == contents(whole) and union.arrivals == whole.arrivals
 
 
 def test_merging_is_a_monoid():
@@ -236,7 +236,7 @@ def test_seeds_have_a_reservoir_each():
     add = jax.jit(jax.vmap(lambda r, k: reservoir.add(r, unrolls(jnp.array([1, 2])), k)))
     many = add(many, jax.random.split(jax.random.key(0), 3))
     assert (many.workers, many.slots, many.length) == (2, 4, LENGTH)
-    assert many.stored.tolist() == [[1, 1]] * 3 and many.threshold.shape == (3, 2)
+    assert many.counts.tolist() == [[1, 1]] * 3 and many.threshold.shape == (3, 2)
 
 
 def test_capacity_is_counted_in_steps():
@@ -307,9 +307,9 @@ def test_the_lots_of_an_earlier_version_keep_their_order():
 
 
 def test_the_count_of_unrolls_stays_at_its_largest():
-    storage = dataclasses.replace(empty(2), seen=jnp.int32(2**31 - 2))
+    storage = dataclasses.replace(empty(2), arrivals=jnp.int32(2**31 - 2))
     storage = stream(storage, np.array([[1, 2]]), np.array([[0.5, 0.25]], "f4"))
-    assert storage.seen == reservoir.merge(storage, storage).seen == 2**31 - 1
+    assert storage.arrivals == reservoir.merge(storage, storage).arrivals == 2**31 - 1
 
 
 @pytest.mark.slow

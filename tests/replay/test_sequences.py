@@ -59,7 +59,7 @@ def record(setting: Setting, inputs, seed: int):
         ids, last, errors, values, key = x
         batch = sequences.sample(t, key, BATCH, BETA)
         weights = tree.weights(t.sums, jnp.arange(setting.capacity))[:, 0]
-        table = t.available, t.past, weights, t.stored
+        table = t.available, t.past, weights, t.count
         t = sequences.set_priority(t, batch.rows, values.at[batch.rows].get(mode="clip"))
         return sequences.add(t, *steps(ids, last), errors), (table, batch)
 
@@ -133,7 +133,7 @@ def test_every_step_is_trained_also_in_episodes_shorter_than_a_sequence():
     lengths = np.concatenate([np.full(50, 9), generator.geometric(0.02, 20), [250, 1, 80, 81, 120]])
     t = storage_of(lengths, 4000, length=80, overlap=40, burn_in=40, tail=4)
     rows = begins(t)
-    assert t.stored == rows.size == sum(len(oracle.cuts(n, 80, 40)) for n in lengths)
+    assert t.count == rows.size == sum(len(oracle.cuts(n, 80, 40)) for n in lengths)
     result = window(t, rows, 40)
     times = np.bincount(result.steps.id[result.trained], minlength=1 + sum(lengths))
     assert times[0] == 0 and set(times[1:]) == {1, 2}
@@ -157,7 +157,7 @@ def test_one_long_rollout_is_two_short_ones():
     twice = add(t, *steps(ids[:, :13], last[:, :13]), errors[:, :13])
     twice = add(twice, *steps(ids[:, 13:], last[:, 13:]), errors[:, 13:])
     assert_same(once, twice, rtol=1e-6)
-    assert once.stored > 5 and (once.unfinished > 0).any()
+    assert once.count > 5 and (once.unfinished > 0).any()
 
 
 @pytest.mark.full
@@ -245,7 +245,7 @@ def test_the_least_capacity_stores_a_sequence():
     t = sequences.init(EXAMPLE, STATE, **{**SIZES, "capacity": 16})
     for i in range(12):
         t = add(t, *steps(np.full((2, 1), 1 + i), np.zeros((2, 1))), np.ones((2, 1), np.float32))
-    assert t.stored == 2
+    assert t.count == 2
 
 
 def test_add_refuses_what_does_not_fit():

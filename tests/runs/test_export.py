@@ -20,7 +20,7 @@ from mmrl.agents import find
 from mmrl.memory import Nothing
 from mmrl.nets import Net, Stack
 from mmrl.rollout import collect, start
-from mmrl.runs import SHOWN, Run, RunError, Setup, checkpoint, describe, player
+from mmrl.runs import OPTIONAL_INPUTS, Run, RunError, Setup, checkpoint, describe, player
 from mmrl.runs.export import export
 from tests.helpers.runs import SETUP
 
@@ -31,7 +31,7 @@ CONTINUOUS = ("Pendulum-v1", "PointRobot-misc")
 
 def random_run(env: str, agent: str, memory: str, **settings: Any) -> Run:
     """A run of one block whose networks have any weights."""
-    observes = SHOWN if env not in CONTINUOUS else ("begin_flag",)
+    observes = OPTIONAL_INPUTS if env not in CONTINUOUS else ("begin_flag",)
     config = find(agent).Config(memory=memory, **SIZES, **settings)
     run = Run(Setup(env, config=config, agent=agent, seeds=(3, 5), observes=observes))
     shapes = jax.eval_shape(run.begin).net

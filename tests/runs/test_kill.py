@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mmrl.__main__ import main
-from mmrl.runs import Run, checkpoint, files, reopen, saved
+from mmrl.runs import Run, checkpoint, files, reopen, saved_setup
 from tests.helpers.runs import ARGUMENTS, SETUP, payload, setup
 
 KILLS = 9  # each begins with the start of a process, which takes long where others compute
@@ -127,5 +127,5 @@ def blocks_in(path: pathlib.Path) -> int:
     """Blocks in the checkpoint, which has to be whole at all times."""
     if not (path / "checkpoint").exists():
         return 0
-    assert saved(path) is not None
+    assert saved_setup(path) is not None
     return len(checkpoint.read(path / "checkpoint")[0]["history"])

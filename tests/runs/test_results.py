@@ -122,7 +122,7 @@ def test_what_is_written_is_json_for_every_reader(tmp_path: pathlib.Path):
     Run(expected, tmp_path / "run")
     text = (tmp_path / "run" / "results.json").read_text()
     assert expected.config.max_grad_norm == math.inf
-    assert runs.restore(strict(text)["setup"]) == runs.saved(tmp_path / "run") == expected
+    assert runs.restore(strict(text)["setup"]) == runs.saved_setup(tmp_path / "run") == expected
     bare = text.replace('"Infinity"', "Infinity")  # as earlier versions wrote it
     assert bare != text and runs.restore(checkpoint.loads(bare)["setup"]) == expected
     checkpoint.save(tmp_path / "checkpoint", {"setup": runs.describe(expected)}, ())

@@ -87,7 +87,10 @@ def test_observes_shows_what_it_says_in_one_order():
     alone = setup_with()[0]
     obs, _, reward, *_ = setup_with("begin_flag", "previous_reward", "previous_action")
     np.testing.assert_array_equal(obs, [*alone, 0, 1, reward, 0])
-    assert Setup("probe-Memory-v0", observes=runs.SHOWN[::-1]).observes == runs.SHOWN
+    assert (
+        Setup("probe-Memory-v0", observes=runs.OPTIONAL_INPUTS[::-1]).observes
+        == runs.OPTIONAL_INPUTS
+    )
     with pytest.raises(ValueError, match=r"`observes` .*previous_reward.* got \['reward'\]"):
         Setup("probe-Memory-v0", observes=("reward",))
 
@@ -224,7 +227,7 @@ def test_earlier_runs_go_on(copy: pathlib.Path, earlier: dict[str, bool]):
     assert header["setup"].pop("observes") == ["begin_flag"]
     header["setup"] |= {"previous_action": False, "begin_flag": True, **earlier}
     write(copy, header, content)
-    assert runs.reopen(copy).setup == runs.saved(copy) == SETUP
+    assert runs.reopen(copy).setup == runs.saved_setup(copy) == SETUP
     assert [report.block for report in Run(setup(blocks=4), copy, resume=True)] == [4]
     write(copy, header, content)
     names = ("previous_reward", "begin_flag")
@@ -316,17 +319,17 @@ def test_an_interrupted_block_is_repeated(full_run: pathlib.Path, tmp_path: path
 
 def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: pathlib.Path):
     Run(SETUP, tmp_path / "run")
-    assert runs.saved(tmp_path / "run") == SETUP
+    assert runs.saved_setup(tmp_path / "run") == SETUP
     assert Run(SETUP, tmp_path / "run", resume=True).history == []
     with pytest.raises(RunError, match=r"another setup: seeds was .* is \[7\]\. Use the settings"):
         Run(dataclasses.replace(SETUP, seeds=(7,)), tmp_path / "run", resume=True)
-    assert runs.saved(tmp_path / "run") == SETUP
+    assert runs.saved_setup(tmp_path / "run") == SETUP
 
 
 def test_a_finished_run_can_be_prolonged(copy: pathlib.Path):
     assert list(Run(SETUP, copy, resume=True)) == []
     Run(setup(blocks=5), copy, resume=True)  # killed before its first new block
-    assert runs.saved(copy) == setup(blocks=5)
+    assert runs.saved_setup(copy) == setup(blocks=5)
     assert [report.block for report in Run(setup(blocks=4), copy, resume=True)] == [4]
 
 
@@ -494,4 +497,4 @@ def test_foreign_results_are_refused(tmp_path: pathlib.Path):
     for content in ("{}", "not json", "[]"):
         (tmp_path / "results.json").write_text(content)
         with pytest.raises(RunError, match="not written by mmrl"):
-            runs.saved(tmp_path)
+            runs.saved_setup(tmp_path)

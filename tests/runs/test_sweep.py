@@ -78,7 +78,7 @@ def test_folders_of_sweeps_and_runs_are_told_apart(full_sweep: tuple[Run, int], 
         Run(SWEEP, path, resume=True)
     with pytest.raises(RunError, match="This is a sweep over `learning_rate`"):
         runs.reopen(path)
-    assert runs.saved(path) == dataclasses.replace(SWEEP, over=OVER)
+    assert runs.saved_setup(path) == dataclasses.replace(SWEEP, over=OVER)
     Run(SETUP, tmp_path / "run")
     with pytest.raises(RunError, match="a run, not a sweep"):
         saved_sweep(tmp_path / "run")
@@ -145,7 +145,7 @@ def test_equal_scores_are_decided_by_area_as_in_the_course():
     assert result.winner.setting == {"gamma": 0.9, "tau": 0.2} and result.edges == ["gamma", "tau"]
     assert result.winner.best == 1.0 and result.winner.area == 1.0
     assert len(result.equals) == 2
-    assert [one.setting for one in result.tied] == [
+    assert [one.setting for one in result.ties] == [
         {"gamma": 0.9, "tau": 0.1},
         {"gamma": 0.5, "tau": 0.1},
     ]

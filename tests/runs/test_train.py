@@ -187,7 +187,7 @@ def test_runs_of_before_the_horizon_go_on(tmp_path: pathlib.Path):
     header, content = checkpoint.read(tmp_path / "checkpoint")
     assert header["setup"]["config"].pop("horizon") is None
     write(tmp_path, header, content)
-    assert runs.reopen(tmp_path).setup == runs.saved(tmp_path) == setup("ppo")
+    assert runs.reopen(tmp_path).setup == runs.saved_setup(tmp_path) == setup("ppo")
     assert len(Run(setup("ppo"), tmp_path, resume=True).history) == 1
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mmrl.__main__ import main
-from mmrl.runs import Run, RunError, logged
+from mmrl.runs import Run, RunError, log_reports
 from tests.helpers.runs import ARGUMENTS, SETUP, setup
 
 REMEDY = "needs tensorboardX: pip install -c requirements.lock -e '.[dev]'"
@@ -59,7 +59,7 @@ def displayed_curves(path: pathlib.Path, seed: int) -> dict[str, list[tuple[int,
 def test_a_table_has_a_row_for_each_block_and_seed_whatever_was_cut_short(tmp_path: pathlib.Path):
     """A kill between checkpoint and table, blocks without a writer, and a run that is complete."""
     run, real = Run(SETUP, tmp_path), os.replace
-    next(reports := logged(run, "csv"))
+    next(reports := log_reports(run, "csv"))
     assert table(tmp_path) == expected_rows(run)
 
     def kill(partial: pathlib.Path, to: pathlib.Path) -> None:
@@ -72,22 +72,22 @@ def test_a_table_has_a_row_for_each_block_and_seed_whatever_was_cut_short(tmp_pa
         with pytest.raises(KeyboardInterrupt):
             next(reports)
     assert len(table(tmp_path)) == 2 and len(run.history) == 2
-    assert [report.block for report in logged(Run(SETUP, tmp_path, resume=True), "csv")] == [3]
+    assert [report.block for report in log_reports(Run(SETUP, tmp_path, resume=True), "csv")] == [3]
     list(Run(setup(blocks=4), tmp_path, resume=True))
     again = Run(setup(blocks=4), tmp_path, resume=True)
-    assert list(logged(again, "csv")) == [] and table(tmp_path) == expected_rows(again)
+    assert list(log_reports(again, "csv")) == [] and table(tmp_path) == expected_rows(again)
     assert [row["block"] for row in table(tmp_path)] == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
 def test_tensorboard_shows_each_block_once_whatever_was_cut_short(tmp_path: pathlib.Path):
     pytest.importorskip("tensorboardX", reason=REMEDY)
-    reports = logged(Run(SETUP, tmp_path), "tensorboard")
+    reports = log_reports(Run(SETUP, tmp_path), "tensorboard")
     assert [next(reports).block for _ in range(2)] == [1, 2]
     (file,) = (tmp_path / "tensorboard" / "seed-1").iterdir()
     file.write_bytes(file.read_bytes()[:-20])  # in the middle of a record
     next(iter(Run(SETUP, tmp_path, resume=True)))  # written by nobody
     run = Run(setup(blocks=4), tmp_path, resume=True)
-    assert [report.block for report in logged(run, "tensorboard")] == [4]
+    assert [report.block for report in log_reports(run, "tensorboard")] == [4]
     for i, seed in enumerate(SETUP.seeds):
         curves = displayed_curves(tmp_path, seed)
         assert curves.keys() == {"return", "loss", "fill"}
@@ -106,7 +106,7 @@ def test_tensorboard_shows_each_block_once_whatever_was_cut_short(tmp_path: path
 def test_no_file_of_tensorboard_stays_open(tmp_path: pathlib.Path):
     """A thousand seeds have as many files, and a full disk must not be reported again at exit."""
     pytest.importorskip("tensorboardX", reason=REMEDY)
-    reports = logged(Run(SETUP, tmp_path), "tensorboard")
+    reports = log_reports(Run(SETUP, tmp_path), "tensorboard")
     next(reports)
     names = [os.path.realpath(f"/dev/fd/{number}") for number in os.listdir("/dev/fd")]
     assert not [name for name in names if "tfevents" in name]
@@ -126,10 +126,10 @@ def test_a_full_disk_loses_no_block(
     writes = {"csv": "mmrl.runs.writers.replace", "tensorboard": "mmrl.runs.writers._append"}
     monkeypatch.setattr(writes[name], full)
     with pytest.raises(RunError, match=r"No space left on device.*intact"):
-        logged(run, name)
+        log_reports(run, name)
     next(iter(run))
     with pytest.raises(RunError, match="No space left"):
-        logged(run, name)
+        log_reports(run, name)
     assert len(Run(SETUP, tmp_path, resume=True).history) == 1
 
 
@@ -137,9 +137,9 @@ def test_what_cannot_be_written_is_said_before_anything_is(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     with pytest.raises(ValueError, match=r"`log` .*\['csv', .* got \['wandb'\]"):
-        logged(Run(SETUP), "wandb")
+        log_reports(Run(SETUP), "wandb")
     with pytest.raises(ValueError, match="`run` must have a `path`"):
-        logged(Run(SETUP), "csv")
+        log_reports(Run(SETUP), "csv")
     for name in ("tensorboardX", "tensorboardX.summary"):
         monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     out, log = tmp_path / "run", ["--log", "csv", "tensorboard"]

@@ -119,7 +119,7 @@ class State(eqx.Module):
     iteration: Int[Array, ""]
 
     @property
-    def kept(self) -> Any:
+    def past_net(self) -> Any:
         """Network that plays earlier tasks; CLEAR has only one network."""
         return self.net
 
@@ -253,7 +253,7 @@ def pair(
     lots = jax.random.uniform(choose_key, (config.environments,))
     replayed = jnp.argsort(lots) < jnp.round(config.replay_fraction * lots.size)
     # A part can be empty, because unrolls of images with many short episodes are discarded.
-    replayed &= storage.stored > 0
+    replayed &= storage.counts > 0
 
     def choose(old, new):
         return jnp.where(replayed.reshape(-1, *[1] * (new.ndim - 1)), old, new)

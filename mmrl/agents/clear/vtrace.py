@@ -81,7 +81,7 @@ def trace(
     _, now, ahead = net.lookahead(unroll.state, obs, steps.begin, next_obs)
     policy: Any = now.policy
     log_prob = policy.log_prob(steps.action)
-    log_behavior = losses.taken(jax.nn.log_softmax(steps.extras.logits), steps.action)
+    log_behavior = losses.select_values(jax.nn.log_softmax(steps.extras.logits), steps.action)
     ratio = jnp.exp(log_prob - log_behavior)
     targets = returns.vtrace(
         *jax.lax.stop_gradient(

@@ -66,7 +66,7 @@ class State(eqx.Module):
         return self.policy.net
 
 
-class Kept(NamedTuple):
+class AuxiliaryBatch(NamedTuple):
     """Data for the auxiliary phase, [row, time]."""
 
     state: PyTree  # memory state before each row, [row]
@@ -132,7 +132,7 @@ def learn(
     key: PRNGKeyArray,
     measure: ppo.Flag | None = None,
     loss: learner.Loss = learner.loss,
-) -> tuple[State, tuple[ppo.Outcome, Kept]]:
+) -> tuple[State, tuple[ppo.Outcome, AuxiliaryBatch]]:
     """Take the gradient steps of one iteration.
 
     Returns the state, and a pair of the outcome and the data for the auxiliary phase. Each gradient
@@ -152,7 +152,7 @@ def learn(
         now, optimizer = learner.Learner(judge.net, now.optimizer, now.average), judge.optimizer
         now, outcome = run(now, epochs=config.epochs, key=policy_key, terms=("policy",))
     policy = eqx.tree_at(lambda s: s.learner, policy, now)
-    data = Kept(batch.state, batch.obs, batch.begin, batch.targets)
+    data = AuxiliaryBatch(batch.state, batch.obs, batch.begin, batch.targets)
     return State(policy, optimizer, state.auxiliary), ((*outcome, *statistics), data)
 
 
@@ -164,7 +164,7 @@ def iterate(
     state: State,
     measure: ppo.Flag | None = None,
     learn: Callable = learn,
-) -> tuple[State, tuple[ppo.Outcome, Kept]]:
+) -> tuple[State, tuple[ppo.Outcome, AuxiliaryBatch]]:
     """Run one iteration of acting and learning, as in PPO.
 
     Returns the state, and a pair of the outcome and the data for the auxiliary phase.
@@ -184,7 +184,7 @@ def iterate(
 
 @promoting
 def auxiliary_loss(
-    net: Any, batch: Kept, before: Distribution, config: Config
+    net: Any, batch: AuxiliaryBatch, before: Distribution, config: Config
 ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], ...]]:
     """Return the loss of the auxiliary phase, and its three terms.
 
@@ -202,7 +202,7 @@ def auxiliary_loss(
 
 @promoting
 def auxiliary_phase(
-    config: Config, state: State, phase_batch: Kept, key: PRNGKeyArray
+    config: Config, state: State, phase_batch: AuxiliaryBatch, key: PRNGKeyArray
 ) -> tuple[State, tuple[Float[Array, " steps"], ...]]:
     """Take the gradient steps of an auxiliary phase on the rollouts of a phase, [row, time].
 

@@ -20,7 +20,7 @@ class ActorOutputs(NamedTuple):
     """Memory state before a step, Q(s_t, a_t) and max_a Q(s_t, a), computed by the actor."""
 
     state: PyTree
-    taken: Float[Array, "*time"]
+    value: Float[Array, "*time"]
     best: Float[Array, "*time"]
 
 
@@ -63,7 +63,7 @@ def first_errors(config: Any, steps: Transition) -> Float[Array, " time"]:
     values = steps.extras
     ahead = jnp.append(values.best[1:], values.best[-1])
     next_best = jnp.where(steps.last, values.best, ahead)
-    return jnp.abs(targets(config, steps, next_best) - values.taken)
+    return jnp.abs(targets(config, steps, next_best) - values.value)
 
 
 @promoting

@@ -122,12 +122,12 @@ class State(eqx.Module):
     actor: Any  # network that acts, an older copy of `net`
     optimizer: PyTree
     carries: Carry  # one carry per environment
-    held: Transition  # last n steps of each environment, not yet stored
+    tail: Transition  # last n steps of each environment, not yet stored
     sequences: sequences.Sequences
     rewards: normalize.RewardScale | None  # running statistics of the rewards
     key: PRNGKeyArray
     iteration: Int[Array, ""]
-    learned: Int[Array, ""]  # number of gradient steps so far
+    gradient_steps: Int[Array, ""]  # number of gradient steps so far
 
 
 def check(config: Config, env: Any, params: Any) -> None:
@@ -175,12 +175,12 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
         actor=net,
         optimizer=adam(config, 0.0, config.adam_eps).init(trainable(net)),
         carries=carries,
-        held=tail,
+        tail=tail,
         sequences=_storage(config, params, bare(example), net.init()),
         rewards=normalize.rewards_of(config),
         key=key,
         iteration=jnp.zeros((), jnp.int32),
-        learned=jnp.zeros((), jnp.int32),
+        gradient_steps=jnp.zeros((), jnp.int32),
     )
 
 
@@ -189,14 +189,14 @@ def act_and_store(
 ) -> tuple[State, Transition]:
     """Collect a rollout in every environment; store all steps except the last n."""
     carries, rollout = act(config, env, params, state.actor, state.carries, key, config.rollout)
-    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), state.held, rollout)
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), state.tail, rollout)
     steps = jax.tree.map(lambda x: x[:, : config.rollout], both)
     tail = jax.tree.map(lambda x: x[:, config.rollout :], both)
     scale = normalize.watch_rewards(state.rewards, rollout, config.gamma)
     scaled = normalize.divided(scale, both)
     errors = jax.vmap(partial(first_errors, config))(scaled)[:, : config.rollout]
     storage = sequences.add(state.sequences, bare(steps), steps.extras.state, errors)
-    state = dataclasses.replace(state, carries=carries, held=tail, sequences=storage, rewards=scale)
+    state = dataclasses.replace(state, carries=carries, tail=tail, sequences=storage, rewards=scale)
     return state, rollout
 
 
@@ -239,9 +239,9 @@ def loss(
     _, q_target = unroll(config, target, sample)
 
     def errors(steps, q, q_target):
-        next_q = losses.taken(q_target[1:], jnp.argmax(q[1:], axis=-1))
+        next_q = losses.select_values(q_target[1:], jnp.argmax(q[1:], axis=-1))
         y = jax.lax.stop_gradient(targets(config, steps, next_q))
-        return y - losses.taken(q[:-1], steps.action)
+        return y - losses.select_values(q[:-1], steps.action)
 
     td = jax.vmap(errors)(steps, q, q_target)
     in_loss = sample.trained[:, config.burn_in :]
@@ -267,7 +267,7 @@ def learn(
     (value, td), gradient = value_and_grad(state.net, state.target, batch, config)
     rule = adam(config, rate_at(config, state.iteration), config.adam_eps)
     net, inner = descend(rule, state.net, state.optimizer, gradient)
-    updates = advance(state.learned, 1, config.target_period, config.actor_period)
+    updates = advance(state.gradient_steps, 1, config.target_period, config.actor_period)
     priority = sequences.priority(td, batch.trained[:, config.burn_in :], config.eta)
     state = dataclasses.replace(
         state,
@@ -276,7 +276,7 @@ def learn(
         actor=_copy(updates % config.actor_period == 0, net, state.actor),
         optimizer=inner,
         sequences=sequences.set_priority(state.sequences, batch.rows, priority),
-        learned=updates,
+        gradient_steps=updates,
     )
     return state, (value, jnp.sum(batch.trained) / (config.batch * config.length))
 
@@ -295,7 +295,7 @@ def iterate(
     state, (value, fill) = scan_learning(
         partial(learn, config),
         state,
-        lambda s: (s.net, s.target, s.actor, s.optimizer, s.sequences.sums, s.learned),
+        lambda s: (s.net, s.target, s.actor, s.optimizer, s.sequences.sums, s.gradient_steps),
         jax.random.split(learn_key, config.updates),
     )
     state = watch(state, lambda s: (s.net, s.target, s.actor), rollout.obs)

@@ -194,8 +194,8 @@ all_returns = Exercise(
         ),
         (
             "must have equal types",
-            "A single `vmap` removes a single axis, so `discounted` still receives all tapes or "
-            "all discounts at once. Use a second `vmap` for the other argument.",
+            "A single `vmap` removes a single axis, so `discounted_return` still receives all "
+            "tapes or all discounts at once. Use a second `vmap` for the other argument.",
         ),
     ),
 )

@@ -150,8 +150,8 @@ def compile_and_wait(function: Callable, *arguments: np.ndarray) -> Callable[[],
 
 
 def ours(rewards: jax.Array, last: jax.Array) -> jax.Array:
-    """Compute returns with `mmrl.returns.discounted`."""
-    return returns.discounted(rewards, returns.discounts(GAMMA, last))
+    """Compute returns with `mmrl.returns.discounted_return`."""
+    return returns.discounted_return(rewards, returns.discounts(GAMMA, last))
 
 
 def resettable(method: str, rewards: jax.Array, last: jax.Array) -> jax.Array:

@@ -106,7 +106,7 @@ def _steps(config: dqn.Config):
     def turn(state, key):
         keys = jax.random.split(key, STEPS)
         learn = functools.partial(dqn.learn, config)
-        return dqn.changed(scan_learning(learn, state, dqn.changed, keys)[0])
+        return dqn.learner_state(scan_learning(learn, state, dqn.learner_state, keys)[0])
 
     state = fill(jax.random.key(0))
 

@@ -37,7 +37,7 @@ def loss(
         _, _, next_q_target = target.lookahead(target.init(), *ahead)
     discount = config.gamma * (1 - steps.terminated)
     y = losses.double_q_target(config.reward_scale * steps.reward, discount, next_q, next_q_target)
-    error = y - losses.taken(q, steps.action)
+    error = y - losses.select_values(q, steps.action)
     if "loss" in quirks and config.batching == "segments":
         return losses.huber(losses.masked_mean(jnp.abs(error), batch.mask))
     return losses.td_loss(error, batch.mask)

@@ -7,8 +7,8 @@ The protocol follows Rolnick et al. 2019, Section 4. An agent is a module with t
     iterate(config, env, params, state) -> state, (loss, measures, finite)
     leave(config, env, params, state) -> state            called when a stage ends
 
-`state.net` is the network that acts, and `state.kept` is the network that plays earlier tasks. In
-`clear`, `leave` does nothing, because CLEAR does not need task boundaries.
+`state.net` is the network that acts, and `state.past_net` is the network that plays earlier tasks.
+In `clear`, `leave` does nothing, because CLEAR does not need task boundaries.
 
 A score is the mean return over the episodes of an evaluation with frozen weights. Every task is
 evaluated, even if it is not being trained, and scores have shape [stage, block, task] or
@@ -17,7 +17,7 @@ samples actions, as the paper does. The other is greedy, because a nearly unifor
 perfect when it acts greedily.
 
 At the end of a stage, the tasks of that stage are scored before `leave` with `state.net`, and all
-other tasks are scored after `leave` with `state.kept`. The first score measures learning, so
+other tasks are scored after `leave` with `state.past_net`. The first score measures learning, so
 anything that `leave` loses counts as forgotten. The second score measures the agent that continues,
 including the effect of `leave` on earlier tasks. If `kept` is `net`, as in CLEAR and EWC, `leave`
 must not change the network.
@@ -114,10 +114,10 @@ def cycle(
 
     def scores(state, left, key):
         new = evaluate(state.net, env, params, tasks, key, config.episodes, policies)
-        if left.kept is left.net:
+        if left.past_net is left.net:
             return new
         again = jax.random.clone(key)  # both evaluations play the same episodes
-        old = evaluate(left.kept, env, params, tasks, again, config.episodes, policies)
+        old = evaluate(left.past_net, env, params, tasks, again, config.episodes, policies)
         own = jnp.isin(jnp.arange(tasks), state.tasks)
         return jax.tree.map(partial(jnp.where, own), new, old)
 
@@ -165,7 +165,7 @@ def tour(
     state = jax.jit(lambda k: agent.init(config, *games[order[0]], k))(init_key)
 
     def scores(state, left, now, key):
-        nets = [state.net if game == now else left.kept for game in range(len(games))]
+        nets = [state.net if game == now else left.past_net for game in range(len(games))]
         plays = zip(nets, jit, strict=True)
         each = [play(net, jax.random.clone(key)) for net, (_, _, _, play) in plays]
         return jax.tree.map(lambda *x: np.array(x), *each)

@@ -55,7 +55,7 @@ class State(eqx.Module):
         return self.learner.net
 
     @property
-    def kept(self) -> Any:
+    def past_net(self) -> Any:
         """The network that plays earlier tasks, which is also the network that acts."""
         return self.learner.net
 

@@ -175,7 +175,7 @@ class State(eqx.Module):
         return self.learner.net
 
     @property
-    def kept(self) -> Column:
+    def past_net(self) -> Column:
         """The knowledge base, which plays earlier tasks."""
         return self.learner.net.base
 
@@ -228,7 +228,7 @@ def leave(config: Config, env: Any, params: Any, state: State) -> State:
         gradient = eqx.filter_grad(distillation)(base, config, unrolls, state)
         return (*descend(rule, base, inner, gradient), carries), None
 
-    base = state.kept
+    base = state.past_net
     start = (base, rule.init(trainable(base)), state.learner.carries)
     (base, _, carries), _ = jax.lax.scan(step, start, words)
     net = eqx.tree_at(lambda n: n.base, state.net, base)

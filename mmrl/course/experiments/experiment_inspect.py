@@ -13,7 +13,7 @@ import numpy as np
 from mmrl import envs
 from mmrl.course.experiments.grid import Grid, Row, alone
 from mmrl.envs.wrappers.observation import with_inputs
-from mmrl.inspect import exported, stages
+from mmrl.inspect import policy_subject, stages
 from mmrl.runs import zoo
 
 MOST_STEPS = 44  # maximum number of steps of an episode that a row contains
@@ -48,7 +48,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
     env = with_inputs(env, params, about["observes"])
     episodes, steps = (4, 6) if quick else (EPISODES, STEPS)
     measures = stages(
-        exported(policy, env, params), env, params, seed=SEED, episodes=episodes, steps=steps
+        policy_subject(policy, env, params), env, params, seed=SEED, episodes=episodes, steps=steps
     )
     numbers = dict(measures)
     recall = numbers["recall"]

@@ -282,7 +282,7 @@ def test_replay_fraction_0_leaves_no_trace():
     """Neither what is stored nor weights of cloning change a bit; no reservoir, nothing at all."""
     off = run(change(TINY, replay_fraction=0.0, policy_cloning=0.0, value_cloning=0.0), 5)
     heavy = run(change(TINY, replay_fraction=0.0, policy_cloning=3.0, value_cloning=3.0), 5)
-    assert off.reservoir.seen == 5
+    assert off.reservoir.arrivals == 5
     for a, b in zip(jax.tree.leaves(off.net), jax.tree.leaves(heavy.net), strict=True):
         np.testing.assert_array_equal(a, b)
     # Another program, whose sums a compiler may round otherwise.
@@ -355,7 +355,7 @@ def test_a_replayed_unroll_is_as_it_was_acted():
     config = change(TINY, replay_fraction=1.0)
     state = run(config, 3)
     storage = state.reservoir
-    assert storage.stored.tolist() == [3] * 4 and storage.seen == 3
+    assert storage.counts.tolist() == [3] * 4 and storage.arrivals == 3
     before = begin(config)
     _, first = act(config, before, jax.random.split(before.key, 3)[0])
     slot = 0  # the first unroll of every worker: nothing has been pushed out yet

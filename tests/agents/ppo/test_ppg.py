@@ -117,9 +117,9 @@ def test_the_average_starts_anew_with_every_policy_phase():
 
 
 @pytest.fixture(scope="module")
-def data() -> ppg.Kept:
+def data() -> ppg.AuxiliaryBatch:
     keys = jax.random.split(jax.random.key(1), 2)
-    return ppg.Kept(
+    return ppg.AuxiliaryBatch(
         state=((), ()),
         obs=jax.random.normal(keys[0], (32, 1, 3)),
         begin=jnp.ones((32, 1), bool),
@@ -128,12 +128,12 @@ def data() -> ppg.Kept:
 
 
 @jax.jit
-def auxiliary(config: ppg.Config, state: ppg.State, data: ppg.Kept) -> Any:
+def auxiliary(config: ppg.Config, state: ppg.State, data: ppg.AuxiliaryBatch) -> Any:
     return ppg.auxiliary_phase(config, state, data, jax.random.key(2))
 
 
 @pytest.mark.slow
-def test_the_auxiliary_loss_is_the_formula(data: ppg.Kept):
+def test_the_auxiliary_loss_is_the_formula(data: ppg.AuxiliaryBatch):
     state, config = begin(TINY), change(TINY, clone_weight=0.7)
     net = jax.tree.map(lambda x: 1.5 * x + 0.1, state.net)
     old, new = (jax.vmap(n)(data.state, data.obs, data.begin)[1] for n in (state.net, net))
@@ -148,7 +148,7 @@ def test_the_auxiliary_loss_is_the_formula(data: ppg.Kept):
 
 
 @pytest.mark.slow
-def test_cloning_holds_the_policy_while_the_values_learn(data: ppg.Kept):
+def test_cloning_holds_the_policy_while_the_values_learn(data: ppg.AuxiliaryBatch):
     config = change(TINY, auxiliary_epochs=20, auxiliary_rate=1e-2)
     # A policy that has opinions: a fresh one is uniform, whatever happens below its head.
     state = eqx.tree_at(
@@ -174,7 +174,7 @@ def test_cloning_holds_the_policy_while_the_values_learn(data: ppg.Kept):
 
 
 @pytest.mark.slow
-def test_the_auxiliary_phase_has_a_rate_of_its_own(data: ppg.Kept):
+def test_the_auxiliary_phase_has_a_rate_of_its_own(data: ppg.AuxiliaryBatch):
     state = begin(TINY)
     for rate, still in ((0.0, True), (1e-2, False)):
         after = auxiliary(change(TINY, auxiliary_rate=rate), state, data)[0]

@@ -108,7 +108,7 @@ def act_by(config, state, actor):
     state = dataclasses.replace(state, actor=actor)
     after, _ = r2d2.act_and_store(config, ENV, PARAMS, state, key)
     result = actors.act(config, ENV, PARAMS, actor, state.carries, key, config.rollout)
-    return after.held, result[1]
+    return after.tail, result[1]
 
 
 def test_actors_act_by_their_own_parameters():
@@ -153,7 +153,7 @@ def test_a_gradient_step_sets_priorities_and_makes_the_copies_that_are_due():
         assert apart(state.net, nets[-2] if step > 1 else fresh.net)
         assert_same(state.target, nets[step // 3 * 3 - 1] if step >= 3 else other)
         assert_same(state.actor, nets[step // 2 * 2 - 1] if step >= 2 else other)
-    assert state.learned == 7
+    assert state.gradient_steps == 7
 
 
 @pytest.mark.full
@@ -263,6 +263,6 @@ def test_a_stored_state_reaches_beyond_the_sequence():
     assert np.mean(metrics.returns) > 0.7
     assert metrics.finite.all() and (metrics.fill > 0.8).all()
     # A scan over gradient steps kept all that they change: copies were made after the last one.
-    assert (state.learned == config.block * config.updates).all()
+    assert (state.gradient_steps == config.block * config.updates).all()
     assert_same(state.actor, state.net)
     assert_same(state.target, state.net)

@@ -100,7 +100,7 @@ def test_no_key_is_used_twice(agent: Any):
 def test_the_schedule_says_who_plays_what():
     state = jax.tree.map(lambda x: x[0, 0], side_by_side()[0])
     assert state.tasks.tolist() == [2, 2, 2] and state.iteration == 12
-    assert state.reservoir.seen == 12
+    assert state.reservoir.arrivals == 12
     # What is stored is of all three tasks: put in order, the paddle is in the last row.
     orders = FAMILY.orders()
     obs = np.asarray(state.reservoir.unrolls.steps.obs)[np.isfinite(state.reservoir.lots).ravel()]

@@ -102,12 +102,12 @@ def test_compression_moves_the_base_towards_the_active_column():
     for row in obs:
         outputs = [
             net.step(net.init(), row, jnp.array(True))[1]
-            for net in (state.net, state.kept, after.kept)
+            for net in (state.net, state.past_net, after.past_net)
         ]
         active, before, base = (Categorical(o.policy.logits) for o in outputs)
         assert active.kl(base) < 0.05 < 0.5 < active.kl(before)
         np.testing.assert_allclose(outputs[2].value, outputs[0].value, atol=0.2)
-    assert distance(after.anchor, after.kept) == 0
+    assert distance(after.anchor, after.past_net) == 0
     assert max(x.max() for x in jax.tree.leaves(after.fisher)) > 0
     # The adapter starts anew, and so does the optimizer.
     assert distance(after.net.adapter, state.net.adapter) > 1e-3
@@ -141,7 +141,7 @@ def test_what_the_base_knows_is_held():
             lambda s: s.learner.net.active.head.linear.bias, start, jnp.array([3.0, 0, -3, 2])
         )
         after = leave(config, other)
-        distances.append(float(progress.ewc_penalty(start.fisher, start.anchor, after.kept)))
+        distances.append(float(progress.ewc_penalty(start.fisher, start.anchor, after.past_net)))
     assert distances[1] < 0.1 * distances[0]
 
 

@@ -101,7 +101,7 @@ def by_hand(evaluate: Any) -> np.ndarray:
             if block == CONFIG.blocks - 1:
                 state = leave(CONFIG, FAMILY, PARAMS, state)
                 differs.append(evaluate(state.net, stage, block)[task] != own[task])
-            others = evaluate(state.kept, stage, block)
+            others = evaluate(state.past_net, stage, block)
             result.append(np.where(np.arange(2) == task, own, others))
     assert any(differs)  # so it matters when it plays
     return np.reshape(result, (len(ORDER), CONFIG.blocks, 2))

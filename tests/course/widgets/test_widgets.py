@@ -121,7 +121,7 @@ def target(kind: str, tape: dict[str, Any]) -> Any:
     r, g, v, ahead = (tape[k] for k in ("rewards", "discount", "values", "nextValues"))
     last, lam = tape["last"], SETTINGS["lam"]
     if kind == "discounted":
-        return returns.discounted(r, g, ahead, last)
+        return returns.discounted_return(r, g, ahead, last)
     if kind == "n_step":
         return returns.n_step(r, g, ahead, last, SETTINGS["n"])
     if kind == "lambda_return":
