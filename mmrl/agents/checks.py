@@ -18,10 +18,10 @@ def check_discrete(env: Any, params: Any) -> None:
     from mmrl.envs.wrappers.base import action_count  # imports gymnax, which is slow
 
     action_count(env, params)
-    check_shown(env, params)
+    check_observation_space(env, params)
 
 
-def check_shown(env: Any, params: Any) -> None:
+def check_observation_space(env: Any, params: Any) -> None:
     """Check that observations are a single array, or an image and a vector.
 
     Raises `ValueError` for any other observation space.

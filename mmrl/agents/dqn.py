@@ -177,7 +177,7 @@ def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
             from mmrl.replay import segments
 
             batch = segments.sample(state.tape, key, steps, config.segment_length)
-        return dataclasses.replace(batch, steps=normalize.divided(state.rewards, batch.steps))
+        return dataclasses.replace(batch, steps=normalize.scale_rewards(state.rewards, batch.steps))
 
     if config.tapes == 1:
         return one(key)

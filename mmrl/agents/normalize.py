@@ -63,7 +63,7 @@ def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> Rewar
 
 
 @promoting
-def divided(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) -> Any:
+def scale_rewards(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) -> Any:
     """Normalize the rewards of steps: r / √(Var R + 1e-8), clipped to ±`most`.
 
     The mean is not subtracted. If `scale` is None, the steps are returned unchanged.

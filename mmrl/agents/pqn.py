@@ -158,7 +158,7 @@ def act(
     carries, steps = jax.vmap(play)(state.carries, jax.random.split(key, config.environments))
     rewards = normalize.watch_rewards(state.rewards, steps, config.gamma)
     state = dataclasses.replace(state, carries=carries, rewards=rewards)
-    return state, Rollout(before, normalize.divided(rewards, steps))
+    return state, Rollout(before, normalize.scale_rewards(rewards, steps))
 
 
 def targets(config: Config, net: Any, rollout: Rollout) -> Float[Array, " time"]:

@@ -2,7 +2,7 @@
 
 There are two ways to build such tasks:
 
-- `Permuted` turns one environment into a *family* of tasks. The task is a parameter of the
+- `PermutedTasks` turns one environment into a *family* of tasks. The task is a parameter of the
   environment and may be traced, so a single compiled program handles all tasks, and the
   environments of a batch may play different tasks. `permuted_catch` trains in minutes on a CPU.
 - `share`, `minatar` and `popgym` pad different environments to common spaces. Each environment is
@@ -38,7 +38,7 @@ class FamilyParams(environment.EnvParams):
     task: Any = 0
 
 
-class Permuted(ObservationWrapper):
+class PermutedTasks(ObservationWrapper):
     """Family of tasks that differ in the order of pixels and of actions.
 
     In task k, the observation is o[σ_k], and action a acts as (a + k) mod n in the inner
@@ -56,7 +56,7 @@ class Permuted(ObservationWrapper):
         super().__init__(env)
         if tasks < 1:
             raise ValueError(f"`tasks` must be at least 1, got {tasks}.")
-        self.size, self.actions = vector_size(env, "Permuted"), action_count(env)
+        self.size, self.actions = vector_size(env, "PermutedTasks"), action_count(env)
         self.tasks, self.seed = int(tasks), int(seed)
 
     def orders(self) -> Int[np.ndarray, "task obs"]:
@@ -96,18 +96,18 @@ class Permuted(ObservationWrapper):
 
 def permuted_catch(
     tasks: int = 3, *, rows: int = 10, columns: int = 5, seed: int = 0
-) -> tuple[Permuted, FamilyParams]:
+) -> tuple[PermutedTasks, FamilyParams]:
     """Return a family of `tasks` permuted versions of bsuite's Catch, and its parameters.
 
     An episode takes `rows` - 1 steps. Its return is +1 if the ball is caught, and -1 otherwise. The
     optimal return is 1. A policy that ignores observations earns 2/columns - 1 on average.
     """
     env, _ = make("Catch-bsuite", rows=rows, columns=columns)
-    family = Permuted(FlattenObservation(env), tasks, seed)
+    family = PermutedTasks(FlattenObservation(env), tasks, seed)
     return family, family.default_params
 
 
-class Padded(ObservationWrapper):
+class PadObservation(ObservationWrapper):
     """Wrapper that pads observations with zeros to `shape`, and adds actions.
 
     The additional actions have the same effect as action 0. Raises `ValueError` if the inner
@@ -157,7 +157,7 @@ class Padded(ObservationWrapper):
         return jnp.pad(jnp.asarray(obs, jnp.float32), more)
 
 
-def share(envs: Sequence[Any]) -> list[Padded]:
+def share(envs: Sequence[Any]) -> list[PadObservation]:
     """Return the environments, padded to the same observation shape and number of actions.
 
     Raises `ValueError` if their observations have different numbers of axes.
@@ -170,10 +170,10 @@ def share(envs: Sequence[Any]) -> list[Padded]:
         )
     shape = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
     actions = max(action_count(env) for env in envs)
-    return [Padded(env, shape, actions) for env in envs]
+    return [PadObservation(env, shape, actions) for env in envs]
 
 
-def minatar(game: str) -> tuple[Padded, Any]:
+def minatar(game: str) -> tuple[PadObservation, Any]:
     """Return a MinAtar game, padded to 10 channels and 6 actions, and its parameters.
 
     `MINATAR` lists the names of the games. There are no sticky actions. Seaquest is slow on a CPU.
@@ -181,17 +181,17 @@ def minatar(game: str) -> tuple[Padded, Any]:
     if game not in MINATAR:
         raise ValueError(f"`game` must be one of {MINATAR}, got {game!r}.")
     env, params = make(f"{game}-MinAtar", use_minimal_action_set=False)
-    return Padded(env, (10, 10, 10), 6), params
+    return PadObservation(env, (10, 10, 10), 6), params
 
 
-def popgym(names: Sequence[str], seed: int = 0) -> list[tuple[Permuted, FamilyParams]]:
+def popgym(names: Sequence[str], seed: int = 0) -> list[tuple[PermutedTasks, FamilyParams]]:
     """Return POPGym tasks that share observation and action spaces, and their parameters.
 
     The tasks are disguised, because some of them look alike but require different answers: both
     RepeatFirst and RepeatPrevious show a suit, for example. The observation size is the sum of the
     tasks' sizes. Task k places its observation at random indices, sampled with `seed`, and sets the
-    other elements to zero. Its actions are shifted by k, as in `Permuted`. The number of actions is
-    the maximum over all tasks. `names` lists tasks such as "RepeatFirstEasy".
+    other elements to zero. Its actions are shifted by k, as in `PermutedTasks`. The number of
+    actions is the maximum over all tasks. `names` lists tasks such as "RepeatFirstEasy".
 
     Raises `ValueError` if `names` is empty or contains a name that is not registered.
     """
@@ -200,5 +200,5 @@ def popgym(names: Sequence[str], seed: int = 0) -> list[tuple[Permuted, FamilyPa
     envs = [make(f"popgym-{name}-v0")[0] for name in names]
     size = sum(vector_size(env, "popgym") for env in envs)
     actions = max(action_count(env) for env in envs)
-    tasks = [Permuted(Padded(env, (size,), actions), len(envs), seed) for env in envs]
+    tasks = [PermutedTasks(PadObservation(env, (size,), actions), len(envs), seed) for env in envs]
     return [(x, dataclasses.replace(x.default_params, task=k)) for k, x in enumerate(tasks)]

@@ -94,7 +94,7 @@ class WholeSteps(Wrapper):
         return obs, state, jnp.float32(reward), terminated, info
 
 
-class Typed(ObservationWrapper):
+class CastObservation(ObservationWrapper):
     """Wrapper that converts observations to the dtype of their space."""
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
@@ -105,11 +105,13 @@ class Typed(ObservationWrapper):
 REPAIRS: dict[str, Callable[..., Any]] = {
     "DeepSea-bsuite": lambda **sizes: narrow(DeepSea(**sizes)),
     "BernoulliBandit-misc": lambda: WholeSteps(narrow(gymnax.environments.misc.BernoulliBandit())),
-    "FourRooms-misc": lambda **sizes: Typed(narrow(gymnax.environments.misc.FourRooms(**sizes))),
+    "FourRooms-misc": lambda **sizes: CastObservation(
+        narrow(gymnax.environments.misc.FourRooms(**sizes))
+    ),
 }
 
 
-def check_repaired(env: Any) -> None:
+def check_repairs(env: Any) -> None:
     """Raise `ValueError` if `env` is gymnax's version of an environment that is fixed here."""
     name = str(getattr(env, "name", None))
     if type(env).__module__.startswith("gymnax.") and name in REPAIRS:

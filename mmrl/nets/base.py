@@ -114,7 +114,7 @@ class Net(eqx.Module):
         The encoder is a `Dense` layer. The head consists of two `Dense` layers and the output
         layer, which is a `DuelingHead` if `dueling` is True. Observations are flattened to size
         `obs_size`, and all layers are `width` wide. `normalized` selects the features that
-        `nets.inputs.Normalized` normalizes first. If observations are images, pass their
+        `nets.inputs.Normalizer` normalizes first. If observations are images, pass their
         description, a `nets.pictures.Picture`, to add convolutions to the encoder.
         """
         keys = jax.random.split(key, 5)
@@ -125,9 +125,9 @@ class Net(eqx.Module):
             sees = partial(pictures.encoder, picture, Dense)
         encoder = sees(obs_size, width, key=keys[0])
         if any(normalized):
-            from mmrl.nets.inputs import Normalized
+            from mmrl.nets.inputs import Normalizer
 
-            encoder = Stack((Normalized(normalized), encoder))
+            encoder = Stack((Normalizer(normalized), encoder))
         last = (DuelingHead if dueling else LinearHead)(width, outputs, key=keys[4])
         trunk = Dense(2 * width, width, key=keys[2]), Dense(width, width, key=keys[3])
         return Net(

@@ -1,7 +1,7 @@
 """Normalization of observations by running statistics.
 
 Networks learn slowly from features with a large mean and a small variance, such as 30 + cue.
-`Normalized` centers and scales each feature by its mean and standard deviation over all
+`Normalizer` centers and scales each feature by its mean and standard deviation over all
 observations so far. The statistics are part of the network, so they are included in checkpoints,
 exported policies and evaluations. Only `count` updates them.
 """
@@ -25,7 +25,7 @@ LARGEST = 1e15
 """Largest absolute value in the statistics; larger ones are clipped, and NaN is replaced by 0."""
 
 
-class Normalized(eqx.Module):
+class Normalizer(eqx.Module):
     """Layer that normalizes the selected features, x ↦ clip((x - μ) / σ, ±10).
 
     μ and σ are the mean and the standard deviation over all observations that `count` has received.
@@ -34,17 +34,17 @@ class Normalized(eqx.Module):
     """
 
     moments: tuple[Float[Array, " features"], ...]  # element of `LongMoments`
-    chosen: tuple[bool, ...] = eqx.field(static=True)  # True for each feature to normalize
+    mask: tuple[bool, ...] = eqx.field(static=True)  # True for each feature to normalize
 
-    def __init__(self, chosen: Sequence[bool]):
-        self.chosen = tuple(map(bool, chosen))
-        self.moments = LongMoments((len(self.chosen),)).identity()
+    def __init__(self, mask: Sequence[bool]):
+        self.mask = tuple(map(bool, mask))
+        self.moments = LongMoments((len(self.mask),)).identity()
 
     @property
     def units(self) -> tuple[Float[Array, " features"], Float[Array, " features"]]:
         """Centers μ and factors 1/σ of the selected features; 0 and 1 for the others."""
         count, mean, square = jax.lax.stop_gradient(self.moments[:3])
-        some = jnp.array(self.chosen) & (count > 0)
+        some = jnp.array(self.mask) & (count > 0)
         variance = jnp.where(some, square / jnp.where(some, count, 1), 0)
         scale = jnp.where(variance > 0, jax.lax.rsqrt(jnp.maximum(variance, 1e-36)), 1)
         return jnp.where(some, mean, 0), scale
@@ -53,11 +53,11 @@ class Normalized(eqx.Module):
     def __call__(self, obs: PyTree[Shaped[Array, "..."]]) -> Float[Array, " features"]:
         x = self._rows(obs)[0]
         center, scale = self.units
-        most = jnp.where(jnp.array(self.chosen), MOST, jnp.inf)
+        most = jnp.where(jnp.array(self.mask), MOST, jnp.inf)
         return jnp.clip((x - center) * scale, -most, most)
 
     @promoting
-    def count(self, obs: PyTree[Shaped[Array, "..."]]) -> "Normalized":
+    def count(self, obs: PyTree[Shaped[Array, "..."]]) -> "Normalizer":
         """Return a copy of the layer whose statistics include more observations, [..., *obs].
 
         An observation may be a pair of an image and a vector.
@@ -71,12 +71,12 @@ class Normalized(eqx.Module):
         square = jnp.sum((rows - mean) ** 2, axis=0)
         zero = jnp.zeros_like(square)
         new = jnp.full_like(square, len(rows)), mean[0], square, zero, zero, zero
-        moments = LongMoments((len(self.chosen),))(self.moments, new)
+        moments = LongMoments((len(self.mask),))(self.moments, new)
         return eqx.tree_at(lambda m: m.moments, self, moments)
 
     def _rows(self, obs: PyTree[Shaped[Array, "..."]]) -> Float[Array, "rows features"]:
         parts = jax.tree.leaves(obs)
-        count = sum(x.size for x in parts) // len(self.chosen)
+        count = sum(x.size for x in parts) // len(self.mask)
         rows = [x.reshape(count, -1).astype(jnp.float32) for x in parts]
         return jnp.concatenate(rows, axis=1)
 
@@ -87,13 +87,13 @@ def count(nets: PyTree, obs: PyTree[Shaped[Array, "..."]]) -> PyTree:
     All of them share the statistics of the first one, so that target networks, averaged networks
     and critics receive the same inputs as the acting network.
     """
-    modules = jax.tree.leaves(nets, is_leaf=_is_normalized)
-    first = next(filter(_is_normalized, modules), None)
+    modules = jax.tree.leaves(nets, is_leaf=_is_normalizer)
+    first = next(filter(_is_normalizer, modules), None)
     if first is None:
         return nets
     now = first.count(obs)
-    return jax.tree.map(lambda x: now if _is_normalized(x) else x, nets, is_leaf=_is_normalized)
+    return jax.tree.map(lambda x: now if _is_normalizer(x) else x, nets, is_leaf=_is_normalizer)
 
 
-def _is_normalized(x: Any) -> bool:
-    return isinstance(x, Normalized)
+def _is_normalizer(x: Any) -> bool:
+    return isinstance(x, Normalizer)

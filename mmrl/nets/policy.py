@@ -21,12 +21,12 @@ from mmrl._dtypes import promoting
 from mmrl.memory.base import dense
 from mmrl.memory.nothing import Nothing
 from mmrl.nets.base import LinearHead, Net, Stack
-from mmrl.nets.inputs import Normalized
+from mmrl.nets.inputs import Normalizer
 from mmrl.nets.pictures import Picture, encoder
 
 Bounds = tuple[tuple[float, ...], tuple[float, ...]]
 """Lowest and highest value of each element of an action; ±∞ if there is no bound."""
-COVERED = 1.0, 4.0
+COVERAGE = 1.0, 4.0
 """Range of |bound|, in standard deviations, for which N(0, 1) covers a box without scaling."""
 
 
@@ -121,12 +121,12 @@ def unit(bounds: Bounds) -> tuple[Float[np.ndarray, " action"], Float[np.ndarray
     """Return (c, s), such that the network's output x corresponds to the action c + s x.
 
     If both bounds are finite, x = ±1 corresponds to the bounds, so that a new policy explores the
-    complete range. If N(0, 1) already covers the range (see `COVERED`), c is 0 and s is 1. If a
+    complete range. If N(0, 1) already covers the range (see `COVERAGE`), c is 0 and s is 1. If a
     bound is infinite, s is 1 and c is the allowed value that is nearest to 0.
     """
     low, high = (np.asarray(x, np.float64) for x in bounds)
     nearest, farthest = np.minimum(-low, high), np.maximum(-low, high)
-    inside = (nearest >= COVERED[0]) & (farthest <= COVERED[1])
+    inside = (nearest >= COVERAGE[0]) & (farthest <= COVERAGE[1])
     finite = np.isfinite(high - low) & ~inside
     low, high = (np.where(finite, x, np.clip(0, low, high)) for x in (low, high))
     center, scale = low / 2 + high / 2, np.where(finite, high / 2 - low / 2, 1)
@@ -162,7 +162,7 @@ def mlp(
     first_key, second_key, last = jax.random.split(key, 3)
     sees = Tanh if picture is None else partial(encoder, picture, Tanh)
     layers = sees(obs_size, width, key=first_key), Tanh(width, width, key=second_key)
-    first = (Normalized(normalized),) if any(normalized) else ()
+    first = (Normalizer(normalized),) if any(normalized) else ()
     head = eqx.filter_eval_shape(LinearHead, width, outputs, key=last)
     head = eqx.tree_at(lambda h: h.linear, head, _orthogonal(width, outputs, 1.0, last))
     return Net(Stack((*first, *layers)), Nothing(width), Stack((head,)))

@@ -29,7 +29,7 @@ _MANY = (tuple, list, dict, set, frozenset, collections.deque, np.ndarray)
 _HOLDERS = (*_MANY, types.SimpleNamespace)
 
 
-class Read(NamedTuple):
+class ModuleReads(NamedTuple):
     """A user's module, and the names of the attributes that a function may read from it."""
 
     module: types.ModuleType
@@ -78,7 +78,7 @@ def _content(root: Any) -> Hashable:
     waiting = [root]
     while waiting:
         part = waiting.pop()
-        key = part if isinstance(part, Read) else id(part)
+        key = part if isinstance(part, ModuleReads) else id(part)
         if (value := _value(part)) is not None:
             values += value
         elif key in places:
@@ -104,7 +104,7 @@ def _value(part: Any) -> tuple[Hashable, ...] | None:
 
 def _parts(part: Any) -> Iterator[Any]:
     """Yield the parts of an object: attributes, items, or the objects that a function reads."""
-    if isinstance(part, Read):
+    if isinstance(part, ModuleReads):
         yield from _of_module(part)
     elif isinstance(part, _MANY):
         yield from _of_many(part)
@@ -163,7 +163,7 @@ def _of_function(function: types.FunctionType) -> Iterator[Any]:
     yield from (_read(sys.modules.get(name), attributes) for name in modules)
 
 
-def _of_module(read: Read) -> Iterator[Any]:
+def _of_module(read: ModuleReads) -> Iterator[Any]:
     """Yield the attributes of a module that a function may read."""
     own = vars(read.module)
     for name in (name for name in read.names if name in own):
@@ -173,11 +173,11 @@ def _of_module(read: Read) -> Iterator[Any]:
 def _read(value: Any, names: tuple[str, ...]) -> Any:
     """Return what to search for a value that a function reads.
 
-    This is a `Read` for a user's module, and an id for an instance of an installed class, which is
-    compared by identity. All other values are searched themselves.
+    This is a `ModuleReads` for a user's module, and an id for an instance of an installed class,
+    which is compared by identity. All other values are searched themselves.
     """
     if isinstance(value, types.ModuleType):
-        return Read(value, names) if _is_own(value.__name__) else value
+        return ModuleReads(value, names) if _is_own(value.__name__) else value
     function = isinstance(inspect.unwrap(value), types.FunctionType)
     steady = function or isinstance(value, (*_PLAIN, *_HOLDERS, np.ndarray, jax.Array, type))
     return value if steady or _is_own(type(value).__module__) else id(value)

@@ -13,7 +13,7 @@ from mmrl.memory import GRU, LMU, LRU, MLSTM, S6, GTrXL, Memoryless, Nothing, Wi
 from mmrl.memory.checks import quote_names
 from mmrl.memory.lmu import legendre
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, MaskedNet, Net, Stack, Tanh
-from mmrl.nets.inputs import MOST, Normalized
+from mmrl.nets.inputs import MOST, Normalizer
 from mmrl.nets.policy import unit
 from mmrl.runs.checkpoint import RunError, dumps
 from mmrl.runs.files import create, expand, writing
@@ -134,10 +134,10 @@ def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
     for i, layer in enumerate(layers):
         if type(layer) not in _LAYERS:
             raise _export_error(part, layer)
-        if isinstance(layer, Normalized):
+        if isinstance(layer, Normalizer):
             center, scale = layer.units
             arrays |= {f"{part}.{i}.center": center, f"{part}.{i}.scale": scale}
-            arrays[f"{part}.{i}.most"] = jnp.where(jnp.array(layer.chosen), MOST, jnp.inf)
+            arrays[f"{part}.{i}.most"] = jnp.where(jnp.array(layer.mask), MOST, jnp.inf)
             continue
         if isinstance(layer, DuelingHead):
             weight, bias = _fold(layer)
@@ -281,7 +281,7 @@ def _linear(name: str, layer: Any) -> Arrays:
 
 
 _LAYERS = {Dense: "dense", Tanh: "tanh", LinearHead: "linear", DuelingHead: "linear"}
-_LAYERS[Normalized] = "normalized"
+_LAYERS[Normalizer] = "normalized"
 _MEMORIES: dict[type, tuple[str, Callable[[Any], tuple[Arrays, Reading]]]] = {
     LRU: ("lru", _lru),
     GRU: ("gru", _gru),

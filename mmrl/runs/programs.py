@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from mmrl import checks, envs
 from mmrl.agents import find
 from mmrl.agents.checks import check_observations
-from mmrl.envs.repaired import check_repaired
+from mmrl.envs.repaired import check_repairs
 from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.runs.content import content, own_parts
 from mmrl.runs.devices import ONE, Devices
@@ -135,7 +135,7 @@ def _environment(env: Any) -> tuple[Any, Any]:
     else:
         pair = env if isinstance(env, tuple) else (env, getattr(env, "default_params", None))
     if env not in envs.registered_ids():
-        check_repaired(pair[0])
+        check_repairs(pair[0])
         checks.environment(*pair, steps=0)
         check_observations(*pair)
     return pair

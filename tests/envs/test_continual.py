@@ -62,12 +62,12 @@ def test_a_task_is_the_game_in_disguise(task: int):
 
 
 def test_orders_are_permutations_that_differ():
-    orders = continual.Permuted(BARE, 5, seed=3).orders()
+    orders = continual.PermutedTasks(BARE, 5, seed=3).orders()
     np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(np.arange(20), (5, 1)))
     np.testing.assert_array_equal(orders[0], np.arange(20))
     assert len({tuple(order) for order in orders}) == 5
-    assert not np.array_equal(orders[1], continual.Permuted(BARE, 5, seed=4).orders()[1])
-    np.testing.assert_array_equal(orders[:2], continual.Permuted(BARE, 2, seed=3).orders())
+    assert not np.array_equal(orders[1], continual.PermutedTasks(BARE, 5, seed=4).orders()[1])
+    np.testing.assert_array_equal(orders[:2], continual.PermutedTasks(BARE, 2, seed=3).orders())
 
 
 def test_one_program_plays_all_tasks_side_by_side():
@@ -82,8 +82,10 @@ def test_one_program_plays_all_tasks_side_by_side():
 
 
 def test_families_with_equal_arguments_are_equal():
-    assert FAMILY == continual.Permuted(BARE, TASKS, 1) != continual.Permuted(BARE, TASKS, 2)
-    assert hash(FAMILY) == hash(continual.Permuted(BARE, TASKS, 1))
+    assert (
+        FAMILY == continual.PermutedTasks(BARE, TASKS, 1) != continual.PermutedTasks(BARE, TASKS, 2)
+    )
+    assert hash(FAMILY) == hash(continual.PermutedTasks(BARE, TASKS, 1))
 
 
 def test_a_family_lives_among_wrappers():
@@ -100,7 +102,7 @@ def test_a_family_lives_among_wrappers():
 
 def test_a_family_of_memory_tasks():
     """Any environment with a vector to look at and actions to count."""
-    env = continual.Permuted(make("popgym-RepeatFirstEasy-v0")[0], 2)
+    env = continual.PermutedTasks(make("popgym-RepeatFirstEasy-v0")[0], 2)
     obs, _ = env.reset(jax.random.key(0), of(1, env.default_params))
     assert obs.shape == (env.size,)
 
@@ -111,7 +113,7 @@ def test_a_family_of_memory_tasks():
 @pytest.mark.slow
 def test_padding_changes_nothing_else():
     env, params = make("Catch-bsuite", rows=5, columns=4)
-    padding = continual.Padded(env, (7, 4), 5)
+    padding = continual.PadObservation(env, (7, 4), 5)
     assert padding.observation_space(params).shape == (7, 4)
     assert padding.num_actions == padding.action_space(params).n == 5
     key = jax.random.key(0)
@@ -220,12 +222,12 @@ def test_popgym_tasks_are_toured():
 @pytest.mark.parametrize(
     ("name", "call"),
     [
-        ("tasks", lambda: continual.Permuted(BARE, 0)),
-        ("env", lambda: continual.Permuted(make("Catch-bsuite")[0])),
-        ("env", lambda: continual.Permuted(make("Pendulum-v1")[0])),
-        ("shape", lambda: continual.Padded(BARE, (19,), 3)),
-        ("shape", lambda: continual.Padded(BARE, (4, 20), 3)),
-        ("actions", lambda: continual.Padded(BARE, (20,), 2)),
+        ("tasks", lambda: continual.PermutedTasks(BARE, 0)),
+        ("env", lambda: continual.PermutedTasks(make("Catch-bsuite")[0])),
+        ("env", lambda: continual.PermutedTasks(make("Pendulum-v1")[0])),
+        ("shape", lambda: continual.PadObservation(BARE, (19,), 3)),
+        ("shape", lambda: continual.PadObservation(BARE, (4, 20), 3)),
+        ("actions", lambda: continual.PadObservation(BARE, (20,), 2)),
         ("envs", lambda: continual.share([BARE, make("Catch-bsuite")[0]])),
         ("game", lambda: continual.minatar("Pong")),
         ("names", lambda: continual.popgym(())),

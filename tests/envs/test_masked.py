@@ -18,7 +18,7 @@ from mmrl import checks, rollout
 from mmrl._spaces import stuck
 from mmrl.agents import AGENTS
 from mmrl.envs import make, masked
-from mmrl.envs.continual import Padded, Permuted
+from mmrl.envs.continual import PadObservation, PermutedTasks
 from mmrl.envs.wrappers import ActionMask, FlattenObservation, NoisyObservation, TimeLimit, Trial
 from mmrl.envs.wrappers.observation import OBSERVE, legal_actions, mask_place, with_inputs
 
@@ -172,11 +172,11 @@ def test_a_check_of_an_environment_plays_legal_actions_and_finds_a_state_without
 
 
 def test_wrappers_of_actions_change_the_mask_with_them():
-    env = Permuted(Doors(), tasks=3)
+    env = PermutedTasks(Doors(), tasks=3)
     params = env.default_params.replace(task=1)
     state = State(time=jnp.int32(0), bits=jnp.int32(0b001))  # the inner action 0
     np.testing.assert_array_equal(env.action_mask(state, params), [False, False, True])
-    mask = Padded(Doors(), (4,), 5).action_mask(state, Params())
+    mask = PadObservation(Doors(), (4,), 5).action_mask(state, Params())
     np.testing.assert_array_equal(mask, [True, False, False, False, False])
 
 
@@ -213,7 +213,7 @@ OTHERS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "trial": (lambda env: Trial(FlattenObservation(env), 2), 9),
     "inner limit": (lambda env: FlattenObservation(TimeLimit(env, 3)), 8),
     "outer limit": (lambda env: TimeLimit(FlattenObservation(env), 3), 8),
-    "permuted": (lambda env: Permuted(FlattenObservation(env), 2), 8),
+    "permuted": (lambda env: PermutedTasks(FlattenObservation(env), 2), 8),
     "state": (OBSERVE["state"], 1),
     "state of a trial": (lambda env: OBSERVE["state"](Trial(FlattenObservation(env), 2)), 3),
     "pixels": (OBSERVE["pixels"], 36),

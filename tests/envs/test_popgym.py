@@ -303,7 +303,7 @@ def decode_labyrinth(env: Any, s: Any) -> dict[str, Any]:
     free = kind == 0
     return {
         "open": jnp.pad(rows(kind != 1) << bits.bits(1), 1),
-        "walked": rows(visits),
+        "trail": rows(visits),
         "free": jnp.sum(free, dtype=jnp.int32),
         "left": jnp.sum(free & ~visits, dtype=jnp.int32),
         "start": at(2),

@@ -17,15 +17,15 @@ from mmrl.envs import wrappers
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.wrappers import ObservationWrapper
 from mmrl.nets import Net, inputs
-from mmrl.nets.inputs import Normalized
+from mmrl.nets.inputs import Normalizer
 
 RNG = np.random.default_rng(0)
 SAMPLES = RNG.normal(size=(7, 50, 3)).astype(np.float32)
 FIRST = jnp.asarray(SAMPLES[0, 0])
 
 
-def statistics_of(samples: Any) -> Normalized:
-    return Normalized((True,) * samples.shape[-1]).count(jnp.asarray(samples))
+def statistics_of(samples: Any) -> Normalizer:
+    return Normalizer((True,) * samples.shape[-1]).count(jnp.asarray(samples))
 
 
 @pytest.mark.parametrize(("offset", "scale"), [(0, 1), (30, 1), (30_000, 100), (0, 1e-3), (0, 1e4)])
@@ -37,7 +37,7 @@ def test_outputs_do_not_depend_on_offset_and_scale(offset, scale):
 
 
 def test_statistics_are_those_of_all_samples_in_any_pieces():
-    whole, pieces = statistics_of(SAMPLES), Normalized((True,) * 3)
+    whole, pieces = statistics_of(SAMPLES), Normalizer((True,) * 3)
     for piece in (SAMPLES[:2], SAMPLES[2:3], SAMPLES[3:]):
         pieces = pieces.count(jnp.asarray(piece))
     rows = SAMPLES.reshape(-1, 3).astype(np.float64)
@@ -55,16 +55,16 @@ def test_a_constant_feature_gives_zero_and_an_outlier_is_cut():
 
 @pytest.mark.parametrize("huge", [1e20, jnp.inf, jnp.nan])
 def test_later_observations_outweigh_a_huge_one(huge):
-    module = Normalized((True,)).count(jnp.array([[huge], [1.0]]))
+    module = Normalizer((True,)).count(jnp.array([[huge], [1.0]]))
     assert all(jnp.isfinite(x).all() for x in module.moments)
     assert jnp.isfinite(module(jnp.array([2.5]))).all()
 
 
 def test_features_that_are_not_chosen_pass_unchanged():
-    module = Normalized((False, True, False)).count(jnp.asarray(30 + SAMPLES))
+    module = Normalizer((False, True, False)).count(jnp.asarray(30 + SAMPLES))
     outputs = module(jnp.array([1e6, 30.0, -5.0]))
     assert outputs[0] == 1e6 and outputs[2] == -5 and abs(outputs[1]) < 1
-    np.testing.assert_array_equal(Normalized((True,) * 3)(FIRST), FIRST)
+    np.testing.assert_array_equal(Normalizer((True,) * 3)(FIRST), FIRST)
 
 
 @pytest.mark.full
@@ -168,9 +168,9 @@ def test_all_networks_of_an_agent_have_counted_every_observation(name):
         nets = [
             part
             for path, part in jax.tree_util.tree_leaves_with_path(
-                state, is_leaf=lambda x: isinstance(x, Normalized)
+                state, is_leaf=lambda x: isinstance(x, Normalizer)
             )
-            if isinstance(part, Normalized)
+            if isinstance(part, Normalizer)
             and "optimizer" not in jax.tree_util.keystr(path)
             and "auxiliary" not in jax.tree_util.keystr(path)
         ]

@@ -35,7 +35,7 @@ from mmrl import _random
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete, check_net
-from mmrl.agents.clear.storage import as_stored, check_stored
+from mmrl.agents.clear.storage import cast_for_storage, check_storage_dtype
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
 from mmrl.agents.common import (
     Make,
@@ -142,7 +142,7 @@ def check(config: Config, env: Any, params: Any) -> None:
         )
     check_discrete(env, params)
     if config.stored != "float32":
-        check_stored(config.stored, env, params)
+        check_storage_dtype(config.stored, env, params)
 
 
 @promoting
@@ -232,7 +232,7 @@ def act(
 
     keys = jax.random.split(key, config.environments)
     carries, steps = jax.vmap(one)(state.carries, state.tasks, keys)
-    obs, next_obs = (as_stored(config.stored, x) for x in (steps.obs, steps.next_obs))
+    obs, next_obs = (cast_for_storage(config.stored, x) for x in (steps.obs, steps.next_obs))
     steps = dataclasses.replace(steps, obs=obs, next_obs=next_obs)
     return carries, Unrolls(state.carries.policy_state, steps)
 
@@ -270,7 +270,7 @@ def learn(
     config: Config, state: State, batch: Unrolls, replayed: Bool[Array, " env"], loss: Loss = loss
 ) -> tuple[State, tuple[Float[Array, ""], Measures]]:
     """Take one gradient step; return the state, the loss, and its measures."""
-    batch = batch._replace(steps=normalize.divided(state.rewards, batch.steps))
+    batch = batch._replace(steps=normalize.scale_rewards(state.rewards, batch.steps))
     (value, measures), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
         state.net, config, batch, replayed
     )

@@ -12,7 +12,7 @@ from mmrl.agents.checks import observed_spaces
 from mmrl.rollout import collect, start
 
 
-def as_stored(kind: str, obs: PyTree[Shaped[Array, "env time ..."]]) -> PyTree:
+def cast_for_storage(kind: str, obs: PyTree[Shaped[Array, "env time ..."]]) -> PyTree:
     """Cast observations to the dtype `kind`, except for images with one byte per pixel."""
 
     def cast(x: Array) -> Array:
@@ -21,7 +21,7 @@ def as_stored(kind: str, obs: PyTree[Shaped[Array, "env time ..."]]) -> PyTree:
     return jax.tree.map(cast, obs)
 
 
-def check_stored(kind: str, env: Any, params: Any, steps: int = 128) -> None:
+def check_storage_dtype(kind: str, env: Any, params: Any, steps: int = 128) -> None:
     """Check that the dtype `kind` can represent the observations of an environment.
 
     The finite bounds of the observation space must be in range. This is sufficient for integers

@@ -61,7 +61,7 @@ def stochastic(net: Any) -> Policy:
     return policy
 
 
-def sampled(net: Any) -> Policy:
+def sampler(net: Any) -> Policy:
     """Return the policy a ~ π(· | s) without extras, for evaluations."""
     act = stochastic(net)
 

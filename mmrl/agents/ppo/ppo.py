@@ -39,7 +39,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
-from mmrl.agents.checks import action_size, check_shown
+from mmrl.agents.checks import action_size, check_observation_space
 from mmrl.agents.common import Make, Metrics, end_block, fresh, rate_at, training, watch
 from mmrl.agents.minibatches import Rollout as Rollout
 from mmrl.agents.minibatches import check_rows
@@ -142,7 +142,7 @@ def check(config: Config, env: Any, params: Any) -> None:
             f"{config.minibatches}."
         )
     action_size(env, params)
-    check_shown(env, params)
+    check_observation_space(env, params)
 
 
 @promoting
@@ -183,7 +183,7 @@ def act(
     rewards = state.rewards
     if config.normalize_rewards:
         rewards = normalize.watch_rewards(rewards, steps, config.reward_gamma)
-        steps = normalize.divided(rewards, steps, config.reward_clip)
+        steps = normalize.scale_rewards(rewards, steps, config.reward_clip)
     state = eqx.tree_at(lambda s: (s.carries, s.rewards), state, (carries, rewards))
     return state, Rollout(before, steps)
 

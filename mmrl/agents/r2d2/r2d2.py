@@ -193,7 +193,7 @@ def act_and_store(
     steps = jax.tree.map(lambda x: x[:, : config.rollout], both)
     tail = jax.tree.map(lambda x: x[:, config.rollout :], both)
     scale = normalize.watch_rewards(state.rewards, rollout, config.gamma)
-    scaled = normalize.divided(scale, both)
+    scaled = normalize.scale_rewards(scale, both)
     errors = jax.vmap(partial(first_errors, config))(scaled)[:, : config.rollout]
     storage = sequences.add(state.sequences, bare(steps), steps.extras.state, errors)
     state = dataclasses.replace(state, carries=carries, tail=tail, sequences=storage, rewards=scale)
@@ -262,7 +262,7 @@ def learn(
     """Take one gradient step; update the priorities and, when due, the target and the actors."""
     batch = sequences.sample(state.sequences, key, config.batch, beta(config, state.iteration))
     batch = split_rows(batch, "`batch`")
-    batch = dataclasses.replace(batch, steps=normalize.divided(state.rewards, batch.steps))
+    batch = dataclasses.replace(batch, steps=normalize.scale_rewards(state.rewards, batch.steps))
     value_and_grad = eqx.filter_value_and_grad(loss, has_aux=True)
     (value, td), gradient = value_and_grad(state.net, state.target, batch, config)
     rule = adam(config, rate_at(config, state.iteration), config.adam_eps)

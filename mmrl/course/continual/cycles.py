@@ -35,14 +35,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import _random
 from mmrl.agents.clear.clear import of_task
-from mmrl.agents.clear.vtrace import sampled
+from mmrl.agents.clear.vtrace import sampler
 from mmrl.agents.common import score
 from mmrl.agents.policies import mode
 from mmrl.rollout import Policy
 
 Scores = Float[Array | np.ndarray, "stage block task"]
 Policies = Mapping[str, Callable[[Any], Policy]]
-POLICIES: Policies = {"sampled": sampled, "greedy": mode}
+POLICIES: Policies = {"sampled": sampler, "greedy": mode}
 
 
 class PolicyScores(NamedTuple):

@@ -74,7 +74,7 @@ def family(name: str, count: int) -> tuple[Any, Any]:
     """
     if name == "Catch":
         return tasks.permuted_catch(count, rows=7)
-    env = tasks.Permuted(FlattenObservation(Fading(make("Catch-bsuite", rows=7)[0])), count)
+    env = tasks.PermutedTasks(FlattenObservation(Fading(make("Catch-bsuite", rows=7)[0])), count)
     return env, env.default_params
 
 

@@ -47,7 +47,7 @@ class State(environment.EnvState):
 
     time: Leaf  # int32: number of steps taken
     open: Leaf  # uint32 [H + 2]: board of squares without a wall, padded with walls on all sides
-    walked: Leaf  # uint32 [H]: board of squares that the agent has visited
+    trail: Leaf  # uint32 [H]: board of squares that the agent has visited
     free: Leaf  # int32: number of free squares, excluding the entrances
     left: Leaf  # int32: number of free squares not yet visited
     start: Leaf  # int32 [2]: row and column of the start
@@ -100,11 +100,11 @@ class Labyrinth(Task):
         to = state.place + jnp.stack([down, right])
         place = jnp.where(bits.has(state.open, to[0] + 1, to[1] + 1), to, state.place)
         here = bits.square(place[0], place[1], self.side)
-        new = jnp.all(here & state.walked == 0)
+        new = jnp.all(here & state.trail == 0)
         after = State(
             time=state.time + 1,
             open=state.open,
-            walked=state.walked | here,
+            trail=state.trail | here,
             free=state.free,
             left=state.left - new,
             start=state.start,
@@ -157,7 +157,7 @@ class Labyrinth(Task):
         square = jnp.arange(self.side)
         free = bits.flags(state.open[1:-1] >> bits.bits(1), self.side)
         kinds = one_hot(self._kinds(free, square, square, state), KINDS - 1)
-        trail = bits.flags(state.walked, self.side).astype(kinds.dtype)
+        trail = bits.flags(state.trail, self.side).astype(kinds.dtype)
         squares = jnp.concatenate([kinds, trail[..., None]], axis=-1)
         return jnp.append(squares.ravel(), one_hot(state.place, self.side).ravel())
 
@@ -207,7 +207,7 @@ class Labyrinth(Task):
         return State(
             time=jnp.int32(0),
             open=jnp.pad((squares | entrances) << bits.bits(1), 1),
-            walked=trail,
+            trail=trail,
             free=free,
             left=free,
             start=start,

@@ -15,7 +15,7 @@ from gymnax.environments import spaces
 from mmrl import losses
 from mmrl.agents import clear, normalize
 from mmrl.agents.clear import vtrace
-from mmrl.agents.clear.storage import check_stored
+from mmrl.agents.clear.storage import check_storage_dtype
 from mmrl.agents.common import trainable
 from mmrl.course import plain
 from mmrl.envs import continual, make, probes, wrappers
@@ -416,8 +416,8 @@ def test_whole_numbers_without_bounds_are_looked_at():
 
     env = Counting(probes.Memory())
     with pytest.raises(ValueError, match=r"`stored` .* got 'uint8'"):
-        check_stored("uint8", env, env.default_params)
-    check_stored("int16", env, env.default_params)
+        check_storage_dtype("uint8", env, env.default_params)
+    check_storage_dtype("int16", env, env.default_params)
 
 
 def test_a_type_is_checked_while_a_run_is_traced():

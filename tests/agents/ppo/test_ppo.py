@@ -294,7 +294,7 @@ def test_rewards_are_divided_by_what_all_rollouts_have_paid():
         ours, result = act(change(BARE, normalize_rewards=True), ours, jax.random.key(seed))
         anew = normalize.watch_rewards(fresh, raw.steps, BARE.reward_gamma)
         scale = normalize.watch_rewards(scale, raw.steps, BARE.reward_gamma)
-        anew, expected = (normalize.divided(s, raw.steps).reward for s in (anew, scale))
+        anew, expected = (normalize.scale_rewards(s, raw.steps).reward for s in (anew, scale))
         np.testing.assert_allclose(result.steps.reward, expected, rtol=1e-5)
     assert np.abs(anew - expected).max() > 1e-3
 
@@ -309,7 +309,7 @@ def test_rewards_are_divided_as_by_a_plain_loop():
     def divide(scale, rewards, begin):
         steps = Transition(None, None, rewards, None, begin, begin, begin)
         scale = normalize.watch_rewards(scale, steps, 0.9)
-        return scale, normalize.divided(scale, steps, 0.7).reward
+        return scale, normalize.scale_rewards(scale, steps, 0.7).reward
 
     for _ in range(4):
         rewards = generator.normal(2.0, 5.0, size=(3, 11)).astype(np.float32)

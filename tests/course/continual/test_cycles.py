@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from mmrl.agents import clear
-from mmrl.agents.clear.vtrace import sampled
 from mmrl.agents.policies import mode
 from mmrl.course import plain
 from mmrl.course.continual import cycles, ewc, progress, schedules
@@ -131,7 +130,7 @@ def test_different_games_are_toured():
         (0, 1, 0),
         jax.random.key(0),
         lambda *x: calls.append(x[:2]),
-        policies={"sampled": sampled},
+        policies={"sampled": sampler},
     )
     scores, begin = curves.played["sampled"]
     assert begin.shape == (2,) and scores.shape == (3, 2, 2) and curves.finite
