@@ -68,7 +68,7 @@ def _exit_code(arguments: list[str], interrupts: Interrupts) -> int:
         if message is None or os.environ.get("MMRL_TRACEBACK"):
             raise
         _say(message)
-        # JAX would wait for the lost processes, so skip its cleanup.
+        # Skip JAX's cleanup, which would wait for the lost processes.
         return _leave(BAD_INPUT, at_once=isinstance(error, _processes("ProcessLoss")))
 
 

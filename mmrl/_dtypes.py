@@ -131,8 +131,8 @@ def whole(name: str, number: Any) -> int:
 def _flags(name: str, values: Any) -> Array:
     """Convert flags to a boolean array.
 
-    A floating-point `last` is returned as it is, because it is probably a misplaced argument that
-    the caller should report.
+    A floating-point `last` is returned unchanged, because it is probably a misplaced argument. The
+    function that receives it raises an error.
     """
     array = jnp.asarray(values)
     mistaken = name == "last" and jnp.issubdtype(array.dtype, jnp.floating)
@@ -155,8 +155,9 @@ def floats(*numbers: Any) -> list[Array]:
 def advance(count: Int[Array, "*n"], by: Any = 1, *periods: int) -> Int[Array, "*n"]:
     """Increment a 32-bit counter without overflow.
 
-    Once the counter would exceed 2³¹ - 1, return the largest 32-bit integer that has the same
-    remainder for each of `periods`. The least common multiple of the periods must be at most 2³⁰.
+    If the sum exceeds 2³¹ - 1, return instead the largest 32-bit integer with the same remainder
+    for each of `periods`, so that code that uses the counter modulo a period continues to work. The
+    least common multiple of the periods must be at most 2³⁰.
     """
     left, period = 2**31 - 1 - count, min(math.lcm(*periods), 2**30)
     return jnp.where(by <= left, count + by, 2**31 - 1 - (left - by) % period)

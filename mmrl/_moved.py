@@ -32,21 +32,21 @@ class Finder(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         """Return a spec for a former name, and None for any other name."""
         name = fullname.removeprefix(f"{self.package}.")
-        earlier = name != fullname and (name in self.moved or name in self.split)
-        return ModuleSpec(fullname, self, is_package=name in self.split) if earlier else None
+        is_former = name != fullname and (name in self.moved or name in self.split)
+        return ModuleSpec(fullname, self, is_package=name in self.split) if is_former else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Replace the new module by its successor in `sys.modules`.
+        """Replace `module`, which Python created for a former name, by the renamed module.
 
-        If the original module was split, copy the public names of all successors into the new
-        module instead.
+        If the former module was split, copy the public names of all modules that replaced it into
+        `module` instead.
         """
         name = module.__name__.removeprefix(f"{self.package}.")
         if name in self.moved:
             sys.modules[module.__name__] = importlib.import_module(self.moved[name])
             return
-        for heir in reversed(self.split[name]):
-            names = vars(importlib.import_module(heir)).items()
+        for successor in reversed(self.split[name]):
+            names = vars(importlib.import_module(successor)).items()
             vars(module).update({name: x for name, x in names if not name.startswith("_")})
 
 

@@ -1,4 +1,4 @@
-"""Import user-defined environments, memories and other objects given as "my_module:MyEnv"."""
+"""Import of user-defined environments, memories and other objects, given as "my_module:MyEnv"."""
 
 import difflib
 import importlib
@@ -9,15 +9,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# Filename prefixes of mmrl and of the standard library, for skipping frames in `one_line`.
+# Frames of mmrl and of the standard library, whose filenames have one of these prefixes, are not
+# user code.
 NOT_OWN = (f"{Path(__file__).parent}{os.sep}", f"{Path(os.__file__).parent}", "<frozen")
 
 
 def find(path: str, argument: str) -> Any:
     """Return the object that a string such as "my_module:name" refers to.
 
-    Raises `ValueError` if it cannot be imported. The message mentions `argument`, the option that
-    the string was passed to.
+    `argument` is the name of the option to which the string was passed; error messages contain it.
+    Raises `ValueError` if the object cannot be imported.
     """
     place, _, name = path.partition(":")
     value: Any = (module := _module(path, place, argument))
@@ -30,19 +31,19 @@ def find(path: str, argument: str) -> Any:
                 if getattr(x, "__module__", place) == module.__name__
             ]
             near = difflib.get_close_matches(name, own, n=3)
-            advice = f"Nearest: {', '.join(near)}" if near else f"It has: {', '.join(own[:9])}"
+            advice = f"Nearest: {', '.join(near)}" if near else f"{place} has: {', '.join(own[:9])}"
             raise ValueError(
                 f"`{argument}` must name an object of {place} after the colon, got {path!r}: "
-                f"{f'it has no {part!r}' if part else 'no name follows the colon'}. "
-                f"{advice if own else 'It defines no public names'}."
+                f"{f'{part!r} does not exist' if part else 'no name follows the colon'}. "
+                f"{advice if own else f'{place} defines no public names'}."
             )
         value = getattr(value, part)
     return value
 
 
 def _module(path: str, place: str, argument: str) -> ModuleType:
-    # Search the current folder, as `python -m` does. It stays on the path, because the module may
-    # import other modules later.
+    # Search the current folder, as `python -m` does. Leave the folder on the path, because the
+    # module may import other modules later.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     importlib.invalidate_caches()  # find files created since this process started
@@ -58,10 +59,10 @@ def _module(path: str, place: str, argument: str) -> ModuleType:
                 f"raised {one_line(error)}."
             ) from error
         near = difflib.get_close_matches(place, [file.stem for file in Path().glob("*.py")], n=3)
-        advice = f" Nearest here: {', '.join(near)}." if near else ""
+        advice = f" Nearest in this folder: {', '.join(near)}." if near else ""
         raise ValueError(
-            f"`{argument}` must name a module before the colon, got {path!r}: there is no "
-            f"{place!r} in the current folder, nor on PYTHONPATH.{advice} Run mmrl in the folder "
+            f"`{argument}` must name a module before the colon, got {path!r}: there is no module "
+            f"{place!r} in the current folder or on PYTHONPATH.{advice} Run mmrl in the folder "
             "that contains it, or add that folder to PYTHONPATH. Write folder.module, as in an "
             "import statement, without .py."
         ) from None

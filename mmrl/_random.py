@@ -43,10 +43,10 @@ def threefry(
 
 
 def apart(*operands: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the words of `threefry`, in a separate kernel if there are only a few.
+    """Return the words of `threefry`, in a separate kernel if there are at most eight pairs.
 
-    XLA would otherwise fuse a draw into every operation that uses it, along with the draw of its
-    key, and so on. With repeated splits, each split would then make the program larger.
+    Otherwise XLA would recompute a small draw inside every operation that uses it, together with
+    the draw of its key, and so on, so each of several successive splits would enlarge the program.
     """
     if operands[2].size > 8:
         return threefry(*operands)
@@ -69,9 +69,9 @@ def compile_quickly() -> None:
 def one_key(key: Any) -> Key[Array, ""]:
     """Convert `key` to a Threefry key.
 
-    Raw words are wrapped. A key of another generator is folded into a Threefry key, because under
-    `vmap` JAX's other generators draw only from the first key of a batch, so seeds that are trained
-    in one program would not be independent.
+    Two raw words become a Threefry key. A key of another generator is folded into a Threefry key:
+    under `vmap`, JAX's other generators draw only from the first key of a batch, so seeds that are
+    trained in one program would not be independent.
 
     Raises `ValueError` unless `key` is a single key.
     """
@@ -95,8 +95,8 @@ def one_key(key: Any) -> Key[Array, ""]:
 def as_words(keys: Array) -> tuple[Array, Callable[[Array], Array]]:
     """Return the raw words of keys, and a function that converts words back to keys.
 
-    Loops carry and scan over words instead of keys. `vmap` moves axes, and JAX's check for key
-    reuse would count a key with a moved axis as used. Words have one more axis than keys.
+    Loops carry and scan over words instead of keys, because `vmap` moves axes, and JAX's check for
+    key reuse counts a key with a moved axis as used. Words have one more axis than keys.
     """
     if not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):
         return keys, lambda words: words

@@ -15,15 +15,15 @@ from jaxtyping import Array, Float, Int, PyTree
 Bounds = tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]
 
 MASK = "action_mask"
-"""Name of the mask of legal actions: a key of a dictionary observation, or a method."""
+"""Name of the mask of legal actions, a key of a dictionary observation or a method of an `env`."""
 
 
 class MaskedState(NamedTuple):
     """State of an environment wrapped in `wrappers.ActionMask`."""
 
     env_state: Any
-    # Number, counted from 1, of the first step of the episode without a legal action; 0 if there is
-    # none. The number remains after the episode has ended.
+    # Number, counted from 1, of the first step without a legal action, or 0 if there is no such
+    # step. The number is kept when a later episode begins.
     stuck: Any
 
     @property
@@ -45,8 +45,9 @@ def _is_masked(x: Any) -> bool:
 def parts(space: Any, obs: Any = None, place: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield (place, space, observation) for each leaf of a nested space.
 
-    A place is a path such as "['cards']". A space that is neither a `Dict` nor a `Tuple` is its own
-    only leaf, with the place "". The observation is None if `obs` does not contain this leaf.
+    A place is a path such as "['cards']". A space that is neither a `Dict` nor a `Tuple` has a
+    single leaf, the space itself, with the place "". The observation is None if `obs` does not
+    contain this leaf.
     """
     inner = getattr(space, "spaces", None)
     if isinstance(inner, tuple):
@@ -115,7 +116,7 @@ def limits(space: Any) -> Bounds | None:
 
 
 def disorder(space: Any, open_interval: bool = False) -> str:
-    """Return an error message if `low` exceeds `high` in some dimension of a `Box`, else "".
+    """Return the end of an error message if `low` exceeds `high` anywhere in a `Box`, else "".
 
     With `open_interval`, `low` must be strictly below `high`.
     """
@@ -134,14 +135,14 @@ def disorder(space: Any, open_interval: bool = False) -> str:
 
 
 def offset(space: Any) -> str:
-    """Return an error message if a `Discrete` space does not start at 0, else ""."""
+    """Return the end of an error message if a `Discrete` space does not start at 0, else ""."""
     if (start := getattr(space, "start", 0)) == 0:
         return ""
     return f"must start at 0; got start={start}. Add the offset in the environment"
 
 
 def misfit(space: Any, dtype: Any) -> str:
-    """Return an error message if `dtype` cannot represent a space, else "".
+    """Return the end of an error message if `dtype` cannot represent a space, else "".
 
     For a `Box`, the dtype must be the dtype of the box, its 64-bit version, or a float dtype if the
     box has integers. It must also be able to represent the finite bounds. For a `Discrete`, any

@@ -9,8 +9,8 @@ loop visits the steps in order. The scan has three stages:
 
 The kernels read the tape twice and write it once, in only a few launches. In contrast, every level
 of `jax.lax.associative_scan` is a separate pass over the tape. Triton does not support complex
-numbers, so the real and imaginary parts are copied to separate tapes first. Sizes that are not
-multiples of a block are padded.
+numbers, so the real and imaginary parts are copied to separate tapes first. Tapes are padded to
+multiples of the block size.
 
 On other devices the kernels run in Pallas' interpreter, which is slow and meant for tests. Only
 reverse-mode derivatives are supported.
@@ -46,7 +46,7 @@ class How(NamedTuple):
 def prefixes(
     monoid: Monoid, xs: PyTree, start: PyTree, *, reverse: bool, chunk: int
 ) -> tuple[PyTree, PyTree]:
-    """Compute every prefix of `Affine` or `Resettable(Affine)`; return them and the last one.
+    """Return all prefixes of a tape of `Affine` or `Resettable(Affine)`, and the last prefix.
 
     `xs` has a leading time axis with at least one step, and `start` is a single element. `chunk`,
     the number of steps per block, is rounded up to a multiple of 8. Raises `ValueError` for any

@@ -1,8 +1,9 @@
 """Loss functions on plain arrays, independent of memories, replay and networks.
 
-Losses for action values come first. Losses for policies follow, and return one value per step
-without averaging. Masks are True at real steps and False at padding. Since means are taken over
-real steps only, a loss is the same on a tape as on padded segments.
+The first functions compute targets and the loss of action values; `td_loss` returns a mean over
+steps. The losses of policies and value functions return one value per step, which the caller
+averages. Masks are True at real steps and False at padding. Since `masked_mean` averages over real
+steps only, a loss has the same value on a tape as on padded segments.
 """
 
 import jax
@@ -84,8 +85,8 @@ def td_loss(
     """Return the weighted Huber loss of TD errors, averaged over real steps.
 
     Σ w_t huber(δ_t) / n, where n is the number of real steps. The importance weights w_t have mean
-    1 and correct for unequal sampling. The paper's code instead applies the Huber loss to the mean
-    absolute error of segments.
+    1 and correct for unequal sampling. On segments, the published code of Morad et al. 2024 applies
+    the Huber loss to the mean absolute error instead.
     """
     # Mask the errors as well as the loss, because the gradient of 0 · NaN is NaN.
     return masked_mean(weights * huber(jnp.where(mask, td_error, 0)), mask)
@@ -147,10 +148,11 @@ def kl_loss(
 
 @converting("log_prob", "log_prob_proximal")
 def squared_log_ratio(log_prob: Steps, log_prob_proximal: Steps) -> Steps:
-    """Return (log π - log π_p)² / 2, the KL estimate of the paper's code.
+    """Return (log π - log π_p)² / 2, the KL estimate in the code of Hilton et al. 2022.
 
-    Its mean approximates KL[π_p, π] in either direction when π is close to π_p. For actions sampled
-    from π, its mean gradient is that of KL[π ‖ π_p], the reverse of the paper's formula.
+    The mean of this estimate approximates both KL[π_p ‖ π] and KL[π ‖ π_p] when π is close to π_p.
+    For actions sampled from π, its mean gradient is that of KL[π ‖ π_p], which is the reverse of
+    the divergence in the paper's formula.
     """
     return 0.5 * (log_prob - log_prob_proximal) ** 2
 

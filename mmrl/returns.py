@@ -5,8 +5,8 @@
 Each function below defines its own x and g. The recurrence is a product of the affine maps y ↦ x_t
 + g_t y, so it is a `scan` of `Affine`. Morad et al. 2024 prove this for the discounted return and
 for GAE (Theorems 3.3 and D.1). Their operator (Eqs. 17 and 55) is `Affine` with its arguments
-swapped. Applied in the forward direction, as printed, it accumulates past rewards, but a target
-depends on future rewards, so the scan runs in reverse.
+swapped. Applied in the forward direction, as printed in the paper, their operator accumulates past
+rewards. A target depends on future rewards instead, so the scans in this module run in reverse.
 
 All functions operate on a single tape, which may contain many episodes; use `jax.vmap` for several
 tapes. Arguments are always in this order, and all except the scalars at the end have one entry per
@@ -56,9 +56,9 @@ def discounts(gamma: Scalar, terminated: Flags) -> Steps:
 
 @converting("discount", "values")
 def bootstrap(discount: Steps, values: Steps) -> Steps:
-    """Return γ_t v'_t, and 0 where γ_t = 0, even if v'_t is NaN or infinite."""
-    unread = (discount == 0) & ~jnp.isfinite(values)
-    return discount * jnp.where(unread, 0, values)
+    """Return γ_t v'_t, which is 0 where γ_t = 0, even if v'_t is NaN or infinite."""
+    unused = (discount == 0) & ~jnp.isfinite(values)
+    return discount * jnp.where(unused, 0, values)
 
 
 @converting("rewards", "discount", "next_values")
@@ -86,9 +86,10 @@ def n_step(rewards: Steps, discount: Steps, next_values: Steps, last: Flags, n: 
     """Return the n-step return of each step.  Sutton & Barto 2018, Eq. 7.1.
 
     G_t = r_t + γ_t r_{t+1} + … + γ_t⋯γ_{t+n-1} v'_{t+n-1}, with fewer terms near the end of an
-    episode. Each step has a separate window of n rewards. A window is not the quotient of two
-    prefixes of a scan, because γ_t may be 0. Windows of 1, 2, 4, … steps are therefore built by
-    doubling, with about 2 log₂n products per step. R2D2's target is h(G) with v' = h⁻¹(q).
+    episode. The return of each step is the product of the affine maps in a window of n steps. It
+    cannot be computed as the quotient of two prefixes of a scan, because γ_t may be 0. Windows of
+    1, 2, 4, … steps are therefore built by doubling, with about 2 log₂n products per step. R2D2's
+    target is h(G_t) with v' = h⁻¹(q), where h is `rescale`.
 
     Raises `ValueError` unless n is an integer of at least 1.
     """
@@ -271,7 +272,7 @@ def _ends(last: Flags, **arrays: Steps) -> Flags:
     if last.ndim != 1 or last.dtype != bool:
         raise ValueError(
             f"`last` must be a boolean array of shape [time]; got {last.dtype}{list(last.shape)}. "
-            "Use `terminated | truncated`, and `jax.vmap` for several tapes."
+            "Pass `terminated | truncated`, and use `jax.vmap` for several tapes."
         )
     for name, array in arrays.items():
         if jnp.shape(array) != last.shape:

@@ -36,11 +36,12 @@ AnyArray = Array | np.ndarray
 class Transition(eqx.Module):
     """Transition (o_t, a_t, r_t, o_{t+1}) with three flags; rollouts have a leading time axis.
 
-    `action` is the action that the policy returned, before `legal`. `next_obs` is the observation
-    that followed it. At the end of an episode, the environment resets itself, so `next_obs` differs
-    from the next `obs`, which starts a new episode. At a termination, non-finite values in
-    `next_obs` are replaced by 0, because no target depends on them. `begin` refers to `obs`;
-    `terminated` and `truncated` refer to `next_obs`, and both can be True.
+    `action` is the action that the policy returned, before `legal` moved it into the action space.
+    `next_obs` is the observation that followed the action. At the end of an episode, the
+    environment resets itself, so `next_obs` differs from the `obs` of the next transition, which
+    starts a new episode. At a termination, non-finite values in `next_obs` are replaced by 0,
+    because no target depends on them. `begin` is True if `obs` is the first observation of an
+    episode; `terminated` and `truncated` are True if `next_obs` is the last, and can both be True.
     """
 
     obs: PyTree[Shaped[AnyArray, "..."]]
@@ -77,7 +78,7 @@ def start(env: Any, params: Any, policy_state: PyTree, key: PRNGKeyArray) -> Car
 def collect(
     policy: Policy, env: Any, params: Any, carry: Carry, key: PRNGKeyArray, steps: int
 ) -> tuple[Carry, Transition]:
-    """Collect `steps` transitions from one environment; leaves are [time, ...].
+    """Collect `steps` transitions from one environment, with leaves of shape [time, ...].
 
     The rollout continues across episode ends, and an episode may span several rollouts. For many
     environments, with leaves [env, time, ...], use `jax.vmap(lambda c, k: collect(policy, env,
@@ -124,7 +125,10 @@ def act(
 
 
 def legal(space: Any, action: Any) -> Any:
-    """Return the nearest action in a `Box`, in its dtype; actions of other spaces are unchanged."""
+    """Return the action in a `Box` that is nearest to `action`, in the dtype of the box.
+
+    If `space` is not a `Box`, `action` is returned unchanged.
+    """
     if not hasattr(space, "low"):
         return action
     dtype = jax.dtypes.canonicalize_dtype(space.dtype)
@@ -141,8 +145,9 @@ class Evaluation(eqx.Module):
 
     Returns are undiscounted, and lengths are in steps. `ended` is False if `max_steps` cut the
     episode short, in which case its return is partial. `observed` is False if an observation was
-    not finite; the last observation of a terminated episode is not checked. `stuck` is a step,
-    counted from 1, without a legal action (0: none); it is None without `wrappers.ActionMask`.
+    not finite; the last observation of a terminated episode is not checked. `stuck` is the number
+    of a step without a legal action, counted from 1, or 0 if there is no such step. It is None
+    unless the environment is wrapped in `wrappers.ActionMask`.
     """
 
     returns: Float[Array, " episodes"]
@@ -203,7 +208,10 @@ def evaluate(
 def _count(
     so_far: Evaluation, rest: Float[Array, " episodes"], transition: Transition
 ) -> tuple[Evaluation, Float[Array, " episodes"]]:
-    """Count one more step of each unfinished episode; `rest` is the error of `accumulate`."""
+    """Add one step to the result of each unfinished episode.
+
+    `rest` is the rounding error of each sum of rewards (see `accumulate`).
+    """
     finite = all_finite((transition.obs, transition.next_obs))
     after, left = accumulate((so_far.returns, rest), transition.reward)
     result = Evaluation(

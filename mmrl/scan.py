@@ -1,13 +1,14 @@
 """Scans: all prefix products of a monoid along a tape, by one of six methods.
 
 Since the operator is associative, the products can be grouped in any order, and a scan of T
-elements takes only O(log T) parallel steps. The methods differ in work, depth and compile time:
+elements takes only O(log T) parallel steps. The methods differ in work (number of products), depth
+(number of levels, each of which runs in parallel) and compile time. C is the block length `chunk`:
 
-    method          combines          levels            best for
+    method          products          levels            best for
     sequential      T                 T                 a CPU: one pass, compiles quickly
     hillis_steele   T log₂T - T + 1   log₂T             teaching: least depth, most work
     blelloch        < 2T              2 log₂T           teaching: least work in parallel
-    associative     < 2T              2 log₂T           a GPU: JAX's implementation of this tree
+    associative     < 2T              2 log₂T           a GPU: Blelloch's tree, as built into JAX
     chunked         < 2T              C + T/C           long tapes on a GPU, quick to compile
     kernel          < 3T              2C log T / log C  `Affine` only, on a GPU: `mmrl/kernel.py`
 """
@@ -24,7 +25,10 @@ from mmrl.monoid import Monoid
 from mmrl.monoid.tapes import as_elements, check_types, first_of, shift
 
 METHODS = ("sequential", "hillis_steele", "blelloch", "associative", "chunked", "auto")
-"""Methods for every monoid. Another, "kernel", supports only `Affine` and `Resettable(Affine)`."""
+"""Methods that support every monoid.
+
+The method "kernel" is not listed, because it supports only `Affine` and `Resettable(Affine)`.
+"""
 
 
 def scan(
@@ -51,8 +55,8 @@ def scan(
 
     If the tape is sharded over devices, `axis` is the axis name of the enclosing `jax.shard_map`
     (or the `axis_name` of a `jax.vmap`). Each device holds one consecutive part of `xs`, and `init`
-    is replicated. A device sends only one element, regardless of the length of the tape. `run` can
-    be differentiated like a function on a single device; P is `jax.sharding.PartitionSpec`:
+    is replicated. A device sends only one element, regardless of the length of the tape. In this
+    example, P is `jax.sharding.PartitionSpec`, and `run` is differentiable like any other function:
 
         run = jax.shard_map(
             lambda xs, init: scan_and_last(monoid, xs, init, axis="time"),
@@ -82,8 +86,8 @@ def scan_and_last(
 ) -> tuple[PyTree[Shaped[Array, "time ..."]], PyTree]:
     """Return the prefixes of `scan`, and the product of all elements, without a time axis.
 
-    The product equals the last prefix, or `init` if the tape is empty. Using it instead of indexing
-    the prefixes lets XLA drop parts that are not needed, such as the gains of `Affine`.
+    The product equals the last prefix, or `init` if the tape is empty. Use the product instead of
+    indexing the prefixes, so that XLA can drop unused results, such as the gains of `Affine`.
     """
     xs = as_elements(monoid, xs)
     length = len(jax.tree.leaves(xs)[0])
@@ -101,7 +105,7 @@ def scan_and_last(
     if method == "sequential":
         return _in_turn(monoid, xs, start, reverse=reverse)
     if method == "kernel":
-        from mmrl.kernel import prefixes  # slow import: Pallas takes a second
+        from mmrl.kernel import prefixes  # slow import: loading Pallas takes a second
 
         return prefixes(monoid, xs, start, reverse=reverse, chunk=chunk)
     from mmrl.schedules import execute, in_chunks, schedule
@@ -137,8 +141,9 @@ def _in_turn(op: Callable, xs: PyTree, start: PyTree, *, reverse: bool) -> tuple
 def _in_turn_jvp(primals, tangents, *, reverse):
     """Differentiate `_in_turn`: ḣ_t = ∂₁(h_{t-1} • x_t) ḣ_{t-1} + ∂₂(h_{t-1} • x_t) ẋ_t.
 
-    This is a linear recurrence. JAX's own rule would compute the partial derivatives inside the
-    loop. Computing all of them before the loop makes the backward pass several times faster.
+    This is a linear recurrence in ḣ. JAX's default rule would compute the partial derivatives ∂₁
+    and ∂₂ inside the loop. Computing all of them before the loop makes the backward pass several
+    times faster.
     """
     (op, xs, start), (d_op, d_xs, d_start) = primals, tangents
     hs, last = _in_turn(op, xs, start, reverse=reverse)
@@ -168,8 +173,9 @@ def _in_turn_jvp(primals, tangents, *, reverse):
 def _unroll(xs: PyTree) -> int:
     """Return how many steps of the loop to unroll: 4 for up to three scalars per step, else 1.
 
-    Overhead dominates a loop over scalars. For larger elements, XLA compiles only a small loop body
-    to a single kernel, and each step of a larger one takes about twenty times as long.
+    Unrolling helps a loop over scalars, whose cost is mostly overhead. It harms a loop over larger
+    elements, because XLA compiles only a small loop body to a single kernel; with a larger body,
+    such as an unrolled one, each step takes about twenty times as long.
     """
     leaves = jax.tree.leaves(xs)
     return 4 if len(leaves) <= 3 and all(x.ndim == 1 for x in leaves) else 1
@@ -217,7 +223,7 @@ def fold(
 
 
 def _halve(monoid: Monoid, xs: PyTree, length: int) -> PyTree:
-    """Return x_0 • x_1, x_2 • x_3, …, plus the last element if the length is odd."""
+    """Return the tape x_0 • x_1, x_2 • x_3, …, with the last element appended for odd lengths."""
     even = length - length % 2
     left, right = (jax.tree.map(lambda x, i=i: x[i:even:2], xs) for i in (0, 1))
     pairs = jax.vmap(monoid)(left, right)

@@ -1,8 +1,8 @@
 """Schedules of scans: the pairs of elements that each method combines at each level.
 
-The teaching methods "hillis_steele" and "blelloch" are executed from these schedules. For the other
-methods, a schedule describes what the compiled loop or tree computes, and serves to count work and
-depth. `in_chunks` implements the method "chunked".
+`execute` runs the teaching methods "hillis_steele" and "blelloch" from their schedules. The other
+methods have separate implementations, and their schedules only describe which pairs they combine,
+so that `count` can report work and depth. `in_chunks` implements the method "chunked".
 """
 
 from collections.abc import Callable
@@ -72,8 +72,8 @@ def execute(op: Callable, xs: PyTree, levels: list[Level]) -> PyTree:
 def in_chunks(op: Callable, xs: PyTree, identity: PyTree, chunk: int) -> PyTree:
     """Compute the prefixes of `xs` with the method "chunked".
 
-    All chunks are scanned in lockstep. The product of the preceding chunks is then combined with
-    each local prefix. `op` must be vectorized over pairs.
+    First, all chunks are scanned in parallel. Then each local prefix is combined with the product
+    of all preceding chunks. `op` must be vectorized over pairs.
     """
     length = len(jax.tree.leaves(xs)[0])
     chunks = -(-length // chunk)

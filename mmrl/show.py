@@ -185,7 +185,7 @@ def label_ends(
 def apart(heights: Sequence[float], gap: float, top: float) -> np.ndarray:
     """Shift ascending heights so that they are at least `gap` apart and at most `top`.
 
-    Heights are first moved up, and then down where they exceed the limit.
+    Heights are first moved up, and then moved down where they would exceed `top`.
     """
     steps = gap * np.arange(len(heights))
     places = np.maximum.accumulate(np.asarray(heights) - steps) + steps

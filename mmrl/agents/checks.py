@@ -70,7 +70,7 @@ def check_storage(config: Any, params: Any) -> None:
         whole = max(config.batch // piece, 1) * piece
         parts = "`segment_length` times `tapes`" if config.batching == "segments" else "`tapes`"
         raise ValueError(
-            f"`batch` must be a multiple of {parts}, {piece}; got {config.batch}. Set "
+            f"`batch` must be a multiple of {parts} = {piece}; got {config.batch}. Set "
             f"batch={whole}."
         )
     one_rollout = config.rollout * config.environments
@@ -192,7 +192,8 @@ def action_size(env: Any, params: Any) -> tuple[int, bool]:
     """Return the size of an action, and True if actions are continuous.
 
     The size is the number of discrete actions, or the dimension of a continuous action. Raises
-    `ValueError` for any other action space, and for a box in which an action cannot vary.
+    `ValueError` for any other action space, and for a box in which the bounds of an element are
+    equal.
     """
     space = _space(env, params, "action")
     if hasattr(space, "n"):
@@ -202,7 +203,7 @@ def action_size(env: Any, params: Any) -> tuple[int, bool]:
     if not hasattr(space, "low") or len(space.shape) != 1:
         raise ValueError(f"`env` must have discrete actions or action vectors; got {space}.")
     if fault := disorder(space, open_interval=True):
-        raise ValueError(f"`action_space` of `env` {fault}. Remove actions that cannot vary.")
+        raise ValueError(f"`action_space` of `env` {fault}. Remove elements with equal bounds.")
     return int(space.shape[0]), True
 
 
@@ -269,8 +270,9 @@ def normalized_features(config: Any, env: Any, params: Any) -> tuple[bool, ...]:
     if picture and picture.stack != "dense":
         if config.normalize_observations:
             raise ValueError(
-                "`normalize_observations` must be False or None for images, which are scaled by "
-                "dtype; got True. Set encoder='dense' to flatten and normalize them."
+                "`normalize_observations` must be False or None for images, whose pixels are "
+                "scaled according to their dtype; got True. Set encoder='dense' to flatten and "
+                "normalize images."
             )
         return ()
     bare = observation.bare(env)

@@ -19,7 +19,7 @@ from mmrl.nets import Net
 from mmrl.rollout import Carry, Evaluation, Policy, all_finite, evaluate, start
 
 Outcome = tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]
-"""(loss, fraction of real steps, True if all rewards and losses are finite) per iteration."""
+"""Outcome of an iteration: (loss, fraction of real steps, True if rewards and loss are finite)."""
 Make = Callable[[Any, Any, Any, PRNGKeyArray], Any]
 """Function that builds a network: (config, env, params, key) -> net."""
 
@@ -35,12 +35,16 @@ class Metrics(eqx.Module):
     diagnostics: PyTree = None  # additional metrics of an agent
     # True if the current observations and those of the evaluation are finite
     observed: Bool[Array, "*blocks"] | bool = True
-    # step (counted from 1) in which no action was legal; 0: there was none; None: there is no mask
+    # number, from 1, of a step without a legal action; 0: no such step; None: the task has no mask
     stuck: Int[Array, "*blocks"] | None = None
 
 
 def q_net(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Net:
-    """Build a `Net` for Q(s, ·) from a config's memory, sizes, width and `dueling`."""
+    """Build the `Net` for Q(s, ·) that a config describes.
+
+    The config's fields `memory`, `memory_sizes`, `width`, `dueling`, `encoder` and
+    `normalize_observations` determine the network.
+    """
     actions, picture = env.action_space(params).n, seen_picture(config, env, params)
     size = 0 if picture else math.prod(env.observation_space(params).shape)
     kind = {"width": config.width, "dueling": config.dueling, **dict(config.memory_sizes)}
@@ -57,9 +61,9 @@ def fresh(
     keys: int = 1,
     **kind: bool,
 ) -> tuple[Any, ...]:
-    """Return a new network, reset environments, and `keys` random keys.
+    """Return a new network, the carries of newly reset environments, and `keys` random keys.
 
-    The network is built by `make` and checked by `check_net` with the options `kind`.
+    `make` builds the network, and `check_net` checks it with the options `kind`.
     """
     net_key, env_key, *rest = jax.random.split(_random.one_key(key), 2 + keys)
     net = check_net(make(config, env, params, net_key), env, params, **kind)
@@ -103,8 +107,8 @@ def training(
             run = jax.jit(jax.vmap(lambda key: train(config, env, params, key)))
             state, metrics = run(seeds)         # metrics.returns [seed, block, episode]
 
-        For progress, checkpoints and resuming, use `mmrl.runs`, which also adds the inputs in
-        `OBSERVES`.
+        For progress, checkpoints and resuming, use `mmrl.runs`, which also appends the inputs in
+        `OBSERVES` to the observations.
         """
         check(config, env, params)
         state = init(config, env, params, key, make)
@@ -146,7 +150,8 @@ def rate_at(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """Return the learning rate of iteration i: η (1 - anneal min(1, i / (block horizon)))."""
     horizon = config.horizon
     if horizon is None:
-        # Hide the constant from XLA, which would otherwise multiply by its rounded inverse.
+        # Hide the constant from XLA, which would otherwise replace the division by it with a
+        # multiplication by its rounded inverse.
         horizon = jax.lax.optimization_barrier(jnp.asarray(float(config.blocks)))
     share = jnp.minimum(iteration / (config.block * horizon), 1)
     return config.learning_rate * (1 - config.anneal * share)
@@ -160,8 +165,8 @@ def scan_learning(
 ) -> tuple[Any, Any]:
     """Apply `learn` once per key; return the final state and the stacked values.
 
-    `learn` may change only `part(state)`. The rest of the state is closed over instead of
-    carried, because XLA might copy it in every iteration.
+    `part(state)` selects the fields that `learn` may change. All other fields are closed over
+    instead of carried, because XLA might copy a carry in every iteration.
     """
     marks = jax.tree.map(lambda _: True, part(state))
     marks = eqx.tree_at(part, jax.tree.map(lambda _: False, state), marks)
@@ -240,7 +245,8 @@ def end_block(
 ) -> tuple[Any, Metrics]:
     """Evaluate the network's `policy` after a block; return the new state and the metrics.
 
-    The state has a new random key. `finite` and `diagnostics` are from the iterations of the block.
+    The new state differs only in its random key. `loss`, `finite`, `fill` and `diagnostics` are the
+    results of the block's iterations.
     """
     key, eval_key = jax.random.split(state.key)
     scores: Any = score(state.net, env, params, eval_key, config.episodes, policy)

@@ -3,16 +3,16 @@
 Mnih et al. 2015, with the target of van Hasselt et al. 2016. Training on tapes is Algorithm 1 of
 Morad et al. 2024, and training on segments is Algorithm 2. Both use the same storage and loss.
 
-    iteration:  act ε-greedily for `rollout` steps in `environments` environments → the tape,
-                then `updates` times: sample `batch` steps, one gradient step, move the target.
+    iteration:  act ε-greedily for `rollout` steps in `environments` environments, and add the steps
+                to the tape. Then repeat `updates` times: sample a batch, update θ and the target.
 
 Implementation details
-- Target states are computed by `Net.lookahead`: s'_t has seen o_0, …, o_t and o'_t. The paper's
-  code scans the next observations instead, so its targets never see the first observation.
+- Target states are computed by `Net.lookahead`: s'_t summarizes o_0, …, o_t and o'_t. The code of
+  Morad et al. scans only the next observations, so its targets do not depend on the first one.
 - Actors keep their memory state when the parameters change, as in R2D2. Training starts every
   episode or segment from the initial memory state; no states are stored.
-- `check` requires a batch at least as long as the longest episode, because later steps would never
-  be sampled, and a tape with room for two such episodes, because only complete ones are sampled.
+- `check` requires a batch at least as long as the longest episode, because steps beyond the batch
+  are never sampled, and room for two such episodes, because only complete episodes are sampled.
 - Targets are λ-returns without corrections for exploration, as in Peng's Q(λ) (Peng and Williams
   1996). They have a bias that decreases with ε, but a single update propagates rewards over many
   steps. λ = 0 gives the one-step target of the papers.
@@ -51,7 +51,7 @@ class Config(Settings):
     # sizes of the memory by name, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # number of features of the encoder, memory and head
-    # auto: convolutions for images, otherwise dense; small, impala: convolutional networks
+    # auto: convolutions for images, otherwise dense layers; small, impala: always convolutions
     encoder: str = choice("auto", "dense", "small", "impala")
     dueling: bool = static(default=True)  # dueling head Q = V + A - mean A, Wang et al. 2016
     batching: str = choice("tape", "segments")  # tape: complete episodes; segments: L steps each
@@ -64,7 +64,7 @@ class Config(Settings):
     updates: int = count(4)  # gradient steps per iteration
     # size of the tape, in steps of all environments; None: 16 384, or more for long episodes
     capacity: int | None = count(None)
-    # normalize features; None: only unbounded ones and those with bounds beyond ±10
+    # normalize features; None: only features without bounds or with bounds beyond ±10
     normalize_observations: bool | None = static(default=None)
     normalize_rewards: bool = static(default=True)  # scale the rewards of a batch; clip to ±10
     block: int = count(10)  # iterations per block; every block ends with an evaluation
@@ -72,8 +72,8 @@ class Config(Settings):
     episodes: int = count(32)  # episodes per evaluation
 
     learning_rate: float = positive(3e-3)  # learning rate of Adam
-    anneal: float = share(1.0)  # relative linear decrease of the learning rate; 0: constant
-    # blocks over which the learning rate decays; None: all blocks, even if the run is extended
+    anneal: float = share(1.0)  # fraction by which the learning rate falls linearly; 0: constant
+    # blocks over which the learning rate decays; None: `blocks`, also after a run is extended
     horizon: float | None = limit(None)
     gamma: float = share(0.98)  # γ, per step
     lam: float = share(0.95)  # λ of the targets; 0: one-step targets, as in the papers

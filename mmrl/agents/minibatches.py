@@ -37,9 +37,10 @@ def check_rows(config: Any, net: Any) -> None:
 
 
 def as_rows(batch: Any) -> Any:
-    """Return a batch [env, time] as rows.
+    """Convert a batch with leaves [env, time] to rows, [row, time].
 
-    If its `state` is empty, every step becomes a row. Otherwise the batch is returned unchanged.
+    If the network has no memory (`state` is empty), every step becomes a row. Otherwise the batch
+    is returned unchanged, because each rollout already is a row.
     """
     if _remembers(batch.state):
         return batch

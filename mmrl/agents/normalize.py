@@ -23,16 +23,16 @@ Averages = tuple[Float[Array, ""], ...]
 
 
 class RewardScale(eqx.Module):
-    """Running moments of R_t = r_t + g R_{t-1}, whose standard deviation divides rewards."""
+    """Running moments of R_t = r_t + g R_{t-1}; rewards are divided by the deviation of R."""
 
     sums: Float[Array, " env"]  # R after the last step of each environment
     moments: Averages
 
 
 def reward_scale(environments: int) -> RewardScale:
-    """Return the initial statistics, with a variance of 1.
+    """Return the initial statistics, with a prior variance of 1.
 
-    This prior has 1/10 000 of the weight of a reward.
+    The prior counts as 1/10 000 of one observed reward.
     """
     prior = jnp.float32(1e-4), jnp.float32(0), jnp.float32(1e-4)
     return RewardScale(jnp.zeros(environments), (*prior, *Moments().identity()))
@@ -78,11 +78,12 @@ def scale_rewards(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) ->
 def standardize(
     moments: Averages, x: Float[Array, "*shape"], decay: Scalar
 ) -> tuple[Averages, Float[Array, "*shape"]]:
-    """Update moments with an array, and use them to standardize it: (x - μ) / (σ + 1e-8).
+    """Update moments with an array x, and return (x - μ) / (σ + 1e-8) with the updated moments.
 
-    Each call multiplies the weight of the previous moments by `decay`; 0 uses only the moments of
-    x. A decay of d corresponds to an average over about (1 + d) / (1 - d) calls. If all values are
-    equal, the result is 0. Otherwise, the result is as accurate as a computation in 64 bits.
+    Each call multiplies the weight of the previous moments by `decay`, so with a decay of 0 only
+    the moments of x are used. A decay of d corresponds to an average over about (1 + d) / (1 - d)
+    calls. If all values are equal, the result is 0. Otherwise, the result is as accurate as a
+    computation in 64 bits.
     """
     means = slice(1, None, 3)
     terms = [jnp.where(decay > 0, decay * number, 0) for number in moments]
@@ -108,7 +109,7 @@ def standardize(
 def sample(x: Float[Array, "*shape"]) -> Averages:
     """Return the moments (n, μ, M₂) of all values of an array."""
     rough = jnp.mean(x)
-    # the second term makes the mean exact if all values are equal
+    # The second term makes the mean exact if all values are equal.
     mean = rough + jnp.mean(x - rough)
     return jnp.asarray(x.size, x.dtype), mean, jnp.sum((x - mean) ** 2)
 

@@ -11,7 +11,11 @@ from mmrl.rollout import Policy
 
 
 def actor_critic(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> ActorCritic:
-    """Build a network for π and V from a config's memory, sizes, width and `shared`."""
+    """Build the `ActorCritic` for π and V that a config describes.
+
+    The config's fields `memory`, `memory_sizes`, `width`, `shared`, `encoder` and
+    `normalize_observations` determine the network.
+    """
     picture, (actions, continuous) = seen_picture(config, env, params), action_size(env, params)
     size = 0 if picture else math.prod(env.observation_space(params).shape)
     kind = {"width": config.width, "shared": config.shared, **dict(config.memory_sizes)}
@@ -21,7 +25,7 @@ def actor_critic(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Actor
 
 
 def mode(net: Any) -> Policy:
-    """Return the policy that selects the mode of π."""
+    """Return the deterministic policy that selects the mode of π(· | s)."""
 
     def act(memory_state, obs, begin, key):
         memory_state, outputs = net.step(memory_state, obs, begin)

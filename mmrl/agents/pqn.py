@@ -5,15 +5,16 @@ rollouts that it has just collected. Layer normalization replaces the target net
 limits how much a gradient step changes the values of other states. A large number of environments
 replaces the replay buffer, because it decorrelates the steps of a batch.
 
-    iteration:  act ε-greedily for `rollout` steps in `environments` environments → λ-targets,
-                then `epochs` times: shuffle, `minibatches` gradient steps.
+    iteration:  act ε-greedily for `rollout` steps in `environments` environments, and compute the
+                λ-targets. Then repeat `epochs` times: shuffle, take `minibatches` gradient steps.
 
 Implementation details
 - Targets are computed once per iteration, by the network that acted, and are constant during its
-  gradient steps. The paper's code does the same without a memory. With a memory, it recomputes them
-  in every minibatch, and uses the last step of a rollout only as a target.
+  gradient steps. For networks without a memory, the paper's code does the same. For networks with a
+  memory, that code recomputes the targets in every minibatch, and uses the last step of a rollout
+  only to compute targets.
 - Targets are not corrected for exploration, as in Peng's Q(λ) (Peng and Williams 1996). They
-  bootstrap at truncations and at the end of a rollout: s'_t has seen o_0, …, o_t and o'_t.
+  bootstrap at truncations and at the end of a rollout: s'_t summarizes o_0, …, o_t and o'_t.
 - The memory state is carried from one rollout to the next. Training replays complete rollouts from
   the actor's state, so minibatches are sets of environments. Without a memory they are sets of
   single steps.
@@ -66,10 +67,10 @@ class Config(Settings):
     # sizes of the memory by name, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # number of features of the encoder, memory and head
-    # auto: convolutions for images, otherwise dense; small, impala: convolutional networks
+    # auto: convolutions for images, otherwise dense layers; small, impala: always convolutions
     encoder: str = choice("auto", "dense", "small", "impala")
     dueling: bool = static(default=True)  # dueling head Q = V + A - mean A, Wang et al. 2016
-    # normalize features; None: only unbounded ones and those with bounds beyond ±10
+    # normalize features; None: only features without bounds or with bounds beyond ±10
     normalize_observations: bool | None = static(default=None)
     # divide rewards by a running standard deviation, and clip them to ±10
     normalize_rewards: bool = static(default=True)
@@ -82,8 +83,8 @@ class Config(Settings):
     episodes: int = count(32)  # episodes per evaluation
 
     learning_rate: float = positive(7e-4)  # learning rate of RAdam
-    anneal: float = share(1.0)  # relative linear decrease of the learning rate; 0: constant
-    # blocks over which the learning rate decays; None: all blocks, even if the run is extended
+    anneal: float = share(1.0)  # fraction by which the learning rate falls linearly; 0: constant
+    # blocks over which the learning rate decays; None: `blocks`, also after a run is extended
     horizon: float | None = limit(None)
     gamma: float = share(0.98)  # γ, per step
     lam: float = share(0.5)  # λ of the targets; 0: one-step targets
@@ -287,12 +288,12 @@ _CRAFTAX = Paper(
         "The paper plays Craftax, whose observations are vectors; no score was measured with this "
         "preset on Craftax.",
         "A run has 10⁹ steps, 7629 iterations, rounded up to complete blocks. The published code "
-        "evaluates the greedy policy only on request; every 70 iterations is our choice.",
+        "evaluates the greedy policy only on request; we chose to evaluate every 70 iterations.",
         "In that code, norms have a scale and an offset, inputs are normalized by batch "
         "renormalization, the LSTM reads the last action after the encoder instead of with the "
         "observation, and the head is one layer: see `mmrl.nets`.",
-        "It computes new targets in every minibatch (see the details in `mmrl.agents.pqn`), and "
-        "it treats a truncation as a termination.",
+        "That code computes new targets in every minibatch (see the details in "
+        "`mmrl.agents.pqn`), and it treats a truncation as a termination.",
         "On a smaller machine: `--environments 32 --rollout 64 --blocks 10 --block 30 --width 64 "
         "--memory-sizes state_size 64 --epsilon-decay 60`.",
     ),

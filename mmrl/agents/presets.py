@@ -41,7 +41,7 @@ def find_preset(agent: str, name: str) -> Preset:
     return presets[name]
 
 
-# Values that disable features which only our agents have.
+# Values that disable features of our agents that most sources do not use.
 _WITHOUT = {"anneal": 0.0, "lam": 0.0}
 _WITHOUT |= {"normalize_rewards": False, "normalize_observations": False}
 

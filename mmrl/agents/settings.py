@@ -28,7 +28,8 @@ static = partial(eqx.field, static=True)
 WORDS = ("normalize_observations",)
 """Settings that are True, False or None.
 
-On the command line they take a word, whereas other boolean settings are flags.
+On the command line, these settings are followed by one of the three words, whereas other boolean
+settings are flags.
 """
 
 
@@ -115,8 +116,8 @@ class Settings(eqx.Module):
     def check_ranges(self) -> None:
         """Check the types and ranges of all settings.
 
-        Real numbers are compared in float32, and traced numbers are not checked. `memory_sizes` may
-        not contain sizes that other settings define. Raises `ValueError` for an invalid setting.
+        Real numbers are compared in float32, and traced numbers are not checked. `memory_sizes`
+        must not contain the name of another setting. Raises `ValueError` for an invalid setting.
         """
         others = {"key", "continuous", "bounds", "normalized", "picture", *vars(self)}
         if clash := others & dict(getattr(self, "memory_sizes", ())).keys():
@@ -176,7 +177,7 @@ def repeatable(config: Own) -> Own:
     """Return the settings with a single block and an explicit `horizon`.
 
     Runs of any length can then share a compiled program. If `horizon` is None, it becomes the
-    number of blocks. Sweeps of earlier versions may have 0 instead of None.
+    number of blocks. In sweeps that earlier versions saved, `horizon` may be 0 instead of None.
     """
     return dataclasses.replace(config, blocks=1, horizon=float(config.horizon or config.blocks))
 
@@ -184,7 +185,7 @@ def repeatable(config: Own) -> Own:
 class Paper(NamedTuple):
     """Settings of a published source.
 
-    `settings` groups them by where the source specifies them.
+    `settings` maps each place in the source, such as a table, to the settings specified there.
     """
 
     source: str

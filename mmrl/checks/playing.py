@@ -103,7 +103,7 @@ def _play_errors(env: Any, params: Any, steps: int) -> Iterator[str]:
     try:
         rows, again = jax.device_get(play(keys)), jax.device_get(play(keys))
     except Exception as error:
-        yield f"it must be possible to play four of them under `jax.vmap`; got {one_line(error)}"
+        yield f"four copies must run in parallel under `jax.vmap`; got {one_line(error)}"
         return
     rows: Any
     if not jax.tree.all(
@@ -138,9 +138,9 @@ def _play_errors(env: Any, params: Any, steps: int) -> Iterator[str]:
         )
     if rows["reset"].any() and not rows["uncounted"].any():
         yield (
-            f"`step_env` must not reset; {_when(rows, 'reset')}, the last one, `state.time` did "
-            "not increase by 1. Return the final state and observation of the episode, because "
-            "gymnax's `step` resets"
+            f"`step_env` must not reset the environment; {_when(rows, 'reset')}, which is its last "
+            "step, `state.time` did not increase by 1. Return the final state and observation of "
+            "the episode, because gymnax's `step` resets"
         )
     if rows["clocked"].any():
         yield (
@@ -189,7 +189,7 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
         action = random_action(actions, action_key, legal_actions(env, params, view))
         obs, after, reward, terminated, truncated, info = env.step(key, state, action, params)
         final, last = info["final_observation"], terminated | truncated
-        # Repeat the step without a reset. It needs the same key, to give the same result.
+        # Repeat the step without a reset, with the same key so that the result is the same.
         alone = env.step_env(jax.random.clone(key), state, action, params)
         both = jnp.stack([obs, final]).astype(jnp.float32)
         row = {

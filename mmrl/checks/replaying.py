@@ -2,7 +2,7 @@
 
 In each episode, the outputs of an agent must be the same as if the episode were its first one, both
 during acting and when a tape of several episodes is replayed. If the outputs differ, they are
-compared with the outputs of common mistakes, to identify the cause.
+compared with the outputs that common mistakes would produce, to identify the cause.
 """
 
 import dataclasses
@@ -61,15 +61,16 @@ def agent(
     observes: Collection[str] | None = None,
     steps: int = 256,
 ) -> None:
-    """Apply `functions` to a `Net`, an `ActorCritic`, or a network with the same methods.
+    """Check that a `Net`, an `ActorCritic`, or a similar network resets between episodes.
 
-    Observations are converted as in a run: to vectors, with one-hot encoding of discrete
-    observations, to which the inputs in `observes` are appended (see `mmrl.runs.Setup`). By default
-    the check tries the original observation, the vector, and the vector with each combination of
-    these inputs, and uses the first one that fits the network.
+    The check applies `functions` to the methods of the network. Observations are converted as in a
+    run: to vectors, with one-hot encoding of discrete observations, to which the inputs in
+    `observes` are appended (see `mmrl.runs.Setup`). If `observes` is None, the check tries the
+    original observation, the vector, and the vector with each combination of inputs, and uses the
+    first observation that the network accepts.
 
-    Raises `ValueError` if `functions` does, if the network lacks a method, or if it accepts none of
-    these observations.
+    Raises `ValueError` if `functions` does, if the network lacks a method, or if the network
+    accepts none of these observations.
     """
     calls = ("init", "step", "__call__", "lookahead")
     if lacking := [name for name in calls if not callable(getattr(net, name, None))]:
@@ -174,7 +175,7 @@ def functions(
 
 
 def _cut_off(tape: Any) -> bool:
-    """Return True if an episode was truncated. Some mistakes occur only there."""
+    """Return True if an episode was truncated. Some mistakes occur only at truncations."""
     return bool(np.any(tape.truncated & ~tape.terminated))
 
 

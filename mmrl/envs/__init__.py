@@ -1,4 +1,4 @@
-"""Environments from POPGym and gymnax, and probes. `make` builds any of them.
+"""Environments from POPGym and gymnax, and probes. `make` builds an environment from its id.
 
 gymnax takes several seconds to import, so it is imported only when the first environment is made.
 `register` makes the environments of this package available through `gymnax.make`.
@@ -24,7 +24,7 @@ def make(env_id: str, *, observe: str = "observation", **kwargs: Any) -> tuple[A
 
     With `observe="state"`, observations are replaced by the Markov state, so that no memory is
     needed; see `mmrl.envs.wrappers.StateObservation`. With `observe="pixels"`, observations are
-    images. POPGym's RepeatPrevious and Concentration support this.
+    images. Only POPGym's RepeatPrevious and Concentration support "pixels".
 
     Raises `ValueError` if the id is unknown, the module cannot be imported, the object is not an
     environment, or the environment does not accept `kwargs` or does not support `observe`.
@@ -49,7 +49,7 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         nearest = difflib.get_close_matches(str(env_id), names, n=3, cutoff=0.0)
         raise ValueError(
             f"`env_id` must name a registered environment, got {env_id!r}. Nearest: "
-            f"{', '.join(nearest)}. `mmrl train --list` lists all {len(names)} of them. For a "
+            f"{', '.join(nearest)}. `mmrl train --list` lists all {len(names)} environments. For a "
             "custom environment, use an id like my_module:MyEnv."
         )
     own.check_arguments(env_id, gymnax.registration._registry[env_id], kwargs)

@@ -1,8 +1,8 @@
 """Fast import of gymnax, without matplotlib, seaborn and flax.linen.
 
 gymnax imports flax.linen, and it imports matplotlib and seaborn to render some environments. These
-imports take longer than everything else that mmrl does before training. Here each of these modules
-is replaced by a stub, which imports the real module on first use.
+imports take longer than everything else that mmrl does before training. While gymnax is imported,
+this module therefore replaces each of them by a stub, which imports the real module on first use.
 """
 
 import sys

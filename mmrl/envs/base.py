@@ -60,7 +60,7 @@ class Resetting(environment.Environment, abc.ABC):
 def step_and_reset(
     env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any
 ) -> tuple[Step, Reset]:
-    """Return the results of a step and of a reset, with the random numbers of `env.step`."""
+    """Return the results of a step and of a reset, which use the same keys as in `env.step`."""
     if isinstance(env, Resetting):
         return env.step_and_reset(key, state, action, params)
     key_step, key_reset = jax.random.split(key)

@@ -187,11 +187,12 @@ def minatar(game: str) -> tuple[PadObservation, Any]:
 def popgym(names: Sequence[str], seed: int = 0) -> list[tuple[PermutedTasks, FamilyParams]]:
     """Return POPGym tasks that share observation and action spaces, and their parameters.
 
-    The tasks are disguised, because some of them look alike but require different answers: both
-    RepeatFirst and RepeatPrevious show a suit, for example. The observation size is the sum of the
-    tasks' sizes. Task k places its observation at random indices, sampled with `seed`, and sets the
-    other elements to zero. Its actions are shifted by k, as in `PermutedTasks`. The number of
-    actions is the maximum over all tasks. `names` lists tasks such as "RepeatFirstEasy".
+    Each task has a different observation encoding and a different order of actions, because some
+    tasks have equal observations but require different answers: for example, RepeatFirst and
+    RepeatPrevious both show a suit. The observation size is the sum of the tasks' sizes. Task k
+    places its observation at random indices, sampled with `seed`, and sets the other elements to
+    zero. The actions of task k are shifted by k, as in `PermutedTasks`. The number of actions is
+    the maximum over all tasks. `names` lists tasks such as "RepeatFirstEasy".
 
     Raises `ValueError` if `names` is empty or contains a name that is not registered.
     """

@@ -5,7 +5,7 @@
 | `probe-MaskedBandit-v0` | a random set of arms, sampled at each step | 34/15 |
 | `probe-MaskedHigherLower-v0` | "higher" on a king and "lower" on an ace | |
 
-Agents must never take an illegal action, so its reward does not matter.
+Agents never take illegal actions, so the rewards of illegal actions do not matter.
 """
 
 from collections.abc import Callable

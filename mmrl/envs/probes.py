@@ -1,8 +1,8 @@
 """Probes: tiny environments whose optimal Q-values are known in closed form.
 
-When an agent fails on a game, the cause is hard to find. A probe tests one component at a time, and
-each probe requires one component more than the previous one. The idea is from A. Jones, "Debugging
-RL, without the agonizing pain", 2021.
+When an agent fails on a game, the cause is hard to find. Each probe in this table requires one more
+component of an agent than the probe above, so the first probe on which the agent fails identifies
+the faulty component. The idea is from A. Jones, "Debugging RL, without the agonizing pain", 2021.
 
 | id | component | Q* |
 |---|---|---|

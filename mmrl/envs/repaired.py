@@ -64,16 +64,17 @@ class DeepSea(gymnax.environments.bsuite.DeepSea):
     """bsuite's DeepSea, a hard exploration task, with the default `step`.
 
     gymnax's `step` carries the counters `total_bad_episodes` and `denoised_return` across episodes.
-    Here they restart with each episode. Observations, rewards and terminations are unchanged.
+    Here the counters restart with each episode. Observations, rewards and terminations are
+    unchanged.
     """
 
     step = environment.Environment.step
 
 
 class WholeSteps(Wrapper):
-    """Wrapper that makes the time limit an integer and rewards float32.
+    """Wrapper that converts the time limit to an integer and rewards to float32.
 
-    In gymnax, these two dtypes are swapped.
+    In gymnax's BernoulliBandit, the time limit is a float and rewards are integers.
     """
 
     @property

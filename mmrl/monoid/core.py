@@ -4,10 +4,12 @@ Associativity allows `scan.py` to compute in parallel. The sequence models in `m
 learning targets in `returns.py` are scans of the monoids in this module and in `more.py`. Equation
 numbers without a source refer to Morad et al. 2024 (arXiv:2402.09900v1).
 
-In `monoid(a, b)`, `a` is *read before* `b`. It is the earlier step, or the later one if a scan
-reads the tape from its end. Elements are pytrees of arrays without a time axis; use
-`jax.vmap(monoid)` to combine many pairs at once. Monoids with the default `shape`, `()`, combine
-arrays of any shape elementwise.
+A scan computes products of the elements of a tape, which is a pytree of arrays with a leading time
+axis. In `monoid(a, b)`, the scan reads `a` before `b`. In a forward scan, `a` is therefore the
+earlier step; in a reverse scan, which reads the tape from its end, `a` is the later step.
+
+Elements are pytrees of arrays without a time axis; use `jax.vmap(monoid)` to combine many pairs at
+once. Monoids with the default `shape`, `()`, combine arrays of any shape elementwise.
 """
 
 import abc
@@ -22,9 +24,9 @@ from mmrl._dtypes import promoting
 
 Arrays = PyTree[Shaped[Array, "..."]]
 Map = tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]]
-"""Element (a, x) of `Affine`, which is the map h ↦ a h + x."""
+"""Element (a, x) of `Affine`. The pair represents the map h ↦ a h + x."""
 FlaggedElement = tuple[PyTree, Bool[Array, ""]]
-"""Element (h, begin) of `Resettable`; if `begin` is True, everything before it is forgotten."""
+"""Element (h, begin) of `Resettable`. A product drops all factors before a True `begin`."""
 
 
 class Monoid(eqx.Module):
@@ -65,10 +67,10 @@ class Sum(Monoid):
 class Affine(Monoid):
     """Maps h ↦ a h + x under composition: (a, x) • (b, y) = (b a, b x + y).  Eqs. 62-64, 67-69.
 
-    The maps are real or complex and act elementwise, so a is the diagonal of a matrix. An element
-    with a = 0 forgets everything before it, so resets do not require a flag. The LRU, S5, minGRU
-    and all returns are scans of this monoid. Eqs. 15-17 and 53-55 swap the arguments, because
-    returns are computed from the end of the tape.
+    The maps are real or complex and act elementwise, so a is the diagonal of a matrix. A map with
+    a = 0 ignores its input, so it resets the state without a separate flag. The LRU, S5, minGRU and
+    all returns are scans of this monoid. The paper swaps the arguments in Eqs. 15-17 and 53-55,
+    because returns are computed from the end of the tape.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
@@ -113,8 +115,8 @@ class Resettable(Monoid):
 
     def __call__(self, a: FlaggedElement, b: FlaggedElement) -> FlaggedElement:
         (a_inner, a_begin), (b_inner, b_begin) = a, b
-        # Reset the past before combining. Selecting between the results would give NaN gradients
-        # if the past is NaN.
+        # Reset the past before combining it with b. If both products were computed and one of them
+        # selected afterwards, a NaN in the past would still make the gradients NaN.
         pairs = self.inner.identity(), a_inner
         past = jax.tree.map(lambda e, h: jnp.where(b_begin, jnp.asarray(e, h.dtype), h), *pairs)
         return self.inner(past, b_inner), a_begin | b_begin

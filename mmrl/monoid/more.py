@@ -21,7 +21,7 @@ from jaxtyping import Array, Complex, Float, PyTree, Shaped
 from mmrl._dtypes import promoting
 from mmrl.monoid.core import Monoid
 
-# Types of elements.
+# Types of the elements of the monoids below.
 Pair = tuple[Float[Array, "*h"], Float[Array, "*h"]]
 Triple = tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]
 ScaledSum = tuple[Float[Array, ""], Float[Array, ""], Float[Array, "*h"]]
@@ -36,9 +36,9 @@ class MatrixAffine(Monoid):
     """Affine maps with a matrix on the right: (M, X) • (M', X') = (M M', X M' + X').
 
     The state X has shape [`values`, `keys`] and maps keys to values, so transitions multiply its
-    key axis. In Gated DeltaNet, M = α (I - β k kᵀ) and X = β v kᵀ (Yang et al. 2025, Eq. 10). With
-    the transition matrices of a hidden Markov model as M and an empty X, products compute the exact
-    belief.
+    key axis. In Gated DeltaNet, M = α (I - β k kᵀ) and X = β v kᵀ (Yang et al. 2025, Eq. 10). If M
+    contains the transition matrices of a hidden Markov model and X is empty (`values` = 0), the
+    products M compute the exact belief over hidden states.
     """
 
     values: int = eqx.field(static=True)
@@ -75,9 +75,9 @@ class Decay(Monoid):
 
     @promoting
     def gain(self, time: Float[Array, ""]) -> Complex[Array, "trace context"]:
-        """Return exp(t (-α + iω)), the factor that t steps apply to a trace.
+        """Return exp(t (-α + iω)), the factor by which a trace is multiplied over t steps.
 
-        The element (X, t) is the affine map (gain(t), X).
+        The element (X, t) represents the affine map h ↦ gain(t) h + X.
         """
         fade, turn = jnp.exp(-time * self.alpha), jnp.exp(1j * (time * self.omega))
         return fade[:, None] * turn[None, :]
@@ -87,8 +87,8 @@ class Max(Monoid):
     """Maxima that fade over time: (w, m) • (w', m') = (w + w', max(m + w', m')), with w ≤ 0.
 
     These are affine maps of the max-plus algebra; the paper leaves a "max operator" as future work.
-    An operator that fades the past in every product, such as max(γ m, m'), is not associative, so
-    elements include the total fade w. With w = 0 there is no fading.
+    Elements include the total fade w, because an operator that fades the past by a constant in
+    every product, such as max(γ m, m'), is not associative. With w = 0 the maximum does not fade.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
@@ -104,7 +104,10 @@ class Max(Monoid):
 
 
 class LogSumExp(Monoid):
-    """Maps of `Affine` in the log domain: (w, m) • (w', m') = (w + w', log(e^(m + w') + e^m'))."""
+    """Affine maps in the log domain: (w, m) • (w', m') = (w + w', log(e^(m + w') + e^m')).
+
+    The element (w, m) represents the map h ↦ e^w h + e^m. Logarithms avoid overflow.
+    """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
@@ -116,7 +119,7 @@ class LogSumExp(Monoid):
     def __call__(self, a: Pair, b: Pair) -> Pair:
         (a_fade, a_log), (b_fade, b_log) = a, b
         past_log = a_log + b_fade
-        # If both sums are empty, the result is -∞ and its gradient 0. JAX would return NaN.
+        # If both sums are empty, the result is -∞ with gradient 0. JAX's gradient would be NaN.
         empty = jnp.maximum(past_log, b_log) == -jnp.inf
         both = jnp.logaddexp(jnp.where(empty, 0, past_log), jnp.where(empty, 0, b_log))
         return a_fade + b_fade, jnp.where(empty, -jnp.inf, both)
@@ -167,11 +170,11 @@ class Moments(Monoid):
         (a_count, a_mean, a_square), (b_count, b_mean, b_square) = a, b
         count = a_count + b_count
         later = b_count > a_count
-        b_weight = jnp.where(later, b_count, count - a_count)  # weight of b, as rounded in n
+        b_weight = jnp.where(later, b_count, count - a_count)  # weight of b after n is rounded
         part = b_weight / jnp.where(b_count > 0, b_count, 1)
         share = b_weight / jnp.where(count > 0, count, 1)
         step = b_mean - a_mean
-        # Start from the mean of the larger sample: the result is exact if the other is empty.
+        # Start from the mean of the larger sample, so the result is exact if the other is empty.
         mean = jnp.where(later, b_mean - (1 - share) * step, a_mean + share * step)
         return count, mean, a_square + part * b_square + a_count * share * step * step
 
@@ -179,8 +182,9 @@ class Moments(Monoid):
 class LongMoments(Monoid):
     """Moments of up to 2⁴⁸ observations in double-single precision, (n, μ, M₂, n', μ', M₂').
 
-    n', μ' and M₂' contain the rounding errors of n, μ and M₂; for example, the count is n + n'.
-    The element of one observation is f(x) = (1, x, 0, 0, 0, 0), and the variance is M₂ / n.
+    Each statistic is the sum of two float32 numbers, because n', μ' and M₂' contain the rounding
+    errors of n, μ and M₂; for example, the count is n + n'. The element of one observation is
+    f(x) = (1, x, 0, 0, 0, 0), and the variance is M₂ / n.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
@@ -194,7 +198,8 @@ class LongMoments(Monoid):
         a_count, a_mean, a_square = zip(a[:3], a[3:], strict=True)
         b_count, b_mean, b_square = zip(b[:3], b[3:], strict=True)
         count = _add(a_count, b_count)
-        # Each sum rounds to the first entry of its pair, but its gradient reaches both entries.
+        # The sum of a pair (value, rounding error) rounds to the value. It is still computed,
+        # because gradients must flow to both entries.
         a_weight, b_weight, weight = (sum(pair) for pair in (a_count, b_count, count))
         later = b_weight > a_weight
         share = b_weight / jnp.where(weight > 0, weight, 1)

@@ -12,17 +12,17 @@ from mmrl.monoid.core import Monoid
 
 @promoting
 def as_elements(monoid: Any, xs: PyTree) -> PyTree[Shaped[Array, "time ..."]]:
-    """Convert the lists in `xs` to arrays, and check that it is a tape of elements of `monoid`.
+    """Convert the lists in `xs` to arrays, and check that `xs` is a tape of elements of `monoid`.
 
-    Raises `ValueError` if the pytree structure differs from that of an element, if the lengths
-    differ, or if leaves are boolean where they should be numbers.
+    Raises `ValueError` if the pytree structure of `xs` differs from that of an element, if its
+    leaves differ in length, or if a leaf is boolean although `monoid` combines numbers.
     """
     name, meaning = type(monoid).__name__, (type(monoid).__doc__ or "").split("\n")[0]
     example, form = jax.tree.flatten(jax.eval_shape(monoid.identity))
     try:
         arrays = [_array(x, e.dtype) for x, e in zip(form.flatten_up_to(xs), example, strict=True)]
     except (TypeError, ValueError) as error:
-        # Remove PyTreeDef(…) around the structures.
+        # JAX prints a structure as "PyTreeDef(…)". Keep only the part in parentheses.
         expected, got = (f"{x}"[10:-1] for x in (form, jax.tree.structure(xs)))
         kind = "a pair" if expected == "(*, *)" else "a pytree"
         raise ValueError(
@@ -51,9 +51,10 @@ def _array(x: Any, kind: Any) -> Array:
 
 
 def first_of(monoid: Monoid, xs: PyTree, init: PyTree | None) -> PyTree:
-    """Return `init`, or by default the identity, cast and broadcast to an element of `xs`.
+    """Return the element from which a scan of `xs` starts: `init`, or the identity if it is None.
 
-    Raises `ValueError` if its structure, shape or dtype does not match `xs`.
+    The result has the shape and dtype of one element of `xs`. Raises `ValueError` if the structure,
+    shape or dtype of `init` does not match `xs`.
     """
     name, first = ("monoid.identity()", monoid.identity()) if init is None else ("init", init)
     expected, got = jax.tree.structure(xs), jax.tree.structure(first)
@@ -83,8 +84,8 @@ def check_types(monoid: Monoid, element: PyTree) -> None:
     before, after = ([str(x.dtype) for x in jax.tree.leaves(tree)] for tree in (element, product))
     if before != after:
         raise ValueError(
-            f"`xs` must have the dtypes of its products, {', '.join(after)}; got "
-            f"{', '.join(before)}. Convert it with `.astype`."
+            "`xs` must have the same dtypes as products of its elements, "
+            f"{', '.join(after)}; got {', '.join(before)}. Convert it with `.astype`."
         )
 
 

@@ -28,10 +28,10 @@ def laws(
     for booleans that differ. Rounding causes errors of about 1e-6 in float32 and 1e-15 in float64.
 
     The laws only need to hold for elements that occur in a scan; `products` samples such elements.
-    Associativity is not enough: linear attention that keeps the later normalizer instead of the sum
-    violates only the right identity. An operator that satisfies all laws may still compute the
-    wrong result, such as a sum instead of a maximum. Compare the results of a scan with a loop as
-    well.
+    Test the identity laws as well as associativity. For example, if linear attention keeps the
+    later of two normalizers instead of their sum, only the right identity law fails. An operator
+    that satisfies all laws may still compute the wrong result, such as a sum instead of a maximum,
+    so compare the results of a scan with a loop as well.
     """
     return {name: float(jnp.max(error)) for name, error in errors(monoid, a, b, c).items()}
 
@@ -39,10 +39,10 @@ def laws(
 def products(
     monoid: Monoid, elements: PyTree[Shaped[Array, "..."]], key: PRNGKeyArray
 ) -> PyTree[Shaped[Array, "..."]]:
-    """Sample products f(x_1) • … • f(x_n), as they occur in a scan.
+    """Return, for each case, the product of its first n elements, as it occurs in a scan.
 
-    n is random, from 1 to N. Leaves of `elements` have shape [cases, N, ...], and leaves of the
-    result have shape [cases, ...].
+    n is sampled uniformly from 1 to N. Leaves of `elements` have shape [cases, N, ...], and leaves
+    of the result have shape [cases, ...].
     """
     cases, most = jax.tree.leaves(elements)[0].shape[:2]
     return _products(monoid, elements, jax.random.randint(key, (cases,), 1, most + 1))

@@ -3,9 +3,9 @@
     obs ──encoder──► x ──memory──► s ──┐
                      └─────────────────┴──head──► outputs
 
-The head receives both the encoded observation and the Markov state, so the memory only has to store
-the past. A network has the same methods as the memories in `mmrl.memory`. You can replace each
-component:
+The head receives both the encoded observation x and the Markov state s, so the memory does not have
+to store the current observation. A network has the same methods as the memories in `mmrl.memory`.
+You can replace each component:
 
     memory = MyMemory(64, 64, key=key)                   # with the methods of a `SequenceModel`
     net = Net(Dense(obs_size, 64, key=key), memory, LinearHead(128, actions, key=key))
@@ -88,8 +88,8 @@ class Net(eqx.Module):
     network.
 
     `begin` resets the memory, but is not an input of the network. To make the start of an episode
-    observable, use `mmrl.envs.wrappers.BeginFlag`. Segments also reset the memory in the middle of
-    an episode, where this flag stays 0.
+    observable, use `mmrl.envs.wrappers.BeginFlag`. If an agent trains on segments, `begin` also
+    resets the memory at the start of a segment within an episode, where the observed flag is 0.
     """
 
     encoder: Callable[[PyTree], Float[Array, " in"]]
@@ -113,17 +113,17 @@ class Net(eqx.Module):
 
         The encoder is a `Dense` layer. The head consists of two `Dense` layers and the output
         layer, which is a `DuelingHead` if `dueling` is True. Observations are flattened to size
-        `obs_size`, and all layers are `width` wide. `normalized` selects the features that
-        `nets.inputs.Normalizer` normalizes first. If observations are images, pass their
-        description, a `nets.pictures.Picture`, to add convolutions to the encoder.
+        `obs_size`, and all layers are `width` wide. `normalized` is True for each feature that
+        `nets.inputs.Normalizer` normalizes before the encoder. If observations are images, pass
+        their description, a `nets.pictures.Picture`, to add convolutions to the encoder.
         """
         keys = jax.random.split(key, 5)
-        sees: Callable[..., Callable] = Dense
+        make_encoder: Callable[..., Callable] = Dense
         if picture is not None:
             from mmrl.nets import pictures
 
-            sees = partial(pictures.encoder, picture, Dense)
-        encoder = sees(obs_size, width, key=keys[0])
+            make_encoder = partial(pictures.encoder, picture, Dense)
+        encoder = make_encoder(obs_size, width, key=keys[0])
         if any(normalized):
             from mmrl.nets.inputs import Normalizer
 

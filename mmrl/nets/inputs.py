@@ -1,9 +1,10 @@
 """Normalization of observations by running statistics.
 
-Networks learn slowly from features with a large mean and a small variance, such as 30 + cue.
-`Normalizer` centers and scales each feature by its mean and standard deviation over all
-observations so far. The statistics are part of the network, so they are included in checkpoints,
-exported policies and evaluations. Only `count` updates them.
+Networks learn slowly from features with a large mean and a small variance, such as a cue of ±1 with
+an offset of 30. `Normalizer` centers and scales each feature by its mean and standard deviation
+over all observations so far. The statistics are part of the network, so checkpoints, exported
+policies and evaluations include them. Only `count` updates the statistics; applying the network
+does not.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,10 @@ MOST = 10.0
 
 
 LARGEST = 1e15
-"""Largest absolute value in the statistics; larger ones are clipped, and NaN is replaced by 0."""
+"""Largest absolute value of an observation in the statistics.
+
+Before they are counted, larger values are clipped and NaN is replaced by 0.
+"""
 
 
 class Normalizer(eqx.Module):
@@ -42,7 +46,7 @@ class Normalizer(eqx.Module):
 
     @property
     def units(self) -> tuple[Float[Array, " features"], Float[Array, " features"]]:
-        """Centers μ and factors 1/σ of the selected features; 0 and 1 for the others."""
+        """Centers μ and factors 1/σ of the selected features; 0 and 1 for all other features."""
         count, mean, square = jax.lax.stop_gradient(self.moments[:3])
         some = jnp.array(self.mask) & (count > 0)
         variance = jnp.where(some, square / jnp.where(some, count, 1), 0)
@@ -84,8 +88,8 @@ class Normalizer(eqx.Module):
 def count(nets: PyTree, obs: PyTree[Shaped[Array, "..."]]) -> PyTree:
     """Return copies of networks whose statistics include more observations, [..., *obs].
 
-    All of them share the statistics of the first one, so that target networks, averaged networks
-    and critics receive the same inputs as the acting network.
+    All networks receive the updated statistics of the first one, so that target networks, averaged
+    networks and critics receive the same inputs as the acting network.
     """
     modules = jax.tree.leaves(nets, is_leaf=_is_normalizer)
     first = next(filter(_is_normalizer, modules), None)

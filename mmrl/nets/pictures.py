@@ -36,9 +36,10 @@ class Picture(NamedTuple):
 class Filters(eqx.Module):
     """3 × 3 convolution with stride 1.
 
-    `same` pads the image with zeros. The convolution is computed as a product of image patches and
-    a matrix. On a CPU, XLA's convolution is three to six times slower under `vmap` over seeds,
-    because each seed has different filters.
+    If `same` is True, the image is padded with zeros, so the output has the same height and width.
+    The convolution is computed as a product of image patches and a matrix. On a CPU, XLA's
+    convolution is three to six times slower under `vmap` over seeds, because each seed has
+    different filters.
     """
 
     linear: eqx.nn.Linear
@@ -181,9 +182,10 @@ def encoder(
 ) -> PictureEncoder:
     """Build an encoder for images with `width` output features.
 
-    `layer` is the class of the last layer, such as `Dense`, and the remaining arguments are those
-    of its constructor. The size of the observation is ignored, because it follows from `picture`.
-    If `picture.stack` is "dense", the image is flattened instead of convolved.
+    `layer` is the class of the last layer, such as `Dense`. The third argument, the size of an
+    observation, is ignored, because it follows from `picture`; it is accepted so that this function
+    can replace the constructor of a layer. If `picture.stack` is "dense", the image is flattened
+    instead of convolved.
     """
     if picture.stack == "dense":
         flat = Pixels(math.prod(picture.shape))

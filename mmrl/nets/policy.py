@@ -27,7 +27,7 @@ from mmrl.nets.pictures import Picture, encoder
 Bounds = tuple[tuple[float, ...], tuple[float, ...]]
 """Lowest and highest value of each element of an action; ±∞ if there is no bound."""
 COVERAGE = 1.0, 4.0
-"""Range of |bound|, in standard deviations, for which N(0, 1) covers a box without scaling."""
+"""Range of |bound| in which actions are not rescaled, because N(0, 1) covers the box well."""
 
 
 class Categorical(eqx.Module):
@@ -160,8 +160,8 @@ def mlp(
     orthogonal matrix with gain 1. If `picture` is given, convolutions precede the first layer.
     """
     first_key, second_key, last = jax.random.split(key, 3)
-    sees = Tanh if picture is None else partial(encoder, picture, Tanh)
-    layers = sees(obs_size, width, key=first_key), Tanh(width, width, key=second_key)
+    make_encoder = Tanh if picture is None else partial(encoder, picture, Tanh)
+    layers = make_encoder(obs_size, width, key=first_key), Tanh(width, width, key=second_key)
     first = (Normalizer(normalized),) if any(normalized) else ()
     head = eqx.filter_eval_shape(LinearHead, width, outputs, key=last)
     head = eqx.tree_at(lambda h: h.linear, head, _orthogonal(width, outputs, 1.0, last))
@@ -179,7 +179,7 @@ def body(
     key: PRNGKeyArray,
     **memory_sizes: Any,
 ) -> Net:
-    """Build an `mlp` if `name` is "none" and there are no sizes, otherwise a `Net`."""
+    """Build an `mlp` if `name` is "none" and `memory_sizes` is empty, otherwise a `Net`."""
     kind: Any = {"width": width, "normalized": normalized, "picture": picture, "key": key}
     if name == "none" and not memory_sizes:
         return mlp(obs_size, outputs, **kind)
@@ -197,8 +197,8 @@ class Outputs(NamedTuple):
 class ActorCritic(eqx.Module):
     """Actor-critic with separate or shared networks for π(· | s) and V(s).
 
-    `policy` has one output for each action, or for each element of a continuous action, and as the
-    last output an auxiliary value. This is the "dual" architecture of PPG (Cobbe et al. 2021).
+    `policy` has one output for each action, or for each element of a continuous action, followed by
+    one auxiliary value. This is the "dual" architecture of PPG (Cobbe et al. 2021).
     `critic` has one output, the value. Without a critic, the auxiliary value is the value.
 
     `log_std` is None for discrete actions. With `bounds`, it refers to the output x of the network,
@@ -283,7 +283,7 @@ class ActorCritic(eqx.Module):
         return state, now, ahead
 
     def _both(self, state: PyTree, call: Callable) -> tuple[PyTree, list[Outputs]]:
-        """Apply `call`, (net, state) -> (state, *arrays), to both networks; return outputs."""
+        """Apply `call`, (net, state) -> (state, *arrays), to both networks; return the results."""
         first, second = state
         first, *numbers = call(self.policy, first)
         values: list[Any] = [None] * len(numbers)
@@ -309,7 +309,7 @@ class ActorCritic(eqx.Module):
 
 
 def _orthogonal(inputs: int, outputs: int, gain: float, key: PRNGKeyArray) -> eqx.nn.Linear:
-    # Build only the shapes of the layer, because its weights would use the same random key.
+    # Build only the shapes of the layer, because sampling its weights would reuse `key`.
     layer = eqx.filter_eval_shape(eqx.nn.Linear, inputs, outputs, key=key)
     # Under `vmap`, compute one matrix at a time. LAPACK distributes a batch over its threads, and
     # in jaxlib 0.10.2 this can deadlock if several CPU devices do so at the same time.

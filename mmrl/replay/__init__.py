@@ -1,7 +1,7 @@
 """Replay buffers: fixed-size pytrees with pure functions `init`, `add` and `sample`.
 
-For example, two of the episodes of `probe-Memory-v0`, which have five steps each, fill a batch of
-ten steps from a `tape`:
+For example, episodes of `probe-Memory-v0` have five steps, so a batch of ten steps that is sampled
+from a `tape` consists of two episodes:
 
     >>> import jax
     >>> from mmrl import envs, rollout

@@ -1,7 +1,7 @@
 """Boundaries and initial priorities of the sequences that an episode is split into.
 
-Both are computed from `offset`, the index of a step within its episode. `sequences.py` stores the
-results.
+The boundaries and priorities are computed from `offset`, the index of a step within its episode.
+`sequences.py` stores them.
 """
 
 import equinox as eqx
@@ -19,9 +19,9 @@ _FOLD = Resettable(Product((Max(), Sum(jax.ShapeDtypeStruct((), jnp.float32)))))
 class Cut(eqx.Module):
     """Sizes that determine how an episode is split into sequences.
 
-    A sequence has `length` steps, and shares `overlap` of them with the next sequence. Its window
-    also includes up to `burn_in` steps before it and up to `tail` steps after it, within the same
-    episode. Raises `ValueError` if a size is invalid.
+    A sequence has `length` steps, and shares `overlap` of them with the next sequence. The window
+    of a sequence also includes up to `burn_in` steps before the sequence and up to `tail` steps
+    after it, from the same episode. Raises `ValueError` if a size is invalid.
     """
 
     length: int = eqx.field(static=True, default=80)
@@ -52,9 +52,9 @@ class Cut(eqx.Module):
 
     @property
     def guard(self) -> int:
-        """Distance ahead of the cursor, in steps, at which sequences are removed.
+        """Distance ahead of the write cursor, in steps, at which sequences are removed.
 
-        A sequence is thus removed before its burn-in prefix is overwritten.
+        The distance is large enough to remove a sequence before its burn-in prefix is overwritten.
         """
         return self.burn_in + self.period - 1
 
@@ -104,7 +104,7 @@ class Cut(eqx.Module):
     def slots(
         self, rows: Int[Array, "worker time"], offset: Int[Array, "worker time"], count: int
     ) -> Int[Array, "worker time"]:
-        """Return the slot in which the state before each step is stored, or `count` for none.
+        """Return the slot that stores the state before each step, or `count` if none does.
 
         There is one slot per `period` rows. Two states that are in use never share a slot, because
         consecutive windows of an episode start one period apart, and the first window needs no
@@ -131,9 +131,9 @@ class Cut(eqx.Module):
     ) -> tuple[PyTree[Float[Array, "time open"]], PyTree[Float[Array, " open"]]]:
         """Return running values of max|δ| and Σ|δ| for the sequences in progress.
 
-        The first result has the values after every step, and the second result only those after the
-        last step, to continue from. Sequence k of an episode uses entry k mod `within`, which is
-        free again because sequence k - `within` has already been completed.
+        The first result has the values after every step. The second result has only the values
+        after the last step, which are the `folds` of the next call. Sequence k of an episode uses
+        entry k mod `within`, which is free again because sequence k - `within` is complete.
         """
         age = (offset // self.period)[:, None] - jnp.arange(self.within, dtype=jnp.int32)[None]
         place = (offset % self.period)[:, None] + age % self.within * self.period

@@ -65,21 +65,21 @@ def init(example: PyTree, workers: int, depth: int, shortest: int) -> tuple[Fram
 
 
 def outline(frames: Frames | None, rollout: Any) -> Any:
-    """Return a rollout with an index of 0 for each image, to compare it with the storage.
+    """Replace the images in a rollout by zero indices, so that it has the structure of the storage.
 
     Raises `ValueError` if the shapes or dtypes of the images differ from those in `init`.
     """
     if frames is None:
         return rollout
     for obs in (rollout.obs, rollout.next_obs):
-        ours, theirs = (
+        expected, actual = (
             [(x.shape[n:], x.dtype) for x in xs]
             for n, xs in ((1, frames.pictures), (2, _pictures(obs, 2)))
         )
-        if ours != theirs:
+        if expected != actual:
             raise ValueError(
-                f"`rollout` must have images with the shapes and dtypes of `init`, {ours}, got "
-                f"{theirs}. Pass a step of the same environment to `init`."
+                "`rollout` must have images with the shapes and dtypes of the example in `init`, "
+                f"{expected}, got {actual}. Pass a step of the same environment to `init`."
             )
     zeros = jnp.zeros(rollout.last.shape, jnp.int32)
     return _with_indices(rollout, 2, zeros, zeros)
@@ -110,10 +110,10 @@ def cut(
     place: Int[Array, "#worker time"],
     gaps: Bool[Array, "worker time"],
 ) -> Any:
-    """Set `truncated` on the step before each omitted step, where `gaps` is True.
+    """Set `truncated` on the step before each omitted step.
 
-    Step t of the rollout is in row `place[t]` of its worker's ring. The step before the first one
-    is the last step of the previous rollout.
+    `gaps` is True at the steps that `add` omitted. Step t of the rollout is in row `place[t]` of
+    its worker's ring. The step before the first step is the last step of the previous rollout.
     """
     if frames is None:
         return steps
@@ -203,7 +203,7 @@ def move(
 
 
 def by_worker(frames: Frames | None) -> list[Shaped[Array, "worker size height width channel"]]:
-    """Return the images with a separate worker axis, or an empty list without images."""
+    """Return the images with a separate worker axis, or an empty list if `frames` is None."""
     rings = frames.pictures if frames else ()
     return [x.reshape(-1, frames.size, *x.shape[1:]) for x in rings if frames]
 

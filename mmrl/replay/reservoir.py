@@ -141,8 +141,8 @@ def _apart(lots: Float[Array, "*n"], fine: Float[Array, "*n"] | float = 0.0) -> 
     """Return lots on a finer scale near 1: -log₂(1 - u - 2⁻²³ `fine`) if u ≥ 1 - 2⁻¹⁰.
 
     Float32 lots are multiples of 2⁻²³. Among very many unrolls, the largest lots, which determine
-    the sample, would often be equal. On the finer scale they rarely are, and their order is the
-    same.
+    the sample, would often be equal. On the finer scale, equal lots are rare, and the order of
+    different lots is preserved.
     """
     near = (lots >= 1 - 2**-10) & (lots < 1)
     rest = jnp.where(near, 1 - lots - 2**-23 * fine, 1)
@@ -213,7 +213,7 @@ def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
         share = jax.random.uniform(key, shape, jnp.float32)
         # The product may round up to `sizes`, which is past the last slot.
         slot = jnp.minimum((share * sizes).astype(jnp.int32), sizes - 1)
-    else:  # 2²³ float32 values are too few for a uniform choice among so many slots
+    else:  # a float32 sample has only 2²³ values, too few for a uniform choice among the slots
         slot = jax.random.randint(key, shape, 0, sizes, jnp.int32)
     rows = (jnp.arange(here.workers)[:, None] * here.slots + slot).reshape(-1)
     unrolls = jax.tree.map(lambda d: d[rows], here.unrolls)
@@ -226,7 +226,7 @@ def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
 
 @promoting
 def merge(first: Reservoir, second: Reservoir) -> Reservoir:
-    """Merge two reservoirs into a reservoir of all unrolls that either has received.
+    """Merge two reservoirs into a uniform sample of all unrolls that the two have received.
 
     Each worker's parts are merged with `TopK`, which is exact, associative, and commutative up to
     the order of rows. Raises `ValueError` if the shapes of the two reservoirs differ.

@@ -1,7 +1,8 @@
-"""Ring buffers of steps, one per worker, which `tape` and `sequences` are built on.
+"""Ring buffers of steps, one per worker. `tape` and `sequences` store their steps in them.
 
-Rows w · depth to (w + 1) · depth - 1 are the ring of worker w. A rollout is written to all rings at
-the same index, `cursor`, which wraps around at the end.
+The rings of all workers share one array, in which rows w · depth to (w + 1) · depth - 1 are the
+ring of worker w. A rollout is written to all rings at the same index, `cursor`, which wraps around
+at the end.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -83,17 +84,18 @@ def check_leaves(name: str, buffer: PyTree, rollout: PyTree, axes: tuple[int, ..
 
     Raises `ValueError` if the tree structures, shapes or dtypes differ.
     """
-    ours, theirs = jax.tree.structure(buffer), jax.tree.structure(rollout)
-    if ours != theirs:
+    expected, actual = jax.tree.structure(buffer), jax.tree.structure(rollout)
+    if expected != actual:
         raise ValueError(
-            f"`{name}` must have the tree structure of the example in `init`, {ours}, got {theirs}."
+            f"`{name}` must have the tree structure of the example in `init`, {expected}, got "
+            f"{actual}."
         )
     for d, x in zip(jax.tree.leaves(buffer), jax.tree.leaves(rollout), strict=True):
-        expected = (*axes, *d.shape[1:])
-        if x.shape != expected or x.dtype != d.dtype:
+        shape = (*axes, *d.shape[1:])
+        if x.shape != shape or x.dtype != d.dtype:
             raise ValueError(
-                f"`{name}` must match the example passed to `init`, here "
-                f"{d.dtype}{list(expected)}, got {x.dtype}{list(x.shape)}."
+                f"`{name}` must have leaves like those of the example in `init`, here "
+                f"{d.dtype}{list(shape)}, got {x.dtype}{list(x.shape)}."
             )
 
 

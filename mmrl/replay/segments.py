@@ -49,10 +49,10 @@ def _draw(
     """Sample `count` segments uniformly; return the episode of each, and the segment's index in it.
 
     An episode of n steps has ⌈n / L⌉ segments. The tape does not depend on L, and stores only the
-    sums of 1 and n - 1. Episodes are therefore sampled by rejection: an episode is proposed with
-    probability ∝ 1 + (n - 1) / L, which is at least ⌈n / L⌉ and less than twice as large, and is
-    accepted with probability ⌈n / L⌉ / (1 + (n - 1) / L). The loop continues until `count`
-    proposals have been accepted. On average, at most half of the proposals are rejected.
+    sums of 1 and of n - 1 over all episodes. Episodes are therefore sampled by rejection: an
+    episode is proposed with probability ∝ 1 + (n - 1) / L, which is at least ⌈n / L⌉ and less than
+    twice as large, and is accepted with probability ⌈n / L⌉ / (1 + (n - 1) / L). The loop continues
+    until `count` proposals have been accepted. On average, at most half of them are rejected.
 
     If the tape has no complete episodes, all rows are `capacity`.
     """

@@ -3,7 +3,7 @@
 Kapturowski et al. (2019). An episode of N steps is split into sequences that start every `period =
 length - overlap` steps, at s = 0, period, 2 period, … while s + overlap < N; there is always a
 sequence at s = 0. Sequences never cross episode boundaries. The last sequence may be short, so that
-every step of the episode is trained.
+every step of the episode is used for training.
 
     s - burn_in           s                           s + length        s + length + tail
     ├── burn-in prefix ───┼── trained ──────────────────┼── tail ─────────┤
@@ -253,8 +253,8 @@ def sample(
     size = sequences.count.astype(jnp.float32)
     share = jnp.where(weight > 0, size * weight / sums[0].sum(), jnp.inf)  # N P_i
     rows = jnp.where(weight > 0, rows, sequences.capacity)
-    # Without the barrier, XLA fuses the draw into every gather, and repeats it for each value that
-    # is read.
+    # Without the barrier, XLA fuses the draw into every gather, and repeats the draw for each value
+    # that the gather reads.
     rows, share = jax.lax.optimization_barrier((rows, share))
     weights = jnp.where(jnp.isfinite(share), (share / share.min()) ** -beta, 1)
     return Sample(**vars(window(sequences, rows, sequences.cut.burn_in)), weights=weights)

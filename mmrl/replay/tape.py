@@ -24,7 +24,9 @@ from mmrl.replay import frames, ring, tree
 from mmrl.replay.frames import SHORTEST, Frames
 from mmrl.replay.ring import Rollout
 
-SHORT = 16  # steps; for longer mean episodes, the first race in `_episodes` usually suffices
+# If episodes have at least this many steps on average, the first race in `_episodes` usually
+# provides enough episodes for a batch.
+SHORT = 16
 
 
 class Tape(eqx.Module):
@@ -94,9 +96,9 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     overwritten. Episodes longer than a ring are never sampled.
 
     The cost is O(worker · time), independent of the capacity, if the tape is donated or is the
-    carry of a loop. The tape is copied by `lax.cond` under `vmap`, and by sampling from it before
-    `add` in the same step. Raises `ValueError` if the leaves of the rollout do not match the tape,
-    or if the rollout does not fit in a ring.
+    carry of a loop. However, XLA copies the tape if `add` is a branch of `lax.cond` under `vmap`,
+    or if the same step samples from the tape before `add`. Raises `ValueError` if the leaves of the
+    rollout do not match the tape, or if the rollout does not fit in a ring.
     """
     outline = frames.outline(tape.frames, rollout)
     time = ring.check_rollout(tape.steps, tape.workers, tape.depth, outline)

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from mmrl._dtypes import promoting
 
-# The 32 children of a node fill two cache lines. A table of 33k to 1M rows has two levels below the
-# top.
+# A node has 32 children, which fill two cache lines. With at most 1024 nodes at the top, a table of
+# 33k to 1M rows needs two levels below the top.
 BRANCH = 32
 TOP = 1024
 # Range to which priorities are clipped: all are finite, and every row can be sampled.
@@ -100,9 +100,9 @@ def noise(tree: Tree, key: PRNGKeyArray, count: int) -> Noise:
 
 
 def extend(first: Noise, more: Noise) -> Noise:
-    """Append the noise `more` to `first`, to sample more rows.
+    """Append the noise `more` to `first`, so that a race can sample more rows.
 
-    The first rows sampled are the same as with `first` only.
+    The race then samples the same rows as with `first`, followed by additional rows.
     """
     rows = (jnp.concatenate(pair) for pair in zip(first[1:], more[1:], strict=True))
     return (first[0], *rows)

@@ -268,7 +268,7 @@ TINY = dataclasses.replace(
         ({"batching": "segments", "segment_length": 0}, "`segment_length` must be at least 1"),
         ({"batching": "segments", "segment_length": 5}, "Set batch=15"),
         ({"batching": "segments", "segment_length": 4, "tapes": 3}, "Set batch=12"),
-        ({"tapes": 3}, "`batch` must be a multiple of `tapes`, 3; got 16. Set batch=15"),
+        ({"tapes": 3}, "`batch` must be a multiple of `tapes` = 3; got 16. Set batch=15"),
         ({"capacity": 12}, "`capacity` must hold one rollout of 4 steps in 4 environments"),
         ({"capacity": 66}, "`capacity` must be a positive multiple of `workers`"),
         ({"memory": "lrv"}, "Did you mean `lru`"),

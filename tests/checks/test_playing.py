@@ -305,7 +305,10 @@ def step_with_limit(late: int, alone: bool = False) -> Callable[..., Any]:
 
 
 PLAY_MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "a step that resets": ({"step_env": resetting}, "`step_env` must not reset; in step"),
+    "a step that resets": (
+        {"step_env": resetting},
+        "`step_env` must not reset the environment; in step",
+    ),
     "an end by the clock": (
         {"step_env": step_with_limit(1)},
         "`terminated` must not depend on the time",

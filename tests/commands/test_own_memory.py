@@ -74,7 +74,7 @@ def test_an_own_memory_is_built_as_ours_are(name: str, layers: int):
         ("own_memories:broken", r"raised KeyError: 'inside' \(own_memories.py, line 16\)"),
         ("own_memories:number", "which is 3"),
         ("own_memories:Mime", "Nearest: Mine"),
-        ("own_memories:nope", "It has: Mine, build, Short, "),
+        ("own_memories:nope", "own_memories has: Mine, build, Short, "),
         ("own_memories:count", "an object of type int without"),
         ("own_memories:Wide", r"'own_memories:Wide'.*`step`.*\(4,\).*got \(64,\)"),
         ("own_memories:Grows", r"'own_memories:Grows'.*`step`.*state"),

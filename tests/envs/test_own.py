@@ -61,7 +61,7 @@ def test_a_class_a_function_and_an_object_are_found_in_the_current_folder():
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [
-        ("game:Mine", r"no 'game' in the current folder, nor on PYTHONPATH. Nearest here: games\."),
+        ("game:Mine", r"no module 'game' in the current .* Nearest in this folder: games\."),
         ("games.py:Mine", r"got 'games.py:Mine'.*folder.module.*without \.py"),
         ("./games:Mine", r"must name a module before the colon, got './games:Mine'"),
         (":Mine", "must name a module before the colon"),
@@ -70,10 +70,10 @@ def test_a_class_a_function_and_an_object_are_found_in_the_current_folder():
             r"half raised ModuleNotFoundError: No module named 'no_such_module' \(half.py",
         ),
         ("torn:Env", r"torn raised SyntaxError: .* \(torn.py, line 1\)"),
-        ("games:mine", r"it has no 'mine'. Nearest: .*Mine"),
-        ("games:nothing_alike", r"It has: (?!.*(jax|environment))"),
+        ("games:mine", r"'mine' does not exist. Nearest: .*Mine"),
+        ("games:nothing_alike", r"games has: (?!.*(jax|environment))"),
         ("games:", r"must name an object of games after the colon, got 'games:': no name follows"),
-        ("games:Mine.outer", "it has no 'outer'"),
+        ("games:Mine.outer", "'outer' does not exist"),
         ("games:number", r"must .*`step_env`.* got 'games:number', which is of type int"),
         ("games:broken", r"which raised RuntimeError: no room \(games.py, line 12\)"),
         ("half", "my_module:MyEnv"),

@@ -58,9 +58,9 @@ _CLEAR = Paper(
         "The paper's actors use parameters that lag behind; ours use the current ones.",
         "The decay of RMSProp is not in the table; ours is that of IMPALA's published code.",
         "The paper's reservoir of 450 million frames is half of the 900 million frames that it "
-        "plays; here both numbers count steps, each of which may be several frames. None of our "
-        "machines can hold it. Set it to half of the steps that you play, such as `--blocks 5 "
-        "--block 63 --capacity 100000` for 200 000 steps.",
+        "plays; here both numbers count steps, each of which may be several frames. Such a "
+        "reservoir does not fit on any of our machines. Set `capacity` to half of the steps that "
+        "you play, such as `--blocks 5 --block 63 --capacity 100000` for 200 000 steps.",
     ),
     (),
 )

@@ -1,8 +1,9 @@
 """CLEAR: V-trace on new and replayed unrolls, with cloning on replayed unrolls.
 
-Rolnick et al. 2019, based on the actor-critic of IMPALA (Espeholt et al. 2018). A reservoir of old
-unrolls is the only protection against forgetting. The agent observes neither the current task nor
-the start of a new one. With `replay_fraction` 0, it is the plain V-trace actor-critic.
+Rolnick et al. 2019, based on the actor-critic of IMPALA (Espeholt et al. 2018). An unroll is a
+rollout of fixed length from one environment. A reservoir of old unrolls is the only protection
+against forgetting. The agent observes neither the current task nor the start of a new task. With
+`replay_fraction` 0, the agent is a plain V-trace actor-critic.
 
     iteration:  every environment acts for `rollout` steps, and its unroll is offered to the
                 reservoir. Then one stored unroll per environment is sampled. The batch contains
@@ -14,7 +15,7 @@ Implementation details
   iteration.
 - New unrolls are added to the reservoir before it is sampled.
 - Importance weights are relative to the behavior policy, whose logits are stored with every unroll.
-  For new unrolls they are 1, up to rounding.
+  For new unrolls, the weights are 1 up to rounding.
 - The cloning losses apply only to replayed unrolls. All losses are averaged over the complete
   batch, or all are summed, so `reduction` does not change their balance.
 - A replayed unroll starts from the memory state of the actor, which is as old as the unroll.
@@ -67,12 +68,12 @@ class Config(Settings):
     # sizes of the memory by name, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # number of features of the encoder, memory and head
-    # auto: convolutions for images, otherwise dense; small, impala: convolutional networks
+    # auto: convolutions for images, otherwise dense layers; small, impala: always convolutions
     encoder: str = choice("auto", "dense", "small", "impala")
     shared: bool = static(default=False)  # one network for policy and value
     optimizer: str = choice("adam", "rmsprop")  # optimizer of all gradient steps
     reduction: str = choice("mean", "sum")  # reduction of the losses over time and environments
-    # normalize features; None: only unbounded ones and those with bounds beyond ±10
+    # normalize features; None: only features without bounds or with bounds beyond ±10
     normalize_observations: bool | None = static(default=None)
     normalize_rewards: bool = static(default=True)  # scale the rewards in losses; clip to ±10
     environments: int = count(8)  # N, number of environments stepped in parallel
@@ -95,8 +96,8 @@ class Config(Settings):
     c_max: float = limit(1.0, zero=True)  # c̄, maximum trace weight; limits the reach of traces
     gamma: float = share(0.97)  # γ, per step
     learning_rate: float = positive(2e-3)  # learning rate of the optimizer
-    anneal: float = share(1.0)  # relative linear decrease of the learning rate; 0: constant
-    # blocks over which the learning rate decays; None: all blocks, even if the run is extended
+    anneal: float = share(1.0)  # fraction by which the learning rate falls linearly; 0: constant
+    # blocks over which the learning rate decays; None: `blocks`, also after a run is extended
     horizon: float | None = limit(None)
     beta1: float = share(0.9, off=1.0)  # β₁ of Adam
     beta2: float = share(0.999, off=1.0)  # β₂ of Adam
@@ -243,16 +244,18 @@ def pair(
 ) -> tuple[Reservoir | None, Unrolls, Bool[Array, " env"]]:
     """Add new unrolls to the reservoir, and choose a new or an old unroll for each environment.
 
-    Returns the reservoir, the chosen unrolls, and flags that are True for old unrolls.
+    Returns the updated reservoir, one unroll per environment, and flags that are True for old
+    unrolls.
     """
     if storage is None:
         return None, new, jnp.zeros(config.environments, bool)
     add_key, sample_key, choose_key = jax.random.split(key, 3)
     storage = reservoir.add(storage, new, add_key)
     old = reservoir.sample(storage, sample_key, config.environments)
-    lots = jax.random.uniform(choose_key, (config.environments,))
-    replayed = jnp.argsort(lots) < jnp.round(config.replay_fraction * lots.size)
-    # A part can be empty, because unrolls of images with many short episodes are discarded.
+    draws = jax.random.uniform(choose_key, (config.environments,))
+    replayed = jnp.argsort(draws) < jnp.round(config.replay_fraction * draws.size)
+    # A worker's part of the reservoir can be empty, because unrolls of images that contain many
+    # short episodes are discarded.
     replayed &= storage.counts > 0
 
     def choose(old, new):

@@ -1,6 +1,6 @@
 """PPO and PPG with a memory: this package is the agent PPO, and `ppg` is the agent PPG.
 
-The code that both share is in `learner`, and their metrics are in `diagnostics`.
+`learner` contains the code that PPO and PPG share, and `diagnostics` their metrics.
 """
 
 from mmrl.agents.ppo import about

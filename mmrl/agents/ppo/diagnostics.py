@@ -55,9 +55,10 @@ def noise_scale(
 ) -> NoiseScale:
     """Return the gradient noise scale.  McCandlish et al. 2018, Appendix A.1.
 
-    The small batches of the paper are the minibatches of one epoch, with constant parameters, and
-    its large batch is the entire batch. The estimate from a single iteration is rough. For a better
-    one, average S and |G|² over several iterations.
+    The estimator compares the gradients of small batches and of a large batch. Here the small
+    batches are the minibatches of one epoch, with constant parameters, and the large batch is the
+    entire batch. The estimate from a single iteration is rough; for a better estimate, average S
+    and |G|² over several iterations.
     """
     grad = eqx.filter_grad(lambda net, some: loss(net, learner.average, some, config, terms)[0])
 

@@ -89,7 +89,8 @@ def check(config: Config, env: Any, params: Any) -> None:
     ppo.check(config, env, params)
     if config.shared:
         raise ValueError(
-            "`shared` must be False for PPG, which shares features through its auxiliary phases."
+            "`shared` must be False for PPG, which shares features through its auxiliary phases; "
+            "got True."
         )
     if config.staleness:
         raise ValueError(
@@ -147,9 +148,9 @@ def learn(
         now, outcome = run(now, epochs=config.epochs, key=key)
     else:
         value_key, policy_key = jax.random.split(key)
-        judge = learner.Learner(now.net, optimizer, None)
-        judge, _ = run(judge, epochs=config.value_epochs, key=value_key, terms=("value",))
-        now, optimizer = learner.Learner(judge.net, now.optimizer, now.average), judge.optimizer
+        value = learner.Learner(now.net, optimizer, None)
+        value, _ = run(value, epochs=config.value_epochs, key=value_key, terms=("value",))
+        now, optimizer = learner.Learner(value.net, now.optimizer, now.average), value.optimizer
         now, outcome = run(now, epochs=config.epochs, key=policy_key, terms=("policy",))
     policy = eqx.tree_at(lambda s: s.learner, policy, now)
     data = AuxiliaryBatch(batch.state, batch.obs, batch.begin, batch.targets)

@@ -1,8 +1,8 @@
 """PPO with a memory, and with separate behavior, proximal and current policies.
 
 Schulman et al. 2017, with the decoupled objectives, PPO-EWMA and the artificial staleness of Hilton
-et al. 2022. On-policy training fits tapes: the rollout of each environment is one tape, which is
-replayed from the memory state at its start.
+et al. 2022. The rollout of each environment is one tape, which training replays from the memory
+state at the start of the rollout.
 
     iteration:  act for `rollout` steps in `environments` environments, estimate advantages, then
                 `epochs` times: shuffle, and take `minibatches` gradient steps, each of which also
@@ -11,9 +11,9 @@ replayed from the memory state at its start.
 Implementation details
 - The memory state is carried from one rollout to the next. Rollouts are never split, so minibatches
   are sets of environments. Without a memory they are sets of single steps.
-- Advantages and value targets use the values that the actor computed (or current ones with
-  V-trace), but bootstrap from current values, at truncations and at the end of a rollout: s'_t has
-  seen o_0, …, o_t and o'_t. Only terminations do not bootstrap.
+- Advantages and value targets use the values that the actor computed, or those of the current
+  network with V-trace. At truncations and at the end of a rollout, both bootstrap from the current
+  network's value of s'_t, which summarizes o_0, …, o_t and o'_t. Terminations do not bootstrap.
 - Advantages are normalized over the entire iteration, not per minibatch.
 - The value loss is (V - y)², without a factor ½ and without clipping.
 - The losses use continuous actions as sampled, but the environment receives the nearest action in
@@ -66,20 +66,20 @@ class Config(Settings):
     # sizes of the memory by name, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # number of features of the encoder, memory and head
-    # auto: convolutions for images, otherwise dense; small, impala: convolutional networks
+    # auto: convolutions for images, otherwise dense layers; small, impala: always convolutions
     encoder: str = choice("auto", "dense", "small", "impala")
     shared: bool = static(default=False)  # one network for policy and value
-    # objective of the policy; kl: exact divergence; kl_sampled: the estimate of the paper's code
+    # objective of the policy; kl: exact divergence; kl_sampled: estimate from the sampled actions
     objective: str = choice("clip", "kl", "kl_sampled")
-    # policy that limits the step. behavior: the policy that acted, as in PPO; decoupled: the policy
-    # at the start of the iteration; recent: like decoupled, but also used in the importance
-    # weights, which is biased; ewma: an average of θ
+    # proximal policy, which limits the size of a step. behavior: the policy that acted, as in PPO;
+    # decoupled: the policy at the start of the iteration; recent: like decoupled, but also used in
+    # the importance weights, which is biased; ewma: the policy of an average of θ
     proximal: str = choice("behavior", "decoupled", "recent", "ewma")
     # advantage estimator; vtrace corrects for stale rollouts
     estimator: str = choice("gae", "vtrace")
     staleness: int = count(0, least=0)  # number of iterations by which learning is delayed
     optimizer: str = choice("adam", "sgd")  # optimizer of all gradient steps
-    # normalize features; None: only unbounded ones and those with bounds beyond ±10
+    # normalize features; None: only features without bounds or with bounds beyond ±10
     normalize_observations: bool | None = static(default=None)
     normalize_rewards: bool = static(default=True)  # divide rewards by a running std. deviation
     normalize_advantages: bool = static(default=True)  # scale advantages to mean 0 and std. dev. 1
@@ -93,8 +93,8 @@ class Config(Settings):
     noise_scale: bool = static(default=False)  # measure the policy gradient noise once per block
 
     learning_rate: float = positive(1e-3)  # learning rate
-    anneal: float = share(1.0)  # relative linear decrease of the learning rate; 0: constant
-    # blocks over which the learning rate decays; None: all blocks, even if the run is extended
+    anneal: float = share(1.0)  # fraction by which the learning rate falls linearly; 0: constant
+    # blocks over which the learning rate decays; None: `blocks`, also after a run is extended
     horizon: float | None = limit(None)
     beta1: float = share(0.9, off=1.0)  # β₁ of Adam
     beta2: float = share(0.999, off=1.0)  # β₂ of Adam
@@ -189,7 +189,10 @@ def act(
 
 
 def delay(config: Config, state: State, rollout: Rollout) -> tuple[State, Rollout]:
-    """Store a rollout; return the one from `staleness` iterations ago, or zeros at the start."""
+    """Store a rollout; return the one from `staleness` iterations ago.
+
+    The result contains zeros until enough rollouts have been stored.
+    """
     if config.staleness == 0:
         return state, rollout
     size = config.staleness + 1

@@ -3,17 +3,17 @@
 Kapturowski et al. 2019. R2D2 extends DQN on segments. Each sequence is stored with the actor's
 recurrent state, which a burn-in prefix refreshes with the current parameters. Sequences may overlap
 and are sampled by priority. Targets are n-step double Q. Defaults differ from the paper (see the
-preset "paper"): n = 20, no overlap, no h, and normalized rewards, clipped to ±10.
+preset "paper"): n = 20, no overlap, no rescaling h, and normalized rewards, clipped to ±10.
 
-    iteration:  act `rollout` steps in `environments` environments, each with its own ε, with
-                parameters that lag behind → `sequences`, with priorities from the actors,
-                then `updates` times: sample `batch` sequences, one gradient step, new priorities.
+    iteration:  act for `rollout` steps in `environments` environments, each with its own ε and with
+                older parameters, and store sequences with priorities from the actors. Then repeat
+                `updates` times: sample `batch` sequences, take a gradient step, update priorities.
 
 Implementation details
 - h⁻¹(Q⁻) is added to the rewards, and h is applied once to the sum: y = h(Σ γ^k r + γ^n h⁻¹(Q⁻)).
   Both networks unroll the same steps from the same stored state, each with its own burn-in.
-- A window includes the observation after its last step, so Q(s_{t+1}) is the next output of the
-  same unroll. A truncated episode bootstraps from its final observation.
+- A window (burn-in, sequence, n - 1 more steps) includes the observation after its last step, so
+  Q(s_{t+1}) is the next output of the same unroll. Truncations bootstrap from this observation.
 - The last n - 1 steps of a window are used only for targets, so every target has n rewards unless
   the episode ends earlier. All trained steps enter the loss, including terminal ones.
 - The priority of a step depends on the next n steps, so rollouts are stored n steps late. After a
@@ -72,7 +72,7 @@ class Config(Settings):
     # sizes of the memory by name, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # number of features of the encoder, memory and head
-    # auto: convolutions for images, otherwise dense; small, impala: convolutional networks
+    # auto: convolutions for images, otherwise dense layers; small, impala: always convolutions
     encoder: str = choice("auto", "dense", "small", "impala")
     dueling: bool = static(default=True)  # dueling head Q = V + A - mean A, Wang et al. 2016
     start: str = choice("stored", "zero")  # initial memory state of a window
@@ -80,7 +80,7 @@ class Config(Settings):
     overlap: int = count(0, least=0)  # number of steps shared by consecutive sequences
     burn_in: int = count(40, least=0)  # l, number of burn-in steps before a sequence
     n_step: int = count(20)  # n, number of rewards in each target
-    # normalize features; None: only unbounded ones and those with bounds beyond ±10
+    # normalize features; None: only features without bounds or with bounds beyond ±10
     normalize_observations: bool | None = static(default=None)
     normalize_rewards: bool = static(default=True)  # scale the rewards in targets; clip to ±10
     rescale: bool = static(default=False)  # learn h(return) instead of the return
@@ -97,8 +97,8 @@ class Config(Settings):
 
     learning_rate: float = positive(3e-3)  # learning rate of Adam
     adam_eps: float = positive(1e-5)  # ε of Adam
-    anneal: float = share(1.0)  # relative linear decrease of the learning rate; 0: constant
-    # blocks over which the learning rate decays; None: all blocks, even if the run is extended
+    anneal: float = share(1.0)  # fraction by which the learning rate falls linearly; 0: constant
+    # blocks over which the learning rate decays; None: `blocks`, also after a run is extended
     horizon: float | None = limit(None)
     gamma: float = share(0.97)  # γ, per step
     # base in ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1

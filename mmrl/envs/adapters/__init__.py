@@ -1,7 +1,7 @@
 """Adapters for environments of other libraries, as in `envs.make("navix:Navix-DoorKey-5x5-v0")`.
 
-Each adapter is in a separate file, so that a library is imported only when it is used. Adapters do
-not use the automatic reset of a library, because `mmrl.envs.base` implements its own.
+Each adapter is in a separate file, so that a library is imported only when it is used. Adapters
+bypass the automatic reset of a library, because `mmrl.envs.base` resets environments itself.
 """
 
 from importlib import import_module

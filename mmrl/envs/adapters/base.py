@@ -40,8 +40,8 @@ class Adapter(Resetting):
 
     Subclasses implement `first`, `next` and the two spaces. The only parameter is
     `max_steps_in_episode`, whose default is the library's time limit. A smaller limit truncates
-    episodes. If a library reports its time limit as a termination, the adapter reports a
-    termination, too, unless it can detect the limit, as in Craftax.
+    episodes. If a library reports its time limit as a termination, the adapter also reports a
+    termination, unless the adapter can detect the limit, as in Craftax.
     """
 
     python = False  # True if steps and resets call Python
@@ -122,7 +122,7 @@ class Adapter(Resetting):
 
 
 def box(low: Any, high: Any, shape: Any, dtype: Any) -> spaces.Box:
-    """Return a Box with a dtype that JAX supports, or float32 if `dtype` cannot hold the bounds."""
+    """Return a Box in JAX's version of `dtype`, or in float32 if that cannot hold the bounds."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     space = spaces.Box(low, high, tuple(int(n) for n in shape), jnp.dtype(dtype))
     return space if holds(space, space.dtype) else spaces.Box(low, high, space.shape, jnp.float32)
@@ -136,8 +136,8 @@ def flat(obs: Any) -> Float[Array, " obs"]:
 def on_host(function: Callable, like: Any, *arguments: Any) -> Any:
     """Call a Python function from a compiled program, for one environment after another.
 
-    Its results must have the shapes and dtypes of `like`. The function must be pure, because XLA
-    may repeat or omit calls.
+    The results of the function must have the shapes and dtypes of `like`. The function must be
+    pure, because XLA may repeat or omit calls.
     """
     types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
     return jax.pure_callback(function, types, *arguments, vmap_method="sequential")

@@ -1,8 +1,8 @@
 """Craftax adapter, as in "craftax:Craftax-Symbolic-v1" and "craftax:Craftax-Classic-Symbolic-v1".
 
-Craftax's `done` does not distinguish the time limit from a termination. So the adapter evaluates
-the terminal condition a second time, without a time limit. If it is False, the end is a truncation.
-Keyword arguments are parameters of Craftax, such as `max_timesteps`.
+Craftax's `done` does not distinguish the time limit from a termination. The adapter therefore
+evaluates the terminal condition a second time, without a time limit. If the second result is False,
+the episode was truncated. Keyword arguments are parameters of Craftax, such as `max_timesteps`.
 """
 
 from typing import Any

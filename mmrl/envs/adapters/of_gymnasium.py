@@ -1,8 +1,9 @@
 """Gymnasium adapter, as in "gymnasium:Acrobot-v1".
 
 Every step calls back into Python, for one environment after another, so these environments are slow
-to train on. If a program repeats the last step of a game, the stored result is returned.
-Checkpoints do not contain games, so a resumed run does not continue exactly.
+to train on. If a program repeats the last step of a game, the adapter returns the stored result.
+Checkpoints do not contain games, so a resumed run starts new games and is not an exact
+continuation.
 """
 
 import dataclasses
@@ -19,16 +20,17 @@ from mmrl.envs._gymnax import spaces
 from mmrl.envs.adapters.base import Adapter, Outcome, box, on_host
 from mmrl.envs.base import Reset, Step
 
-# Maximum number of open games, and the time limit (in steps) of games without one in gymnasium.
+# Maximum number of open games, and the time limit, in steps, of games for which gymnasium defines
+# no limit.
 MOST, LIMIT = 4096, 1000
 
 
 @dataclasses.dataclass
 class Game:
-    """Game and its last step."""
+    """Game of gymnasium, with the index, action and result of its last step."""
 
     env: Any  # None if the game is over
-    time: int = -1  # index of the last step, -1 before the first
+    time: int = -1  # index of the last step, or -1 before the first step
     action: Any = None  # action of the last step
     answer: tuple[Any, ...] = ()  # result of the last step
 
@@ -84,7 +86,7 @@ class Gymnasium(Adapter):
             return self.empty, np.int32(-1)
         game, number = self.build(), self.count
         self.games[number], self.count = Game(game), number + 1
-        if len(self.games) > MOST:  # remove the oldest game that is over, or the oldest one
+        if len(self.games) > MOST:  # remove the oldest finished game, or else the oldest game
             self.games.pop(min(self.games, key=lambda n: (self.games[n].env is not None, n)))
         return np.asarray(game.reset(seed=int(seed))[0], self.empty.dtype), np.int32(number)
 

@@ -2,8 +2,8 @@
 
 By default, observations contain the entity, color and state of each square. To change this, pass
 navix's option: `envs.make("navix:…", observation_fn=…)`. Episodes are truncated after `max_steps`
-steps, 100 by default. The adapter calls `_step`, because navix's `step` resets at the step after
-the end of an episode.
+steps, 100 by default. The adapter calls navix's `_step`, because `step` resets the environment at
+the step after the end of an episode.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 Pass `partial_obs=True` for partial observability. The library's `done` does not distinguish the
 time limit from a termination. The adapter treats an end at the time limit as a truncation, and an
-earlier end as a termination. It calls `step_env`, because the library's `step` resets.
+earlier end as a termination. It calls the library's `step_env`, because `step` resets the game.
 """
 
 from typing import Any

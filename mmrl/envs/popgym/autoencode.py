@@ -19,7 +19,7 @@ class State(environment.EnvState):
 
     time: Leaf  # int32: number of steps taken
     card: Leaf  # int32: suit of the visible card
-    cards: Leaf  # int32 [n]: suits in dealing order, last index first; UNSEEN if not yet dealt
+    cards: Leaf  # int32 [n]: suits, with the first card dealt at index n - 1; BLANK before dealing
     left: Leaf  # int32 [4]: number of cards of each suit that remain in the deck
 
 

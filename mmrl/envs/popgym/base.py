@@ -37,8 +37,8 @@ class Task(Resetting):
 
     s_0 = start(u), (s_{t+1}, r_t) = advance(u, s_t, a_t), o_t = look(s_t), with u ~ U[0, 1)ⁿ.
 
-    Subclasses implement these functions, `is_terminated` and `state_obs`, and set the six
-    attributes below.
+    Subclasses implement these functions, `is_terminated` and `state_obs`, and set the attributes
+    from `num_steps` to `step_numbers`.
     """
 
     num_steps: int  # number of steps in the longest episode
@@ -70,9 +70,9 @@ class Task(Resetting):
     def state_obs(self, state: Any, params: Params) -> Float[Array, " state"]:
         """Return the Markov state as a vector.
 
-        This is popgym's `get_state`, flattened, plus any information needed to make it Markov. It
-        includes everything on a board, even if it is hidden. It does not include cards that have
-        not been dealt, because a card is sampled when it is dealt.
+        The vector is popgym's `get_state`, flattened, plus any information needed to make it
+        Markov. It includes the hidden squares of a board, but not cards that have not been dealt,
+        because a card is sampled when it is dealt.
         """
 
     def twin(self) -> "Task":
@@ -164,7 +164,7 @@ def levels(**arguments: tuple[Any, Any, Any]) -> dict[str, dict[str, Any]]:
 
 
 def one_hot(value: Int[Array, "*shape"], size: int) -> Float[Array, "*shape size"]:
-    """Return the float32 one-hot encoding. Values outside 0..size-1 are encoded as zeros."""
+    """Return float32 one-hot encodings of `value`. Values outside 0..size-1 become zeros."""
     return jax.nn.one_hot(value, size, dtype=jnp.float32)
 
 

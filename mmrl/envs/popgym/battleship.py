@@ -101,8 +101,9 @@ class Battleship(Task):
 def place(u: Float[Array, ""], board: bits.Rows, length: int) -> bits.Rows:
     """Sample the position of another ship uniformly from all free segments.
 
-    This is equivalent to popgym, which samples squares and directions until the ship fits: each
-    segment can be sampled in two ways there, one from each end. u is uniform in [0, 1).
+    `u` is uniform in [0, 1), and `board` contains the squares that are occupied. popgym instead
+    samples squares and directions until the ship fits. The distribution is the same, because popgym
+    can sample each segment in two ways, one from each end.
     """
     size = board.size
     starts = size - length + 1  # number of possible starts along the segment's axis

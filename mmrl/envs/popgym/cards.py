@@ -1,8 +1,8 @@
 """Card decks that are dealt lazily, without shuffling.
 
 gymnax computes a reset at every step, so a deck that is shuffled at reset would be shuffled at
-every step. Here each card is sampled from the counts of the remaining cards. This has the same
-distribution and costs O(types). The state does not contain future cards, so it cannot leak them.
+every step. Here each card is sampled from the counts of the remaining cards, which gives the same
+distribution and costs O(types). Since the state does not contain future cards, it cannot leak them.
 """
 
 from typing import Any

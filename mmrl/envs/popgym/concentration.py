@@ -12,7 +12,7 @@ from mmrl.envs.popgym import pixels
 from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, Task, levels, one_hot
 from mmrl.envs.popgym.cards import DECK, check_decks, draw, full_deck
 
-TYPES = (2, 13)  # number of colors or of ranks; popgym has no variant with suits
+TYPES = (2, 13)  # numbers of colors and of ranks; popgym has no variant with suits
 NO_CARD = -1
 
 
@@ -21,7 +21,7 @@ class State(environment.EnvState):
     """State of an episode."""
 
     time: Leaf  # int32: number of steps taken
-    values: Leaf  # int32 [n]: type of the card at each position; UNKNOWN if not yet dealt
+    values: Leaf  # int32 [n]: type of the card at each position; NO_CARD if not yet dealt
     left: Leaf  # int32 [types]: number of cards of each type that have not been dealt
     up: Leaf  # bool [n]: True for cards that stay face up
     first: Leaf  # int32: position of the first card in play; n if there is none

@@ -56,7 +56,7 @@ class HigherLower(CardTask):
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
         """Return the fraction of each rank shown so far, and the one-hot rank of the visible card.
 
-        popgym's `get_state` omits the visible card, so it is not Markov.
+        popgym's `get_state` omits the visible card, so its result is not Markov.
         """
         share = 1 - share_left(state.left, self.num_decks)
         return jnp.concatenate([share, self.look(state, params)])

@@ -5,7 +5,8 @@ requires the last action, has average returns of 0.96, 0.90 and 0.84 on the thre
 LabyrinthEscape.
 
 gymnax computes a reset at every step, and carving an entire maze each time would dominate the cost
-of a step. So the maze of the next episode is carved during the current one, a few cells per step.
+of a step. Therefore the maze of the next episode is carved during the current episode, a few cells
+per step.
 """
 
 import abc
@@ -66,8 +67,8 @@ class Labyrinth(Task):
     `num_steps` steps, even if it terminates at that step.
 
     If the agent is on the top or left border, popgym's view does not extend beyond the maze.
-    Instead, walls are added at the bottom or on the right, so that the agent is not in the center
-    of the view. If `centered` is True, the agent is always in the center.
+    Instead, walls are added at the bottom or on the right of the view, and the agent is not in its
+    center. If `centered` is True, the agent is always in the center.
     """
 
     ends_at_goal: bool  # if False, there is no goal, and its square stays a wall
@@ -152,7 +153,7 @@ class Labyrinth(Task):
         """Return the kinds of all squares, which ones were visited, and the agent's position.
 
         Kinds, rows and columns are one-hot. popgym's `get_state` hides squares that have not been
-        visited and omits the position, so it is not Markov.
+        visited and omits the position, so its result is not Markov.
         """
         square = jnp.arange(self.side)
         free = bits.flags(state.open[1:-1] >> bits.bits(1), self.side)

@@ -25,7 +25,7 @@ class State(environment.EnvState):
     """State of an episode."""
 
     time: Leaf  # int32: number of steps taken
-    squares: Leaf  # int32 [size²]: CLEAR, MINE or VIEWED, in row-major order
+    squares: Leaf  # int32 [size²]: CLEAR, MINE or OPEN, in row-major order
     near: Leaf  # int32: number of mines in the 3 × 3 squares centered on the last square
     hit: Leaf  # bool: True if the last square was a mine
 
@@ -94,7 +94,7 @@ class MineSweeper(Task):
         return (state.time >= params.max_steps_in_episode) & ~self.is_terminated(state, params)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return the one-hot kind of each square: clear, mine or viewed."""
+        """Return the one-hot kind of each square: clear, mine or open (already uncovered)."""
         return one_hot(state.squares, 3).ravel()
 
 

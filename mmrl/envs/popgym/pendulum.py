@@ -40,9 +40,10 @@ class PositionOnlyPendulum(Task):
 
         r_t = (1 - 2c/c_max)/T with c = θ² + 0.1 θ̇² + 0.001 u²,
 
-    where θ ∈ [-π, π) and θ̇ are those before the step. An episode is truncated after T = num_steps
-    steps, and its return is in [-1, 1]. Set `sigma` > 0 for popgym's NoisyPositionOnlyPendulum.
-    Without noise, the harder levels differ only in their shorter episodes.
+    where θ ∈ [-π, π) and θ̇ are the angle and the velocity before the step. An episode is truncated
+    after T = num_steps steps, and its return is in [-1, 1]. Set `sigma` > 0 for popgym's
+    NoisyPositionOnlyPendulum. Without noise, the harder levels differ only in their shorter
+    episodes.
     """
 
     def __init__(self, num_steps: int = 200, sigma: float = 0.0):

@@ -41,7 +41,7 @@ class Wrapper(Resetting):
         self.env = env
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
-        """Transform the result of the inner reset. `key` is the second result of `keys`."""
+        """Transform the result of the inner reset. `key` is this wrapper's key, from `keys`."""
         return reset
 
     def after_step(
@@ -198,7 +198,8 @@ class ObservationWrapper(Wrapper):
     ) -> Obs:
         """Transform the observation.
 
-        `cause` is the pair (action, reward) of the step that led to it, or None after a reset.
+        `cause` is the pair (action, reward) of the step before the observation, or None after a
+        reset.
         """
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
@@ -254,7 +255,7 @@ def flat_bounds(space: Any) -> tuple[Float[Array, " obs"], Float[Array, " obs"]]
 
 
 def vector_size(env: Any, wrapper: str) -> int:
-    """Return the size of the observation. Raises `ValueError` if it is not a vector."""
+    """Return the size of a vector observation. Raises `ValueError` for any other observation."""
     space = env.observation_space(env.default_params)
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise ValueError(

@@ -31,8 +31,8 @@ class TimeLimit(Wrapper):
     """Wrapper that truncates episodes after `steps` steps.
 
     The limit is stored as `max_steps_in_episode` in the parameters, so it may be traced. The inner
-    environment keeps its own limit, because its rewards or terminations may depend on it. A limit
-    above the inner one therefore has no effect.
+    environment keeps its own limit, because its rewards or terminations may depend on that limit.
+    A limit above the inner one therefore has no effect.
     """
 
     def __init__(self, env: Any, steps: int):
@@ -90,8 +90,8 @@ class EpisodeStatistics(Wrapper):
         super().__init__(env)
         if _contains(env, ScaleReward):
             raise ValueError(
-                "`env` must have unscaled rewards, got scaled ones. Use "
-                "ScaleReward(EpisodeStatistics(env), scale)."
+                "`env` must have unscaled rewards for EpisodeStatistics, got an environment with "
+                "ScaleReward. Use ScaleReward(EpisodeStatistics(env), scale)."
             )
 
     def inner_state(self, state: Any) -> Any:

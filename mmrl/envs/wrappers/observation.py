@@ -105,9 +105,9 @@ class NoisyObservation(ObservationWrapper):
 class PreviousAction(ObservationWrapper):
     """Wrapper that appends the previous action to the observation: o_t ↦ [o_t, one_hot(a_{t-1})].
 
-    Continuous actions are appended without encoding. At the first step of an episode, zeros are
-    appended if `null` is "zero". If `null` is "action0", one_hot(0) is appended, as in popgym. It
-    cannot be distinguished from action 0.
+    Continuous actions are appended without encoding. The first step of an episode has no previous
+    action. There, `null` = "zero" appends zeros, and `null` = "action0" appends one_hot(0), as in
+    popgym, which cannot be distinguished from action 0.
 
     Raises `ValueError` if the action space is neither discrete nor a Box.
     """
@@ -169,8 +169,8 @@ class BeginFlag(ObservationWrapper):
     """Wrapper that appends a flag b_t, which is 1 at the first step of an episode, and 0 elsewhere.
 
     If `one_hot` is True, (1 - b_t, b_t) is appended, like popgym's Antialias after flattening. The
-    flag is only an additional input of the network. Memories are reset by `begin` of the rollout,
-    with or without this wrapper.
+    flag is only an additional input of the network. The field `begin` of the rollout resets
+    memories, with or without this wrapper.
     """
 
     def __init__(self, env: Any, one_hot: bool = False):

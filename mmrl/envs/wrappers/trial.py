@@ -1,7 +1,7 @@
 """Trials of several episodes, across which an agent keeps its memory, as in RL² (Duan et al. 2016).
 
-The environment is reset after each episode, but the memory only after each trial. So an agent can
-infer the task from earlier episodes of the trial.
+The environment is reset after each episode, but the memory is reset only after each trial, so an
+agent can infer the task from earlier episodes of the trial.
 """
 
 from typing import Any, NamedTuple
@@ -127,8 +127,8 @@ class Trial(Wrapper):
 def next_episode(env: Any, key: PRNGKeyArray, state: Any, params: Any) -> Reset:
     """Return the first observation and state of the next episode of a trial.
 
-    This calls the method `next_episode` of the environment, or of one inside its wrappers. Without
-    such a method, the environment is reset.
+    This calls the method `next_episode` of `env`, or of the environment inside its wrappers. If
+    there is no such method, the environment is reset.
     """
     if hasattr(env, "next_episode"):
         return env.next_episode(key, state, params)
