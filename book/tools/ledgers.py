@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mmrl.course.figures.scores import sampled
+from mmrl.course.figures.scores import sampled_scores
 from mmrl.runs.checkpoint import loads
 
 BOOK = Path(__file__).parent.parent
@@ -53,6 +53,6 @@ def read() -> dict[str, list[Row]]:
 def tables(rows: Mapping[str, list[Row]]) -> dict[str, Rows]:
     """Convert rows to tables. Where a row has scores of sampled actions, these are used."""
     return {
-        name: Rows(sampled(row) if "sampled" in row else row for row in each)
+        name: Rows(sampled_scores(row) if "sampled" in row else row for row in each)
         for name, each in rows.items()
     }

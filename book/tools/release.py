@@ -22,12 +22,12 @@ LIMIT = 600  # time limit of a command in seconds; enough even if the cache of u
 UV = (sys.executable, "-m", "uv", "--no-config")
 CHECKS = """
 import pydoc, sys
-from mmrl.course.results import PUBLISHED
+from mmrl.course.results import RESULTS
 from mmrl.runs import zoo
 
 for name in sys.stdin.read().split():
     assert pydoc.locate(name) is not None, name
-print(len(zoo.names()), *sorted(path.name for path in PUBLISHED.glob("*.jsonl")))
+print(len(zoo.names()), *sorted(path.name for path in RESULTS.glob("*.jsonl")))
 """
 
 

@@ -58,7 +58,7 @@ def _answer_and_check(cell: Cell, slug: str, exercise: int) -> tuple[Cell, Cell]
     lines = "".join(cell["source"]).split("\n")
     begin = ast.parse("\n".join(lines)).body[-1].lineno - 1
     call = "\n".join(lines[begin:])  # check.name(answer)
-    hidden_call = re.sub(r"^check\.\w+", r"\g<0>.graded", call)
+    hidden_call = re.sub(r"^check\.\w+", r"\g<0>.grade", call)
     text = f"""# Run this cell to check the answer above, which is graded.
 from mmrl.course.ch{slug} import exercises as check
 

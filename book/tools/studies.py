@@ -117,7 +117,7 @@ def picture(name: str, chapter: str) -> Picture | None:
 
 
 def _reads(name: str, code: str) -> bool:
-    return f'published("{name}")' in code
+    return f'published_rows("{name}")' in code
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -35,7 +35,7 @@ NUMBERS = 5 * 10**8  # entries of all arrays in the state of a run
 _MEANINGS = {bool: "yes or no", int: "a whole number", float: "a number", str: "a name"}
 
 
-def changed(config: Any) -> dict[str, Any]:
+def changes(config: Any) -> dict[str, Any]:
     """Return the settings of a config that differ from the agent's defaults, keyed by name."""
     usual = vars(type(config)())
     return {name: value for name, value in vars(config).items() if value != usual[name]}
@@ -75,7 +75,7 @@ def query(setup: Setup) -> str:
     """Return the query of a link, which is the part after the question mark."""
     values = {"env": setup.env, "agent": setup.agent, "seeds": to_words(setup.seeds)}
     return urlencode(
-        values | {name: to_words(value) for name, value in changed(setup.config).items()}
+        values | {name: to_words(value) for name, value in changes(setup.config).items()}
     )
 
 
@@ -177,7 +177,7 @@ def _seeds(words: str) -> tuple[int, ...]:
 def command(setup: Setup) -> str:
     """Return the `mmrl train` command for a setup."""
     parts = ["mmrl", "train", setup.env, "--agent", setup.agent, "--seeds", *map(str, setup.seeds)]
-    for name, value in changed(setup.config).items():
+    for name, value in changes(setup.config).items():
         option = name.replace("_", "-")
         if isinstance(value, bool) and name not in WORDS:
             parts.append(f"--{option}" if value else f"--no-{option}")

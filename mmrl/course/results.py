@@ -11,18 +11,18 @@ from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.files import alone, expand, replace, writing
 from mmrl.runs.results import whole_lines
 
-PUBLISHED = pathlib.Path(__file__).parent / "published"  # a symbolic link to the book's results
+RESULTS = pathlib.Path(__file__).parent / "published"  # a symbolic link to the book's results
 
 
-def published(name: str) -> list[dict[str, Any]]:
+def published_rows(name: str) -> list[dict[str, Any]]:
     """Read the published rows of one experiment, oldest first.
 
     Raises `ValueError` for a name without published rows.
     """
     try:
-        lines = (PUBLISHED / f"{name}.jsonl").read_text("utf-8").splitlines()
+        lines = (RESULTS / f"{name}.jsonl").read_text("utf-8").splitlines()
     except FileNotFoundError:
-        names = sorted(path.stem for path in PUBLISHED.glob("*.jsonl"))
+        names = sorted(path.stem for path in RESULTS.glob("*.jsonl"))
         raise ValueError(f"`name` must be one of {', '.join(names)}; got {name!r}.") from None
     return [loads(line) for line in lines]
 

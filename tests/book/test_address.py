@@ -205,9 +205,9 @@ def test_the_cell_installs_the_course_in_a_fresh_environment(
     install(python, on_colab(address.cell(""), tmp_path, monkeypatch), tmp_path)
     # Rows carry versions, and the book's rows and the zoo came along.
     message = f"print(mmrl.__file__, mmrl.__version__, importlib.metadata.version({NAME!r}), "
-    message += "provenance()['versions']['mmrl'], len(zoo.names()), PUBLISHED)"
+    message += "provenance()['versions']['mmrl'], len(zoo.names()), RESULTS)"
     code = f"import importlib.metadata\n{imports()}\nfrom mmrl.runs import provenance, zoo\n"
-    code += f"from mmrl.course.results import PUBLISHED\n{message}"
+    code += f"from mmrl.course.results import RESULTS\n{message}"
     file, *versions, agents, results = call(
         python, "-W", "error::RuntimeWarning", "-c", code, folder=tmp_path
     ).split()

@@ -77,10 +77,10 @@ def test_marks_stand_at_return_and_time_and_controls_are_hollow():
 @pytest.mark.slow
 def test_what_was_published_is_what_it_says():
     """All that is asked without training; the gates have tests of their own."""
-    result = entries.published()
+    result = entries.leaderboard()
     assert {"none", "frames", "lru", "gru", "oracle"} <= {one["name"] for one in result}
     for one in result:
-        source = entries.PUBLISHED / "capstone" / one["source"]["file"]
+        source = entries.RESULTS / "capstone" / one["source"]["file"]
         factory, file = entries.find(one["memory"], source)
         assert entries._hash(file) == one["source"]["sha256"], one["name"]
         assert (one["state"], one["parameters"]) == gates.sizes(factory)

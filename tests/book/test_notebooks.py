@@ -420,12 +420,12 @@ def commitments(chapter: Chapter) -> Iterator[str]:
 def training_problems(chapter: Chapter, text: str) -> Iterator[str]:
     if not any(cell.code for cell in chapter.section("Train")):
         yield "the section Train trains nothing: it needs a code cell"
-    if "published(" in text and "provenance_note(" not in text:
+    if "published_rows(" in text and "provenance_note(" not in text:
         yield "the section Measured must print `provenance_note(rows)` under its figure"
-    if "published(" not in text and not re.search("just now|your machine", text):
+    if "published_rows(" not in text and not re.search("just now|your machine", text):
         yield (
-            "the section Measured needs `published(…)`, or must say that the numbers were measured "
-            "just now on your machine"
+            "the section Measured needs `published_rows(…)`, or must say that the numbers were "
+            "measured just now on your machine"
         )
 
 
@@ -736,8 +736,8 @@ FLAWS: dict[str, tuple[str, str, str]] = {
     "figure": ("fig, ax", "fig, ax = figure()", "does not end with the figure"),
     "late link": ("Look.", "See [chapter 99](99_late.ipynb).", "only to chapters 00 to"),
     "predict": ("## Predict", "## Predict\n\nWhich?", "must ask in a box"),
-    "measured": ("## Measured", "## Measured\n\nIt is so.", "needs `published"),
-    "provenance": ("## Measured", "## Measured\n\n`published(x)`", "provenance_note"),
+    "measured": ("## Measured", "## Measured\n\nIt is so.", "needs `published_rows"),
+    "provenance": ("## Measured", "## Measured\n\n`published_rows(x)`", "provenance_note"),
     "assert": ("assert True", "print(True)", "must assert"),
     "numbers": ("### Exercise 2.2", "### Exercise 2.4: do it", "headings must be"),
     "stub": ("x = ...", "x = 1\n\ncheck.one(x)", "must leave `...`"),

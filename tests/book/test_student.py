@@ -132,7 +132,7 @@ def test_each_exercise_has_an_answer_that_is_open_and_a_check_that_is_graded(slu
         exercise = getattr(module, visible.func.attr)  # type: ignore[attr-defined]
         assert isinstance(exercise, Exercise) and exercise.name == name.replace("-", ".")
         call, graded_call = map(ast.unparse, (visible, hidden_call))
-        assert graded_call == call.replace("(", ".graded(", 1), (
+        assert graded_call == call.replace("(", ".grade(", 1), (
             "the same answer, and it may not be open"
         )
     ids = [cell["id"] for cell in ASSIGNMENTS[slug]["cells"]]

@@ -120,7 +120,9 @@ def section(folder: Path, name: str) -> str:
 
 def chapter(name: str) -> str:
     """The chapter that draws the rows of a study."""
-    readers = [x.stem for x in execute.chapters() if f'published(\\"{name}\\")' in x.read_text()]
+    readers = [
+        x.stem for x in execute.chapters() if f'published_rows(\\"{name}\\")' in x.read_text()
+    ]
     return STUDIES[name].options.get("figure") or f"notebooks/{readers[0]}"
 
 
@@ -130,7 +132,7 @@ def figure_cell(name: str) -> tuple[str, str]:
     reading = False
     for cell in json.loads(text)["cells"]:
         reading = reading or (
-            cell["cell_type"] == "code" and f'published("{name}")' in "".join(cell["source"])
+            cell["cell_type"] == "code" and f'published_rows("{name}")' in "".join(cell["source"])
         )
         if reading and "mystnb" in cell["metadata"]:
             return cell["id"], cell["metadata"]["mystnb"]["image"]["alt"]
@@ -168,7 +170,7 @@ def test_a_study_folds_its_rows_and_links_to_them(name: str, book_folder: Path):
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_names_the_pages_that_use_it(name: str, book_folder: Path):
     text = html.unescape(section(book_folder, name))
-    call = f'published(\\"{name}\\")'
+    call = f'published_rows(\\"{name}\\")'
     chapters = {f"notebooks/{x.stem}" for x in execute.chapters() if call in x.read_text("utf-8")}
     pages = chapters | {*STUDIES[name].options.values()} - {"none"}
     assert pages

@@ -19,7 +19,7 @@ from mmrl.course.ch08_what_truncation_costs import experiment_sensitivity as exp
 from mmrl.course.ch08_what_truncation_costs import figures as show
 from mmrl.course.figures.lines import lines
 from mmrl.course.instruments import sensitivity
-from mmrl.course.results import published
+from mmrl.course.results import published_rows
 from mmrl.memory import LRU
 from mmrl.nets import Net
 from mmrl.runs import Run
@@ -146,7 +146,7 @@ def test_the_experiment_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_published_rows_agree_with_themselves():
-    rows = published("sensitivity")
+    rows = published_rows("sensitivity")
     assert len({row["cell"] for row in rows}) == len(rows) >= 7
     for row in rows:
         assert not row["quick"] and row["memory"] in memory.NAMES and len(row["seeds"]) >= 5
@@ -159,7 +159,9 @@ def test_the_published_rows_agree_with_themselves():
 
 def test_figures():
     rng = np.random.default_rng(0)
-    ax = show.by_age({"a": rng.uniform(size=(5, 20)), "b": np.ones((3, 20))}, needed=9, title="t")
+    ax = show.by_age(
+        {"a": rng.uniform(size=(5, 20)), "b": np.ones((3, 20))}, required_age=9, title="t"
+    )
     assert isinstance(ax, Axes) and ax.get_yscale() == "log" and ax.get_xlabel()
     np.testing.assert_allclose(ax.lines[-2].get_ydata(), 1 / 20)
     ax = show.outside({"a": {"gradient": rng.uniform(size=5), "swap": rng.uniform(size=5)}})

@@ -208,7 +208,7 @@ def test_popgym_tasks_are_toured():
     )
     games = continual.popgym(CARDS[:2])
     state, curves = cycles.tour(clear, config, games, (0, 1), jax.random.key(0))
-    scores = curves.played["sampled"].scores
+    scores = curves.by_policy["sampled"].scores
     assert curves.finite and scores.shape == (2, 1, 2) and state.iteration == 4
     assert (np.abs(scores) <= 1 + 1e-5).all() and np.ptp(scores) > 0
     # What is stored is of both tasks, two unrolls each of each environment, in their own places.

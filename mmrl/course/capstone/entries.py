@@ -18,7 +18,7 @@ from mmrl import _own
 from mmrl.course.capstone import baselines, checks, evaluation, gates
 from mmrl.course.capstone.checks import Entry, Evaluate
 from mmrl.course.capstone.evaluation import FULL, QUICK, Protocol
-from mmrl.course.results import PUBLISHED
+from mmrl.course.results import RESULTS
 from mmrl.runs import RunError, provenance
 from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.files import create, expand, replace, writing
@@ -195,9 +195,9 @@ def read(path: pathlib.Path) -> Entry:
     return entry
 
 
-def published() -> list[Entry]:
+def leaderboard() -> list[Entry]:
     """Return the entries of the leaderboard, best first."""
-    entries = [read(path) for path in sorted((PUBLISHED / "capstone").glob("*.json"))]
+    entries = [read(path) for path in sorted((RESULTS / "capstone").glob("*.json"))]
     return sorted(entries, key=lambda entry: -entry["score"])
 
 

@@ -8,7 +8,7 @@ Element = tuple[np.ndarray, np.ndarray]
 
 guess = Exercise(
     "0.1",
-    wanted=-0.5,
+    solution=-0.5,
     mistakes=(
         Mistake(
             0.25,
@@ -60,7 +60,7 @@ def _pairs(rng: np.random.Generator) -> list[tuple[Element, Element]]:
 
 combine = Exercise(
     "0.2",
-    wanted=lambda a, b: (b[0] * a[0], b[0] * a[1] + b[1]),
+    solution=lambda a, b: (b[0] * a[0], b[0] * a[1] + b[1]),
     cases=_pairs,
     mistakes=(
         Mistake(
@@ -100,7 +100,7 @@ def _tapes(rng: np.random.Generator) -> list[tuple[np.ndarray, float]]:
 
 returns = Exercise(
     "0.3",
-    wanted=_discount,
+    solution=_discount,
     cases=_tapes,
     mistakes=(
         Mistake(

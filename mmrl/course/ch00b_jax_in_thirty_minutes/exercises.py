@@ -35,7 +35,7 @@ def _tapes(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray, float
 
 moving_average = Exercise(
     "0b.1",
-    wanted=_average,
+    solution=_average,
     cases=_tapes,
     mistakes=(
         Mistake(
@@ -88,7 +88,7 @@ def _in_a_chain(key: Any, steps: int) -> np.ndarray:
 
 walk = Exercise(
     "0b.2",
-    wanted=_walk,
+    solution=_walk,
     cases=lambda rng: [(jax.random.key(seed), steps) for seed, steps in ((0, 3), (7, 8), (1, 1))],
     mistakes=(
         Mistake(
@@ -154,7 +154,7 @@ def _batches(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
 
 all_returns = Exercise(
     "0b.3",
-    wanted=_all_returns,
+    solution=_all_returns,
     cases=_batches,
     mistakes=(
         Mistake(

@@ -24,7 +24,7 @@ def _worlds(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray, np.n
 
 belief_step = Exercise(
     "1.1",
-    wanted=lambda belief, T, Z, obs: _normalize((belief @ T) * Z[:, obs]),
+    solution=lambda belief, T, Z, obs: _normalize((belief @ T) * Z[:, obs]),
     cases=_worlds,
     mistakes=(
         Mistake(
@@ -78,7 +78,7 @@ def _join(a: Summary, b: Summary) -> Summary:
 
 combine = Exercise(
     "1.2",
-    wanted=_join,
+    solution=_join,
     cases=_summaries,
     mistakes=(
         Mistake(
@@ -133,7 +133,7 @@ def _memoryless(suits: int, copies: int) -> float:
 
 memoryless = Exercise(
     "1.3",
-    wanted=_memoryless,
+    solution=_memoryless,
     cases=lambda rng: [(4, 13), (4, 26), (2, 5), (13, 4), (3, 1), (1, 6)],
     mistakes=(
         Mistake(

@@ -30,7 +30,7 @@ def _means(rng: np.random.Generator) -> list[tuple[Mean, Mean]]:
 
 merge_means = Exercise(
     "2.1",
-    wanted=_merge,
+    solution=_merge,
     cases=_means,
     mistakes=(
         Mistake(
@@ -121,7 +121,7 @@ def _clips(rng: np.random.Generator) -> list[tuple[Clip, Clip]]:
 
 compose_clips = Exercise(
     "2.2",
-    wanted=_compose,
+    solution=_compose,
     cases=_clips,
     mistakes=(
         Mistake(
@@ -160,7 +160,7 @@ compose_clips = Exercise(
 )
 
 
-def scanned(encode: Any, combine: Any, decode: Any) -> Any:
+def scan_with(encode: Any, combine: Any, decode: Any) -> Any:
     """Return a function flags -> decode(encode(x_0) • … • encode(x_t)) for every t.
 
     Products are split in the middle. Elements may be any Python objects, because the code does not
@@ -218,7 +218,7 @@ def _ends_exchanged(a: Run, b: Run) -> Run:
 def _wrong(
     combine: Callable[[Run, Run], Run] = _join, read: int = 3, **flaws: Any
 ) -> Callable[[np.ndarray], np.ndarray]:
-    return scanned(_element, lambda a, b: combine(a, b, **flaws), lambda h: h[read])
+    return scan_with(_element, lambda a, b: combine(a, b, **flaws), lambda h: h[read])
 
 
 def _flags(rng: np.random.Generator) -> list[tuple[np.ndarray]]:
@@ -229,7 +229,7 @@ def _flags(rng: np.random.Generator) -> list[tuple[np.ndarray]]:
 
 longest_streak = Exercise(
     "2.3",
-    wanted=_streaks,
+    solution=_streaks,
     cases=_flags,
     mistakes=(
         Mistake(
@@ -277,7 +277,7 @@ longest_streak = Exercise(
             "element must store that too.",
         ),
         Mistake(
-            scanned(
+            scan_with(
                 lambda flag: (int(flag), int(flag)),
                 lambda a, b: (
                     a[0] + b[0] if b[0] else 0,

@@ -59,7 +59,7 @@ def race(
     return ax
 
 
-def learned(
+def half_lives(
     path: Float[np.ndarray, "_step _unit"],
     goals: Float[np.ndarray, " _unit"],
     *,

@@ -16,7 +16,7 @@ def _features(rng: np.random.Generator) -> list[tuple[Tape, Tape]]:
 
 attention_state = Exercise(
     "3.1",
-    wanted=lambda features, values: (features.T @ values, features.sum(axis=0)),
+    solution=lambda features, values: (features.T @ values, features.sum(axis=0)),
     cases=_features,
     mistakes=(
         Mistake(
@@ -98,7 +98,7 @@ def _own_gain(gain: float, keys: Tape, values: Tape, queries: Tape) -> Tape:
 
 retention = Exercise(
     "3.2",
-    wanted=_retention,
+    solution=_retention,
     cases=_tapes,
     mistakes=(
         Mistake(
@@ -146,7 +146,7 @@ def _cues(rng: np.random.Generator) -> list[tuple[Cue, Cue]]:
 
 keep_first = Exercise(
     "3.3",
-    wanted=lambda a, b: (a[0] if a[1] else b[0], a[1] or b[1]),
+    solution=lambda a, b: (a[0] if a[1] else b[0], a[1] or b[1]),
     cases=_cues,
     mistakes=(
         Mistake(

@@ -18,7 +18,7 @@ def _of_real_part(eigenvalues: np.ndarray) -> np.ndarray:
 
 half_life = Exercise(
     "3b.1",
-    wanted=lambda eigenvalues: np.log(0.5) / np.log(np.abs(eigenvalues)),
+    solution=lambda eigenvalues: np.log(0.5) / np.log(np.abs(eigenvalues)),
     cases=_eigenvalues,
     mistakes=(
         Mistake(
@@ -79,7 +79,7 @@ def _log_spaced(shortest: float, longest: float, units: int) -> Bank:
 
 bank = Exercise(
     "3b.2",
-    wanted=_log_spaced,
+    solution=_log_spaced,
     cases=lambda rng: [(5.0, 500.0, 3), (1.0, 16.0, 5), (20.0, 20000.0, 4), (2.0, 60.0, 8)],
     mistakes=(
         Mistake(
@@ -144,7 +144,7 @@ def _response(lag: int, period: int) -> np.ndarray:
 
 delay_line = Exercise(
     "3b.3",
-    wanted=_response,
+    solution=_response,
     cases=lambda rng: [(0, 4), (3, 8), (7, 16), (8, 16), (1, 5), (2, 3), (31, 64)],
     mistakes=(
         Mistake(

@@ -24,7 +24,7 @@ def _tapes(rng: np.random.Generator) -> list[tuple[Flags]]:
 
 begin_flags = Exercise(
     "4.1",
-    wanted=lambda last: np.concatenate([[True], last[:-1]]),
+    solution=lambda last: np.concatenate([[True], last[:-1]]),
     cases=_tapes,
     mistakes=(
         Mistake(
@@ -91,7 +91,7 @@ def _starts(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray, Flag
 
 learned_start = Exercise(
     "4.2",
-    wanted=_from_learned_start,
+    solution=_from_learned_start,
     cases=_starts,
     mistakes=(
         Mistake(
@@ -213,7 +213,7 @@ def _memories(rng: np.random.Generator) -> list[Case]:
 
 diagnosis = Exercise(
     "4.3",
-    wanted=_diagnose,
+    solution=_diagnose,
     cases=_memories,
     mistakes=(
         Mistake(

@@ -68,7 +68,7 @@ def influence(
     return ax
 
 
-def trained(
+def training_curves(
     returns: Mapping[str, Float[np.ndarray, "_seed _eval"]],
     updates: Integer[np.ndarray, " eval"],
     *,

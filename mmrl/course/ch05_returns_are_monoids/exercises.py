@@ -9,7 +9,7 @@ from mmrl.course.exercises.answers import Exercise, Mistake
 
 half_life = Exercise(
     "5.1",
-    wanted=lambda gamma, lam: np.log(0.5) / np.log(gamma * lam),
+    solution=lambda gamma, lam: np.log(0.5) / np.log(gamma * lam),
     cases=lambda rng: [(0.99, 0.95), (0.95, 0.8), (0.9, 0.999), (0.999, 0.7), (0.5, 0.9)],
     mistakes=(
         Mistake(
@@ -132,7 +132,7 @@ def _tapes(rng: np.random.Generator) -> list[Tape]:
 
 retrace = Exercise(
     "5.2",
-    wanted=_retrace,
+    solution=_retrace,
     cases=_tapes,
     mistakes=(
         Mistake(
@@ -250,7 +250,7 @@ def _stops(rng: np.random.Generator) -> list[tuple[Stop, Stop]]:
 
 optimal_stopping = Exercise(
     "5.3",
-    wanted=_compose,
+    solution=_compose,
     cases=_stops,
     mistakes=(
         Mistake(

@@ -22,7 +22,7 @@ def _padding_cases(rng: np.random.Generator) -> list[Arguments]:
 
 padding = Exercise(
     "6.1",
-    wanted=_padding,
+    solution=_padding,
     cases=_padding_cases,
     mistakes=(
         Mistake(
@@ -116,7 +116,7 @@ def _shorten(begins, end, order, size):
 
 batch = Exercise(
     "6.2",
-    wanted=_batch,
+    solution=_batch,
     cases=_batch_cases,
     mistakes=(
         Mistake(
@@ -191,9 +191,9 @@ def _taught_cases(rng: np.random.Generator) -> list[Arguments]:
     return [(103, 10, 9), (103, 9, 9), (51, 50, 3), (20, 5, 0), (103, 103, 9), *random]
 
 
-taught = Exercise(
+useful_share = Exercise(
     "6.3",
-    wanted=_by_row,
+    solution=_by_row,
     cases=_taught_cases,
     mistakes=(
         Mistake(

@@ -26,7 +26,7 @@ def _target_cases(rng: np.random.Generator) -> list[Arguments]:
 
 target = Exercise(
     "7.1",
-    wanted=_target,
+    solution=_target,
     cases=_target_cases,
     mistakes=(
         Mistake(
@@ -99,7 +99,7 @@ def _lookahead_cases(rng: np.random.Generator) -> list[Arguments]:
 
 lookahead = Exercise(
     "7.2",
-    wanted=_lookahead,
+    solution=_lookahead,
     cases=_lookahead_cases,
     mistakes=(
         Mistake(
@@ -180,7 +180,7 @@ def _gradient_cases(rng: np.random.Generator) -> list[Arguments]:
 
 gradient = Exercise(
     "7.3",
-    wanted=_gradient,
+    solution=_gradient,
     cases=_gradient_cases,
     mistakes=(
         Mistake(

@@ -9,9 +9,9 @@ def _weights(a, reach, ages):
     return np.minimum(ages, reach) * a ** (ages - 1)
 
 
-stored = Exercise(
+weights = Exercise(
     "8.1",
-    wanted=_weights,
+    solution=_weights,
     cases=lambda rng: [
         (a, reach, np.arange(1, n))
         for a, reach, n in ((0.5, 3, 8), (0.9, 1, 6), (0.99, 10, 30), (0.8, 20, 12))
@@ -68,7 +68,7 @@ def _of_sums(sizes, length):
 
 outside = Exercise(
     "8.2",
-    wanted=_outside,
+    solution=_outside,
     cases=lambda rng: [
         (np.tril(rng.uniform(0.1, 1, (n, n))), length) for n, length in ((7, 3), (12, 4), (5, 9))
     ],
@@ -114,7 +114,7 @@ def _spectrum(rng, size, low, high):
 
 burn_in = Exercise(
     "8.3",
-    wanted=_steps,
+    solution=_steps,
     cases=lambda rng: [
         (_spectrum(rng, size, low, high), share)
         for size, low, high, share in (

@@ -13,16 +13,16 @@ from mmrl.show import GRID, INK, STYLES, dress, figure
 def by_age(
     sizes: Mapping[str, Float[np.ndarray, "_seed _age"]],
     *,
-    needed: int | None = None,
+    required_age: int | None = None,
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the fraction of Σ_i |∂Q/∂o_i| that is due to observations of each age.
 
     `sizes` maps the name of an agent to one row per seed, and each row is divided by its sum. Thin
-    lines are seeds, and thick lines their means. `needed` marks the age of the observation that the
-    task requires. The vertical axis is logarithmic and starts at 10⁻⁴. Raises `ValueError` if a row
-    sums to 0.
+    lines are seeds, and thick lines their means. `required_age` marks the age of the observation
+    that the task requires. The vertical axis is logarithmic and starts at 10⁻⁴. Raises `ValueError`
+    if a row sums to 0.
     """
     ax = figure()[1][0] if ax is None else ax
     for (label, rows), style in zip(sizes.items(), STYLES, strict=False):
@@ -30,10 +30,10 @@ def by_age(
         ax.plot(ages, share.T, color=style["color"], linewidth=0.5, alpha=0.3)
         look = {"linewidth": 1.8, "markersize": 5, "markevery": 0.1, **style}
         ax.plot(ages, share.mean(0), label=label, **look)
-    if needed is not None:
-        ax.axvline(needed, color=INK, linewidth=0.8, alpha=0.6, zorder=1)
+    if required_age is not None:
+        ax.axvline(required_age, color=INK, linewidth=0.8, alpha=0.6, zorder=1)
         place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        ax.annotate(" needed", (needed, 1), xytext=(2, -10), color=INK, fontsize=9, **place)
+        ax.annotate(" needed", (required_age, 1), xytext=(2, -10), color=INK, fontsize=9, **place)
     ax.set_yscale("log")
     ax.set_ylim(1e-4, 1.2)
     ax.set_xlabel("age of the observation in steps", color=INK)

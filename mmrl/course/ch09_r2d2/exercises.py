@@ -16,7 +16,7 @@ def _full(steps, length, overlap):
 
 starts = Exercise(
     "9.1",
-    wanted=_starts,
+    solution=_starts,
     cases=lambda rng: [
         (200, 80, 40), (103, 20, 5), (9, 20, 10), (30, 10, 0), (41, 20, 15), (25, 10, 5), (1, 4, 3),
         (41, 10, 0),
@@ -125,7 +125,7 @@ def _n_step_cases(rng):
 
 target = Exercise(
     "9.2",
-    wanted=_target,
+    solution=_target,
     cases=_n_step_cases,
     mistakes=(
         Mistake(
@@ -250,7 +250,7 @@ def _law_cases(rng):
 
 law = Exercise(
     "9.3",
-    wanted=_law,
+    solution=_law,
     cases=_law_cases,
     mistakes=(
         Mistake(

@@ -19,7 +19,7 @@ def _values_cases(rng):
 
 staleness = Exercise(
     "9b.1",
-    wanted=_staleness,
+    solution=_staleness,
     cases=_values_cases,
     mistakes=(
         Mistake(
@@ -101,7 +101,7 @@ def _steps_cases(rng):
 
 product = Exercise(
     "9b.2",
-    wanted=_product,
+    solution=_product,
     cases=_steps_cases,
     mistakes=(
         Mistake(
@@ -168,7 +168,7 @@ def _with_both(lam, xi, burn_in, both):
 
 starts = Exercise(
     "9b.3",
-    wanted=_four,
+    solution=_four,
     cases=lambda rng: [
         (0.9, 0.01, 10), (0.99, 0.005, 40), (0.8, -0.1, 5), (0.95, 0.02, 20), (0.5, 0.3, 3),
     ],

@@ -15,7 +15,7 @@ _CENTER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def replayed(
+def delta_q_bars(
     values: Mapping[str, Mapping[str, Float[np.ndarray, " _seed"]]],
     *,
     title: str = "",
@@ -49,8 +49,8 @@ def replayed(
     return dress(ax, title, "ΔQ, relative to the largest Q", size=10)
 
 
-def measured(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
-    """Concatenate the ΔQ of the seeds of all `rows`, in the format of `replayed`."""
+def delta_q_by_start(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
+    """Concatenate the ΔQ of the seeds of all `rows`, in the format of `delta_q_bars`."""
     with_states = [row["delta_q"] for row in rows if row.get("delta_q")]
     return {
         name: {

@@ -19,9 +19,9 @@ def _stopped_cases(rng):
     return cases
 
 
-stopped = Exercise(
+is_stopped = Exercise(
     "10.1",
-    wanted=_stop,
+    solution=_stop,
     cases=_stopped_cases,
     mistakes=(
         Mistake(
@@ -111,7 +111,7 @@ def _gae_cases(rng):
 
 advantages = Exercise(
     "10.2",
-    wanted=_gae,
+    solution=_gae,
     cases=_gae_cases,
     mistakes=(
         Mistake(
@@ -194,7 +194,7 @@ def _scale_cases(rng):
 
 scale = Exercise(
     "10.3",
-    wanted=lambda rewards, begin, g: _divisors(_sums(rewards, begin, g)),
+    solution=lambda rewards, begin, g: _divisors(_sums(rewards, begin, g)),
     cases=_scale_cases,
     mistakes=(
         Mistake(

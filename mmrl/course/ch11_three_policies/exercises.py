@@ -35,7 +35,7 @@ def _from_the_first(center, steps):
 
 weights = Exercise(
     "11.1",
-    wanted=_weights,
+    solution=_weights,
     cases=lambda rng: [(8.0, 0), (8.0, 1), (2.0, 5), (0.5, 7), (0.0, 4), (8.0, 40), (32.0, 40)],
     mistakes=(
         Mistake(
@@ -145,7 +145,7 @@ def _objective_cases(rng):
 
 objective = Exercise(
     "11.2",
-    wanted=_objective,
+    solution=_objective,
     cases=_objective_cases,
     mistakes=(
         Mistake(
@@ -211,7 +211,7 @@ def _weight(kl_weight, center, other, steps):
 
 weight = Exercise(
     "11.3",
-    wanted=_weight,
+    solution=_weight,
     cases=lambda rng: [
         (1.0, 8.0, 4.0, 1),
         (1.0, 8.0, 4.0, 6),

@@ -193,7 +193,7 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
         }
 
     rule: dict[str, Any] = {"grid": ALL_RATES, "score": tuning.area, "row": old}
-    rule["curves"] = lambda trained: task.normalized(trained.returns)
+    rule["curves"] = lambda trained: task.normalize(trained.returns)
     row = tuning.tune(train, tell, RATES, TUNING_SEEDS, SEEDS, **rule)
     return {name: value for name, value in row.items() if name != "rates"}
 

@@ -117,7 +117,7 @@ def measure(
             # Train at one rate at a time, because the buffer of old rollouts takes a lot of memory.
             run = fleet.train(config, {"learning_rate": [rate] * len(seeds)}, seeds)
             by_rate[rate] = _tell(task, config, run)
-            curves.append(task.normalized(run.returns[:some]))
+            curves.append(task.normalize(run.returns[:some]))
         return np.stack(curves)
 
     choice = tuning.choose(

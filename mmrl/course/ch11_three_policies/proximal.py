@@ -44,13 +44,13 @@ class Task:
         sizes = {"memory": self.memory, "memory_sizes": self.memory_sizes}
         return dataclasses.replace(config, **sizes, gamma=self.gamma)
 
-    def normalized(self, returns: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
+    def normalize(self, returns: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
         """Scale returns to 0 for a random policy and 1 for `best`; NaN is also scaled to 0."""
         return (np.nan_to_num(returns, nan=self.worst) - self.worst) / (self.best - self.worst)
 
     def areas(self, returns: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*any"]:
         """Compute the mean normalized return over training."""
-        return self.normalized(returns).mean(axis=-1)
+        return self.normalize(returns).mean(axis=-1)
 
     def finals(self, returns: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*any"]:
         """Compute the mean normalized return of the last quarter of the evaluations."""

@@ -27,9 +27,9 @@ def _other_decay(decay):
     return lambda c, step_size, beta: (step_size / np.sqrt(c), decay(c, beta))
 
 
-adjusted = Exercise(
+new_settings = Exercise(
     "12.1",
-    wanted=_adjust,
+    solution=_adjust,
     cases=lambda rng: [(16, 5e-4, 8 / 9), (4, 5e-4, 8 / 9), (64, 3e-3, 0.8), (2, 1e-2, 0.5)],
     mistakes=(
         Mistake(
@@ -103,7 +103,7 @@ def _trace(small, large, n_small, n):
 
 factor = Exercise(
     "12.2",
-    wanted=_factor,
+    solution=_factor,
     cases=lambda rng: [
         _case(rng, c, ratio) for c, ratio in ((16, 0.25), (4, 1.0), (64, 10.0), (8, 0.01))
     ],
@@ -175,7 +175,7 @@ def _by_power(c, rate, momentum):
 
 adjust = Exercise(
     "12.3",
-    wanted=_momentum,
+    solution=_momentum,
     cases=lambda rng: [
         (4, 0.5, 0.9),
         (16, 0.2, 0.9),

@@ -16,7 +16,7 @@ def _table(c, decay, iterations):
 
 table = Exercise(
     "12b.1",
-    wanted=_table,
+    solution=_table,
     cases=lambda rng: [(16, 0.0, 32), (4, 0.0, 32), (64, 0.5, 8), (2, 0.9, 1)],
     mistakes=(
         Mistake(
@@ -126,7 +126,7 @@ def _draw(rng, sizes):
 
 moments = Exercise(
     "12b.2",
-    wanted=_weigh,
+    solution=_weigh,
     cases=lambda rng: [
         (_draw(rng, (3, 3)), 0.5),
         (_draw(rng, (4, 4, 4)), 0.6),
@@ -190,7 +190,7 @@ def _age(center, steps):
 
 age = Exercise(
     "12b.3",
-    wanted=_age,
+    solution=_age,
     cases=lambda rng: [(8.0, 1), (8.0, 8), (8.0, 300), (128.0, 60), (1.0, 5), (2.5, 40)],
     mistakes=(
         Mistake(

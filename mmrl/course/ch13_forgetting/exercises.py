@@ -32,9 +32,9 @@ def _scores(rng, stages, tasks=3):
     return ends, rng.uniform(-1, -0.5, size=tasks), order
 
 
-left = Exercise(
+retention = Exercise(
     "13.1",
-    wanted=_remainder,
+    solution=_remainder,
     cases=lambda rng: [
         _scores(rng, 3),
         _scores(rng, 6),
@@ -101,7 +101,7 @@ def _toy(rng, size, scale):
 
 after_both = Exercise(
     "13.2",
-    wanted=_after_both,
+    solution=_after_both,
     cases=lambda rng: [_toy(rng, 2, 1.0), _toy(rng, 3, 1.4), _toy(rng, 5, 0.6), _toy(rng, 4, 2.0)],
     mistakes=(
         Mistake(
@@ -159,7 +159,7 @@ def _wider(order, environments, guests):
 
 rehearsal = Exercise(
     "13.3",
-    wanted=_rehearsal,
+    solution=_rehearsal,
     cases=lambda rng: [
         ([0, 1, 2], 12, 2),
         ([0, 1, 2, 0, 1, 2], 6, 3),

@@ -28,7 +28,7 @@ def published_scores(row: Row, **settings: Any) -> Axes:
     return ax
 
 
-def kept(
+def retention(
     shares: Mapping[str, Float[np.ndarray, " _seed"]],
     *,
     title: str = "",

@@ -34,9 +34,9 @@ def _change(place, value):
     return kept
 
 
-kept = Exercise(
+reservoir_odds = Exercise(
     "14.1",
-    wanted=_keep,
+    solution=_keep,
     cases=lambda rng: [
         (48_000, 12, 10, 864_000),
         (5000, 3, 7, 9000),
@@ -179,7 +179,7 @@ def _largest(keys, k):
 
 keep = Exercise(
     "14.2",
-    wanted=lambda lots, weights, k: _largest(lots ** (1 / weights), k),
+    solution=lambda lots, weights, k: _largest(lots ** (1 / weights), k),
     cases=lambda rng: (
         [(rng.random(n), rng.uniform(0.2, 5, size=n), k) for n, k in ((1, 1), (8, 3), (40, 7))]
         + [(np.array([0.83, 0.5, 0.9]), np.array([2.0, 1.0, 1.0]), 1)]
@@ -229,7 +229,7 @@ def _uses(unrolls, fraction):
 
 uses = Exercise(
     "14.3",
-    wanted=_uses,
+    solution=_uses,
     cases=lambda rng: [(1, 0.5), (2, 0.5), (7, 0.25), (40, 0.5), (40, 1.0), (12, 0.0)],
     mistakes=(
         Mistake(

@@ -137,7 +137,7 @@ def train(cell: Cell, config: clear.Config, seed: int) -> tuple[Curves, list[flo
 
 def beside(alone: list[Curves]) -> Curves:
     """Combine the curves of networks for single games into curves over all games."""
-    each = [one.played for one in alone]
+    each = [one.by_policy for one in alone]
     scores = jax.tree.map(lambda *x: np.concatenate(list(map(np.asarray, x)), axis=-1), *each)
     measures = jax.tree.map(lambda *x: np.mean(x, axis=0), *[one.measures for one in alone])
     return Curves(scores, measures, np.asarray(all(one.finite for one in alone)))
@@ -149,7 +149,7 @@ def tell(cell: Cell, config: clear.Config, results: list[Curves]) -> dict[str, A
     steps *= 1 if cell.order else len(GAMES)
     means = jax.tree.map(lambda *x: np.mean(x, axis=0).ravel(), *[c.measures for c in results])
     sampled, greedy = (
-        tell_scores(cell, [c.played[name] for c in results]) for name in ("sampled", "greedy")
+        tell_scores(cell, [c.by_policy[name] for c in results]) for name in ("sampled", "greedy")
     )
     return {
         "cell": cell.name,
@@ -169,7 +169,7 @@ def tell(cell: Cell, config: clear.Config, results: list[Curves]) -> dict[str, A
 def tell_scores(cell: Cell, scores: list[PolicyScores]) -> dict[str, Any]:
     """Return the fields of a row that describe the scores of one policy."""
     times = np.stack([cycles.flat(one) for one in scores])
-    shares = [cycles.retained(*one, cell.order) for one in scores if cell.order]
+    shares = [cycles.retention(*one, cell.order) for one in scores if cell.order]
     finite = [x[np.isfinite(x)] for x in shares]
     return {
         "scores": round_list(times),

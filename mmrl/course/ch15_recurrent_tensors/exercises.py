@@ -49,7 +49,7 @@ def _reads(rng: np.random.Generator) -> list[tuple[Any, ...]]:
 
 where = Exercise(
     "15.1",
-    wanted=_where,
+    solution=_where,
     cases=_reads,
     mistakes=(
         Mistake(
@@ -123,7 +123,7 @@ def _adjoint(d: float, c: np.ndarray) -> np.ndarray:
 
 through_time = Exercise(
     "15.2",
-    wanted=_through_time,
+    solution=_through_time,
     cases=lambda rng: [
         (d, rng.normal(size=steps)) for d, steps in ((0.9, 1), (0.9, 2), (0.5, 7), (-0.8, 12))
     ],
@@ -165,7 +165,7 @@ through_time = Exercise(
 REMEDY = "return a tensor over t, one equation for every t, and the check computes its values"
 
 
-def executed(write: Any) -> Any:
+def executor(write: Any) -> Any:
     """Return a function (rewards, values, γ, λ) -> A[0:T] that executes a program.
 
     `write(p, r, v, next_v, gamma, lam)` receives tensors over t and returns a tensor over t. The
@@ -212,7 +212,7 @@ def _deltas(reward: np.ndarray, value: np.ndarray, gamma: float) -> np.ndarray:
 
 advantages = Exercise(
     "15.3",
-    wanted=_gae,
+    solution=_gae,
     cases=lambda rng: [
         (rng.normal(size=steps), rng.normal(size=steps + 1), gamma, lam)
         for steps, gamma, lam in ((4, 0.9, 0.8), (6, 0.99, 0.5), (9, 0.5, 1.0))

@@ -38,7 +38,7 @@ def _longest(n: int | None, T: int) -> int:
 
 behind = Exercise(
     "16.1",
-    wanted=lambda n, T: (_longest(n, T) - 1, _longest(n, T)),
+    solution=lambda n, T: (_longest(n, T) - 1, _longest(n, T)),
     cases=lambda rng: [(3, 16), (1, 9), (4, 32), (8, 8), (20, 16), (None, 16), (None, 5)],
     mistakes=(
         Mistake(
@@ -98,7 +98,7 @@ def advantages(T: int) -> Reads:
 Theta = Callable[[str, int, int], Any]
 
 
-def judged(theta: Theta) -> Callable[[int], Any]:
+def timing_check(theta: Theta) -> Callable[[int], Any]:
     """Return a function that checks the times θ(name, t, T) on an episode of T steps.
 
     The function returns five counts: early reads by acting, early reads by the other operations,
@@ -151,36 +151,36 @@ backward = CountExercise(
         "legal, but more values of delta are alive than necessary; extra values",
         "legal, but more values of adv are alive than necessary; extra values",
     ),
-    wanted=judged(_theta),
+    solution=timing_check(_theta),
     cases=lambda rng: [(1,), (2,), (5,), (12,)],
     mistakes=(
         Mistake(
-            judged(lambda name, t, T: (0 if name == "step" else 1, t, PLACE[name])),
+            timing_check(lambda name, t, T: (0 if name == "step" else 1, t, PLACE[name])),
             "adv[t] reads adv[t + 1], but your loop reaches t first. The time of an advantage must "
             "decrease as t increases, for example with T - 1 - t.",
         ),
         Mistake(
-            judged(lambda name, t, T: (0, t) if name == "step" else (1, T - 1 - t)),
+            timing_check(lambda name, t, T: (0, t) if name == "step" else (1, T - 1 - t)),
             "The loops are right, but in each round several operations have the same time. Add "
             "another entry that puts delta before adv, and adv before grad.",
         ),
         Mistake(
-            judged(lambda name, t, T: (0, T - 1 - t, PLACE[name])),
+            timing_check(lambda name, t, T: (0, T - 1 - t, PLACE[name])),
             "Now acting runs backward, too, although step[t] reads step[t - 1]. Acting needs a "
             "separate loop before the other.",
         ),
         Mistake(
-            judged(_early_deltas),
+            timing_check(_early_deltas),
             "Legal, but every delta is computed while acting, and must be stored until the "
             "backward loop. Compute it right before its advantage.",
         ),
         Mistake(
-            judged(_late_gradients),
+            timing_check(_late_gradients),
             "Legal, but the gradients have a separate loop, so all advantages must be stored until "
             "then. Run each gradient right after its advantage.",
         ),
         Mistake(
-            judged(_all_apart),
+            timing_check(_all_apart),
             "Legal, but every operation has a separate loop, so the values of each loop must be "
             "stored until the next one. Only acting needs a separate loop.",
         ),
@@ -228,7 +228,7 @@ def greedy(reads: Reads) -> list[Point]:
     return order
 
 
-def followed(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
+def order_check(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
     """Return a function that checks the order of `schedule` for a program.
 
     The function returns four counts: points that run, extra runs, reads of values that do not exist
@@ -273,31 +273,31 @@ orders = CountExercise(
         "legal, but more values are alive than necessary: among the ready points, prefer one that "
         "is the last reader of a value; extra values",
     ),
-    wanted=followed(greedy),
+    solution=order_check(greedy),
     cases=lambda rng: [("3-step", 12), ("Monte-Carlo", 7), ("actor and critic", 12), ("GAE", 8)],
     mistakes=(
         Mistake(
-            followed(list),
+            order_check(list),
             "You return the points in their original order, which is by name. Run a point only "
             "when all points that it reads have run.",
         ),
         Mistake(
-            followed(lambda reads: sorted(reads, key=lambda p: (p[1], *p))),
+            order_check(lambda reads: sorted(reads, key=lambda p: (p[1], *p))),
             "Sorting by step is not legal, because a window reads rewards of later steps. Within a "
             "step, the alphabetical order does not respect the reads either.",
         ),
         Mistake(
-            followed(lambda reads: _first(reads, lambda p: (p[0] not in ACTING, p[1]))),
+            order_check(lambda reads: _first(reads, lambda p: (p[0] not in ACTING, p[1]))),
             "Legal, but acting is always ready, so it runs to the end of the episode first. Among "
             "the ready points, prefer one that frees a value.",
         ),
         Mistake(
-            followed(lambda reads: _first(reads, lambda p: 0)),
+            order_check(lambda reads: _first(reads, lambda p: 0)),
             "Legal, but it takes the first ready point. For each ready point, count the values "
             "that it would free, which have no other reader left.",
         ),
         Mistake(
-            followed(lambda reads: greedy(reads)[:-1]),
+            order_check(lambda reads: greedy(reads)[:-1]),
             "The last point is missing: continue until all points have run.",
         ),
     ),

@@ -13,7 +13,7 @@ def _cost(T, n, m):
 
 cost = Exercise(
     "17.1",
-    wanted=_cost,
+    solution=_cost,
     cases=lambda rng: [
         (64, 8, 1),
         (64, 8, 8),
@@ -68,7 +68,7 @@ def _window(g, gamma, n):
 
 window = Exercise(
     "17.2",
-    wanted=_window,
+    solution=_window,
     cases=lambda rng: [
         (rng.normal(size=T).astype("f4"), gamma, n)
         for T, gamma, n in ((12, 0.9, 3), (12, 0.5, 1), (7, 0.99, 7), (5, 0.95, 9), (20, 1.0, 4))
@@ -158,7 +158,7 @@ def _from_one(scores, values):
 
 average = Exercise(
     "17.3",
-    wanted=_softmax,
+    solution=_softmax,
     cases=lambda rng: (
         [
             (scale * rng.normal(size=T).astype("f4"), rng.normal(size=T).astype("f4"))

@@ -289,8 +289,8 @@ def cells(quick: bool = False) -> list[Cell]:
     return result + [_cell(f"lift, {step}, T = {T}", measure_lift, step, T) for step, T in lifts]
 
 
-def _cell(name: str, measured: Callable[..., Row], *arguments: Any, **options: Any) -> Cell:
-    return Cell(name, functools.partial(measured, *arguments, **options))
+def _cell(name: str, function: Callable[..., Row], *arguments: Any, **options: Any) -> Cell:
+    return Cell(name, functools.partial(function, *arguments, **options))
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:

@@ -52,7 +52,7 @@ def _totals(rng: np.random.Generator) -> list[tuple]:
 
 before = Exercise(
     "18.1",
-    wanted=_before,
+    solution=_before,
     cases=_totals,
     mistakes=(
         Mistake(
@@ -118,9 +118,9 @@ def _gradients(rng: np.random.Generator) -> list[tuple]:
     return cases
 
 
-applied = Exercise(
+mean_gradient = Exercise(
     "18.2",
-    wanted=_apply,
+    solution=_apply,
     cases=_gradients,
     mistakes=(
         Mistake(
@@ -205,7 +205,7 @@ def _draws(rng: np.random.Generator) -> list[tuple]:
 
 put_in = Exercise(
     "18.3",
-    wanted=_put_in,
+    solution=_put_in,
     cases=_draws,
     mistakes=(
         Mistake(

@@ -28,7 +28,7 @@ def _peaks(rng: np.random.Generator) -> list[tuple]:
 
 combine = Exercise(
     "19.1",
-    wanted=_later,
+    solution=_later,
     cases=_peaks,
     mistakes=(
         Mistake(
@@ -85,7 +85,7 @@ def _outputs(rng: np.random.Generator) -> list[tuple]:
 
 leaks = Exercise(
     "19.2",
-    wanted=_leaks,
+    solution=_leaks,
     cases=_outputs,
     mistakes=(
         Mistake(
@@ -124,7 +124,7 @@ def _score(returns: np.ndarray) -> float:
 
 score = Exercise(
     "19.3",
-    wanted=_score,
+    solution=_score,
     cases=lambda rng: [(rng.uniform(-1, 1, shape) ** 3,) for shape in ((4, 5), (2, 8), (4, 10))],
     mistakes=(
         Mistake(

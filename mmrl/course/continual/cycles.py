@@ -55,7 +55,7 @@ class PolicyScores(NamedTuple):
 class Curves(NamedTuple):
     """Scores and diagnostics of a training run."""
 
-    played: dict[str, PolicyScores]  # keyed by policy
+    by_policy: dict[str, PolicyScores]  # keyed by policy
     measures: PyTree  # the agent's diagnostics, averaged over each block, [stage, block]
     finite: Bool[Array | np.ndarray, "*seed"]  # True if all losses and rewards were finite
 
@@ -246,7 +246,7 @@ def cumulative(scores: Float[Array | np.ndarray, "time task"]) -> Float[Array, "
     return jnp.cumsum(jnp.asarray(scores), axis=0) / steps[:, None]
 
 
-def retained(
+def retention(
     scores: Scores,
     begin: Float[Array | np.ndarray, " task"],
     order: Sequence[int],

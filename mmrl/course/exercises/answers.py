@@ -27,7 +27,7 @@ class NotYet(Exception):
 class Mistake:
     """A common wrong answer and the hint that corrects it."""
 
-    answer: Any  # a function or a value, as in `Exercise.wanted`
+    answer: Any  # a function or a value, as in `Exercise.solution`
     hint: str
 
 
@@ -35,16 +35,16 @@ class Mistake:
 class Exercise:
     """An exercise, which is called with an answer to check it.
 
-    `wanted` is a correct answer. If it is a function, `cases` samples its arguments and returns one
-    tuple per case. If it is a scalar, an array or a pytree of these, leave `cases` out.
+    `solution` is a correct answer. If it is a function, `cases` samples its arguments and returns
+    one tuple per case. If it is a scalar, an array or a pytree of these, leave `cases` out.
 
-    An answer is correct if it equals `wanted` in every case. Floats may differ by up to
-    `tolerance` × (1 + |wanted|); booleans, integers and strings must be equal. `stops` pairs
+    An answer is correct if it equals `solution` in every case. Floats may differ by up to
+    `tolerance` × (1 + |solution|); booleans, integers and strings must be equal. `stops` pairs
     a part of an error message with the hint to print after that error.
     """
 
     name: str  # chapter and number, "2.1"
-    wanted: Any
+    solution: Any
     cases: Callable[[np.random.Generator], list[Arguments]] | None = None
     mistakes: tuple[Mistake, ...] = ()
     stops: tuple[tuple[str, str], ...] = ()
@@ -62,7 +62,7 @@ class Exercise:
         self._judge(answer, cases)
         print(f"✓ Exercise {self.name}: right, on {self._extent(len(cases))}.")
 
-    def graded(self, answer: Any) -> None:
+    def grade(self, answer: Any) -> None:
         """Raise `NotYet` with a hint if `answer` is wrong or missing."""
         cases = self._cases()
         if _open(_result(answer, cases[0])):
@@ -105,7 +105,7 @@ class Exercise:
         result = _result(answer, case)
         if _open(result):
             return f"a part of it is still `...`{_format_arguments(case)}."
-        expected = self.wanted(*case) if callable(self.wanted) else self.wanted
+        expected = self.solution(*case) if callable(self.solution) else self.solution
         if _is_failure(result):
             return f"{result.words}{_format_arguments(case)}."
         difference = _difference(result, expected, self.tolerance)
@@ -150,7 +150,7 @@ def _open(result: Any) -> bool:
 
 
 def _difference(result: Any, expected: Any, tolerance: float) -> str | None:
-    """Describe how a result differs from the wanted one, or return None if they agree."""
+    """Describe how a result differs from the solution one, or return None if they agree."""
     if not isinstance(expected, list | tuple):
         return _leaf(result, expected, tolerance)
     if result is None:
@@ -246,7 +246,7 @@ class CountExercise(Exercise):
         trouble, counts = super()._compare(answer, case), _counts(answer, case)
         if trouble is None or counts is None or len(counts) != len(self.words):
             return trouble
-        beyond = (abs(a - b) for a, b in zip(counts, self.wanted(*case), strict=True))
+        beyond = (abs(a - b) for a, b in zip(counts, self.solution(*case), strict=True))
         which, count = next((words, n) for words, n in zip(self.words, beyond, strict=True) if n)
         return f"{which}: {count} (for {', '.join(map(str, case))})."
 

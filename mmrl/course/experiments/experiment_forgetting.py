@@ -78,8 +78,8 @@ def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
         "order": cell.order,
         "env_steps": [steps * config.block * networks * i for i in times],
         "boundary_steps": steps * after,
-        **tell_scores(cell, curves.played["greedy"]),
-        "sampled": tell_scores(cell, curves.played["sampled"]),
+        **tell_scores(cell, curves.by_policy["greedy"]),
+        "sampled": tell_scores(cell, curves.by_policy["sampled"]),
         "finite": np.all(curves.finite, axis=0).tolist(),
         "diagnostics": {k: round_list(x.mean((0, 1)).ravel()) for k, x in items},  # per block
         "settings": dataclasses.asdict(config),
@@ -99,7 +99,7 @@ def tell_scores(cell: Cell, curve: PolicyScores) -> dict[str, Any]:
     times = np.concatenate([begin[:, None], scores.reshape(len(begin), -1, cell.tasks)], axis=1)
     cumulative = np.array([continual.cumulative(seed)[-1] for seed in times])
     seeds = zip(scores, begin, strict=True)
-    shares = [continual.retained(*seed, cell.order) for seed in seeds if cell.order]
+    shares = [continual.retention(*seed, cell.order) for seed in seeds if cell.order]
     finite = [x[np.isfinite(x)] for x in shares]
     middle, *ends = interval(cumulative.mean(1))
     return {
@@ -132,7 +132,9 @@ def choose(
         """Return scores of shape [setting, policy, seed]."""
         configs = [judge.config(setting, quick) for setting in trials]
         curves, _ = train([judge] * len(configs), configs, seeds)
-        scores = (curves.played[name].scores.mean((-3, -2, -1)) for name in ("sampled", "greedy"))
+        scores = (
+            curves.by_policy[name].scores.mean((-3, -2, -1)) for name in ("sampled", "greedy")
+        )
         return np.stack([np.where(curves.finite, x, -np.inf).mean(1) for x in scores], axis=1)
 
     scores = list(play(settings, TUNING_SEEDS))

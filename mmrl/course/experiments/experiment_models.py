@@ -55,7 +55,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
         "recall": round_list(results.recall[0]),
         "longer": round_list(results.longer[0]),
         "order": round_list(results.order[1]),
-        "kept": round_list(results.kept[1]),
+        "kept": round_list(results.longer_order[1]),
         "updates": sizes[0],
         "tapes": 2 * sizes[1],
         "trained_steps": sizes[3],

@@ -141,7 +141,7 @@ class Grid:
         Cells with outdated rows come first, starting with those that need no training. The new row
         replaces the outdated one. A full run also replaces the rows of quick runs.
         """
-        cells = self.chosen(quick, only)
+        cells = self.select(quick, only)
         began, longest, by_name = time.monotonic(), 0.0, self.read(out, quick)
         left = sorted(cells, key=lambda cell: self._turn(cell, by_name))
         while waiting := [cell for cell in left if self.lacks(cell.name, by_name)]:
@@ -157,18 +157,18 @@ class Grid:
 
     def _rows(self, out: pathlib.Path, together: Sequence[Any], quick: bool) -> Iterator[str]:
         """Measure cells that still have no row, write the rows, and yield a summary of each."""
-        with self.claimed(out, [cell.name for cell in together]):
+        with self.claim(out, [cell.name for cell in together]):
             by_name = self.read(out, quick)
             lacking = [cell for cell in together if self.lacks(cell.name, by_name)]
             watch = Stopwatch()
-            results = self.measured(out, lacking, by_name, quick) if lacking else []
+            results = self.measure_together(out, lacking, by_name, quick) if lacking else []
             seconds = watch.shares(len(results))
             for row in results:
-                with self.locked(out):
+                with self.lock(out):
                     self.write(out, complete(row, **seconds))
                 yield self.tell(row, seconds["elapsed_s"])
 
-    def chosen(self, quick: bool, only: str = "") -> list[Any]:
+    def select(self, quick: bool, only: str = "") -> list[Any]:
         """Return the cells whose names contain `only`. Raises `ValueError` if there are none."""
         cells = self._of_run(quick)
         if matches := [cell for cell in cells if only in cell.name]:
@@ -193,7 +193,7 @@ class Grid:
     def lacking(self, out: pathlib.Path, quick: bool, only: str = "") -> list[Any]:
         """Return the cells without a row or with an outdated one, in order of priority."""
         by_name = self.read(out, quick)
-        lacking = [cell for cell in self.chosen(quick, only) if self.lacks(cell.name, by_name)]
+        lacking = [cell for cell in self.select(quick, only) if self.lacks(cell.name, by_name)]
         return sorted(lacking, key=lambda cell: self._turn(cell, by_name))
 
     def lacks(self, name: str, by_name: Rows) -> bool:
@@ -209,7 +209,7 @@ class Grid:
         cut = [group[i : i + most] for group, most in groups for i in range(0, len(group), most)]
         return sorted(cut, key=lambda unit: cells.index(unit[0]))
 
-    def measured(
+    def measure_together(
         self, out: pathlib.Path, together: Sequence[Any], by_name: Rows, quick: bool
     ) -> list[Row]:
         """Measure cells together and return their rows."""
@@ -217,7 +217,7 @@ class Grid:
         return list(self.measure(together, by_name, quick, *folder))
 
     @contextlib.contextmanager
-    def locked(self, out: pathlib.Path) -> Iterator[None]:
+    def lock(self, out: pathlib.Path) -> Iterator[None]:
         """Lock the results file for writing, and block while another process has the lock.
 
         The lock is released if the process is killed. Raises `RunError` if the file system does not
@@ -232,7 +232,7 @@ class Grid:
             yield
 
     @contextlib.contextmanager
-    def claimed(self, out: pathlib.Path, names: Sequence[str]) -> Iterator[None]:
+    def claim(self, out: pathlib.Path, names: Sequence[str]) -> Iterator[None]:
         """Lock cells for measuring, and block while another process does."""
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
@@ -246,7 +246,7 @@ class Grid:
             yield
 
     def write(self, out: pathlib.Path, row: Row) -> None:
-        """Append a row to the results file, or replace the row of its cell. Requires `locked`."""
+        """Append a row to the results file, or replace the row of its cell. Requires `lock`."""
         path = out / f"{self.name}.jsonl"
         if self.cell_of(row) in self.read(out):
             revise(path, row, self.cell_of)
@@ -262,7 +262,7 @@ class Grid:
     ) -> Iterator[str]:
         """Yield the closing lines, then how many cells remain, and then the command to continue."""
         yield from self.close(list(self.read(out, quick).values()))
-        left, cells = self.lacking(out, quick, only), self.chosen(quick, only)
+        left, cells = self.lacking(out, quick, only), self.select(quick, only)
         yield f"{len(left)} of {len(cells)} cells remain{'' if left else ': all done'}."
         if left:
             yield f"To continue: {self.again(out, quick, only)}{how}"

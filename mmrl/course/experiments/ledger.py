@@ -19,8 +19,8 @@ class Account(NamedTuple):
 
     env_state: PyTree
     under_way: Array  # return of the current episode so far
-    paid: Array  # sum of the returns of finished episodes
-    ended: Array  # number of finished episodes
+    returns: Array  # sum of the returns of finished episodes
+    episodes: Array  # number of finished episodes
 
     @property
     def time(self) -> Any:
@@ -50,8 +50,8 @@ class Ledger(Wrapper):
         obs, env_state, reward, terminated, info = step
         total = before.under_way + jnp.asarray(reward, jnp.float32)
         last = terminated | self.env.is_truncated(env_state, params)
-        paid, count = before.paid + jnp.where(last, total, 0), before.ended + last
-        return obs, Account(env_state, total, paid, count), reward, terminated, info
+        returns, count = before.returns + jnp.where(last, total, 0), before.episodes + last
+        return obs, Account(env_state, total, returns, count), reward, terminated, info
 
     def step_and_reset(
         self, key: PRNGKeyArray, state: Account, action: Any, params: Any
@@ -59,7 +59,7 @@ class Ledger(Wrapper):
         """Step the environment, and carry the totals into the state after a reset."""
         step, (obs, fresh) = Wrapper.step_and_reset(self, key, state, action, params)
         after = step[1]
-        return step, (obs, fresh._replace(paid=after.paid, ended=after.ended))
+        return step, (obs, fresh._replace(returns=after.returns, episodes=after.episodes))
 
 
 class Block(NamedTuple):
@@ -82,7 +82,7 @@ def advance(config: ppo.Config, env: Any, params: Any, state: Any) -> tuple[Any,
         return (state.policy if isinstance(state, ppg.State) else state).carries.env_state
 
     nothing = jnp.zeros(config.environments)
-    state = eqx.tree_at(account, state, account(state)._replace(paid=nothing, ended=nothing))
+    state = eqx.tree_at(account, state, account(state)._replace(returns=nothing, episodes=nothing))
     if isinstance(config, ppg.Config):
         state, (outcome, _) = jax.lax.scan(
             lambda s, _: ppg.phase(config, env, params, s),
@@ -97,7 +97,7 @@ def advance(config: ppo.Config, env: Any, params: Any, state: Any) -> tuple[Any,
     _, measures, (deviation, _), finite = outcome
     book = account(state)
     return state, Block(
-        returns=jnp.sum(book.paid) / jnp.sum(book.ended),
+        returns=jnp.sum(book.returns) / jnp.sum(book.episodes),
         swing=jnp.max(deviation) / jnp.maximum(jnp.min(deviation), 1e-8),
         clipped=jnp.mean(measures.clipped),
         kl=jnp.mean(measures.kl_behavior),

@@ -42,19 +42,19 @@ def measure(
 
     Blocks while another process measures one of the cells. Raises `ValueError` for unknown names.
     """
-    cells = {cell.name: cell for cell in grid.chosen(quick)}
+    cells = {cell.name: cell for cell in grid.select(quick)}
     if missing := [name for name in names if name not in cells]:
         raise ValueError(
             f"`unit` must name cells, such as {next(iter(cells))!r}; got {missing[0]!r}."
         )
-    with grid.claimed(out, names):
+    with grid.claim(out, names):
         by_name = grid.read(out, quick)
         rows = [part.row for part in _parts(grid, out)]
         by_name |= {grid.cell_of(row): row for row in rows if quick or not row.get("quick")}
         lacking = [cells[name] for name in names if grid.lacks(name, by_name)]
         for together in grid.units(lacking):
             watch = Stopwatch()
-            results = grid.measured(out, together, by_name, quick)
+            results = grid.measure_together(out, together, by_name, quick)
             shares = watch.shares(len(results))
             seconds = shares["elapsed_s"]
             for row in results:
@@ -74,7 +74,7 @@ def merge(grid: Grid, out: pathlib.Path) -> Iterator[tuple[str, str]]:
     function again after a crash, and to call it in several processes at once.
     """
     for one in _parts(grid, out):
-        with grid.locked(out):
+        with grid.lock(out):
             part = _read(one.path)  # None if another process has already merged it
             if part is None:
                 continue

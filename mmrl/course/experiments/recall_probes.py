@@ -136,7 +136,7 @@ class Scores(NamedTuple):
     recall: Float[Array, "*net lag"]  # in the last `SCORE_STEPS` steps of the trained length
     longer: Float[Array, "*net lag"]  # in the last `SCORE_STEPS` steps of the tape
     order: Float[Array, "*net"]  # at the end of the trained length
-    kept: Float[Array, "*net"]  # at the end of the tape
+    longer_order: Float[Array, "*net"]  # at the end of the tape
 
 
 def evaluate(net: Any, held_out: Tape, length: int = TRAIN_STEPS) -> Scores:

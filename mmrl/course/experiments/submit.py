@@ -50,7 +50,7 @@ def submit_jobs(
     began, longest = time.monotonic(), 0.0
     running: dict[int, Running] = {}  # running jobs, keyed by slot
     attempts, finished_names, losses = set[str](), set[str](), list[str]()
-    grid.chosen(quick, only)
+    grid.select(quick, only)
     yield from (line for _, line in parts.merge(grid, out))  # rows of earlier jobs
     try:
         while True:

@@ -22,7 +22,7 @@ class Choice(NamedTuple):
     """Result of a search."""
 
     setting: Setting  # the winner
-    tried: list[Trial]  # all settings with their scores, in ascending order
+    trials: list[Trial]  # all settings with their scores, in ascending order
     bound: list[str]  # hyperparameters of the winner that are at the edge of their grid
 
 
@@ -148,7 +148,7 @@ def tune(
 
 def record(choice: Choice) -> dict[str, Any]:
     """Return the fields of a row that record the learning rate and the search for it."""
-    trials = [(str(one.setting["learning_rate"]), one) for one in choice.tried]
+    trials = [(str(one.setting["learning_rate"]), one) for one in choice.trials]
     return {
         "learning_rate": choice.setting["learning_rate"],
         "tuning": {rate: one.score for rate, one in trials},

@@ -42,19 +42,19 @@ def waiting(order: Order, write: str, read: str) -> Integer[np.ndarray, " place"
 
 def lifetimes(
     order: Order,
-    made: str,
+    write: str,
     read: str,
     *,
     labels: tuple[str, str] = ("made", "last read"),
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the lifetime of each step's value, from `made` to `read`, as a horizontal line.
+    """Draw the lifetime of each step's value, from `write` to `read`, as a horizontal line.
 
     The title states the maximum number of values alive at the same time.
     """
     ax = figure()[1][0] if ax is None else ax
-    first, last = places(order, made), places(order, read)
+    first, last = places(order, write), places(order, read)
     points = sorted(first.keys() & last.keys())
     start, end = (np.array([by_point[p] for p in points]) for by_point in (first, last))
     steps = np.arange(len(points))
@@ -62,7 +62,7 @@ def lifetimes(
     for label, x, style in zip(labels, (start, end), STYLES, strict=False):
         look = {"color": style["color"], "marker": style["marker"], "linestyle": ""}
         ax.plot(x, steps, markersize=6, label=label, zorder=3, **look)
-    most = int(waiting(order, made, read).max())
+    most = int(waiting(order, write, read).max())
     title = f"{title}: {most} at once" if title else f"{most} at once"
     dress(ax, title, "step t", xlabel="place in the order of execution", grid="x", size=10)
     ax.set_yticks(steps[:: max(1, len(steps) // 6)])

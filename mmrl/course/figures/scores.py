@@ -4,8 +4,8 @@ Scores have shape [seed, time, task], and `env_steps` contains the environment s
 The first evaluation precedes all training. `order` lists the task of each stage; all stages have
 equal length. `order` is empty if all tasks are trained throughout.
 
-Rows of `published("forgetting")` contain scores of the greedy policy. `sampled` returns the same
-row with scores of sampled actions. In a plot of sampled scores, greedy scores are dotted.
+Rows of `published_rows("forgetting")` contain scores of the greedy policy. `sampled_scores` returns
+the same row with scores of sampled actions. In a plot of sampled scores, greedy scores are dotted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,7 +75,7 @@ def scores_by_task(
     return ax
 
 
-def sampled(row: Mapping[str, Any]) -> Row:
+def sampled_scores(row: Mapping[str, Any]) -> Row:
     """Return a published row with scores of sampled actions; `greedy` holds the original row."""
     return {**row, **row["sampled"], "greedy": row}
 

@@ -51,7 +51,7 @@ class Explorer(anywidget.AnyWidget):
     answer = traitlets.Unicode("").tag(sync=True)
 
 
-class Shown(NamedTuple):
+class Excerpt(NamedTuple):
     """The first values of an array, and the length of the array."""
 
     values: tuple[float, ...]
@@ -72,9 +72,9 @@ class Series(traitlets.TraitType):
         traitlets.TraitType.__init__(self, self.validate(None, default), **kwargs)
         self.tag(sync=True, to_json=_to_json, from_json=_from_json)
 
-    def validate(self, obj: Any, value: Any) -> Shown:
-        """Convert an array to `Shown`. Raises `ValueError` if it is not real or not 1-D."""
-        if isinstance(value, Shown):
+    def validate(self, obj: Any, value: Any) -> Excerpt:
+        """Convert an array to `Excerpt`. Raises `ValueError` if it is not real or not 1-D."""
+        if isinstance(value, Excerpt):
             return value
         try:
             array = np.asarray(value)
@@ -86,13 +86,13 @@ class Series(traitlets.TraitType):
                 f"{type(value).__name__} of {array.dtype}{list(array.shape)}."
             )
         first = array[:MOST].astype(float)
-        return Shown(tuple(first.tolist()), len(array))
+        return Excerpt(tuple(first.tolist()), len(array))
 
 
-def _to_json(series: Shown, widget: Any) -> dict:
+def _to_json(series: Excerpt, widget: Any) -> dict:
     values = [x if np.isfinite(x) else None for x in series.values]
     return {"values": values, "length": series.length}
 
 
-def _from_json(json: dict, widget: Any) -> Shown:
-    return Shown(tuple(np.nan if x is None else x for x in json["values"]), json["length"])
+def _from_json(json: dict, widget: Any) -> Excerpt:
+    return Excerpt(tuple(np.nan if x is None else x for x in json["values"]), json["length"])

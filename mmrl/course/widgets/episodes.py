@@ -90,11 +90,11 @@ class _Steps(NamedTuple):
 
 
 _CARDS = np.array([2, 0, 3, 3, 1, 2, 0, 1, 2, 3, 0, 1])
-_SAID = np.array([2, 2, 2, 3, 2, 2, 2, 2, 2, 2, 0, 2])
-_RIGHT = np.equal(_SAID, _CARDS[0])
+_ANSWERS = np.array([2, 2, 2, 3, 2, 2, 2, 2, 2, 2, 0, 2])
+_RIGHT = np.equal(_ANSWERS, _CARDS[0])
 _EXAMPLE = _Steps(
     obs=np.eye(4)[_CARDS],
-    action=_SAID,
+    action=_ANSWERS,
     reward=np.where(_RIGHT, 1, -1) / len(_CARDS),
     next_obs=np.eye(4)[np.roll(_CARDS, -1)],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import traitlets
 from traitlets import Enum, Int
 
-from mmrl.course.results import published
+from mmrl.course.results import published_rows
 from mmrl.course.widgets.base import Explorer, Series, source, style
 
 AGENTS = {
@@ -48,7 +48,7 @@ class RecallExplorer(Explorer):
 def _results(agent: str) -> Any:
     """Return the published results of an agent, or an empty tuple if they are missing."""
     try:
-        rows = {row["cell"]: row for row in published("inspect")}
+        rows = {row["cell"]: row for row in published_rows("inspect")}
         return np.concatenate([np.array(row) for row in rows[AGENTS[agent]]["decides"]])
     except (KeyError, ValueError):
         return ()

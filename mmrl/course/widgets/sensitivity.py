@@ -6,7 +6,7 @@ import numpy as np
 import traitlets
 from traitlets import Bool, Enum, Int
 
-from mmrl.course.results import published
+from mmrl.course.results import published_rows
 from mmrl.course.widgets.base import Explorer, Series, source, style
 
 TASK, MEMORY, LAG = "RepeatPreviousPaper", "lru", 9
@@ -47,12 +47,12 @@ class SensitivityExplorer(Explorer):
         return _measured_or_nothing("segments")
 
 
-def measured(batching: str, task: str = TASK, memory: str = MEMORY) -> np.ndarray:
+def published_sensitivity(batching: str, task: str = TASK, memory: str = MEMORY) -> np.ndarray:
     """Return the published sensitivities of an agent, in the format of `SensitivityExplorer`.
 
     Raises `ValueError` if there are no published results for this agent.
     """
-    names = {row["cell"]: row["example"] for row in published("sensitivity")}
+    names = {row["cell"]: row["example"] for row in published_rows("sensitivity")}
     name = f"{task}, {memory}, {batching}"
     if name not in names:
         raise ValueError(f"The cell must be one of {sorted(names)}; got {name!r}.")
@@ -62,6 +62,6 @@ def measured(batching: str, task: str = TASK, memory: str = MEMORY) -> np.ndarra
 def _measured_or_nothing(batching: str) -> Any:
     """Return the published sensitivities of an agent, or an empty tuple if they are missing."""
     try:
-        return measured(batching)
+        return published_sensitivity(batching)
     except ValueError:
         return ()

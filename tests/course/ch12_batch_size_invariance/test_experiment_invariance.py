@@ -105,8 +105,8 @@ def test_a_ledger_counts_what_ended_across_resets():
     sums = np.cumsum(steps.reward)
     for account, length in ((first, 14), (second, 45)):
         whole = ends[ends < length]
-        assert int(account.ended) == len(whole) > 0
-        assert float(account.paid) == sums[whole[-1]]
+        assert int(account.episodes) == len(whole) > 0
+        assert float(account.returns) == sums[whole[-1]]
         assert float(account.under_way) == sums[length - 1] - sums[whole[-1]]
 
 

@@ -54,11 +54,11 @@ def test_networks_beside_each_other_each_play_their_own_game():
     alone = [curves(2, blocks, [k], k + rising) for k in range(3)]
     alone[1] = alone[1]._replace(finite=np.asarray(False))
     result = minatar.beside(alone)
-    scores, begin = result.played["greedy"]
+    scores, begin = result.by_policy["greedy"]
     np.testing.assert_array_equal(begin, [0, 1, 2])
     assert scores.shape == (2, blocks, 3) and not result.finite
     np.testing.assert_array_equal(scores[1, 0], 10 * blocks + np.arange(3))
-    np.testing.assert_array_equal(result.played["sampled"].scores, scores + 1)
+    np.testing.assert_array_equal(result.by_policy["sampled"].scores, scores + 1)
     cell = Cell("V-trace", "separate")
     row = minatar.tell(cell, cell.config(), [result] * 3)
     assert np.shape(row["scores"]) == (3, 2 * blocks + 1, 3) and row["finite"] == [False] * 3
@@ -98,7 +98,7 @@ def test_published_rows_are_of_these_cells():
             np.testing.assert_allclose(scores.mean(1), policy["cumulative"], atol=2e-4)
             for shares, times in zip(policy["shares"], scores, strict=bool(cell.order)):
                 by_stage = times[1:].reshape(len(cell.order), -1, len(GAMES))
-                result = cycles.retained(by_stage, times[0], cell.order)
+                result = cycles.retention(by_stage, times[0], cell.order)
                 np.testing.assert_allclose(shares, result, rtol=2e-3, atol=1e-3)
 
 

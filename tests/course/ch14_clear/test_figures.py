@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mmrl.course.ch14_clear import figures as clear
-from mmrl.course.results import published
+from mmrl.course.results import published_rows
 from mmrl.show import STYLES
 
 CHANCE = -0.6
@@ -142,7 +142,7 @@ def test_inclusion_has_a_band_around_even_chances():
 
 @pytest.mark.slow
 def test_published_rows_fill_both_tables():
-    result = published("forgetting")
+    result = published_rows("forgetting")
     ours = clear.figure_13(result, CHANCE)
     assert list(ours) == list(clear.FIGURE_13) and all(x.shape == (3,) for x in ours.values())
     mean = np.mean(clear.find(result, "tuned V-trace")["cumulative"], axis=0)

@@ -25,7 +25,7 @@ def by_slice(p, r, v, next_v, gamma, lam):
 @pytest.mark.slow
 @pytest.mark.parametrize("write", [recurrence, by_slice])
 def test_a_recurrence_and_a_slice_are_both_right(write, capsys: pytest.CaptureFixture):
-    check.advantages(check.executed(write))
+    check.advantages(check.executor(write))
     assert "✓ Exercise 15.3" in capsys.readouterr().out
 
 
@@ -37,7 +37,7 @@ def test_a_window_is_not_enough():
         return delta[t : min_(t + 2, T)].discounted_sum(gamma * lam)
 
     with pytest.raises(NotYet, match="it gives"):
-        check.advantages(check.executed(window))
+        check.advantages(check.executor(window))
 
 
 def test_an_undefined_point_is_named():
@@ -49,7 +49,7 @@ def test_an_undefined_point_is_named():
         return a
 
     with pytest.raises(NotYet, match="not defined"):
-        check.advantages(check.executed(open_end))
+        check.advantages(check.executor(open_end))
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_an_undefined_point_is_named():
 )
 def test_what_is_no_tensor_over_t_is_named(write, message: str):
     with pytest.raises(NotYet, match=message):
-        check.advantages(check.executed(write))
+        check.advantages(check.executor(write))
 
 
 def test_an_answer_left_open_is_open(capsys: pytest.CaptureFixture):
-    check.advantages(check.executed(lambda *args: ...))
+    check.advantages(check.executor(lambda *args: ...))
     assert "not answered yet" in capsys.readouterr().out
-    assert check.executed(lambda *args: None)(np.ones(4), np.ones(5), 0.9, 0.5) is None
+    assert check.executor(lambda *args: None)(np.ones(4), np.ones(5), 0.9, 0.5) is None

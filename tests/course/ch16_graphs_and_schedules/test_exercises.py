@@ -38,7 +38,7 @@ def delay_and_peak(compiled: Compiled, T: int) -> tuple[int, int]:
 def test_windows_take_what_the_schedule_keeps(n: int | None):
     compiled = compile(graph_of(n, 0), {})
     for T in (4, 9, 20):
-        assert check.behind.wanted(n, T) == delay_and_peak(compiled, T)
+        assert check.behind.solution(n, T) == delay_and_peak(compiled, T)
 
 
 @pytest.mark.parametrize(("n", "k"), [(3, 2), (1, 4), (4, 0), (5, 7)])
@@ -61,16 +61,16 @@ def test_an_order_that_learns_as_soon_as_it_can_is_right():
     def learning_first(reads):
         return check._first(reads, lambda p: (p[0] in check.ACTING, p[1]))
 
-    check.orders(check.followed(learning_first))
+    check.orders(check.order_check(learning_first))
 
 
 def test_other_right_times_are_right():
     names = ("delta", "adv", "grad")
     check.backward(
-        check.judged(lambda x, t, T: [0, t, 0] if x == "step" else [1, -t, names.index(x)])
+        check.timing_check(lambda x, t, T: [0, t, 0] if x == "step" else [1, -t, names.index(x)])
     )
     with pytest.raises(NotYet, match=r"learning reads .* reads: 4 \(for 1\)"):
-        check.backward(check.judged(lambda x, t, T: (t,)))
+        check.backward(check.timing_check(lambda x, t, T: (t,)))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_other_right_times_are_right():
 )
 def test_what_is_wrong_with_an_order_is_named(change, message: str):
     with pytest.raises(NotYet, match=message):
-        check.orders(check.followed(lambda reads: change(check.greedy(reads))))
+        check.orders(check.order_check(lambda reads: change(check.greedy(reads))))
 
 
 def test_what_an_order_keeps_too_long_is_named():
@@ -96,12 +96,12 @@ def test_what_an_order_keeps_too_long_is_named():
         return [*rest[:12], *late, *rest[12:]]  # after four steps, where three are enough
 
     with pytest.raises(NotYet, match=r"legal, but more values .* extra values: \d"):
-        check.orders(check.followed(learns_a_step_late))
+        check.orders(check.order_check(learns_a_step_late))
 
 
 def test_answers_left_open_are_no_errors(capsys: pytest.CaptureFixture):
-    check.backward(check.judged(lambda name, t, T: ...))
-    check.orders(check.followed(lambda reads: ...))
+    check.backward(check.timing_check(lambda name, t, T: ...))
+    check.orders(check.order_check(lambda reads: ...))
     assert capsys.readouterr().out.count("not answered yet") == 2
     with pytest.raises(NotYet, match="gives None"):
-        check.orders(check.followed(lambda reads: None))
+        check.orders(check.order_check(lambda reads: None))

@@ -67,7 +67,7 @@ def side_by_side() -> tuple[Any, cycles.Curves]:
 @pytest.mark.full
 def test_one_program_serves_all_protocols_and_seeds():
     _, curves = side_by_side()
-    scores, begin = curves.played["greedy"]
+    scores, begin = curves.by_policy["greedy"]
     assert begin.shape == (3, 2, 3) and scores.shape == (3, 2, 3, 2, 3)
     assert curves.measures.entropy.shape == (3, 2, 3, 2) and curves.finite.all()
     assert (np.abs(scores) <= 1).all()
@@ -132,7 +132,7 @@ def test_different_games_are_toured():
         lambda *x: calls.append(x[:2]),
         policies={"sampled": sampler},
     )
-    scores, begin = curves.played["sampled"]
+    scores, begin = curves.by_policy["sampled"]
     assert begin.shape == (2,) and scores.shape == (3, 2, 2) and curves.finite
     assert calls == [(s, b) for s in range(3) for b in range(2)]
     assert state.iteration == 12 and curves.measures.entropy.shape == (3, 2)
@@ -175,12 +175,12 @@ def test_sequential_training_forgets_and_clear_does_not():
 
     keys = jax.random.split(jax.random.key(20), 2)
     curves = jax.device_get(run(many([alone, alone, LEARNING]), plans, keys))
-    scores, begin = curves.played["greedy"]
+    scores, begin = curves.by_policy["greedy"]
     assert curves.finite.all()
 
     def retention(i: int) -> float:
         pairs = zip(scores[i], begin[i], strict=True)
-        return float(np.nanmean([cycles.retained(s, b, order) for s, b in pairs]))
+        return float(np.nanmean([cycles.retention(s, b, order) for s, b in pairs]))
 
     # Over 18 seeds, SSE4.2 and AVX2: retention -1.4 to .45 (mean -.05), and .83 to 1 (mean .97).
     assert retention(1) <= 0.5 and retention(2) >= 0.75
@@ -205,18 +205,20 @@ def test_what_is_retained_of_what_was_gained():
     scores[:, :, 0] = np.array([[0.5, 1.0], [0.5, 0.5], [0.5, 0.0], [1.0, 1.0]])
     scores[:, :, 1] = np.array([[0, 0], [0, 1.0], [1, 1], [1, 1]])
     begin = np.array([-1.0, 0, 0])
-    result = cycles.retained(scores, begin, (0, 1, 2, 0))
+    result = cycles.retention(scores, begin, (0, 1, 2, 0))
     np.testing.assert_allclose(result, [0.5, 1.0])
-    np.testing.assert_allclose(cycles.retained(scores, begin, (0, 1, 2, 0), after=1)[:2], [0.75, 1])
-    assert np.isnan(cycles.retained(scores, begin, (0, 1, 2, 0), after=1)[2])
+    np.testing.assert_allclose(
+        cycles.retention(scores, begin, (0, 1, 2, 0), after=1)[:2], [0.75, 1]
+    )
+    assert np.isnan(cycles.retention(scores, begin, (0, 1, 2, 0), after=1)[2])
     # A stage after which the same task comes back too soon does not count.
-    assert cycles.retained(scores, begin, (0, 1, 0, 1)).size == 0
-    assert cycles.retained(scores, begin, (0, 1, 2, 0), after=3).size == 0
+    assert cycles.retention(scores, begin, (0, 1, 0, 1)).size == 0
+    assert cycles.retention(scores, begin, (0, 1, 2, 0), after=3).size == 0
 
 
 def test_retained_wants_a_task_for_each_stage():
     with pytest.raises(ValueError, match="`order`"):
-        cycles.retained(np.zeros((3, 2, 2)), np.zeros(2), (0, 1))
+        cycles.retention(np.zeros((3, 2, 2)), np.zeros(2), (0, 1))
 
 
 def test_forward_transfer_is_the_share_of_what_was_left_to_gain():

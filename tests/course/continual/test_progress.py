@@ -151,7 +151,7 @@ def test_it_fits_into_a_cycle():
     state, curves = jax.eval_shape(
         lambda c, k: cycles.cycle(progress, c, FAMILY, PARAMS, plan, 3, k), TINY, jax.random.key(1)
     )
-    assert curves.played["sampled"].scores.shape == (3, 2, 3)
+    assert curves.by_policy["sampled"].scores.shape == (3, 2, 3)
     assert jax.tree.structure(state) == jax.tree.structure(begin(LONG))
     _, (_, _, finite) = iterate(LONG, leave(LONG, begin(LONG)))
     assert finite

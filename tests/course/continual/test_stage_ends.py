@@ -82,12 +82,12 @@ def alone(net: Player, task: Any, key: Any) -> dict[str, Any]:
 def cycle_scores() -> dict[str, cycles.PolicyScores]:
     plan = np.repeat(np.array(ORDER, np.int32)[:, None], CONFIG.environments, axis=1)
     whole = jax.jit(lambda key: cycles.cycle(STUB, CONFIG, FAMILY, PARAMS, plan, 2, key))
-    return whole(KEY)[1].played
+    return whole(KEY)[1].by_policy
 
 
 @cache
 def tour_scores() -> dict[str, cycles.PolicyScores]:
-    return cycles.tour(STUB, CONFIG, GAMES, ORDER, KEY)[1].played
+    return cycles.tour(STUB, CONFIG, GAMES, ORDER, KEY)[1].by_policy
 
 
 def by_hand(evaluate: Any) -> np.ndarray:

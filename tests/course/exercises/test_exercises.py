@@ -55,9 +55,9 @@ def cases(exercise: Exercise) -> list[tuple[Any, ...]]:
 
 def right(exercise: Exercise, change: Callable[[Any], Any] = lambda leaf: leaf) -> Any:
     """The reference answer, each number or array of it changed."""
-    if not callable(exercise.wanted):
-        return jax.tree.map(change, exercise.wanted)
-    return lambda *case: jax.tree.map(change, exercise.wanted(*case))
+    if not callable(exercise.solution):
+        return jax.tree.map(change, exercise.solution)
+    return lambda *case: jax.tree.map(change, exercise.solution(*case))
 
 
 # Every exercise
@@ -72,7 +72,7 @@ def test_a_chapter_has_three_exercises(module: str):
 
 @each_exercise
 def test_the_right_answer_is_told_so(exercise: Exercise, capsys: pytest.CaptureFixture[str]):
-    exercise(exercise.wanted)
+    exercise(exercise.solution)
     exercise(right(exercise, np.asarray))
     assert capsys.readouterr().out.count(f"✓ Exercise {exercise.name}: right") == 2
 
@@ -95,7 +95,7 @@ def test_an_open_answer_is_no_error_and_earns_nothing(
         exercise(answer)
         assert "not answered yet" in capsys.readouterr().out
         with pytest.raises(NotYet, match=f"Exercise {exercise.name}: it was left open"):
-            exercise.graded(answer)
+            exercise.grade(answer)
 
 
 @each_exercise
@@ -119,7 +119,7 @@ def test_right_by_accident_is_not_right(exercise: Exercise):
     assert len(examples) >= 3, "at least three cases"
     # What is right in one case, given in all of them.
     for case in examples:
-        constant = exercise.wanted(*case)
+        constant = exercise.solution(*case)
         hint(exercise, lambda *_, constant=constant: constant)
 
 
@@ -133,15 +133,17 @@ def test_cases_are_the_same_every_time(exercise: Exercise):
 
 maxima = Exercise(
     "9.1",
-    wanted=np.maximum.accumulate,
+    solution=np.maximum.accumulate,
     cases=lambda rng: [(rng.normal(size=n).astype(np.float32),) for n in (1, 2, 7)],
     mistakes=(
         Mistake(np.add.accumulate, "That is the running sum."),
         Mistake(lambda xs: np.full(3, xs[2]), "This mistake fails on short tapes."),
     ),
 )
-value = Exercise("9.2", wanted=3, mistakes=(Mistake(4, "One too many."),))
-pair = Exercise("9.3", wanted=lambda n: (n, np.zeros(n)), cases=lambda rng: [(n,) for n in (1, 2)])
+value = Exercise("9.2", solution=3, mistakes=(Mistake(4, "One too many."),))
+pair = Exercise(
+    "9.3", solution=lambda n: (n, np.zeros(n)), cases=lambda rng: [(n,) for n in (1, 2)]
+)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ pair = Exercise("9.3", wanted=lambda n: (n, np.zeros(n)), cases=lambda rng: [(n,
 def test_right_answers_of_many_kinds(exercise: Exercise, answer: Any, capsys: Any):
     exercise(answer)
     assert "✓" in capsys.readouterr().out
-    exercise.graded(answer)
+    exercise.grade(answer)
 
 
 def in_place(xs: np.ndarray) -> np.ndarray:
@@ -195,7 +197,7 @@ def in_place(xs: np.ndarray) -> np.ndarray:
 def test_wrong_answers_of_many_kinds(exercise: Exercise, answer: Any, message: str):
     assert re.search(message, hint(exercise, answer))
     with pytest.raises(NotYet, match=message):
-        exercise.graded(answer)
+        exercise.grade(answer)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,7 @@ def test_a_long_error_is_cut():
 
 
 def test_a_key_in_a_case_can_be_shown():
-    exercise = Exercise("9.4", wanted=lambda key: 1, cases=lambda rng: [(jax.random.key(0),)] * 3)
+    exercise = Exercise("9.4", solution=lambda key: 1, cases=lambda rng: [(jax.random.key(0),)] * 3)
     assert "expected 1" in hint(exercise, lambda key: 2)
 
 

@@ -40,7 +40,7 @@ def test_right_answers_are_accepted_whatever_their_algorithm(exercise: Exercise)
     answers = SOLUTIONS[exercise.name]
     assert len(answers) >= 3
     for answer in answers:
-        exercise.graded(answer)
+        exercise.grade(answer)
 
 
 def test_every_solution_belongs_to_an_exercise():
@@ -65,13 +65,13 @@ AS = (
 @each_exercise
 @pytest.mark.parametrize("change", AS, ids=("lists", "float32", "JAX", "objects"))
 def test_results_of_other_types_are_accepted(exercise: Exercise, change: Callable[[Any], Any]):
-    exercise.graded(right(exercise, lambda leaf: leaf if isinstance(leaf, str) else change(leaf)))
+    exercise.grade(right(exercise, lambda leaf: leaf if isinstance(leaf, str) else change(leaf)))
 
 
 @each_exercise
 def test_single_precision_is_enough(exercise: Exercise):
     if exercise.cases is not None:
-        exercise.graded(lambda *case: exercise.wanted(*jax.tree.map(single, case)))
+        exercise.grade(lambda *case: exercise.solution(*jax.tree.map(single, case)))
 
 
 def lenient(clean: Any, poison: Any, start: int) -> bool:
@@ -89,4 +89,4 @@ def test_small_errors_are_refused(name: str, answer: Callable[..., Any]):
     exercises: list[Any] = [parameter.values[0] for parameter in ALL]
     (exercise,) = (x for x in exercises if x.name == name)
     with pytest.raises(NotYet):
-        exercise.graded(answer)
+        exercise.grade(answer)

@@ -186,7 +186,7 @@ def test_published_rows_are_of_these_cells():
         assert (np.abs(scores) <= 1).all() and row["order"] == cell.order
         for shares, times in zip(row["shares"], scores, strict=bool(cell.order)):
             by_stage = times[1:].reshape(len(cell.order), -1, cell.tasks)
-            result = continual.retained(by_stage, times[0], cell.order)
+            result = continual.retention(by_stage, times[0], cell.order)
             np.testing.assert_allclose(shares, result, atol=2e-3)
         if row["tuning"]:
             best = max(row["tuning"], key=lambda x: (x["seeds"], x["score"]))
@@ -260,7 +260,7 @@ def test_agents_side_by_side_are_those_that_train_alone(
         assert len(row["tuning"]) == (2 if cell.agent == "progress" else 0)
         alone = by_itself(cell, cell.config(row["chosen"], True), SEEDS[3])
         for task in range(3):
-            curves_of = alone[task if len(alone) > 1 else 0].played
+            curves_of = alone[task if len(alone) > 1 else 0].by_policy
             for name, report in (("greedy", row), ("sampled", row["sampled"])):
                 mine = continual.flat(curves_of[name])[:, task]
                 np.testing.assert_allclose(np.array(report["scores"])[3][:, task], mine, atol=1e-4)

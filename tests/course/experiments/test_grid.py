@@ -108,11 +108,11 @@ class Pair(NamedTuple):
 
 def test_a_quick_run_has_every_value_and_what_its_cells_read():
     pairs = [Pair(*values) for values in itertools.product("abc", (1, 2, 3))]
-    few = grid(cells=pairs).chosen(quick=True)
+    few = grid(cells=pairs).select(quick=True)
     assert [cell.name for cell in few] == ["a1", "a2", "a3", "b1", "c1"]
-    assert grid(cells=pairs).chosen(quick=False) == pairs
+    assert grid(cells=pairs).select(quick=False) == pairs
     read = grid(cells=pairs, after=lambda cell: ["c3"] * (cell.task == "b"))
-    assert [cell.name for cell in read.chosen(quick=True)][-2:] == ["c1", "c3"]
+    assert [cell.name for cell in read.select(quick=True)][-2:] == ["c1", "c3"]
 
 
 def test_what_was_measured_quickly_counts_for_quick_runs_alone(tmp_path: pathlib.Path):

@@ -82,12 +82,12 @@ def test_a_memory_of_k_steps_recalls_exactly_k(reach: int, lasts: int):
             assert recall[i] == 1 and (longer[i] == 1) == (lasts > 96)
         else:
             assert abs(recall[i]) < 0.15 and abs(longer[i]) < 0.15
-    assert scores.order == 1 and (scores.kept == 1) == (lasts > 96)
+    assert scores.order == 1 and (scores.longer_order == 1) == (lasts > 96)
 
 
 def test_a_memory_without_order_scores_zero():
     scores = probes.evaluate(reader(1, False), sample_tape(40, 64), 32)
-    assert scores.order == 0 and scores.kept == 0
+    assert scores.order == 0 and scores.longer_order == 0
 
 
 def test_the_loss_is_the_cross_entropy_of_one_task():

@@ -42,7 +42,7 @@ def test_short_times_are_not_rounded_to_0(monkeypatch: pytest.MonkeyPatch):
 def test_missing_cells_cost_in_proportion_to_the_rows(tmp_path: pathlib.Path):
     append(tmp_path / "one.jsonl", {"cell": "small", "processor_s": 20.0, "elapsed_s": 30.0})
     result = plan_of(tmp_path)
-    assert result.spent == 20.0 and result.timed == 1
+    assert result.spent == 20.0 and result.timed_rows == 1
     assert result.estimate.seconds == {"large": 180.0, "middle": 60.0} and result.seconds == 240.0
     assert plan_of(tmp_path, device="gpu").seconds == 360.0
     some = plan_of(tmp_path, only="mid")
@@ -63,7 +63,7 @@ def test_an_older_row_has_the_seconds_of_training(tmp_path: pathlib.Path):
     append(tmp_path / "one.jsonl", row)
     assert plan_of(tmp_path).spent == 5.0
     on_gpu = plan_of(tmp_path, device="gpu")
-    assert on_gpu.timed == 0 and on_gpu.estimate.source == "a first guess"
+    assert on_gpu.timed_rows == 0 and on_gpu.estimate.source == "a first guess"
     estimate = plan_of(tmp_path, Try("one", ["x"], "measured", 7.0), device="gpu").estimate
     assert estimate.elapsed and estimate.source == "tries of the queue"
 
@@ -114,7 +114,7 @@ def test_without_rows_the_estimate_is_that_of_the_queue(tmp_path: pathlib.Path):
 
 
 def test_cells_that_failed_are_counted(tmp_path: pathlib.Path):
-    assert plan_of(tmp_path, Try("one", ["large"], "no memory", 7.0)).failed == {"large"}
+    assert plan_of(tmp_path, Try("one", ["large"], "no memory", 7.0)).failures == {"large"}
 
 
 def test_nothing_is_measured_and_all_is_listed(tmp_path: pathlib.Path):

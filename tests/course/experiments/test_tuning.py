@@ -32,7 +32,7 @@ def choice(trainer, first=(1e-3, 3e-3, 1e-2), known=(), **kwargs):
 
 
 def names(results):
-    return [one.setting["rate"] for one in results.tried]
+    return [one.setting["rate"] for one in results.trials]
 
 
 def test_the_best_score_wins_and_a_winner_inside_costs_nothing_more():
@@ -40,8 +40,8 @@ def test_the_best_score_wins_and_a_winner_inside_costs_nothing_more():
     result = choice(trainer)
     assert result.setting == {"rate": 3e-3} and result.bound == []
     assert trainer.trained == [1e-3, 3e-3, 1e-2] == names(result)
-    np.testing.assert_allclose([one.score for one in result.tried], [0.2, 0.9, 0.5])
-    np.testing.assert_allclose([one[2] or 0 for one in result.tried], [0.2, 0.9, 0.5])
+    np.testing.assert_allclose([one.score for one in result.trials], [0.2, 0.9, 0.5])
+    np.testing.assert_allclose([one[2] or 0 for one in result.trials], [0.2, 0.9, 0.5])
 
 
 def test_equal_scores_are_told_apart_by_area_and_not_by_order():
@@ -77,7 +77,7 @@ def test_a_loss_that_diverged_never_wins():
     trainer = Trainer({1e-3: -0.9, 3e-3: np.nan, 1e-2: np.nan, 3e-4: -0.95})
     result = choice(trainer)
     assert result.setting == {"rate": 1e-3}
-    assert [one.score for one in result.tried][2:] == [-np.inf, -np.inf]
+    assert [one.score for one in result.trials][2:] == [-np.inf, -np.inf]
     curves = np.ones((1, 2, 8))
     curves[0, 1, -1] = np.nan  # one seed of two, at the end
     assert tuning.final(curves) == tuning.area(curves) == -np.inf
@@ -93,7 +93,7 @@ def test_what_is_known_is_not_trained_again_unless_its_area_is_needed():
     trainer = Trainer({3e-3: 0.9, 1e-2: 0.899, 3e-2: 0.0}, {3e-3: 0.5, 1e-2: 0.7, 3e-2: 0.0})
     result = choice(trainer, known=tries)
     assert result.setting == {"rate": 1e-2} and trainer.trained == [3e-3, 1e-2, 3e-2]
-    assert [one.area is None for one in result.tried] == [True, False, False, False]
+    assert [one.area is None for one in result.trials] == [True, False, False, False]
 
 
 def test_rows_that_need_no_training_are_known_by_what_they_say():
@@ -107,7 +107,7 @@ def test_the_score_may_be_the_area():
     trainer = Trainer({1e-3: 1.0, 3e-3: 0.5, 1e-2: 0.9}, {1e-3: 0.1, 3e-3: 0.4, 1e-2: 0.2})
     result = choice(trainer, score=tuning.area)
     assert result.setting == {"rate": 3e-3}
-    assert all(one.score == one.area for one in result.tried)
+    assert all(one.score == one.area for one in result.trials)
 
 
 def test_several_numbers_climb_to_a_setting_without_better_neighbors():

@@ -40,7 +40,9 @@ def test_leaks_are_counted(flags: np.ndarray, count: int, losses: int):
 
 def test_curves_say_gradient_steps_and_seeds():
     fig, (ax,) = figure()
-    leaks.trained({"right": np.ones((3, 2)), "late": np.zeros((3, 2))}, np.array([1, 2]), ax=ax)
+    leaks.training_curves(
+        {"right": np.ones((3, 2)), "late": np.zeros((3, 2))}, np.array([1, 2]), ax=ax
+    )
     assert ax.get_xlabel().startswith("gradient steps\n3 seeds")
     fig.canvas.draw()
 

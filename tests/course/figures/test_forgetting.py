@@ -89,7 +89,7 @@ def both(cell: str) -> dict[str, Any]:
 
 
 def test_a_row_of_sampled_actions_has_the_greedy_one_beside_it():
-    result = draw.sampled(both("a"))
+    result = draw.sampled_scores(both("a"))
     np.testing.assert_array_equal(result["scores"], scores())
     assert result["cell"] == "a" and result["greedy"]["retained"] == [0.6, 0.5, 0.7]
     ax = forgetting.published_scores(result)
@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_refused():
 
 def test_what_is_kept_is_a_dot_per_seed_and_a_bar():
     shares = {"forgets": np.array([-0.1, 0.2]), "keeps": np.array([0.9, 1.0, 1.1])}
-    ax = forgetting.kept(shares, limits=(0.25,), title="kept")
+    ax = forgetting.retention(shares, limits=(0.25,), title="kept")
     dots = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
     for line, values in zip(dots, shares.values(), strict=True):
         np.testing.assert_array_equal(line.get_xdata(), values)

@@ -43,7 +43,7 @@ def test_strategies_stand_in_their_order_and_each_row_has_a_mark():
 
 
 def test_replayed_draws_medians_and_writes_out_what_is_too_small():
-    ax = stale.replayed(stale.measured([row("zero"), row("stored")]))
+    ax = stale.delta_q_bars(stale.delta_q_by_start([row("zero"), row("stored")]))
     assert labels(ax) == ["zero", "stored"] and ax.get_yscale() == "log"
     tops = [bar.get_y() + bar.get_height() for bar in ax.patches if bar.get_height()]
     np.testing.assert_allclose(tops, [0.6, 0.6])
@@ -51,7 +51,7 @@ def test_replayed_draws_medians_and_writes_out_what_is_too_small():
 
 
 def test_the_seeds_of_all_rows_come_together():
-    result = stale.measured(
+    result = stale.delta_q_by_start(
         [row("zero"), row("stored"), row("tape", delta_q={}), row("zero", delta_q=None)]
     )
     assert list(result) == ["zero", "stored"] and result["zero"]["first"].shape == (6,)

@@ -467,7 +467,7 @@ def test_it_trains_and_sliders_do_not_recompile(tmp_path: Path):
     assert len(widget.trials[ENV, "second"].reports) == 4
     assert run.state is not None and len(AgentPlayer(run, seed=1).frames) == 51
     [player] = Watch(widget)._place.children  # what it plays, and saves, is the latest run
-    assert player.frames == AgentPlayer(widget.trials[ENV, "second"].kept).frames
+    assert player.frames == AgentPlayer(widget.trials[ENV, "second"].last_run).frames
     widget._panel.folder.value = str(tmp_path / "kept")
     assert widget.save() is not None
     run_from_disk = reopen(tmp_path / "kept" / "first")

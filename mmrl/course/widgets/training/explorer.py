@@ -176,8 +176,8 @@ class TrainingExplorer(ipywidgets.VBox):
                 create(folder / "results.json", content.encode())
                 replace(folder / "curves.png", self.png)
             for trial in trials:
-                if trial.kept is not None:
-                    trial.kept.save(_free(folder / _slug(trial.curve.name)))
+                if trial.last_run is not None:
+                    trial.last_run.save(_free(folder / _slug(trial.curve.name)))
         except RunError as error:
             return self._say(str(error))
         one, end = shlex.quote(str(folder / _slug(trials[-1].curve.name))), "s" * (len(rows) > 1)

@@ -24,7 +24,7 @@ class Trial:
         self.setup, self.curve, self.tell = setup, curve, tell
         self.status = "compiling"  # one of `ACTIVE`, or "done", "stopped", "failed"
         self.run: Run | None = None
-        self.kept: Run | None = None  # the run after its last finished block
+        self.last_run: Run | None = None  # the run after its last finished block
         self.reports: list[Report] = []
         self.error: Exception | None = None
         self.over = False  # True if the thread has ended, which may be some time after a stop
@@ -80,7 +80,7 @@ class Trial:
         with self._lock:
             if self.active:
                 self.reports.append(report)
-                self.kept = copy.copy(self.run)
+                self.last_run = copy.copy(self.run)
                 self.curve.add(report.env_steps, report.returns)
                 self.status = "training" if self._go.is_set() else "paused"
             return self.active

@@ -41,10 +41,10 @@ class Watch(ipywidgets.VBox):
     def look(self, wait: bool = True) -> None:
         """Play an episode of the selected run, unless its current agent is already shown."""
         trial = self._chosen()
-        if trial is None or trial.kept is None or not self._lock.acquire(blocking=wait):
+        if trial is None or trial.last_run is None or not self._lock.acquire(blocking=wait):
             return
         try:
-            view = (trial, len(trial.kept.history), self.episode.value)
+            view = (trial, len(trial.last_run.history), self.episode.value)
             if view != self._seen:
                 self._seen = view
                 self._show(trial)
@@ -53,7 +53,7 @@ class Watch(ipywidgets.VBox):
             self._lock.release()
 
     def _show(self, trial: Trial) -> None:
-        run, episode = trial.kept, self.episode.value
+        run, episode = trial.last_run, self.episode.value
         if run is None:
             return
         try:
@@ -73,7 +73,7 @@ class Watch(ipywidgets.VBox):
 
     def _hear(self) -> None:
         """Handle an update from the explorer, possibly in the training thread."""
-        trials = {trial.curve.name: trial for trial in self._explorer.in_view() if trial.kept}
+        trials = {trial.curve.name: trial for trial in self._explorer.in_view() if trial.last_run}
         names = tuple(trials)
         if names != self.run.options:
             latest = names[-1] if names else None

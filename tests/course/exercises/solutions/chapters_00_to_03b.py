@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.course.ch02_monoids_and_scans.exercises import scanned
+from mmrl.course.ch02_monoids_and_scans.exercises import scan_with
 
 
 def _loop_returns(rewards, gamma):
@@ -185,9 +185,9 @@ SOLUTIONS = {
         ),
     ),
     "2.3": (
-        scanned(lambda x: [x], operator.add, lambda h: max(_runs(h), default=0)),
-        scanned(lambda x: (int(x), int(x), int(x), x), _join, lambda h: float(h[2])),
-        scanned(" x".__getitem__, operator.add, lambda h: max(map(len, h.split(" ")))),
+        scan_with(lambda x: [x], operator.add, lambda h: max(_runs(h), default=0)),
+        scan_with(lambda x: (int(x), int(x), int(x), x), _join, lambda h: float(h[2])),
+        scan_with(" x".__getitem__, operator.add, lambda h: max(map(len, h.split(" ")))),
     ),
     "3.1": (
         lambda features, values: (

@@ -7,8 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.course.ch15_recurrent_tensors.exercises import executed
-from mmrl.course.ch16_graphs_and_schedules.exercises import ACTING, followed, greedy, judged
+from mmrl.course.ch15_recurrent_tensors.exercises import executor
+from mmrl.course.ch16_graphs_and_schedules.exercises import (
+    ACTING,
+    greedy,
+    order_check,
+    timing_check,
+)
 
 
 def _reservoir(capacity, actors, unroll, steps):
@@ -192,25 +197,25 @@ SOLUTIONS = {
         ],
         lambda d, c: np.append(np.linalg.solve(np.eye(len(c)) - d * np.eye(len(c), k=1), c)[1:], 0),
     ),
-    "15.3": tuple(map(executed, (_recurrence, _slice, _returns))),
+    "15.3": tuple(map(executor, (_recurrence, _slice, _returns))),
     "16.1": (
         lambda n, T: (min(n or T, T) - 1, min(n or T, T)),
         _behind_counted,
         lambda n, T: [float(min(T if n is None else n, T) + k) for k in (-1, 0)],
     ),
     "16.2": (
-        judged(lambda name, t, T: [0, t] if name == "step" else [1, -t, TURN.index(name)]),
-        judged(lambda name, t, T: t if name == "step" else 4 * T - 3 * t + TURN.index(name)),
-        judged(
+        timing_check(lambda name, t, T: [0, t] if name == "step" else [1, -t, TURN.index(name)]),
+        timing_check(lambda name, t, T: t if name == "step" else 4 * T - 3 * t + TURN.index(name)),
+        timing_check(
             lambda name, t, T: np.array(
                 [t / T, -1] if name == "step" else [1 + T - t, TURN.index(name)]
             )
         ),
     ),
     "16.3": (
-        followed(_learning_first),
-        followed(_fewest_alive),
-        followed(lambda reads: [list(point) for point in greedy(reads)]),
+        order_check(_learning_first),
+        order_check(_fewest_alive),
+        order_check(lambda reads: [list(point) for point in greedy(reads)]),
     ),
     "17.1": (
         _cost_played,
