@@ -86,7 +86,7 @@ def channels_first(shape: tuple[int, ...]) -> bool:
 def pixel_unit(space: Any) -> float | None:
     """Return the pixel value that is scaled to 1, or None if the values are not pixels.
 
-    It is 1 for booleans and for values in [-1, 1], and 255 for values from 0 to 255.
+    The unit is 1 for booleans and for values in [-1, 1], and 255 for values from 0 to 255.
     """
     if space.dtype == jnp.bool_:
         return 1.0
@@ -145,8 +145,8 @@ def misfit(space: Any, dtype: Any) -> str:
     """Return the end of an error message if `dtype` cannot represent a space, else "".
 
     For a `Box`, the dtype must be the dtype of the box, its 64-bit version, or a float dtype if the
-    box has integers. It must also be able to represent the finite bounds. For a `Discrete`, any
-    integer dtype that can represent all `n` values is valid.
+    box has integers, and must be able to represent the finite bounds. For a `Discrete`, any integer
+    dtype that can represent all `n` values is valid.
     """
     dtype, expected = jnp.dtype(dtype), jax.dtypes.canonicalize_dtype(space.dtype)
     fits = dtype == expected or (dtype.itemsize == 8 and dtype.kind == expected.kind)

@@ -146,7 +146,7 @@ class Evaluation(eqx.Module):
     Returns are undiscounted, and lengths are in steps. `ended` is False if `max_steps` cut the
     episode short, in which case its return is partial. `observed` is False if an observation was
     not finite; the last observation of a terminated episode is not checked. `stuck` is the number
-    of a step without a legal action, counted from 1, or 0 if there is no such step. It is None
+    of a step without a legal action, counted from 1, or 0 if there is no such step. `stuck` is None
     unless the environment is wrapped in `wrappers.ActionMask`.
     """
 

@@ -31,8 +31,8 @@ class Agent(Protocol):
 
         A config has the fields `memory`, `width`, `gamma`, `learning_rate` and `anneal`, and the
         sizes of a run: `environments`, `rollout`, `block`, `blocks` and `episodes`. Schedules over
-        the length of a run must use `horizon`, in blocks. They must not use `blocks`, because runs
-        compile a program with blocks=1.
+        the length of a run must use `horizon`, in blocks, instead of `blocks`, because runs compile
+        a program with blocks=1.
         """
         ...
 
@@ -45,8 +45,8 @@ class Agent(Protocol):
     def learn(self) -> Callable[..., Any]:
         """Function that takes one gradient step, or all gradient steps of an iteration.
 
-        Its argument `loss` is a loss function, which can be custom. The config is one of the
-        arguments of `loss`.
+        The argument `loss` of this function is a loss function, which can be custom. The config is
+        one of the arguments of `loss`.
         """
         ...
 
@@ -125,7 +125,7 @@ _MODULES = {
 AGENTS: Mapping[str, Any] = OnDemand(_MODULES, lambda name: importlib.import_module(_MODULES[name]))
 """Agents by name.
 
-Each agent is a module with the members of `Agent`. It is imported when it is first looked up.
+Each agent is a module with the members of `Agent`. A module is imported on first access.
 """
 
 

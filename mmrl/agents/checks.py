@@ -41,10 +41,10 @@ def check_observation_space(env: Any, params: Any) -> None:
 def fit_storage(config: Any, params: Any) -> Any:
     """Return the settings of DQN with default values for `batch` and `capacity`.
 
-    The default batch has at least 500 steps, and room for the longest episode on each tape. It is
-    rounded up so that it divides into equal tapes and segments. The default capacity is at least
-    16 384 steps, and has room for two of the longest episodes and a rollout in each environment. It
-    is rounded up to a multiple of `environments`.
+    The default batch has at least 500 steps, and room for the longest episode on each tape. The
+    batch size is rounded up so that the batch divides into equal tapes and segments. The default
+    capacity is at least 16 384 steps, has room for two of the longest episodes and a rollout in
+    each environment, and is rounded up to a multiple of `environments`.
     """
     longest, piece = params.max_steps_in_episode * config.tapes, _piece(config)
     depth = max(-(-16_384 // config.environments), 2 * params.max_steps_in_episode + config.rollout)
@@ -231,7 +231,7 @@ def check_observations(env: Any, params: Any) -> None:
 LARGE = 10.0
 """Features whose bounds exceed this value are normalized by default."""
 MODERATE = ("CartPole-v1",)
-"""Environments whose features stay below `LARGE` although their declared bounds do not."""
+"""Environments whose features stay below `LARGE`, although their declared bounds exceed it."""
 
 
 def seen_picture(config: Any, env: Any, params: Any) -> Any:

@@ -1,7 +1,7 @@
 """Double DQN with a memory, trained on tapes or on segments.
 
 Mnih et al. 2015, with the target of van Hasselt et al. 2016. Training on tapes is Algorithm 1 of
-Morad et al. 2024, and training on segments is Algorithm 2. Both use the same storage and loss.
+Morad et al. 2024, and on segments Algorithm 2. Both algorithms use the same storage and loss.
 
     iteration:  act ε-greedily for `rollout` steps in `environments` environments, and add the steps
                 to the tape. Then repeat `updates` times: sample a batch, update θ and the target.
@@ -14,11 +14,11 @@ Implementation details
 - `check` requires a batch at least as long as the longest episode, because steps beyond the batch
   are never sampled, and room for two such episodes, because only complete episodes are sampled.
 - Targets are λ-returns without corrections for exploration, as in Peng's Q(λ) (Peng and Williams
-  1996). They have a bias that decreases with ε, but a single update propagates rewards over many
-  steps. λ = 0 gives the one-step target of the papers.
+  1996). Such targets have a bias that decreases with ε, but a single update propagates rewards over
+  many steps. λ = 0 gives the one-step target of the papers.
 - The discount is gamma (1 - terminated), so truncated episodes bootstrap.
-- The tape stores unscaled rewards. `normalize_rewards` scales the rewards of a batch, and
-  `reward_scale` those in the loss.
+- The tape stores unscaled rewards. `normalize_rewards` scales rewards when a batch is sampled, and
+  `reward_scale` multiplies them in the loss.
 """
 
 import dataclasses
@@ -167,7 +167,7 @@ def act_and_store(
 
 
 def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
-    """Sample a batch of episodes (TBB) or segments (SBB), with an axis [tape] if `tapes` > 1."""
+    """Sample a batch of complete episodes or of segments, [tape, time] if `tapes` > 1."""
     steps = whole("batch", config.batch) // config.tapes
 
     def one(key):

@@ -13,11 +13,11 @@ Implementation details
   gradient steps. For networks without a memory, the paper's code does the same. For networks with a
   memory, that code recomputes the targets in every minibatch, and uses the last step of a rollout
   only to compute targets.
-- Targets are not corrected for exploration, as in Peng's Q(λ) (Peng and Williams 1996). They
+- Targets are not corrected for exploration, as in Peng's Q(λ) (Peng and Williams 1996). Targets
   bootstrap at truncations and at the end of a rollout: s'_t summarizes o_0, …, o_t and o'_t.
 - The memory state is carried from one rollout to the next. Training replays complete rollouts from
-  the actor's state, so minibatches are sets of environments. Without a memory they are sets of
-  single steps.
+  the actor's state, so minibatches are sets of environments. Without a memory, minibatches are sets
+  of single steps.
 - Layer norms are in `mmrl.nets.Dense`, before the nonlinearity, in both the encoder and the head.
 - The loss is half the squared error. Gradients are clipped, and then scaled by RAdam (Liu et al.
   2020), whose first few steps are small.
@@ -187,7 +187,7 @@ def prepare(config: Config, net: Any, rollout: Rollout) -> Batch:
 
 
 def loss(net: Any, batch: Batch, config: Config) -> Float[Array, ""]:
-    """Return the mean of (Q(s_t, a_t) - y_t)² / 2, where y_t is a constant."""
+    """Return the mean of (Q(s_t, a_t) - y_t)² / 2; gradients through the target y_t are stopped."""
     _, q = jax.vmap(net)(batch.state, batch.obs, batch.begin)
     values = jax.vmap(losses.select_values)(q, batch.action)
     return 0.5 * jnp.mean(losses.value_loss(values, batch.targets))
@@ -224,7 +224,7 @@ def iterate(
 ) -> tuple[State, tuple[Float[Array, ""], Bool[Array, ""]]]:
     """Run one iteration of acting and learning; return the state and the outcome.
 
-    The outcome is the mean loss, and True if all rewards and losses are finite.
+    The outcome is a pair: the mean loss, and True if all rewards and losses are finite.
     """
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act(config, env, params, state, act_key)

@@ -33,8 +33,8 @@ class Normalizer(eqx.Module):
     """Layer that normalizes the selected features, x ↦ clip((x - μ) / σ, ±10).
 
     μ and σ are the mean and the standard deviation over all observations that `count` has received.
-    They are stored in double-single precision (`LongMoments`), so that the count does not overflow.
-    A feature that has been constant so far becomes 0.
+    These statistics are stored in double-single precision (`LongMoments`), so that the count does
+    not overflow. A feature that has been constant so far becomes 0.
     """
 
     moments: tuple[Float[Array, " features"], ...]  # element of `LongMoments`

@@ -165,7 +165,7 @@ class Pixels(eqx.Module):
 class PictureEncoder(eqx.Module):
     """Encoder for an image, or a pair of an image and additional features.
 
-    It computes layer([conv(image) ‖ features]).
+    The output is layer([conv(image) ‖ features]).
     """
 
     conv: Conv | Pixels

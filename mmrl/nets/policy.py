@@ -227,8 +227,8 @@ class ActorCritic(eqx.Module):
     ) -> "ActorCritic":
         """Build an actor-critic with the memory `name` of `mmrl.memory`, or an `mlp` for "none".
 
-        An `mlp` is smaller than a `Net`. It has no norms, and it is initialized differently. To
-        compare with a `Net` that has no memory, use "frame_stack" with `frames` = 1.
+        An `mlp` is smaller than a `Net`, has no norms, and is initialized differently. To compare
+        with a `Net` that has no memory, use "frame_stack" with `frames` = 1.
 
         The weights of the policy's outputs are scaled by 0.01, so the initial policy is almost
         uniform, or has a mean close to 0. The initial standard deviation of `continuous` actions is

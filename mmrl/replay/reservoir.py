@@ -76,7 +76,7 @@ class Reservoir(eqx.Module):
     def threshold(self) -> Float[Array, "*seed worker"]:
         """Lot that a new unroll must exceed to be stored.
 
-        It is 0 until the part is full, and never decreases.
+        The threshold is 0 until the worker's part is full, and never decreases.
         """
         return jnp.maximum(jnp.min(self.lots, axis=-1), 0)
 

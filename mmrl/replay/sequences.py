@@ -37,7 +37,7 @@ class Sequences(eqx.Module):
     steps: PyTree[Shaped[Array, "capacity ..."]]
     states: PyTree[Shaped[Array, "slot ..."]]  # one recurrent state per `period` rows
     # Length, including the tail, of the sequence that begins in this row, and its start in the
-    # episode. Both are 0 if no sequence begins in this row.
+    # episode. Both entries are 0 if no sequence begins in this row.
     table: Int[Array, "capacity 2"]
     sums: tree.Tree  # sum tree of p^α over the sequences
     count: Int[Array, ""]  # number of complete sequences

@@ -4,7 +4,7 @@ A tape consists of a list D of transitions and a list I of episode starts. Every
 its own ring of capacity / workers steps, so that episodes of different workers never interleave. I
 is a table with one row per step of D: row i contains the length of the episode that begins at step
 i, or 0. A ring always overwrites the first step of an episode first, so clearing the overwritten
-rows of I discards the episode (Eqs. 33-34). This requires no loop, no limit on the number of
+rows of I discards the episode (Eqs. 33-34). This layout requires no loop, no limit on the number of
 episodes, and no counter that could overflow.
 
 In addition to the transitions, a tape stores 12 bytes per step for the lengths and for a sum tree

@@ -7,7 +7,8 @@ against forgetting. The agent observes neither the current task nor the start of
 
     iteration:  every environment acts for `rollout` steps, and its unroll is offered to the
                 reservoir. Then one stored unroll per environment is sampled. The batch contains
-                *either* the new or the stored unroll of each environment. One gradient step.
+                *either* the new or the stored unroll of each environment. The agent takes one
+                gradient step on this batch.
 
 Implementation details
 - The batch size does not depend on the fraction of replay. With a fraction of one half, half of the

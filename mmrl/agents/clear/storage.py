@@ -24,10 +24,10 @@ def cast_for_storage(kind: str, obs: PyTree[Shaped[Array, "env time ..."]]) -> P
 def check_storage_dtype(kind: str, env: Any, params: Any, steps: int = 128) -> None:
     """Check that the dtype `kind` can represent the observations of an environment.
 
-    The finite bounds of the observation space must be in range. This is sufficient for integers
-    with known bounds. Other observations are also tested on `steps` random steps. An integer dtype
-    must represent them exactly, whereas a float dtype may round them, but not to infinity. Raises
-    `ValueError` if a check fails.
+    The finite bounds of the observation space must be in range. For integers with known bounds,
+    this check is sufficient. All other observations are also tested on `steps` random steps. An
+    integer dtype must represent them exactly, whereas a float dtype may round them, but not to
+    infinity. Raises `ValueError` if a check fails.
     """
     spaces = observed_spaces(env, params)
     cast = [not _is_bytes(space.shape, space.dtype) for space in spaces]
@@ -59,7 +59,11 @@ def _is_bounded(space: Any) -> bool:
 
 
 def _fits(x: Any, kind: str) -> bool:
-    """Return True if a dtype can represent these values, exactly if it is an integer dtype."""
+    """Return True if the dtype `kind` can represent the values `x`.
+
+    An integer dtype must represent the values exactly. A float dtype may round them, but not to
+    infinity.
+    """
     numbers = np.asarray(x, np.float64)
     cast = np.asarray(jnp.asarray(x).astype(kind), np.float64)
     fits = cast == numbers if "int" in kind else np.isfinite(cast) | ~np.isfinite(numbers)

@@ -26,7 +26,7 @@ class Diagnostics(NamedTuple):
 
     steps: Measures  # means over the gradient steps
     advantage_std: Float[Array, "*blocks"]  # standard deviation of the advantages
-    advantage_swing: Float[Array, "*blocks"]  # maximum of `advantage_std` / its minimum
+    advantage_swing: Float[Array, "*blocks"]  # largest / smallest standard deviation in the block
     explained: Float[Array, "*blocks"]  # 1 - Var[targets - actor's values] / Var[targets]
     noise: NoiseScale | None = None  # noise of the policy gradient if `noise_scale` is True
 

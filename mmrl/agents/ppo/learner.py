@@ -106,7 +106,7 @@ def optimizer(config: Any, rate: Scalar) -> optax.GradientTransformation:
 
 
 def restart(net: Any) -> Average:
-    """Return a new average that contains only the current θ."""
+    """Return a new moving average that contains only the current parameters."""
     return Average(jnp.ones(()), net)
 
 
@@ -141,8 +141,8 @@ def estimate(
         vtrace  uses current values, and corrects the steps after t for the current policy:
                 A_t = δ_t + γ_t λ (v̂_{t+1} - v_{t+1}). The objective itself weights step t by π/μ
 
-    Both estimates are equal if the parameters have not changed since the rollout. Both bootstrap
-    from values of the current network.
+    Both estimates are equal if the parameters have not changed since the rollout. Both estimators
+    bootstrap from values of the current network.
     """
     steps: Any = rollout.steps
     _, now, ahead = net.lookahead(rollout.state, steps.obs, steps.begin, steps.next_obs)
@@ -287,9 +287,9 @@ def improve(
 
 
 def _divergence(log_prob, log_prob_other):
-    """Estimate KL[other ‖ π] from actions of the other policy.
+    """Estimate KL[μ ‖ π] from actions of another policy μ.
 
-    The estimate is ρ - 1 - log ρ ≥ 0 (Schulman 2020).
+    The estimate is ρ - 1 - log ρ ≥ 0 with ρ = π/μ (Schulman 2020).
     """
     ratio = jax.lax.stop_gradient(log_prob) - log_prob_other
     return jnp.expm1(ratio) - ratio

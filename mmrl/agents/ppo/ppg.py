@@ -4,14 +4,15 @@ Cobbe et al. 2021; with proximal="ewma", PPG-EWMA of Hilton et al. 2022. Policy 
 separate networks. The policy network still learns features that predict values, because the value
 targets are distilled into its auxiliary value head, while a cloning loss preserves the policy.
 
-    phase:  `policy_iterations` iterations of PPO, whose rollouts are stored, then
-            `auxiliary_epochs` passes through them: auxiliary value, value and cloning.
+    phase:  `policy_iterations` iterations of PPO, whose rollouts are stored. Then
+            `auxiliary_epochs` passes through these rollouts, in which gradient steps train the
+            auxiliary value and the value, and clone the policy.
 
 Implementation details
 - Policy and value share an Adam optimizer if they have the same number of epochs. Otherwise each
-  has a separate one, and the value is trained first.
-- The auxiliary phase has a separate Adam optimizer, which persists across phases. Its value targets
-  are those of the policy phase, and it clones the policy from the start of the auxiliary phase.
+  has a separate optimizer, and the value is trained first.
+- The auxiliary phase has a separate Adam optimizer, which persists across phases. The phase uses
+  the value targets of the policy phase, and clones the policy from the start of the phase.
 - The average of θ restarts in every policy phase, because θ changes a lot between phases.
 - With a memory, rows start from the memory states of the actor.
 """
@@ -39,7 +40,7 @@ OBSERVES, greedy, loss = ppo.OBSERVES, ppo.greedy, learner.loss
 
 
 class Config(ppo.Config):
-    """Settings of PPG: those of PPO, plus those of the phases."""
+    """Settings of PPG: the settings of PPO, and additional settings of the phases."""
 
     epochs: int = count(1)  # E_π, passes through the batch for the policy, per iteration
     value_epochs: int = count(1)  # E_V, passes through the batch for the value, per iteration

@@ -10,7 +10,7 @@ state at the start of the rollout.
 
 Implementation details
 - The memory state is carried from one rollout to the next. Rollouts are never split, so minibatches
-  are sets of environments. Without a memory they are sets of single steps.
+  are sets of environments. Without a memory, minibatches are sets of single steps.
 - Advantages and value targets use the values that the actor computed, or those of the current
   network with V-trace. At truncations and at the end of a rollout, both bootstrap from the current
   network's value of s'_t, which summarizes o_0, …, o_t and o'_t. Terminations do not bootstrap.
@@ -24,7 +24,7 @@ CartPole-v1 was trained with the learning rate and gradient norm of PureJaxRL, b
 environments: memory="none", block=61, blocks=1, environments=64, learning_rate=2.5e-4,
 adam_eps=1e-5, value_weight=0.5. After these 61 iterations, 500 000 steps, the return of the greedy
 policy with normalize_rewards=True was above 475 on 23 of 25 seeds, and 390 and 423 on the other
-two. With normalize_rewards=False, it was 389 to 452 on ten seeds.
+two. With normalize_rewards=False, the return was 389 to 452 on ten seeds.
 """
 
 import dataclasses
@@ -105,8 +105,8 @@ class Config(Settings):
     clip: float = limit(0.2)  # ε, maximum deviation of π/π_proximal from 1
     kl_weight: float = weight(1.0)  # β, weight of KL[π_proximal, π]
     importance_max: float = limit(100.0, zero=True)  # maximum of π/π_behavior; 0: no limit
-    # weight of the value loss; the gradients of policy and value are clipped together, so a larger
-    # weight leaves less of the norm for the policy
+    # weight of the value loss; the gradients of policy and value are clipped together, so a large
+    # weight can shrink the gradient of the policy
     value_weight: float = weight(0.05)
     entropy_weight: float = weight(0.01)  # weight of the entropy of π
     # center of mass of the average, in gradient steps: β_prox = 1 - 1/(1 + center)

@@ -203,7 +203,7 @@ def act_and_store(
 def unroll(
     config: Config, net: Any, window: sequences.Window
 ) -> tuple[Transition, Float[Array, "sequence time_and_one action"]]:
-    """Return the steps after the burn-in, and Q at each of them and after the last one.
+    """Return the steps after the burn-in, and Q(s, ·) at each step and after the last step.
 
     No gradients flow through the burn-in or the stored state.
     """

@@ -68,8 +68,8 @@ class Autoencode(CardTask):
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
         """Return the one-hot suits of the deck, the one-hot mode, and the fraction left to repeat.
 
-        popgym's state includes the cards that have not been dealt. Here these are zeros, because a
-        card is sampled when it is dealt.
+        popgym's state includes the cards that have not been dealt. Here the entries of such cards
+        are zero, because a card is sampled when it is dealt.
         """
         hand = jnp.minimum(state.time + 1, self.num_steps - state.time)
         suits = one_hot(state.cards, SUITS).ravel()

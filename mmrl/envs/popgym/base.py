@@ -144,8 +144,8 @@ class Task(Resetting):
 class Entry(NamedTuple):
     """Entry of `TASKS`: a task, its levels, and published scores.
 
-    The scores are MMERs, maxima over training of the mean episodic return. They are from Morad et
-    al. 2023, Appendix B, Table 3, but were copied from a secondary source.
+    The scores are MMERs, maxima over training of the mean episodic return. The values of Morad et
+    al. 2023, Appendix B, Table 3, were copied from a secondary source.
     """
 
     build: Callable[..., Task]

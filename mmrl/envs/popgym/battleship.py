@@ -52,8 +52,8 @@ class Battleship(Task):
             raise ValueError(f"`size` must be at most 32, got {size}.")
         for length in ships:
             check_positive("ships", length, "list the length of each ship, as in (2, 3, 3, 4)")
-        # A ship of length n has at least size * (size // n) disjoint positions. It always fits if
-        # the other ships have fewer squares than that.
+        # A ship of length n has at least size * (size // n) disjoint positions. The ship always
+        # fits if the other ships occupy fewer squares than this number.
         misfits = [n for n in ships if sum(ships) - n >= size * (size // n)]
         if not ships or misfits or sum(ships) >= size * size:
             raise ValueError(

@@ -58,7 +58,7 @@ def carve(plan: Plan, u: Float[Array, " 3"]) -> Plan:
     frontier = plan.cells & (around[0] | around[1] | around[2] | around[3])
     walks = bits.has(frontier, plan.row, plan.column)
     share = jnp.sum(bits.count(frontier)) / jnp.float32(size * size)
-    # If `share` is 1, the quotient is 0, because the denominator is -inf. One probe is enough then.
+    # If `share` is 1, the denominator is -inf and the quotient is 0, so a single probe is counted.
     probes = 1 + jnp.floor(jnp.log1p(-u[0]) / jnp.log1p(-share)).astype(jnp.int32)
     probes = plan.probes - jnp.where(walks, 0, probes)
     row, column = bits.pick(u[1], frontier, size)

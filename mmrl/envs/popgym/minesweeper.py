@@ -37,10 +37,10 @@ class MineSweeper(Task):
     -0.5/(C - 2) for one that was already uncovered, and -0.5 - 1/C for a mine, where
     C = size² - num_mines is the number of clear squares.
 
-    The observation is the number of mines in the 3 × 3 squares centered on the last square. It does
-    not show the position, so agents need the previous action as an input. An episode terminates at
-    a mine or when all clear squares are uncovered, and is truncated after C steps otherwise. The
-    return is in [-1, 1].
+    The observation is the number of mines in the 3 × 3 squares centered on the last square. The
+    position of this square is not observed, so agents need the previous action as an input. An
+    episode terminates at a mine or when all clear squares are uncovered, and is truncated after C
+    steps otherwise. The return is in [-1, 1].
     """
 
     def __init__(self, size: int = 4, num_mines: int = 2):

@@ -22,9 +22,9 @@ class State(environment.EnvState):
 class RepeatPrevious(CardTask):
     """Task in which the agent repeats the suit shown k - 1 steps ago.
 
-    The reward is 1/(n - k) if a_t = suit_{t-(k-1)}, and -1/(n - k) otherwise; n = 52 num_decks. It
-    is 0 for t < k - 1. As in popgym, k = 1 refers to the visible card, so the lag is k - 1 steps.
-    An episode takes n - 1 steps, and its return is in [-1, 1].
+    The reward is 1/(n - k) if a_t = suit_{t-(k-1)}, and -1/(n - k) otherwise; n = 52 num_decks. For
+    t < k - 1, the reward is 0. As in popgym, k = 1 refers to the visible card, so the lag is k - 1
+    steps. An episode takes n - 1 steps, and its return is in [-1, 1].
     """
 
     def __init__(self, num_decks: int = 1, k: int = 4):

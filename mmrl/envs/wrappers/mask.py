@@ -15,9 +15,9 @@ from mmrl.envs.wrappers.base import Wrapper, action_count, box, flat, flat_bound
 class ActionMask(Wrapper):
     """Wrapper that appends the mask of legal actions to the observation.
 
-    The mask is 1 for legal and 0 for illegal actions. It is the entry "action_mask" of a dictionary
-    observation, or the result of the environment's method `action_mask(state, params)`. Runs apply
-    this wrapper automatically. All agents then select only legal actions, and ignore illegal
+    The mask is 1 for legal and 0 for illegal actions. The environment provides it as the entry
+    "action_mask" of a dictionary observation, or by a method `action_mask(state, params)`. Runs
+    apply this wrapper automatically. All agents then select only legal actions, and ignore illegal
     actions in their targets.
 
     Every state must have at least one legal action, except the last state of an episode that
