@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-WIDEST = 512  # largest number of features; a random projection reduces larger memories to it
+WIDEST = 512  # number of features to which a random projection reduces larger memories
 RIDGES = (1e-4, 1e-2, 1.0, 1e2)  # ridge penalties, for standardized features
 
 
@@ -18,8 +18,8 @@ def decode(
     """Return R² of a ridge regression from `memory` at step t to `target` at step t - lag.
 
     R² = 1 - Σ (y - ŷ)² / Σ (y - ȳ)² is averaged over the entries of the target, so their scales do
-    not matter; constant entries are ignored. 1 means that the target is a linear function of the
-    memory. 0 or less means that the regression predicts no better than the mean.
+    not matter; constant entries are ignored. R² = 1 means that the target is a linear function of
+    the memory, and R² ≤ 0 means that the regression predicts no better than the mean.
 
     The first half of the episodes is used for fitting and for the mean ȳ, the third quarter selects
     the penalty, and R² is measured on the last quarter. Values of the memory that are not finite

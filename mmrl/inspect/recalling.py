@@ -6,8 +6,8 @@ Let v_t be the value of the action that the agent chose at step t. There are two
 - For an intervention, o_{t-k} is replaced by an observation from another episode, and the rest of
   the original episode is replayed. The changes in v_t and in the greedy action are measured.
 
-The two can disagree. A large gradient does not imply that any realistic observation changes the
-action, and a replaced observation may change the action where the gradient is 0.
+The two measures can disagree. A large gradient does not imply that any realistic observation
+changes the action, and a replaced observation may change the action where the gradient is 0.
 """
 
 from typing import Any, NamedTuple
@@ -35,8 +35,8 @@ class Recall(NamedTuple):
 
     Lag 0 is the current observation. `gradient` is the mean of ‖∂v_t/∂o_{t-lag}‖, and `change` is
     the mean of |Δv_t|, in units of the value, or in nats for log-probabilities. `flips` is the
-    fraction of interventions that change the action; it is NaN for continuous actions. `pairs` is
-    the number of interventions. If it is 0, `change` and `flips` are NaN. `gradient_at` and
+    fraction of interventions that change the action, or NaN for continuous actions. `pairs` is the
+    number of interventions; where `pairs` is 0, `change` and `flips` are NaN. `gradient_at` and
     `flips_at` are the same measures for each step t.
     """
 
@@ -50,10 +50,10 @@ class Recall(NamedTuple):
     def reach(self, share: float = 0.01) -> dict[str, int]:
         """Return how many of the latest observations matter, according to each measure.
 
-        0 means that no observation matters, and 1 that only the current one does. An observation
-        matters if its effect is larger than `share` times the largest effect. For `flips`, the
-        difference must also be significant at the 5 % level (binomial tail with a Bonferroni
-        correction over lags), so that a single flip is not sufficient.
+        A reach of 0 means that no observation matters, and a reach of 1 means that only the current
+        observation matters. An observation matters if its effect is larger than `share` times the
+        largest effect. For `flips`, the difference must also be significant at the 5 % level
+        (binomial tail with a Bonferroni correction over lags), so that a single flip is not enough.
         """
         flips = np.nan_to_num(self.flips)
         flips = np.where(often(flips, self.pairs, share * flips.max(initial=0.0)), flips, 0)
@@ -63,8 +63,8 @@ class Recall(NamedTuple):
     def by_observation(self) -> Float[np.ndarray, " time"]:
         """Return the fraction of later actions that change if one observation is replaced.
 
-        There is one entry per step. It is NaN for the last step, which has no later action, and for
-        steps whose observation was never replaced.
+        The result has one entry per step, which is NaN for the last step, because no action follows
+        it, and for steps whose observation was never replaced.
         """
         rows = [np.diagonal(self.flips_at, -step)[1:] for step in range(len(self.flips_at))]
         return np.array([np.nanmean(x) if np.isfinite(x).any() else np.nan for x in rows])
@@ -97,7 +97,7 @@ def often(
 
 
 def last_above(sizes: Float[np.ndarray, " lag"], share: float) -> int:
-    """Return 1 + the last lag whose size is above `share` times the largest, or 0 if none is."""
+    """Return 1 + the last lag whose size exceeds `share` times the largest size, or else 0."""
     sizes = np.nan_to_num(np.abs(sizes))
     above = np.flatnonzero(sizes > share * sizes.max(initial=0.0))
     return int(above[-1]) + 1 if above.size else 0
@@ -289,8 +289,9 @@ class Leak(NamedTuple):
 def leak(agent: Subject, episodes: Episodes) -> Leak:
     """Measure how the values in an episode depend on the episode before it.
 
-    The earlier episode consists of other observations, or of NaNs. A correct memory forgets both
-    where `begin` is true. Differences up to 1e-5 of the largest value are treated as rounding.
+    The earlier episode consists of the observations of another episode, or of NaNs. In both cases,
+    a correct memory forgets the earlier episode where `begin` is true. Differences up to 1e-5 of
+    the largest value are treated as rounding.
     """
     change, broken, most = jax.device_get(_crossing(agent, episodes))
     change = np.nan_to_num(np.asarray(change), nan=np.inf)

@@ -30,7 +30,7 @@ class Saturation(NamedTuple):
 
     @property
     def growth(self) -> float:
-        """Ratio of `norm` in the last window to that in the first; NaN if there is no state."""
+        """Ratio of `norm` in the last window to `norm` in the first; NaN if there is no state."""
         return float(self.norm[-1] / self.norm[0]) if self.norm[0] > 0 else float("nan")
 
 

@@ -29,7 +29,7 @@ class Subject(eqx.Module):
     continuous: bool = eqx.field(static=True, default=False)
 
     def choose(self, values: Float[Array, "*any action"]) -> Shaped[Array, "..."]:
-        """Return the greedy action. For a continuous agent, these are the values."""
+        """Return the greedy action, which is `values` itself if the agent is continuous."""
         return values if self.continuous else jnp.argmax(values, axis=-1).astype(jnp.int32)
 
     def policy(self) -> Policy:
@@ -54,7 +54,7 @@ def flat_state(state: PyTree) -> Float[Array, " h"]:
 class _Network(eqx.Module):
     """Step function of a network.
 
-    Its values are Q(s, ·), log π(· | s), or the mode of a continuous policy.
+    The values are Q(s, ·), log π(· | s), or the mode of a continuous policy.
     """
 
     net: Any
@@ -71,7 +71,7 @@ class _Network(eqx.Module):
 def subject(net: Any) -> Subject:
     """Convert a `Net`, an `ActorCritic` or a memory to a `Subject`.
 
-    Raises `ValueError` if it has no `init` or no `step`.
+    Raises `ValueError` if `net` has no method `init` or `step`.
     """
     if isinstance(net, Subject):
         return net
@@ -116,8 +116,8 @@ def policy_subject(policy: Player, env: Any, params: Any) -> Subject:
 def own_numbers(env: Any, params: Any) -> PyTree[Bool[np.ndarray, "..."]]:
     """Return flags that are True for the entries of an observation that the task provides.
 
-    They are False for a mask of legal actions, and for the entries that runs append: the previous
-    action, the previous reward and the begin flag.
+    The flags are False for a mask of legal actions, and for the entries that runs append: the
+    previous action, the previous reward and the begin flag.
     """
     obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
     if isinstance(obs, tuple):  # a pair of an image and additional features

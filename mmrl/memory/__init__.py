@@ -3,7 +3,8 @@
     model = memory.make("lru", input_size=8, output_size=32, state_size=16, key=key)
     state, ys = model(model.init(), xs, begin)
 
-All models implement the interface in `base.py`. Each one is in the module of the same name.
+All models implement the interface in `base.py`. A model is defined in the module of its name: for
+example, `lru.py` defines the model "lru".
 """
 
 import difflib
@@ -70,8 +71,8 @@ def make(
     If the constructor has an argument `layers`, it builds the stack itself.
 
     Raises `ValueError` for an unknown name, an unknown keyword, or a size below 1. For a custom
-    memory, it is also raised if the import or the constructor fails, or if the model lacks a method
-    of `SequenceModel`.
+    memory, also raises `ValueError` if the import or the constructor fails, or if the model lacks a
+    method of `SequenceModel`.
     """
     model = _constructor(name)
     parameters = check_keywords(name, model, sizes)
@@ -88,7 +89,7 @@ def make(
 
 
 def _constructor(name: str) -> Callable[..., Any]:
-    """Return the class of a built-in memory, or the constructor of a custom one."""
+    """Return the class of a built-in memory, or the constructor of a custom memory."""
     if name in NAMES:
         return getattr(importlib.import_module(f"{__name__}.{name}"), _FILES[name])
     if ":" in str(name):

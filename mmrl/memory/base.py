@@ -12,8 +12,8 @@ If `begin[t]` is True, the memory is reset before it receives `xs[t]`. The retur
 state *after* the last observation, so a tape can be split at any step and processed in pieces.
 
 After a reset, the outputs and their gradients with respect to observations do not depend on earlier
-observations, even if those are NaN. Gradients with respect to *parameters* are sums over all steps,
-so a single NaN still makes them NaN.
+observations, even if earlier observations are NaN. Gradients with respect to *parameters* are sums
+over all steps, so these gradients become NaN if a single step is NaN.
 """
 
 import abc
@@ -34,8 +34,8 @@ class SequenceModel(eqx.Module):
     """Interface of all memories.
 
     `input_size` and `output_size` are the numbers of features per step. Methods operate on a single
-    tape; use `jax.vmap` for batches. They raise `ValueError` for wrong shapes, for flags that are
-    not boolean, and for the state of a different model.
+    tape; use `jax.vmap` for batches. Methods raise `ValueError` for wrong shapes, for flags that
+    are not boolean, and for the state of a different model.
     """
 
     input_size: eqx.AbstractVar[int]
@@ -84,9 +84,10 @@ class SequenceModel(eqx.Module):
     ]:
         """Process a tape; return the last state, and the outputs for `xs` and for `next_xs`.
 
-        The output for `next_xs[t]` is the output at t + 1 if `next_xs[t]` follows `xs[t]`. It is
-        computed by one step from the state after `xs[t]`, so s'_t depends on o_0, …, o_t and o'_t.
-        The paper's code scans only the next observations, so its memory never receives o_0.
+        The output for `next_xs[t]` is the output at t + 1 if `next_xs[t]` follows `xs[t]`. This
+        output is computed by one step from the state after `xs[t]`, so s'_t depends on o_0, …, o_t
+        and o'_t. In contrast, the published code of Morad et al. 2024 scans only the next
+        observations, so its memory never receives o_0.
         """
 
 
@@ -159,7 +160,7 @@ class Memory(SequenceModel):
 
 @promoting
 def dense(layer: eqx.nn.Linear, x: Shaped[Array, " in"]) -> Float[Array, " out"]:
-    """Return x Wᵀ + b; on a CPU this is faster than `layer(x)`, which `vmap` transposes."""
+    """Return x Wᵀ + b, which is faster on a CPU than W x + b, because `vmap` transposes W x."""
     y = x @ layer.weight.T
     return y if layer.bias is None else y + layer.bias
 

@@ -26,8 +26,8 @@ class FFM(Memory):
     MLP; it is W₆ GELU(W₅ x) here, with the width of y. The two models differ when the gate closes.
     The default normalizes after the gate, which cancels most of its effect, so the memory's
     contribution keeps nearly its full size. In Eq. 76 the contribution goes to 0. On three tasks
-    both reach the same final return. On RepeatFirst the areas under their curves are 0.69 and 0.51,
-    with overlapping intervals (six seeds; `mmrl experiment ffm`).
+    both models reach the same final return. On RepeatFirst the areas under their learning curves
+    are 0.69 and 0.51, with overlapping intervals (six seeds; `mmrl experiment ffm`).
 
     α > 0 (per step) and ω > 0 (radians per step) are stored as logarithms, so that no update can
     make a trace grow. Initially α is evenly spaced over `decay`, and the period 2π/ω is evenly

@@ -15,10 +15,10 @@ from mmrl.memory.window import WindowAttention
 class Gate(eqx.Module):
     """GRU gate that replaces a residual connection.  Parisotto et al. 2020, §3.2.
 
-    It combines the input x of a layer with the layer's output y: (1 - z) ⊙ x + z ⊙ n, with r =
-    σ(W_r y + U_r x), z = σ(W_z y + U_z x - b) and n = tanh(W_n y + U_n (r ⊙ x)). Initially b = 2
-    and z ≈ 0.12, so the gate is close to the identity. A memoryless policy can then be learned
-    first.
+    The gate combines the input x of a layer with the layer's output y: (1 - z) ⊙ x + z ⊙ n, with
+    r = σ(W_r y + U_r x), z = σ(W_z y + U_z x - b) and n = tanh(W_n y + U_n (r ⊙ x)). Initially
+    b = 2 and z ≈ 0.12, so the gate is close to the identity, and the agent can first learn a policy
+    that does not use the memory.
     """
 
     from_y: eqx.nn.Linear  # W_r, W_z and W_n
@@ -48,8 +48,8 @@ class Gate(eqx.Module):
 class GatedBlock(eqx.Module):
     """Gated transformer block around a memory.  Parisotto et al. 2020, Fig. 1.
 
-    It maps x to gate(m, relu(MLP(LN(m)))) with m = gate(x, relu(memory(LN(x)))). `before` and
-    `after` compute the parts before and after the memory, for a single step.
+    The block maps x to gate(m, relu(MLP(LN(m)))) with m = gate(x, relu(memory(LN(x)))). `before`
+    and `after` compute the parts before and after the memory, for a single step.
     """
 
     norm: eqx.nn.LayerNorm

@@ -23,8 +23,8 @@ class LinearAttention(Memory):
 
     y_t = W (Σ_s φ(q_t)ᵀφ(k_s) v_s) / (Σ_s φ(q_t)ᵀφ(k_s)) over s ≤ t. The state is (A, a) =
     (Σ φ(k) vᵀ, Σ φ(k)), where A has shape [`key_size`, `value_size`]; each step adds one outer
-    product to A. `feature_map` is φ. It maps a vector to a vector of the same size without negative
-    entries, so that the weights are not negative.
+    product to A. `feature_map` is φ, a function that maps a vector to a vector of the same size
+    without negative entries, so that the weights are not negative.
 
     Eqs. 12-13 omit φ and print A φ(q) where Aᵀφ(q) is meant. The paper's MLP and residual
     connection are in `Residual`.
@@ -78,7 +78,8 @@ class LinearAttention(Memory):
 def outer(a: Float[Array, " row"], b: Float[Array, " column"]) -> Float[Array, "row column"]:
     """Return the outer product a bᵀ.
 
-    It is computed as a matrix product because the gradients are then matrix products as well. With
-    a broadcast multiplication they would be sums, which take ten times as long on a CPU.
+    The result is computed as a matrix product, because its gradients are then matrix products as
+    well. With a broadcast multiplication, the gradients would be sums, which take ten times as long
+    on a CPU.
     """
     return a[:, None] @ b[None]

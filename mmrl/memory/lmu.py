@@ -21,8 +21,8 @@ class LMU(Memory):
 
     m_t = Ā m_{t-1} + B̄ u_t,  y_t = W m_t + D x_t,  u_t = W_u x_t. Each of the `channels` inputs u
     is approximated over the last `delay` steps by `order` Legendre polynomials with coefficients m
-    (Eqs. 1-3). Ā and B̄ discretize the continuous system with a zero-order hold. They are constant;
-    only the input and output maps are trained.
+    (Eqs. 1-3). Ā and B̄ discretize the continuous system with a zero-order hold. These matrices are
+    constant; only the input and output maps are trained.
 
     The paper's nonlinear hidden state h_t, which feeds back into u, is omitted. Without this
     feedback the LMU is a monoid (Chilkuri & Eliasmith 2021); `Residual` adds nonlinear layers. A

@@ -18,9 +18,9 @@ class LRU(Memory):
 
     Eqs. 67-71; Orvieto et al., Eq. 7. λ = exp(-exp(ν) + i exp(θ)) satisfies |λ| ≤ 1 for all
     parameters. The factor γ = √(1 - |λ|²), which is missing from Eq. 70, gives h the scale of x.
-    Orvieto et al. initialize γ this way and then train it; here it is always computed from λ,
-    because B is trained already. Eq. 71 omits D. It is a full matrix here, because the input and
-    output sizes may differ. The MLP of Eq. 71 is replaced by `Residual`.
+    Orvieto et al. initialize γ this way and then train it. Here γ is always computed from λ,
+    because training B can scale the inputs as well. D, which Eq. 71 omits, is a full matrix here,
+    because the input and output sizes may differ. The MLP of Eq. 71 is replaced by `Residual`.
 
     `state_size` is the number of complex units. Initially |λ| lies within `decay`, with |λ|²
     uniformly distributed, and the argument of λ is uniform over (0, `phase`) radians per step.

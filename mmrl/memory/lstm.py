@@ -19,7 +19,7 @@ class LSTM(Recurrent):
 
     c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t). The state is (h, c). This is
     `eqx.nn.LSTMCell` with different initial biases: 1 for the forget gate, so that a new network
-    remembers (Jozefowicz et al. 2015), and 0 for the others.
+    retains its state (Jozefowicz et al. 2015), and 0 for all other gates.
     """
 
     input_size: int = eqx.field(static=True)

@@ -15,9 +15,9 @@ class MaxPlus(Memory):
     """Max-plus memory: m_t = max(m_{t-1} - softplus(W_w x_t), W x_t),  y_t = C m_t.
 
     Morad et al. 2024 leave a max operator as future work. A maximum remembers a single event, and
-    weaker events do not dilute it later. To fade, it is decreased by an amount instead of being
-    multiplied by a factor, which would not be associative. Initially, the units fade by 0.001 to
-    0.1 per step.
+    later, weaker events do not dilute it. At each step, an amount is subtracted from the maximum so
+    that it fades; multiplication by a factor would not be associative. Initially, the units fade by
+    0.001 to 0.1 per step.
     """
 
     input_size: int = eqx.field(static=True)

@@ -1,6 +1,6 @@
 """minGRU (Feng et al. 2024).
 
-Its gate does not depend on the state, so unlike the GRU it is a monoid.
+The gate of a minGRU does not depend on the state, so unlike the GRU, the minGRU is a monoid.
 """
 
 import equinox as eqx

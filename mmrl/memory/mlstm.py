@@ -72,7 +72,7 @@ class MLSTM(Memory):
         """Return the output y_t."""
         _, m, table = h
         sums = table @ dense(self.query, x)
-        # The sums are scaled by exp(-m), so the 1 in max(|nᵀ q|, 1) is too. The bound on m
-        # prevents overflow.
+        # The sums are scaled by exp(-m), so the 1 in max(|nᵀ q|, 1) must be scaled in the same way.
+        # The bound on m prevents overflow.
         y = sums[:-1] / jnp.maximum(jnp.abs(sums[-1]), jnp.exp(-jnp.maximum(m, -80.0)))
         return dense(self.read_out, jax.nn.sigmoid(dense(self.output_gate, x)) * y)

@@ -14,9 +14,9 @@ _along = jax.vmap(dense, in_axes=(None, 0))  # applies a layer to every step of 
 class Memoryless(SequenceModel):
     """Model without memory, y_t = W x_t + b, whose state is the empty tuple.
 
-    It replaces the memory in a `Net` and leaves the rest of the network unchanged. DQN and R2D2 use
-    it when their memory is "none". Actor-critics use `mmrl.nets.mlp` instead, which is a different
-    network.
+    In a `Net`, this model replaces only the memory and leaves the rest of the network unchanged.
+    DQN and R2D2 use this model if their memory is "none". Actor-critics use `mmrl.nets.mlp`
+    instead, which is a different network.
     """
 
     input_size: int = eqx.field(static=True)

@@ -20,12 +20,12 @@ class S5(Memory):
     -exp(`log_decay`) < 0 ensures |Λ̄| ≤ 1 for all parameters. Eq. 66 omits 2 Re(·) and D; its GELU
     and gate are in `Residual`.
 
-    Λ is initialized to the eigenvalues of the normal part of the HiPPO matrix (see `hippo`). They
-    come in conjugate pairs. Only one of each pair is stored and the output is doubled, so
-    `state_size` complex units represent twice as many real ones. With several `blocks`, Λ consists
-    of copies of the eigenvalues of a smaller HiPPO matrix. B and C are initialized as real matrices
-    and then transformed to the eigenbasis. There is one step size Δ per unit, initially log-uniform
-    over `step_size`; the time between observations is 1.
+    Λ is initialized to the eigenvalues of the normal part of the HiPPO matrix (see `hippo`), which
+    come in conjugate pairs. Only one eigenvalue of each pair is stored and the output is doubled,
+    so `state_size` complex units represent twice as many real units. With several `blocks`, Λ
+    consists of copies of the eigenvalues of a smaller HiPPO matrix. B and C are initialized as real
+    matrices and then transformed to the eigenbasis. There is one step size Δ per unit, initially
+    log-uniform over `step_size`; the time between observations is 1.
     """
 
     input_size: int = eqx.field(static=True)
@@ -107,9 +107,9 @@ class S5(Memory):
 def hippo(size: int) -> Float64[np.ndarray, "size size"]:
     """Return the normal part of the HiPPO-LegS matrix.  Gu, Goel & Ré 2022.
 
-    It is -½ I plus a skew-symmetric matrix. HiPPO-LegS is this matrix minus p pᵀ with p_n =
-    √(n + ½). That matrix is not normal, and its eigenvectors are too ill-conditioned to
-    diagonalize it.
+    The result is -½ I plus a skew-symmetric matrix. HiPPO-LegS is this matrix minus p pᵀ with p_n =
+    √(n + ½). HiPPO-LegS itself is not normal, and its eigenvectors are too ill-conditioned for a
+    diagonalization.
     """
     root = np.sqrt(2 * np.arange(size) + 1.0)
     lower = np.tril(np.outer(root, root), -1) / 2

@@ -25,8 +25,8 @@ class S6(Memory):
     `step_size`.
 
     The paper's convolution, SiLU and output gate are omitted. The authors' code replaces
-    A⁻¹ (exp(Δ_t A) - I) B_t by Δ_t B_t. Its initial step sizes are between 0.001 and 0.1, so a
-    single observation changes the state only slightly; the default here is ten times larger.
+    A⁻¹ (exp(Δ_t A) - I) B_t by Δ_t B_t. In their code, initial step sizes are between 0.001 and
+    0.1, so a single observation changes the state only slightly; our default is ten times larger.
     """
 
     input_size: int = eqx.field(static=True)
