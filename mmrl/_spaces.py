@@ -22,8 +22,8 @@ class MaskedState(NamedTuple):
     """State of an environment wrapped in `wrappers.ActionMask`."""
 
     env_state: Any
-    # Number, counted from 1, of the first step without a legal action, or 0 if there is no such
-    # step. The number is kept when a later episode begins.
+    # Number, counted from 1, of the first step without a legal action, or 0 if all steps have legal
+    # actions. The number is kept when a later episode begins.
     stuck: Any
 
     @property

@@ -114,7 +114,8 @@ def act(
         obs=carry.obs,
         action=jax.tree.map(jnp.asarray, action),
         reward=jnp.asarray(reward, jnp.float32),
-        # A crashed simulation may return NaN. Targets ignore it, but gradients would not.
+        # A crashed simulation may return NaN in `next_obs`. Targets ignore the NaN, but gradients
+        # that flow through `next_obs` would be NaN.
         next_obs=finite(info["final_observation"], terminated),
         begin=carry.begin,
         terminated=terminated,
@@ -146,8 +147,8 @@ class Evaluation(eqx.Module):
     Returns are undiscounted, and lengths are in steps. `ended` is False if `max_steps` cut the
     episode short, in which case its return is partial. `observed` is False if an observation was
     not finite; the last observation of a terminated episode is not checked. `stuck` is the number
-    of a step without a legal action, counted from 1, or 0 if there is no such step. `stuck` is None
-    unless the environment is wrapped in `wrappers.ActionMask`.
+    of a step without a legal action, counted from 1, or 0 if all steps have legal actions. `stuck`
+    is None unless the environment is wrapped in `wrappers.ActionMask`.
     """
 
     returns: Float[Array, " episodes"]

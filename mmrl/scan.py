@@ -67,8 +67,8 @@ def scan(
         )
 
     Raises `ValueError` if the method is unknown or does not support the monoid, if `chunk` is below
-    1, if the leaves of `xs` differ in length, if their dtypes differ from those of the products, if
-    `init` does not match the elements of `xs`, or if `axis` is not a mapped axis.
+    1, if the leaves of `xs` differ in length or have other dtypes than their products, if `init`
+    does not match the elements of `xs`, or if `axis` is not a mapped axis.
     """
     hs, _ = scan_and_last(monoid, xs, init, reverse=reverse, method=method, chunk=chunk, axis=axis)
     return hs

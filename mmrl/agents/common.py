@@ -35,7 +35,7 @@ class Metrics(eqx.Module):
     diagnostics: PyTree = None  # additional metrics of an agent
     # True if the current observations and those of the evaluation are finite
     observed: Bool[Array, "*blocks"] | bool = True
-    # number, from 1, of a step without a legal action; 0: no such step; None: the task has no mask
+    # number, from 1, of a step without legal actions; 0: every step has some; None: no mask
     stuck: Int[Array, "*blocks"] | None = None
 
 

@@ -1,8 +1,8 @@
 """Running statistics for the normalization of rewards and advantages.
 
 All statistics are folds of monoids. The discounted sum of past rewards is a fold of `Affine`. Its
-variance, and the mean and variance of advantages, are folds of `Moments`. The formulas are those of
-the published code of Hilton et al. 2022, and Cobbe et al. 2021.
+variance, and the mean and variance of advantages, are folds of `Moments`. The formulas follow the
+published code of Hilton et al. 2022 and of Cobbe et al. 2021.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 `PRESETS["r2d2"]["paper"].config` has the settings of `mmrl train ENVIRONMENT --agent r2d2 --preset
 paper`. A preset also records where the paper specifies each setting, and how our agent differs.
-Sizes are those of the papers, whose experiments used clusters and other environments; the notes
+Sizes are taken from the papers, whose experiments used clusters and other environments; the notes
 suggest sizes for a smaller machine. Settings that a paper does not specify have our default values.
 """
 

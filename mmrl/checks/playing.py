@@ -28,7 +28,7 @@ PURE = (
 def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
     """Check that `env` follows the rules of an environment.
 
-    The rules are those of gymnax. An environment must have the methods
+    The rules are the same as in gymnax. An environment must have the methods
     `reset_env(key, params)` -> (obs, state),
     `step_env(key, state, action, params)` -> (obs, state, reward, terminated, info) and
     `is_truncated(state, params)`, an observation space and an action space, and a parameter

@@ -27,8 +27,8 @@ EARLY = (
     "the flag of the step that ended an episode is used as the begin flag, so it comes one step "
     "early, with the last observation"
 )
-# Each function maps the correct flags to those that an agent with this mistake would use. Correct
-# flags are True for the first observation of an episode.
+# Each function maps the correct flags to the flags that an agent with the named mistake would use.
+# Correct flags are True for the first observation of an episode.
 FLAGS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("the state is never reset", lambda begin: jnp.zeros_like(begin)),
     (LATE, lambda begin: jnp.roll(begin, 1).at[0].set(False)),
@@ -201,7 +201,8 @@ def _outputs(
     next observations, mistaken outputs for the next observations).
     """
     tape, states, acting = _act(init, step, env, params, key, steps)
-    # If the flag changes the outputs for a first observation, it is an input of the agent.
+    # If the begin flag changes the outputs for a first observation, the flag is an input of the
+    # agent, and the imitated agents must receive it as well.
     first = [jax.tree.leaves(step(init, tape.obs[0], jnp.array(x))[1]) for x in (False, True)]
     differ = jnp.array([jnp.any(x != y) for x, y in zip(*first, strict=True)]).any()
 

@@ -56,7 +56,7 @@ class FFM(Memory):
         context_size: int = 4,
         decay: tuple[float, float] = (1e-6, 0.5),
         period: tuple[float, float] = (2.0, 1000.0),
-        printed: bool | int = False,  # 0 or 1 from a config or the command line
+        printed: bool | int = False,  # configs and the command line pass 0 or 1
         key: PRNGKeyArray,
     ):
         check_sizes(key, input_size=input_size, output_size=output_size)

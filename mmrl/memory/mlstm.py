@@ -48,7 +48,7 @@ class MLSTM(Memory):
         check_sizes(key, key_size=key_size, value_size=value_size)
         keys = jax.random.split(key, 6)
         self.input_size, self.output_size = input_size, output_size
-        self.monoid = LogAffine((value_size + 1, key_size))  # the last row is n
+        self.monoid = LogAffine((value_size + 1, key_size))  # C, with n as the last row
         self.key = eqx.nn.Linear(input_size, key_size, key=keys[0])
         self.query = eqx.nn.Linear(input_size, key_size, key=keys[1])
         self.value = eqx.nn.Linear(input_size, value_size, key=keys[2])

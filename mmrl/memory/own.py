@@ -73,6 +73,6 @@ def check_outputs(model: Any, input_size: int, output_size: int) -> None:
         before, after = shapes_of(jax.eval_shape(model.init)), shapes_of(state)
         if before != after:
             raise ValueError(
-                f"its `{name}` must return a state shaped like that of `init`, {before}; "
+                f"its `{name}` must return a state with the shapes that `init` returns, {before}; "
                 f"got {after}"
             )

@@ -78,7 +78,7 @@ class WindowAttention(Memory):
     def attention(self, h: PyTree, x: Float[Array, " in"]) -> Float[Array, "window heads"]:
         """Return the attention weights over the window, with the current step last.
 
-        The weights of each head sum to 1, and those of empty slots are 0. `h` must contain at least
+        The weights of each head sum to 1, and empty slots have weight 0. `h` must contain at least
         one step.
         """
         (items, count), (window, heads, size) = h, self.relative.shape

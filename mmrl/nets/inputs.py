@@ -70,7 +70,7 @@ class Normalizer(eqx.Module):
         # Clip, because a single overflow would make the statistics infinite forever.
         rows = jnp.clip(jnp.nan_to_num(rows), -LARGEST, LARGEST)
         rough = jnp.mean(rows, axis=0, keepdims=True)
-        # With a second pass, the mean is exact if all rows are equal.
+        # The second pass over the rows makes the mean exact if all rows are equal.
         mean = rough + jnp.mean(rows - rough, axis=0, keepdims=True)
         square = jnp.sum((rows - mean) ** 2, axis=0)
         zero = jnp.zeros_like(square)

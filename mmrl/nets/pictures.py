@@ -3,7 +3,7 @@
     image [height, width, channel] ──Conv──► features ──┐
     additional features ────────────────────────────────┴──layer──► x
 
-`Conv` has the architecture of MinAtar for small images, and that of IMPALA for larger ones.
+For small images, `Conv` has the architecture of MinAtar, and for larger images that of IMPALA.
 """
 
 import math
@@ -30,7 +30,8 @@ class Picture(NamedTuple):
     shape: tuple[int, int, int]  # height, width, channels
     more: int = 0  # number of additional features besides the image
     unit: float = 1.0  # divisor of the pixels, such as 255 for uint8
-    stack: str = "auto"  # small, impala, dense (no convolutions), or auto (depends on the size)
+    # architecture: small, impala, dense (no convolutions), or auto (depends on the image size)
+    stack: str = "auto"
 
 
 class Filters(eqx.Module):

@@ -94,7 +94,7 @@ def check_leaves(name: str, buffer: PyTree, rollout: PyTree, axes: tuple[int, ..
         shape = (*axes, *d.shape[1:])
         if x.shape != shape or x.dtype != d.dtype:
             raise ValueError(
-                f"`{name}` must have leaves like those of the example in `init`, here "
+                f"`{name}` must have the shapes and dtypes of the example in `init`, here "
                 f"{d.dtype}{list(shape)}, got {x.dtype}{list(x.shape)}."
             )
 

@@ -177,7 +177,7 @@ def add(
     index = jnp.arange(time, dtype=jnp.int32)[None]
     began, after = ring.began(here.unfinished, rollout.last)
     pictures, rollout, short = frames.add(here.frames, rollout, began)
-    errors = jnp.where(short, 0, jnp.asarray(errors, jnp.float32))  # omitted steps have no error
+    errors = jnp.where(short, 0, jnp.asarray(errors, jnp.float32))  # ignore omitted steps
     offset = index - began  # index of a step in its episode
     rows = base + (here.cursor + index) % depth
     start, available = here.cut.completions(offset, rollout.last)

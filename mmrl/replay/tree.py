@@ -61,7 +61,8 @@ def update(
     for i in range(len(levels) - 1, 0, -1):
         _, columns, branch = levels[i].shape
         parent, child = jnp.divmod(rows, branch)
-        # XLA would copy the level for a scatter along its outer and inner axes, so flatten it.
+        # For a scatter along the outer and the inner axis, XLA would copy the level. Flatten the
+        # level first, so that the scatter has a single axis.
         place = (parent * columns * branch + child)[:, None] + branch * jnp.arange(columns)[None]
         flat = levels[i].reshape(-1).at[place].set(weights, mode="drop")
         levels[i] = flat.reshape(levels[i].shape)

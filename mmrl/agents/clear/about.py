@@ -50,13 +50,13 @@ _CLEAR = Paper(
         "random for each run, so the settings from Espeholt's table are those for Atari. Here "
         "images go through the network of MinAtar or of IMPALA, depending on their size; no "
         "score was measured with this preset on images.",
-        "The replay fraction, one half, and the reservoir are those of the runs on DMLab. On Atari "
+        "The replay fraction, one half, and the reservoir are from the runs on DMLab. On Atari "
         "the paper replays a quarter (`--replay-fraction 0.25`), with the network and settings of "
         "Schwarz et al. 2018, Progress & compress.",
         "The network receives only the observation, without a flag at the start of an episode.",
         "The paper clips rewards to ±1; here they are unchanged.",
         "The paper's actors use parameters that lag behind; ours use the current ones.",
-        "The decay of RMSProp is not in the table; ours is that of IMPALA's published code.",
+        "The decay of RMSProp is not in the table; ours is from IMPALA's published code.",
         "The paper's reservoir of 450 million frames is half of the 900 million frames that it "
         "plays; here both numbers count steps, each of which may be several frames. Such a "
         "reservoir does not fit on any of our machines. Set `capacity` to half of the steps that "

@@ -11,9 +11,10 @@ state at the start of the rollout.
 Implementation details
 - The memory state is carried from one rollout to the next. Rollouts are never split, so minibatches
   are sets of environments. Without a memory, minibatches are sets of single steps.
-- Advantages and value targets use the values that the actor computed, or those of the current
-  network with V-trace. At truncations and at the end of a rollout, both bootstrap from the current
-  network's value of s'_t, which summarizes o_0, …, o_t and o'_t. Terminations do not bootstrap.
+- Advantages and value targets use the values that the actor computed or, with V-trace, the values
+  of the current network. At truncations and at the end of a rollout, both bootstrap from the
+  current network's value of s'_t, which summarizes o_0, …, o_t and o'_t. Terminations do not
+  bootstrap.
 - Advantages are normalized over the entire iteration, not per minibatch.
 - The value loss is (V - y)², without a factor ½ and without clipping.
 - The losses use continuous actions as sampled, but the environment receives the nearest action in
@@ -232,7 +233,7 @@ def prepare(
 ) -> tuple[State, learner.Batch, tuple[Any, ...]]:
     """Return the state with updated moments of advantages, the batch, and the batch's statistics.
 
-    The statistics are those of `learner.prepare` and, with `noise_scale`, the gradient noise.
+    `learner.prepare` defines the statistics. With `noise_scale`, they include the gradient noise.
     """
     moments, batch, scales = learner.prepare(config, state.net, state.advantages, rollout)
     noise = ()

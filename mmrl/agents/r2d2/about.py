@@ -62,12 +62,12 @@ _R2D2 = Paper(
     },
     (
         "The paper plays Atari and DMLab, whose images go through the convolutional network of "
-        "DQN first; here images go through that of MinAtar or of IMPALA, depending on their size. "
-        "No score was measured with this preset on images.",
+        "DQN first; here images go through the network of MinAtar or of IMPALA, depending on their "
+        "size. No score was measured with this preset on images.",
         "In the paper, actors and learner run in parallel. Here they take turns: an actor makes 52 "
         "steps for each gradient step, which corresponds to the paper's 260 steps and 5 gradient "
-        "steps per second. It gets new parameters every 8 gradient steps, that is, every 416 of "
-        "its steps instead of 400.",
+        "steps per second. An actor gets new parameters every 8 gradient steps, that is, every 416 "
+        "of its steps instead of 400.",
         "The length of a run comes from a secondary source, which quotes 2.16 million gradient "
         "steps (five days at 5 per second) from Table 1 of the MuZero paper; we did not check that "
         "paper. We chose to evaluate every 2160 gradient steps.",

@@ -75,7 +75,7 @@ class Config(Settings):
     # auto: convolutions for images, otherwise dense layers; small, impala: always convolutions
     encoder: str = choice("auto", "dense", "small", "impala")
     dueling: bool = static(default=True)  # dueling head Q = V + A - mean A, Wang et al. 2016
-    start: str = choice("stored", "zero")  # initial memory state of a window
+    start: str = choice("stored", "zero")  # initial memory state of a window: the actor's, or zeros
     length: int = count(80)  # m, number of trained steps in a sequence
     overlap: int = count(0, least=0)  # number of steps shared by consecutive sequences
     burn_in: int = count(40, least=0)  # l, number of burn-in steps before a sequence

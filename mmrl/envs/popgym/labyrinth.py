@@ -71,7 +71,7 @@ class Labyrinth(Task):
     center. If `centered` is True, the agent is always in the center.
     """
 
-    ends_at_goal: bool  # if False, there is no goal, and its square stays a wall
+    ends_at_goal: bool  # if False, the maze has no goal, and the goal's square remains a wall
 
     def __init__(self, size: int = 5, num_steps: int = 1023, centered: bool = False):
         check_positive("num_steps", num_steps, "all levels use 1023")

@@ -76,7 +76,7 @@ def carve(plan: Plan, u: Float[Array, " 3"]) -> Plan:
         column=to_column,
         probes=probes,
     )
-    # If no probes remain, the maze does not change. Its negative `probes` marks it as done.
+    # If no probes remain, the cells do not change. A negative `probes` marks the maze as done.
     done = plan.done
     final = plan.replace(probes=jnp.where(done, plan.probes, probes))  # pyright: ignore
     stays = done | (probes < 0)

@@ -127,8 +127,8 @@ class Trial(Wrapper):
 def next_episode(env: Any, key: PRNGKeyArray, state: Any, params: Any) -> Reset:
     """Return the first observation and state of the next episode of a trial.
 
-    This calls the method `next_episode` of `env`, or of the environment inside its wrappers. If
-    there is no such method, the environment is reset.
+    This function calls the method `next_episode` of `env` or of the environment inside its
+    wrappers. Without this method, the environment is reset.
     """
     if hasattr(env, "next_episode"):
         return env.next_episode(key, state, params)
