@@ -158,7 +158,7 @@ def test_a_run_of_an_own_environment_is_opened_where_its_module_is(
     checkpoint.save(tmp_path / "checkpoint", report, ())
     assert main([*words, str(tmp_path)]) == 2
     output = capsys.readouterr().err
-    assert "got 'far_away:Game': there is no module 'far_away' in the current folder or on" in output
+    assert "got 'far_away:Game': there is no module 'far_away' in the current folder or" in output
     assert "Run mmrl in the folder that contains it, or add that folder to PYTHONPATH" in output
 
 
