@@ -140,7 +140,7 @@ def _processes(name: str) -> type[Exception] | tuple[()]:
 def _leave(code: int, at_once: bool = False) -> int:
     """Return the exit code, or exit immediately if a thread is still computing.
 
-    The files of a run are always consistent, so exiting loses at most the current block.
+    The files of a run are always consistent, so exiting loses only the block that is in progress.
     """
     import threading
 

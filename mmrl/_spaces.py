@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree
 Bounds = tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]
 
 MASK = "action_mask"
-"""Name of the mask of legal actions, a key of a dictionary observation or a method of an `env`."""
+"""Key in a dictionary observation, or method of an environment, with the mask of legal actions."""
 
 
 class MaskedState(NamedTuple):

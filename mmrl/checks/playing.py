@@ -37,8 +37,9 @@ def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
     arguments.
 
     The check first traces the methods. It then plays four environments in parallel with random
-    actions, for one episode plus two steps, or for `steps` steps if that is less. With `steps` = 0
-    the environment is only traced, which is fast. `params` default to `env.default_params`.
+    actions, for `max_steps_in_episode` + 2 steps, or for `steps` steps if that is less. With
+    `steps` = 0 the environment is only traced, which is fast. `params` default to
+    `env.default_params`.
 
     Raises `ValueError` with a sentence for each broken rule.
     """
@@ -57,7 +58,7 @@ def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
 
 
 def _vector(env: Any, params: Any) -> Any:
-    """Flatten observations as runs do if they are dictionaries or include a mask."""
+    """Flatten observations that are dictionaries or include a mask, as runs do."""
     is_dict = isinstance(env.observation_space(params), spaces.Dict)
     return with_inputs(env, params, ()) if is_dict or offers_mask(env, params) else env
 
@@ -220,7 +221,7 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
 
 
 def _by_clock(env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Any:
-    """Return True if the step would terminate with a time limit now or one step earlier."""
+    """Return True if a time limit that ends now, or ended one step ago, would set `terminated`."""
     if not dataclasses.is_dataclass(params):
         return jnp.array(False)
 

@@ -71,8 +71,8 @@ class Cut(eqx.Module):
     def wrap_counter(self, steps: Int[Array, "*n"]) -> Int[Array, "*n"]:
         """Wrap a step counter so that it never overflows.
 
-        Once it reaches 2³⁰, the counter is reduced by multiples of the cycle after which the
-        positions of sequences, states and folds repeat. The positions therefore stay the same.
+        A counter that reaches 2³⁰ is reduced by multiples of the cycle after which the positions of
+        sequences, states and folds repeat. The positions therefore stay the same.
         """
         cycle = self.period * self.within  # number of steps after which all positions repeat
         least = 2**30 // cycle * cycle
@@ -86,7 +86,7 @@ class Cut(eqx.Module):
 
         The start is an offset in the episode. The length includes the tail, and is 0 for unused
         entries. A step completes at most one sequence of full length, but the last step of an
-        episode may also complete several shorter ones.
+        episode may also complete several shorter sequences.
         """
         newest = jnp.maximum((offset - self.overlap) // self.period, 0)
         pending = 1 + -(-self.tail // self.period)

@@ -120,8 +120,8 @@ def began(
 ) -> tuple[Int[Array, "worker time"], Int[Array, " worker"]]:
     """Return the time index at which the episode of each step began.
 
-    Also return this index for the step after the rollout; it equals the number of steps if the
-    last step ends an episode. For an episode that began in an earlier rollout, the index is
+    The second result is the index for the step after the rollout, which equals the number of steps
+    if the last step ends an episode. For an episode that began in an earlier rollout, the index is
     -`unfinished`, which is negative.
     """
     begun0 = -unfinished[:, None]

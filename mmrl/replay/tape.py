@@ -3,9 +3,9 @@
 A tape consists of a list D of transitions and a list I of episode starts. Every worker writes to
 its own ring of capacity / workers steps, so that episodes of different workers never interleave. I
 is a table with one row per step of D: row i contains the length of the episode that begins at step
-i, or 0. A ring always overwrites the first step of an episode first, so clearing the overwritten
-rows of I discards the episode (Eqs. 33-34). This layout requires no loop, no limit on the number of
-episodes, and no counter that could overflow.
+i, or 0. A ring overwrites the steps of an episode in order, beginning with the first step, so
+clearing the overwritten rows of I discards the episode (Eqs. 33-34). This layout requires no loop,
+no limit on the number of episodes, and no counter that could overflow.
 
 In addition to the transitions, a tape stores 12 bytes per step for the lengths and for a sum tree
 to sample from. `frames` stores each image only once.
@@ -180,7 +180,8 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
     Unused entries are `capacity`. Episodes are sampled without replacement, in the order in which
     they arrive in an exponential race (`tree.race`). First, `batch / SHORT` episodes are drawn,
     which usually suffice. Otherwise, the race continues to `batch` episodes, which always suffice.
-    This is a loop with at most one iteration, because `lax.cond` under `vmap` runs both branches.
+    The continuation is a loop with at most one iteration, because `lax.cond` under `vmap` would run
+    both branches.
     """
     capacity = tape.length.shape[0]
     most = min(batch, capacity)

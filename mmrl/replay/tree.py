@@ -73,7 +73,7 @@ def update(
 
 @promoting
 def cover(first: Int[Array, "*n"], count: int) -> Int[Array, "*n m"]:
-    """Return a few of `count` consecutive rows, at least one below each of their parent nodes."""
+    """Return some of `count` consecutive rows, with at least one child of each parent node."""
     return first[..., None] + jnp.minimum(jnp.arange(-(-count // BRANCH) + 1) * BRANCH, count - 1)
 
 
@@ -90,8 +90,8 @@ def weights(tree: Tree, rows: Int[Array, " n"]) -> Float[Array, "n column"]:
 def noise(tree: Tree, key: PRNGKeyArray, count: int) -> Noise:
     """Sample the Exp(1) variables for a race: [top], then [count, branch] per level.
 
-    A single random call provides all of them, because each such call takes longer to compile than
-    the rest of the race.
+    A single random call samples all variables, because each random call takes longer to compile
+    than the rest of the race.
     """
     top, *levels = tree
     sizes = [top.shape[1], *(count * level.shape[2] for level in levels)]
@@ -116,8 +116,8 @@ def race(
     """Sample `count` rows by weight, without replacement; return the rows and their arrival times.
 
     Row i arrives at time tᵢ ~ Exp(wᵢ), where w is the first column, and the rows are returned in
-    order of arrival. Row i is the first with probability wᵢ / Σw, the second row is sampled by
-    weight from the others, and so on. Sorting by log wᵢ + Gumbel noise would give the same
+    order of arrival. Row i arrives first with probability wᵢ / Σw, the second row is sampled by
+    weight from the remaining rows, and so on. Sorting by log wᵢ + Gumbel noise would give the same
     distribution.
 
     A node of the tree arrives with the earliest of its leaves, at a time ~ Exp(Σw). The `count`
