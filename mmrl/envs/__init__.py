@@ -24,7 +24,7 @@ def make(env_id: str, *, observe: str = "observation", **kwargs: Any) -> tuple[A
 
     With `observe="state"`, observations are replaced by the Markov state, so that no memory is
     needed; see `mmrl.envs.wrappers.StateObservation`. With `observe="pixels"`, observations are
-    images. Only POPGym's RepeatPrevious and Concentration support "pixels".
+    images; among our environments, POPGym's RepeatPrevious and Concentration support this value.
 
     Raises `ValueError` if the id is unknown, the module cannot be imported, the object is not an
     environment, or the environment does not accept `kwargs` or does not support `observe`.

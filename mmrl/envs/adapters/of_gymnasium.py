@@ -36,7 +36,10 @@ class Game:
 
 
 class Gymnasium(Adapter):
-    """Adapter for the games that `build` returns. Its state is the index of a game and a step."""
+    """Adapter for the games that `build` returns.
+
+    The state of this adapter consists of the index of a game and the index of a step.
+    """
 
     python = True
 

@@ -4,9 +4,9 @@ Nested observations, including masks of actions, are flattened to a single vecto
 entry per action is also returned by `action_mask`, so agents select only legal actions.
 Multi-discrete actions are converted to a single integer, in row-major order.
 
-If an episode ends with discount 0, it is terminated, otherwise truncated. Many environments of
-jumanji also end with discount 0 at their time limit. Environments without a time limit are
-truncated after `MOST` steps.
+An episode that ends with discount 0 is terminated, and an episode that ends with any other discount
+is truncated. Many environments of jumanji also end with discount 0 at their time limit. If there is
+no time limit, episodes are truncated after `MOST` steps.
 """
 
 from typing import Any

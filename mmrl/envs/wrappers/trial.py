@@ -33,7 +33,8 @@ class Trial(Wrapper):
     the length of the trial.
 
     Apply `PreviousAction` and `PreviousReward` after this wrapper, as runs do for `observes`. At
-    the first step of an episode, they then show the last action and reward of the previous episode.
+    the first step of an episode, these wrappers then append the last action and reward of the
+    previous episode.
 
     An environment may define a method `next_episode(key, state, params)`, which returns (obs,
     state) and preserves what is constant during a trial, such as the task. Without this method, the

@@ -15,8 +15,8 @@ from mmrl.envs.wrappers.mask import MaskInState, mask_in_state
 class StateObservation(ObservationWrapper):
     """Wrapper whose observation is the Markov state, so that no memory is needed.
 
-    If the environment has a method `twin`, the environment that it returns is wrapped instead. A
-    twin is a version of the same task whose state includes all hidden information, such as
+    If the environment has a method `twin`, this wrapper is applied to the result of `twin` instead.
+    A twin is a version of the same task whose state includes all hidden information, such as
     face-down cards. The time limit is not part of the state.
 
     Raises `ValueError` if the environment has no method `state_obs`.
