@@ -98,7 +98,7 @@ def _join(address: str, processes: int, process: int, local: Sequence[int] | Non
 
 
 def _give_up(address: str, processes: int) -> None:
-    """Print an error and end this process, although JAX is still waiting for the others."""
+    """Print an error and end this process, although JAX still waits for the other processes."""
     print(
         f"mmrl: Not all of the {processes} processes joined {address} within {WAIT} s. Start all "
         "processes with the same --processes and different --process, on hosts that can connect to "

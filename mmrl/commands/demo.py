@@ -77,7 +77,7 @@ def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
         append(out / RESULTS, {"demo": folder.name, **row})
     replace(folder / "complete", b"")
     console.print(_table(runs, rows))
-    console.print(f"All in {duration(time.perf_counter() - began)} minutes.\n")
+    console.print(f"The demo took {duration(time.perf_counter() - began)} minutes.\n")
     _next_steps(console, rows, out, folder)
     return folder
 
@@ -110,7 +110,7 @@ def _name(task: str, arm: str) -> str:
 
 
 def _train(plan: Plan, folder: pathlib.Path, threads: int, console: Console) -> dict[Names, Run]:
-    """Train all runs and show their progress. Complete runs are only opened."""
+    """Train all runs and show their progress. Complete runs are opened without training."""
     runs: dict[Names, Run] = {}
 
     def job(names: Names, setup: Setup) -> Iterator[Any]:

@@ -99,7 +99,7 @@ def machine() -> Iterator[Finding]:
     yield Finding("device", "note" if idle_gpu else "good", words)
     words, safe = "no flag required, because the device is not a CPU", device.platform != "cpu"
     if not safe:
-        words = "XLA_FLAGS prevents training from hanging on a CPU"
+        words = "XLA_FLAGS contains the flag that prevents training from hanging on a CPU"
         if not (safe := SCHEDULER in os.environ.get("XLA_FLAGS", "")):
             words = "Training may hang on a CPU with few cores. If it does: export "
             words += f"XLA_FLAGS={SCHEDULER}"
@@ -146,5 +146,5 @@ def smoke_run(agent: str) -> Finding:
     words = f"mean return of three seeds {final:.2f} after {reports[-1].env_steps} steps"
     words = f"{words}; compiling and learning took {time.perf_counter() - began:.1f} s"
     if final < 0.5:  # chance is 0, and each seed usually reaches 1
-        return Finding(agent, "bad", f"does not learn: {words}. It should be about 1.00")
+        return Finding(agent, "bad", f"does not learn: {words}. The return should be about 1.00")
     return Finding(agent, "good", words)

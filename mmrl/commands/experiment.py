@@ -20,9 +20,10 @@ from mmrl.course.experiments.submit import submit_jobs
 class Options:
     """Run an experiment of the book, and skip rows that its results file already contains.
 
-    You can stop with Ctrl-C at any time and continue with the same command. With --submit, cells
-    are measured in parallel jobs. The rows are the same, except that measurements of time are not
-    valid while other jobs run on the same machine.
+    An experiment consists of cells, such as one agent on one task, and each cell adds one row to
+    the results file. You can stop with Ctrl-C at any time and continue with the same command. With
+    --submit, cells are measured in parallel jobs. The rows are the same, except that measurements
+    of time are not valid while other jobs run on the same machine.
     """
 
     name: Annotated[str, tyro.conf.Positional] = ""
@@ -31,7 +32,7 @@ class Options:
     """Folder of the results, with one JSON Lines file per experiment. The results in the book are
     stored in book/results of the repository."""
     minutes: float = float("inf")
-    """Skip measurements that would take longer than this."""
+    """Time limit. A cell is not started if measuring it would probably exceed the limit."""
     queue: bool = False
     """Measure the missing rows of all experiments, the most important ones first. Each experiment
     runs in a separate process, which is stopped after five minutes per row. On a CPU these are

@@ -66,7 +66,7 @@ class Options:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure an agent, print the results, and write them to files.
+    """Inspect an agent, print the results, and write them to files.
 
     Raises `RunError` if the agent cannot be opened or the files exist, and `ValueError` for invalid
     options.

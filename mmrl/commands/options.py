@@ -43,8 +43,8 @@ class Options:
     a batch that is not padding), and the duration in seconds.
 
     With --over, all combinations of values and seeds are trained in a single program, so only
-    real-valued settings can be swept. A table at the end shows the best setting, how certain it is,
-    and whether a value is at the edge of its range.
+    real-valued settings can be swept. The report at the end states which setting is best, how
+    certain this choice is, and whether one of its values is at the edge of its range.
     """
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")] = ""
@@ -138,7 +138,10 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
 
 
 def _first_words(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the options that affect how others are parsed; return them and the others' names."""
+    """Parse the options that determine how the remaining options are parsed.
+
+    Returns these options, and the names of the remaining ones.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("--agent", "--preset", "--memory"):  # a --memory value may look like ENVIRONMENT
         parser.add_argument(name, nargs="?")

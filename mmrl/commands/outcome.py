@@ -62,7 +62,7 @@ def show_verdict(run: Run, longer: str, devices: int | None, console: Console) -
 
 
 def verdict(run: Run, devices: int | None = None) -> str:
-    """Describe the best setting and how certain it is, with a command that trains it."""
+    """Describe the best setting and how certain this choice is, with a command that trains it."""
     winner, edges, equals, ties = run.verdict()
     if not np.isfinite(winner.final):
         return "The loss of every setting diverged. Lower `learning_rate`."
@@ -77,7 +77,7 @@ def verdict(run: Run, devices: int | None = None) -> str:
         )
     if equals:
         others = "; ".join(assignments(one.setting) for one in equals)
-        lines.append(f"It is not significantly better than {len(equals)} of the others: {others}.")
+        lines.append(f"{len(equals)} other settings are not significantly worse: {others}.")
     if edges:
         names = " and ".join(edges).replace("_", "-")
         lines.append(f"At the edge of the range: {names}. Extend the range in this direction.")

@@ -8,8 +8,8 @@ Each notebook has a folder, such as `ch09_r2d2`, with the code that only that ch
 
 The other modules are shared by several chapters:
 
-- `exercises`: the classes of these checks, and `verdict` for the result of a training run
-- `experiments`: the code that runs experiments, and experiments that no chapter owns
+- `exercises`: classes that implement these checks, and `verdict` for results of training runs
+- `experiments`: the code that runs experiments, and experiments that belong to no single chapter
 - `results`: the published rows of the experiments
 - `figures`, `drawings`: plots for several chapters; drawings of episodes as SVG
 - `widgets`: explorers that compute in the browser; `widgets.training` trains in the kernel
@@ -17,7 +17,7 @@ The other modules are shared by several chapters:
 - `invariance`: hyperparameters that must change when the batch size changes
 - `continual`: training on a sequence of tasks, measures of forgetting, and alternatives to CLEAR
 - `programs`: reinforcement learning as recurrence equations, compiled by `mmrl.pdg`
-- `arms`: arms of a comparison that are trained in one compiled program
+- `arms`: variants of an agent that a comparison trains in one compiled program
 - `plain`: base configs, which are simpler than the agents' defaults
 - `capstone`: gates, budgets and entries of the leaderboard
 - `app`, `demo`, `links`: `mmrl explore`, `mmrl demo`, and links that contain settings

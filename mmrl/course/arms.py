@@ -1,4 +1,4 @@
-"""Arms of a comparison that are trained in one compiled program."""
+"""Variants of an agent (the arms of a comparison) that are trained in one compiled program."""
 
 import dataclasses
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def stored_or_zero(factor: Any) -> Callable:
 
 
 class StoredPolicy(NamedTuple):
-    """A policy that returns stored log-probabilities, which is all that the clipped loss needs."""
+    """Policy that returns stored log-probabilities, because the clipped loss needs nothing else."""
 
     values: Float[Array, "*steps"]
 

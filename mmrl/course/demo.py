@@ -4,10 +4,10 @@ It trains three agents on two tasks that require memory. The agents are a recurr
 on tapes (complete episodes), the same network trained on segments of 10 steps, and a network
 without memory. All three have the same loss and the same number of steps in each update.
 
-In RepeatPreviousPaper the agent must name the card that was shown 9 steps ago. A segment of 10
-steps contains that card only for its last step. The agent therefore learns from a tenth of its
-steps, and it learns slowly and incompletely. With segments of 9 steps it could not learn the task
-at all.
+In RepeatPreviousPaper the agent must name the card that was shown 9 steps ago. In a segment of 10
+steps, this card is available only to the last step, because the card is at the first step. The
+agent therefore learns from a tenth of its steps, and it learns slowly and incompletely. With
+segments of 9 steps it could not learn the task at all.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """Former names of modules of the course, which can still be imported.
 
-Notebooks of students contain former names. For example, `mmrl.course.exercises.chapter_09` is now
-`mmrl.course.ch09_r2d2.exercises`, and both names refer to the same module. `mmrl.course` calls
-`install` when it is imported.
+Students may have saved notebooks that import modules by their former names. For example,
+`mmrl.course.exercises.chapter_09` is now `mmrl.course.ch09_r2d2.exercises`, and both names refer to
+the same module. `mmrl.course` calls `install` when it is imported.
 """
 
 from mmrl import _moved

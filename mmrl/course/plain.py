@@ -1,8 +1,8 @@
 """Base configs of the course, from which its exercises, figures and experiments start.
 
-They are simpler than the agents' defaults, which must work on any task. For example, they use
-a constant learning rate, rewards that are not normalized, and no convolutions. The published rows
-were measured with these configs.
+These configs are simpler than the agents' defaults, which must work on any task. For example, they
+have a constant learning rate, rewards that are not normalized, and no convolutions. The published
+rows were measured with these configs.
 """
 
 from typing import Any

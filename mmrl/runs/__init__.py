@@ -13,13 +13,14 @@
     list(sweep)
     sweep.verdict().winner.setting          # {"gamma": 0.5}
 
-The folder of a run contains the files `checkpoint`, with the complete state after the last block,
-`best`, with the best networks, and `results.json`, a readable file with the setup, the provenance
-and one row per block. Files are replaced atomically, so if the process is killed, only the current
+The folder of a run contains three files: `checkpoint` has the complete state after the last block,
+`best` has the best networks, and `results.json` has the setup, the provenance and one row per block
+as readable text. Each file is replaced atomically, so if the process is killed, only the current
 block is lost. On the same machine and with the same versions, a resumed run is bitwise identical to
 an uninterrupted one.
 
-Other files are written only by `mmrl.commands` and `mmrl.course`.
+In addition, `logged` writes its logs to this folder, and `mmrl.runs.export` writes policies to
+files that the caller names.
 """
 
 from mmrl.runs.checkpoint import load, read, save

@@ -28,7 +28,7 @@ _GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")  # JAX's implementations of 
 
 
 def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
-    """Write a checkpoint with a `header` of JSON data, and a `state` of arrays and keys."""
+    """Write a checkpoint with a `header` (JSON data) and a `state` (arrays and random keys)."""
     buffer = io.BytesIO()
     np.savez(buffer, *(np.asarray(leaf) for leaf in jax.tree.leaves(unwrap_keys(state))))
     content = dumps(header).encode() + b"\n" + buffer.getvalue()
@@ -62,7 +62,7 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
 
 
 def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
-    """Return the header of a checkpoint, and its state with the structure of `like`.
+    """Return the header of a checkpoint, and its state as a pytree with the structure of `like`.
 
     Raises `RunError` if the file is damaged or was not written by this version of mmrl.
     """
@@ -111,7 +111,7 @@ def unwrap_keys(tree: PyTree) -> PyTree:
 
 
 def wrap_keys(tree: PyTree, like: PyTree) -> PyTree:
-    """Convert key data to random keys where `like` has keys; the inverse of `unwrap_keys`."""
+    """Invert `unwrap_keys`: convert key data to random keys at the leaves where `like` has keys."""
     kinds = {name: jax.eval_shape(partial(jax.random.key, impl=name), 0) for name in _GENERATORS}
     names = {key.dtype: name for name, key in kinds.items()}
 

@@ -1,4 +1,4 @@
-"""Content of user-defined objects, used to detect when a compiled program is outdated."""
+"""Content of user-defined objects, which is compared to detect outdated compiled programs."""
 
 import collections
 import contextlib
@@ -23,7 +23,7 @@ from mmrl.envs import adapters
 from mmrl.runs.setup import Setup
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.CodeType, types.ModuleType)
-# Loggers are leaves, because their attributes reference all other loggers of the process.
+# Compare loggers by identity, because their attributes reference all loggers of the process.
 _PLAIN += (logging.Logger,)
 _MANY = (tuple, list, dict, set, frozenset, collections.deque, np.ndarray)
 _HOLDERS = (*_MANY, types.SimpleNamespace)
@@ -50,7 +50,7 @@ class Same:
 
 
 def own_parts(setup: Setup) -> tuple[Hashable, ...]:
-    """Return the contents of the custom parts of a setup."""
+    """Return hashable values that change if a custom part of a setup, or its code, changes."""
     memory = getattr(setup.config, "memory", "")
     of_memory = (content(memory, "name"),) if ":" in memory else ()
     return content(setup.env), content((setup.make, setup.learn)), *of_memory
@@ -171,10 +171,11 @@ def _of_module(read: ModuleReads) -> Iterator[Any]:
 
 
 def _read(value: Any, names: tuple[str, ...]) -> Any:
-    """Return what to search for a value that a function reads.
+    """Return the object to search in place of `value`, which a function reads.
 
-    This is a `ModuleReads` for a user's module, and an id for an instance of an installed class,
-    which is compared by identity. All other values are searched themselves.
+    A user's module is replaced by a `ModuleReads`, which limits the search to the attributes in
+    `names`. An instance of an installed class is replaced by its id, so that it is compared by
+    identity. All other values are returned unchanged.
     """
     if isinstance(value, types.ModuleType):
         return ModuleReads(value, names) if _is_own(value.__name__) else value
@@ -189,7 +190,8 @@ def _of_class(kind: type) -> Iterator[Any]:
         return
     yield from kind.__bases__
     for name, value in vars(kind).items():
-        # Skip special attributes other than functions, because Python adds some on access.
+        # Skip special attributes that are not functions, because Python adds some of them when
+        # they are read.
         special = name.startswith("__") and not isinstance(value, types.FunctionType)
         yield from () if special or name == "_abc_impl" else (name, value)
 

@@ -1,4 +1,4 @@
-"""Assignment of agents to devices, in one process or in several."""
+"""Assignment of agents to devices, in a run of one or several processes."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ SEEDS = "seeds"
 
 
 class Devices(NamedTuple):
-    """Mesh of devices with the axes [seeds, environments], or None for a single device.
+    """Devices of a run: a mesh with the axes [seeds, environments], or None for a single device.
 
     Seeds are sharded along the first axis, and the environments of an agent along the second.
     """
@@ -63,8 +63,8 @@ def share(number: int | None, seeds: int, environments: int) -> Devices:
     environments. The mesh uses as many devices as possible, in as many groups as possible. A
     warning reports devices that cannot be used.
 
-    Raises `ValueError` if JAX has fewer devices, or if devices would be idle in a run of several
-    processes.
+    Raises `ValueError` if JAX has fewer than `number` devices, or if a run of several processes
+    would leave devices idle.
     """
     many = jax.process_count() > 1
     number = (jax.device_count() if many else 1) if number is None else number

@@ -10,7 +10,7 @@ import numpy as np
 
 from mmrl.runs.processes import RunError
 
-# Settings that are missing in files from earlier versions, with the values that reproduce them.
+# Settings that files from earlier versions lack, with values that reproduce those versions.
 EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": None, "precision": "default"}
 EARLIER |= {"observe": "observation"}
 EARLIER |= {
@@ -23,8 +23,8 @@ EARLIER |= {
 }
 # Arrays of a state that are missing in files from earlier versions; they are filled with zeros.
 LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
-# Number of obsolete arrays that precede these fields in checkpoints from earlier versions: the
-# priorities precede `sums`, and α and the maximum priority precede `cursor`.
+# Earlier versions stored additional arrays: the priorities before `sums`, and α and the maximum
+# priority before `cursor`. Each number is that of the arrays to remove before a field.
 FORMER = {".tape.sums[0]": 1, ".tape.cursor": 2}
 
 

@@ -118,7 +118,7 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
 
 
 def _rescale_last(net: ActorCritic, arrays: Arrays, last: str) -> Arrays:
-    """Rescale the last layer to the units of the environment, and return it with the bounds."""
+    """Rescale the last layer to the units of the environment; return it and the action bounds."""
     if net.bounds is None:
         return {}
     center, scale = unit(net.bounds)
@@ -232,7 +232,7 @@ def _mlstm(memory: MLSTM) -> tuple[Arrays, Reading]:
     arrays = {"state": jnp.append(scale, table)}
     for name in ("key", "query", "value", "gates", "output_gate"):
         arrays |= _linear(name, getattr(memory, name))
-    size = memory.monoid.shape[1] ** -0.5  # the factor of the keys
+    size = memory.monoid.shape[1] ** -0.5  # scale of the keys
     arrays |= {name: arrays[name] * size for name in ("key.weight", "key.bias")}
     return arrays, _read_out(memory)
 

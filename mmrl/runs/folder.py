@@ -37,8 +37,8 @@ class Folder:
     def __init__(self, path: str | os.PathLike):
         self.path = expand(path)
         self.total_blocks: int | None = None  # total number of blocks of the run in the folder
-        self._waiting: Claim | None = None  # claim on the folder between `open` and training
-        self._stamp: tuple[int, int] | None = None  # `_stamped()` of the last known checkpoint
+        self._waiting: Claim | None = None  # claim on the folder, from `open` until training
+        self._stamp: tuple[int, int] | None = None  # `_read_stamp()` of the last known checkpoint
         self._best: Best | None = None  # contents of the file `best`
 
     def description(self) -> dict[str, Any] | None:
@@ -192,7 +192,7 @@ class Folder:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[Claim]:
-        """Hold the claim during training. Raises `RunError` if another run changed the folder."""
+        """Keep the claim during training. Raises `RunError` if another run changed the folder."""
         own, self._waiting = self._waiting or self._claim(), None
         if broadcast(lambda: self._read_stamp() not in (None, self._stamp)):
             raise RunError(

@@ -24,7 +24,7 @@ from mmrl.runs.setup import Setup
 def describe(setup: Setup) -> dict[str, Any]:
     """Convert a setup to JSON data. `restore` is the inverse, except for custom parts."""
     data = {field.name: getattr(setup, field.name) for field in dataclasses.fields(setup)}
-    for name in ("over", "observe"):  # fields that earlier versions do not have, omitted if default
+    for name in ("over", "observe"):  # omit defaults, for earlier versions
         if getattr(setup, name) == getattr(Setup, name):
             del data[name]
     data["config"] = dataclasses.asdict(setup.config)

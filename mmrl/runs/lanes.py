@@ -138,9 +138,10 @@ def _over(
 def growth(init: Executable, config: Any, seeds: int) -> PyTree:
     """Return the axis of each array whose size depends on the number of environments, or 0.
 
-    This traces a second state, with twice as many environments, and compares the shapes. If a sum
-    tree gains a level, arrays of different levels are compared, but their sizes differ as well, so
-    the axis is still found.
+    The function traces a second state, with twice as many environments, and compares the shapes of
+    both states. The sum tree of the second state may have one more level. Arrays of different
+    levels are then compared, but the result is still correct, because they also differ along this
+    axis.
     """
     shapes = jax.eval_shape(lambda: keys(range(seeds)))
     sizes = {name: getattr(config, name, None) for name in ("environments", "capacity")}
@@ -179,8 +180,8 @@ def keys(seeds: Sequence[int]) -> Key[Array, " lane"]:
 def check_products(precision: str, block: Any, config: Any, state: PyTree) -> None:
     """Raise `ValueError` if bfloat16 would affect matrix products in dtypes other than float32.
 
-    For example, imaginary parts of complex numbers would be lost. `state` may consist of
-    `ShapeDtypeStruct`s. Programs for several devices are not checked.
+    For example, bfloat16 would discard the imaginary parts of complex numbers. `state` may consist
+    of `ShapeDtypeStruct`s. Programs for several devices are not checked.
     """
     if precision != "bfloat16" or not hasattr(block, "trace"):
         return

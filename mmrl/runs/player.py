@@ -134,9 +134,10 @@ class Policy:
                 x = xp.maximum(x, 0.01 * x)
         return x
 
-    # Each memory returns its next state and a vector. Its output is linear in that vector.
+    # Each method below returns the next state of a memory, and a vector. The memory's output is a
+    # linear function of this vector.
 
-    def _lru(self, h, x) -> tuple:  # has no units if the policy has no memory
+    def _lru(self, h, x) -> tuple:  # without a memory, it has 0 units
         h = self.arrays["eigenvalues"] * h + self.arrays["read_in"] @ x
         return h, self.xp.stack([h.real, h.imag], axis=-1).ravel()
 

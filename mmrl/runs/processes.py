@@ -18,11 +18,11 @@ _PART = 2**26  # bytes per message
 
 
 class RunError(Exception):
-    """Raised if a run cannot start or continue. Files on disk remain intact."""
+    """Exception for a run that cannot start or continue. Files on disk remain intact."""
 
 
 class ProcessLoss(Exception):
-    """Raised if another process has failed, so that this one can neither continue nor exit."""
+    """Exception for the failure of another process, after which this one cannot exit normally."""
 
 
 def broadcast(work: Callable[[], T]) -> T:
@@ -112,7 +112,7 @@ def together() -> Iterator[None]:
 
 
 def _send(content: bytes) -> bytes:
-    """Return the bytes of process 0 in all processes."""
+    """Send the bytes of process 0 to all processes, and return them."""
     size = int.from_bytes(_same(len(content).to_bytes(8)))
     content = content[:size].ljust(size, b"\0")
     return b"".join(_same(content[i : i + _PART]) for i in range(0, size, _PART))

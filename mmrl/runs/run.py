@@ -123,7 +123,7 @@ class Run:
 
     @property
     def state(self) -> PyTree:
-        """State of all agents, [seed, ...], after the last complete block, or None before one."""
+        """State of all agents, [seed, ...], after the last complete block, or None."""
         return self.snapshot.state
 
     @property

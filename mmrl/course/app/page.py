@@ -18,7 +18,7 @@ from mmrl.course.widgets.training.panel import ROWS, described_box
 from mmrl.course.widgets.training.watch import Watch
 from mmrl.runs import Run, Setup
 
-# Variable with the folder in which `mmrl explore` was called and where results are saved.
+# Environment variable: the folder in which `mmrl explore` was called, and where results are saved.
 FOLDER = "MMRL_EXPLORE_FOLDER"
 ADDRESS = "http://localhost:8866/"  # default address of `mmrl explore`
 OF_VOILA = ("theme", "template", "token")
@@ -47,7 +47,8 @@ def gallery() -> dict[str, type[Explorer]]:
 def settings(cls: type[Explorer]) -> dict[str, Any]:
     """Return the defaults of the settings that a link may contain, keyed by name.
 
-    These are the widget's synchronized traits with numbers, booleans or one of several names.
+    These settings are the widget's synchronized traits whose values are numbers, booleans, or one
+    of several names.
     """
     kinds = (traitlets.Int, traitlets.Float, traitlets.Bool, traitlets.Enum)
     own = cls.class_own_traits(sync=True).items()
@@ -57,9 +58,10 @@ def settings(cls: type[Explorer]) -> dict[str, Any]:
 class App(ipywidgets.VBox):
     """App for training an agent, watching it play and sharing a link to its settings.
 
-    `setup` contains the initial settings. The last three runs in an environment stay visible next
-    to a new one. If a `widget` is given, it is shown instead of the training. `trouble` is an error
-    message about the link that opened the app, and `address` is the address of the page.
+    `setup` contains the initial settings. When a new run starts, the last three runs in the same
+    environment stay visible. If a `widget` is given, the app shows this widget instead of the
+    training view. `trouble` is an error message about the link that opened the app, and `address`
+    is the address of the page.
     """
 
     def __init__(
@@ -159,7 +161,7 @@ def explore(link: str = "") -> App:
         assert app.explorer.setup  # raises an error for runs that are too large for a laptop
         return app
     except ValueError as error:
-        return App(trouble=f"This link cannot be followed: {error}", address=address)
+        return App(trouble=f"This link cannot be opened: {error}", address=address)
 
 
 def _widget(values: Mapping[str, str]) -> Explorer:

@@ -14,7 +14,7 @@ from mmrl.course.capstone.evaluation import TUNING, Protocol
 Entry = dict[str, Any]
 Evaluate = Callable[..., dict[str, Any]]
 MOST_BYTES = 20_000  # maximum size of a source file, too small for pretrained weights
-SLACK = 0.02  # scores that differ by less than this agree, even if their intervals are narrow
+SLACK = 0.02  # scores that differ by less than this value agree, even if their intervals are narrow
 
 
 def describe(protocol: Protocol) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def describe(protocol: Protocol) -> dict[str, Any]:
 
 
 def budgets(entry: Entry, protocol: Protocol) -> Iterator[str]:
-    """Yield complaints if the tasks, steps or seeds of an entry differ from the protocol."""
+    """Yield a complaint if the tasks, steps or seeds of an entry differ from the protocol."""
     if (name := entry["protocol"]["name"]) != protocol.name:
         yield f"Run it without --quick: results of the protocol {name!r} do not count."
         return
@@ -55,7 +55,7 @@ def short(file: pathlib.Path) -> Iterator[str]:
 
 
 def gate_refusals(name: str, verdict: gates.GateResult) -> list[str]:
-    """List the refusals of the gates. A control is allowed to fail the memory gate."""
+    """List the reasons why gates refuse a memory. A control is allowed to fail the memory gate."""
     exempt = ("memory",) if name in baselines.CONTROLS else ()
     refusals = verdict.refusals.items()
     return [f"[{gate}] {refusal}" for gate, refusal in refusals if refusal and gate not in exempt]
@@ -118,8 +118,8 @@ def meet(one: Sequence[float], other: Sequence[float]) -> bool:
 def near(score: float, interval: Sequence[float]) -> bool:
     """Return True if a score is in an interval that is doubled and then widened by `SLACK`.
 
-    The interval should be from the new measurement, because someone who edits the returns of an
-    entry also changes the width of the reported interval.
+    Pass the interval of the new measurement, because the reported interval may have been edited
+    together with the returns of the entry.
     """
     more = (interval[1] - interval[0]) / 2 + SLACK
     return interval[0] - more <= score <= interval[1] + more

@@ -4,8 +4,8 @@ An entry is a JSON file, next to a source file of the same name that defines the
 writes both files. `check` returns reasons to refuse an entry. It first checks the gates, budgets,
 seeds, arithmetic and source, which takes seconds, and then measures the entry twice. The first
 measurement has the reported seeds and detects edited scores. The second measurement has random
-seeds and detects a memory that was selected for its luck on the reported seeds. Graders must read
-the source of an entry, because its imports are not checked.
+seeds and detects a memory that was selected because it scored well on the reported seeds by chance.
+Graders must read the source of an entry, because its imports are not checked.
 """
 
 import hashlib

@@ -76,7 +76,7 @@ def build(factory: Factory, size: int = SIZE) -> Any:
 
 
 def both(factory: Factory) -> Any:
-    """Stack the initial and the perturbed parameters on a new first axis.
+    """Return a memory with the initial and the perturbed parameters, stacked on a new first axis.
 
     The perturbation is normal, with a standard deviation of 0.3 times the root mean square of the
     array, and at least 0.03, because many arrays are initially zero.

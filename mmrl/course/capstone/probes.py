@@ -1,4 +1,4 @@
-"""Outputs and gradients of a memory on test tapes, which the gates examine.
+"""Outputs and gradients of a memory on test tapes, from which the gates judge it.
 
 The functions take a `pair`, a memory whose trainable arrays have a leading axis of two, for the
 initial and the perturbed parameters. A single compilation serves both.
@@ -74,7 +74,7 @@ def behavior_of(pair: Any, size: int, longest: int) -> dict[str, Any]:
 
 
 def _all(model: Any, rows: Array, begins: Array, spoilt: Array) -> tuple[Array, dict, Array]:
-    """Compute the outputs on all tapes. A `spoilt` tape starts with a state of NaNs."""
+    """Compute the outputs on all tapes. If a tape is `spoilt`, its initial state is NaN."""
 
     def start(spoilt):
         state = jax.tree.map(jnp.asarray, model.init())

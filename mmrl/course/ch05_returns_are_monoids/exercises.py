@@ -126,7 +126,7 @@ def _tapes(rng: np.random.Generator) -> list[Tape]:
         return rewards, discount, values, next_values, last, ratio, lam
 
     with_nan = draw(9, 0.8)
-    with_nan[2][4] = np.nan  # the value of the second episode's first action, which no target needs
+    with_nan[2][4] = np.nan  # first value of the second episode, which no target needs
     return [draw(6, 0.9), draw(15, 1.0), draw(40, 0.6), with_nan]
 
 

@@ -2,13 +2,13 @@
 
 This is Figure 4 of Morad et al. (2024) with more competitors. The paper compares its monoid only
 with a Python loop that calls a compiled function once per episode. Each call has a fixed cost, so
-the loop becomes slower with more episodes, almost regardless of their lengths.
+the time of the loop grows with the number of episodes and hardly depends on their lengths.
 
 Each row is one batch. Lengths are drawn uniformly from 1 to `longest` - 1, as in the paper's code.
 The time of a method is the minimum over many rounds, in which all methods take turns. Compilation
 is not included. The loop is compiled once for each length, and its first call takes `first_call_s`
-seconds. The benchmark checks that all methods return the same values. Two methods start from padded
-input, so they are lower bounds rather than competitors.
+seconds. The benchmark checks that all methods return the same values. Two methods receive input
+that is already padded, so their times are lower bounds that exclude the cost of padding.
 """
 
 import functools

@@ -71,8 +71,8 @@ def _batch_cases(rng: np.random.Generator) -> list[Arguments]:
         lengths = rng.integers(3, 15, episodes)
         begins = np.cumsum(lengths) - lengths
         cases.append((begins, int(lengths.sum()), rng.permutation(episodes), size))
-    # The first case draws the last stored episode, whose end is not in I. The second case has fewer
-    # steps than `size`.
+    # In the first case, the draws include the last stored episode, whose end is not in I. In the
+    # second case, the storage has fewer steps than `size`.
     random = [(np.array([0, 5, 9]), 16, np.array([2, 0, 1]), 10)]
     return [*cases, *random, (np.array([0, 4]), 9, np.array([1, 0]), 20)]
 

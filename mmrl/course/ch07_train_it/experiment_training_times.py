@@ -1,7 +1,7 @@
 """Time of a gradient step on a tape and on segments (cf. Table 1 of Morad et al., 2024).
 
-The time includes sampling the batch. The five batching methods take turns, so that a busy machine
-slows all of them equally, and each reports the time of its fastest turn.
+The time includes sampling the batch. The five batching methods are timed in alternation, so that a
+busy machine slows all of them equally. The time of a method is its shortest turn.
 """
 
 import dataclasses

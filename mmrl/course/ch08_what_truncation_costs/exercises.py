@@ -130,7 +130,7 @@ burn_in = Exercise(
         Mistake(
             lambda eigenvalues, share: _log_steps(np.abs(eigenvalues).mean(), share),
             "The mean of |λ| does not describe the slow units, which are still inaccurate when the "
-            "fast ones no longer are. The slowest unit, which has the largest |λ|, decides.",
+            "fast ones no longer are. Use the slowest unit, which has the largest |λ|.",
         ),
         Mistake(
             lambda eigenvalues, share: _steps(eigenvalues, share) - 1,

@@ -4,8 +4,8 @@ Each row is a task, a memory and a batching method, trained on several seeds. It
 last step n of greedy episodes depends on an observation o_i, by its age n - i:
 
 - `gradient`: ‖∂Q(s_n, a_n)/∂o_i‖ over the features of the card, Eq. 36.
-- `ones`: |Σ_k ∂Q(s_n, a_n)/∂o_ik|, which is close to what the paper's code logs. A one-hot
-  observation cannot change in this direction.
+- `ones`: |Σ_k ∂Q(s_n, a_n)/∂o_ik|, which is close to the quantity that the paper's code logs. It is
+  the derivative in the direction (1, …, 1), in which a one-hot observation cannot change.
 - `swap`: the mean of |ΔQ(s_n, a_n)| when the card is replaced by each of the other suits. Unlike
   the first two, this change can occur in an episode.
 - `flips`: the fraction of these swaps that change the greedy action.

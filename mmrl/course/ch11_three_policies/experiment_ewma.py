@@ -3,16 +3,17 @@
 Reproduces Figures 4 and 18 of Hilton et al. (2022). A cell is a task and one of four algorithms.
 All of them use the same sizes and the same number of environment steps. `tuning` chooses the
 learning rate of each cell by the area under the curve. It starts from the same values for all
-cells, and uses seeds that are not reported. The center of mass of the average is not tuned: as in
-the paper, it is as many gradient steps as an epoch has minibatches. The auxiliary phases of PPG use
-the learning rate of its policy phases.
+cells, and uses seeds that are not reported. The center of mass of the average is not tuned. As in
+the paper, it is the number of minibatches per epoch, in gradient steps. The auxiliary phases of PPG
+use the learning rate of its policy phases.
 
 Cells record the area under the curve, which is the mean normalized return over all evaluations, and
 the final score, which is the mean over the last quarter of the evaluations. A comparison tests both
 over all tasks at once, with tasks as strata, as in Appendix E of the paper.
 
-A surface contains PPO with an average and a KL penalty, for many centers of mass and penalty
-weights. Appendix G predicts that half the center of mass needs twice the weight.
+A surface contains the scores of PPO with an average and a KL penalty, for many centers of mass and
+penalty weights. Appendix G of the paper predicts that doubling the weight compensates for
+halving the center of mass.
 """
 
 import dataclasses

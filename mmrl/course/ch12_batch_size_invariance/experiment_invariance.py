@@ -139,7 +139,7 @@ class Cell:
 
     @property
     def program(self) -> tuple[str, str, int, bool]:
-        """Key that is equal for cells that train in one program."""
+        """Key that is equal for all cells that train in the same compiled program."""
         return self.task, self.agent, self.c, self.condition == NO_AVERAGE
 
     @property

@@ -45,7 +45,7 @@ FIGURE_13: dict[str, tuple[str, tuple[float, ...]]] = {
     "EWC": ("EWC", (549.22, 5352.92, 432.78, 4499.35, 704.20, 639.75)),
     "P&C": ("Progress & Compress", (455.34, 7025.40, 743.38, 3433.10, 1261.86, 924.52)),
 }
-"""Our method, and the paper's scores in the order of `GAMES`, for each row of the figure.
+"""Our method and the paper's scores, in the order of `GAMES`, for each row of the figure.
 
 CLEAR uses a ratio of 75-25 in this figure of the paper. Ours uses equal amounts of replay and new
 experience.
@@ -94,8 +94,8 @@ def table(rows: Sequence[Row], chance: float = 0.0) -> str:
     """Return Figure 8 as a table of performance relative to simultaneous training.
 
     Two columns contain our means over seeds and tasks, before and after subtracting `chance`. If
-    `rows` contain sampled actions, a third column contains the latter for greedy actions. The last
-    column is the paper's range over its three tasks.
+    `rows` contain scores of sampled actions, a third column contains the means of greedy actions
+    after subtracting `chance`. The last column is the paper's range over its three tasks.
     """
     theirs, best = np.array(FIGURE_8["simultaneous"][2]), _greedy(rows)
     head = f"{'cumulative performance / simultaneous':39s}ours   above chance"

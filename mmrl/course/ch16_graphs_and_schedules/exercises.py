@@ -28,7 +28,7 @@ def peak(order: Sequence[Point], reads: Reads, name: str | None = None) -> int:
     return most
 
 
-# 16.1: how many rounds learning lags behind acting, and how many observations stay alive
+# 16.1: the number of rounds by which learning lags behind acting, and of live observations
 
 
 def _longest(n: int | None, T: int) -> int:

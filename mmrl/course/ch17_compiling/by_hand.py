@@ -46,10 +46,7 @@ def screen(width: int) -> Environment:
 
 
 def network(width: int, actions: int = 2) -> Network:
-    """Return a network that applies `look`.
-
-    Its parameters also fit `judge` and `remember`.
-    """
+    """Return a network that applies `look`. Its parameters also fit `judge` and `remember`."""
 
     def init(key: jax.Array) -> dict:
         a, b, c = jax.random.split(key, 3)

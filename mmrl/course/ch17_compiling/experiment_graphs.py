@@ -1,8 +1,9 @@
 """Comparison of compiled recurrence equations with hand-written programs (Figures 9 to 11).
 
 The hand-written program acts in a `jax.lax.scan` and then takes `jax.grad` of the loss of the full
-batch. Both programs use the same random keys and compute the same results. Times come from programs
-that take turns. Memory is what XLA reserves, or an exact count of live bytes in the interpreter.
+batch. Both programs use the same random keys and compute the same results. Programs are timed in
+alternation. Memory is the number of bytes that XLA reserves or, for the interpreter, an exact count
+of live bytes.
 
 Each row has a kind. "time" (Figure 9) varies T, batch and width one at a time, and "ppo" also
 varies hidden units and depth. "interpreter" also runs the interpreter. "bytes" (Figure 10) varies

@@ -1,4 +1,4 @@
-"""Demonstration of a run in two processes, one of which is killed."""
+"""Demonstration of a run in two processes, in which one process is killed."""
 
 import contextlib
 import json

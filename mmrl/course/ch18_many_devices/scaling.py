@@ -3,7 +3,7 @@
     sizes = leaf_bytes(LRU(8, 8, state_size=64, key=key))     # bytes of one element
     cost(sizes, 2**20, devices=8).share                       # 0.08
 
-Estimates count only the data that must be moved, so real programs are slower.
+Estimates include only the time to move data, so real programs are slower.
 """
 
 import math

@@ -7,8 +7,9 @@ The protocol follows Rolnick et al. 2019, Section 4. An agent is a module with t
     iterate(config, env, params, state) -> state, (loss, measures, finite)
     leave(config, env, params, state) -> state            called when a stage ends
 
-`state.net` is the network that acts, and `state.past_net` is the network that plays earlier tasks.
-In `clear`, `leave` does nothing, because CLEAR does not need task boundaries.
+`state.net` is the network that acts in the current task, and `state.past_net` is the network that
+plays all other tasks. In `clear`, `leave` does nothing, because CLEAR does not need task
+boundaries.
 
 A score is the mean return over the episodes of an evaluation with frozen weights. Every task is
 evaluated, even if it is not being trained, and scores have shape [stage, block, task] or

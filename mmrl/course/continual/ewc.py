@@ -1,9 +1,9 @@
 """Online elastic weight consolidation (EWC), which penalizes changes to important parameters.
 
-EWC was introduced by Kirkpatrick et al. 2017; this online variant has one anchor for all tasks
-(Schwarz et al. 2018, Section 3). It is an alternative to CLEAR that stores no experience, but it
-must be notified when a task ends. The agent is the V-trace actor-critic of `clear` without replay,
-and its loss has an additional term,
+EWC was introduced by Kirkpatrick et al. 2017. This online variant stores one anchor θ*, the
+parameters at the end of the last task, instead of one per task (Schwarz et al. 2018, Section 3). It
+is an alternative to CLEAR that stores no experience, but it must be notified when a task ends. The
+agent is the V-trace actor-critic of `clear` without replay, and its loss has an additional term,
 
     λ/2 Σ_i F_i (θ_i - θ*_i)²        at a task's end   θ* ← θ,   F ← γ_F F + F_new
 

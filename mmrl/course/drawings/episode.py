@@ -45,8 +45,9 @@ def episode_svg(
     `size` for MineSweeper, Battleship and the labyrinths.
 
     For a task without a specific drawing, the features of the observation are plotted over time.
-    The same is done if the observation is not the task's default one, either because `observe` (an
-    argument of `envs.make`) selects another view or because its size is unexpected.
+    The features are also plotted if the observation is not the task's default one, either because
+    `observe` (an argument of `envs.make`) selects another view or because the size of the
+    observation is unexpected.
 
     Raises `ValueError` if `steps` is batched or empty, or if `frame` is out of range.
     """

@@ -1,7 +1,7 @@
 """SVG shapes and the colors of the light and the dark theme.
 
-Colors have roles. A shape has a CSS class for the role of its color. It also has the color of the
-light theme as an attribute, for pages that strip style sheets.
+The color of a shape is given by a role, such as "ink". The shape has a CSS class for this role, and
+the color of the light theme as an attribute, which applies on pages that strip style sheets.
 """
 
 from collections.abc import Sequence

@@ -23,9 +23,9 @@ _WINDOW = 13  # number of cards that are drawn in a single frame
 class Episode:
     """The steps of an episode up to `now`, with the name and the level of the task.
 
-    If the id of the environment does not have the form of POPGym's, `task` is the complete id.
+    `task` is the complete id of the environment if the id does not have the form of POPGym's ids.
     `whole` contains the observations of all steps, including those after `now`. `own` is False if
-    the observations are another view, such as the state.
+    the observations are not the task's own but another view of it, such as the state.
     """
 
     task: str

@@ -1,7 +1,7 @@
 """Start jobs with submitit, on this machine or on a Slurm cluster.
 
-submitit pickles a function call and its result. Here the call runs a command, and its result is
-ignored, because jobs write their rows to JSON files that `parts` reads.
+submitit pickles a function call and its result. In this module the call runs a command. The result
+of the call is ignored, because jobs write their rows to JSON files, which the module `parts` reads.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ def cores() -> list[int]:
 
 
 def share(things: Sequence[Any], place: int, places: int) -> list[Any]:
-    """Return the cores or GPUs of one job; jobs share them only if there are too few."""
+    """Return the cores or GPUs of the job at `place`. Jobs share them only if there are too few."""
     return list(things[place::places]) or [things[place % len(things)]]
 
 
@@ -118,7 +118,7 @@ def _pin(own: Sequence[int]) -> None:
 def _gpus(place: int, jobs: int) -> list[str]:
     """Return arguments of the `env` command that select a job's GPUs and limit its GPU memory.
 
-    They override submitit, which hides all GPUs from a local job.
+    These arguments override those of submitit, which hides all GPUs from a local job.
     """
     devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = _visible()

@@ -5,8 +5,9 @@ a row. The defaults were tuned on seeds starting at 100. If the defaults are not
 a task, an additional row has the changes in `HELPS`.
 
 An agent counts as having learned a task if its last evaluation reaches the level in `LEVELS`. It
-counts as having stayed if the last evaluation is at least 95 % of the way from the worst return to
-the best evaluation of this run. Each evaluation plays 32 episodes greedily.
+counts as having kept what it learned ("stayed") if its last evaluation is at least 95 % of the way
+from the worst return to the best evaluation of this run. Each evaluation plays 32 episodes
+greedily.
 """
 
 import dataclasses

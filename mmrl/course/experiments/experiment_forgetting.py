@@ -5,8 +5,9 @@ evaluation covers all tasks with frozen weights. `protocols` contains the method
 
 `tuning` records each setting that was tried for a cell, its mean score with sampled and with greedy
 actions over all tasks and evaluations, and the number of seeds. The score of sampled actions
-selects a setting. All settings were evaluated on `TUNING_SEEDS`. The best ones were evaluated again
-on `FINAL_SEEDS`, because the best of many settings had been lucky on two seeds.
+selects a setting. All settings were evaluated on `TUNING_SEEDS`. The best settings were evaluated
+again on `FINAL_SEEDS`, because with only two seeds, the best of many settings owes a part of its
+score to chance.
 
 The other fields of a row:
 
@@ -18,8 +19,8 @@ The other fields of a row:
 - `boundary_steps`: steps at the end of a task for EWC and Progress & Compress, not in `env_steps`
 - `cpu_seconds`: CPU-seconds per network with evaluations, without compilation
 
-Eight published rows have the revision c82e49a4c3b3. That commit is now e03b267, which makes the
-same change to a reorganized package.
+Eight published rows were measured at revision c82e49a4c3b3. In the current history, commit e03b267
+makes the same change to a reorganized package.
 """
 
 import dataclasses

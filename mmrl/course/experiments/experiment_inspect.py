@@ -1,4 +1,4 @@
-"""Measurements of `mmrl.inspect` on agents from the zoo, as made by `mmrl inspect zoo/NAME`.
+"""Measurements of `mmrl.inspect` on agents from the zoo, equal to those of `mmrl inspect zoo/NAME`.
 
 A row contains the results for recall, decodability, ablations and saturation. `decides[t]` has an
 entry for each observation up to step t: the fraction of actions at step t that change if the
@@ -76,7 +76,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
 
 
 def rows(table: list[list[float | None]]) -> list[list[float]]:
-    """Convert a table [step, lag] to rows over the observations 0 … step, with 0 for None."""
+    """Convert a table [step, lag] to one row per step, over observations 0 … step, None as 0."""
     return [[_brief(x or 0.0) for x in row[t::-1]] for t, row in enumerate(table[:MOST_STEPS])]
 
 

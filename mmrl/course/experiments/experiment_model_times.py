@@ -1,11 +1,12 @@
 """Processor time of every memory in `mmrl.memory.NAMES`: forward, backward and compilation.
 
-Each memory has its default sizes, and reads one tape. A GRU is timed in the same run, in turn with
-the memory, so that other work on the machine slows both. All times are processor seconds of this
-process, summed over its threads. `forward` computes the outputs of the tape. `both` computes the
-gradient of their mean square with respect to parameters and inputs, with the forward pass; both are
-the minimum over `ROUNDS`. `compile` traces and compiles `both` once, without the persistent cache.
-`ratios` are these times divided by those of the GRU.
+Each memory has its default sizes, and reads one tape. Calls of the memory and of a GRU alternate,
+so that other work on the machine slows both equally. All times are processor seconds of this
+process, summed over its threads. `forward` is the time to compute the outputs of the tape. `both`
+is the time of a forward and a backward pass: the gradient of the outputs' mean square with respect
+to parameters and inputs. Each of these two times is the minimum over `ROUNDS` calls. `compile` is
+the time to trace and compile `both` once, without the persistent cache. `ratios` are these three
+times divided by those of the GRU.
 """
 
 import contextlib
@@ -89,7 +90,7 @@ def processor_seconds(call: Callable[[], Any]) -> float:
 
 @contextlib.contextmanager
 def without_cache() -> Iterator[None]:
-    """Disable JAX's persistent cache, from which programs would compile in no time."""
+    """Disable JAX's persistent cache, because a program that is loaded from it is not compiled."""
     before = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
     jax.config.update("jax_enable_compilation_cache", False)
     try:

@@ -5,9 +5,10 @@ width, number of updates and learning rates. The rate of each task is the best o
 not reported.
 
 `recall` and `longer` are accuracies above chance, [seed][lag], after the trained length and after 8
-times as many steps. `order` and `kept` are those of the order of the marks, [seed]. `state` is the
-number of real numbers in the state. `operations` is the number of floating-point operations of one
-step for one environment, by XLA's cost analysis of the compiled step on this device.
+times as many steps. `order` and `kept` are the accuracies above chance for the order of the marks,
+[seed], after the same two numbers of steps. `state` is the number of real numbers in the state.
+`operations` is the number of floating-point operations of one step for one environment, by XLA's
+cost analysis of the compiled step on this device.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ from mmrl.course.experiments import recall_probes as probes
 from mmrl.course.experiments.grid import Grid, Row, alone, round_list
 
 SEEDS, TUNED_ON, HELD_OUT = (0, 1, 2), 100, 1000
-RATES = (3e-3, 1e-2, 3e-2)  # as many as seeds, so that both use the same compiled program
+RATES = (3e-3, 1e-2, 3e-2)  # as many rates as seeds, so that both phases share one program
 STEPS, PAIRS, TESTS = 100, 8, 64  # updates, pairs of tapes per update, held-out pairs
 
 

@@ -1,4 +1,4 @@
-"""Every agent with an LRU on observations of different magnitudes: a cue is shifted and scaled.
+"""Returns of every agent with an LRU if observations are shifted and scaled.
 
 In `mmrl.envs.echo.Echo`, an agent that remembers the cue has a return of 4, and an agent that does
 not has a mean return of 0. The observation space is unbounded, so every agent normalizes the cue by

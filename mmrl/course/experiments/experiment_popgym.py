@@ -5,13 +5,14 @@ MMER, the maximum over training of the mean episodic return. The mean is over th
 that end within a block of 65 536 steps, which is the paper's batch size; their actions are sampled.
 The network also observes the previous action and the begin flag, as in the paper.
 
-`SETTINGS` has twice the environments and minibatches of the agent's default and one epoch less, so
-that a cell takes a few minutes. All other settings are defaults. Cells with 15 million steps, the
-length in the paper, come last. `mmrl experiment popgym --only 15M` measures only those.
+Compared with the agent's defaults, `SETTINGS` has twice as many environments and minibatches and
+one epoch less, so that a cell takes a few minutes. All other settings are defaults. Cells with 15
+million steps, the length in the paper, come last. `mmrl experiment popgym --only 15M` measures only
+those.
 
-For 3 million steps, two more cells bound what a memory can gain. "none" has no memory. "state" also
-has no memory, but observes the Markov state of the task. The difference between their scores is the
-observability gap.
+For 3 million steps, two more cells show how much a memory can gain at most. The agent "none" has no
+memory. The agent "state" also has no memory, but observes the Markov state of the task. The
+difference between their scores is the observability gap.
 """
 
 import dataclasses

@@ -64,7 +64,7 @@ def cells() -> list[Cell]:
 
 
 def cost(cell: Cell) -> float:
-    """Estimate the relative number of multiplications in an iteration."""
+    """Estimate the number of multiplications in an iteration, up to a constant factor."""
     return float(cell.environments * cell.rollout * cell.width**2 * cell.layers)
 
 

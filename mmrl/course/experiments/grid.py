@@ -43,7 +43,7 @@ def rows(path: pathlib.Path) -> list[Row]:
 def alone(
     measure: Callable[[Any, bool, Row | None], Row],
 ) -> Callable[[Sequence[Any], Rows, bool], list[Row]]:
-    """Adapt a function that measures a single cell for a `Grid`."""
+    """Convert a function that measures one cell to the signature that `Grid.measure` requires."""
 
     def each(together: Sequence[Any], by_name: Rows, quick: bool) -> list[Row]:
         return [measure(cell, quick, by_name.get(cell.name)) for cell in together]
@@ -54,7 +54,7 @@ def alone(
 def in_folder(
     measure: Callable[[Any, bool, pathlib.Path], Row],
 ) -> Callable[[Sequence[Any], Rows, bool, pathlib.Path], list[Row]]:
-    """Adapt a function that measures a cell in a folder for a `Grid` that `keeps`."""
+    """Convert a function that measures one cell in a folder, for a `Grid` that `keeps` agents."""
 
     def each(together: Sequence[Any], _: Rows, quick: bool, folder: pathlib.Path) -> list[Row]:
         names = [cell.name.replace(", ", "-") + "-quick" * quick for cell in together]
@@ -218,7 +218,7 @@ class Grid:
 
     @contextlib.contextmanager
     def lock(self, out: pathlib.Path) -> Iterator[None]:
-        """Lock the results file for writing, and block while another process has the lock.
+        """Lock the results file for writing. Blocks while another process has the lock.
 
         The lock is released if the process is killed. Raises `RunError` if the file system does not
         support locks.
@@ -233,13 +233,14 @@ class Grid:
 
     @contextlib.contextmanager
     def claim(self, out: pathlib.Path, names: Sequence[str]) -> Iterator[None]:
-        """Lock cells for measuring, and block while another process does."""
+        """Lock cells for a measurement. Blocks while another process has locked one of them."""
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
             file = (out / f".{self.name}.claims").open("ab")
         with file:
-            # Each cell is a byte of the file, given by a hash of its name. A collision only causes
-            # an unnecessary wait. Locking in ascending order prevents deadlocks.
+            # Each cell is a byte of the file, given by a hash of its name. If two names have the
+            # same hash, a process may wait without need. Locking in ascending order prevents
+            # deadlocks.
             for byte in sorted({zlib.crc32(name.encode()) for name in names}):
                 with writing(out):
                     fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
@@ -260,7 +261,7 @@ class Grid:
     def ending(
         self, out: pathlib.Path, quick: bool, only: str = "", how: str = ""
     ) -> Iterator[str]:
-        """Yield the closing lines, then how many cells remain, and then the command to continue."""
+        """Yield the closing lines, the number of cells that remain, and the command to continue."""
         yield from self.close(list(self.read(out, quick).values()))
         left, cells = self.lacking(out, quick, only), self.select(quick, only)
         yield f"{len(left)} of {len(cells)} cells remain{'' if left else ': all done'}."

@@ -70,8 +70,8 @@ def measure(
 def merge(grid: Grid, out: pathlib.Path) -> Iterator[tuple[str, str]]:
     """Move the rows of jobs to the results file, and yield summaries.
 
-    If the file already has a row of a cell, the other row is discarded. It is safe to call this
-    function again after a crash, and to call it in several processes at once.
+    If the results file already has a row of a cell, the row of the job is discarded. You can call
+    this function again after a crash, and in several processes at once.
     """
     for one in _parts(grid, out):
         with grid.lock(out):

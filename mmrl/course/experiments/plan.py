@@ -1,13 +1,15 @@
 """Table of the cells, the hours spent and the hours left of each experiment.
 
-Making the table does not measure any cells. The hours of a row are processor time over all cores on
-a CPU, and elapsed time on a GPU. The time of a missing row is estimated from all rows of the
-experiment, in proportion to the `cost` of its cell. An outdated row is expected to take as long as
-before, which is too long if its tuning stands. Rows without the fields `elapsed_s` and
+The table is computed from existing rows, without measuring any cells. The hours of a row are
+processor time over all cores on a CPU, and elapsed time on a GPU. The time of a missing row is
+estimated from all rows of the experiment, in proportion to the `cost` of its cell. An outdated row
+is expected to take as long as before. This estimate is too high if the choice of its learning rate
+is still valid, because then no agent is trained again. Rows without the fields `elapsed_s` and
 `processor_s` contain only the training time, so estimates from them are too low. If no row of an
-experiment records its time, the estimate is the one that the queue uses. On a CPU it is then in
-elapsed time, and the last line states how many of the hours are. Outdated rows are not done, but
-their hours are spent. "≥" precedes the hours spent if some rows do not record their time.
+experiment records its time, the estimate of the queue is used. On a CPU, that estimate is elapsed
+time instead of processor time, and the last line states how many of the hours are elapsed time. An
+outdated row counts as not done, but its hours count as spent. "≥" precedes the hours spent if some
+rows do not record their time.
 """
 
 import pathlib

@@ -10,9 +10,9 @@ a compromise. With a smaller weight, V-trace did not learn its second task at th
 With a larger weight, the policy of CLEAR remained so random that sampled actions scored much less
 than greedy ones. The rows of these trials were not saved.
 
-For this reason, the experiment also tunes the cells in `SWEEPS` separately on tuning seeds,
-including the learning rate and the entropy weight. These cells are EWC, Progress & Compress, an
-additional CLEAR and an additional V-trace. In the family "Dark", the settings of all cells are
+Because of this compromise, the experiment also tunes the cells in `SWEEPS` separately on tuning
+seeds, including the learning rate and the entropy weight. These cells are EWC, Progress & Compress,
+an additional CLEAR and an additional V-trace. In the family "Dark", the settings of all cells are
 tuned with simultaneous V-trace.
 """
 

@@ -1,10 +1,10 @@
 """A queue that measures the missing rows of all experiments until the time limit.
 
-The queue follows the `turn` of each experiment, its priority. Each unit of cells that share
-a program is measured in a separate process, which is stopped after `LIMIT` seconds per row. If
-a compilation never ends or the device runs out of memory, only that unit is lost. On a CPU the
-limit applies to the processor time over all cores, so that a busy machine does not cause a timeout.
-An experiment that keeps its runs continues from their checkpoints in the next try.
+The queue measures experiments in the order of their `turn`, which is their priority. Each unit of
+cells that share a program is measured in a separate process, which is stopped after `LIMIT` seconds
+per row. If a compilation never ends or the device runs out of memory, only that unit is lost. On a
+CPU the limit applies to the processor time over all cores, so that a busy machine does not cause a
+timeout. An experiment that keeps its runs continues from their checkpoints in the next try.
 
 The file `queue.jsonl` next to the results records every try. The queue uses it to estimate times
 and to skip units that failed at the same revision. Remove the file to try these units again.
@@ -133,7 +133,7 @@ class Queue:
         yield f"{sum(len(unit.names) for unit in waiting)} rows remain."
         for unit in waiting[:5]:
             estimate = f"about {self.seconds(unit):.0f} s"
-            yield f"Next: {unit.title}, {estimate}. It decides {unit.grid.decides}."
+            yield f"Next: {unit.title}, {estimate}. It shows {unit.grid.decides}."
 
     def _earlier(self) -> list[Try]:
         """Read the earlier tries on this device, without failures at other revisions."""
@@ -157,7 +157,7 @@ class Queue:
         return next((unit for unit in self.waiting() if self.seconds(unit) <= left), None)
 
     def _left_over(self) -> Iterator[str]:
-        """Merge rows that an earlier queue left because it was killed."""
+        """Merge the rows of an earlier queue that was killed before it could merge them."""
         for grid in self.grids:
             for _, line in parts.merge(grid, self.out):
                 yield f"{grid.name}: {line}"

@@ -116,7 +116,7 @@ def loss(net: Any, batch: Tape, recall: Float[Array, ""] | float) -> Float[Array
 def train(
     net: Any, batches: Tape, rate: Float[Array, ""] | float, recall: Float[Array, ""] | float
 ) -> Any:
-    """Apply an update for each batch and return the network; the rate falls to 0 linearly."""
+    """Train a network with an update per batch, while the rate decays linearly to 0; return it."""
     params, rest = eqx.partition(net, eqx.is_inexact_array)
     steps = len(batches.symbols)
 

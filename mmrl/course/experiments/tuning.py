@@ -2,8 +2,8 @@
 
 The selection rule extends the rule of `mmrl.runs.sweep` by a condition. For each
 hyperparameter of the winner, the next smaller and the next larger value on the grid must have been
-trained. A search can therefore start with few values. If the winner is in their interior, no other
-value is trained. If it is at their edge, usually one more value is trained.
+trained. A search can therefore start with few values. If the best of these values is neither the
+smallest nor the largest, no other value is trained. Otherwise one more value is usually sufficient.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -174,7 +174,8 @@ def is_stale(row: Mapping[str, Any]) -> bool:
 def stands(row: Mapping[str, Any]) -> bool:
     """Return True if the other rates of an outdated row are clearly worse.
 
-    The rate of the row must also be in the interior of those that were tried.
+    The rate of the row must also be neither the smallest nor the largest of the rates that were
+    tried.
     """
     scores = {float(rate): score for rate, score in row.get("tuning", {}).items()}
     rate = row.get("learning_rate", 0.0)

@@ -27,10 +27,11 @@ def places(order: Order, name: str) -> dict[Point, int]:
 
 
 def waiting(order: Order, write: str, read: str) -> Integer[np.ndarray, " place"]:
-    """Count the values of `write` that are waiting for `read`, at each place in the order.
+    """Count the values of `write` that `read` has not used yet, at each place in the order.
 
-    A value waits from its computation until `read` is executed at the same point. Entry i is the
-    count before the operation at place i is executed. Values that are never read are not counted.
+    A value is counted from its computation until `read` is executed at the same point. Entry i is
+    the count before the operation at place i is executed. Values that are never read are not
+    counted.
     """
     change = np.zeros(len(order) + 1, int)
     first, last = places(order, write), places(order, read)

@@ -112,7 +112,7 @@ def schedules() -> dict[str, Any]:
     """Return the code and events for every choice of options, as JSON values.
 
     `of` maps "n proximity" to an index in `programs`, because many choices give the same program.
-    `waits` states which step a gradient waits for, keyed by n.
+    `waits` contains the last step that a gradient depends on, keyed by n.
     """
     programs_seen: dict[tuple[str, str], int] = {}
     of, waits = {}, {}

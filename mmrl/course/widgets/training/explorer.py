@@ -38,7 +38,8 @@ class TrainingExplorer(ipywidgets.VBox):
 
     `bounds` maps an environment to labeled lines, `{"popgym-RepeatFirstEasy-v0": {"best": 1.0}}`.
     Runs in the same environment share a plot. A new run replaces one of the same name, so that a
-    cell can be run again. If `keep` is given, only the last `keep` runs remain next to a new one.
+    cell can be run again. If `keep` is given, only the last `keep` runs remain visible when a new
+    run starts.
     """
 
     env = traitlets.Unicode(ENVIRONMENTS[0])
@@ -66,7 +67,7 @@ class TrainingExplorer(ipywidgets.VBox):
         ipywidgets.VBox.__init__(self, **{"agent": name, **_in_view(config), **settings})
         self.config, self.bounds, self.keep = config, dict(bounds or {}), keep
         self._configs = {name: config}
-        self.news: list[Callable[[], None]] = []  # called in any thread, after every change
+        self.news: list[Callable[[], None]] = []  # called after every change, in any thread
         self._first = {key: getattr(self, key) for key in ("gamma", "learning_rate")}
         self._made = {key: getattr(self, key) for key in ("seeds", "blocks")}
         self.trials: dict[tuple[str, str], Trial] = {}  # trials by environment and name

@@ -19,7 +19,7 @@ class Watch(ipywidgets.VBox):
     """Panel that shows an episode of an agent from a training explorer.
 
     The agent of the first seed acts greedily, and `episode` determines the random key. If `follow`
-    is checked, it plays again after later blocks.
+    is checked, the agent plays another episode after later blocks.
     """
 
     def __init__(self, explorer: TrainingExplorer):
