@@ -1,9 +1,9 @@
 """Copy the repository's address from pyproject.toml to the files that contain it.
 
-`make address` runs this script. The address is `Repository` in the `[project.urls]` of
-pyproject.toml, where the site also reads it. The script updates the cells that install the course
-on Colab, README.md and CITATION.cff. If the address is missing, pages do not link to a repository,
-and the cells install a wheel that the reader has uploaded.
+`make address` runs this script. The address is the entry `Repository` of `[project.urls]` in
+pyproject.toml, which the site also reads. The script updates the cells that install the course on
+Colab, README.md and CITATION.cff. If the address is missing, the pages do not link to a repository,
+and the cells install a wheel, which the reader must upload to Colab first.
 """
 
 import json
@@ -81,7 +81,7 @@ def copies(root: Path = ROOT) -> dict[Path, str]:
 
 
 def write(root: Path = ROOT) -> list[Path]:
-    """Update all copies, and return the files that were out of date."""
+    """Update all files that contain the address, and return those that were out of date."""
     outdated_copies = {
         path: text for path, text in copies(root).items() if path.read_text("utf-8") != text
     }
@@ -102,9 +102,9 @@ def _notebook(path: Path, source: str) -> str:
 
 
 def _line(path: Path, beginning: str, line: str, *, before: str) -> str:
-    """Return the contents of a file with `line` above the line that begins with `before`.
+    """Return the contents of a file, with `line` inserted above the line that begins with `before`.
 
-    If the line in that place begins with `beginning`, it is replaced.
+    If that place already has a line that begins with `beginning`, `line` replaces it.
     """
     place = rf"^({re.escape(beginning)}.*\n)?(?={re.escape(before)})"
     return re.sub(place, lambda _: line, path.read_text("utf-8"), count=1, flags=re.MULTILINE)

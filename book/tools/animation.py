@@ -19,7 +19,7 @@ SIZE = 4  # length of a segment, in steps
 LINE = 6  # segments per line of the drawing
 COLORS = ("blue", "green", "purple", "dim", "blue")  # as in SegmentsExplorer
 *STARTS, STEPS = accumulate(LENGTHS, initial=0)
-# Width of a step, left margin, height of a bar, gap, and growth of the memory per step, in pixels.
+# In pixels: width of a step, left margin, height of a bar, gap, growth of the memory per step.
 CELL, LEFT, HEIGHT, GAP, RISE = 12, 6, 16, 5, 3.5
 # Top of the three rows of bars, and bottom of the memory, in pixels.
 ARRIVALS, SEGMENTS, TAPE, MEMORY = 24, 68, 222, 276

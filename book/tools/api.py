@@ -19,16 +19,16 @@ ROW = re.compile(r"^\| `mmrl\.(\w+)` \| (.+) \|$", flags=re.MULTILINE)
 
 
 def rungs() -> dict[str, str]:
-    """Return the modules in the README's table, with their descriptions, in reading order."""
+    """Return the modules in the README's table (rungs) with descriptions, in reading order."""
     return dict(ROW.findall((ROOT / "README.md").read_text("utf-8")))
 
 
 def modules(rung: str) -> list[str]:
-    """Return the modules that the page of a rung documents.
+    """Return the modules that the page of a rung (a row of the README's table) documents.
 
-    Submodules of a package are omitted if the package defines `__all__` or does not match `OPEN`:
-    the entry of the package documents them. A module is also omitted if its parent packages export
-    at least half of its names.
+    The submodules of a package are omitted if the package defines `__all__` or does not match
+    `OPEN`, because the page then documents their names under the package. A module is also omitted
+    if its parent packages export at least half of its names.
     """
     base = ROOT / "mmrl" / rung
     paths = [path.relative_to(ROOT).with_suffix("") for path in base.rglob("*.py")]

@@ -22,12 +22,12 @@ from locks import lock
 BOOK = Path(__file__).parent.parent
 SITE = BOOK / "_build" / "html"
 STAMP = BOOK / "_build" / "stamp"
-# Environment variables that shorten runs and make their results meaningless.
+# Environment variables that shorten the runs of notebooks and make their results meaningless.
 FAST = ("MMRL_FAST",)
 
 
 class NotBuilt(Exception):
-    """Exception for a failed build; its message states the reason."""
+    """Exception for a failed build, with the reason as its message."""
 
 
 def build() -> Path:
@@ -66,7 +66,7 @@ def page(chapter: str) -> Path:
 
 
 def _prepare(notebooks: list[Path]) -> None:
-    """Fetch the files that pages load, and run the notebooks that have changed."""
+    """Fetch the files that the pages load, and run the notebooks that have changed."""
     if flags := [name for name in FAST if os.environ.get(name)]:
         raise NotBuilt(f"The site shows full runs only: unset {', '.join(flags)}.")
     try:
@@ -78,7 +78,7 @@ def _prepare(notebooks: list[Path]) -> None:
 
 
 def _key() -> str:
-    """Return a digest of everything that the pages depend on."""
+    """Return a digest of all files that the pages depend on."""
     parts = (execute.library_key(), execute.hurry(), vendor.stamp())
     digest = hashlib.sha256("\0".join(parts).encode())
     outputs = ("_build", "vendor", "api", "__pycache__")

@@ -1,11 +1,11 @@
 """Update the files that repeat information from the headers of the notebooks.
 
-`make chapters` runs this script. The first cell of a notebook is its header. It contains the title
-and the minutes, and its metadata `course` contains the part of the course and the session in class.
-The script updates the site's table of contents, the tables of chapters in README.md and
-book/intro.md, the sessions and minutes in book/teach.md, the untested pages in
-book/accessibility.md, and the `__init__.py` of each chapter's folder in mmrl/course. The minutes
-are computed from the numbers of words, equations and lines of code in a notebook.
+`make chapters` runs this script. The first cell of a notebook is its header. The header contains
+the title of the chapter and the minutes that it takes, and its metadata `course` contains the part
+of the course and the session in class. The script updates the site's table of contents, the tables
+of chapters in README.md and book/intro.md, the sessions and minutes in book/teach.md, the untested
+pages in book/accessibility.md, and the `__init__.py` of each chapter's folder in mmrl/course. The
+minutes are computed from the numbers of words, equations and lines of code in a notebook.
 """
 
 import json
@@ -59,7 +59,7 @@ def chapter(path: Path) -> Chapter:
 
 
 def copies(root: Path = ROOT) -> dict[Path, str]:
-    """Return the up-to-date contents of each file."""
+    """Return the up-to-date contents of each file that contains information from the headers."""
     paths = sorted(root.glob("notebooks/[0-9]*.ipynb"))
     headers = [chapter(path) for path in paths]
     writers: dict[str, Callable[[str, list[Chapter]], str]] = {
@@ -92,7 +92,7 @@ def with_minutes(path: Path, chapter: Chapter) -> str:
 
 
 def contents(text: str, chapters: list[Chapter]) -> str:
-    """Return the site's table of contents, with the chapters of each part before its other pages.
+    """Return the site's table of contents, in which the chapters of a part precede its other pages.
 
     Notebooks whose names do not begin with a number count as other pages.
     """
@@ -136,7 +136,7 @@ def readme(text: str, chapters: list[Chapter]) -> str:
 def _lower(title: str) -> str:
     """Return the part of a title before its colon, with its first letter in lower case."""
     short = title.partition(":")[0]
-    name = short.split()[0]  # names such as R2D2 and JAX are not changed
+    name = short.split()[0]  # keep names such as R2D2 and JAX
     return short[0].lower() + short[1:] if name[1:] == name[1:].lower() else short
 
 
@@ -181,7 +181,7 @@ def teach(text: str, chapters: list[Chapter]) -> str:
 
 
 def _with_weeks(plan: str, chapters: list[Chapter]) -> str:
-    """Return a plan with the chapters of each week, as the headers state them."""
+    """Return a plan in which each week has the chapters that the headers assign to it."""
     for week, members in groupby(chapters, lambda one: one.course["week"]):
         row = f"| {week} | {', '.join(one.number for one in members)} |"
         plan = re.sub(rf"^\| {week} \| [^|]+ \|", row, plan, flags=re.M)

@@ -86,7 +86,7 @@ def place(claim: Claim) -> str:
 
 
 def _claim(verdict: Verdict) -> str:
-    """Return the part of the page about one claim."""
+    """Return the section of the page about one claim."""
     claim = verdict.claim
     title = verdicts.papers()[claim.paper]["sections"][claim.section]
     source = f"{place(claim)}: *{title}*" if title != claim.section else place(claim)
@@ -105,7 +105,7 @@ def _claim(verdict: Verdict) -> str:
 
 
 def _rule(verdict: Verdict) -> Iterator[str]:
-    """Yield items about the interval and the decision rule."""
+    """Yield list items that describe the interval of a claim's estimate and the decision rule."""
     claim = verdict.claim
     yield f"- Interval: {_interval(verdict)}."
     condition, counterpart = (x.replace("SMALL", f"{SMALL:g}") for x in (claim.held, claim.failed))
@@ -119,7 +119,7 @@ def _rule(verdict: Verdict) -> Iterator[str]:
 
 
 def _limit(verdict: Verdict) -> str:
-    """Describe the outcomes that no case can have with its number of seeds and its noise."""
+    """Describe the outcomes that no case can have, given its number of seeds and its noise."""
     if not verdict.cases or {HOLDS, FAILS} <= verdict.reach:
         return ""
     if not verdict.reach:
@@ -155,7 +155,7 @@ def _exceptions(claim: Claim) -> Iterator[str]:
 
 
 def _reasons(code: str) -> Iterator[str]:
-    """Yield a clause for each reason that an expression can return."""
+    """Yield a clause for each reason that the expression `code` can return."""
     tree = ast.parse(code, mode="eval").body
     for part in [tree.body, tree.orelse] if isinstance(tree, ast.IfExp) else [tree]:
         if isinstance(part, ast.Call):
@@ -190,7 +190,7 @@ def _counts(verdict: Verdict) -> str:
 
 
 def _outcome(word: str, count: int) -> str:
-    """Return a verb phrase for `count` cases with an outcome."""
+    """Return the verb phrase that reports an outcome of `count` cases."""
     one, many = {
         HOLDS: ("holds", "hold"),
         FAILS: ("does not hold", "do not hold"),

@@ -3,8 +3,8 @@
     ```{edition} ppo_lru
     ```
 
-shows book/editions/ppo_lru.py. Each block of unindented comments begins a passage. The first
-sentence of the block is the heading of the passage, and the other sentences are its text.
+shows the file book/editions/ppo_lru.py. Each block of unindented comments begins a passage. The
+first sentence of the block is the heading of the passage, and the other sentences are its text.
 """
 
 import re
@@ -23,7 +23,7 @@ START = re.compile(r'"""(.+?)"""\n', flags=re.DOTALL)
 
 
 class Passage(NamedTuple):
-    """A heading with a text and the code that the text describes."""
+    """Heading, text, and the code that the text describes."""
 
     title: str
     text: str

@@ -14,7 +14,8 @@ LEAST = 5  # minimum number of seeds for the mean of a single arm
 # chose, because most times were measured only once, so their variation is unknown.
 NOISE = 1.15
 FURTHEST = 3.0  # largest absolute value in `Estimate.others`
-# The order 1, -1, 0.99, -0.99, …, 0 satisfies most conditions early, and ends at the center.
+# The order 1, -1, 0.99, -0.99, …, 0 tests extreme values first, because they satisfy most
+# conditions.
 _STEPS = np.linspace(1.0, 0.0, 301).repeat(2) * np.tile([1.0, -1.0], 301)
 
 
@@ -42,7 +43,7 @@ class Estimate(Protocol):
         ...
 
     def few(self, alpha: float) -> str:
-        """Return the reason why the data do not suffice for this level, or ""."""
+        """Return the reason why there are too few data for the level 1 - `alpha`, or ""."""
         ...
 
 
@@ -92,7 +93,7 @@ class Contrast(NamedTuple):
 class Within(NamedTuple):
     """A value that is known up to a factor, such as a time.
 
-    Its bounds are an allowance, which we chose, and have no confidence level.
+    We chose the factor as an allowance for noise, so the bounds have no confidence level.
     """
 
     value: float

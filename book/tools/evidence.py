@@ -25,7 +25,7 @@ __all__ = [
     "difference",
     "exact",
     "time_ratio",
-]  # used only in expressions
+]  # used only by the expressions in `book/claims`
 
 SMALL = 0.05  # largest negligible difference of scores
 LEAST_SCORE = 0.5  # score that the best arm must reach for a case to be decided
@@ -64,10 +64,10 @@ def ceiling(*scores: Any, level: float = CEILING) -> str:
 
 
 def full(high: float, *others: Any) -> str:
-    """Report that the arms in `others` score so high that a gain could not be visible.
+    """Report that the arms in `others` score so high that a gain over them could not be measured.
 
-    A gain of `SMALL` does not fit above such a score, so equal scores do not refute the gain. A
-    negative `high` does refute it, because then the arm that should gain is worse.
+    Such a score is closer than `SMALL` to the best return, so equal scores do not refute the
+    claimed gain. A negative `high` does refute it, because the arm that should gain is then worse.
     """
     ends = [mean(x).interval(0.05).high for x in others]
     return REASONS["full"] if max(ends) > 1 - SMALL and high >= 0 else ""

@@ -1,9 +1,10 @@
 """Run notebooks with nbmake and cache the outputs, which the book and the tests share.
 
-A run stays valid until one of these changes: the notebook's code cells, a module of mmrl that they
-import (directly or indirectly), or requirements.lock. Editing the text does not invalidate it. If
-several processes need the same notebook, one of them runs it and the others wait. The cache of
-MyST-NB is not used, because it ignores changes in mmrl and in the alt text of images.
+A cached run is valid until one of the following changes: the notebook's code cells, a module of
+mmrl that these cells import (directly or indirectly), or requirements.lock. Editing the text does
+not invalidate it. If several processes need the same notebook, one of them runs it and the others
+wait. The cache of MyST-NB is not used, because it ignores changes in mmrl and in the alt text of
+images.
 """
 
 import ast
@@ -47,7 +48,7 @@ print(json.dumps(record))
 
 
 class ExecutionError(Exception):
-    """Exception for a notebook that failed; its message contains the cell and the traceback."""
+    """Exception for a notebook that failed, with the cell and the traceback as its message."""
 
 
 @cache
@@ -142,7 +143,7 @@ def read(text: str, name: str = "the notebook") -> "NotebookNode":
 
 
 def run_of(notebook: "NotebookNode") -> "NotebookNode | None":
-    """Return the cached run of a notebook with the current XLA flags, or None."""
+    """Return the cached run of a notebook for the current XLA flags, or None."""
     for path in CACHE.glob(f"*/*/{_code_key(notebook)}-*.ipynb"):
         if path.parent.name == _flags_key(path.parents[1].name):
             return node(path)
@@ -161,7 +162,7 @@ def _flags_key(stem: str) -> str:
 def _compiles(stem: str) -> bool:
     """Return True if the header of a chapter states that most of its time is compilation.
 
-    In tests, such a chapter runs with the XLA flags of all other tests.
+    Tests run such a chapter with the XLA flags of all other tests, which shorten compilation.
     """
     path = NOTEBOOKS / f"{stem}.ipynb"
     header = load(path)["cells"][0]["metadata"] if path.exists() else {}

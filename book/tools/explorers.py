@@ -3,8 +3,8 @@
     ```{explorer} LiveAgent
     ```
 
-inserts the widget in its initial state, and `static/mount.js` runs it in the browser. The widget
-`PolicyPlayer` also takes an agent and a number of steps:
+inserts the widget in its initial state. The script `static/mount.js` then runs it in the browser.
+The widget `PolicyPlayer` also takes an agent and a number of steps:
 
     ```{explorer} PolicyPlayer zoo/RepeatFirstEasy-dqn-lru
     :steps: 20

@@ -79,7 +79,7 @@ def table(listing: Sequence[dict[str, Any]]) -> str:
 
 
 def origins(listing: Sequence[dict[str, Any]]) -> str:
-    """Return a list with the provenance and the tuning of each entry."""
+    """Return a list with the provenance and the tuning seeds and tasks of each entry."""
     items = []
     for entry in listing:
         tuning = ", ".join([*entry["tuning"]["tasks"], *map(str, entry["tuning"]["seeds"])])

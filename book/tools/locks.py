@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold a lock on the file `path` and create the file if needed. Other processes block."""
+    """Hold a lock on the file `path`, which is created if needed; other processes wait for it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,7 +1,8 @@
-"""Picture for book/models.md: numbers in the state and recall of every memory, as SVG.
+"""Figure for book/models.md: recall of every memory against the size of its state, as SVG.
 
-Lines and text have the color of the page's text, so the picture fits both themes. The name of each
-memory stands next to its point, in the first of several places where it does not cover anything.
+Lines and text have the color of the page's text, so the figure suits both themes. The name of each
+memory is written next to its point, at the first of several places where it does not overlap
+anything.
 """
 
 import html
@@ -27,13 +28,13 @@ STYLE = "display:block;width:min(100%,40rem);margin:0 auto 1rem"
 
 
 class Point(NamedTuple):
-    """A memory in the picture."""
+    """A memory in the figure."""
 
     name: str
     kind: str
     state: int  # numbers in the state
     recall: tuple[float, ...]  # mean over the lags, for each seed
-    has_order: bool  # True if it distinguishes the order of two inputs
+    has_order: bool  # True if the memory distinguishes the order of two inputs
 
 
 class Box(NamedTuple):
@@ -77,7 +78,7 @@ def figure(points: Sequence[Point]) -> str:
 
 
 def across(state: float, most: float) -> float:
-    """Return the horizontal position for a number of numbers in the state, on a log(3 + x) axis."""
+    """Return the horizontal position for a state of `state` numbers, on a log(3 + x) axis."""
     span = math.log((3 + most) / 3)
     return FRAME.left + 14 + (FRAME.right - FRAME.left - 28) * math.log((3 + state) / 3) / span
 
@@ -108,7 +109,7 @@ def labels(points: Sequence[Point]) -> list[Box]:
 
 
 def _options(width: float, x: float, y: float) -> Iterable[Box]:
-    """Yield rectangles around a point, near ones first, that lie within the frame."""
+    """Yield rectangles near a point that lie within the frame, the nearest first."""
     turns = (0, 180, 270, 90, 315, 45, 225, 135, 292, 248, 68, 112)
     for reach, turn in itertools.product(REACH, turns):
         cos, sin = math.cos(math.radians(turn)), math.sin(math.radians(turn))
@@ -164,7 +165,7 @@ def _names(points: Sequence[Point]) -> Iterable[str]:
 def _marks(points: Sequence[Point]) -> Iterable[str]:
     for point, (x, y) in zip(points, places(points), strict=True):
         low, high = down(min(point.recall)), down(max(point.recall))
-        if low - high > 2 * RADIUS:  # a shorter line would only show inside a hollow mark
+        if low - high > 2 * RADIUS:  # a shorter line would be visible only inside a hollow mark
             yield f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" stroke="currentColor"/>'
         fill = "currentColor" if point.has_order else "none"
         yield (

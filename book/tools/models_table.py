@@ -3,8 +3,9 @@
     ```{models} recall
     ```
 
-The argument is `figure`, `cost`, `recall`, `order` or `tasks`. Memories come from
-`mmrl.memory.NAMES`, so a new memory appears by itself; a cell that is not measured reads "no row".
+The argument is `figure`, `cost`, `recall`, `order` or `tasks`. The memories are those in
+`mmrl.memory.NAMES`, so a new memory is added automatically. A cell that has not been measured
+contains "no row".
 """
 
 import statistics
@@ -27,12 +28,12 @@ Rows = Mapping[str, Mapping[str, Any]]
 
 
 class Models(SphinxDirective):
-    """Directive that shows one of the tables, or the figure, with the origin of the rows."""
+    """Directive that shows one of the tables, or the figure, with the provenance of the rows."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Return the table or the figure, and for some of them the origin of their rows."""
+        """Return the table or the figure, and for most tables the provenance of the rows."""
         self.env.note_reread()
         part = self.arguments[0]
         return [nodes.raw("", text, format="html") for text in content(part)]
@@ -60,7 +61,7 @@ def by_name(rows: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
 
 
 def sources(name: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the origin of the rows, unless there are none."""
+    """Return a list with the provenance of the rows as HTML, which is empty if there are none."""
     copies = [dict(row) for row in rows]
     return [origin(f"{name}.jsonl", copies)] if copies else []
 

@@ -99,9 +99,9 @@ def _fields(obj: type) -> str:
 
 
 def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Skip the fields and traits of a class, which the page shows elsewhere.
+    """Skip the fields and traits of a class, because the page shows them above its methods.
 
-    Also skip names that a package re-exports, because another page shows them.
+    Names that a package re-exports are skipped too, because another page shows them.
     """
     home = str(getattr(obj, "__module__", "")).split(".")
     if what == "module" and home[0] == "mmrl" and app.env.docname != f"api/{home[1]}":
@@ -169,7 +169,7 @@ def origin(name: str, rows: list[dict[str, Any]]) -> str:
 
 
 def show(value: Any) -> str:
-    """Format a value for a cell of a table, with rounded numbers and shortened lists."""
+    """Format a value for a table cell: numbers are rounded, and lists are shortened."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -219,8 +219,8 @@ FIXES = (
     (r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>', r"<div>\n\1</div>"),
     (r'<dd>(<em class="sig-param">.*)</dd>', r'<div class="parameter">\1</div>'),
 )
-# The spans around the words of a signature make up a sixth of the longest pages. They would control
-# line breaks, but site.css allows these anyway.
+# Remove the spans around the words of a signature, because they make up a sixth of the longest
+# pages. Their only effect is to allow line breaks, which site.css allows anyway.
 SIGNATURE = re.compile(r'<dt class="sig .*?</dt>', flags=re.DOTALL)
 WORD = re.compile(r'<span class="pre">([^<]*)</span>')
 

@@ -60,7 +60,7 @@ PAGE = """\
 
 
 class PrintError(Exception):
-    """Exception for a failure to write the PDF; its message states the reason."""
+    """Exception for a failure to write the PDF, with the reason as its message."""
 
 
 def pages() -> list[str]:
@@ -146,7 +146,7 @@ def chromium() -> str:
 
 
 def write_pdf(html: str, target: Path) -> None:
-    """Print an HTML document to a PDF in which links to files are relative."""
+    """Print an HTML document to a PDF, and make its links to local files relative."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "course.html")
         page.write_text(html, "utf-8")

@@ -1,4 +1,4 @@
-"""Plot the learning curves for the README from published rows, as book/static/curves.svg."""
+"""Plot learning curves from published rows to book/static/curves.svg, which the README shows."""
 
 import json
 from pathlib import Path

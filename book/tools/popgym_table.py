@@ -27,8 +27,8 @@ class Score(NamedTuple):
 
 
 GRU = {task: entry.gru for task, entry in popgym.LEVELS.items() if entry.gru}
-# Best score among the paper's thirteen models, for the tasks on which our transcription lists a
-# score above the GRU's.
+# Best score of the paper's thirteen models on each task where, in our transcription of the paper's
+# table, it is higher than the GRU's score.
 BETTER = {
     (task, level): Score(*score)
     for task, entry in popgym.LEVELS.items()
@@ -119,7 +119,7 @@ def reaches(row: Mapping[str, Any]) -> bool | None:
 
 
 def so_far(rows: Rows) -> str:
-    """Report how many cells are measured, and which scores are below the paper's best."""
+    """State how many cells have been measured, and which scores are below the paper's best."""
     cells = [cell.name for cell in GRID.cells if cell.steps == "3M"]
     count = sum(name in rows for name in cells)
     comparable = [row for row in rows.values() if reaches(row) is not None]

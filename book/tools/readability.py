@@ -7,7 +7,7 @@ from typing import Any
 SHORT = re.compile(r"\b(Eqs?|Figs?|al|e\.g|i\.e|vs|cf|ca|no|Dr|St)\.")
 END = re.compile(r"(?<=[.!?])[\"”’)*_]*\s+(?=[\"“‘(*_]*[A-Z\d])")
 
-# Words and lines of code per minute, and minutes per equation, widget and exercise.
+# Reading speed: words and lines of code per minute; minutes per equation, widget and exercise.
 WORDS, LINES, EQUATION, WIDGET, EXERCISE = 100, 5, 1.5, 3, 15
 
 

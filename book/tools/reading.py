@@ -19,7 +19,7 @@ KEYS = {"kernelspec": ("name", "display_name"), "language_info": ("name",)}
 
 
 class NotRead(ValueError):
-    """Exception for a file that is not a notebook; its message names the file and the reason."""
+    """Exception for a file that is not a notebook, with the file and the reason as its message."""
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _parse(data: bytes | str, name: str) -> Any:
 
 def _complete(cell: dict[str, Any], number: int) -> None:
     """Add the missing fields of a cell, and convert line endings to \\n."""
-    own = ("execution_count",) if cell["cell_type"] == "code" else ()  # may be null
+    own = ("execution_count",) if cell["cell_type"] == "code" else ()  # this field may be null
     for name in [name for name, x in cell.items() if x is None and name not in own]:
         del cell[name]
     source = cell.get("source") or ""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
-LIMIT = 600  # time limit of a command in seconds; enough even if the cache of uv is empty
+LIMIT = 600  # time limit of a command in seconds, sufficient even if the cache of uv is empty
 UV = (sys.executable, "-m", "uv", "--no-config")
 CHECKS = """
 import pydoc, sys
@@ -46,7 +46,7 @@ def versions(root: Path = ROOT) -> dict[str, str]:
 
 
 def lacking(root: Path = ROOT) -> list[str]:
-    """Return the steps that remain before the version can be tagged."""
+    """Return the steps that the maintainer must take before the version can be tagged."""
     version, text = versions(root)["mmrl/__init__.py"], (root / "CHANGELOG.md").read_text("utf-8")
     new = re.search(r"^## \[Unreleased\]\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     steps = []
@@ -87,7 +87,7 @@ def fresh(python: str | Path, folder: Path) -> Path:
 def install(
     python: Path, arguments: list[str], folder: Path, limits: Path = ROOT / "requirements.lock"
 ) -> None:
-    """Install packages with the constraints in `limits`, and use pip if uv fails."""
+    """Install packages with the constraints in `limits`, with uv or, if uv fails, with pip."""
     constraint = ("--constraint", limits)
     try:
         call(*UV, "pip", *arguments, "--python", python, *constraint, folder=folder)
@@ -122,7 +122,7 @@ def check(package: Path, folder: Path) -> None:
     rows = sorted(path.name for path in (ROOT / "book" / "results").glob("*.jsonl"))
     agents = len([*(ROOT / "mmrl" / "zoo").glob("*.npz")])
     assert output.split() == [str(agents), *rows], (
-        f"{package.name} has other rows or agents: {output}"
+        f"{package.name} does not contain the same rows and agents as the checkout: {output}"
     )
     print(call(program, "doctor", folder=folder), flush=True)
 

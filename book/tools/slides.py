@@ -4,9 +4,9 @@ As in nbconvert and JupyterLab, the metadata `slideshow.slide_type` of a cell de
 shown: "slide" begins a slide, "-" continues it, "fragment" appears after a key press, and "notes"
 is only for the speaker. A cell without a type is not shown.
 
-Texts on slides are shortened, so that they can be read in the last row (`brief`). The speaker's
-notes contain the complete texts, and the texts of cells that are not on any slide.
-`python tests/browser/frames.py` checks that each slide fits its frame.
+The function `brief` shortens the texts on slides, so that they can be read from the last row of a
+room. The speaker's notes contain the complete texts, and the texts of cells that are not on any
+slide. `python tests/browser/frames.py` checks that each slide fits its frame.
 """
 
 import re
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PARTS = Path(__file__).parents[1] / "static" / "slides"
 SLIDES = execute.ROOT / "build" / "slides"
-# Paragraphs for readers of a page, which are not shown on slides.
+# Paragraphs that are shown on the page but not on slides.
 ASIDE = re.compile(r"\*\*(Before|Time|Source|Used next):\*\*")
 # Blocks of a text. An equation, a code block or an answer is one block, even with blank lines.
 BLOCK = re.compile(
@@ -34,9 +34,9 @@ BLOCK = re.compile(
 )
 STARTS = ("slide", "subslide")  # types of cells that begin a slide
 OFF_SLIDES = ("", "skip", "notes")  # types of cells that are not shown on slides
-# `IN_FULL` matches blocks that are never shortened, and `ENTIRE` paragraphs that need all of their
-# sentences. The first sentence of a `HOLLOW` paragraph is useless by itself. A `BACK` paragraph
-# refers to the one before it.
+# These patterns decide how a text is shortened. `IN_FULL` matches blocks that are never shortened.
+# `ENTIRE` matches paragraphs that need all of their sentences. `HOLLOW` matches paragraphs whose
+# first sentence makes no sense by itself. `BACK` matches paragraphs that refer to the one before.
 IN_FULL = re.compile(r"#|!\[|>|\||\$\$|```|<details|\*\*One-minute")
 ENTIRE = re.compile(r"\*\*By hand\*\*|(?:There are )?(?:[Tt]wo|[Tt]hree|[Ff]our)\b")
 HOLLOW = re.compile(r"\*\*By hand\*\*|There are ")
@@ -91,7 +91,7 @@ def page(notebook: "NotebookNode", name: str) -> str:
         reveal_url_prefix="static",
         reveal_theme="slides",
         exclude_anchor_links=True,  # the speaker view would show them
-        # A kernel sends the output of a loop in several parts; join them.
+        # Join the parts of an output, because a kernel sends the output of a loop in several parts.
         preprocessors=["nbconvert.preprocessors.CoalesceStreamsPreprocessor"],
     )
     about = {"metadata": {"name": name}}
@@ -126,8 +126,8 @@ def reduce_to_slides(notebook: "NotebookNode") -> "NotebookNode":
 def homes(cells: list["NotebookNode"]) -> list[int]:
     """Return the index of the slide to which each cell is assigned.
 
-    A hidden cell is assigned to the slide before it, or to the first slide of its section if it
-    comes before that slide.
+    A cell that is not shown is assigned to the slide before it. If it precedes the first slide of
+    its section, it is assigned to that slide.
     """
     headings = (cell.cell_type == "markdown" and cell.source.startswith("#") for cell in cells)
     sections = list(accumulate(headings, initial=0))[1:]

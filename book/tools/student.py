@@ -1,8 +1,8 @@
 """Build an nbgrader course from the notebooks, without their solutions.
 
 `python book/tools/student.py build/student` writes a course with an assignment per chapter to that
-folder. The folder `release` contains the files for students. A second run keeps the settings, the
-gradebook and the submissions.
+folder. The folder `release` contains the files for students. If you run the script again, the
+settings, the gradebook and the submissions are kept.
 """
 
 import ast

@@ -4,8 +4,8 @@
     :figure: notebooks/14_clear
     ```
 
-shows the figure that a chapter draws from these rows, links to the pages that use them, and a table
-of the rows.
+shows the figure that a chapter draws from the rows of this file, links to the pages that use the
+rows, and a table of the rows.
 """
 
 import base64
@@ -58,7 +58,7 @@ class Study(SphinxDirective):
         return [*self._figure(name, figure), self._links(name, places), details]
 
     def _figure(self, name: str, chapter: str) -> list[nodes.Node]:
-        """Write the figure to a file, and return an image node that refers to it."""
+        """Write the figure to a file, and return an image node that refers to this file."""
         figure = None if chapter == "none" else picture(name, chapter)
         if figure is None:
             if chapter != "none":
@@ -83,7 +83,7 @@ class Study(SphinxDirective):
         return links
 
     def _link(self, page: str) -> addnodes.pending_xref:
-        """Return a link to a page, whose text will be the title of the page."""
+        """Return a link to a page; Sphinx sets its text to the title of the page."""
         about = {"refdomain": "std", "reftype": "doc", "reftarget": f"/{page}", "refwarn": True}
         link = addnodes.pending_xref(refdoc=self.env.docname, refexplicit=False, **about)
         link += nodes.inline(text=page)

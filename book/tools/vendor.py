@@ -1,4 +1,4 @@
-"""Fetch pinned versions of the JavaScript libraries of the site into book/static/vendor.
+"""Download pinned versions of the site's JavaScript libraries to book/static/vendor.
 
 The files come from npm packages and installed wheels, so that the finished site does not load files
 from other hosts. `npm pack` downloads the archive of a package without its dependencies, and the
@@ -32,7 +32,7 @@ PACKAGES = {
         "sha512-wglgQQ+VMj+MBKkTttdeoMtOah/H2A1w5GU1OAVXmDQqZYTK6C+oHZjQMxcNezIpiqUjC1YHKOo5XdP3ENvBng==",
         {"dist/embed-amd.js": "embed-amd.js", "dist/*.woff2": ""},
     ),
-    # The speech engine and other output formats, which are most of the 24 MB, are omitted.
+    # Omit the speech engine and other output formats, which account for most of the 24 MB.
     "mathjax@3.2.2": (
         "sha512-Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+geW0OhGw==",
         {
@@ -63,7 +63,7 @@ AXE = {
 
 
 class Unreachable(Exception):
-    """Exception for a package that npm cannot fetch; its message states the remedy."""
+    """Exception for a package that npm cannot fetch, with the remedy as its message."""
 
 
 def vendor() -> None:
@@ -85,7 +85,7 @@ def _fill(key: str) -> None:
 
 
 def stamp() -> str:
-    """Return a digest of the versions of all files."""
+    """Return a digest of the versions of all packages."""
     return hashlib.sha256(json.dumps(PACKAGES).encode() + _anywidget()).hexdigest()
 
 

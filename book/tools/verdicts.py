@@ -1,16 +1,17 @@
 """Verdicts on claims of the five papers, computed by the expressions in `book/claims`.
 
-A claim consists of cases, each of which has an estimate with an interval. A case holds or does not
-hold if the corresponding condition on its interval is true. Otherwise it is undecided, for the
-first of these reasons that applies: a score is missing; a check in `unless` fails (for example,
-because its best arm does not learn the task); there are too few seeds; or neither condition is
-true. The level of a confidence interval is 1 - 0.05 / (number of cases), so that all confidence
-intervals of a claim contain their true values with probability at least 95 %. Intervals of times
-and counts are not confidence intervals, so this does not apply to them: see `estimates.Within`.
+A claim consists of cases, each of which has an estimate with an interval. Two conditions on this
+interval decide a case: one for "holds" and one for "does not hold". A case is undecided if one of
+the following is true, and the first of them is reported as the reason: a score is missing; a check
+in `unless` fails (for example, because the best arm of the case does not learn the task); there are
+too few seeds; or neither condition is true. The level of a confidence interval is 1 - 0.05 /
+(number of cases), so that all confidence intervals of a claim contain their true values with
+probability at least 95 %. Intervals of times and counts are not confidence intervals and have no
+level: see `estimates.Within`.
 
-Cases are formed separately for each device, so that no case compares rows of a CPU with rows of a
-GPU. If both devices have rows for a case, the rows of the CPU are used. In claims about times
-(`by_device`), each device has separate cases instead.
+The cases are computed separately for each kind of device, so that no case compares rows of a CPU
+with rows of a GPU. If both devices have rows for a case, the rows of the CPU are used. In claims
+about times (`by_device`), each device has separate cases instead.
 
     holds              every case holds
     holds in part      some cases hold, and at most as many do not; others may be undecided
@@ -57,13 +58,13 @@ class Claim(NamedTuple):
     let: str = ""  # Python statements that define variables
     each: str = "{}"  # expression of the cases, {name: {arm: row}}
     by_device: bool = False  # True if each device has separate cases
-    unless: Sequence[str] = ()  # return why a case is undecided, or ""
+    unless: Sequence[str] = ()  # expressions for the reason why a case is undecided, or ""
     effect: str = ""  # expression of the estimate
     measure: str = ""  # description of the estimate, with its unit
     held: str = ""  # condition on `low`, `middle` and `high` for "holds"
     failed: str = ""  # condition for "does not hold"
-    held_unless: Sequence[str] = ()  # return why "holds" is rejected
-    failed_unless: Sequence[str] = ()  # return why "does not hold" is rejected
+    held_unless: Sequence[str] = ()  # expressions for the reason why "holds" is rejected
+    failed_unless: Sequence[str] = ()  # expressions for the reason why "does not hold" is rejected
     of: int = 0  # number of cases in the paper, if only some of them are measured
     some: bool = False  # True if the claim is that at least one case holds
     missing: str = ""  # description of the missing rows

@@ -1,4 +1,4 @@
-"""A single environment that contains all probes, so that one compiled program trains on each."""
+"""A single environment with several probes, so that one compiled program trains on all of them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -38,7 +38,7 @@ class AnyProbe(Task):
         return Which(max_steps_in_episode=self.num_steps, probe=probe)
 
     def of(self, params: Any, answer: Callable[[probes.Probe], Any]) -> Any:
-        """Apply `answer` to the active probe."""
+        """Return the result of `answer` for the active probe."""
         return jax.lax.switch(params.probe, [partial(answer, probe) for probe in self.probes])
 
     def start(self, u, params):
@@ -77,14 +77,15 @@ def check_learned(
 ) -> None:
     """Train on each named probe with several seeds, and check the learned values and scores.
 
-    `values(net, steps)` is evaluated on a tape that `policy(net)` collects. Its results must differ
+    `values(net, steps)` is evaluated on a tape that `policy(net)` collects. The results must differ
     from Q* by less than `within`, or from max Q* if `state_values` is True. The score of the last
     block must differ from the optimal return by less than 0.6. The config should have 64 evaluation
-    episodes, so that chance does not reach this score in episodes with returns of ±1.
+    episodes, so that a random policy does not reach this score by chance in episodes with returns
+    of ±1.
 
-    Up to `failures` of the seeds may fail the check, which should include a margin over the number
-    that was measured with other seeds. Where it is 0, the values of twelve other seeds differed by
-    at most 0.06.
+    Up to `failures` of the seeds may fail the check. Choose this number with a margin over the
+    number of failures that was measured with other seeds. In the tests where it is 0, the learned
+    values of twelve other seeds differed from Q* by at most 0.06.
     """
     env = AnyProbe(*names)
 

@@ -1,4 +1,4 @@
-"""An experiment whose rows contain only the name of their cell."""
+"""A tiny experiment, whose rows contain only the name of their cell."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,5 +17,5 @@ def measure(together: Sequence[Cell], rows: Rows, quick: bool) -> list[Row]:
 
 
 def one(*cells: Cell) -> Grid:
-    """Return the experiment `one` with these cells."""
+    """Return an experiment named `one` with the given cells."""
     return Grid("one", cells, measure, lambda row: "done", cost=lambda cell: cell.size)

@@ -42,7 +42,7 @@ def claims() -> list[Claim]:
 
 
 def complaints(claim: Claim, names: Mapping[str, Any]) -> list[str]:
-    """Evaluate a claim, and report false expressions and missing numbers."""
+    """Evaluate a claim; return a complaint for each false expression and for missing numbers."""
     scope = {**vars(measures), **names, "each": claim.each}
     exec(claim.let, scope)
     wrong = [_false(code, scope) for code in claim.holds if not eval(code, scope)]
@@ -68,7 +68,7 @@ def message(claim: Claim, wrong: list[str]) -> str:
 
 
 def _false(code: str, scope: dict[str, Any]) -> str:
-    """Report a false expression, with the values of its sides if it is a single comparison."""
+    """Describe a false expression, with the values of both sides if it is a single comparison."""
     sides = re.split(r" (?:<=|>=|==|<|>) ", code)
     if len(sides) == 1 or any(word in code for word in (" for ", " and ", " or ", "not ")):
         return f"`{code}` is false"

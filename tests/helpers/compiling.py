@@ -13,10 +13,10 @@ _LONG = {"xla_backend_optimization_level": 1} if "NOTEBOOK_XLA_FLAGS" in os.envi
 
 
 def jit_long(function: Callable[..., Any]) -> Any:
-    """Return `jax.jit` of a function whose run takes longer than its compilation.
+    """Compile with optimization a function that takes longer to run than to compile.
 
-    By default, tests compile without optimization. This function uses the first optimization level,
-    with which compilation takes twice as long, and a run takes a third of the time.
+    By default, tests compile without optimization. This function enables the first optimization
+    level, which doubles the compilation time and reduces the run time to a third.
     """
     return jax.jit(function, compiler_options=_LONG)
 

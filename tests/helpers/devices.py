@@ -1,6 +1,7 @@
 """Computation on several simulated devices in a separate process.
 
-The number of simulated devices cannot change after JAX has started.
+A separate process is needed because the number of simulated devices cannot change after JAX has
+started.
 
     found = call(function, 3, devices=4)                   # returns function(3), via JSON
     found = run("print(len(jax.devices()))", devices=4)    # returns the last line, as JSON
@@ -22,7 +23,7 @@ import jax
 from mmrl.course.ch18_many_devices.collectives import traffic
 
 _ROOT = Path(__file__).parent.parent.parent
-# Simulated devices wait for each other, and other processes may keep the processor busy.
+# The limit is generous, because simulated devices wait for each other on a busy processor.
 _FLAGS = (
     "--xla_force_host_platform_device_count={} "
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds=300 "

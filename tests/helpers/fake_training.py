@@ -1,4 +1,4 @@
-"""Agents that are traced instead of trained, for tests of experiments."""
+"""Replacement of training for tests: agents are traced, and their results are made up."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from mmrl.runs.lanes import keys
 
 
 def returns(numbers: Mapping[str, float], seed: int, blocks: int) -> np.ndarray:
-    """Return made-up returns of an agent after each block, which depend on its settings."""
+    """Make up the return of an agent after each block, depending on its settings."""
     settings = sum(sum(map(ord, name)) * np.log(np.float32(x)) for name, x in numbers.items())
     return np.sin(settings + 0.7 * seed + np.arange(1.0, blocks + 1))
 
@@ -21,7 +21,7 @@ def train(
 ) -> FleetResult:
     """Replace `Fleet.train` with made-up results that have the correct shapes.
 
-    The training is traced, so that invalid settings raise the same errors as in real training.
+    The real training is traced but not run, so that invalid settings raise the same errors.
     """
     config, state = jax.eval_shape(lambda c: fleet._begin(c, lanes, keys(seeds)), config)
     shapes = jax.eval_shape(fleet._go_on, config, state)[1]

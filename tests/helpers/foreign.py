@@ -1,8 +1,9 @@
-"""A small game with the interface of each library that has an adapter, and in plain Python.
+"""A small game, implemented with the interface of each library that has an adapter.
 
 The observation is (t, last action), where t counts the steps. Action 2 in step 3 terminates the
 game with a reward of 1, and all other steps have a reward of 0.5. The game is truncated after
-5 steps. Where the `step` of a library resets an environment automatically, the game does the same.
+5 steps. If the `step` function of a library resets an environment automatically, the game's does
+too. `plain` is a reference implementation in plain Python.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ Row = tuple[list[int], float, bool, bool]
 
 
 def plain(actions: Any) -> Iterator[Row]:
-    """Yield the final observation, the reward and both flags that each step must return."""
+    """Yield the expected (next observation, reward, terminated, truncated) of each step."""
     t = 0
     for action in np.asarray(actions).tolist():
         t += 1

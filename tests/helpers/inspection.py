@@ -1,4 +1,4 @@
-"""Agents with handwritten memories, for which the correct results of `mmrl.inspect` are known."""
+"""Agents with handwritten memories, so that the correct results of `mmrl.inspect` are known."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class Window(eqx.Module):
 
 
 def window(steps: int, seed: int, obs: int = 2, reset: str = "select") -> Subject:
-    """Return an agent that depends on exactly `steps` observations, with similar weights."""
+    """Return an agent that depends on the last `steps` observations with similar weights."""
     keys = jax.random.split(jax.random.key(seed))
     shape = (steps, obs, ACTIONS)
     sizes = jax.random.uniform(keys[0], shape, minval=0.5)
@@ -68,7 +68,7 @@ def noise(seed: int, episodes: int = 8, time: int = 12, obs: int = 2) -> np.ndar
 
 
 class Card(eqx.Module):
-    """Optimal agent for RepeatPrevious, which returns the one-hot card of `lag` steps ago."""
+    """Optimal agent for RepeatPrevious, whose values are the one-hot card of `lag` steps ago."""
 
     lag: int = eqx.field(static=True)
 
@@ -87,7 +87,7 @@ class Cue(eqx.Module):
 
 
 class Growing(eqx.Module):
-    """Agent that always takes action 0, and whose state is multiplied by `factor` plus 1."""
+    """Agent that always takes action 0; each step maps its state h to `factor` · h + 1."""
 
     factor: float = eqx.field(static=True)
 

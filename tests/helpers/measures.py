@@ -1,4 +1,4 @@
-"""Functions of rows, for the expressions in `tests/book/claims.toml`."""
+"""Statistics of published rows, which the expressions in `tests/book/claims.toml` use."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -32,11 +32,11 @@ MEMORIES = grid.MEMORIES
 HELD_OUT = evaluation.HELD_OUT
 
 
-# Formatting of numbers as in a passage
+# Formats of numbers in the book's passages
 
 
 def columns(values: Iterable[float], form: str = ".2f") -> str:
-    """Format several numbers with one format, separated by |."""
+    """Format numbers with the format `form`, separated by |."""
     return " | ".join(format(value, form) for value in values)
 
 
@@ -61,7 +61,7 @@ def end(row: Row) -> float:
 
 
 def last(row: Row) -> float:
-    """Compute the mean of the last returns over the middle half of the seeds."""
+    """Compute the interquartile mean over seeds of the last returns."""
     returns = sorted(curve[-1] for curve in row["returns"])
     cut = len(returns) // 4
     return float(np.mean(returns[cut:-cut]))
@@ -109,19 +109,19 @@ def segments(batching: Rows) -> list[tuple[Row, Row]]:
 
 
 def gaps(r2d2: Rows, place: str, **fields: Any) -> np.ndarray:
-    """Return ΔQ [start, agent] in the order that the paper expects, from large to small."""
+    """Return ΔQ [start, agent], with the largest first according to the paper."""
     names = ("zero", "burn_in", "stored", "stored_burn_in")
     rows = [row["delta_q"] for row in r2d2(**fields) if row["delta_q"]]
     return np.array([np.concatenate([row[name][place] for row in rows]) for name in names])
 
 
 def factors(rows: Rows, name: str, other: str = OURS) -> list[float]:
-    """Return the time of one method to compute returns divided by that of another, per batch."""
+    """Return the time to compute returns by one method relative to another, for each batch."""
     return [row["ms"][name] / row["ms"][other] for row in rows]
 
 
 def share(row: Row, measure: str, age: int) -> float:
-    """Return the fraction of a measure on the card of a given age, averaged over seeds."""
+    """Return the fraction of a measure that is due to a card of this age, averaged over seeds."""
     sizes = np.array(row[measure])
     return float(np.mean(sizes[:, age] / sizes.sum(axis=1)))
 
@@ -130,13 +130,13 @@ def share(row: Row, measure: str, age: int) -> float:
 
 
 def stale(staleness: Rows, task: str, proximal: str, late: int, rate: float = 0) -> float:
-    """Return the area at a learning rate, or at the tuned learning rate if `rate` is 0."""
+    """Return the area under the curve at a learning rate, or at the tuned rate if `rate` is 0."""
     row = staleness.one(task=task, proximal=proximal, staleness=late)
     return row["interquartile_mean"][row["rates"].index(rate or row["learning_rate"])]
 
 
 def as_good(staleness: Rows, task: str, late: int, rate: float = 0) -> bool:
-    """Return True if the intervals of decoupled and behavior overlap."""
+    """Return True if the intervals of "decoupled" and "behavior" overlap."""
     rows = (staleness.one(task=task, proximal=x, staleness=late) for x in ("decoupled", "behavior"))
     ends = [row["interval_95"][row["rates"].index(rate or row["learning_rate"])] for row in rows]
     (low, high), (other_low, other_high) = ends
@@ -144,7 +144,7 @@ def as_good(staleness: Rows, task: str, late: int, rate: float = 0) -> bool:
 
 
 def pairs(invariance: Rows) -> list[tuple[str, str]]:
-    """Return the pairs (task, agent)."""
+    """Return the distinct pairs (task, agent) in the rows."""
     return list(dict.fromkeys((row["task"], row["agent"]) for row in invariance))
 
 
@@ -191,13 +191,13 @@ def cumulative(row: Row, above: float = 0) -> float:
 
 
 def above(row: Row, other: Row) -> np.ndarray:
-    """Return the cumulative performance above chance relative to another row, [task]."""
+    """Return cumulative performance above chance, divided by that of another row, [task]."""
     mine, theirs = (np.mean(x["cumulative"], axis=0) - CHANCE for x in (row, other))
     return mine / theirs
 
 
 def most(row: Row) -> float:
-    """Return the cumulative performance of a learner that is perfect once a task was trained.
+    """Return the cumulative performance of a learner that masters a task in its first stage.
 
     The three tasks are trained for the first time after 1, 7 and 13 evaluations.
     """
@@ -206,7 +206,7 @@ def most(row: Row) -> float:
 
 
 def retention_after(row: Row, stages: Sequence[int], evaluations: int = 12) -> float:
-    """Return the fraction of the gains of stages that is retained `evaluations` later."""
+    """Return the fraction of the gains in `stages` that remains `evaluations` evaluations later."""
     scores, blocks = np.array(row["scores"]), 6
     gains = remains = 0.0
     for stage in stages:
@@ -243,7 +243,7 @@ def transfer(row: Row, fresh: Row) -> float:
 
 
 def at_an_end(row: Row) -> set[str]:
-    """Return the names of settings whose best value is at the edge of the values tried."""
+    """Return the names of settings whose best value is the smallest or largest that was tried."""
     values = {name: {x[name] for x in row["tuning"]} for name in row["chosen"]}
     return {k for k, x in values.items() if row["chosen"][k] in (min(x), max(x))}
 
@@ -268,7 +268,7 @@ def other_games(row: Row) -> list[float]:
 
 
 def by_hand(row: Row, unit: str = "ms", other: str = "by hand") -> dict[str, float]:
-    """Return the cost of each way to run a program, relative to the handwritten program."""
+    """Return the cost of each way to run a program, divided by that of the handwritten program."""
     return {name: x / row[unit][other] for name, x in row[unit].items()}
 
 

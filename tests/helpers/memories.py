@@ -1,4 +1,4 @@
-"""Properties of memories, which are determined from their constructors."""
+"""Properties of memories that tests derive from the memories' constructors."""
 
 import inspect
 

@@ -25,7 +25,7 @@ from mmrl.monoid import (
     Window,
 )
 
-CASES, LONGEST = 300, 5  # number of random elements, and maximum number of factors of each
+CASES, LONGEST = 300, 5  # number of random products, and maximum number of factors of each
 
 
 class Draw:
@@ -61,7 +61,7 @@ def delta_rule(draw: Draw):
 
 
 def latest(x, k: int):
-    """Encode `x` as elements of `Window`, each with one item in the newest of k places."""
+    """Encode `x` as elements of `Window` with k places, of which the newest contains an item."""
     pad = [(0, 0), (0, 0), (k - 1, 0), *[(0, 0)] * (x.ndim - 2)]
     return np.pad(x[:, :, None], pad), np.ones(x.shape[:2], x.dtype)
 

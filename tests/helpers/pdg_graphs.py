@@ -32,7 +32,7 @@ def op(name: str, domain: Domain, run: Callable | None = None, outputs: int = 1)
 
 
 def reads(sink: str, *sources: tuple[Any, ...]) -> list[Edge]:
-    """Return an edge per argument (source, *index), where a source may be (name, output)."""
+    """Return an edge for each argument (source, *index); a source is a name or (name, output)."""
     edges = []
     for number, (source, *index) in enumerate(sources):
         name, output = source if isinstance(source, tuple) else (source, 0)
@@ -52,7 +52,7 @@ def graph(ops: list[Op], edges: list[Edge], bounds: tuple[str, ...], result: str
 
 
 def remainders(number: int) -> Iterator[Expr]:
-    """Sample conditions with remainders, such as 2 * ((i + T) % 3) + t - T <= 2."""
+    """Sample `number` conditions with remainders, such as 2 * ((i + T) % 3) + t - T <= 2."""
     choose = random.Random(0)
 
     def linear() -> Any:

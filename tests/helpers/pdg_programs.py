@@ -1,9 +1,9 @@
-"""Random recurrence programs, which are built with `Program` and also evaluated directly.
+"""Random recurrence programs, which are built with `Program` and evaluated directly as a reference.
 
 A sampled program is a list of nodes whose indices and conditions are strings with Python
 expressions. `build` evaluates such a string with symbols, which results in an index expression.
-`Hand` evaluates it with the integers of a point. It does not compute domains: if a value does not
-exist at a point, looking it up raises `Missing`.
+`Hand` evaluates the same string with the integers of a point. `Hand` does not compute domains: if a
+node has no value at a point, looking up the value raises `Missing`.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class Read:
-    """Read of source[index], in which `fold` reduces the values of slices to a scalar."""
+    """Value of source[index]; `fold` reduces the values that slices select to a scalar."""
 
     source: int
     index: tuple[str, ...]
@@ -70,7 +70,7 @@ Node = Leaf | Read | Pair | Merge
 class Draw:
     """Sampled program with its results and the bounds of a run.
 
-    The results are the last node and possibly others.
+    The last node is always a result; other nodes may be results too.
     """
 
     names: str
@@ -118,7 +118,7 @@ WEIGHTS = np.asarray([1.0, -0.5, 0.25], np.float32)
 
 
 def anywhere(f: Callable[..., Any], *inputs: Any) -> Any:
-    """Apply `f` to tensors, with `fn`, or to scalars."""
+    """Apply `f` to scalars, or to tensors with `fn`."""
     return fn(f, *inputs) if isinstance(inputs[0], Tensor) else f(*inputs)
 
 
@@ -127,7 +127,7 @@ def places(x: Any) -> Any:
     return jnp.tensordot(x, jnp.arange(1.0, 1.0 + x.shape[0]), 1)
 
 
-# The first five are also defined for an empty slice.
+# The first five folds are also defined for an empty slice.
 FOLDS: dict[str, Callable[[Any], Any]] = {
     "sum": lambda x: x.sum(),
     "discounted_sum": lambda x: x.discounted_sum(GAMMA),
@@ -329,7 +329,7 @@ class Hand:
 
 
 class Places(Hand):
-    """Evaluation of the points at which nodes have values, without the values."""
+    """Evaluation of which nodes have a value at which points, without computing the values."""
 
     def __init__(self, draw: Draw):
         super().__init__(draw, None)
@@ -342,7 +342,7 @@ class Places(Hand):
         return 0
 
     def there(self, k: int) -> dict[tuple[int, ...], bool]:
-        """Return whether a node has a value, for each point. Raises `Illegal` for a wrong read."""
+        """Map each point to True if a node has a value there. Raises `Illegal` for a wrong read."""
         if k not in self.places:
             dims = self.dims(k)
             box = itertools.product(*(range(self.drawn.bounds[name.upper()]) for name in dims))
@@ -487,7 +487,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Draw:
         return not all(all(hand.there(k).values()) for hand in hands)
 
     def whole(source: int) -> int:
-        """Return a node, merged with another value at the points where it has none."""
+        """Return a node with a value at every point: `source`, merged with another value."""
         if careless or not partial(source):
             return source
         dims = node(source)
@@ -496,7 +496,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Draw:
 
     def any_with_dims() -> int | None:
         able = [k for k in range(len(nodes)) if node(k) not in ("", "b") and not tree(k)]
-        # The most recent nodes are chosen more often, which makes programs deep.
+        # Recent nodes are chosen more often, so that programs become deep.
         return choose(able + able[-2:] * 2) if able else None
 
     def any_number() -> int:
@@ -544,7 +544,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Draw:
         return tuple(text if d == at else d for d in dims)
 
     def cases(source: int) -> int:
-        """Add a merge of a moved or restricted source with another value."""
+        """Add a definition by cases, one of which reads `source` at a moved or restricted index."""
         dims = node(source)
         here = tuple(dims)
         at = along(dims)
@@ -596,7 +596,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Draw:
         return add(Merge(dims, cases_))
 
     def together(source: int) -> int:
-        """Add y and z, each of which depends on the previous value of the other."""
+        """Add two recurrences y and z, each of which depends on the previous value of the other."""
         source = whole(source)
         dims = node(source)
         at, count = along(dims), len(nodes)
@@ -646,7 +646,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Draw:
             return False
 
     def position(k: int) -> int:
-        """Return a node that may be a result, because its points are a grid or all points."""
+        """Return a node that may be a result, because its values cover a grid or all points."""
         return k if all(grid(hand.there(k)) for hand in hands) else whole(k)
 
     moves = [

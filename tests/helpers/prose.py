@@ -1,4 +1,4 @@
-"""Statistics of a chapter's text, such as the length of its sentences.
+"""Statistics of the text of a chapter, such as the length of its sentences.
 
 `python tests/helpers/prose.py` prints them for all chapters, and `tests/book/test_notebooks.py`
 contains the limits.

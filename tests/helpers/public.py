@@ -52,7 +52,8 @@ def _parts(rung: str) -> list[str]:
 def names(module: ModuleType) -> list[str]:
     """Return the public names of a module.
 
-    These are the names in `__all__`, or those that the module defines or imports as themselves.
+    The public names are those in `__all__`. Without `__all__`, they are the names that the module
+    defines, or imports with `import x as x`.
     """
     if hasattr(module, "__all__"):
         return list(module.__all__)

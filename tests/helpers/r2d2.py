@@ -21,7 +21,7 @@ from mmrl.rollout import Transition
 
 OBS, ACTIONS, LONGEST, DEPTH, TAGS = 3, 4, 14, 120, 500
 EPS = 3e-3  # ε of value rescaling, which differs from its default
-# Random numbers are in a table, because a sampler would take longer to compile than all the rest.
+# Random numbers come from a table, because compiling a sampler would take longer than all the rest.
 NOISE = np.float32(np.random.default_rng(0).normal(size=(TAGS, LONGEST + 1, 1 + OBS)))
 
 
@@ -149,7 +149,7 @@ def cut(config: r2d2.Config, memory: str = "lstm") -> sequences.Sample:
 
 
 def place(rows: Any, count: int, last: int = 63) -> tuple[Any, Any]:
-    """Return the indices in `game` of `count` steps that start at each row."""
+    """Return the indices [worker, time] of `count` steps of the game that start at each row."""
     worker, first = np.divmod(np.minimum(rows, 3 * DEPTH - 1), DEPTH)
     return worker[:, None], np.minimum(first[:, None] + np.arange(count), last - 1)
 

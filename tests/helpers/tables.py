@@ -1,4 +1,4 @@
-"""Modifications of measured rows, which must make the claims about them fail."""
+"""Modifications of measured rows, which test whether the claims about these rows fail."""
 
 import random
 import sys

@@ -1,7 +1,7 @@
 """An experiment with four cells for tests, which runs as `tiny_grid.py experiment tiny`.
 
 When a measurement starts, its cells and process id are appended to the file `started` in the
-results folder. It ends when that folder contains a file `go`.
+results folder. The measurement ends when the results folder contains a file `go`.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Count phrases that read as translated, by kind of text.
+"""Count phrases that sound like a translation, by kind of text.
 
     python tests/helpers/voice.py                  # a table: hits per 10,000 words
     python tests/helpers/voice.py --list beside    # every hit of one phrase, as file:line
@@ -152,7 +152,7 @@ def rates() -> dict[str, float]:
 
 def main() -> None:
     """Print the table, or the hits of a single phrase."""
-    parser = argparse.ArgumentParser(description="Count phrases that read as translated.")
+    parser = argparse.ArgumentParser(description="Count phrases that sound like a translation.")
     parser.add_argument("--list", choices=PATTERNS, metavar="PHRASE", help=", ".join(PATTERNS))
     options = parser.parse_args()
     if options.list is None:
