@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
     """Train all runs of `plan`; return the folder with the learning curves and the runs."""
-    console, began = open_console(), time.perf_counter()
+    console, start_time = open_console(), time.perf_counter()
     folder, _claim = _folder(out, plan)
     try:
         runs = _train(plan, folder, threads, console)
@@ -77,7 +77,7 @@ def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
         append(out / RESULTS, {"demo": folder.name, **row})
     replace(folder / "complete", b"")
     console.print(_table(runs, rows))
-    console.print(f"The demo took {duration(time.perf_counter() - began)} minutes.\n")
+    console.print(f"The demo took {duration(time.perf_counter() - start_time)} minutes.\n")
     _next_steps(console, rows, out, folder)
     return folder
 

@@ -137,14 +137,14 @@ def quickly(run: Run) -> Run:
 def smoke_run(agent: str) -> Finding:
     """Train a tiny agent, and report whether it learns."""
     setup = Setup(env="probe-Match-v0", agent=agent, config=SMOKE[agent], seeds=(0, 1, 2))
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     try:
         reports = list(quickly(Run(setup)))
     except Exception as error:
         return Finding(agent, "bad", f"fails: {type(error).__name__}: {error}")
     final = float(np.mean(reports[-1].returns))
     words = f"mean return of three seeds {final:.2f} after {reports[-1].env_steps} steps"
-    words = f"{words}; compiling and learning took {time.perf_counter() - began:.1f} s"
+    words = f"{words}; compiling and learning took {time.perf_counter() - start_time:.1f} s"
     if final < 0.5:  # chance is 0, and each seed usually reaches 1
         return Finding(agent, "bad", f"does not learn: {words}. The return should be about 1.00")
     return Finding(agent, "good", words)

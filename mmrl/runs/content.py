@@ -75,9 +75,9 @@ def _content(root: Any) -> Hashable:
     """
     values: list[Hashable] = []
     places: dict[Hashable, tuple[int, Any]] = {}
-    waiting = [root]
-    while waiting:
-        part = waiting.pop()
+    stack = [root]
+    while stack:
+        part = stack.pop()
         key = part if isinstance(part, ModuleReads) else id(part)
         if (value := _value(part)) is not None:
             values += value
@@ -87,7 +87,7 @@ def _content(root: Any) -> Hashable:
             places[key] = len(places), part  # keep a reference, so that the id is not reused
             parts = list(_parts(part))
             values += type(part).__qualname__, len(parts)
-            waiting += reversed(parts)
+            stack += reversed(parts)
     return tuple(values)
 
 

@@ -89,13 +89,13 @@ class Run:
             raise ValueError("`path` must be the folder of the run if `resume` is True; got None.")
         reads = callable(path)  # `reopen` passes a function that returns the snapshot
         self.folder = None if path is None or reads else Folder(path)
-        began = reads or (resume and self.folder and self.folder.has(CHECKPOINT))
+        exists = reads or (resume and self.folder and self.folder.has(CHECKPOINT))
         self.setup, self.description = setup, describe(setup)
         config = self.description["config"]
         agree(self.description | config | {"config": 0, "path": str(path), "devices": devices})
         self._seeds = setup.seeds * len(setup.settings)
         self.program = build(setup, share(devices, len(self._seeds), setup.config.environments))
-        if not began:  # the settings of an existing run have already been checked
+        if not exists:  # the settings of an existing run have already been checked
             for each in setup.configs:
                 find(setup.agent).check(each, *self.program[:2])
         self._config = _configs(setup)
@@ -164,7 +164,7 @@ class Run:
         """Train a block and store its results, first on disk and then in memory."""
         if own_parts(self.setup) != self._trained:
             warnings.warn(STALE_PARTS, stacklevel=2)
-        began, devices = time.perf_counter(), self.program.devices
+        start_time, devices = time.perf_counter(), self.program.devices
         state, metrics = self._trained_block()
         block = len(self.history) + 1
         report = Report(
@@ -174,7 +174,7 @@ class Run:
             returns=self._returns(metrics),
             loss=metrics.loss,
             fill=metrics.fill,
-            seconds=time.perf_counter() - began,
+            seconds=time.perf_counter() - start_time,
         )
         row = {k: np.asarray(v).tolist() for k, v in dataclasses.asdict(report).items()}
         whole = devices.whole(state)

@@ -3,8 +3,8 @@
 A separate process is needed because the number of simulated devices cannot change after JAX has
 started.
 
-    found = call(function, 3, devices=4)                   # returns function(3), via JSON
-    found = run("print(len(jax.devices()))", devices=4)    # returns the last line, as JSON
+    result = call(function, 3, devices=4)                   # returns function(3), via JSON
+    result = run("print(len(jax.devices()))", devices=4)    # returns the last line, as JSON
 
 `collectives` counts the collective operations in a compiled program.
 """

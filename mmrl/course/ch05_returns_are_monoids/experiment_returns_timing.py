@@ -89,9 +89,9 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Measure the time of each method on one batch."""
     batch, load = Batch(*cell), os.getloadavg()[0]
     entrants = forms(batch)
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     expected = entrants[LOOP]()
-    first = time.perf_counter() - began
+    first = time.perf_counter() - start_time
     for name, form in entrants.items():
         np.testing.assert_allclose(batch.tape(form()), expected, atol=2e-3, err_msg=name)
     rounds = 2 if quick else ROUNDS
@@ -118,9 +118,9 @@ def race(entrants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float
     for turn in range(rounds):
         for name, form in entrants.items():
             if turn % SELDOM == 0 or name not in (LOOP, LFILTER, STEPS):
-                began = time.perf_counter()
+                start_time = time.perf_counter()
                 form()
-                best[name] = min(best[name], time.perf_counter() - began)
+                best[name] = min(best[name], time.perf_counter() - start_time)
     return {name: float(f"{seconds * 1e3:.4g}") for name, seconds in best.items()}
 
 

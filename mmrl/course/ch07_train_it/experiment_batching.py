@@ -121,7 +121,7 @@ QUICK: dict[str, Any] = {**fleet.QUICK, "batch": 200}
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Choose the learning rate of a cell, train its agents, and return their results."""
-    began, cpu = time.perf_counter(), time.process_time()
+    start_time, cpu = time.perf_counter(), time.process_time()
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
     def tell(lanes: FleetResult) -> Row:
@@ -138,7 +138,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
             "batch": config.batch,
             "updates": config.blocks * config.block * config.updates,
             "previous_action": TASKS[cell.task].observes == ACTION,
-            "seconds": round(time.perf_counter() - began, 1),
+            "seconds": round(time.perf_counter() - start_time, 1),
             "cpu_seconds": round(time.process_time() - cpu, 1),
             "quick": quick,
         }

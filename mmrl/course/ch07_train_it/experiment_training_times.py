@@ -60,9 +60,9 @@ def measure(together: Sequence[Cell], _by_name: Rows, quick: bool) -> list[Row]:
     timings: list[list[tuple[float, float]]] = [[] for _ in together]
     for _ in range(2 if quick else TURNS):
         for turn, times in zip(steps, timings, strict=True):
-            began, cpu_began = time.perf_counter(), time.process_time()
+            start_time, cpu_start_time = time.perf_counter(), time.process_time()
             turn()
-            wall, cpu = time.perf_counter() - began, time.process_time() - cpu_began
+            wall, cpu = time.perf_counter() - start_time, time.process_time() - cpu_start_time
             times.append((wall / STEPS, cpu / STEPS))
     return [
         {

@@ -78,7 +78,7 @@ def say(row: Row) -> str:
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Train the agents of a cell and examine them."""
-    began = time.process_time()
+    start_time = time.process_time()
     changes = {"batching": cell.batching, "segment_length": cell.length}
     changes |= QUICK if quick else {}
     config = dataclasses.replace(plain.DQN, memory=cell.memory, **changes)
@@ -105,7 +105,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
         **{name: _round(curves[name].mean(0)) for name in ("ones", "flips")},
         "untrained": _round(fresh["gradient"].mean(0)),
         "example": _round(example(run.program, run.state.net)),
-        "cpu_seconds": round(time.process_time() - began, 1),
+        "cpu_seconds": round(time.process_time() - start_time, 1),
         "quick": quick,
     }
 

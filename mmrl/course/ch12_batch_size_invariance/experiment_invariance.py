@@ -269,10 +269,10 @@ def train(
     outcomes, scales, seconds, count = [], [], 0.0, configs[0].blocks
     moments = [max(int(share * count), 1) for share in NOISE_AT if configs[0].minibatches > 1]
     for i in range(count):
-        began = time.process_time()
+        start_time = time.process_time()
         state, outcome = block(stack, state)
         outcomes.append(jax.device_get(outcome))
-        seconds += time.process_time() - began
+        seconds += time.process_time() - start_time
         if noise and i + 1 in moments:
             v, signal = (float(x) for x in measure_noise(stack, state))
             scales.append({"eval": i, "noise": v, "signal": signal, "scale": v / signal})

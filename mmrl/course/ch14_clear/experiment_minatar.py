@@ -107,12 +107,12 @@ def say(row: Row) -> str:
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Train the agents of a cell, and return their row."""
     config = cell.config(quick)
-    began, results, speeds = time.process_time(), [], []
+    start_time, results, speeds = time.process_time(), [], []
     for seed in SEEDS:
         curves, fast = train(cell, config, seed)
         results.append(curves)
         speeds.append(fast)
-    seconds = (time.process_time() - began) / len(SEEDS)
+    seconds = (time.process_time() - start_time) / len(SEEDS)
     about = {"cpu_seconds": round(seconds, 2), "steps_per_cpu_second": round(np.median(speeds))}
     return tell(cell, config, results) | about | {"quick": quick}
 

@@ -173,9 +173,9 @@ def seconds(
     form: Callable, *arguments: Any, clock: Callable[[], float] = time.perf_counter
 ) -> float:
     """Return the seconds from a call until its result is ready."""
-    began = clock()
+    start_time = clock()
     jax.block_until_ready(form(*arguments))
-    return clock() - began
+    return clock() - start_time
 
 
 def race(

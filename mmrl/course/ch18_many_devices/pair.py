@@ -37,15 +37,17 @@ def kill_one(
     with contextlib.ExitStack() as running:
         both = [running.enter_context(one) for one in _pair(path, words, program)]
         try:
-            came = _wait(lambda: blocks(path) > 1 or _end(both), limit) and blocks(path) > 1
-            if came:
+            has_two_blocks = (
+                _wait(lambda: blocks(path) > 1 or _end(both), limit) and blocks(path) > 1
+            )
+            if has_two_blocks:
                 both[1].kill()
                 _wait(lambda: both[0].poll() is not None, limit)
         finally:
             for process in both:
                 process.kill()
     last = " ".join(_log_path(path, 0).read_text("utf-8", "replace").split("\n\n")[-1].split())
-    if not came:
+    if not has_two_blocks:
         return f"No second block within {limit:g} s. Last message of process 0: {last}"
     return f"Process 1 was killed after block {blocks(path)}. Last message of process 0: {last}"
 

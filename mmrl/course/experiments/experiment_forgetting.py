@@ -169,9 +169,9 @@ def train(
     structure, schedules = jax.tree.structure(configs[0]), plans[of[0], of[1]]
     go = _compile(cell.family, cell.agent, cell.tasks, structure, schedules.shape)
     lanes = jax.tree.unflatten(structure, list(jnp.asarray(numbers[of[0]].T)))
-    began = time.process_time()
+    start_time = time.process_time()
     curves = jax.device_get(go(lanes, schedules, keys))
-    seconds = (time.process_time() - began) / len(schedules)
+    seconds = (time.process_time() - start_time) / len(schedules)
     return jax.tree.map(lambda x: x.reshape(*size, *x.shape[1:]), curves), seconds
 
 

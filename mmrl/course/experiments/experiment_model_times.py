@@ -70,9 +70,9 @@ def compile_calls(model: memory.SequenceModel, length: int) -> dict[str, Any]:
     def size(both: Any) -> Any:
         return jnp.mean(outputs(*both) ** 2)
 
-    began = time.process_time()
+    start_time = time.process_time()
     gradient = jax.jit(jax.grad(size)).lower((arrays, xs)).compile()
-    duration = time.process_time() - began
+    duration = time.process_time() - start_time
     forward = jax.jit(outputs).lower(arrays, xs).compile()
     return {
         "compile": duration,
@@ -83,9 +83,9 @@ def compile_calls(model: memory.SequenceModel, length: int) -> dict[str, Any]:
 
 def processor_seconds(call: Callable[[], Any]) -> float:
     """Return the processor seconds of a call, summed over the threads of this process."""
-    began = time.process_time()
+    start_time = time.process_time()
     jax.block_until_ready(call())
-    return time.process_time() - began
+    return time.process_time() - start_time
 
 
 @contextlib.contextmanager

@@ -43,9 +43,9 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     compiled = block.lower(config, state).compile()
     times = []
     for _ in range(1 + BLOCKS):
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         state, _ = jax.block_until_ready(compiled(config, state))
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start_time)
     steps = cell.seeds * config.block * config.environments * config.rollout
     return {
         **cell._asdict(),

@@ -79,11 +79,11 @@ def _measure_cell(cell: Cell, seconds: float, quick: bool) -> Row:
     config = _config(cell)
     setup = program(cell.agent, ENV)
     env, params = setup.env, setup.params
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     state = jax.jit(partial(agent.init, config, env, params))(jax.random.key(0))
     iterate = jax.jit(partial(agent.iterate, config, env, params), donate_argnums=0)
     compiled = iterate.lower(state).compile()
-    compiling = time.perf_counter() - began
+    compiling = time.perf_counter() - start_time
     size, parameters = _bytes(state), _count(state.net)
     parts = {
         "environment": _shortest_time(_environment(env, params, config), seconds),
@@ -173,9 +173,9 @@ def _shortest_time(call: Callable[[], Any], seconds: float) -> float:
     jax.block_until_ready(call())
     times: list[float] = []
     while len(times) < TURNS or sum(times) < seconds:
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         jax.block_until_ready(call())
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start_time)
     return min(times)
 
 

@@ -142,11 +142,11 @@ class Grid:
         replaces the outdated one. A full run also replaces the rows of quick runs.
         """
         cells = self.select(quick, only)
-        began, longest, by_name = time.monotonic(), 0.0, self.read(out, quick)
+        run_start, longest, by_name = time.monotonic(), 0.0, self.read(out, quick)
         left = sorted(cells, key=lambda cell: self._turn(cell, by_name))
         while waiting := [cell for cell in left if self.lacks(cell.name, by_name)]:
             start = time.monotonic()
-            if start + longest > began + 60 * minutes:
+            if start + longest > run_start + 60 * minutes:
                 break
             together = self.units(waiting)[0]
             yield from self._rows(out, together, quick)

@@ -164,14 +164,16 @@ class Queue:
 
     def _tried(self, unit: Unit, end: float) -> Iterator[str]:
         """Measure a unit in a separate process, record the outcome, and yield messages."""
-        began, most = time.monotonic(), LIMIT * len(unit.names)
-        error = _run_command(self._command(unit), self.device, most, end - began)
+        start_time, most = time.monotonic(), LIMIT * len(unit.names)
+        error = _run_command(self._command(unit), self.device, most, end - start_time)
         if error and time.monotonic() >= end:
             error = LATE
         lines = [line for _, line in parts.merge(unit.grid, self.out)]
         lacking = {x.name for x in unit.grid.lacking(self.out, self.quick)}
         outcome = (error or "it wrote no row") if lacking & set(unit.names) else "measured"
-        new = Try(unit.grid.name, list(unit.names), outcome, round(time.monotonic() - began, 1))
+        new = Try(
+            unit.grid.name, list(unit.names), outcome, round(time.monotonic() - start_time, 1)
+        )
         self.tries.append(new)
         self.new.append(new)
         append(self.out / "queue.jsonl", {**new._asdict(), **self._origin()})

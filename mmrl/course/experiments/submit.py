@@ -47,14 +47,14 @@ def submit_jobs(
     seconds. Closing this iterator, as Ctrl-C does, cancels all jobs. Raises `RunError` at the end
     if a job ended without writing its rows.
     """
-    began, longest = time.monotonic(), 0.0
+    start_time, longest = time.monotonic(), 0.0
     running: dict[int, Running] = {}  # running jobs, keyed by slot
     attempts, finished_names, losses = set[str](), set[str](), list[str]()
     grid.select(quick, only)
     yield from (line for _, line in parts.merge(grid, out))  # rows of earlier jobs
     try:
         while True:
-            in_time = time.monotonic() + longest <= began + 60 * minutes
+            in_time = time.monotonic() + longest <= start_time + 60 * minutes
             waiting = ready(grid, out, quick, only, attempts) if in_time else []
             for together in waiting[: jobs - len(running)]:
                 names = [cell.name for cell in together]
