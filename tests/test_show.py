@@ -104,9 +104,13 @@ def test_a_note_says_how_learning_rates_were_chosen():
     old = {"learning_rate": 0.1, "tuning": {"0.1": 1.0, "0.2": 0.5}}
     new = {**old, "tuning_areas": {"0.1": 1.0, "0.2": None}, "tuning_at_bound": False}
     assert tuning_note([new, new, {"tuning": {}}]) == (
-        "2 of 2 learning rates were chosen by score, then by area, with neighbors on both sides."
+        "2 of 2 learning rates were chosen by score, then by area, after trying both neighbors "
+        "on the grid."
     )
     middle = {**old, "tuning": {"0.01": 0.0, **old["tuning"]}}
     message = tuning_note([old, middle, new, {**new, "tuning_at_bound": True}])
-    assert "2 of 4" in message and "sides, except for 1 at the end of the grid." in message
+    assert (
+        "2 of 4" in message
+        and "neighbors on the grid, except for 1 at the end of the grid." in message
+    )
     assert "2 of 4 learning rates are the best" in message and "; 1 of these" in message

@@ -29,7 +29,7 @@ class Gates:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Check a memory, train it on the held-out tasks within the budget, and write its entry."""
+    """Check a memory, train it on the held-out tasks, and write its entry for the leaderboard."""
 
     memory: Place
     """my_module:MyMemory, a class or function with the arguments (input_size, output_size,

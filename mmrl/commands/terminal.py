@@ -32,7 +32,7 @@ def open_console(**options: Any) -> Console:
 
 
 def path_of(word: str) -> pathlib.Path:
-    """Parse a path. Raises `RunError` if it is empty, because parsers would catch `ValueError`."""
+    """Parse a path. Raises `RunError` if it is empty, because parsers catch `ValueError`."""
     try:
         return expand(word)
     except ValueError as error:

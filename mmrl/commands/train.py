@@ -116,8 +116,10 @@ def _plan(run: Run) -> Iterator[str]:
     elif config.blocks < run.total_blocks:
         falls = config.anneal > 0 and config.horizon is None and past < config.blocks
         rate = ", and so does the decrease of its learning rate" if falls else ""
-        total = run.total_blocks
-        yield f"Planned for {total} blocks, it now ends after block {config.blocks}{rate}."
+        yield (
+            f"The run was planned for {run.total_blocks} blocks and now ends after block "
+            f"{config.blocks}{rate}."
+        )
     if 0 < past < config.blocks:
         yield f"resumed after block {past} of {config.blocks}"
     if past < config.blocks:

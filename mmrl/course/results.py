@@ -38,7 +38,7 @@ def tuning_note(rows: Sequence[Mapping[str, Any]]) -> str:
         but = f", except for {at_end} at the end of the grid" * (at_end > 0)
         lines.append(
             f"{len(newer)} of {len(sweeps)} learning rates were chosen by score, then by area, "
-            f"with neighbors on both sides{but}."
+            f"after trying both neighbors on the grid{but}."
         )
     if older:
         grids = [[float(rate) for rate in row["tuning"]] for row in older]

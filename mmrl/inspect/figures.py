@@ -15,7 +15,7 @@ NAMES = {"gradient": "gradients", "change": "changed values", "flips": "changed 
 
 
 def recall_by_lag(ax: Axes, numbers: Mapping[str, Any]) -> Axes:
-    """Plot gradients, changed values and changed actions against the lag, scaled to maximum 1."""
+    """Plot gradients, changed values and changed actions by lag, each divided by its maximum."""
     for (name, label), style in zip(NAMES.items(), STYLES, strict=False):
         sizes = np.nan_to_num(np.array(numbers[name], float))
         if sizes.any():

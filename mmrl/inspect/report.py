@@ -138,9 +138,9 @@ def sentences(numbers: Mapping[str, Any]) -> Iterator[str]:
         )
     else:
         yield (
-            f"Actions depend on {_last(reach['flips'])}. Values depend on the last "
-            f"{reach['change']} according to interventions, and on the last {reach['gradient']} "
-            f"according to gradients. Replaced: {memory['replaced']}."
+            f"Actions depend on {_last(reach['flips'])}. Values depend on "
+            f"{_last(reach['change'])} according to interventions, and on "
+            f"{_last(reach['gradient'])} according to gradients. Replaced: {memory['replaced']}."
         )
         if (inputs := memory["all_inputs"]) and memory["replaced"] == OWN:
             yield (

@@ -238,10 +238,16 @@ def test_fewer_blocks_than_planned_or_done_are_said(
     )
     assert fewer in stdout_of(1) and reopen(run).setup.config.blocks == 2
     Run(setup(blocks=9), run, resume=True)  # killed before its first new block
-    assert "Planned for 9 blocks, it now ends after block 2.\nComplete after" in stdout_of(2)
+    assert (
+        "The run was planned for 9 blocks and now ends after block 2.\nComplete after"
+        in stdout_of(2)
+    )
     Run(setup(blocks=9), run, resume=True)
     output = stdout_of(3)
-    assert "Planned for 9 blocks, it now ends after block 3.\nresumed after block 2 of 3" in output
+    assert (
+        "The run was planned for 9 blocks and now ends after block 3.\nresumed after block 2 of 3"
+        in output
+    )
     assert "Planned" not in stdout_of(3) and len(reopen(run).history) == 3
 
 
@@ -253,7 +259,8 @@ def test_a_learning_rate_that_falls_sooner_is_said(horizon: float | None, end: s
     run = Run(Setup(ENV, config, agent="ppo", seeds=(0,)), "run")
     assert run.folder is not None
     run.folder.total_blocks = 5
-    assert f"Planned for 5 blocks, it now ends after block 3{end}" in train._plan(run)
+    note = f"The run was planned for 5 blocks and now ends after block 3{end}"
+    assert note in train._plan(run)
 
 
 @pytest.mark.full

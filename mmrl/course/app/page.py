@@ -1,4 +1,4 @@
-"""The page of the app, with training and play, or with a widget."""
+"""Page of the app, which shows training and play, or a single widget."""
 
 import difflib
 import html

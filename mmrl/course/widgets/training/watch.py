@@ -12,7 +12,7 @@ from mmrl.course.widgets.training.player import AgentPlayer
 from mmrl.course.widgets.training.trial import Trial
 
 PAUSE = 3.0  # minimum seconds between two episodes, because playing slows down the training
-NOTHING = "No agent yet. It plays here after its first block."
+NOTHING = "No agent yet. An agent plays here after its first block of training."
 
 
 class Watch(ipywidgets.VBox):
