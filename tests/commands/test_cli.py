@@ -248,7 +248,7 @@ def test_fewer_blocks_than_planned_or_done_are_said(
         "The run was planned for 9 blocks and now ends after block 3.\nresumed after block 2 of 3"
         in output
     )
-    assert "Planned" not in stdout_of(3) and len(reopen(run).history) == 3
+    assert "was planned for" not in stdout_of(3) and len(reopen(run).history) == 3
 
 
 @pytest.mark.parametrize(

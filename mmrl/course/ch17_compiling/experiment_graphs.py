@@ -2,8 +2,7 @@
 
 The hand-written program acts in a `jax.lax.scan` and then takes `jax.grad` of the loss of the full
 batch. Both programs use the same random keys and compute the same results. Programs are timed in
-alternation. Memory is the number of bytes that XLA reserves or, for the interpreter, an exact count
-of live bytes.
+alternation. Memory is the bytes that XLA reserves, or that are live in the interpreter.
 
 Each row has a kind. "time" (Figure 9) varies T, batch and width one at a time, and "ppo" also
 varies hidden units and depth. "interpreter" also runs the interpreter. "bytes" (Figure 10) varies

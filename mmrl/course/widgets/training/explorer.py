@@ -38,8 +38,7 @@ class TrainingExplorer(ipywidgets.VBox):
 
     `bounds` maps an environment to labeled lines, `{"popgym-RepeatFirstEasy-v0": {"best": 1.0}}`.
     Runs in the same environment share a plot. A new run replaces one of the same name, so that a
-    cell can be run again. If `keep` is given, only the last `keep` runs remain visible when a new
-    run starts.
+    cell can be run again. If `keep` is given, a run removes all but the last `keep` before it.
     """
 
     env = traitlets.Unicode(ENVIRONMENTS[0])
