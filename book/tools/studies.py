@@ -37,8 +37,8 @@ class Study(SphinxDirective):
     """Directive that shows the rows of a results file, a figure, and links to related pages.
 
     The option `figure` names the chapter that draws the rows, or is `none`; the default is the
-    first chapter that reads them. The option `page` names a page that describes the rows without
-    reading them.
+    first chapter that reads them. The option `page` names a page that describes the rows, although
+    it has no code that reads them.
     """
 
     required_arguments = 1

@@ -57,8 +57,9 @@ def surroundings() -> dict[str, str]:
 def words() -> list[str]:
     """Return the command-line arguments of Voilà.
 
-    The arguments shut down a kernel two minutes after its page is closed, which also stops its
-    training. Voilà's option for this does not work with its server (voila-dashboards/voila#1458).
+    With these arguments, the server shuts down a kernel two minutes after its page is closed, which
+    also stops its training. Voilà's option for this does not work with its server
+    (voila-dashboards/voila#1458).
     """
     times = {"cull_idle_timeout": 120, "cull_interval": 20}  # seconds, for closed pages
     culling = [f"--MappingKernelManager.{name}={value}" for name, value in times.items()]

@@ -36,10 +36,10 @@ def rescale(
         phases      multiply the iterations per policy phase N_π by c (PPG)
         betas       raise β₁ and β₂ of Adam to the power 1/c, which the paper mostly omits
 
-    A block has c times as many iterations, so it has the same number of steps. The minibatch size
-    and the learning rate of the auxiliary phase do not change. A fraction c < 1 enlarges the
-    batches. The adjustments assume one policy epoch, because with more epochs the agent would reuse
-    the same few steps many times in a row.
+    A block has c times as many iterations, so that its number of steps does not change. The
+    minibatch size and the learning rate of the auxiliary phase do not change. A fraction c < 1
+    enlarges the batches. The adjustments assume one policy epoch, because with more epochs the
+    agent would reuse the same few steps many times in a row.
 
     Raises `ValueError` if c is not positive, or if the number of environments, iterations or
     auxiliary minibatches would not be an integer.

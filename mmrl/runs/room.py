@@ -38,9 +38,9 @@ def size(state: PyTree) -> str:
 def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
     """Raise `RunError` if the temporary arrays of a block do not fit in free memory.
 
-    Rollouts, gradients and evaluations need temporary arrays. This compiles the block; later calls
-    reuse the compiled program. Accelerators and runs on several processes or devices are not
-    checked.
+    Rollouts, gradients and evaluations need temporary arrays. The check compiles the block, and
+    later calls of the block reuse the compiled program. Accelerators and runs on several processes
+    or devices are not checked.
     """
     free, is_debugging = _free(), getattr(jax.config, "jax_disable_jit", False)
     if free is None or is_debugging or not hasattr(block, "lower"):

@@ -73,7 +73,8 @@ def writers_in(folder: pathlib.Path) -> list[str]:
 def write_table(run: Run, path: pathlib.Path) -> None:
     """Write `history.csv`, with a row for each block and seed.
 
-    `return` is the mean over the episodes of an evaluation. `seconds` is the time of the block.
+    The column `return` is the mean over the episodes of an evaluation, and `seconds` is the
+    duration of the block.
     """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")

@@ -39,8 +39,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 def run(script: str, *, devices: int = 4, timeout: float = 1800) -> Any:
     """Run a script with several devices, and parse the last line of its output as JSON.
 
-    The script can use `mmrl`, `jax` and `json`, which are imported. It is stopped after `timeout`
-    seconds.
+    The script can use `mmrl`, `jax` and `json`, which are imported. The process is stopped after
+    `timeout` seconds.
     """
     flags = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS.format(devices)}".strip()
     process = subprocess.run(

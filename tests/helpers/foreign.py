@@ -2,8 +2,8 @@
 
 The observation is (t, last action), where t counts the steps. Action 2 in step 3 terminates the
 game with a reward of 1, and all other steps have a reward of 0.5. The game is truncated after
-5 steps. If the `step` function of a library resets an environment automatically, the game's does
-too. `plain` is a reference implementation in plain Python.
+5 steps. If the `step` function of a library resets environments automatically, so does that of its
+game. `plain` is a reference implementation in plain Python.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
 """Small handwritten dependence graphs whose operations have one-letter names.
 
-`w` is the parameters, `o` the observation and state of the environment, `a` the action, and `e` the
-environment step, which returns the next observation and the reward. `g` is the return, `d` the
-gradient of one step, `p` and `G` the sum of the gradients before and after a step, and `u` the
-updated parameters.
+`w` computes the parameters, `o` the observation and state of the environment, `a` the action, and
+`e` the environment step, which returns the next observation and the reward. `g` computes the
+return, `d` the gradient of one step, `p` and `G` the sum of the gradients before and after a step,
+and `u` the updated parameters.
 
 All values are scalars and the functions are placeholders, so that programs run quickly. The
 dependences are the same as in real programs.

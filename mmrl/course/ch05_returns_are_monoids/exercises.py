@@ -89,7 +89,7 @@ def _with_flaws(**flaws: Any) -> Any:
 def _terms(gain: Callable[..., Any], add: Callable[..., Any]) -> Any:
     """Compute targets with gains `gain(γ, c)` and inputs `add(r, γ, q, v', c q)`.
 
-    c and c q are those of step t + 1.
+    The arguments c and c q of both functions have their values at step t + 1.
     """
 
     def answer(*case: Any) -> np.ndarray:

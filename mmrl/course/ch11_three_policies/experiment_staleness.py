@@ -4,8 +4,8 @@ A cell is a task, a proximal policy and a staleness S, which is the number of it
 playing a rollout and learning from it. "behavior" limits the step from the behavior policy, and
 "decoupled" limits the step from θ at the start of the iteration. "recent" also limits the step from
 that θ, but weights actions as if that θ had acted, which is biased. Without staleness all three are
-equal to PPO. Every cell trains agents at each learning rate that it tries. The methods can
-therefore be compared at the same rate, chosen by the cell without staleness, or each at its own
+equal to PPO. A row contains results at every learning rate that was tried for its cell. The methods
+can therefore be compared at the same rate, chosen by the cell without staleness, or each at its own
 best rate. `tuning` chooses rates by the area under the curve, on seeds that are not reported.
 
 In the first S iterations no rollout is old enough, so the agent plays but does not learn. Unlike in

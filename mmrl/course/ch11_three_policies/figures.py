@@ -24,7 +24,8 @@ def aging(
     `rows` must be rows of `mmrl experiment staleness` for a single task. `rate` is the learning
     rate, by default the best rate of each row. Lines are interquartile means with 95 % intervals,
     and dots are seeds. All lines start at the same point, because without staleness all policies
-    are equal. Raises `ValueError` for rows of several tasks, or unless one row has staleness 0.
+    are equal. Raises `ValueError` for rows of several tasks, or if there is not exactly one row
+    with staleness 0.
     """
     tasks, fresh = {row["task"] for row in rows}, [row for row in rows if row["staleness"] == 0]
     if len(tasks) != 1 or len(fresh) != 1:

@@ -18,7 +18,8 @@ Row = dict[str, Any]
 def published_scores(row: Row, **settings: Any) -> Axes:
     """Draw the scores of a published row.
 
-    If the row contains sampled actions, its greedy scores are dotted.
+    If the row contains scores of sampled actions, these are solid lines, and greedy scores are
+    dotted.
     """
     scores, steps = np.array(row["scores"]), np.array(row["env_steps"])
     best = np.array(row["greedy"]["scores"]) if "greedy" in row else None

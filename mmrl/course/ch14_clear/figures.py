@@ -145,8 +145,9 @@ def sweep(rows: Sequence[Row], which: str, *, names: bool = True, ax: Axes | Non
 
     The measures are cumulative performance, the fraction of gains retained, and the score in the
     first stage of a task. The best score is 1. Dots are seeds, large marks are interquartile means,
-    and thin lines are intervals. If rows contain sampled actions, greedy means are dotted lines.
-    Values with labels of several lines are not connected. `names` adds a legend.
+    and thin lines are intervals. If rows contain scores of sampled actions, the means of greedy
+    actions are dotted lines. Values with labels of several lines are not connected. `names` adds a
+    legend.
     """
     ax = figure()[1][0] if ax is None else ax
     methods = {row["method"] for row in rows if row["protocol"] == "sequential"}
@@ -214,8 +215,9 @@ def figure_8(
     """Draw cumulative performance relative to simultaneous training: ours and Figure 8.
 
     Filled circles are our means over tasks, relative to `chance`, and dots are seeds. If `rows`
-    contain sampled actions, hollow circles below them show greedy actions. Hollow squares are the
-    paper's three tasks. Raises `ValueError` if one of the nine rows is missing.
+    contain scores of sampled actions, hollow circles below them show those of greedy actions.
+    Hollow squares are the paper's three tasks. Raises `ValueError` if one of the nine rows is
+    missing.
     """
     ax = figure(width=8.0, height=4.2)[1][0] if ax is None else ax
     theirs = np.array(FIGURE_8["simultaneous"][2])

@@ -10,8 +10,7 @@ the size of an observation up to 3 × 256 × 256, and only compiles. "swap" keep
 host. "live" (Figure 11a) records the bytes of observations after each event, and "window" (Figure
 11b) varies n and T. "lift" times a recurrence as a loop and as a scan, and "decoder" generates
 tokens. "chosen" uses the passes that `compile` chooses. "residuals" compares stored residuals with
-recomputed residuals. "epochs" varies the number of epochs of PPO, to divide its time into epochs
-and the rest.
+recomputed residuals. "epochs" varies the epochs of PPO, to separate their time from the rest.
 """
 
 import dataclasses

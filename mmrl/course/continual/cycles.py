@@ -20,8 +20,8 @@ perfect when it acts greedily.
 At the end of a stage, the tasks of that stage are scored before `leave` with `state.net`, and all
 other tasks are scored after `leave` with `state.past_net`. The first score measures learning, so
 anything that `leave` loses counts as forgotten. The second score measures the agent that continues,
-including the effect of `leave` on earlier tasks. If `kept` is `net`, as in CLEAR and EWC, `leave`
-must not change the network.
+including the effect of `leave` on earlier tasks. If `past_net` is `net`, as in CLEAR and EWC,
+`leave` must not change the network.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -93,8 +93,8 @@ def cycle(
     The tasks belong to one family, so that a single environment plays all of them. This function is
     pure and can be wrapped in `jax.jit`, and in `jax.vmap` over seeds, configs and schedules.
     Schedules with the same number of stages share one compiled program. `tasks` is the number of
-    tasks that are evaluated; the schedule contains their indices. Raises `ValueError` for an index
-    out of range, or unless the schedule has one column per environment.
+    tasks that are evaluated; the schedule contains their indices. Raises `ValueError` if an index
+    is out of range, or if the schedule does not have one column per environment.
     """
     if isinstance(schedule, np.ndarray) and not np.isin(schedule, range(tasks)).all():
         raise ValueError(
@@ -241,7 +241,7 @@ def flat(curve: PolicyScores) -> Float[Array | np.ndarray, "time task"]:
 def cumulative(scores: Float[Array | np.ndarray, "time task"]) -> Float[Array, "time task"]:
     """Compute the running mean (1/t) Σ_{s<t} r_s of each task's scores, for t = 1, 2, …
 
-    Rolnick et al. 2019, Appendix C. The last row is what their Figure 8 shows.
+    Rolnick et al. 2019, Appendix C. Figure 8 of that paper shows the last row.
     """
     steps = jnp.arange(1, len(scores) + 1, dtype=jnp.float32)
     return jnp.cumsum(jnp.asarray(scores), axis=0) / steps[:, None]

@@ -43,7 +43,7 @@ def card_strip(
     The mark is ✓, ✗ or · by the sign of the reward. The entries of `cards` and `answers` are 0 to 3
     for ♠♦♣♥. An entry of `cards` may also be `NOTHING` (an empty place) or `GAP` (omitted steps).
     With 13 `types`, cards are ranks, and answers are arrows: 0 is up and 1 is down. An answer with
-    a reward of 0 is pale.
+    a reward of 0 is drawn in a pale color.
 
     `steps` contains the step number of each column (default: 0, 1, …). The card at step `question`,
     which the task requests, has a ring. `columns` is the number of columns per row, and `note` is

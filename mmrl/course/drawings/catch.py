@@ -13,8 +13,8 @@ def catch(
 ) -> str:
     """Draw the last board and the earlier positions of the ball.
 
-    `boards` contains 1 at the ball and at the paddle. An arrow below the paddle shows the `action`:
-    0 is left, 1 is stay, and 2 is right.
+    `boards` [time, row, column] is 1 at the ball and at the paddle, and 0 elsewhere. An arrow below
+    the paddle shows the `action`: 0 is left, 1 is stay, and 2 is right.
     """
     rows, columns = boards.shape[1:]
     body = svg.heading(_WIDTH, title, note)

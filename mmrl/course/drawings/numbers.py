@@ -24,8 +24,8 @@ def numbers(
 
     If there are more than eight features, only the eight that vary most relative to their size are
     drawn. The plot starts at step `first`. The features and scales are computed from `whole`, the
-    observations of the complete episode (default: `obs`), so that all frames of an animation agree.
-    Values that are not finite are drawn at 0.
+    observations of the complete episode (default: `obs`), so that all frames of an animation show
+    the same features at the same scale. Values that are not finite are drawn at 0.
     """
     finite = _finite(obs if whole is None else whole)
     size = np.maximum(np.abs(finite).max(0), 1e-12)

@@ -12,7 +12,7 @@ def forget_programs(most: int = 20_000) -> bool:
     """Clear JAX's caches if this process has more than `most` memory mappings.
 
     A compiled CPU program uses dozens of memory mappings. By default, Linux limits a process to
-    65 530 of them, and JAX crashes beyond that limit. Programs that are used again after a call are
+    65 530 of them, and JAX crashes beyond that limit. A removed program that is used again is
     compiled again. Returns True if the caches were cleared.
     """
     if not MAPPINGS.exists() or MAPPINGS.read_bytes().count(b"\n") <= most:

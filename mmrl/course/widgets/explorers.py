@@ -11,7 +11,7 @@ class ScanPlayer(Explorer):
     """Player for the scan h_t = x_0 • … • x_t, with the methods of `mmrl.schedules`.
 
     The player uses the first `length` of `values`, at most 16. `level` is the number of finished
-    levels, or `END` for all. `gain` is the factor a of "affine" or the decay of "max".
+    levels, or `END` for all. `gain` is the factor a of the monoid "affine", or the decay of "max".
     """
 
     _esm = source("scan_player")

@@ -68,9 +68,9 @@ class TileExplorer(Explorer):
     """Explorer for a learner that processes tiles of `m` steps.
 
     Learning from an episode of `T` steps takes T / m kernel launches. With "n_step" returns over
-    `n` steps, at most min(T, m + n - 1) observations are live. With "monte_carlo" returns, all
-    tiles wait for the end of the episode. `m` = 1 interleaves acting and learning most finely, and
-    `m` = `T` learns from the complete episode at once.
+    `n` steps, at most min(T, m + n - 1) observations are live. With "monte_carlo" returns, no tile
+    can be processed before the end of the episode. `m` = 1 interleaves acting and learning most
+    finely, and `m` = `T` learns from the complete episode at once.
     """
 
     _esm = source("tile_explorer")
