@@ -87,18 +87,18 @@ def outline(frames: Frames | None, rollout: Any) -> Any:
 
 @promoting
 def add(
-    frames: Frames | None, rollout: Any, began: Int[Array, "worker time"]
+    frames: Frames | None, rollout: Any, starts: Int[Array, "worker time"]
 ) -> tuple[Frames | None, Any, Bool[Array, "worker time"]]:
     """Write the images of a rollout to the rings.
 
     Returns the rings, the rollout with indices instead of images, and flags of the steps to omit.
-    The image after a truncation is stored if its episode, which began at time index `began`, has at
-    least `shortest` steps. Otherwise the last step is omitted, and `cut` truncates the episode one
-    step earlier.
+    The image after a truncation is stored if its episode, which began at time index `starts`, has
+    at least `shortest` steps. Otherwise the last step is omitted, and `cut` truncates the episode
+    one step earlier.
     """
     if frames is None:
         return None, rollout, jnp.zeros(rollout.last.shape, bool)
-    long = jnp.arange(began.shape[1], dtype=jnp.int32)[None] + 1 - began >= frames.shortest
+    long = jnp.arange(starts.shape[1], dtype=jnp.int32)[None] + 1 - starts >= frames.shortest
     bootstrap = bootstraps(rollout)
     return *write(frames, rollout, bootstrap & long), bootstrap & ~long
 

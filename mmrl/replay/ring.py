@@ -115,7 +115,7 @@ def write(
 
 
 @promoting
-def began(
+def episode_starts(
     unfinished: Int[Array, " worker"], last: Bool[Array, "worker time"]
 ) -> tuple[Int[Array, "worker time"], Int[Array, " worker"]]:
     """Return the time index at which the episode of each step began.

@@ -175,7 +175,7 @@ def add(
     ring.check_numbers("errors", errors, (here.workers, time), "step")
     base = jnp.arange(here.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
-    began, after = ring.began(here.unfinished, rollout.last)
+    began, after = ring.episode_starts(here.unfinished, rollout.last)
     pictures, rollout, short = frames.add(here.frames, rollout, began)
     errors = jnp.where(short, 0, jnp.asarray(errors, jnp.float32))  # ignore omitted steps
     offset = index - began  # index of a step in its episode

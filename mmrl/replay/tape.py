@@ -102,7 +102,7 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     """
     outline = frames.outline(tape.frames, rollout)
     time = ring.check_rollout(tape.steps, tape.workers, tape.depth, outline)
-    began, after = ring.began(tape.unfinished, rollout.last)
+    began, after = ring.episode_starts(tape.unfinished, rollout.last)
     pictures, rollout, gaps = frames.add(tape.frames, rollout, began)
     capacity, depth = tape.length.shape[0], tape.depth
     base = jnp.arange(tape.workers, dtype=jnp.int32)[:, None] * depth

@@ -11,16 +11,16 @@ from typing import SupportsFloat
 
 def verdict(
     what: str,
-    came: SupportsFloat,
+    result: SupportsFloat,
     *,
     above: SupportsFloat = -math.inf,
     below: SupportsFloat = math.inf,
 ) -> None:
-    """Print whether `came`, the measured value of `what`, is between `above` and `below`.
+    """Print whether `result`, the measured value of `what`, is between `above` and `below`.
 
     A value outside of the range is reported, but does not raise an error.
     """
-    value, ends = float(came), {"above": float(above), "below": float(below)}
+    value, ends = float(result), {"above": float(above), "below": float(below)}
     expected = " and ".join(f"{word} {x:.3g}" for word, x in ends.items() if math.isfinite(x))
     if ends["above"] < value < ends["below"]:
         print(f"✓ {what}: {value:.3g}, {expected} as expected.")
