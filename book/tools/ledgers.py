@@ -51,7 +51,7 @@ def read() -> dict[str, list[Row]]:
 
 
 def tables(rows: Mapping[str, list[Row]]) -> dict[str, Rows]:
-    """Convert rows to tables. Where a row has scores of sampled actions, these are used."""
+    """Convert rows to tables. Scores of sampled actions, if present, replace greedy scores."""
     return {
         name: Rows(sampled_scores(row) if "sampled" in row else row for row in each)
         for name, each in rows.items()

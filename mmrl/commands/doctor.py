@@ -27,7 +27,7 @@ from mmrl.runs.results import PACKAGES
 SICK = 1  # exit code if something is wrong
 MARKS = {"good": Text("✓", "green"), "note": Text("!", "yellow"), "bad": Text("✗", "red")}
 JAX_PREFIX = "0.10."  # prefix of the versions of jax with which mmrl is tested
-OPTIONAL = {"popgym": "`mmrl evaluate --original`"}  # optional packages, and what requires them
+OPTIONAL = {"popgym": "`mmrl evaluate --original`"}  # optional packages, and their use
 OPTIONAL["islpy"] = "the compiler of `mmrl.pdg`"
 SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 # These flags reduce the compilation time of tiny programs to a third. Unknown flags abort XLA.

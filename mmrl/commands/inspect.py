@@ -206,7 +206,7 @@ def write(folder: pathlib.Path, numbers: Mapping[str, Any]) -> None:
 def _gap(
     run: Run, setups: Mapping[str, Setup], folder: pathlib.Path, console: Console
 ) -> dict[str, Any]:
-    """Train the agent on the state and without a memory, and compare it with both."""
+    """Train two more agents, on the state and without memory, and compare all three."""
     runs = {"memory": run}
     for name, setup in setups.items():
         if name != "memory":

@@ -62,7 +62,7 @@ def rows(
 
 
 def _steps(name: str, episode: PyTree, length: int) -> int:
-    """Return the number of steps, and raise `ValueError` if it or `length` is below 1."""
+    """Return the number of steps. Raises `ValueError` if this number or `length` is below 1."""
     if length < 1:
         raise ValueError(f"`length` must be at least 1 step per segment, got {length}.")
     steps = {x.shape[0] for x in jax.tree.leaves(episode)}

@@ -52,7 +52,7 @@ class Episode:
         return f"step {self.now}, return {total:.2f}".replace("-", "−")
 
     def setting(self, name: str, easy: int, medium: int, hard: int) -> int:
-        """Return the value of a setting, by default that of the level."""
+        """Return the value of a setting, by default the value for the level."""
         levels = {"Medium": medium, "Hard": hard}
         return self.settings.get(name, levels.get(self.level, easy))
 

@@ -126,7 +126,7 @@ def _is_failure(result: Any) -> bool:
 def _result(answer: Any, case: Arguments) -> Any:
     if not callable(answer):
         return answer
-    # Copy the arguments, because an answer may change them in place.
+    # Copy the arguments, because an answer may change its arguments in place.
     case = jax.tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, case)
     try:
         return _as_lists(answer(*case))
@@ -150,7 +150,7 @@ def _open(result: Any) -> bool:
 
 
 def _difference(result: Any, expected: Any, tolerance: float) -> str | None:
-    """Describe how a result differs from the solution one, or return None if they agree."""
+    """Describe how a result differs from the solution's, or return None if they agree."""
     if not isinstance(expected, list | tuple):
         return _leaf(result, expected, tolerance)
     if result is None:

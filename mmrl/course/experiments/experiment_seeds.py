@@ -36,7 +36,7 @@ class Cell(NamedTuple):
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Time the blocks of training after a first one, and return the row."""
+    """Time the blocks after the first one, which compiles, and return the row."""
     config: Any = AGENTS[cell.agent].Config(**(QUICK if quick else {}))
     _, _, init, block, _ = program(cell.agent, ENV)
     state = init(config, keys(range(cell.seeds)))

@@ -48,7 +48,7 @@ class Fleet:
     def train(
         self, config: Any, lanes: Mapping[str, Sequence[float]], seeds: Sequence[int]
     ) -> FleetResult:
-        """Train one agent per seed.
+        """Train agents with the given hyperparameters, one per seed.
 
         `lanes` maps the names of hyperparameters to sequences with one value per agent.
         """

@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
 
     seconds: dict[str, float]  # keyed by the name of a cell
     source: str
-    elapsed: bool = False  # True if the estimate is that of the queue, in elapsed time
+    elapsed: bool = False  # True if the estimate comes from the queue, in elapsed time
 
 
 class Plan(NamedTuple):

@@ -6,7 +6,7 @@ from mmrl.course.widgets.base import Explorer, source, style
 
 
 class RubberBandExplorer(Explorer):
-    """Explorer for θ and θ_prox for a Gaussian policy, with the full batch size and with 1/c of it.
+    """Explorer for θ and θ_prox of a Gaussian policy, with the full batch size and with 1/c of it.
 
     The policy N(θ, σ²) samples actions in the plane and maximizes a reward. It learns from 4096
     actions, 16 at a time, whose random numbers are equal in every run. An iteration has eight
@@ -36,7 +36,7 @@ class RubberBandExplorer(Explorer):
 
 
 class ClipExplorer(Explorer):
-    """Explorer for the decoupled objective for one action, and of its gradient in log π.
+    """Explorer for the decoupled objective of one action and for its gradient in log π.
 
     The objective is that of `mmrl.losses`. `log_ratio` is log π - log μ, where μ is the behavior
     policy. If `proximal` is "apart", `log_proximal` is log π_p - log μ. "behavior" uses π_p = μ, as

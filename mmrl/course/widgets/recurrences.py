@@ -1,4 +1,4 @@
-"""Explorer for loops that the compiler recognizes as scans, and of loops that it rejects."""
+"""Explorer for loops that the compiler recognizes as scans and for loops that it rejects."""
 
 import inspect
 import textwrap

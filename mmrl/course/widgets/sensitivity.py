@@ -13,7 +13,7 @@ TASK, MEMORY, LAG = "RepeatPreviousPaper", "lru", 9
 
 
 class SensitivityExplorer(Explorer):
-    """Explorer for |∂Q(s_n, a_n)/∂o_i|, and of the fraction that a segment of L steps truncates.
+    """Explorer for |∂Q(s_n, a_n)/∂o_i| and for the fraction that a segment of L steps truncates.
 
     `tape` and `segments` are the sensitivities of two agents. Each is the lower triangle of a
     matrix [n, i], flattened row by row, as `lower` in the experiment of chapter 8 returns it. Only

@@ -6,7 +6,7 @@ from mmrl.course.widgets.base import Explorer, source, style
 
 
 class RescalingExplorer(Explorer):
-    """Explorer for R2D2's target h(Σ_k γ^k r + γⁿ h⁻¹(q)) and of its rounding errors in float32.
+    """Explorer for R2D2's target h(Σ_k γ^k r + γⁿ h⁻¹(q)) and for its rounding errors in float32.
 
     h is `mmrl.returns.rescale` with `epsilon`. The network predicts q = h(`x`) at the bootstrap
     step, `n` steps ahead, and each step before it has the reward `reward`. `inverse` selects the

@@ -103,7 +103,7 @@ class TrainingExplorer(ipywidgets.VBox):
 
         Raises `ValueError` for invalid settings and `RunError` for a run without a finished block.
         """
-        first = {key: settings[key] for key in ("agent",) if key in settings}  # resets others
+        first = {key: settings[key] for key in ("agent",) if key in settings}  # resets the others
         for key, value in {**first, **settings, "name": name}.items():
             if key not in self.class_own_traits():
                 names = ", ".join(sorted(self.class_own_traits()))

@@ -28,7 +28,7 @@ ENVIRONMENTS = (
     "popgym-PositionOnlyCartPoleEasy-v0",
     "probe-Memory-v0",
 )
-# Only JupyterLab defines the colors of ipywidgets. These rules define them on every page.
+# Only JupyterLab defines the colors of ipywidgets, so these rules define the colors on every page.
 LOOK = """
 .mmrl.mmrl-training {
   --jp-widgets-label-color: var(--ink); --jp-widgets-readout-color: var(--ink);
@@ -119,7 +119,7 @@ class Panel:
             self.boxes[name].disabled = not hasattr(config, name)
 
     def others(self) -> dict[str, Any]:
-        """Return the values of these other settings. Raises `ValueError` for an invalid string."""
+        """Return the values of the inputs of `offer`. Raises `ValueError` for an invalid string."""
         words = dict(zip(self.kinds, (box.value for box in self.more.children), strict=True))
         return {
             name: words[name] if kind is bool else from_words(name, words[name], kind)
