@@ -36,7 +36,7 @@ export const weightAt = ({ decay, size }, age) => ((1 - decay) * decay ** Math.f
 /** The mean age of the averaged values, in examples. */
 export const meanAge = ({ decay, size }) => centerOf(decay) * size;
 
-/** ∫ min(one, other): 1 for equal weights, 0 if no age has weight in both. */
+/** The overlap ∫ min(one, other) of two averages: 1 for equal weights, 0 if no age has weight in both. */
 export function overlap(one, other) {
   const far = 14 * Math.max(...[one, other].map((a) => meanAge(a) + a.size));
   const fine = Math.min(one.size, other.size);

@@ -181,7 +181,7 @@ function draw(ui) {
 }
 
 function controls(ui) {
-  // The slider gets `place`, which converts the trait to a position.
+  // `place` converts the value of the trait to a position of the slider.
   const seen = { ...ui, get: () => place(ui.get("x")), set: (_, at) => ui.set("x", value(at)) };
   slider(seen, "x", { label: "return x", min: -10.1, max: 10.1, step: 0.1, format: (at) => num(value(at)) });
   slider(ui, "epsilon", { label: "ε", min: 1e-4, max: 0.1, step: 0.1, log: true });

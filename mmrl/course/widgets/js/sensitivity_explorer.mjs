@@ -24,7 +24,7 @@ export const before = (row, from) => sum(shares(row).slice(0, from));
 /** The mean over all steps of the fraction outside of the segment of the step. */
 export const average = (rows, size) => sum(rows.map((row, n) => before(row, first(n, size)))) / rows.length;
 
-/** The fraction of the ages 0 … a, for every age a. */
+/** The fraction of the sensitivity to observations of the ages 0 … a, for every age a. */
 export function cumulative(row) {
   let total = 0;
   return shares(row).reverse().map((share) => (total += share));

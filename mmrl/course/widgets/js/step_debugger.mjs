@@ -87,7 +87,7 @@ const STYLES = {
   none: { class: "f-none s-line", "stroke-width": 1, "stroke-dasharray": "2 2" },
 };
 
-/** One cell: a dashed frame, filled, or gray and crossed out. */
+/** A cell: a dashed frame before it is written, filled while it is alive, crossed out once it is freed. */
 function drawCell({ x, y, width, height, label }, status = "none") {
   const gone = status === "freed" || status === "going";
   const cross = `M${x + 3} ${y + 3}L${x + width - 3} ${y + height - 3}M${x + 3} ${y + height - 3}L${x + width - 3} ${y + 3}`;
