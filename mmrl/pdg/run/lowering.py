@@ -23,7 +23,7 @@ program is compiled.
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -172,7 +172,8 @@ class Do:
 class Repeat:
     """Loop that runs `body` for `number` values of `counter`: `start`, `start + step`, …
 
-    A condition is a loop whose `number` is 0 or 1.
+    A condition is a loop whose `number` is 0 or 1. `again` contains the reads (execution, read,
+    key) in which an operation reads its own result of the previous iteration, stored under `key`.
     """
 
     number: Expr | Table
@@ -180,6 +181,7 @@ class Repeat:
     counter: str = ""
     start: Expr | Table = ZERO
     step: Expr | Table = ONE
+    again: "tuple[tuple[Do, Read, Key], ...]" = ()
 
 
 Node = Do | Repeat
@@ -210,7 +212,7 @@ class Lowering:
                 case Loop(counter, start, stop, step, body):
                     number = (stop - start + (step - 1)) // step
                     inner = self._block(self._items(body), dict(known))
-                    nodes += [Repeat(number, inner, counter, start, Const(step))] if inner else []
+                    nodes += self._repeat(number, inner, counter, start, Const(step))
                 case (condition, inner):
                     body = self._block([(TRUE, inner)], dict(known))
                     nodes += [Repeat(condition, body)] if body else []
@@ -254,7 +256,7 @@ class Lowering:
         for j, g in enumerate(rounds.order):
             if rounds.counts[:, j].any():
                 nodes += self._group(rolled, g, rounds.column(j, k), mine)
-        return [Repeat(Const(len(rounds.counts)), tuple(nodes), str(k))] if several else nodes
+        return self._repeat(Const(len(rounds.counts)), tuple(nodes), str(k)) if several else nodes
 
     def _group(self, rolled: Rolled, g: int, column: Column, known: Known) -> Sequence[Node]:
         """Lower a group in a round to its statements, either once or in a loop."""
@@ -271,15 +273,45 @@ class Lowering:
             for at, key in known.items()
         }
         body = self._block(items, {**known, **inner})
-        return [Repeat(number, body, counter, start, step)] if body else []
+        return self._repeat(number, body, counter, start, step)
+
+    def _repeat(
+        self,
+        number: Expr | Table,
+        body: tuple[Node, ...],
+        counter: str,
+        start: Expr | Table = ZERO,
+        step: Expr | Table = ONE,
+    ) -> list[Node]:
+        """Return the loop over `body`, or nothing if `body` is empty."""
+        again, written = [], set()
+        for node in body if isinstance(step, Const) else ():
+            if isinstance(node, Do):
+                reads = self._own_reads(node, {counter: Sym(counter) + step})
+                again += [(node, read, key) for read, key in reads if key.root not in written]
+            written |= {key.root for do in executions([node]) for key in do.keys}
+        return [Repeat(number, body, counter, start, step, tuple(again))] if body else []
+
+    def _own_reads(self, node: Do, after: Mapping[str, Expr]) -> Iterator[tuple[Read, Key]]:
+        """Yield the reads from rings that, in the iteration `after` this one, read a result."""
+        for read in [read for read, key in node.reads if key is None and not read.sliced]:
+            key = self._key(read.tensor, self._index(node, read))
+            point = [part.substitute(after) for part in key.point]
+            equal = [k for k in node.keys if k.root == key.root and _equal(k.point, point)]
+            yield from ((read, own) for own in equal)
+
+    def _index(self, node: "Execute | Do", read: Read) -> list[Any]:
+        """Return the index of a read at the point of an execution."""
+        name = node.op if isinstance(node.op, str) else node.op.name
+        here = dict(zip(self._accesses.names[name], node.point, strict=True))
+        return [part.substitute(here) for part in read.edge.index]
 
     def _do(self, node: Execute, known: Known) -> Do:
         op, reads = self._accesses.graph.ops[node.op], self._accesses.reads[node.op]
-        here = dict(zip(self._accesses.names[node.op], node.point, strict=True))
         found = []
         for read in reads:
             if read not in self._layout.aliased:
-                at = [part.substitute(here) for part in read.edge.index]
+                at = self._index(node, read)
                 key = None if read.sliced else known.get(self._key(read.tensor, at))
                 self.stored |= {self._layout.places[read.tensor].root} if key is None else set()
                 found.append((read, key))
@@ -294,6 +326,17 @@ class Lowering:
         place = self._layout.places[tensor]
         where = place.at([part.substitute(self._bounds) for part in point])
         return Key(place.root, tuple(map(as_expr, where)))
+
+
+def executions(nodes: Sequence[Node]) -> Iterator[Do]:
+    """Yield the executions in a plan, including those in loops."""
+    for node in nodes:
+        yield from executions(node.body) if isinstance(node, Repeat) else (node,)
+
+
+def _equal(point: Sequence[Expr], other: Sequence[Expr]) -> bool:
+    differences = [a - b for a, b in zip(point, other, strict=True)]
+    return all(ZERO.same(difference) for difference in differences)
 
 
 def flatten(node: Any, condition: Expr = TRUE) -> Iterable[Item]:

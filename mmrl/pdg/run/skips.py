@@ -21,7 +21,7 @@ from mmrl.pdg.build.graph import Op, Output
 from mmrl.pdg.plan.account import ReadTable
 from mmrl.pdg.plan.layout import Layout, Place, Ring
 from mmrl.pdg.plan.tails import Obstacle, Tail, Tails, ends
-from mmrl.pdg.run.lowering import Do, Node, Repeat, Table
+from mmrl.pdg.run.lowering import Do, Node, Repeat, Table, executions
 from mmrl.pdg.run.rings import repeat
 
 Buffers = dict[Output, PyTree]
@@ -307,12 +307,6 @@ class _Loops:
                     raise Obstacle(f"{place.root[0]} is partly zero")
                 found[place.root] = dataclasses.replace(new, last=join(new.last, old.last))
         return tuple(found.values())
-
-
-def executions(nodes: Sequence[Node]) -> Iterator[Do]:
-    """Yield all executions in a plan."""
-    for node in nodes:
-        yield from executions(node.body) if isinstance(node, Repeat) else (node,)
 
 
 def repeats(nodes: Sequence[Node]) -> Iterator[Repeat]:

@@ -15,6 +15,7 @@ immediately and read from there. XLA decides when to transfer them, so the sizes
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,9 +30,9 @@ from mmrl.pdg.clean.validate import given
 from mmrl.pdg.plan.account import Read, ReadTable, nbytes
 from mmrl.pdg.plan.layout import Place, donated, layout
 from mmrl.pdg.plan.tails import ends
-from mmrl.pdg.run.lowering import Do, Lowering, Repeat
+from mmrl.pdg.run.lowering import Do, Lowering, Repeat, executions
 from mmrl.pdg.run.rings import Span, empty, get, has_host_memory, put
-from mmrl.pdg.run.skips import END, NEVER, Buffers, executions, shortened, skips
+from mmrl.pdg.run.skips import END, NEVER, Buffers, shortened, skips
 
 
 class XlaProgram:
@@ -147,26 +148,27 @@ class XlaProgram:
     def _repeat(self, node: Repeat, env: dict, known: dict, buffers: Buffers) -> Buffers:
         """Run a loop that carries only the buffers its body writes, and return all buffers.
 
-        Values that the next iteration reads are also carried: XLA copies a buffer that is written
-        before the last read of its old values.
+        Results that their own operation reads in the next iteration are carried as well. Otherwise,
+        XLA may copy the complete buffer in each iteration, because it writes the buffer before the
+        last read of an old value.
         """
         start, step, number = (part.evaluate(env) for part in (node.start, node.step, node.number))
-        carried = self._writes(node.body)
+        carried, slots = self._writes(node.body), self._old_slots(node.body)
+        reads = [(do, read) for do, read, _ in node.again] + slots
 
-        def turn(k: Any, written: Buffers, ahead: dict | None = None) -> Buffers:
-            here = {**env, node.counter: start + k * step}
-            after = self._block(node.body, here, known | (ahead or {}), {**buffers, **written})
-            return {root: after[root] for root in carried}
-
-        reads = self._first_reads(node.body, carried)
-
-        def ahead(k: Any, written: Buffers) -> list:
+        def old(k: Any, written: Buffers, reads: Sequence[tuple[Do, Read | None]]) -> list[PyTree]:
             here = {**env, node.counter: start + k * step}
             return [self._read(*read, here, {**buffers, **written}) for read in reads]
 
-        def next_turn(k: Any, state: tuple[Buffers, list]) -> tuple[Buffers, list]:
-            written = turn(k, state[0], dict(zip(reads, state[1], strict=True)))
-            return written, ahead(k + 1, written) if node.counter else state[1]
+        def turn(k: Any, state: tuple[Buffers, list[PyTree]]) -> tuple[Buffers, list[PyTree]]:
+            written, ahead = state
+            here = {**env, node.counter: start + k * step}
+            values = known | dict(zip(reads, ahead, strict=True))
+            after = self._block(node.body, here, values, {**buffers, **written})
+            written = {root: after[root] for root in carried}
+            new = [values[key] for *_, key in node.again] + old(k + 1, written, slots)
+            cast = lambda x, y: jnp.asarray(x, y.dtype)  # noqa: E731
+            return written, jax.tree.map(cast, new, ahead) if node.counter else ahead
 
         number = int(number) if isinstance(number, int) else jnp.asarray(number, jnp.int32)
         written = {root: buffers[root] for root in carried}
@@ -174,10 +176,11 @@ class XlaProgram:
             turns = start + step * jnp.arange(number, dtype=jnp.int32)
             here = {**env, node.counter: turns}
             rings = self.layout.rings, self._outer
-            written = shortened(self._skips[node], turn, written, here, buffers, *rings)
+            plain = lambda k, written: turn(k, (written, old(k, written, reads)))[0]  # noqa: E731
+            written = shortened(self._skips[node], plain, written, here, buffers, *rings)
         else:
-            state = written, ahead(0, written)
-            written = jax.lax.fori_loop(0, number, next_turn, state)[0]
+            state = written, old(0, written, reads)
+            written = jax.lax.fori_loop(0, number, turn, state)[0]
         return {**buffers, **written}
 
     def _writes(self, body: Sequence) -> list[Output]:
@@ -187,19 +190,15 @@ class XlaProgram:
         ends = {(self._ends[root][0], END) for root in found & self._ends.keys()}
         return sorted(found & set(self._stored) | ends)
 
-    def _first_reads(
-        self, body: Sequence, carried: Sequence[Output]
-    ) -> list[tuple[Do, Read | None]]:
-        """Return the reads of single values of `carried` before `body` writes the same buffer."""
-        found, written = [], set()
+    def _old_slots(self, body: Sequence) -> list[tuple[Do, None]]:
+        """Return the merges that read their own slot of a large buffer before `body` writes it."""
+        nodes, written = [], set()
         for node in body:
-            for read in self._from_rings(node) if isinstance(node, Do) else ():
-                tensor = (node.op.name, 0) if read is None else read.tensor
-                single = read is None or not read.sliced
-                if single and self.layout.places[tensor].root in {*carried} - written:
-                    found.append((node, read))
+            root = self.layout.places[node.op.name, 0].root if isinstance(node, Do) else None
+            if root and root not in written and None in self._from_rings(node):
+                nodes += [(node, None)] if math.prod(self.layout.rings[root].slots) > 2 else []
             written |= {*self._writes([node])}
-        return found
+        return nodes
 
     def _do(self, node: Do, env: dict, known: dict, buffers: Buffers) -> Buffers:
         point, here = self._at(node, env)
