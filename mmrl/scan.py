@@ -194,7 +194,7 @@ def _across(
     except NameError as error:
         raise ValueError(
             f"`axis` must be the name of a mapped axis over which `xs` is sharded; got {axis!r}. "
-            "Call this inside `jax.shard_map` over a mesh with this axis, or inside "
+            "Call the scan inside `jax.shard_map` over a mesh with this axis, or inside "
             "`jax.vmap(…, axis_name=…)`."
         ) from error
     hs, total = scan_and_last(monoid, xs, reverse=reverse, **how)

@@ -77,16 +77,16 @@ def check_storage(config: Any, params: Any) -> None:
     if config.capacity < one_rollout:
         raise ValueError(
             f"`capacity` must hold one rollout of {config.rollout} steps in {config.environments} "
-            f"environments, {one_rollout} steps; got {config.capacity}. Set capacity=None "
-            "to choose it automatically."
+            f"environments ({one_rollout} steps); got {config.capacity}. Set capacity=None to "
+            "choose the capacity automatically."
         )
     whole_episode = params.max_steps_in_episode * config.environments
     if config.capacity < whole_episode:
         raise ValueError(
             f"`capacity` must hold an episode of {params.max_steps_in_episode} steps in each of "
-            f"{config.environments} environments, {whole_episode} steps; got {config.capacity}, so "
-            "DQN would never learn from the longest episodes. Set capacity=None to choose it "
-            "automatically."
+            f"{config.environments} environments ({whole_episode} steps); got {config.capacity}, "
+            "so DQN would never learn from the longest episodes. Set capacity=None to choose the "
+            "capacity automatically."
         )
 
 
@@ -128,7 +128,7 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bo
         if not eqx.is_array(leaf):
             raise ValueError(
                 f"`make` must build a network whose leaves are arrays; got {leaf!r} at "
-                f"{jax.tree_util.keystr(path)}. Mark it with `equinox.field(static=True)`."
+                f"{jax.tree_util.keystr(path)}. Mark this leaf with `equinox.field(static=True)`."
             )
     check_observations(env, params)
     actions, continuous = action_size(env, params)

@@ -123,7 +123,7 @@ class Settings(eqx.Module):
         if clash := others & dict(getattr(self, "memory_sizes", ())).keys():
             raise ValueError(
                 "`memory_sizes` must name sizes of the memory; got "
-                f"{min(clash)}, which is a separate setting. Remove it."
+                f"{min(clash)}, which is a separate setting. Remove it from `memory_sizes`."
             )
         for field in dataclasses.fields(self):
             value, kinds = getattr(self, field.name), kinds_of(field)

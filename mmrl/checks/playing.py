@@ -51,9 +51,10 @@ def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
     if errors:
         name = getattr(env, "name", type(env).__name__)
         rules = "; ".join(f"({i}) {text}" for i, text in enumerate(errors, 1))
+        count = "1 rule" if len(errors) == 1 else f"{len(errors)} rules"
         raise ValueError(
-            f"`env` must follow the rules of an environment; {name} breaks {len(errors)}: "
-            f"{rules if len(errors) > 1 else errors[0]}. (mmrl.checks.environment lists them all.)"
+            f"`env` must follow the rules of an environment; {name} breaks {count}: "
+            f"{rules if len(errors) > 1 else errors[0]}. (mmrl.checks.environment lists all rules.)"
         )
 
 
@@ -128,8 +129,8 @@ def _play_errors(env: Any, params: Any, steps: int) -> Iterator[str]:
     if rows["uncounted"].any():
         yield (
             "`state.time` must be 0 after a reset, including the reset at the end of an episode, "
-            f"and increase by 1 at each step; it does not {_when(rows, 'uncounted')}. Write "
-            "time=state.time + 1, and inherit gymnax's `step`, which resets"
+            f"and increase by 1 at each step; got another value {_when(rows, 'uncounted')}. Write "
+            "time=state.time + 1, and inherit gymnax's `step`, which resets the environment"
         )
     elif rows["late"].any():
         yield (

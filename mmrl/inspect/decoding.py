@@ -28,7 +28,7 @@ def decode(
     """
     if len(running) < 4:
         raise ValueError(
-            f"`running` must have at least 4 episodes; got {len(running)}. They are split into "
+            f"`running` must have at least 4 episodes; got {len(running)}. Episodes are split into "
             "training, validation and test episodes."
         )
     memory = np.nan_to_num(np.asarray(memory, np.float64), nan=0, posinf=0, neginf=0)

@@ -67,12 +67,12 @@ def check_outputs(model: Any, input_size: int, output_size: int) -> None:
         for y in outputs:
             if getattr(y, "shape", None) != expected:
                 raise ValueError(
-                    f"its `{name}` must return an output of shape {expected}, whose last axis has "
+                    f"`{name}` must return an output of shape {expected}, whose last axis has "
                     f"size `output_size`; got {getattr(y, 'shape', y)}"
                 )
         before, after = shapes_of(jax.eval_shape(model.init)), shapes_of(state)
         if before != after:
             raise ValueError(
-                f"its `{name}` must return a state with the shapes that `init` returns, {before}; "
-                f"got {after}"
+                f"`{name}` must return a state with the shapes that `init` returns, {before}; got "
+                f"{after}"
             )

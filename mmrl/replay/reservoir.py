@@ -236,7 +236,7 @@ def merge(first: Reservoir, second: Reservoir) -> Reservoir:
     ] != [(x.shape, x.dtype) for x in jax.tree.leaves(second)]:
         raise ValueError(
             "`second` must have the same shapes as `first`. Pass the same example, state, "
-            "capacity, workers and length to `init` for both."
+            "capacity, workers and length to `init` for both reservoirs."
         )
 
     def rows(reservoir: Reservoir) -> Any:

@@ -165,7 +165,7 @@ def test_runs_refuse_other_spaces_in_one_sentence_before_they_compile(what: str,
     env, message = MISTAKES[what]
     with pytest.raises(ValueError, match=message) as error:
         Run(tiny(agent, env))
-    assert "breaks 1:" in str(error.value)
+    assert "breaks 1 rule:" in str(error.value)
 
 
 @pytest.mark.full_except("dqn")

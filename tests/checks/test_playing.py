@@ -221,7 +221,7 @@ def with_fault(changes: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("name", STATIC_MISTAKES)
 def test_what_cannot_be_played_is_said_without_playing(name: str):
     changes, message = STATIC_MISTAKES[name]
-    rule = r"^`env` must follow the rules .*; Broken breaks 1: .*"
+    rule = r"^`env` must follow the rules .*; Broken breaks 1 rule: .*"
     with pytest.raises(ValueError, match=f"{rule}({message})"):
         checks.environment(with_fault(changes), steps=0)
 
@@ -235,7 +235,7 @@ def test_what_is_no_environment_is_said():
 
 def test_all_rules_that_are_broken_are_told_at_once():
     changes = STATIC_MISTAKES["reward of a vector"][0] | STATIC_MISTAKES["cut of a vector"][0]
-    with pytest.raises(ValueError, match=r"breaks 2: \(1\) `reward` .*; \(2\) `is_truncated` "):
+    with pytest.raises(ValueError, match=r"2 rules: \(1\) `reward` .*; \(2\) `is_truncated` "):
         checks.environment(with_fault(changes))
 
 
@@ -341,7 +341,7 @@ PLAY_MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "end in numbers": ({"step_env": change(3, jnp.int32)}, "`terminated` must be a bool"),
     "a counter of its own": ({"step_env": count}, "`step_env`: the same key, .* `self`"),
     "chance of another": ({"reset_env": dice}, "`reset_env`: the same key"),
-    "chance of the host": ({"step_env": host}, "breaks 1: the same key"),
+    "chance of the host": ({"step_env": host}, "breaks 1 rule: the same key"),
     "outside": (
         {"step_env": change(0, lambda x: x - 1)},
         r"lie in `observation_space`, Box.*; got values from -0\.\d+ .* first in step 1 ",
@@ -392,7 +392,7 @@ PLAY_MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_is_wrong_in_play_is_said(name: str):
     changes, message = PLAY_MISTAKES[name]
     checks.environment(with_fault(changes), steps=0)  # it can be played, and so is trained
-    rule = r"^`env` must follow the rules .*; Broken breaks 1: .*"
+    rule = r"^`env` must follow the rules .*; Broken breaks 1 rule: .*"
     with pytest.raises(ValueError, match=rule) as error:
         checks.environment(with_fault(changes))
     assert re.search(message, str(error.value)), error.value

@@ -133,7 +133,7 @@ def check(config: Config, env: Any, params: Any) -> None:
     least = config.environments * config.rollout
     if 0 < config.capacity < least:
         raise ValueError(
-            f"`capacity` must be 0, or at least one unroll per environment, {least} steps; got "
+            f"`capacity` must be 0, or at least {least} steps (one unroll per environment); got "
             f"{config.capacity}. Set capacity={least}."
         )
     replays = config.replay_fraction

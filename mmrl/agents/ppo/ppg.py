@@ -102,7 +102,7 @@ def check(config: Config, env: Any, params: Any) -> None:
     if config.block % config.policy_iterations:
         raise ValueError(
             f"`block` must be a multiple of `policy_iterations` = {config.policy_iterations}, so "
-            f"that it ends with a complete phase; got {config.block}."
+            f"that a block ends with a complete phase; got {config.block}."
         )
 
 
@@ -115,7 +115,8 @@ def init(
     policy = ppo.init(config, env, params, key, make)
     if policy.net.critic is None:
         raise ValueError(
-            "`make` must build an `ActorCritic` with a separate critic for PPG; got a shared one."
+            "`make` must build an `ActorCritic` with a separate critic for PPG; got a network "
+            "without a critic."
         )
     rows = minibatches.rows(config, policy.net) * config.policy_iterations
     if rows % config.auxiliary_minibatches:

@@ -275,8 +275,8 @@ def mask_place(env: Any, params: Any) -> tuple[int, int] | None:
             return inner.observation_space(params).shape[0] - inner.actions, inner.actions
     if offers:
         raise ValueError(
-            f"`env` must include its {MASK!r} in the observation, because agents read it there; "
-            f"got {inner!r}. Wrap it in mmrl.envs.wrappers.ActionMask, as runs do."
+            f"`env` must include its {MASK!r} in the observation, from which agents read the mask; "
+            f"got {inner!r}. Wrap `env` in mmrl.envs.wrappers.ActionMask, as runs do."
         )
     while isinstance(inner, Wrapper):
         inner = inner.env
