@@ -73,10 +73,10 @@ def agent(
     accepts none of these observations.
     """
     calls = ("init", "step", "__call__", "lookahead")
-    if lacking := [name for name in calls if not callable(getattr(net, name, None))]:
+    if missing := [name for name in calls if not callable(getattr(net, name, None))]:
         raise ValueError(
             f"`net` must have the methods {', '.join(calls)}; got {type(net).__name__} without "
-            f"{', '.join(lacking)}. For other agents, use `mmrl.checks.functions`."
+            f"{', '.join(missing)}. For other agents, use `mmrl.checks.functions`."
         )
 
     def replay(state: PyTree, tape: Transition) -> Any:

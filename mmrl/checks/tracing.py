@@ -31,9 +31,9 @@ def interface_errors(env: Any, params: Any) -> Iterator[str]:
     if isinstance(env, type):
         yield f"it must be an instance; got a class. Pass {env.__name__}()"
         return
-    if lacking := [name for name in METHODS if not callable(getattr(env, name, None))]:
+    if missing := [name for name in METHODS if not callable(getattr(env, name, None))]:
         yield (
-            f"it must have the methods {', '.join(METHODS)}; it lacks {', '.join(lacking)}. "
+            f"it must have the methods {', '.join(METHODS)}; it lacks {', '.join(missing)}. "
             "Subclasses of gymnax.environments.environment.Environment only have to define the "
             "spaces, reset_env and step_env"
         )

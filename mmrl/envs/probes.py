@@ -237,8 +237,8 @@ class Memory(Probe):
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         since = steps_since(begin)
         cue = obs[jnp.arange(len(obs)) - since, :2]
-        waiting = _both(gamma ** (self.num_steps - 1.0 - since))
-        return jnp.where(obs[:, 2:] == 1, 2.0 * cue - 1.0, waiting)
+        before_last = _both(gamma ** (self.num_steps - 1.0 - since))
+        return jnp.where(obs[:, 2:] == 1, 2.0 * cue - 1.0, before_last)
 
 
 class Arm(Probe):

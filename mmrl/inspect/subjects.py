@@ -75,10 +75,10 @@ def subject(net: Any) -> Subject:
     """
     if isinstance(net, Subject):
         return net
-    if lacking := [name for name in ("init", "step") if not callable(getattr(net, name, None))]:
+    if missing := [name for name in ("init", "step") if not callable(getattr(net, name, None))]:
         raise ValueError(
             f"`net` must have the methods init and step; got {type(net).__name__} without "
-            f"{' and '.join(lacking)}. For custom functions, use Subject(start, step)."
+            f"{' and '.join(missing)}. For custom functions, use Subject(start, step)."
         )
     inner = getattr(net, "net", net)  # unwrap a `MaskedNet`
     return Subject(net.init(), _Network(net), getattr(inner, "log_std", None) is not None)

@@ -34,11 +34,11 @@ def constructor(name: str) -> Callable[..., Any]:
                 f"with (input_size, output_size, key=key); got {name!r}, which raised "
                 f"{one_line(error)}."
             ) from error
-        if lacking := [call for call in _CALLS if not callable(getattr(model, call, None))]:
+        if missing := [call for call in _CALLS if not callable(getattr(model, call, None))]:
             raise ValueError(
                 "`name` must refer to a class or function that builds a memory with the "
                 f"methods {quote_names(_CALLS)}; got {name!r}, which built an object of type "
-                f"{type(model).__name__} without {quote_names(lacking)}."
+                f"{type(model).__name__} without {quote_names(missing)}."
             )
         try:
             check_outputs(model, *args[:2])

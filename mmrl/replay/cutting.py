@@ -113,10 +113,10 @@ class Cut(eqx.Module):
         """
         time, starts = rows.shape[1], self.openings(offset)
         slot = jnp.where(starts, rows // self.period, count)
-        coming = jax.lax.cummin(jnp.where(starts, jnp.arange(time), time), axis=1, reverse=True)
-        coming = jnp.pad(coming[:, 1:], [(0, 0), (0, 1)], constant_values=time)
+        next_start = jax.lax.cummin(jnp.where(starts, jnp.arange(time), time), axis=1, reverse=True)
+        next_start = jnp.pad(next_start[:, 1:], [(0, 0), (0, 1)], constant_values=time)
         padded = jnp.pad(slot, [(0, 0), (0, 1)], constant_values=-1)
-        return jnp.where(jnp.take_along_axis(padded, coming, axis=1) == slot, count, slot)
+        return jnp.where(jnp.take_along_axis(padded, next_start, axis=1) == slot, count, slot)
 
     def no_folds(self) -> PyTree[Float[Array, " open"]]:
         """Return the initial values of max|δ| and Σ|δ| for all sequences in progress."""

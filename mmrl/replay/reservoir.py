@@ -158,9 +158,11 @@ def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]
     lots = lots if new is None else jnp.where(whole, lots, -jnp.inf)
     pairs = min(each, here.slots)
     worker = jnp.arange(here.workers)[:, None]
-    coming, order = jax.lax.top_k(lots.reshape(here.workers, each), pairs)  # in descending order
-    going, slot = jax.lax.top_k(-here.lots, pairs)  # the smallest, in ascending order
-    enters = coming > -going
+    # Pair the largest new lots, in descending order, with the smallest stored lots, in ascending
+    # order.
+    new_lots, order = jax.lax.top_k(lots.reshape(here.workers, each), pairs)
+    negated, slot = jax.lax.top_k(-here.lots, pairs)
+    enters = new_lots > -negated
     rows = jnp.where(enters, worker * here.slots + slot, here.lots.size).reshape(-1)
     source = (worker * each + order).reshape(-1)
     return replace(
@@ -168,7 +170,7 @@ def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]
         unrolls=jax.tree.map(
             lambda d, x: d.at[rows].set(x[source], mode="drop"), here.unrolls, unrolls
         ),
-        lots=here.lots.at[worker, slot].max(coming),
+        lots=here.lots.at[worker, slot].max(new_lots),
         arrivals=advance(here.arrivals, each),
         frames=here.frames and new and frames.move(here.frames, rows, new, source),
     )

@@ -124,10 +124,10 @@ def episode_starts(
     if the last step ends an episode. For an episode that began in an earlier rollout, the index is
     -`unfinished`, which is negative.
     """
-    begun0 = -unfinished[:, None]
+    first_begin = -unfinished[:, None]
     index = jnp.arange(last.shape[1], dtype=jnp.int32)[None]
-    after = jax.lax.cummax(jnp.where(last, index + 1, begun0), axis=1)
-    return jnp.concatenate([begun0, after[:, :-1]], axis=1), after[:, -1]
+    after = jax.lax.cummax(jnp.where(last, index + 1, first_begin), axis=1)
+    return jnp.concatenate([first_begin, after[:, :-1]], axis=1), after[:, -1]
 
 
 @promoting

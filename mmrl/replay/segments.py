@@ -60,7 +60,7 @@ def _draw(
     scales = jnp.array([1.0, 1.0 / length], jnp.float32)
 
     def attempt(state: tuple) -> tuple:
-        key, first, segment, count0 = state
+        key, first, segment, total = state
         key, now = jax.random.split(key)
         uniform = jax.random.uniform(now, (levels + 2, count), jnp.float32)
         rows, _ = tree.draw(tape.sums, scales, uniform[:levels])
@@ -68,10 +68,10 @@ def _draw(
         segments = -(-n // length)
         accepted = uniform[levels] * (1 + (n - 1) / length) < segments
         which = jnp.minimum((uniform[levels + 1] * segments).astype(jnp.int32), segments - 1)
-        place = jnp.where(accepted, count0 + jnp.cumsum(accepted, dtype=jnp.int32) - 1, count)
+        place = jnp.where(accepted, total + jnp.cumsum(accepted, dtype=jnp.int32) - 1, count)
         first = first.at[place].set(rows, mode="drop")
         segment = segment.at[place].set(which, mode="drop")
-        return key, first, segment, count0 + accepted.sum(dtype=jnp.int32)
+        return key, first, segment, total + accepted.sum(dtype=jnp.int32)
 
     empty = tape.sums[0][0].sum() == 0
     none = jnp.full(count, capacity, jnp.int32)

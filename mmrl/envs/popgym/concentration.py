@@ -83,13 +83,13 @@ class Concentration(Task):
         up = jnp.any(here & state.up)
         # True if this action turns over a second card. A first card that was already face up does
         # not count.
-        waiting = (state.first < none) & (state.second == none) & ~jnp.any(before & state.up)
+        is_second = (state.first < none) & (state.second == none) & ~jnp.any(before & state.up)
         same = jnp.sum(jnp.where(here, values, 0)) == jnp.sum(jnp.where(before, values, 0))
-        pair = waiting & ~up & same & (state.first != action)
-        penalty = jnp.where(waiting, -2.0, jnp.where(up, -1.0, 0.0)) / self.num_steps
+        pair = is_second & ~up & same & (state.first != action)
+        penalty = jnp.where(is_second, -2.0, jnp.where(up, -1.0, 0.0)) / self.num_steps
         reward = jnp.where(pair, jnp.float32(2 / self.cards), penalty.astype(jnp.float32))
-        first = jnp.where(waiting, state.first, action).astype(jnp.int32)
-        second = jnp.where(waiting, action, none).astype(jnp.int32)
+        first = jnp.where(is_second, state.first, action).astype(jnp.int32)
+        second = jnp.where(is_second, action, none).astype(jnp.int32)
         now_up = state.up | (pair & (here | before))
         return State(state.time + 1, values, left, now_up, first, second), reward
 
