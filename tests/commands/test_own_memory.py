@@ -79,7 +79,7 @@ def test_an_own_memory_is_built_as_ours_are(name: str, layers: int):
         ("own_memories:Wide", r"'own_memories:Wide'.*`step`.*\(4,\).*got \(64,\)"),
         ("own_memories:Grows", r"'own_memories:Grows'.*`step`.*state"),
         ("own_memories:Fails", r"'own_memories:Fails'.*missing.*line \d+\)"),
-        ("nowhere:Mine", "there is no 'nowhere'"),
+        ("nowhere:Mine", "there is no module 'nowhere'"),
         (":Mine", "before the colon"),
     ],
 )
