@@ -173,7 +173,9 @@ def test_an_empty_path_is_a_sentence(
     assert not list(home.glob("[!.]*"))  # libraries make .cache and .config
 
 
-@pytest.mark.parametrize("use", [functools.partial(Run, SETUP), reopen, saved, saved_sweep, load])
+@pytest.mark.parametrize(
+    "use", [functools.partial(Run, SETUP), reopen, saved_setup, saved_sweep, load]
+)
 def test_the_library_refuses_an_empty_path(use: Callable[[str], Any], home: pathlib.Path):
     with pytest.raises(ValueError, match="`path` must name"):
         use("")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mmrl.agents import clear
+from mmrl.agents.clear.vtrace import sampler
 from mmrl.agents.policies import mode
 from mmrl.course import plain
 from mmrl.course.continual import cycles, ewc, progress, schedules
