@@ -180,7 +180,7 @@ def test_branches_along_b_and_another_dimension_stay():
     x[0, t], x[b, 0] = 1.0, 2.0
     x[b, t + 1] = x + 1.0
     _, said = vectorize(p.graph(x[0:B, T - 1].sum(0)), "b")
-    assert "x stays: its branch depends on b and also on t" in said
+    assert "x stays in loops: its branch depends on both b and t" in said
 
 
 def test_what_depends_on_itself_along_another_dimension_alone_is_no_cycle():
@@ -207,7 +207,7 @@ def test_a_cycle_along_b_that_goes_there_and_back_along_t_stays():
     z[b, t + 1] = y
     x[b + 1, t] = z
     _, said = vectorize(p.graph(x[0:B, 0:T].sum(0).sum(0)), "b")
-    assert "x, y, z stay: a cycle through different points of b" in said
+    assert "x, y, z stay in loops: a cycle through different points of b" in said
 
 
 @pytest.mark.parametrize("name", ["reinforce", "a2c", "ppo"])

@@ -226,7 +226,7 @@ def test_two_are_not_fused_where_one_reads_a_window_of_the_other():
     y = x * x + x[t : min_(t + 3, T)].sum() ** 2
     graph = p.graph(gradient(y, x))
     fused, words = fuse(graph)
-    assert any("stay apart" in word for word in words)
+    assert any("are not fused" in word for word in words)
     row = np.arange(1.0, 6.0)
     want = jax.grad(lambda x: sum(x[k] ** 2 + x[k : k + 3].sum() ** 2 for k in range(5)))(row)
     for each in (graph, fused):

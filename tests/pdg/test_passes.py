@@ -323,7 +323,9 @@ def test_lift_waits_for_nobody_unless_told():
     assert graph.ops["total"].domain.names == ("i", "t")
     text = "\n".join(said)
     assert "more, g became one scan" in text  # it runs backward: its readers wait as it is
-    assert "update reads only total[T - 1], but lifting would keep values for all of t" in text
+    assert (
+        "update reads only total[T - 1], but lifting would store values for all points of t" in text
+    )
     assert "mean, blend stay a loop over t: its points are results" in text
 
 
@@ -334,7 +336,7 @@ def test_lift_says_who_would_have_to_wait():
     d = dataclasses.replace(graph.ops["d"], run=lambda env, w, o, a, g, m: (m,))
     graph = graph.replace(ops={**graph.ops, "d": d}, edges=(*graph.edges, reads))
     said = "\n".join(lift_loops(graph, "t")[1])
-    assert "d reads mean[t] at each step, but would have to wait for all of t" in said
+    assert "d reads mean[t] at each step, but would have to wait for all points of t" in said
 
 
 def test_a_loop_with_two_states_is_refused_by_their_names():
@@ -397,7 +399,7 @@ def test_a_block_whose_reads_a_condition_on_two_dimensions_restricts_stays():
 def test_vectorize_moves_what_is_not_on_a_cycle():
     graph, said = vectorize(reinforce(N), "t")
     assert said[0] == "vectorized over t: g, d, before, total"
-    assert "o, a, step stay: a cycle through different points of t" in said
+    assert "o, a, step stay in loops: a cycle through different points of t" in said
     assert [str(e) for e in graph.inputs("g")] == ["g <- step.1[i, 0:T]"]
     # The sum of the gradients and its terms are one operation, which holds no term alone.
     assert str(graph.ops["total"].domain) == "[i]" and "d" not in graph.ops
@@ -407,7 +409,7 @@ def test_tiles_read_no_further_than_they_must():
     graph, said = tile(reinforce(N), "t", 4)
     assert said == [
         "tiled by 4 along t: g, d, total",
-        "o, a, step stay: a cycle through different points of t",
+        "o, a, step stay in loops: a cycle through different points of t",
     ]
     assert str(graph.ops["g"].domain) == "[i, t: t % 4 == 0]"
     assert [str(e) for e in graph.inputs("g")] == ["g <- step.1[i, t:min(t + 6, T)]"]
@@ -432,7 +434,7 @@ def test_a_budget_sets_the_size_of_tiles():
 
 def test_fuse_leaves_apart_what_waits_in_between():
     graph, said = fuse(reinforce(N))
-    assert "a and d stay apart: a path leads around" in said  # by way of the rewards to come
+    assert "a and d are not fused: a second path connects them" in said  # via rewards
     assert "fused into step: a, step" in said
     assert "fused into total: g, d, total" in said
     assert len(graph.ops) == len(reinforce(N).ops) - 3

@@ -1,10 +1,10 @@
 """Reverse-mode differentiation of programs: the vjp of operations, and φ⁻¹ of edges.  §5.1
 
-Gradients are ordinary tensors. Each has the domain of the tensor that it belongs to, and is
+Gradients are ordinary tensors. A gradient has the domain of the tensor that it belongs to, and is
 scheduled like any other operation. The gradient of a recurrence is a recurrence in the opposite
-direction (back-propagation through time). A vjp reads only the values that it uses, since dead code
-in its jaxpr is eliminated. For example, the gradient of a mean does not wait for the terms of the
-mean, so a program can learn while it is still acting.
+direction (back-propagation through time). A vjp reads only the values that it uses, because dead
+code is eliminated from its jaxpr. For example, the gradient of a mean does not read the terms of
+the mean, so learning can start before acting has ended.
 
 `transport` moves gradients backward along an edge, from the reader of a value to its source. An
 edge reads source[φ(p)] at p. Given the cotangents of the values read at each p, it computes
@@ -12,9 +12,9 @@ edge reads source[φ(p)] at p. Given the cotangents of the values read at each p
     ∇source[k] = Σ_{p ∈ φ⁻¹(k)} (the entries for k in the cotangent at p).
 
 Dimensions that occur neither in φ nor in a condition are summed by a recurrence, G[t] = G[t - 1] +
-d[t]. The terms need not be stored, and the sum can grow while the program is still acting. For all
-other dimensions, φ⁻¹ is the index of the cotangents: a point, or a box of points with a mask that
-selects the readers.
+d[t]. The terms need not be stored, and the sum can be updated as soon as each term is computed. For
+all other dimensions, φ⁻¹ is the index of the cotangents: a point, or a box of points with a mask
+that selects the readers.
 """
 
 import dataclasses
@@ -58,10 +58,10 @@ def transport(
 
     `kind` is the type of the gradient. If `backwards`, dimensions that occur neither in φ nor in a
     condition are summed from the last point to the first, the order in which a recurrence computes
-    its cotangents. If `even` is given, all points of a slice share one cotangent, and `even` is the
-    discount between neighboring points, so φ⁻¹ of a window is a window of cotangents to sum.
-    `own` is the argument of a maximum or minimum. The cotangent then contains the extreme value,
-    and the share of each entry that attains it.
+    its cotangents. `even` is a discount γ if entry k of each slice has the cotangent γᵏ c, as in a
+    sum, so that the reader passes a single c. φ⁻¹ of a window is then a window of such cotangents.
+    `own` is the argument of a maximum or minimum. `cotangent` then contains the extreme value, and
+    the cotangent of each entry that attains it.
     """
     program, ops = cotangent.program, cotangent.program.ops
     sink, source = ops[edge.sink].domain, ops[edge.source].domain
@@ -90,7 +90,7 @@ def transport(
 
 
 def accumulate(terms: Tensor, dim: Dim, name: str, backwards: bool = False) -> Tensor:
-    """Sum over one dimension: return the last value of G[t] = G[t - 1] + d[t]."""
+    """Sum `terms` over one dimension: return the last value of G[t] = G[t - 1] + d[t]."""
     program, domain = terms.program, terms.domain.union(Domain((dim,)))
     first, last, step = (dim.bound - 1, 0, -1) if backwards else (0, dim.bound - 1, 1)
     before = program.declare(Op(program.fresh(f"{name}_before"), "merge", domain, ()))
@@ -114,7 +114,7 @@ def add(program: Program, terms: Sequence[Tensor], kind: Any, domain: Domain, na
 
 
 def total(tensor: Tensor, domain: Domain, when: Expr) -> Tensor:
-    """Return the tensor where `when` holds, merged with zeros in the rest of the domain.  §5.1"""
+    """Return the merge of `tensor` where `when` holds and zeros in the rest of the domain.  §5.1"""
     program = tensor.program
     name = program.fresh("gradient_or_zero")
     nothing = zeros(program, tensor.type, domain)
@@ -133,7 +133,7 @@ def _gather(
     even: float | None,
     own: Tensor | None,
 ) -> Tensor:
-    """Sum the cotangents over the box `at` of φ⁻¹, with a mask that selects the actual readers."""
+    """Sum the cotangents over the box `at` of φ⁻¹, masking points that are not readers."""
     program, source = cotangent.program, cotangent.program.ops[edge.source].domain
     box = {name: part for name, part in at.items() if isinstance(part, Slice)}
     widths, rank = tuple(part.width() for part in box.values()), len(box)
@@ -144,9 +144,9 @@ def _gather(
     @jax.jit  # compile here as well, because the interpreter calls operations one at a time
     def run(env: Mapping[str, Any], block: Any, *own: Any) -> tuple[Any]:
         def one(value: Any, *steps: jax.Array) -> Any:
-            """Return the cotangent of this source point from one point of the box.
+            """Return the cotangent that one point of the box contributes to this source point.
 
-            It is zero if the point of the box does not read the source point.
+            The contribution is zero if the point of the box does not read the source point.
             """
             fixed = {name: part.evaluate(env) for name, part in at.items() if name not in box}
             lows = (part.lo.evaluate(env) for part in box.values())
@@ -197,7 +197,10 @@ def _share(g: Any, count: Any, y: Any) -> Any:
 
 
 def _even(op: Op, edge: Edge) -> float | None:
-    """Return the discount of an operation that reduces a moving slice (default 1), or None."""
+    """Return the discount (1 if undiscounted) of a fold over a moving slice, else None.
+
+    A maximum or minimum also counts as such a fold if its reads use all dimensions of its domain.
+    """
     axis = op.params.get("axis", 0)
     folds = op.kind in ("sum", "mean", "discounted_sum", "max", "min") and axis == 0
     moves = len(edge.slices) == 1 and edge.slices[0].symbols() & set(op.domain.names)
@@ -211,12 +214,13 @@ def gradient(loss: Tensor, *wrt: Tensor, recompute: bool | None = None) -> Any:
 
     Each differentiated function also returns its residuals for the backward pass. If `recompute` is
     True, the backward pass calls the function again instead, which takes less memory and more time.
-    If it is False, residuals are always kept. With the default, None, the compiler may choose to
-    recompute (`passes.recompute`).
+    If it is False, residuals are always stored. With the default, None, the compiler chooses
+    (`passes.recompute`).
 
-    The result is a single tensor for one x, and a tuple for several. Each x is an independent
-    variable: no gradient flows to its inputs, even if `w[i + 1]` depends on `w[i]`. Leaves that are
-    not floating-point have the gradient None. Raises `ValueError` if the loss is not a
+    The result is a single tensor for one x, and a tuple for several. Each x is treated as an
+    independent variable: no gradient flows to its inputs, even if `w[i + 1]` depends on `w[i]`.
+    Leaves that are not floating-point have the gradient None. Raises `ValueError` if the loss is
+    not a
     floating-point scalar, if `wrt` is empty, or if an x is an indexed read.
     """
     for x in (loss, *wrt):
@@ -249,7 +253,7 @@ class _Reverse:
         self.program: Program = loss.program
         self.ops = self.program.ops
         self.loss, self.recompute = loss, recompute
-        # The pass adds edges that must not be differentiated, so copy the list first.
+        # The backward pass adds edges, which must not be differentiated, so copy the list first.
         edges = [edge for edge in self.program.edges if edge not in self.program.detached]
 
         def after(node: Output) -> list[Output]:
@@ -261,8 +265,8 @@ class _Reverse:
         def before(node: Output) -> list[Output]:
             """Return the tensors on which a tensor directly depends.
 
-            The search stops at the tensors `wrt`, and at integers: a sampled action carries no
-            gradient to its logits.
+            The search stops at the tensors `wrt`, and at integers, because no gradient flows
+            through them, for example from a sampled action to its logits.
             """
             ends = node in wrt or not jax.tree.leaves(self._kind(node))
             return [] if ends else [e.tensor for e in edges if e.sink == node[0]]
@@ -287,7 +291,7 @@ class _Reverse:
                 self.program.join(found.source, term, place=place)
 
     def gradient(self, node: Output) -> Tensor:
-        """Return the gradient of a tensor, which is the sum of one term per reader."""
+        """Return the gradient of a tensor: the sum of one term per reader."""
         if node not in self.done:
             terms, domain = self._terms(node), self.ops[node[0]].domain
             if not terms:
@@ -319,7 +323,7 @@ class _Reverse:
         return terms
 
     def _mean(self, edge: Edge) -> Tensor:
-        """Return the cotangent of each point of a slice that is read by a sum or mean."""
+        """Return the cotangent that a sum or mean passes to each point of its slice."""
         found = self.gradient((edge.sink, 0))
         if self.ops[edge.sink].kind != "mean":
             return found
@@ -343,11 +347,11 @@ class _Reverse:
         return self.vjps[edge.sink][edge.input]
 
     def _vjp(self, op: Op) -> dict[int, Tensor]:
-        """Return the cotangents of the arguments that carry a gradient.
+        """Return the cotangents of the arguments that carry a gradient, keyed by argument index.
 
-        The gradients of parameters are summed over points, so they are a separate operation unless
-        this would repeat expensive computations. Passes can then turn the sum into one matrix
-        product, without computing individual terms.
+        Gradients of arguments with fewer dimensions, such as parameters, are summed over points.
+        They are a separate operation unless this would repeat expensive computations, so that
+        passes can turn the sum into one matrix product without computing its terms.
         """
         inputs, outputs = self.program.reads[op.name], tuple(self.outputs[op.name])
         wanted = tuple(sorted({edge.input for edge in self.edges if edge.sink == op.name}))

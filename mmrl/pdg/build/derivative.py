@@ -1,13 +1,13 @@
-"""Derivative of one operation, and the residuals that its forward pass keeps for it.
+"""Derivative of one operation, and the residuals that its forward pass stores.
 
-JAX splits the derivative of a function into a forward pass and a linear map, which takes cotangents
-back to the arguments. The leaves of this map are the *residuals*: values from the forward pass.
-Residuals either become outputs of the operation (`Forward`), which the backward pass reads
-(`PullBack`), or the backward pass recomputes them.
+JAX splits the derivative of a function into a forward pass and a linear map from cotangents of the
+results to cotangents of the arguments. The leaves of this map are the *residuals*: values from the
+forward pass. Residuals either become outputs of the operation (`Forward`), which the backward pass
+reads (`PullBack`), or the backward pass recomputes them.
 
-Only residuals that are expensive to compute are kept. Sums, entrywise products and reshapes are
-recomputed from the arguments and the other residuals. For example, tanh(x) keeps its value but not
-1 - tanh²(x), and a layer that reshapes an observation does not cause a second copy of it.
+Only residuals that are expensive to compute are stored. Sums, entrywise products and reshapes are
+recomputed from the arguments and the other residuals. For example, tanh(x) stores its value but not
+1 - tanh²(x), and a layer that reshapes an observation does not store a second copy of it.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ _CHEAP |= {"iota", "le", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "s
 _CHEAP |= {"square", "stop_gradient", "sub", "broadcast_in_dim", "concatenate", "expand_dims"}
 _CHEAP |= {"pad", "reshape", "rev", "slice", "squeeze", "transpose"}
 REPEAT = 1.1
-"""Maximum work of separate backward functions, as a multiple of the work of a single function."""
+"""Maximum work of separate backward passes, as a multiple of the work of a single one."""
 
 
 class Residual(NamedTuple):
@@ -43,9 +43,9 @@ class Residual(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Derivative:
-    """Derivative of the `outputs` of an operation with respect to its `wanted` arguments.
+    """Derivative of the `outputs` of an operation with respect to its arguments `wanted`.
 
-    `kinds` contains the types of all arguments.
+    `outputs` and `wanted` are indices. `kinds` contains the types of all arguments.
     """
 
     op: Op
@@ -76,8 +76,8 @@ class Derivative:
             _, back, results = jax.vjp(f, *moving, has_aux=True)
             return back, results
 
-        # Python scalars and weak types, as in jnp.full(4, 0.3), would change the residuals from
-        # point to point. Tracing the function first fixes all types.
+        # With Python scalars and weak types, as in jnp.full(4, 0.3), the types of the residuals
+        # could differ between points. Tracing the function first fixes all types.
         here = {name: env[name] for name in self.op.domain.names}
         given = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), list(primals))
         jaxpr, out = jax.make_jaxpr(linearized, return_shape=True)(here, given)
@@ -85,12 +85,12 @@ class Derivative:
         return jax.tree.unflatten(jax.tree.structure(out), leaves)
 
     def residuals(self, bounds: Sequence[Sym], domains: Sequence[Domain]) -> list[Residual]:
-        """Return the residuals to keep: those that depend on all dimensions of the operation.
+        """Return the residuals to store: those that depend on all dimensions of the operation.
 
-        Arguments and constants are not kept. Values that depend only on arguments shared by
-        several points, such as parameters, are not kept either. `domains` contains the domains of
-        the arguments. A residual that is already an output is read from it; the others are numbered
-        as additional outputs.
+        Arguments and constants are not stored. Values that depend only on arguments shared by
+        several points, such as parameters, are not stored either. `domains` contains the domains of
+        the arguments. A residual that equals an output refers to this output; the others are
+        numbered as additional outputs.
         """
 
         def run(env: Mapping[str, Any], *primals: Any) -> tuple[Any, ...]:
@@ -123,9 +123,9 @@ class Derivative:
     def traced(
         self, run: Callable[..., Any], kinds: Sequence[Any], bounds: Sequence[Sym]
     ) -> tuple[Any, list[int | None]]:
-        """Return the jaxpr of `run`, and the argument index of each input of the jaxpr.
+        """Return the jaxpr of `run`, and the index of the argument that each of its inputs is from.
 
-        The index is None for inputs that are symbols.
+        The index is None for inputs that are values of symbols.
         """
         domain = self.op.domain
         size = functools.partial(domain.largest, bounds={b.name: BOUND for b in bounds})
@@ -153,9 +153,9 @@ def _is_complex(jaxpr: Any) -> bool:
 def work(jaxpr: Any) -> int:
     """Return the number of scalar operations in a jaxpr.
 
-    A product of an (m, k) and a (k, n) matrix counts as 2 m n k, and a convolution counts two per
-    product of entries. Any other primitive counts one per value that it returns. A `while` counts
-    as one iteration, and a `cond` as its most expensive branch.
+    The product of an (m, k) and a (k, n) matrix counts as 2 m n k operations, and a convolution as
+    two per product of entries. Any other primitive counts as one per entry of its results. A
+    `while` counts as one iteration, and a `cond` as its most expensive branch.
     """
     found = 0
     for equation in jaxpr.eqns:
@@ -190,7 +190,7 @@ def _inner(params: Mapping[str, Any]) -> list[Any]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Forward:
-    """Forward function `run(env, *arguments)` that also returns some leaves of the linear map."""
+    """Forward pass `run(env, *arguments)` that also returns some leaves of the linear map."""
 
     derivative: Derivative
     leaves: tuple[int, ...]
@@ -202,7 +202,7 @@ class Forward:
 
 
 def plain(op: Op) -> tuple[Op, list[Any]]:
-    """Return the operation without its residuals, and a description of the removed residuals."""
+    """Return the operation without residual outputs, and a description of the removed ones."""
     kept: list[Any] = []
     while isinstance(op.run, Forward):
         derivative = op.run.derivative
@@ -213,12 +213,12 @@ def plain(op: Op) -> tuple[Op, list[Any]]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PullBack:
-    """Backward function `run(env, *arguments, *residuals, *cotangents)` of an operation.
+    """Backward pass `run(env, *arguments, *residuals, *cotangents)` of an operation.
 
-    It returns the cotangents of the arguments `gives`. Its inputs include only the arguments
-    `read`, since the result does not depend on the others, which are replaced by zeros. The
-    residuals are the operation's outputs `saved`. If `chosen`, the caller decided whether to keep
-    residuals.
+    The function returns the cotangents of the arguments `gives`. It receives only the arguments
+    `read`; the others are replaced by zeros, because the result does not depend on them. The
+    residuals are read from the operation's outputs `saved`. `chosen` is True if the caller of
+    `gradient` decided whether to store residuals.
     """
 
     derivative: Derivative
@@ -237,11 +237,12 @@ class PullBack:
         bounds: Sequence[Sym],
         chosen: bool,
     ) -> list["PullBack"]:
-        """Return one backward function per group of arguments, or a single one for all of them.
+        """Return one backward pass per group of arguments, or a single one for all of them.
 
-        Groups are merged if separate functions would take more than `REPEAT` times as many scalar
-        operations. Each function reads only the arguments and residuals that it needs. `outputs`
-        contains the types of the operation's outputs, including residuals.
+        `parts` contains the groups. They are merged if separate backward passes would take more
+        than `REPEAT` times as many scalar operations. Each backward pass reads only the arguments
+        and residuals that it needs. `outputs` contains the types of the operation's outputs,
+        including residuals.
         """
         wanted, kinds = derivative.wanted, derivative.kinds
         whole = cls(derivative, wanted, tuple(kept), tuple(range(len(kinds))), chosen)
@@ -298,9 +299,9 @@ class PullBack:
 
 
 def guard(back: PullBack) -> dict[str, Any]:
-    """Return the parameters of a derivative, which are empty if the operation has no `when`.
+    """Return parameters of a vjp that describe its operation's `when`; empty without `when`.
 
-    `rest` is the number of values of `otherwise`, and `read` lists the arguments of the derivative.
+    `rest` is the number of values of `otherwise`, and `read` lists the arguments of the vjp.
     """
     params = back.derivative.op.params
     return {"rest": params["when"], "read": back.read} if "when" in params else {}
@@ -335,13 +336,13 @@ def bind(equation: Any, arguments: Sequence[Any]) -> list[Any]:
 
 
 def filled(kind: Any, domain: Domain, env: Mapping[str, Any]) -> Any:
-    """Return zeros of the given types, with their padded sizes."""
+    """Return zeros with the structure and dtypes of a type, and with the padded sizes."""
     shapes = jax.tree.map(lambda leaf: leaf.padded(domain, env), kind)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def inexact(kind: Any) -> Any:
-    """Return the floating-point leaves of a type; replace all other leaves with None."""
+    """Return a type with all leaves that are not floating-point replaced by None."""
     return jax.tree.map(
         lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else None, kind
     )

@@ -28,7 +28,7 @@ COMPARE = {
     "==": (operator.eq, "!="),
     "!=": (operator.ne, "=="),
 }
-"""Function that computes each comparison, and the operator that negates it."""
+"""For each comparison operator: the function that computes it, and the negated operator."""
 
 
 def _comparison(op: str) -> Callable[..., Any]:
@@ -104,9 +104,10 @@ class Expr:
         )
 
     def upper(self) -> "Expr":
-        """Return the point that must be computed before a read is ready.  §6.1
+        """Return the last point that a read depends on, for proximity constraints.  §6.1
 
-        For a slice this is its last point. min(a, b) is replaced by a.
+        Replaces a slice by its last point, and min(a, b) by a: `t:min_(t + n, T)` becomes
+        t + n - 1.
         """
         return as_expr(self.compute(*(term.upper() for term in self.terms)))
 
@@ -325,7 +326,10 @@ class Max(Extreme):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Slice(Expr):
-    """Half-open slice lo, lo + 1, …, hi - 1; empty if hi <= lo, and always a complete index."""
+    """Half-open slice of the points lo, lo + 1, …, hi - 1, which is empty if hi <= lo.
+
+    A slice cannot be a term of another expression.
+    """
 
     lo: Expr
     hi: Expr
@@ -389,9 +393,9 @@ def is_truth(value: Expr) -> bool:
 
 
 def linear(value: Expr, factor: int = 1) -> list[tuple[int, Expr]]:
-    """Expand `factor * value` into a list of (factor, term), where no term is a sum.
+    """Expand `factor * value` into a list of pairs (factor, term), where no term is a sum.
 
-    A constant n is represented as n times the term 1.
+    A constant n becomes the pair (n, 1).
     """
     if isinstance(value, Const):
         return [(factor * int(value.value), Const(1))]
@@ -490,7 +494,7 @@ def multiply(left: Expr, right: Any) -> Any:
 
 
 def no_index(term: Expr, other: object) -> Any:
-    """Raise `ValueError` for a number or an expression, and return NotImplemented otherwise."""
+    """Raise `ValueError` if `other` is a number or an expression, else return NotImplemented."""
     if not isinstance(other, float | np.number) and not is_index(other):
         return NotImplemented
     raise ValueError(
@@ -545,7 +549,10 @@ def negate(term: Any) -> Any:
 
 
 def leaves(value: Expr, kind: type[Binary]) -> list[Expr]:
-    """Return all arguments of nested minima or maxima, moving added constants into them."""
+    """Return all arguments of nested minima or maxima, distributing constants over them.
+
+    For example, the leaves of min(a, b) + 1 are a + 1 and b + 1.
+    """
     if isinstance(value, kind):
         return [*leaves(value.left, kind), *leaves(value.right, kind)]
     if isinstance(value, Add | Sub) and isinstance(value.right, Const):

@@ -26,7 +26,7 @@ _HUGE = 2**40  # assumed to be larger than any bound
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dim(Structural):
-    """Dimension 0 <= symbol < bound, at position `rank` among the program's dimensions."""
+    """Dimension 0 <= symbol < bound, with its position `rank` among the program's dimensions."""
 
     symbol: Sym
     bound: Expr
@@ -94,7 +94,7 @@ class Domain(Structural):
         return Domain(self.dims)
 
     def dense(self) -> "Domain":
-        """Return the domain without strides (conditions on remainders), for the scheduler.  §5.3"""
+        """Return the domain without strides, which are conditions on remainders.  §5.3"""
         when = TRUE
         for part in conjuncts(self.when):
             if not (isinstance(part, Compare) and isinstance(part.left, Mod)):
@@ -135,8 +135,8 @@ class Domain(Structural):
     def largest(self, width: Expr | int, bounds: Mapping[str, Any]) -> int:
         """Return an upper limit on a width in the domain, which is the size of padded arrays.
 
-        For a window of n steps, the limit is n even if the bounds are smaller. Conditions of the
-        domain do not reduce it.
+        For a window of n steps, the limit is n even if the bounds are smaller. The domain's
+        condition `when` is ignored.
         """
         if not isinstance(width, Expr):
             return int(width)
@@ -329,7 +329,7 @@ class Graph:
 
 
 def reach(start: Iterable[Any], after: Callable[[Any], Iterable[Any]]) -> set[Any]:
-    """Return `start` and everything that is reachable from it by repeated calls of `after`."""
+    """Return all nodes that are reachable from `start`; `after` returns a node's successors."""
     found = set(start)
     ready = list(found)
     while ready:
@@ -340,7 +340,10 @@ def reach(start: Iterable[Any], after: Callable[[Any], Iterable[Any]]) -> set[An
 
 
 def components(edges: Iterable["Edge"]) -> list[set[str]]:
-    """Return the strongly connected components of the operations, each one after its inputs."""
+    """Return the strongly connected components of the operations, in topological order.
+
+    A component comes after all components that it reads.
+    """
     after: dict[str, list[str]] = {}
     for edge in edges:
         after.setdefault(edge.sink, []).append(edge.source)

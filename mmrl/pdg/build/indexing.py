@@ -10,9 +10,9 @@
     a different symbol, i                replaced by i               unchanged
 
 Indices after `...` apply to the array's own axes. A condition, as in `x[t % 10 == 0]`, restricts
-the domain. An index that leaves the domain of `x` does so too: `x[t - 1]` exists where 1 <= t.
-Points are counted from 0, never from the end, so the last one is `x[T - 1]`. A slice may be empty,
-such as 0:t at t = 0. Its sum is then 0, but it has no mean, maximum or minimum.  §4
+the domain. So does an index that leaves the domain of `x`: `x[t - 1]` exists where 1 <= t. Points
+are counted from 0, never from the end, so the last one is `x[T - 1]`. A slice such as 0:t may be
+empty, here at t = 0. Its sum is then 0, but its mean, maximum and minimum are undefined.  §4
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from mmrl.pdg.build.sets import always, never, simplify
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Subscript:
-    """Parsed subscript: φ for each symbolic dimension, a condition, and indices of array axes."""
+    """Parsed subscript: an index per symbolic dimension, a condition, and indices of array axes."""
 
     at: dict[str, Expr]
     when: Expr = TRUE
@@ -95,7 +95,7 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
     """Return the points of `sink` at which `source[index]` exists.
 
     Raises `ValueError` if the index exists at no point, or if a slice extends beyond the source's
-    domain, because it would be truncated silently.
+    domain, because such a slice would be truncated silently.
     """
     text = f"{name}[{', '.join(map(str, index))}]"
     for dim, part in zip(source, index, strict=True):
@@ -125,9 +125,9 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
 
 
 def complete(source: Domain, sink: Domain, at: dict[str, Expr]) -> bool:
-    """Return True if `source` exists at all points that its slices `at` read within `sink`.
+    """Return True if `source` exists at all points that the index `at` reads within `sink`.
 
-    This must hold for all bounds, because a missing point would be read as zero.
+    The check covers all bounds, because a missing point would be read as zero.
     """
     read, inside, dims = dict(at), TRUE, []
     for dim in source:
@@ -163,7 +163,10 @@ def within(source: Domain, index: Sequence[Expr], name: str) -> Expr:
 
 
 def stays(source: Domain, index: Sequence[Expr]) -> Expr:
-    """Return the condition for `source[index]` to exist, assuming that no slice has holes."""
+    """Return the condition for `source[index]` to exist, in the symbols of the reader.
+
+    The source must exist at all points within each slice, which `within` checks.
+    """
     at = dict(zip(source.names, index, strict=True))
     sliced = {name for name, part in at.items() if isinstance(part, Slice)}
     found = TRUE
@@ -183,7 +186,7 @@ def _inside(dim: Dim, part: Expr) -> Expr:
 def composes(index: Sequence[Expr], names: Sequence[str]) -> bool:
     """Return True if the symbols `names` can be replaced by slices in φ.
 
-    Each symbol must be a complete index exactly once, in the given order.
+    This requires that each symbol is an entire index of φ, exactly once, and in the given order.
     """
     return [str(part) for part in index if part.symbols() & set(names)] == list(names)
 
@@ -191,7 +194,7 @@ def composes(index: Sequence[Expr], names: Sequence[str]) -> bool:
 def roomy(domain: Domain, *exprs: Expr) -> Domain:
     """Restrict the bounds in a domain to values greater than every constant in the expressions.
 
-    A program may require large bounds: `x[2:5]` is valid although it needs T >= 5.
+    Checks use this because a program may require large bounds: `x[2:5]` is valid, but needs T >= 5.
     """
     least = 1 + max(map(largest_number, exprs), default=0)
     bounds = {name for expr in exprs for name in expr.symbols()} - set(domain.names)

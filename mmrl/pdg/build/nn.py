@@ -206,7 +206,7 @@ def _after(
     step: Callable[..., Any],
     inputs: Callable[[Tensor, Tensor], list[Tensor]],
 ) -> list[Tensor]:
-    """Return the next parameters at each point: step(w, rate, *inputs)."""
+    """Return the next parameters at each point: step(w, rate, *inputs(w, gradient))."""
     rate, found = _rate(w[0], optimizer.rate, optimizer.decay), []
     for x, g in zip(w, _several(gradients), strict=True):
         more = inputs(x, g)
@@ -217,7 +217,7 @@ def _after(
 def _average(x: Tensor, g: Tensor, b: float, f: Callable[[Any], Any], name: str) -> Tensor:
     """Return the moving average a[i] = b a[i - 1] + (1 - b) f(g[i]), with a[-1] = 0.
 
-    It has the pytree structure of x. Averages of half-precision gradients are in single precision,
+    a has the pytree structure of x. Averages of half-precision gradients have single precision,
     because float16 overflows for squares such as 300².
     """
     program, domain = x.program, x.domain
@@ -257,16 +257,16 @@ def _rate(like: Tensor, rate: ArrayLike | Tensor, decay: int | float) -> Tensor:
 
 
 def _several(x: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    """Return a list of tensors, given one tensor or several."""
+    """Return a list of one or several tensors."""
     return [x] if isinstance(x, Tensor) else list(x)
 
 
 def _each(f: Callable[..., Any]) -> Callable[..., Any]:
     """Map `f` over the floating-point arrays of its first pytree.
 
-    `f` also receives the corresponding arrays of the other pytrees; an argument that is a single
-    array is passed to each call. Results keep the dtype of the first pytree's arrays. Other leaves
-    of the first pytree stay unchanged.
+    `f` also receives the corresponding arrays of the other pytrees. A single array in place of a
+    pytree is passed to each call of `f`. Results are cast to the dtypes of the first pytree's
+    arrays. Leaves of the first pytree that are not floating-point stay unchanged.
     """
 
     def run(first: PyTree, *others: PyTree) -> PyTree:

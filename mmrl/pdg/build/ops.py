@@ -2,7 +2,7 @@
 
 Each row is a pure function of arrays, so `jax.vjp` differentiates all rows, and abstract evaluation
 infers all shapes. A ragged array, for example with T - t rewards, is padded with zeros. Rows whose
-result could change with the padding take a `mask` of the real entries (`MASKED`).
+result would depend on the padding (`MASKED`) take a `mask` of the real entries.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from mmrl.pdg.build.graph import ArrayType, Domain, array_type, ragged
 
 
 def limit(x: Any, sign: int) -> Any:
-    """Return the smallest value of a dtype if `sign` is -1, and the largest if it is 1.
+    """Return the smallest value of x's dtype if `sign` is -1, and the largest if it is 1.
 
-    As an initial value, the smallest never changes a maximum, and the largest never a minimum.
+    The smallest value is the identity of a maximum, and the largest is the identity of a minimum.
     """
     if jnp.issubdtype(x.dtype, jnp.inexact):
         return sign * np.inf
@@ -53,7 +53,7 @@ _NAMED += "where minimum maximum cumsum transpose expand_dims squeeze"
 
 
 def rows(xp: Any) -> dict[str, Callable[..., Any]]:
-    """Return the table of an array library, which is `jax.numpy` or NumPy."""
+    """Return the table of functions by kind, computed with `xp`: `jax.numpy` or NumPy."""
 
     def where(mask: Any) -> dict[str, Any]:
         return {} if mask is None else {"where": mask}
@@ -186,7 +186,10 @@ def needs(kind: str, inputs: Sequence[Any], params: Mapping[str, Any]) -> Expr:
 
 
 def _last(size: Expr, at: Any) -> int:
-    """Return the smallest size of a ragged axis for which an index exists."""
+    """Return the smallest size of an axis for which the index `at` is within the axis.
+
+    Raises `ValueError` for an index that is counted from the end of a ragged axis.
+    """
     ends = (at.start or 0, at.stop or 0) if isinstance(at, slice) else (at, at + 1)
     if min(ends) < 0 or (isinstance(at, slice) and at.step not in (None, 1)):
         raise ValueError(
@@ -197,10 +200,10 @@ def _last(size: Expr, at: Any) -> int:
 
 
 def counted(x: Any, kind: ArrayType, axis: int | None, env: Mapping[str, Any]) -> Any:
-    """Return a mask of the real entries along an axis, or None if there is no padding.
+    """Return a mask that is false for padding along an axis, or None if there is no padding.
 
-    If `axis` is None, the mask covers all axes. It has the rank of `x`, with size 1 along axes that
-    are not ragged.
+    If `axis` is None, the mask covers all axes. The mask has the rank of `x`, with size 1 along
+    axes that are not ragged.
     """
     mask, xp = None, jnp if isinstance(x, jax.Array) else np
     places = range(x.ndim) if axis is None else [axis % max(x.ndim, 1)] if x.ndim else []
@@ -216,7 +219,8 @@ def counted(x: Any, kind: ArrayType, axis: int | None, env: Mapping[str, Any]) -
 def cut(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callable[..., Any]:
     """Return `run` with ragged inputs truncated to their largest size in this domain.
 
-    Gathered cotangents are not truncated, because their sizes depend on the gathered dimensions.
+    Gathered cotangents are not truncated, because their sizes depend on dimensions over which they
+    are gathered, and which the domain lacks.
     """
 
     def one(kind: ArrayType, x: Any, env: Mapping[str, Any]) -> Any:
@@ -249,11 +253,11 @@ def infer(
 ) -> tuple[Any, ...]:
     """Return the output types of `run(env, *inputs)`, from abstract evaluation at three sizes.
 
-    An output size may be a constant, a ragged size of the inputs, or linear in one ragged size. If
-    the function fails for some sizes, `full` gives windows their full width (4 for min(4, T - t)),
-    and sizes that depend on them become numbers. Raises `ValueError` for any other size, for typed
-    random keys, and if `run` fails for ragged inputs. Without ragged inputs, the original error of
-    `run` is raised.
+    An output size may be a constant or a linear function of one ragged size of the inputs. If the
+    function fails for some sizes and `full` is True, windows are evaluated at their full width (4
+    for min(4, T - t)), and the output sizes that depend on them become numbers. Raises `ValueError`
+    for any other size, for typed random keys, and if `run` fails for ragged inputs. If `run` fails
+    without ragged inputs, its own error is raised.
     """
     sizes = ragged(list(inputs))
     if len(sizes) > len(_TRIALS[0]):
@@ -295,7 +299,10 @@ def _typed(
     known: dict[str, int],
     name: str,
 ) -> tuple[Any, ...]:
-    """Return the output types, with sizes in `known` as numbers and other ragged sizes free."""
+    """Return the output types as functions of the ragged sizes `unsure`.
+
+    Sizes in `known` are replaced by these numbers.
+    """
     texts = [text for text in unsure if text not in known]
     trials = _TRIALS if texts else _TRIALS[:1]
     rounds = [dict(zip(unsure, trial, strict=False)) | known for trial in trials]
@@ -320,9 +327,9 @@ def traceable(
     bounds: Sequence[Sym],
     size: Callable[[Expr], int],
 ) -> tuple[Any, ...]:
-    """Return a function that can be traced, followed by the types of its arguments.
+    """Return a function that JAX can trace, followed by the types of its arguments.
 
-    The bounds have the value `BOUND`, and `size` returns a number for each ragged size.
+    The function has fixed bounds, equal to `BOUND`. `size` returns a number for each ragged size.
     """
 
     def concrete(leaf: ArrayType) -> jax.ShapeDtypeStruct:
@@ -338,7 +345,11 @@ def traceable(
 def _size(
     found: Sequence[int], sizes: Sequence[tuple[Expr, Sequence[int]]], name: str
 ) -> int | Expr:
-    """Return the size that matches the sizes `found` in all trials."""
+    """Return the expression that equals the output sizes `found` in all trials.
+
+    `sizes` contains pairs of a ragged size and its values in the trials. Raises `ValueError` if no
+    linear function of one ragged size matches.
+    """
     if len(set(found)) == 1:
         return found[0]
     for expr, given in sizes:

@@ -1,4 +1,4 @@
-"""Programs under construction: their symbols, operations, definitions and graphs.  §4
+"""Language for writing programs: dimensions, operations, definitions by cases, and graphs.  §4
 
 p = Program("i", "t")
 (i, t), (I, T) = p.symbols, p.bounds
@@ -78,9 +78,9 @@ class Program:
         return Domain(tuple(dim for dim in self.box if dim.name in wanted), when)
 
     def tensor(self, *symbols: Sym | str, name: str | None = None) -> Tensor:
-        """Return a new tensor, which is then defined by cases: `x[i, 0] = …; x[i, t + 1] = …`.
+        """Return a new tensor, to be defined by cases: `x[i, 0] = …; x[i, t + 1] = …`.
 
-        At a point covered by several cases, the first one applies. The first definition determines
+        At a point that several cases cover, the first case applies. The first case also determines
         the tensor's type.
         """
         domain = self.domain(symbols)
@@ -137,12 +137,12 @@ class Program:
         """Call `f(*inputs)` in Python for its effects: to log, to save, to fill a replay buffer.
 
         `f` is called once per point, in the order of the program's dimensions, even if no
-        operation reads its result. Passes therefore never move it out of its loops. Its inputs are
-        NumPy arrays. `f` must return a value like `like`, a pytree of arrays or types, and this is
-        the value of the tensor. Without `like`, the result is None. Where the bool `when` is false,
-        `f` is not called and the value is zero. No gradient flows through the call, and an XLA
-        program that contains the call does not support `vmap`. To order two calls, pass the result
-        of the first one to the second one.
+        operation reads its result. To preserve this order, passes never move the call out of its
+        loops. `f` receives NumPy arrays and returns a value like `like`, a pytree of arrays or
+        types, which becomes the value of the tensor. Without `like`, `host` returns None. Where the
+        bool `when` is false, `f` is not called and the value is zero. No gradient flows through the
+        call, and an XLA program that contains the call does not support `vmap`. To order two calls,
+        pass the result of the first one to the second one.
         """
         tensors = [self.as_tensor(x).detach() for x in inputs]
         tensors = tensors if when is None else [self.as_tensor(when), *tensors]
@@ -215,12 +215,12 @@ class Program:
     ) -> Any:
         """Apply a pure JAX function, such as an Equinox module, at every point of its inputs.
 
-        If `f` returns a tuple, the result is a tuple of tensors, unless `whole` (for example, the
-        state of an optax optimizer is a tuple). Any other pytree becomes one tensor. Ragged inputs
-        are padded with zeros; if `f` needs the number of real entries, pass it as `p.value(…)`.
-        Where the bool `when` is false, `f` does not run and the values come from `otherwise`, or
-        are zeros; see `until`. `over` adds dimensions that the inputs do not have. If `random`, `f`
-        receives a key as its first argument.
+        If `f` returns a tuple, the result is a tuple of tensors. If `whole`, the tuple becomes one
+        tensor (use this for the state of an optax optimizer), as any other pytree does. Ragged
+        inputs are padded with zeros; if `f` needs the number of real entries, pass it as
+        `p.value(…)`. Where the bool `when` is false, `f` is not called, and the result is
+        `otherwise`, or zeros without it; see `until`. `over` adds dimensions that the inputs do not
+        have. If `random`, `f` receives a key as its first argument.
         """
         if not callable(f):
             raise ValueError(f"`f` must be a function, got {f!r}; pass the inputs after it")
@@ -257,17 +257,18 @@ class Program:
     def sample(self, f: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
         """Apply `f(key, *inputs)` at every point, with a separate key per point.
 
-        The options are those of `fn`. For example, `p.sample(reset, over=(i,))` samples once per
+        Accepts the options of `fn`. For example, `p.sample(reset, over=(i,))` samples once per
         iteration.
         """
         return self.fn(f, *inputs, random=True, **options)
 
     def until(self, stop: Tensor, along: Sym | str, name: str | None = None) -> Tensor:
-        """Return a bool that is true until `stop` was true at an earlier point of a dimension.
+        """Return a bool that is true up to and including the first point where `stop` is true.
 
-        The data then determine where the dimension `along` ends, and its bound is the maximum
-        number of steps. In a loop, `fn`, `sample` and `host` run only where their argument `when`
-        is true. After the end, `otherwise` can hold the last state, and zeros do not change a sum:
+        The data thus determine where the dimension `along` ends, and its bound is the maximum
+        number of steps. Pass the bool as `when` to `fn`, `sample` or `host`: in a loop, they run
+        only where it is true. After the end, `otherwise` can repeat the last state, and zeros leave
+        a sum unchanged:
 
             x, stop = p.tensor(t, name="x"), p.tensor(t, name="stop")
             alive, x[0] = p.until(stop, t), 1.0
@@ -277,7 +278,7 @@ class Program:
 
         Operations without `when` continue to run until the bound. If a pass vectorizes `along`, all
         steps are computed, and those after the end are discarded. With `xla(early=True)`, the XLA
-        program skips the steps after the end if they do not change a value that is used later.
+        program skips the steps after the end if no value that is used later depends on them.
         `compile(graph).report()` lists for each loop whether it skips steps, and if not, why.
         Raises `ValueError` if `stop` is not a tensor along this dimension.
         """
@@ -298,7 +299,7 @@ class Program:
         return alive
 
     def apply(self, kind: str, *inputs: Any, name: str | None = None, **params: Any) -> Tensor:
-        """Apply a row of `ops.TABLE`; inputs that are Python numbers become constants of it."""
+        """Apply the function `kind` of `ops.TABLE`; inputs may be tensors and Python numbers."""
         fixed = {k: x for k, x in enumerate(inputs) if isinstance(x, bool | int | float)}
         tensors = [self.as_tensor(x) for k, x in enumerate(inputs) if k not in fixed]
         sliced = [any(isinstance(part, Slice) for part in x.index) for x in tensors]
@@ -314,7 +315,7 @@ class Program:
     def as_tensor(self, value: Any, like: tuple[Any, ...] = ()) -> Tensor:
         """Convert an index expression or a constant to a tensor; return tensors unchanged.
 
-        `like` may contain the type of the constant.
+        A constant is cast to the type in `like`, unless `like` is empty.
         """
         if isinstance(value, Tensor):
             if value.program is not self:
@@ -371,7 +372,7 @@ class Program:
         return Tensor(self, name, output, domain.symbols, domain)
 
     def define(self, name: str, key: Any, value: Any) -> None:
-        """Add the case `name[key] = value` to a branching definition, where the value exists."""
+        """Add the case `name[key] = value` to a merge, at the points where the value exists."""
         op = self.ops[name]
         if op.kind != "merge":
             raise ValueError(
@@ -454,7 +455,7 @@ def fn(f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:
 
 
 def point_key(seed: int, tag: int, domain: Domain, env: dict[str, Any]) -> jax.Array:
-    """Return the random key of an operation at a point, based on the run's key or seed."""
+    """Return the random key of an operation at a point, derived from the run's key or seed."""
     key = jax.random.fold_in(env["key"] if "key" in env else jax.random.key(seed), tag)
     for name in domain.names:
         key = jax.random.fold_in(key, env[name])
@@ -464,8 +465,8 @@ def point_key(seed: int, tag: int, domain: Domain, env: dict[str, Any]) -> jax.A
 def _guarded(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0) -> Callable:
     """Return a function that calls `run` only if its first argument is true.
 
-    Otherwise, it returns the next `rest` arguments, or zeros if `rest` is 0. `traced` is a version
-    of `run` that supports tracing, which determines the shapes of the zeros.
+    Otherwise, the function returns the next `rest` arguments, or zeros if `rest` is 0. `traced` is
+    a version of `run` that JAX can trace; tracing it determines the shapes of the zeros.
     """
 
     def guarded(env: dict[str, Any], when: Any, *values: Any) -> tuple[Any, ...]:

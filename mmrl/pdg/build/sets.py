@@ -1,9 +1,10 @@
 """Domains and reads of a graph as integer sets and relations, and inverses of reads.  §5.1, §6.1
 
-isl, the integer set library, decides statements for all bounds at once, whereas enumeration only
-covers given bounds. For example, it computes which points read a point, which points wait for
-others, and whether a condition always holds. Sets that are used together must share one
-`isl.Context`. Pass the same context to every call, or omit it everywhere to use isl's default.
+isl, the integer set library, computes with sets whose bounds are symbols, so its results hold for
+all bounds, whereas enumeration only covers given bounds. For example, isl computes which points
+read a point, which points must run before a point, and whether a condition always holds. Sets that
+are used together must share one `isl.Context`. Pass the same context to every call, or omit it
+everywhere to use isl's default.
 """
 
 import dataclasses
@@ -50,7 +51,7 @@ def new_context() -> isl.Context:
 def domains(
     graph: Graph, context: isl.Context | None = None, *, dense: bool = False
 ) -> isl.UnionSet:
-    """Return { op[p] : p in Ω(op) }; `dense` drops strides, as the scheduler requires."""
+    """Return { op[p] : p in Ω(op) }; `dense` ignores strides, as the scheduler requires."""
     parts = []
     for op in graph.ops.values():
         domain = op.domain.dense() if dense else op.domain
@@ -178,8 +179,9 @@ class Inverse(Structural):
     """Inverse φ⁻¹ of a read: the sink's points that read a given point of the source.  §5.1
 
     All expressions are in the symbols of the *source*. `index` contains a point or a slice for each
-    dimension of the sink. `when` holds at the points of the source that are read at all. Unless
-    `exact`, the box spanned by `index` may also contain points that do not read the source's point.
+    dimension of the sink. `when` holds at the source's points that at least one point of the sink
+    reads. Unless `exact`, the box spanned by `index` may also contain points of the sink that do
+    not read the source's point.
     """
 
     index: tuple[Expr, ...]
@@ -219,11 +221,11 @@ def invert(sink: Domain, source: Domain, index: Sequence[Expr], when: Expr = TRU
 
 
 def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
-    """Return a slice or point of one axis that contains all readers, in the parameters.
+    """Return a slice or point of one axis that contains all readers.
 
-    The slice may contain points that are not readers, but no points outside the axis. If isl's
-    expressions for the first and the last reader do not form such a slice, the result is the
-    complete axis.
+    The result is an expression in the parameters. It may contain points that are not readers, but
+    no points outside the axis. If isl's expressions for the first and the last reader do not form
+    such a slice, the result is the complete axis.
     """
     alone = found.project_out_except([name], [isl.dim_type.set])
     nonempty = known.intersect(alone.params())
@@ -247,7 +249,7 @@ def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
 def following(value: Expr) -> Expr:
     """Return value + 1, the stop of a slice or loop whose last point is `value`.
 
-    In minima and maxima, 1 is added to each argument.
+    For a minimum or maximum, 1 is added to each argument.
     """
     if isinstance(value, Min | Max):
         return as_expr(value.compute(following(value.left), following(value.right)))
@@ -255,9 +257,10 @@ def following(value: Expr) -> Expr:
 
 
 def _candidates(node: isl.AstExpr) -> list[Expr]:
-    """Return possible expressions for a node.
+    """Return candidate index expressions for a node of isl's syntax tree; the caller tests them.
 
-    Two cases become their maximum, their minimum, or one of them, which may hold in both cases.
+    Index expressions have no conditional. The candidates for a conditional are the maximum and the
+    minimum of its two branches, and each branch by itself.
     """
     if node.get_type() == _Kind.op and _operator(node) in ("cond", "select"):
         first, second = (_candidates(node.get_op_arg(k)) for k in (1, 2))
@@ -278,11 +281,11 @@ def _condition(wanted: isl.Set, known: isl.Set) -> Expr:
 
 
 def written(value: isl.Set | isl.PwAff, known: isl.Set) -> isl.AstExpr:
-    """Return isl's expression for a condition or a value that is valid where `known` holds.
+    """Return isl's syntax tree of a condition or a value, which is valid where `known` holds.
 
-    It is an expression in the parameters. First, both arguments get the same parameters in the same
-    order, because isl compares parameters by position when it detects remainders. Otherwise it
-    would write (i + T) % 2 + T <= 1 as i % 2 + T <= 1.
+    The variables of the tree are the parameters. Both arguments are first given the same parameters
+    in the same order, because isl compares parameters by position when it detects remainders.
+    Otherwise, it would turn (i + T) % 2 + T <= 1 into i % 2 + T <= 1.
     """
     known = known.align_params(value.get_space())
     value, build = value.align_params(known.get_space()), isl.AstBuild.from_context(known)
@@ -292,7 +295,7 @@ def written(value: isl.Set | isl.PwAff, known: isl.Set) -> isl.AstExpr:
 
 
 def to_expr(node: isl.AstExpr) -> Expr:
-    """Convert an expression of isl's syntax tree to an index expression.
+    """Convert a node of isl's syntax tree to an index expression.
 
     Raises `ValueError` for an operator without a counterpart in index expressions, such as a
     conditional.
@@ -335,7 +338,7 @@ _OPERATORS = {
 
 
 def maps(several: isl.UnionMap) -> list[isl.Map]:
-    """Return the maps of a union, one per pair of names."""
+    """Return the maps in a union, one per pair of (input, output) names."""
     found = several.get_map_list()
     return [found.get_at(k) for k in range(found.n_map())]
 
@@ -346,7 +349,7 @@ def union(several: Iterable[isl.Map]) -> isl.UnionMap:
 
 
 def context(graph: Graph, least: int, isl_context: isl.Context) -> isl.Set:
-    """Return the set of bounds in which every bound is at least `least`."""
+    """Return the set of all values of the bounds that are at least `least`."""
     limits = " and ".join(f"{name} >= {least}" for name in graph.bounds) or "true"
     return isl.Set(f"[{', '.join(graph.bounds)}] -> {{ : {limits} }}", context=isl_context)
 

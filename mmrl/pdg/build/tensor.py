@@ -1,8 +1,8 @@
 """Recurrent tensors: arrays that are functions of symbolic dimensions.  §4
 
-A tensor reads the output of an operation at an index φ. Indexing computes nothing: `r[i, t:T]`
-reads the same output with a different φ. The domain of an operation is the union of the domains of
-its inputs.
+A tensor is a read of an operation's output at an index φ. Indexing a tensor does not add an
+operation: `r[i, t:T]` reads the same output as `r` with a different φ. The domain of an operation
+is the union of the domains of its inputs.
 """
 
 import dataclasses
@@ -44,9 +44,9 @@ def _along(kind: str, default: int | None) -> Callable[..., "Tensor"]:
 class Tensor:
     """Output `output` of the operation `source`, read at the index φ = `index` over `domain`.
 
-    `type` is a pytree of `ArrayType`. Arithmetic works on single arrays; apply functions to any
-    other pytree with `fn`. The condition `needs` must hold at every point, which `validate` checks
-    for sufficiently large bounds.
+    `type` is a pytree of `ArrayType`. Arithmetic is defined for single arrays; for any other
+    pytree, apply a function with `fn`. The read is only valid if the condition `needs` holds at
+    every point, which `validate` checks for sufficiently large bounds.
     """
 
     program: "Program"
@@ -97,7 +97,7 @@ class Tensor:
 
     @property
     def is_reindexed(self) -> bool:
-        """True if the tensor reads an operation with ragged outputs at an index."""
+        """True if the tensor is an indexed read of an operation with ragged outputs."""
         return not self.is_whole and bool(ragged(self.program.ops[self.source].outputs))
 
     @property
@@ -118,7 +118,7 @@ class Tensor:
                 "array size differs between the points: reduce the array first, for example with "
                 "`sum`"
             )
-        # If the slice cannot be combined with the existing index, read the tensor first.
+        # If the slice cannot be combined with the existing index, slice a copy of the tensor.
         holes = (self.domain.when & self.needs).symbols() & set(found.slices)
         twice = found.slices and any(isinstance(part, Slice) for part in self.index)
         plain = composes(self.index, found.slices) and not holes and not twice
@@ -140,20 +140,20 @@ class Tensor:
         return self.program.apply("take", view, at=(..., *found.axes))
 
     def covers(self, found: Subscript) -> bool:
-        """Return True if this tensor exists at all points that the slices of a subscript read."""
+        """Return True if this tensor is defined at all points that a subscript's slices read."""
         if ragged(self.type) or not TRUE.same(self.needs):
             return False
         return complete(self.domain, self._sink(found.at, found.when), found.at)
 
     def filled(self) -> "Tensor":
-        """Return a tensor with zeros at the points of its dimensions where this one is missing."""
+        """Return a copy of this tensor that is zero at the points where this one is undefined."""
         full = self.program.tensor(*self.domain.names, name=self.source)
         full[self.domain.symbols] = self
         full[self.domain.symbols] = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.type)
         return full
 
     def _sink(self, at: dict[str, Expr], when: Expr) -> Domain:
-        """Return the dimensions of the indexed tensor, with the condition of its subscript."""
+        """Return the domain of the indexed tensor, before it is restricted to valid reads."""
         names = {name for name in self.domain.names if name not in at}
         for part in (*at.values(), when):
             names |= part.symbols() - {bound.name for bound in self.program.bounds}
@@ -250,8 +250,8 @@ class Tensor:
     sqrt, equal = _method("sqrt"), _method("equal")
     abs = __abs__ = _method("abs")
     minimum, maximum = _method("minimum"), _method("maximum")
-    # These take an array `axis`. By default, sum, mean, max and min reduce over all axes. The
-    # padding of a ragged axis is ignored.
+    # The methods below take an `axis` of the array. By default, sum, mean, max and min reduce over
+    # all axes. They ignore the padding of a ragged axis.
     sum, mean = _along("sum", None), _along("mean", None)
     max, min = _along("max", None), _along("min", None)
     cumsum, flip = _along("cumsum", 0), _along("flip", 0)

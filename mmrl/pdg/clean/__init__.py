@@ -35,9 +35,9 @@ def clean(graph: Graph) -> Graph:
 
 
 def share(graph: Graph) -> Graph:
-    """Merge operations that compute the same values. Results keep their names.
+    """Merge operations that compute the same values; results keep their names.
 
-    An operation that returns residuals for its gradient replaces operations that return fewer.
+    Of several equal operations, the one that returns the most residuals for its gradient remains.
     """
     asked = {name for name, _ in graph.results}
     while True:
@@ -61,7 +61,8 @@ def share(graph: Graph) -> Graph:
 def _alike(graph: Graph, groups: Iterable[list[str]]) -> Iterator[tuple[str, str, list[str]]]:
     """Yield (first, richest, others) for each set of equal operations.
 
-    The richest operation returns all residuals. Operations with different residuals stay separate.
+    The richest operation returns the residuals of all of them. An operation with other residuals
+    belongs to a different set.
     """
     for names in groups:
         kept = {name: plain(graph.ops[name])[1] for name in names}
@@ -132,9 +133,9 @@ def fold(graph: Graph) -> Graph:
 
 
 def _signature(graph: Graph, op: Op) -> Any:
-    """Return a key that is equal for operations that compute the same values, ignoring residuals.
+    """Return a key that is equal for operations that compute the same values, except residuals.
 
-    The key of a random operation is unique.
+    A random operation has a unique key.
     """
     if op.kind == "random":
         return op.name

@@ -2,10 +2,9 @@
 
     y[t], r[t] = f(x[t]); dx[t] = g(r[t], dy[t])    ↦    y[t] = f(x[t]); dx[t] = g(x[t], dy[t])
 
-The residuals r that `gradient` keeps occupy memory from the forward pass to the backward pass. This
-pass saves that memory at the cost of time: the backward pass g reads the arguments of f and calls f
-again. Apply it before passes that move operations into arrays, because it does not change
-operations that are already moved.
+By default, the residuals r occupy memory from the forward pass f to the backward pass g. This pass
+saves that memory at the cost of time: g reads the arguments of f and calls f again. Apply it before
+passes that vectorize or tile, because operations that these have changed are not recomputed.
 """
 
 import dataclasses
@@ -18,16 +17,17 @@ from mmrl.pdg.clean.rewrite import Made, remove_dead, replaced
 
 
 def keeping(graph: Graph) -> list[str]:
-    """Return the operations whose residuals are kept only by default, and may be recomputed."""
+    """Return the operations that store residuals by default, and that `recompute` may change."""
     found = [(_forward(graph, op), op.run) for op in graph.ops.values()]
     names = [name for name, run in found if name and isinstance(run, PullBack) and not run.chosen]
     return list(dict.fromkeys(names))
 
 
 def drop_idle(graph: Graph) -> Graph:
-    """Remove forward passes that only a single gradient reads, such as the one of a loss.
+    """Remove forward passes that only a single gradient reads, such as the forward pass of a loss.
 
-    The gradient then runs the forward pass itself. It still runs only once, but needs no residuals.
+    The gradient then calls the function itself. The function still runs only once, but stores no
+    residuals.
     """
     asked = {name for name, _ in graph.results}
     forward = {op.name: name for op in graph.ops.values() if (name := _forward(graph, op))}
@@ -41,8 +41,8 @@ def drop_idle(graph: Graph) -> Graph:
 def recompute(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list[str]]:
     """Recompute the residuals of some operations in their gradients.
 
-    `only` names the differentiated operations. By default, these are all that `keeping` returns.
-    Returns the new graph, and sentences that describe the changes.
+    `only` names these operations; by default, they are all that `keeping` returns. Returns the new
+    graph, and sentences that describe the changes.
     """
     chosen = set(keeping(graph) if only is None else only)
     pairs = [(op, name) for op in graph.ops.values() if (name := _forward(graph, op)) in chosen]
@@ -52,12 +52,12 @@ def recompute(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph,
     for name in names:
         graph = _without_residuals(graph, name)
     graph = remove_dead(graph)
-    words = [f"the gradient of {name} computes it again" for name in names]
-    return graph, words + [f"{name} keeps no residuals" for name in sorted(chosen - {*names})]
+    words = [f"the gradient of {name} recomputes {name}" for name in names]
+    return graph, words + [f"{name} stores no residuals" for name in sorted(chosen - {*names})]
 
 
 def _forward(graph: Graph, op: Op) -> str | None:
-    """Return the operation whose residuals a gradient reads, if neither was changed by a pass."""
+    """Return the operation whose residuals a gradient reads, or None if a pass changed either."""
     if not isinstance(op.run, PullBack) or not op.run.kept:
         return None
     source = graph.inputs(op.name)[len(op.run.read)].source

@@ -14,10 +14,9 @@ def replaced(
     made: Mapping[str, Sequence[Made]],
     reads: Callable[[Edge], Edge] = lambda edge: edge,
 ) -> Graph:
-    """Replace the operations in `made`, and map every edge by `reads`.
+    """Replace the operations in `made`, and apply `reads` to every edge.
 
-    `made` contains the replacements of each operation. An operation without replacements is
-    removed.
+    `made` maps an operation to its replacements; an operation with none is removed.
     """
     kept: dict[str, Sequence[Made]] = {name: [(op, ())] for name, op in graph.ops.items()}
     found = [each for several in (kept | dict(made)).values() for each in several]
@@ -38,7 +37,7 @@ def phi(graph: Graph, edge: Edge) -> dict[str, Expr]:
 
 
 def composed(graph: Graph, edge: Edge, inner: Edge) -> Edge:
-    """Return an edge that bypasses an operation: it reads the source of `inner` directly.
+    """Return an edge that reads the source of `inner` directly, without the operation in between.
 
     `edge` must read the sink of `inner`.
     """

@@ -17,7 +17,7 @@ from mmrl.pdg.build.sets import has_order, is_grid, never, simplify
 
 Instance = tuple[str, Point]  # operation at a point
 Needs = list[tuple[Edge, Instance]]
-_FEW = 12  # upper limit on the bounds of the first run that is searched for a cycle
+_FEW = 12  # maximum bound in the first run that is searched for a cycle
 
 
 def validate(graph: Graph) -> Graph:
@@ -172,6 +172,7 @@ def _fits(op: Op, bounds: Mapping[str, int], value: Any) -> Any:
 
 
 def _try_out(domain: Domain, wanted: Expr, sizes: Mapping[str, int], what: str) -> None:
+    """Raise `ValueError` if a condition is false at a point of a domain for the given bounds."""
     used = wanted.symbols() | domain.when.symbols()
     # Only dimensions that occur in a condition are enumerated.
     dims = [d if d.name in used else dataclasses.replace(d, bound=Const(1)) for d in domain]
@@ -188,7 +189,7 @@ def check_cycles(graph: Graph) -> None:
     """Raise `ValueError` if a point depends on itself.
 
     If isl finds a schedule for all bounds, there is no cycle. Otherwise, two small runs are
-    searched for one. Their bounds are larger than every constant in the program, but are capped.
+    searched for a cycle. Their bounds exceed every constant in the program, up to a maximum.
     """
     if not has_order(graph):
         exprs = [part for edge in graph.edges for part in (*edge.index, edge.when)]
@@ -221,7 +222,7 @@ def needs(graph: Graph, name: str, point: Point, bounds: Mapping[str, int]) -> N
 def _path(
     left: Mapping[Instance, Sequence[tuple[Edge, Instance]]], start: Instance
 ) -> list[tuple[Edge, Point]]:
-    """Return the shortest cycle through an instance, as pairs (edge, point that it reads)."""
+    """Return a shortest cycle through an instance, as pairs (edge, point that the edge reads)."""
     ready: list[tuple[Instance, list[tuple[Edge, Point]]]] = [(start, [])]
     seen: set[Instance] = set()
     while ready:
@@ -239,7 +240,7 @@ def _path(
 def describe_cycle(
     graph: Graph, path: Sequence[tuple[Edge, Point]], start: Point, bounds: Mapping[str, int]
 ) -> str:
-    """Return a sentence such as "x[t] depends on itself through y[t + 1]", with an example."""
+    """Return a sentence such as "x[t] depends on itself through y[t + 1]", and an example."""
     domain = graph.ops[path[0][0].sink].domain
     at: dict[str, Expr] = dict(zip(domain.names, domain.symbols, strict=True))
     through = []

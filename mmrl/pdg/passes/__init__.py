@@ -1,8 +1,8 @@
 """Passes that transform a graph before it is scheduled: lift, vectorize, tile and fuse.
 
-A pass is a function of a graph. It returns a new graph with the same results, and sentences about
-what it changed and what it left unchanged. `stages` records the graph before the first pass and
-after every pass.
+A pass is a function of a graph. It returns a new graph with the same results, and sentences that
+report what it changed and what it left unchanged. `stages` records the graph before the first pass
+and after every pass.
 """
 
 import dataclasses

@@ -1,15 +1,16 @@
 """Reads of an operation that computes many points of a dimension d at once.
 
-Vectorizing, tiling and lifting all move d, or blocks of it, out of loops and into arrays. An edge
-that used to read one point then reads an array with an axis for d, from which the operation
+Vectorizing, tiling and lifting turn a loop over d, or over a block of d, into an axis of arrays. An
+edge that read one point before then reads an array with an axis for d, from which the operation
 extracts the points of the old φ. The paper's Algorithm 2 distinguishes four cases, depending on
-whether the source and the sink are moved; here they are a single rule.
+whether the source and the sink are moved; here a single rule covers them.
 
 `cycles` finds the operations that depend on themselves along a dimension d. A training loop is one
 large cycle: parameters determine actions, actions produce experience, and experience updates the
-parameters. Along t, however, most of it is not a cycle, because the previous iteration is already
-complete. Edges that lead to an earlier point of another dimension are therefore removed before the
-search. (The paper calls a cycle trivial if all its indices of d are d or constant, §5.2.)
+parameters. Within one iteration, however, most of these operations are not on a cycle along t,
+because they read parameters of the previous iteration, which is complete. Edges that lead to an
+earlier point of another dimension are therefore removed before the search. (The paper calls a cycle
+trivial if all its indices of d are d or constant, §5.2.)
 """
 
 import dataclasses
@@ -32,9 +33,9 @@ NEAR = 8
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Block(Structural):
-    """Points of d that one run computes.
+    """Points of d that one run of an operation computes.
 
-    These are all points of d, or `size` points that start at the run's point.
+    Without a `size`, they are all points of d; otherwise, `size` points from the run's point on.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Block(Structural):
         return {**env, self.name: self.start.evaluate(env)}
 
     def cover(self, part: Expr, bound: Expr, box: Domain) -> Slice | None:
-        """Return a slice that covers φ in a block, or None if φ may decrease."""
+        """Return a slice that contains φ at all points of a block, or None if φ may decrease."""
         if self.size is None:
             return Slice(ZERO, bound)
         lo, hi = (part.lo, part.hi) if isinstance(part, Slice) else (part, part + 1)
@@ -75,10 +76,11 @@ class Block(Structural):
         return Slice(first, last if always(last <= bound, box) else min_(last, bound))
 
     def near(self, part: Expr, box: Domain) -> tuple[Expr, tuple[Expr, ...]] | None:
-        """Return the tiles that contain φ in a tile, or None if they are not next to it.
+        """Return the tiles that φ reads from within a tile, or None if they may be too far away.
 
         The result contains the first point of the first tile, which may be negative, and an index
-        for each tile. The indices of tiles beyond the ends of d are those of the first or last one.
+        for each tile. φ must not decrease along d, and may read at most `NEAR` tiles before and
+        after its own. A tile beyond the ends of d is replaced by the first or last tile.
         """
         if self.size is None or self.symbol.same(part):
             return self.start, (self.symbol,)
@@ -101,9 +103,9 @@ class Block(Structural):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step(Structural):
-    """Rule for one axis of an input, which starts at the point `base`.
+    """Rule for one axis of an input, whose first entry belongs to the point `base`.
 
-    The axis is indexed by `take`, or kept if `take` is None.
+    The axis is indexed by `take` (a point or a slice), or remains as it is if `take` is None.
     """
 
     take: Expr | None = None
@@ -112,13 +114,13 @@ class Step(Structural):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Access(Structural):
-    """Edge after a move: the new φ, and the steps that restore the former input.
+    """Read along an edge after a move: the new φ, and the steps that extract the old input.
 
     `steps` contains a rule for each axis, in the order of the source's dimensions. `stored` is the
-    position in `steps` of the axis along d if each stored value contains it; in the input, this
-    axis comes after those of slices. `walked` is the position of the axis along d if iterating over
-    this axis is all that is needed. `more` contains a further φ for each further tile that the read
-    needs; the values of all tiles are joined along d.
+    position in `steps` of the axis along d if each value of the source contains this axis; in the
+    input, it then comes after the axes of slices. `walked` is the position of the axis along d if
+    iterating over this axis yields the old inputs. If the read needs several tiles, `more` contains
+    φ for each tile after the first; their values are concatenated along d.
     """
 
     index: tuple[Expr, ...]
@@ -135,23 +137,23 @@ class Access(Structural):
 
     @property
     def still(self) -> bool:
-        """True if the read returns the same values as before."""
+        """True if the new φ reads the old input, so that no step is needed."""
         return self.stored is None and all(step.take is None for step in self.steps)
 
     @property
     def copies(self) -> bool:
-        """True if the read returns the same values as before at each point of the block."""
+        """True if entry k of the new input is the old input at point k of the block."""
         return len(self.steps) == 1 and self.walked == self.stored == 0
 
     @property
     def mixes(self) -> bool:
-        """True if a value's leading axis does not come from its first slice."""
+        """True if the leading axis of the new input does not come from its first slice."""
         sliced = [step for place, step in enumerate(self.steps) if place != self.stored]
         kept = [step for step in self.steps if step.take is None]
         return bool(sliced) and (not kept or kept[0] is not sliced[0])
 
     def order(self, *values: Any) -> Any:
-        """Return the input, joined from all tiles, with axes in the order of the source's dims."""
+        """Concatenate the values of all tiles, and order the axes like the source's dimensions."""
         last, place = len(self.steps) - 1, self.stored
         value = values[0] if len(values) == 1 else _join(values, last)
         return value if place is None else _move(value, last, place)
@@ -184,7 +186,7 @@ def _join(values: Sequence[Any], axis: int) -> Any:
 
 
 def ordered(readings: Sequence[Access], inputs: Sequence[Any]) -> list[Any]:
-    """Return one ordered input per reading, from inputs that contain one value per tile."""
+    """Return one ordered input per reading; `inputs` contain one value per tile of each reading."""
     left = iter(inputs)
     return [each.order(*itertools.islice(left, len(each.indices))) for each in readings]
 
@@ -204,11 +206,11 @@ def _window(x: Any, lo: Any, hi: Any, width: int, axis: int) -> Any:
 def arrive(
     readings: Sequence[Access], inputs: Sequence[Any], start: Mapping[str, Any]
 ) -> tuple[list[Any], Callable[[Mapping[str, Any], list[Any]], list[Any]]]:
-    """Return the inputs to iterate over, and a function that reads all inputs at one point.
+    """Return the inputs to iterate over, and a function that returns all inputs at one point.
 
-    In the list of inputs, the axis of d comes first, and inputs that are not iterated over are
-    None. `reads(point, here)` returns what the old φ reads at a point, where `here` contains the
-    current entries of that list. `start` is the point at which the inputs were read.
+    The inputs to iterate over have the axis of d first; all other inputs are None in this list.
+    The function `reads(point, here)` returns what the old φ reads at a point, given the entries
+    `here` of the listed inputs at this point. `start` is the point at which the inputs were read.
     """
     values = ordered(readings, inputs)
     walked = [
@@ -228,10 +230,10 @@ def arrive(
 def access(
     graph: Graph, edge: Edge, block: Block, moved: Collection[str], sinks: bool
 ) -> Access | None:
-    """Return how to read an edge when the operations in `moved` compute blocks of d.
+    """Return how to read along an edge if the operations in `moved` compute blocks of d.
 
-    `sinks` is True if the reader is one of these operations. The result is None if the read
-    prevents the move.
+    `sinks` is True if the reader is one of these operations. The result is None if the read makes
+    the move impossible.
     """
     source, domain, name = graph.ops[edge.source], graph.ops[edge.sink].domain, block.name
     index, steps, stored, along, at, tiles = [], [], None, None, 0, ()
@@ -239,7 +241,7 @@ def access(
         if dim.name == name and block.symbol.same(part):
             along = len(steps)
         if source.name in moved and dim.name == name:
-            # Only tiles nearby can read a tile, whereas all of d can be read at any index.
+            # A tile can only be read from nearby tiles, whereas all of d can be read at any index.
             alone = block.size is None
             near = block.near(part, domain.box()) if sinks or alone else None
             if near is None:
@@ -266,10 +268,10 @@ def access(
 
 
 def entry(graph: Graph, edge: Edge, block: Block) -> Access | None:
-    """Return how a loop over all of d reads an input from outside, or None if it cannot.
+    """Return how a loop over all of d reads an input from outside, or None if this is impossible.
 
-    An input that exists only at some points of d, such as c * r[t + 1], is read as a block of d,
-    which contains zeros at its other points.
+    An input that exists only at some points of d, such as c * r[t + 1], is read as a block of d
+    with zeros at the other points.
     """
     reading = access(graph, edge, block, (), True)
     if reading is None and block.name in graph.ops[edge.source].domain.when.symbols():
@@ -323,9 +325,9 @@ def level(graph: Graph, name: str) -> list[Edge]:
     """Return the edges along which operations may depend on themselves in one loop over d.
 
     All other dimensions are fixed in this loop. If no edge of a component leads to a later point of
-    another dimension, the edges to earlier points are removed, because no path along them returns
+    another dimension, edges to its earlier points are removed, because no path along them returns
     to its start. The same holds with earlier and later exchanged. A read of a merge at a constant
-    index counts as reads of the branches that are possible there. For example, w[i, 0] does not
+    index is replaced by reads of the branches that are possible there. For example, w[i, 0] cannot
     take the branch for k >= 1.
     """
     found = [(edge, taken) for edge in graph.edges for taken in _branches(graph, edge)]
@@ -351,8 +353,8 @@ def _lead_away(graph: Graph, edges: Sequence[Edge], dims: Sequence[str]) -> set[
     """Find a component whose edges never step in opposite directions along another dimension.
 
     Returns the edges of the component that step along this dimension, or an empty set if there is
-    no such component. A step whose distance varies, as in w[max_(0, i - 3)], must not step in the
-    opposite direction either, and is kept, because its distance may be 0.
+    no such component. An edge whose distance varies, as in w[max_(0, i - 3)], must not step in the
+    opposite direction either. It is not among the returned edges, because its distance may be 0.
     """
     for _, inside in _components(edges):
         for dim in dims:
@@ -367,7 +369,7 @@ def _lead_away(graph: Graph, edges: Sequence[Edge], dims: Sequence[str]) -> set[
 
 
 def _leads(graph: Graph, edge: Edge, name: str, way: int, step: int | None) -> bool:
-    """Return True if an edge never steps against `way`, -1 or 1, along a dimension."""
+    """Return True if an edge never steps in the direction opposite to `way`, which is -1 or 1."""
     if step is not None:
         return step * way >= 0
     domain = graph.ops[edge.sink].domain

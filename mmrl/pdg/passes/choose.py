@@ -1,21 +1,23 @@
 """Automatic choice of passes: what to vectorize, lift, tile, recompute and fuse.  §5.2-5.4
 
 Fewer and larger operations take less time but more memory. The search therefore starts with the
-largest choice: one block per dimension, with loops lifted and residuals kept. If a run exceeds the
-memory limit, blocks of the innermost loop shrink by powers of two, followed by blocks of the batch.
-If no choice with lifted loops fits, loops are not lifted.
-The search stops at the largest blocks that fit. It runs twice, with residuals kept and with
-residuals recomputed, and returns the choice with less estimated time. Operations in blocks are
-fused, so that they share a loop. Without blocks and without `Program.until`, all operations are
-fused if this takes no more memory. Others are fused only if no other choice fits, because XLA fuses
-operations anyway, and the scheduler cannot split a fused chain.
+largest choice: one block per dimension, with loops lifted and residuals stored. If a run exceeds
+the memory limit, blocks of the innermost loop shrink by powers of two, followed by blocks of the
+batch. If no choice with lifted loops fits, loops are not lifted. The search stops at the largest
+blocks that fit. It runs twice, with residuals stored and with residuals recomputed, and returns the
+choice with less estimated time.
+
+Operations in blocks are fused, so that they share a loop. In a choice without blocks, for a program
+without `Program.until`, all operations are fused if this takes no more memory and less time. All
+other operations are fused only if no other choice fits, because XLA fuses operations anyway, and
+the scheduler cannot split a fused operation.
 
     choice = choose(graph, {"T": 128, "B": 32}, memory=8_000_000, cost=…)
     compile(graph, choice.passes())          # the same program, with explicit passes
 
 Blocks of a dimension are used only if they save a tenth of all operations of a run. For example,
-moving a reset out of the loop over iterations would save few operations, but keep all of its
-values.
+vectorizing a reset over all iterations would save few operations, but store the values of all
+iterations at once.
 """
 
 import dataclasses
@@ -69,7 +71,7 @@ def parse_bytes(memory: int | float | str | None) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Along:
-    """Passes along one dimension: `size` None vectorizes, m tiles by m, and 1 keeps the loop."""
+    """Passes along one dimension: a `size` of None vectorizes, m tiles by m, 1 keeps the loop."""
 
     name: str
     lift: bool = False
@@ -184,16 +186,11 @@ def choose(
 ) -> Choice:
     """Return the first choice that fits in `memory`, in the order of the module's docstring.
 
-    A choice fits if its peak memory is at most `memory`. Without a limit, the largest choice is
-    returned.
+    A choice fits if its peak memory is at most `memory`, and if its operations have a valid order.
+    Without a limit, the largest choice is returned. `cost` compiles a choice and estimates its
+    cost, or raises `ValueError` if there is no valid order; it is called for only a few choices.
 
-    `cost` compiles a choice and measures it; it is called for only a few choices. A choice also
-    does not fit if `cost` raises `ValueError` because no order of its operations is valid. `sizes`
-    returns the bytes that one run of each operation reads and writes, which matter on a CPU.
-    Without `sizes`, blocks need not fit in a cache.
-
-    Raises `ValueError` if no measured choice fits; the message states the smallest peak that was
-    measured.
+    Raises `ValueError` if no choice that was tried fits; the message states their smallest peak.
     """
     least: list[float] = []
 
@@ -209,7 +206,7 @@ def choose(
     def fused_if_free(choice: Choice) -> Choice:
         """Fuse the operations of a choice without blocks if this saves time and costs no memory.
 
-        A loop that data end is not fused, because a fused operation cannot be skipped.
+        A program with `Program.until` is not fused, because fused operations cannot be skipped.
         """
         blocks = any(each.size != 1 for each in choice.along)
         if choice.fuse or fixed.fuse is not None or blocks or ends:
@@ -250,14 +247,14 @@ def choose(
 
 
 def widest(graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()) -> Choice:
-    """Use one block per dimension where that saves enough operations, and return the choice."""
+    """Return the choice with one block per dimension, where that saves enough operations."""
     along, sizes = [], fixed.sizes()
     again = bool(fixed.recompute)
     changed = remove_dead(recompute(graph)[0]) if again else graph
     for name in _order(graph):
         lifted = name in map(str, fixed.lift) if fixed.lift is not None else _lifts(changed, name)
         lone = remove_dead(lift_loops(changed, name)[0]) if lifted else changed
-        if name not in graph_dims(lone):  # only the final states of its loops were read
+        if name not in graph_dims(lone):  # only the final states of the lifted loops are read
             along.append(Along(name, lifted, 1))
             changed = lone
             continue
@@ -272,7 +269,7 @@ def widest(graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()) -> C
 
 
 def _order(graph: Graph) -> list[str]:
-    """Return the dimensions without loops, then those with loops, each innermost first."""
+    """Return the dimensions that can be vectorized entirely, then the others, innermost first."""
     names = list(reversed(graph_dims(graph)))
     free = [name for name in names if not movable(graph, whole(graph, name))[1]]
     return [*free, *(name for name in names if name not in free)]
@@ -318,9 +315,9 @@ def _first(choices: Sequence[Choice], fits: Callable[[Choice], bool]) -> Choice 
 def neighbors(
     choice: Choice, graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()
 ) -> list[Choice]:
-    """Return a choice, similar choices, and `Choice()` without passes.
+    """Return a choice, similar choices, and `Choice()`, which has no passes.
 
-    A similar choice differs in one block size, or in recomputation or fusion.
+    A similar choice differs in one block size, in recomputation, or in fusion.
     """
     found = [choice]
     sizes = [each.size for each in choice.along]
@@ -346,7 +343,7 @@ def operations(graph: Graph, bounds: Mapping[str, int]) -> int:
 
 
 def count(op: Op, bounds: Mapping[str, int]) -> int:
-    """Return the number of points of an operation."""
+    """Return the number of points in an operation's domain, for the given bounds."""
     when = op.domain.when
     used = set() if TRUE.same(when) else when.symbols()
     inside = dataclasses.replace(op.domain, dims=tuple(d for d in op.domain if d.name in used))

@@ -85,7 +85,7 @@ class Fold:
         return self.finish(self.parts(x, low, high, width), count)
 
     def parts(self, x: Any, low: Any, high: Any, width: int) -> Any:
-        """Return the same as `ranges`, without applying `finish`."""
+        """Return the folds that `ranges` returns, but without applying `finish`."""
         table = x.astype(self.dtype)
         nothing, one = self.empty(table), (-1, *[1] * (x.ndim - 1))
         count = jnp.maximum(high - low, 0)

@@ -4,10 +4,10 @@ An operation and its reader at the same point become a single operation:
 
     y[t] = f(x[t]); z[t] = g(y[t])      ↦      z[t] = g(f(x[t]))
 
-This leaves fewer operations to schedule and launch, and fewer values to keep, and XLA optimizes the
-two operations together. A pair is not fused if the second operation depends on the first one
-through a third one. The fused operation would then depend on itself, and the graph could not be
-scheduled. Branching definitions are not fused, because they only copy.
+Fusion leaves fewer operations to schedule and launch, and fewer values to store, and XLA optimizes
+the two operations together. A pair is not fused if the second operation also depends on the first
+one through a third one, because the fused operation would then depend on itself. Branching
+definitions are not fused, because they only copy.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
     """Fuse operations into regions, and return the graph and a sentence for each region.
 
     `only` limits fusion to the given operations. A region is named after the result that it
-    contains, or else after its last operation that others read.
+    contains, or else after the last of its operations that others read.
     """
     chosen = set(graph.ops if only is None else only)
     graph, copies = _spread(graph, chosen)
@@ -46,7 +46,7 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
         name, joined = join(graph, first, second)
         # Fusing the copy of a constant cannot create a cycle, because it has no inputs.
         if first not in copies and not has_order(joined):
-            refused.add(f"{edge.source} and {edge.sink} stay apart: a path leads around")
+            refused.add(f"{edge.source} and {edge.sink} are not fused: a second path connects them")
             continue
         graph = joined
         home |= {op: name for op, now in home.items() if now in (first, second)}
@@ -56,9 +56,9 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
 
 
 def _spread(graph: Graph, chosen: Collection[str]) -> tuple[Graph, set[str]]:
-    """Give each reader its own copy of a constant, and return the names of the copies too.
+    """Give each reader its own copy of a constant; return the graph and the names of the copies.
 
-    The copies are fused into their readers, so constants need not be kept or freed.
+    The copies are then fused into their readers, so constants need not be stored or freed.
     """
     asked, copies = {name for name, _ in graph.results}, set()
     for edge in [e for e in graph.edges if e.sink in chosen and TRUE.same(e.when)]:
@@ -75,10 +75,10 @@ def _spread(graph: Graph, chosen: Collection[str]) -> tuple[Graph, set[str]]:
 
 
 def straight(graph: Graph, edge: Edge) -> bool:
-    """Return True if an edge connects two operations at the same point that can be fused."""
+    """Return True if an edge connects two operations at the same point, and both can be fused."""
     sink, source = graph.ops[edge.sink], graph.ops[edge.source]
     alike = sink.domain == source.domain
-    # A run finds inputs and calls of the host by their kind, so they are not fused.
+    # Inputs and calls of the host are identified by their kind, so they must not be fused.
     joins = sink.run and source.run and not {"host", "input"} & {sink.kind, source.kind}
     return alike and bool(joins) and TRUE.same(edge.when) and _here(graph, edge)
 
@@ -118,8 +118,8 @@ def _run(
 ) -> Callable[..., tuple[Any, ...]]:
     """Return a function that runs both operations.
 
-    `which` maps the edges from outside to input indices. Along the other edges, the second
-    operation reads the first.
+    `which` maps the edges from other operations to indices of the inputs. Along the remaining
+    edges, the second operation reads the first.
     """
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:

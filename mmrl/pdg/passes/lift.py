@@ -3,12 +3,12 @@
     for t in range(T): g[t] = r[t] + γ g[t + 1]      ↦      g = scan(Affine, (γ, r))
 
 The loop must carry one tensor between neighboring points of d. Its body may consist of many
-operations, but must be a step that `recognize` supports. Acting is not supported, because the
+operations, but must be a step that `recognize` supports. Acting cannot be lifted, because the
 environment's response depends on an action, which in turn depends on the memory. Lifting has a
-cost: every reader must wait for all of d.
+cost: every reader has to run after all points of d.
 
-A fold over all later points is first rewritten by `unfold` as such a loop, and so is a fold over
-all earlier points if it is part of a cycle:
+`unfold` first rewrites a fold over all later points as such a loop, and also a fold over all
+earlier points if it is part of a cycle:
 
     g[t] = Σ_k γᵏ x[t + k]      ↦      g[T - 1] = x[T - 1],  g[t] = x[t] + γ g[t + 1]
 
@@ -37,7 +37,7 @@ from mmrl.pdg.passes.steps import Declared, Refusal
 
 
 def unfold(graph: Graph, block: Block) -> tuple[Graph, list[str]]:
-    """Rewrite folds of x[…, d:D] as loops over d, and return their names too.
+    """Rewrite folds of x[…, d:D] as loops over d; return the graph and the names of the folds.
 
     A fold of x[…, 0:d + 1] is also rewritten if it is on a cycle, because it cannot be computed
     for all of d at once.
@@ -102,7 +102,7 @@ def _at_once(graph: Graph, block: Block, auto: bool) -> tuple[Graph, list[str]]:
                 _check_wait(graph, graph.readers(name), [name], block)
             lifted.append(name)
         except Refusal as refusal:
-            words.append(f"{name} folds {block.name} point by point: {refusal.reason}")
+            words.append(f"{name} folds at each {block.name} separately: {refusal.reason}")
     graph, views = move.with_views(graph, lifted)
     inside = [views[name] for name in lifted]
     made = {name: move.moved_ops(graph, block, inside, name) for name in inside}
@@ -110,7 +110,7 @@ def _at_once(graph: Graph, block: Block, auto: bool) -> tuple[Graph, list[str]]:
     return move.rewire(graph, block, made), words
 
 
-SMALL = 4  # value of all bounds during shape inference
+SMALL = 4  # value of all bounds when the form of a loop is inferred
 CHOICES = ("auto", "always")
 
 
@@ -125,11 +125,10 @@ def lift_loops(
 ) -> tuple[Graph, list[str]]:
     """Lift loops over `name`; return the graph, and a sentence about each loop.
 
-    "auto" lifts a loop only if no reader must wait longer for it and no additional values are kept.
-    This holds for loops that run backward, except for sums, and for loops whose readers need all of
-    d. "always"
-    lifts every possible loop, which suits parallel devices. `matrix` and `monoids` are arguments of
-    `recognize`.
+    "auto" lifts a loop only if no reader has to run later and no additional values are stored. This
+    holds for loops that run backward, except for sums, and for loops whose readers need all of d.
+    "always" lifts every possible loop, which suits parallel devices. `matrix` and `monoids` are
+    arguments of `recognize`.
 
     Raises `ValueError` for an unknown dimension, and for any other `when`.
     """
@@ -137,7 +136,7 @@ def lift_loops(
         raise ValueError(f"`when` must be one of {', '.join(CHOICES)}; got {when!r}.")
     block = move.whole(graph, name)
     graph, loops = unfold(graph, block)
-    words = [f"{fold} reads itself at a neighboring {name}, in place of a slice" for fold in loops]
+    words = [f"{fold} became a loop over {name}, in place of a fold of a slice" for fold in loops]
     graph, more = _at_once(graph, block, auto=when == "auto")
     words += more
     for cycle in cycles(graph, name):
@@ -159,7 +158,7 @@ def lift_loops(
 
 
 def _filled(loop: Carried) -> Graph:
-    """Return the graph with zeros at the points of d where inputs of a loop are missing."""
+    """Return the graph with zeros at the points of d where inputs of a loop are undefined."""
     graph, name = loop.graph, loop.block.name
     for edge, reading in zip(loop.outside, loop.readings, strict=True):
         if reading.stored is None:
@@ -207,16 +206,16 @@ def _check_cost(loop: Carried) -> None:
 
 
 def _check_wait(graph: Graph, readers: Sequence[Edge], ops: Sequence[str], block: Block) -> None:
-    """Raise `Refusal` unless every reader of these operations waits for all of d already."""
+    """Raise `Refusal` unless every reader of these operations needs all points of d anyway."""
     name, end = block.name, block.bound - 1
     for edge in readers:
         part = phi(graph, edge)[name]
         if part.same(end):
-            reason = f"{edge.sink} reads only {edge.source}[{part}], but lifting would keep values"
-            raise Refusal("cost", f"{reason} for all of {name} at once")
+            reason = f"{edge.sink} reads only {edge.source}[{part}], but lifting would store values"
+            raise Refusal("cost", f"{reason} for all points of {name}")
         if not (isinstance(part, Slice) and part.hi.same(block.bound)):
             reason = f"{edge.sink} reads {edge.source}[{part}] at each step, but would have to wait"
-            raise Refusal("cost", f"{reason} for all of {name}")
+            raise Refusal("cost", f"{reason} for all points of {name}")
     if any(op in ops for op, _ in graph.results):
         raise Refusal("cost", "its points are results, which are available earlier in a loop")
 
@@ -249,7 +248,7 @@ def forms(loop: Carried, **how: Any) -> tuple[str, ...]:
 
 
 def _scanned(loop: Carried, forms: tuple[str, ...], matrix: int, monoids: tuple) -> Graph:
-    """Return the graph with the loop replaced by a single operation."""
+    """Return the graph with the loop replaced by a single scan operation."""
     graph, block = loop.graph, loop.block
     kinds = [graph.ops[op].outputs[k] for op, k in loop.needed]
     outputs = tuple(kinds if loop.final else [move.widen(kind, block) for kind in kinds])

@@ -76,9 +76,9 @@ def lift(
 ) -> PyTree[Shaped[Array, "time ..."]]:
     """Compute `lax.scan` of x ← step(x, *inputs_t) with `mmrl.scan`, in depth O(log T), not T.
 
-    `inputs` have a leading time axis, and all states are returned. Values and derivatives equal
-    those of the loop up to rounding, with one exception. Where a factor 0 meets an infinite state,
-    as in `where(begin, 0, x)`, the loop discards the state but the scan returns NaN.
+    `inputs` have a leading time axis, and all states are returned. Values and derivatives equal the
+    loop's up to rounding, with one exception: if a factor 0 meets an infinite state, as in
+    `where(begin, 0, x)`, the loop discards the state but the scan returns NaN.
 
     Raises `Refusal` if `recognize` does not support the step.
     """
@@ -115,9 +115,9 @@ _LINEAR = {"broadcast_in_dim", "dot_general", "mul", "neg", "reshape", "squeeze"
 def summed(function: Callable, *inputs: PyTree) -> PyTree:
     """Return Σ_k function(*inputs[k]), with sums of products as one product: Σ_k x_k y_kᵀ = Xᵀ Y.
 
-    The gradient of a parameter is such a sum. Its terms are not computed individually: the sum is
-    moved backward through linear operations until it reaches products. If there are no products,
-    the terms are computed and added.
+    The gradient of a parameter is such a sum. To avoid computing its terms, linear operations of
+    `function` are applied to sums instead of terms, from the last operation back to products. If
+    there are no products, the terms are computed and added.
     """
     traced, out = jax.make_jaxpr(function, return_shape=True)(*one(inputs))
     jaxpr, length = traced.jaxpr, len(jax.tree.leaves(inputs)[0])
@@ -320,8 +320,8 @@ class Carried:
     `way` is +1 if the loop runs forward and -1 if it runs backward. `ops` are in a valid order of
     execution at one point. They read each other along the edges `inside` at the same point, and
     along `back` at the previous point. They read all other values along `outside`, as specified by
-    `readings`. `later` contains the branches whose condition is constant at all points except the
-    first: True if they are always taken there, and False if they never are.
+    `readings`. `later` maps the edges of branches to True if they are taken at all points after the
+    first, and to False if they are taken at none of these points. Other branches are omitted.
     """
 
     graph: Graph
@@ -362,7 +362,7 @@ class Carried:
     def before(self) -> Edge | None:
         """Edge that supplies the initial state, or None.
 
-        None unless this edge is the only difference between the first point and the others.
+        None also if the first point differs from the others in more than this edge.
         """
         first = [edge for edge, taken in self.later.items() if not taken]
         others = [edge for edge, taken in self.later.items() if taken]
@@ -373,8 +373,8 @@ class Carried:
         """Return the function `at(point, x, here, known)` of one iteration, and a block's points.
 
         `at` returns all outputs of all operations. x is the previous state, `here` contains the
-        current values of the inputs that the loop iterates over, and `known` specifies for some
-        branches whether they are taken. Points consist of coordinates and these inputs.
+        current entries of the inputs that the loop iterates over, and `known` specifies for some
+        branches whether they are taken. Points are pairs of coordinates and these inputs.
         """
         start = self.block.begin(env)
         walked, reads = arrive(self.readings, inputs, start)
@@ -407,8 +407,8 @@ class Carried:
     def enter(self, at: At, env: Mapping[str, Any], points: Any) -> tuple[Any, Any]:
         """Return the initial state of the loop, and the remaining points.
 
-        If the first point has a separate definition, it is computed here, so the step does not
-        contain that branch.
+        If the first point has a separate definition, the state after this point is computed here,
+        so that the step does not contain that branch.
         """
         first, rest = (0, slice(1, None)) if self.way > 0 else (-1, slice(None, -1))
         point, here = jax.tree.map(lambda x: x[first], points)
@@ -419,13 +419,13 @@ class Carried:
         return at(point, self.nothing(env), here)[self.carried], left
 
     def nothing(self, env: Mapping[str, Any]) -> Any:
-        """Return a state of zeros in place of a missing previous state."""
+        """Return a state of zeros, which replaces the previous state at the first point."""
         bounds = {name: value for name, value in env.items() if isinstance(value, int)}
         like = type_of(self.graph.ops[self.carried[0]], self.carried[1], bounds)
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
 
     def step(self, at: At, env: Mapping[str, Any]) -> Callable[..., Any]:
-        """Return the function of one step, which keeps the state unchanged beyond the bound."""
+        """Return the function of one step, which leaves the state unchanged beyond the bound."""
         bound, length = (n.evaluate(env) for n in (self.block.bound, self.block.length))
         full = isinstance(bound, int) and bound % length == 0
 
@@ -464,7 +464,7 @@ class Carried:
         return recognize(self.step(at, env), x, *one(rest), **how), x, rest, at, points
 
     def everywhere(self, env: Mapping[str, Any], *inputs: Any, **how: Any) -> tuple[Any, ...]:
-        """Compute the `needed` tensors at all points in one scan; `how` is for `recognize`."""
+        """Compute the `needed` tensors at all points in one scan; pass `how` to `recognize`."""
         found, x, rest, at, points = self.recurrence(env, inputs, **how)
         length = len(points[0])
 

@@ -1,8 +1,8 @@
-"""Move a dimension d from loops into arrays, as vectorizing and tiling require.  §5.2
+"""Turn a loop over a dimension d into an axis of arrays, for vectorizing and tiling.  §5.2
 
-A moved operation computes a block of points at once: it applies `vmap` to its old `run`, with the
-symbol of d as the batched argument. One rule therefore covers all operations. Operations that are
-not moved extract their former inputs from the larger arrays inside their own `run`.
+A *moved* operation computes a block of points at once: it applies `vmap` to its old `run`, with the
+symbol of d as the batched argument. One rule therefore covers all operations. An operation that is
+not moved extracts its old inputs from the larger arrays inside its own `run`.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ from mmrl.pdg.passes.folds import Fold, fold_of
 def asked(graph: Graph, moved: Collection[str]) -> set[str]:
     """Return the operations in `moved` whose individual points are still read.
 
-    These are results, and sources of branching definitions. A branching definition only copies, so
-    it cannot extract a point from an array.
+    These are results, and sources of branching definitions that are not moved. A branching
+    definition only copies, so it cannot extract a point from an array.
     """
     copies = {e.source for e in graph.edges if e.sink not in moved and _copies(graph, e)}
     return (copies | {op for op, _ in graph.results}) & set(moved)
@@ -82,9 +82,9 @@ def rewire(
 ) -> Graph:
     """Replace the operations in `made`, and adapt their readers.
 
-    `place` maps old outputs to new ones if their names differ. Operations in `ends` are only read
-    at the last point of d. `ends` maps each of them to the index along d at which its value is now
-    stored, or to None if the new tensor does not have the dimension d.
+    `place` maps old outputs to new ones if their names differ. `ends` contains the operations that
+    are only read at the last point of d. It maps each of them to the index along d at which this
+    value is now stored, or to None if the new tensor does not have the dimension d.
     """
     new = dict(made)
     for name in graph.ops.keys() - made.keys():
@@ -95,7 +95,7 @@ def rewire(
 
 
 def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> str | None:
-    """Return why an operation cannot be moved together with `moved`, or None if it can."""
+    """Return the reason why an operation cannot be moved together with `moved`, or None."""
     op = graph.ops[name]
     domain = block_domain(op.domain, block)
     for edge in graph.inputs(name):
@@ -106,13 +106,13 @@ def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> s
             return f"it reads {edge.source}[{text}], which {_away(block, edge.source in moved)}"
         partial = block.size is not None and block.name in op.domain.when.symbols()
         if partial and not all(always(part.lo <= part.hi, domain) for part in _slices(reading)):
-            return f"it reads {edge.source}[{text}], which leaves {block.name} in some blocks"
+            return f"it reads {edge.source}[{text}], which is out of range in some blocks"
         if _leaves(graph, edge, reading, block, moved):
             return f"it reads {edge.source}[{text}], which does not exist in some blocks"
     others = _asks(graph, name) - {block.name}
     if others and block.name in _asks(graph, name):
         own = ", ".join(sorted(others))
-        return f"its branch depends on {block.name} and also on {own}"
+        return f"its branch depends on both {block.name} and {own}"
     return None
 
 
@@ -125,7 +125,10 @@ def _away(block: Block, tiled: bool) -> str:
 def _leaves(
     graph: Graph, edge: Edge, reading: Access, block: Block, moved: Collection[str]
 ) -> bool:
-    """Return True if a block may read a value with conditions on both d and other dimensions."""
+    """Return True if a block may read points that do not exist.
+
+    This can only happen if a condition of the reader contains both d and another dimension.
+    """
     sink, source = graph.ops[edge.sink].domain, graph.ops[edge.source].domain
     others = set(sink.names) - {block.name}
     mixed = (p.symbols() for p in conjuncts(sink.when) if block.name in p.symbols())
@@ -197,7 +200,7 @@ def widen(output: Any, block: Block) -> Any:
 
 
 def choose(conditions: Sequence[Expr], env: Mapping[str, Any], *values: Any) -> tuple[Any]:
-    """Select the pytree whose condition holds; use the last one if no earlier condition does."""
+    """Return the first value whose condition holds, or the last value if none of them holds."""
     result = values[-1]
     for condition, value in zip(conditions[-2::-1], values[-2::-1], strict=True):
         holds = jnp.asarray(condition.evaluate(env))
@@ -208,8 +211,8 @@ def choose(conditions: Sequence[Expr], env: Mapping[str, Any], *values: Any) -> 
 def block_domain(domain: Domain, block: Block) -> Domain:
     """Return the domain of blocks: without d, or restricted to the first point of each tile.
 
-    Conditions on d are dropped: a tile whose first point does not satisfy them may contain other
-    points that do.
+    Conditions on d are omitted, because a tile whose first point does not satisfy them may contain
+    other points that do.
     """
     _, when = split(domain.when, [block.name])
     if block.size is not None:
@@ -220,8 +223,9 @@ def block_domain(domain: Domain, block: Block) -> Domain:
 def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> list[Made]:
     """Return the operations that compute blocks of an operation's points.
 
-    A branching definition becomes a selection between its branches. If its conditions depend on
-    other dimensions, it stays a branching definition, in which a block takes a single branch.
+    A branching definition becomes a selection between its branches at each point. If its conditions
+    depend on other dimensions, it remains a branching definition, in which all points of a block
+    take the same branch.
     """
     op, reads = graph.ops[name], graph.inputs(name)
     if found := running(graph, op, block, moved):
@@ -234,7 +238,7 @@ def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
         if reading is not None and reading.copies:
             edges.append(dataclasses.replace(edge, index=reading.index))
             continue
-        # A merge can neither extract nor repeat values, so do this in a separate operation.
+        # A merge cannot extract or repeat values, so a separate operation does this.
         part = f"{name}_{edge.source}"
         while part in graph.ops or part in [new.name for new, _ in made]:
             part += "_"
@@ -251,7 +255,7 @@ def _moved(
     known = readings(graph, reads, block, moved)
     assert known is not None, f"{op.name} cannot be moved: see `can_move`"
     kind, run, own = _kind(op, known), op.run, op.params
-    if any(reading.more for reading in known):  # a tile of this kind has fewer inputs
+    if any(reading.more for reading in known):  # a read of several tiles adds inputs
         kind, own = "fn", {name: value for name, value in own.items() if name == "ends"}
     partial = any(block.name in part.symbols() for part in conjuncts(op.domain.when))
     if partial:
@@ -274,7 +278,7 @@ def _moved(
 def readings(
     graph: Graph, reads: Sequence[Edge], block: Block, moved: Collection[str]
 ) -> list[Access] | None:
-    """Return how a moved operation reads its inputs, or None if one of the reads is impossible."""
+    """Return how a moved operation reads its inputs, or None if any of the reads is impossible."""
     found = [access(graph, edge, block, moved, True) for edge in reads]
     known = [reading for reading in found if reading is not None]
     return known if len(known) == len(found) else None
@@ -286,7 +290,7 @@ def numbered(reads: Sequence[Edge]) -> list[Edge]:
 
 
 def replan(reads: Sequence[Edge], readings: Sequence[Access]) -> list[Edge]:
-    """Replace the index φ of each edge by those of its reading."""
+    """Replace each edge by one edge per index φ of its reading."""
     return [
         dataclasses.replace(edge, index=index)
         for edge, reading in zip(reads, readings, strict=True)
@@ -340,10 +344,11 @@ def _fold_run(
 
 
 def running(graph: Graph, op: Op, block: Block, moved: Collection[str]) -> tuple[Fold, int] | None:
-    """Return a fold whose value is carried from tile to tile, and the direction, or None.
+    """Return a running fold, whose value each tile passes to the next, and its direction, or None.
 
-    The direction is 1 for prefixes such as 0:t + 1, and -1 for suffixes such as t:T of tiles. A
-    suffix of values that are not tiled is computed without waiting for the last tile.
+    The direction is 1 for prefixes such as 0:t + 1, and -1 for suffixes such as t:T of tiled
+    values. A suffix of values that are not tiled is not a running fold: each tile reads its slices
+    directly, so that it need not run after the last tile.
     """
     fold = fold_of(graph, op) if block.size is not None else None
     if fold is None or fold.name != block.name or ragged(op.outputs):
@@ -370,7 +375,8 @@ def _running_ops(
 ) -> list[Made]:
     """Return the operations that compute a running fold in tiles.
 
-    A tile has a second output, the fold of all tiles up to this one, which the next tile reads.
+    A tile has a second output, the fold of all tiles up to and including it, which the next tile
+    reads.
     """
     op, symbol, size = fold.op, block.symbol, block.size
     assert size is not None
@@ -404,9 +410,10 @@ def _running_ops(
 
 
 def _running_run(fold: Fold, reading: Access, block: Block, way: int) -> Callable[..., Any]:
-    """Return a function of a tile's points and the state before it: all folds, and the next state.
+    """Return a function that computes the folds at all points of a tile, and the next state.
 
-    The state is the fold of all earlier points, or of all later points if `way` is -1.
+    Its arguments are the values at these points and the current state: the fold of all earlier
+    points, or of all later points if `way` is -1.
     """
     size, part = block.size, fold.part
     ahead = shift(part.hi if way > 0 else part.lo, block.name)
@@ -435,7 +442,7 @@ def _running_run(fold: Fold, reading: Access, block: Block, way: int) -> Callabl
 
 
 def _inside(point: Mapping[str, Any], block: Block, domain: Domain) -> Any:
-    """Return whether a point of the block exists, or None if all points exist."""
+    """Return True (or a tracer) if a point of a block exists, or None if all its points exist."""
     conditions = [part for part in conjuncts(domain.when) if block.name in part.symbols()]
     bound = block.bound.evaluate(point)
     if block.size is not None and not (isinstance(bound, int) and bound % block.size == 0):
@@ -472,7 +479,7 @@ def _reader(op: Op, readings: list[Access]) -> Op:
 
 
 def _kind(op: Op, readings: Sequence[Access]) -> str:
-    """Return the kind of an operation, or "fn" if the move shifts the axis that `axis` names."""
+    """Return the kind of an operation, or "fn" if the move shifts its parameter `axis`."""
     return "fn" if op.kind in MASKED and any(reading.mixes for reading in readings) else op.kind
 
 
@@ -506,7 +513,7 @@ def movable(
         for op in [op for op in graph.ops if op in moved]:
             reason = can_move(graph, block, moved, op)
             if reason or any(op in group and not group <= moved for group in groups):
-                reasons.append(((op,), reason or "another operation of its cycle also stays"))
+                reasons.append(((op,), reason or "another operation of its cycle cannot be moved"))
                 moved.discard(op)
                 changed = True
     return [op for op in graph.ops if op in moved], reasons
@@ -514,4 +521,4 @@ def movable(
 
 def say(reasons: Collection[Reason]) -> list[str]:
     """Return a sentence for each reason."""
-    return [f"{', '.join(ops)} stay{'s' * (len(ops) == 1)}: {why}" for ops, why in reasons]
+    return [f"{', '.join(ops)} stay{'s' * (len(ops) == 1)} in loops: {why}" for ops, why in reasons]

@@ -1,5 +1,7 @@
 """Analysis of how each value in the jaxpr of a step x' = f(x, inputs) depends on x.
 
+The table lists the supported forms of this dependence:
+
     free          b                         independent of x
     state         x                         x itself
     shift         x + b
@@ -18,10 +20,10 @@ log domain.
 
 `declare` adds custom monoids, which are tested before a scan can use them.
 
-`describe` is an abstract interpreter: it evaluates f on these descriptions instead of numbers. It
-raises an error that names the first operation whose result has none of these forms, such as tanh of
-x or x times x. For an affine value, it only records whether the entries of x mix; a and b are
-computed later from the complete step.
+`describe` is an abstract interpreter: it evaluates f on these forms instead of numbers. It raises
+an error that names the first operation whose result has none of these forms, such as tanh of x or x
+times x. For an affine value, it only records whether the entries of x mix; a and b are computed
+later from the complete step.
 
 The published system matches patterns of operations: sums, prefix sums and sliding sums
 (Silvestre & Pietzuch 2025, arXiv:2501.05408, Section 5.2). Our addition is to analyze what a
@@ -48,7 +50,8 @@ _TOLERANCE = 1e-4  # relative, because the two bracketings are rounded different
 class Declared(Monoid):
     """Custom monoid with a name, an associative function and its identity. See `declare`.
 
-    A call inside a step records the name in the jaxpr, where the lift pass finds it.
+    When a step that calls the monoid is traced, its name is recorded in the jaxpr, where `describe`
+    finds it.
     """
 
     combine: Callable = eqx.field(static=True)
@@ -286,11 +289,11 @@ def _custom(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> l
 def extreme(
     state: State, equation: Any, values: list[Value], kind: str, joins: bool = False
 ) -> Value:
-    """Describe an operation within one family, max or log-sum-exp, as a single value.
+    """Describe the result of an operation on values of the form `kind`, max or logsumexp.
 
-    max(max(x + a, b), max(x + c, d)) = max(x + max(a, c), max(b, d)). `joins` is True for the
-    family's own operation. Other supported operations are adding a value that does not depend on x,
-    and selecting by a condition that does not depend on x.
+    max(max(x + a, b), max(x + c, d)) = max(x + max(a, c), max(b, d)). `joins` is True if the
+    operation is the maximum or logaddexp itself. Other supported operations are adding a value that
+    does not depend on x, and selecting by a condition that does not depend on x.
     """
     name = kind if joins else equation.primitive.name
     shape = equation.outvars[0].aval.shape

@@ -2,28 +2,28 @@
 
     for t in range(T): y[t] = f(x[t])      ↦      y = f(x), all of t at once
 
-Fewer and larger operations need more memory: all points of d are alive at once, and a moved
+Fewer and larger operations need more memory: all points of d are alive at once, and a vectorized
 operation cannot be interleaved with the producers of its inputs. Operations on a cycle through
-different points of d, such as acting along t, are not moved, except for sums. Operations on a cycle
-at one point of d, such as acting along a batch b, are either all moved or all kept.
+different points of d, such as acting along t, stay in loops, except for sums. Of the operations on
+a cycle at one point of d, such as acting along a batch b, either all or none are vectorized.
 
 Tiling is a compromise between looping and vectorizing:
 
     total[t] = total[t - 1] + d[t]    ↦    total[s] = total[s - m] + Σ_{k<m} d[s + k], s = 0, m, …
 
-m = 1 interleaves most and keeps the fewest values, and m = T is vectorizing. Learning from a block
+m = 1 interleaves most and stores the fewest values, and m = T is vectorizing. Learning from a block
 can start as soon as acting has computed the block, so a window of n steps has at most m + n - 1
 points alive.
 
-A tiled operation exists only at the first points of blocks, t mod m = 0, and its other indices do
+A tiled operation exists only at the first points of blocks, t mod m = 0; its other dimensions do
 not change. The scheduler can therefore schedule all points first and then select the strided ones
 ("dense, then strided"), which keeps acting and learning at the same pace.
 
-Blocks can be read by other operations in blocks, by folds over all of d (sums, means, maxima,
-minima), and by loops whose last state is the only one that is read. Windows such as
-t:min_(t + n, T) and shifts such as t + 1 read a few neighboring blocks. Folds of 0:t + 1 and t:T
-carry the fold of all blocks before, or after, from block to block. If the last block is short, its
-missing points are zeros, which do not affect loops and folds.
+The following operations can read blocks: other tiled operations, folds over all of d (sums, means,
+maxima, minima), and loops whose last state is the only state that is read. Windows such as
+t:min_(t + n, T) and shifts such as t + 1 read a few neighboring blocks. A fold of 0:t + 1 or t:T
+passes the fold of all blocks before it, or after it, from block to block. If the last block is
+short, its missing points are zeros, which do not affect loops and folds.
 """
 
 import dataclasses
@@ -70,7 +70,7 @@ def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
 
 
 def _with_terms(graph: Graph, loop: Carried, moved: list[str]) -> tuple[Graph, Carried, list[str]]:
-    """Let a sum compute its own terms, if it is their only reader.
+    """Fuse a sum with the operation that computes its terms, if only the sum reads them.
 
     The gradient of a parameter is then computed for a complete block, never for a single point.
     """
@@ -123,7 +123,7 @@ def build(
 def _chain(
     op: Op, block: Block, run: Callable, edges: list[Edge], kind: Any, start: Any = None
 ) -> list[Made]:
-    """Return the operations that pass the state `op` from block to block.
+    """Return the operations that compute the state `op` after each block from the previous state.
 
     `run(env, *inputs, before=…)` computes the state after a block. `start` is a pair of a function
     that computes the state before the first block, and the edge of its input. Without `start`,
@@ -157,7 +157,7 @@ def _chain(
 
 
 def _tiled_loop(loop: Carried) -> list[Made]:
-    """Return the operations that run a loop in blocks, and pass its state between blocks."""
+    """Return the operations that run a loop in blocks, passing its state from block to block."""
     op, block = loop.graph.ops[loop.carried[0]], loop.block
     kind = op.outputs[loop.carried[1]]
     if block.size is None:
@@ -228,14 +228,14 @@ def tile(
     block = dataclasses.replace(everything, size=count)
     moved, loops, sums, reasons = _choose(graph, block)
     if not moved:
-        return graph, ["nothing tiled", *say(reasons)]
+        return graph, ["no operation is tiled", *say(reasons)]
     ends = [loop.carried[0] for loop in loops]
     inside = {op for loop in loops for op in loop.ops}
     words = say([(ops, why) for ops, why in reasons if not inside & set(ops)])
     ends += [fold.op.name for fold in sums]
     words = [f"tiled by {count} along {name}: {', '.join([*moved, *ends])}", *words]
     for op in [op for op in moved if move.running(graph, graph.ops[op], block, moved)]:
-        words.append(f"{op} is carried from block to block of {name}")
+        words.append(f"{op} is a running fold, passed from each block of {name} to the next")
     return build(graph, block, moved, loops, sums), words
 
 
@@ -257,7 +257,7 @@ def _bytes(op: Op, bounds: Mapping[str, int]) -> int:
 
 
 def _loops(graph: Graph, name: str) -> list[Carried]:
-    """Return the loops whose last state is the only one that is read."""
+    """Return the loops over a dimension whose last state is the only one that is read."""
     found = []
     for cycle in cycles(graph, name):
         if cycle.trivial:
@@ -274,7 +274,7 @@ def _loops(graph: Graph, name: str) -> list[Carried]:
 def _choose(
     graph: Graph, block: Block
 ) -> tuple[list[str], list[Carried], list[Fold], list[Reason]]:
-    """Return the largest set of operations that can be tiled, and the loops and folds they feed.
+    """Return the largest set of operations that can be tiled, and the loops and folds that read it.
 
     The last result contains the reasons why other operations are not tiled.
     """

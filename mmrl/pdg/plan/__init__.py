@@ -5,7 +5,7 @@
 - `code`: loops that execute a plan
 - `account`: reads and live bytes for given bounds
 - `layout`: ring buffers, their slots, and tensors that share them
-- `tails`: values that stay constant after data have ended a dimension
+- `tails`: values that remain constant after data have ended a dimension
 - `alive`: peak bytes alive
 - `cost`: bytes, operations and floating-point operations of a run
 """

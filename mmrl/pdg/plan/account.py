@@ -1,9 +1,9 @@
 """Account of the live bytes of each tensor, on the device and on the host.
 
-Every interpreted program keeps such an account. The value of a tensor at a point is stored in
-*buffers*, and a key identifies the memory of each buffer. Two tensors may share a buffer, because a
-merge does not copy. Its bytes are then counted once, for the tensor that used it first, and for the
-next tensor after that one has released it.
+The interpreter keeps such an account. The value of a tensor at a point is stored in *buffers*, and
+a key identifies the memory of each buffer. Two tensors may share a buffer, because a merge does not
+copy. The bytes of the buffer are then counted once: for the tensor that stored it first and, after
+this tensor has released it, for the next one.
 
 `ReadTable` lists the reads of a graph for given bounds.
 """
@@ -29,6 +29,8 @@ DEVICE, HOST = "device", "host"
 
 @dataclasses.dataclass
 class _Held:
+    """Memory of a buffer, and the values that are stored there."""
+
     size: int
     place: str
     holders: list[tuple[Output, Point]]
@@ -98,7 +100,7 @@ class Account:
         self._reserved_peak[place] = max(self._reserved_peak[place], self._reserved[place])
 
     def tick(self, event: tuple) -> None:
-        """Attribute to `event` all changes since the previous call."""
+        """Append `event` to `events`, and attribute all changes since the last call to it."""
         self.events.append(event)
 
     def _change(self, tensor: Output, place: str, size: int) -> None:
@@ -152,7 +154,7 @@ def compiled(expr: Expr, names: Sequence[str]) -> Callable[..., Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """Ranges that a slice reads in a run: at most `width` values, starting at one of `lows`.
+    """Ranges that a slice reads in a run: up to `width` values from any start in `lows`.
 
     If `full`, the slice always reads exactly `width` values.
     """
@@ -187,7 +189,7 @@ class Read:
         return self._when is None or bool(self._when(*point, *self._numbers))
 
     def index(self, point: Point) -> Index:
-        """Return φ: the index that the sink reads at `point`. Slices stop at the source's bound."""
+        """Return φ: the index that the sink reads at `point`, with slices cut at the bounds."""
         return tuple(entry(*point, *self._numbers) for entry in self._index)
 
     def of(self, point: Point) -> tuple[Output, Any]:
@@ -209,7 +211,7 @@ class Read:
     def _window(self, k: int) -> Window:
         """Compute the window of slice k by enumerating the sink's points.
 
-        Dimensions that do not affect the slice are fixed.
+        Dimensions that do not affect the slice are not enumerated.
         """
         conditions = (self.edge.index[k], self.edge.when, self._domain.when)
         used = frozenset().union(*(e.symbols() for e in conditions))

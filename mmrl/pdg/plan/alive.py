@@ -3,13 +3,13 @@
 A value is alive from the operation that computes it to its last use. A merge copies its source only
 if the merge or the source is read by slices along one dimension, because the values of such a
 tensor are stored in a single array. The last operation that reads a value may overwrite it. A value
-that is moved to the host (`Swap`) has several *stays* on the device, one per phase of its uses.
-`Account` measures the same bytes while the interpreter runs.
+that is moved to the host (`Swap`) is on the device during several separate intervals, called
+*stays*, one per phase of its uses. `Account` measures the same bytes while the interpreter runs.
 
 `Schedule.last` describes the last uses of all points of a tensor at once, so bytes are counted with
-array operations instead of event by event. If a run has more than `MOST` values, the bounds of its
-outermost dimensions are reduced until it is small enough. The growth of its rings (`layout`) up to
-the full bounds is then added.
+array operations instead of event by event. If a run has more than `MOST` values, a run with smaller
+outermost bounds is counted instead, and the growth of its rings (`layout`) up to the full bounds is
+added.
 """
 
 import dataclasses
@@ -102,9 +102,9 @@ def _reach(graph: Graph, bound: str) -> int:
 def _rings(
     schedule: Schedule, bounds: Mapping[str, int], *, alias: bool
 ) -> tuple[dict[Output, int], int]:
-    """Return the bytes of each tensor's ring, and the maximum bytes that an operation writes.
+    """Return the bytes of each root's ring, and the maximum bytes that an operation writes.
 
-    Values that are needed at the same time, before or after an operation, are in different slots.
+    Two values that are needed at the same time, before or after an operation, have different slots.
     """
     table = ReadTable(schedule.graph, bounds)
     size = {tensor: nbytes(kind) for tensor, kind in table.types.items()}
@@ -119,9 +119,10 @@ def _rings(
 def timelines(
     schedule: Schedule, bounds: Mapping[str, int], swap: Swap
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes alive on the device before or during each operation, and on the host.
+    """Return the bytes alive on the device and on the host, at each operation of a run.
 
-    Results stay alive until the end of the run.
+    The former is the maximum of the bytes before and during the operation. Results remain alive
+    until the end of the run.
     """
     run = _Run(schedule, bounds, swap)
     root = run.roots()
@@ -135,17 +136,21 @@ def timelines(
 
 
 def _alive(first: np.ndarray, last: np.ndarray, sizes: np.ndarray, length: int) -> np.ndarray:
-    """Return the sum of the sizes of all intervals [first, last] that contain each number."""
+    """Return, for each number below `length`, the total size of intervals that contain it.
+
+    The intervals are [first, last].
+    """
     steps = np.bincount(first, sizes, length + 2) - np.bincount(last + 1, sizes, length + 2)
     return np.cumsum(steps)[:length].astype(np.int64)
 
 
 class _Run:
-    """All values of a run, numbered by tensor, including those excluded by conditions.
+    """All values of a run, numbered by tensor, including values that conditions exclude.
 
-    Stay k of a value is on the device from operation `start[k]` to `stop[k]`. Stays are sorted by
-    `value` and time. `away` contains the values on the host, the last operation before each
-    transfer to the host, and the first operation after the transfer back.
+    Stay k is the interval from operation `start[k]` to `stop[k]` in which `value[k]` is on the
+    device. Stays are sorted by value and time. `away` contains, for each time that a value is on
+    the host, the value, the last operation before the transfer to the host, and the first operation
+    after the transfer back.
     """
 
     def __init__(self, schedule: Schedule, bounds: Mapping[str, int], swap: Swap):
@@ -181,9 +186,9 @@ class _Run:
         return self.place[tensor] + np.arange(self.points[tensor[0]].shape[1])
 
     def times(self, idle: int, ahead: int) -> tuple[np.ndarray, np.ndarray, Any, int]:
-        """Return when each value is computed, last used and away, and the length of the run.
+        """Return when each value is computed, last used and `away`, and the length of the run.
 
-        All are measured in operations.
+        Times are numbers of operations since the start of the run.
         """
         schedule, tensors = self.schedule, self.table.tensors
         made = {name: self.images(times, name) for name, times in schedule.when.items()}
@@ -228,7 +233,7 @@ class _Run:
         return points, self.place[edge.tensor] + np.asarray(flat)
 
     def roots(self) -> np.ndarray:
-        """Return the stay whose memory stores each stay; a merge uses its source's memory."""
+        """Return the stay that owns the memory of each stay; a merge shares its source's memory."""
         root = np.arange(len(self.value))
         for name, op in self.schedule.graph.ops.items():
             for edge in self.schedule.graph.inputs(name) if op.run is None else ():
@@ -241,7 +246,7 @@ class _Run:
         return root
 
     def ends(self, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the last operations before and during which the memory of each root is in use."""
+        """Return the last operation before which (and during which) each root is in memory."""
         end = self.stop.copy()
         np.maximum.at(end, root, self.stop)
         last = end.copy()
@@ -264,7 +269,7 @@ class _Run:
 
 
 def _ranks(times: list[np.ndarray]) -> list[np.ndarray]:
-    """Return the lexicographic ranks of the times [coordinate, point]; equal times are ties."""
+    """Return the lexicographic ranks of the times [coordinate, point]; equal times rank equally."""
     whole = np.concatenate(times, axis=1)
     rank = np.zeros(whole.shape[1], np.int64)
     for numbers in whole:
@@ -275,7 +280,7 @@ def _ranks(times: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def images(function: isl.Map, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the points [dimension, point] that have an image, and the images.
+    """Return the indices of the `points` [dimension, point] that have an image, and the images.
 
     `function` must be single-valued and have no parameters.
     """

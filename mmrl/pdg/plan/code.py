@@ -2,11 +2,11 @@
 
 A program is a tree of frozen dataclasses. Its loop bounds, conditions and points are expressions
 (`expr`) in the loop counters and the bounds T, I, … `str(node)` formats the tree as Python,
-executors walk it, and `trace` lists the events of one run. A counter may have the same name as a
-symbol without being that symbol. In the body of `for t in …`, an operation that lags by two steps
-runs at the point [i, t - 2].
+executors traverse it, and `trace` lists the events of one run. A counter may have the name of a
+symbol but a different value. In the body of `for t in …`, an operation that lags by two steps runs
+at the point [i, t - 2].
 
-`generate` builds the tree: isl scans the times of a plan, and its syntax tree is converted.
+`generate` builds the tree from isl's syntax tree, the loops that visit all times of a plan.
 """
 
 import dataclasses
@@ -70,7 +70,7 @@ class Body(Tree):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class If(Tree):
-    """Conditional that runs `then` if its condition holds, else `orelse`, which may be empty."""
+    """Conditional that runs `then` if `condition` holds, else `orelse`, which may be empty."""
 
     condition: Expr
     then: Body
@@ -81,7 +81,7 @@ class If(Tree):
 class Loop(Tree):
     """Loop that runs `body` for each value of `counter` in range(start, stop, step).
 
-    In a readable tree, a loop may count down.
+    The step is negative only in readable trees (see `generate`).
     """
 
     counter: str
@@ -170,8 +170,7 @@ def substitute(node: Node, env: Mapping[str, Expr]) -> Any:
 def text(node: Node, several: Collection[str] = ()) -> str:
     """Format the tree as Python: `o(i, t)` runs an operation, `del o[i, t]` frees its output.
 
-    For operations in `several`, which have several outputs, an index is added:
-    `del e[i, t][1]`.
+    For operations in `several`, which have several outputs, adds an index: `del e[i, t][1]`.
     """
     return "\n".join(_lines(node, frozenset(several))) or "pass"
 
@@ -234,7 +233,7 @@ def generate(
 
     If `memory`, the tree contains deallocations, offloads and fetches. If `readable`, the prologue
     and epilogue become separate loops, so that the steady-state loop has few conditions, and loops
-    may count down. A readable tree takes twice as long to compile. It contains many copies of the
+    may count down. A readable tree takes twice as long to compile, and contains many copies of the
     loop body unless `least` is larger than every window.
     """
     within = context(plan.graph, least, plan.times.get_ctx())
@@ -249,11 +248,11 @@ def generate(
 
 
 def _grouped(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Meanings]:
-    """Group statements that always have the same time and point.
+    """Group statements that always run at the same time and point.
 
-    Examples are deallocations, and an operation that is always followed by them. Returns the times
-    of each group under a single name, and the statements that each name represents, in the order of
-    the plan.
+    For example, an operation and the deallocations that always follow it form a group. Returns the
+    times of each group under a single name, and the statements that each name represents, in the
+    order of the plan.
     """
     when = {each.get_tuple_name(IN): each.set_tuple_name(IN, "x") for each in maps(plan.times)}
     found: list[tuple[isl.Map, isl.Map, list[Statement]]] = []
@@ -274,7 +273,7 @@ def _grouped(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Meanings]:
 def _tree(times: list[isl.Map], meanings: Meanings, separated: list[int], k: int) -> isl.Schedule:
     """Return the schedule tree of all coordinates from k, with a sequence or a loop for each.
 
-    isl scans a tree faster than times in which some coordinates only order statements.
+    isl converts a tree to loops faster than times in which coordinates only order statements.
     """
     depth = times[0].dim(OUT)
     if k == depth:
@@ -297,7 +296,7 @@ def _tree(times: list[isl.Map], meanings: Meanings, separated: list[int], k: int
 
 
 def _bundled(parts: Iterable[list[isl.Map]], meanings: Meanings, k: int) -> Iterator[list[isl.Map]]:
-    """Merge adjacent parts of a sequence that always run together, at the same point."""
+    """Merge adjacent parts of a sequence that run under the same conditions at the same point."""
     first, before = "", None
     for part in parts:
         one, *others = part
@@ -359,11 +358,11 @@ def _joined(blocks: Iterable[Body]) -> Body:
 
 
 def _named(node: Node, graph: Graph, names: Known, down: bool) -> Any:
-    """Rename each counter to the symbol that it counts, if there is one.
+    """Rename each counter to the dimension that it counts, if there is one.
 
     A counter counts t if all operations in the loop that depend on the counter run at points where
     t is the counter plus a constant. If `down`, a loop in which t is a constant minus the counter
-    is reversed. `names` contains the names of the outer counters.
+    is reversed. `names` maps outer counters to their new names.
     """
     if isinstance(node, Body):
         return Body(tuple(_named(child, graph, names, down) for child in node.body))
@@ -383,7 +382,10 @@ def _named(node: Node, graph: Graph, names: Known, down: bool) -> Any:
 
 
 def _counted(loop: Loop, graph: Graph) -> Iterator[tuple[int, str]]:
-    """Yield the direction (1, -1, or 0 for neither) and dimension along which statements move."""
+    """Yield (sign, dimension) for each statement and dimension whose index contains the counter.
+
+    The sign is 1 for the counter plus a constant, -1 for a constant minus the counter, or else 0.
+    """
     counter = Sym(loop.counter)
     for leaf in leaves(loop.body):
         op = leaf.op if isinstance(leaf, Execute) else leaf.tensor[0]

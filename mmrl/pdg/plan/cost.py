@@ -1,6 +1,6 @@
 """Estimated cost of a run: bytes alive, operations, and floating-point operations.
 
-A value is counted from the operation that computes it to its last reader, as in the interpreter
+A value is alive from the operation that computes it to its last reader, as in the interpreter
 (`alive`). Temporary arrays inside an operation are managed by XLA and not counted.
 """
 

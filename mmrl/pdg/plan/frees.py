@@ -5,8 +5,8 @@ In this package, a *free* is a deallocation, which releases the memory of one va
 The schedule θ is fixed first, as in the first of the paper's two rounds (§6). In the second round,
 the paper adds memory operations to the graph and uses a polyhedral scheduler to find their times.
 That is not necessary here: given θ, the last use of x[q] is the lexicographic maximum of θ over
-x[q] and all points that read it, and the deallocation follows immediately. Only points that run
-count as uses. Points skipped by the stride of a tile do not keep a value alive.
+x[q] and all points that read x[q], and the deallocation follows immediately. Only points that run
+count as uses; points that the stride of a tile skips do not.
 """
 
 import dataclasses
@@ -89,9 +89,9 @@ def plan_memory(
 def ends_of(
     graph: Graph, tensor: Output, name: str, context: isl.Context, dense: bool = False
 ) -> list[isl.Map]:
-    """Return the maps from x[q] and from each of its readers to name[q].
+    """Return the maps from x[q] and from each reader of x[q] to name[q].
 
-    They require name[q] to come after x[q] and after all readers of x[q].
+    As validity constraints, they require name[q] to run after x[q] and after all of its readers.
     """
     made = sets.points(graph, tensor[0], context, dense=dense)
     own = isl.Map.identity(made.get_space().map_from_set()).intersect_domain(made)
@@ -101,7 +101,7 @@ def ends_of(
 
 
 def donations(schedule: Schedule) -> tuple[Edge, ...]:
-    """Return the edges whose sink may overwrite its input, because it is no longer needed.
+    """Return the edges along which the sink is the last to use its input, so may overwrite it.
 
     The test is exact, based on the equality of isl maps: at every point p of the edge, the last use
     of x[φ(p)] is θ(sink[p]). Only single points are donated, because slices are copied when they
@@ -132,8 +132,8 @@ def unproved(plan: MemoryPlan) -> isl.UnionMap:
     """Return the pairs of points that the plan executes in the wrong order.
 
     An empty result proves, for all bounds, that every value is computed before it is read, and
-    deallocated after all its readers. Offloads and fetches are not covered: `run.naive.check`
-    tests them for given bounds.
+    deallocated after all its readers have run. Offloads and fetches are not covered:
+    `run.naive.check` tests them for given bounds.
     """
     graph, context = plan.graph, plan.times.get_ctx()
     must = [sets.reads(graph, context).reverse()]

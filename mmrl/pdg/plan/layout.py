@@ -1,7 +1,7 @@
 """Ring buffers: the slots that a tensor needs under a schedule, and tensors that share them.  §6.2
 
-The XLA executor makes two decisions before it compiles. First, a merge needs no copies if its
-sources can write their values directly to where readers of the merge find them. For example, the
+Before it compiles, the XLA executor makes two decisions. First, a merge needs no copies if the
+operations that it reads can write their values directly to the merge's storage. For example, the
 next observation is written to o[t + 1]. Second, a tensor stores x[p] in slot p mod W of a ring,
 where W is large enough that no value is overwritten before its last use.
 
@@ -35,7 +35,7 @@ class Place:
     """Location of a tensor's values in the storage of the tensor `root`.
 
     `coordinates` contains a pair per dimension of `root`: (None, c) is the constant c, and (j, c)
-    is dimension j of the point plus c.
+    is coordinate j of the tensor's point plus c.
     """
 
     root: Output
@@ -49,7 +49,7 @@ class Place:
         return tuple(c if j is None else point[j] + c for j, c in self.coordinates)
 
     def after(self, inner: "Place") -> "Place":
-        """Return the place, in this root, of a tensor that `inner` locates within this one."""
+        """Return the place in this root of a tensor whose place in this tensor is `inner`."""
         coordinates = tuple(
             (j, c) if j is None else (inner.coordinates[j][0], inner.coordinates[j][1] + c)
             for j, c in self.coordinates
@@ -115,7 +115,7 @@ def _nothing_behind(
     lives: "_Lives",
     accesses: ReadTable,
 ) -> bool:
-    """Return True if the slots beyond the end of a slice are still zero whenever it is read.
+    """Return True if the slots beyond the end of a slice are still zero at every read of the slice.
 
     An example is k[0:t + 1] in a growing cache, read in the step that computes k[t].
     """
@@ -138,12 +138,12 @@ def _nothing_behind(
 def donated(
     found: Layout, accesses: ReadTable, schedule: Schedule, stored: Collection[Output]
 ) -> Layout:
-    """Let results overwrite their inputs where that is the input's last use.
+    """Return a layout in which outputs of operations overwrite inputs that are no longer needed.
 
-    The test is exact: y[p] = f(x[p], …) moves into the ring of x if no value of either tensor
-    overwrites a value of the other that is still needed. For x[p], this means that its last use is
-    to compute y[p]. A ring is merged with at most one other, which must have the same type and
-    slots. (If y overwrote x at a point other than p, XLA would copy the entire ring.)
+    The test is exact: in y[p] = f(x[p], …), y is moved into the ring of x if no value of either
+    tensor overwrites a value of the other that is still needed. The last use of x[p] is then to
+    compute y[p]. A ring is merged with at most one other, which must have the same type and slots.
+    (If y[p] overwrote x at a point other than p, XLA would copy the entire ring.)
     """
     lives, types, taken = _Lives(schedule, accesses), accesses.types, set()
     places, rings = dict(found.places), dict(found.rings)
@@ -173,9 +173,9 @@ def blocks(
 ) -> dict[Output, tuple[int, int, int]]:
     """Return (dimension, slots, extent) of each tensor that is read by slices of one dimension.
 
-    These are the block stores of the interpreter, which frees the inputs of an operation only after
-    the operation has run. An output therefore never overwrites an input there. Tensors in `moved`,
-    which are swapped to the host, are omitted.
+    These tensors are in block stores of the interpreter, which frees the inputs of an operation
+    only after the operation has run, so outputs never overwrite inputs. Tensors in `moved`, which
+    are swapped to the host, are omitted.
     """
     lives, found = _Lives(schedule, accesses), {}
     for tensor, dims in accesses.sliced.items():
@@ -238,9 +238,9 @@ def _resolve(tensor: Output, places: Mapping[Output, Place]) -> Place:
 
 
 def _forward(read: Read, places: dict[Output, Place], aliased: set[Read], lives: _Lives) -> None:
-    """Store the source of a merge's edge directly in the merge, if that is possible.
+    """Place the source of a merge's edge in the storage of the merge, if that is possible.
 
-    Each point of the source must be read by at most one point of the merge.
+    At most one point of the merge may read each point of the source.
     """
     source, sink = read.tensor, (read.edge.sink, 0)
     if places[source].root != source or _resolve(sink, places).root == source or read.sliced:
@@ -295,7 +295,7 @@ def in_the_way(first: isl.Map, last: isl.Map, *, late: bool = False) -> isl.Set:
     """Return the distances q - p of all pairs where q is written while p is still needed.
 
     `first` contains the times of writing, and `last` the times of the last use. The last operation
-    that reads p may overwrite p with q, unless inputs are freed `late`, after the operation.
+    that reads p may itself write q over p, unless `late`: inputs are freed after the operation.
     """
     pairs = _between(first, last, first, late=late)
     together = first.apply_range(first.reverse())
@@ -304,7 +304,7 @@ def in_the_way(first: isl.Map, last: isl.Map, *, late: bool = False) -> isl.Set:
 
 
 def _between(first: isl.Map, last: isl.Map, other: isl.Map, *, late: bool = False) -> isl.Map:
-    """Return the pairs of p and each q that `other` writes between p and the last use of p."""
+    """Return the pairs (p, q) where `other` writes q between the writing and last use of p."""
     needed = last.lex_ge_map(other) if late else last.lex_gt_map(other)
     return first.lex_lt_map(other).intersect(needed)
 
@@ -352,9 +352,9 @@ def fewest(apart: isl.Set) -> tuple[int, ...]:
 def _modulo(apart: isl.Set, order: Sequence[int]) -> tuple[int, ...]:
     """Return the slots for these distances, choosing one dimension after another.
 
-    Each dimension gets more slots than the largest distance of the remaining pairs. Pairs at
-    distance 0, which still share a slot, remain for the next dimension. (Lefebvre and Feautrier
-    1998.)
+    Each dimension gets one slot more than the largest distance of the remaining pairs. Only pairs
+    at distance 0 along this dimension, which still share a slot, remain for the next dimension
+    (Lefebvre and Feautrier 1998).
     """
     slots = [1] * apart.dim(_SET)
     for k in order:

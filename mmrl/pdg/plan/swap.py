@@ -17,7 +17,7 @@ class Swap:
     """Rule that selects which values are moved to the host between their uses.
 
     A value of `tensors` (None: of any tensor) is moved to the host if it has at least `size` bytes,
-    and if its next use is more operations away than the larger of `idle` and `ahead`. It is fetched
+    and if more than max(`idle`, `ahead`) operations run before its next use. The value is fetched
     `ahead` operations before this use. `size`, `idle` and `ahead` apply to the interpreter and to
     `check`; the program's text contains all possible transfers.
     """
@@ -43,7 +43,7 @@ class Swap:
         return tuple(swap)
 
     def within(self, source: Graph, graph: Graph) -> "Swap":
-        """Return the rule for `graph`, which passes have made of `source`.
+        """Return the rule for `graph`, which is the result of passes on `source`.
 
         Blocks `all_x` of x are swapped like x. Tensors that passes have removed are omitted.
         """
@@ -58,7 +58,7 @@ class Swap:
         return dataclasses.replace(self, tensors=tuple(left))
 
     def among(self, events: Sequence[Any], sizes: Mapping[Output, int]) -> list[Any]:
-        """Remove the transfers that do not pay off from the events of a run, and fetch early.
+        """Return the events of a run without transfers that the rule excludes, with early fetches.
 
         `sizes` contains the bytes per value of each tensor.
         """
@@ -86,10 +86,11 @@ NO_SWAP = Swap(())
 
 
 def phases(schedule: Schedule, tensor: Output) -> list[isl.Map]:
-    """Group the uses of a tensor, x[q] -> times, so that loop iterations separate the groups.
+    """Group the uses of a tensor, x[q] -> times, into phases in different loop iterations.
 
-    The uses by two operations are in one group if their order differs between points, or if they
-    are in the same iteration of the innermost loop for some point of the tensor.
+    The uses by two operations are in one phase if their order differs between points, or if they
+    are in the same iteration of the innermost loop for some point of the tensor. Phases are in the
+    order of time.
     """
     within = iteration(schedule)
     groups = list(schedule.uses(tensor).values())

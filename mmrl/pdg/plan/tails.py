@@ -2,8 +2,8 @@
 
 After the end of d, an operation with `when` returns its `otherwise` or zeros, so values soon stop
 changing: x[t + 1] = y[t] and y[t] = x[t] imply y[t + 1] = y[t]. For each tensor, `Tails` proves
-where its value becomes constant, or raises `Obstacle`. An operation without `when` is also constant
-if all its inputs are constant and it does not use the counter of d.
+from which point its value is constant, or raises `Obstacle`. An operation without `when` is also
+constant if all its inputs are constant and it does not use the counter of d.
 """
 
 import functools
@@ -31,8 +31,8 @@ _ROWS |= {"expand_dims", "squeeze", "sum", "discounted_sum", "cumsum", "flip"}
 class Tail(NamedTuple):
     """Range of points along d where a tensor is constant.
 
-    It begins `low` points after the end of d, where `alive` first becomes false, and stops `high`
-    points before T - 1.
+    The range begins `low` points after the end of d, which is the first point where `alive` is
+    false, and ends `high` points before T - 1.
     """
 
     low: int = 0
@@ -45,7 +45,7 @@ class Tail(NamedTuple):
     def read(self, away: int) -> "Tail":
         """Return the range where a read at a distance of `away` points is constant.
 
-        Reads that would leave d do not happen, so they need no margin.
+        No margin is needed for reads beyond the ends of d, because they do not occur.
         """
         return Tail(self.low - away, max(0, self.high + away) if self.high else 0)
 
@@ -92,7 +92,10 @@ class Tails:
         return all(name in at and str(at[name]) == name for name in names)
 
     def guard(self, op: Op) -> int | None:
-        """Return how far after the end an operation with `when` stops running, or None."""
+        """Return the number of points after the end at which an operation stops running, or None.
+
+        None for an operation without `when`, or if `when` is not proved to be false through T - 1.
+        """
         inputs = self.graph.inputs(op.name)
         if op.kind == "vjp" and "rest" in op.params:
             place = op.params["read"].index(0) if 0 in op.params["read"] else None
@@ -105,23 +108,26 @@ class Tails:
         return None if zero is None or zero.high else zero.low
 
     def idle(self, edge: Edge) -> int | None:
-        """Return how far after the end the value of an edge becomes irrelevant, or None."""
+        """Return the number of points after the end at which an edge's value becomes unused.
+
+        The result is None if there is no proof that the value becomes unused.
+        """
         op = self.graph.ops[edge.sink]
         if not self.over(edge.sink) or op.run is None or self._passed(op, edge.input):
             return None
         return self.guard(op)
 
     def _passed(self, op: Op, place: int) -> bool:
-        """Return True if this input is returned by a skipped operation, or is its condition."""
+        """Return True if a skipped operation uses this input: its `when` or what it returns."""
         if op.kind == "vjp":
             count = len(self.graph.inputs(op.name)) - len(op.params["outputs"])
             return place >= count or op.params["read"][place : place + 1] == (0,)
         return place <= op.params.get("when", 0) + (op.kind == "host")
 
     def _passes(self, tensor: Output) -> int | None:
-        """Return how far after the end an output is the one of a skipped operation, or None.
+        """Return the number of points after the end from which a tensor is not computed, or None.
 
-        A skipped operation returns `otherwise`, a cotangent or zeros.
+        A skipped operation returns `otherwise`, a cotangent or zeros instead.
         """
         op = self.graph.ops[tensor[0]]
         is_residual = tensor[1] >= op.params.get("plain", len(op.outputs))
@@ -162,8 +168,8 @@ class Tails:
         """Return the range of d where a tensor is zero, or None."""
         if tensor in self._zeros:
             return self._zeros[tensor]
-        # If a tensor reads itself only at later points, assume that it is zero. The assumption is
-        # confirmed if zeros at later points imply zeros at this point.
+        # If a tensor depends on itself only at later points, assume that it is zero there. The
+        # assumption is confirmed if it implies that the tensor is zero at this point too.
         guess = Tail() if tensor[0] in self._backward else None
         before = dict(self._zeros)
         while True:
@@ -208,7 +214,7 @@ class Tails:
     def _inner(self, op: Op, high: int) -> Domain:
         """Return the points that may come after the end, without the last `high` points.
 
-        They exclude the first point, because a dimension has at least one step.
+        The first point is excluded, because a dimension has at least one step.
         """
         inside = (self._symbol >= 1) & (self._symbol < self._bound - high)
         return op.domain.restrict(inside)
@@ -224,9 +230,10 @@ class Tails:
         return dims[self.name]
 
     def tail(self, tensor: Output) -> Tail:
-        """Return the range where a tensor is constant. Raises `Obstacle` if it is unknown."""
+        """Return the range where a tensor is constant. Raises `Obstacle` if there is no proof."""
         if tensor not in self._tails:
-            self._tails[tensor] = Obstacle(f"{tensor[0]} depends on itself beyond `otherwise`")
+            reason = f"{tensor[0]} depends on itself other than through `otherwise`"
+            self._tails[tensor] = Obstacle(reason)
             try:
                 self._tails[tensor] = self._tail(tensor)
             except Obstacle as obstacle:
@@ -246,8 +253,8 @@ class Tails:
                 away = at - chain[tensor]
                 if abs(away) != 1:
                     raise Obstacle(f"{tensor[0]} copies a value from {away} steps away")
-                # The value before the first copy is equal to it. If zeros are added to the copies,
-                # it may differ, because -0 + 0 is 0.
+                # The first copy equals the value that it copies, so the range includes the point of
+                # this value, unless zeros are added to the copies, because -0 + 0 is 0.
                 less = 0 if adds else 1
                 return Tail(most.low - less * (away < 0), most.high - less * (away > 0))
             chain[tensor] = at
@@ -269,7 +276,7 @@ class Tails:
             tensor, at = edge.tensor, at + away
 
     def _alias(self, tensor: Output) -> tuple[Edge, Tail] | None:
-        """Return the edge that an operation copies after the end, and the range where it does."""
+        """Return the edge that an operation copies after the end, and the range of the copies."""
         op, inputs = self.graph.ops[tensor[0]], self.graph.inputs(tensor[0])
         begin, place = self._passes(tensor), None
         where = Tail(begin or 0)
@@ -290,9 +297,9 @@ class Tails:
         return inputs[place], where
 
     def _branch(self, op: Op, inputs: Sequence[Edge]) -> tuple[Edge, Tail] | None:
-        """Return the branch of a merge that is taken after the end, and the range where it is.
+        """Return the branch that a merge takes after the end, and the range where it takes it.
 
-        The merge may take another branch at the last point.
+        At the last point of d, the merge may take another branch.
         """
         for high in (0, 1):
             for edge in inputs:

@@ -49,7 +49,7 @@ Bounds = Mapping[str, int] | None
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Compiled:
-    """Graph with a schedule that is valid for all bounds; each run chooses its bounds."""
+    """Graph with a schedule that is valid for all bounds; the bounds are arguments of each run."""
 
     stages: tuple[Stage, ...]
     """Original graph, and the graph after each pass with a report of the changes."""
@@ -70,7 +70,7 @@ class Compiled:
 
     @functools.cached_property
     def loops(self) -> Body:
-        """Loops without deallocations for the XLA program, at a fraction of the cost of `tree`."""
+        """Loops without deallocations, for XLA programs; faster to generate than `tree`."""
         return generate(plan_memory(self.schedule, frees=False))
 
     @property
@@ -92,8 +92,8 @@ class Compiled:
     def trace(self, bounds: Bounds = None, /, **more: int) -> list[Event]:
         """Return the events of a run, in order.
 
-        Raises `ValueError` for bounds that are missing, unknown, not integers of at least 1, or too
-        small for the program's reads. So do `check`, `interpret` and `xla`.
+        Like `check`, `interpret` and `xla`, this method raises `ValueError` for bounds that are
+        missing, unknown, not integers of at least 1, or too small for the program's reads.
         """
         sizes = self._sizes(bounds, more)
         events = trace(self.tree, **sizes)
@@ -114,8 +114,8 @@ class Compiled:
     def peak(self, bounds: Bounds = None, /, **more: int) -> Peak:
         """Return the peak bytes on the device and on the host, without running the program.
 
-        `interpret` measures the same bytes. If a run has more than 500,000 values, the result is an
-        upper bound, and `exact` is False.
+        These are the bytes that `interpret` measures. If a run has more than 500,000 values, the
+        result is an upper bound, and its `exact` is False.
         """
         return peak(self.schedule, self._sizes(bounds, more), self.swap)
 
@@ -162,8 +162,9 @@ def _split(more: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
 class Automatic:
     """Graph whose passes are chosen once its bounds are known.
 
-    `at` returns the program for given bounds. The other methods forward to the method of `Compiled`
-    with the same name. The choice for given bounds is cached.
+    `at` returns the program for given bounds, `choice` its passes, and `report` their cost. The
+    other methods call the method of `Compiled` with the same name. The choice for given bounds is
+    cached.
     """
 
     source: Graph
@@ -273,7 +274,7 @@ class Automatic:
             compiled = self._compiled(choice)
             most, passes = compiled.peak(sizes), choice.passes()
             apart = {name: f for name, f in passes.items() if not name.startswith("fuse")}
-            if len(apart) < len(passes):  # values inside a fused operation also count
+            if len(apart) < len(passes):  # count the values inside fused operations too
                 inside = self._by_hand(apart).peak(sizes)
                 most = Peak(max(most.bytes, inside.bytes), max(most.host, inside.host), False)
             self._known[place] = cost.cost(compiled.graph, sizes, most), most.host
@@ -323,19 +324,20 @@ def compile(
 ) -> Compiled | Automatic:
     """Compile a graph: apply passes, schedule operations, and plan when memory is freed.
 
-    Without `passes`, they are chosen once the bounds are known, either here or in a call such as
-    `xla(T=9)`. Operations then get the largest blocks whose peak memory stays within `memory` ("8
-    MB", or a number of bytes; unlimited by default, so that each dimension is one block).
+    `passes` maps names to functions of a graph. If `passes` is given, exactly these passes run, in
+    order; `{}` compiles the graph without passes.
+
+    Without `passes`, the compiler chooses passes once the bounds are known, either here or in a
+    call such as `xla(T=9)`. It uses the largest blocks whose peak memory is within `memory`
+    ("8 MB", or a number of bytes; unlimited by default, so that each dimension is one block).
     `passes.choose` describes the search. `vectorize`, `tile`, `lift`, `recompute` and `fuse`
     override parts of the choice. For example, `tile={"t": 16}` leaves the rest to the search.
-    `passes` maps names to functions of a graph. If it is given, exactly these passes run, in order;
-    `{}` compiles the graph without passes.
 
     `proximity` selects which dependences the schedule should keep short: "none", "all", or only
-    those on the last element of each slice ("upper", the only setting that interleaves long
+    dependences on the last element of each slice ("upper", the only setting that interleaves long
     windows; §6.1). Tensors (operation, output) in `swap` are moved to the host between their uses;
-    a `Swap` selects individual values. `memory` limits the bytes on the device, and `report` states
-    how many bytes are on the host.
+    a `Swap` selects individual values. `memory` limits the bytes on the device only; `report`
+    also contains the bytes on the host.
 
     `xla(early=True)` skips the steps of a loop after `Program.until` has ended its dimension, if
     this changes no result. `report` states for each loop whether steps are skipped, or why not.
@@ -380,7 +382,7 @@ def automatic(
     proximity: Proximity,
     swap: Swap,
 ) -> Automatic:
-    """Return a graph whose passes are chosen later, after checking options that need no bounds."""
+    """Check the options that do not depend on bounds, and return the graph as `Automatic`."""
     if unknown := [name for name in bounds if name not in graph.bounds]:
         raise ValueError(
             f"`bounds` must contain only {list(graph.bounds)}, got {', '.join(unknown)}"
@@ -412,7 +414,7 @@ def by_hand(
 def _after_ends(graph: Graph, changed: Graph) -> list[str]:
     """Describe which functions still run after data have ended a dimension (`Program.until`).
 
-    Functions with `when` are skipped in loops, but computed for all points in arrays.
+    In loops, functions with `when` are skipped. In arrays, all points are computed.
     """
 
     def moved(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Array libraries for the interpreter: JAX and NumPy behind one small protocol.
+"""Array libraries for the interpreter: JAX and NumPy, which implement the protocol `Arrays`.
 
     compiled.interpret(T=9)                      # JAX: each operation is compiled once
     compiled.interpret(T=9, backend="numpy")     # NumPy: plain calls, for a debugger

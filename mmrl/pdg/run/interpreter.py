@@ -1,7 +1,7 @@
 """Interpreter for schedules, with one call per operation and memory that is actually freed.
 
-The interpreter is slow, because Python calls every operation, but it is exact. At any time, the
-stores contain precisely the values that the schedule keeps, and the account records their bytes.
+The interpreter is slow, because Python calls every operation, but exact. At any time, the stores
+contain precisely the values that the schedule keeps in memory, and the account records their bytes.
 The array library is interchangeable (`arrays`).
 
 Each tensor has one store, whose type depends on the tensor's readers. A point store is a
@@ -39,7 +39,7 @@ def _zeros(arrays: Arrays, like: PyTree, widths: tuple[int, ...] = ()) -> PyTree
 
 
 class PointStore:
-    """Dictionary from points to values; all operations are fast except for slices.
+    """Dictionary from points to values; only reads of slices copy values.
 
     `example` has the shapes and dtypes of a value.
     """
@@ -226,7 +226,7 @@ class Interpreter:
         self.thunks = {name: self._thunk(op) for name, op in self.graph.ops.items()}
 
     def __call__(self, *, key: Any = None, **inputs: Any) -> Execution:
-        """Run the program, and return its results and a record of its memory use.
+        """Run the program, and return its results and an account of its memory.
 
         A `key` replaces the program's seed. Raises `ValueError` for invalid inputs
         (`validate.given`).
@@ -315,7 +315,7 @@ class _Run:
             ) from None
 
     def gives(self, read: Read, point: Point) -> bool:
-        """Return True if this is a value's last use, and no other value shares its memory."""
+        """Return True if a read is the value's last use, and no other value shares its memory."""
         if read.edge not in self.program.donated:
             return False
         tensor, at = read.of(point)

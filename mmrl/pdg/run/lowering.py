@@ -1,9 +1,9 @@
 """Lower the tree of a schedule to the plan of an XLA program, without conditions in loops.
 
 There are three steps. `rolling` moves copies of a loop's body into the loop, `regroup` replaces
-the conditions of the loop by rounds, and `Lowering` avoids reads of rings: a value that was
-computed earlier in the same block of code is used directly. Only results, values that are read by
-slices, and values that are read outside the block are stored in a ring.
+the conditions of the loop by rounds, and `Lowering` avoids reads of rings, by using values directly
+that were computed earlier in the same block of code. Only results, values that are read by slices,
+and values that are read outside the block are stored in a ring.
 
 *Rounds* replace the conditions in a loop, so that an XLA program can run every statement
 unconditionally. For example, if learning follows acting at a distance of n steps, the schedule has
@@ -79,7 +79,7 @@ class Rounds:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Column:
-    """Runs of one group: initial counter, step and count, as functions of the round."""
+    """Runs of one group: start, step and number per round, and the largest number of all rounds."""
 
     start: Expr | Table
     step: Expr | Table
@@ -90,7 +90,7 @@ class Column:
 
 
 def _even(values: np.ndarray, used: np.ndarray, k: Expr) -> Expr | Table:
-    """Return values[k] as a linear expression if the used values are linear, else as a table."""
+    """Return values[k] as an expression if it is linear at the indices `used`, else as a table."""
     slope = int(((values[used[1:2]] - values[used[:1]]) // (used[1:2] - used[:1])).sum())
     start = int(values[used[0]] - slope * used[0])
     if (values[used] != start + slope * used).any():
@@ -101,10 +101,10 @@ def _even(values: np.ndarray, used: np.ndarray, k: Expr) -> Expr | Table:
 def regroup(sequence: Sequence[Step], groups: int) -> Rounds:
     """Return rounds that run a non-empty sequence of pairs (group, counter value).
 
-    A round ends after each run of some group (for n-step returns, after each `learn`), or as late
-    as the order allows (for Monte-Carlo returns). Within a round, one group may have a different
-    position than in the loop. The result has as few groups with varying counts as possible, and
-    then as few rounds as possible.
+    A round ends after each run of a certain group (for n-step returns, after each `learn`), or as
+    late as the order of groups allows (for Monte-Carlo returns). All choices of this group and of
+    the order of groups are tried, where one group may be at another position than in the loop. The
+    result has as few groups with varying counts as possible, and then as few rounds as possible.
     """
     orders: dict[tuple[int, ...], None] = {}
     for group, place in itertools.product(range(groups), repeat=2):
@@ -128,7 +128,7 @@ def _rounds(sequence: Sequence[Step], order: tuple[int, ...], last: int | None) 
     starts = [[run[0] if run else 0 for run in runs] for runs in rounds]
     counts = [[len(run) for run in runs] for runs in rounds]
     steps = [[run[1] - run[0] if len(run) > 1 else 0 for run in runs] for runs in rounds]
-    # A run of length one is compatible with any step, so use the step of the other runs.
+    # A single run is compatible with any step, so use the step of the other rounds.
     usual = [max(column, key=abs) for column in zip(*steps, strict=True)]
     return Rounds(order, np.array(starts), np.array(counts), np.where(steps, steps, usual))
 
@@ -188,7 +188,7 @@ Node = Do | Repeat
 
 
 class Lowering:
-    """Lowering of a tree to a plan; afterwards, `stored` contains the roots that need a ring."""
+    """Lowering of a tree to a plan. After `lower`, `stored` contains the roots that need a ring."""
 
     def __init__(self, accesses: ReadTable, layout: Layout):
         self._accesses, self._layout = accesses, layout
@@ -200,7 +200,7 @@ class Lowering:
         return self._block(self._items(tree), {})
 
     def _block(self, items: Iterable[Item], known: Known) -> tuple[Node, ...]:
-        """Lower statements with their conditions in order, and add their values to `known`."""
+        """Lower items in order, and add the values that they compute to `known`."""
         nodes: list[Node] = []
         decided = [self._decided(*item) for item in items]
         for item in roll([item for item in decided if item is not None], self._bounds):
@@ -219,9 +219,10 @@ class Lowering:
         return tuple(nodes)
 
     def _decided(self, condition: Expr, item: Any) -> Any:
-        """Evaluate the condition of an item; return the item, or None if the condition is false.
+        """Return an item without its condition, or None if the condition is false.
 
-        A condition that depends on counters is kept. A loop becomes `Rolled` if possible.
+        If the condition depends on counters, returns the pair (condition, item). A loop becomes
+        `Rolled` if possible.
         """
         if not set(condition.symbols()) <= set(self._bounds):
             return condition, item
@@ -317,7 +318,7 @@ class Lowering:
                 found.append((read, key))
         keys = tuple(self._key(t, node.point) for t in self._accesses.outputs[node.op])
         if len(found) < len(reads):
-            # Sources that need no copy have already written their values to the merge's ring.
+            # Aliased sources have already written their values to the merge's ring.
             self.stored.add(self._layout.places[node.op, 0].root)
         known |= {key: key for key in keys}
         return Do(op, tuple(node.point), tuple(found), keys)

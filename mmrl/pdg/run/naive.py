@@ -1,12 +1,12 @@
 """Reference execution of a program: every point once, in any valid order, without freeing memory.
 
-There is no schedule, and there are no passes. Every compiled program must compute the same numbers
-as the reference. The reference itself must return bitwise equal results for every order, because a
+The reference uses no schedule and no passes. Every compiled program must compute the same numbers
+as the reference, and the reference must return bitwise equal results for every order, because a
 point depends only on the values that it reads.
 
-`check` tests an order of execution by enumerating one run, without polyhedra. It is the oracle for
-everything that `mmrl.pdg.schedule` derives from integer sets. It uses only the graph, the list of
-events, and the given bounds.
+`check` tests an order of execution by enumerating one run, without polyhedra. It uses only the
+graph, the list of events and the given bounds, so it is an independent oracle for everything that
+`mmrl.pdg.schedule` derives from integer sets.
 """
 
 import collections

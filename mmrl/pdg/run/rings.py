@@ -162,7 +162,7 @@ def _slot(ring: Ring, k: int, coordinate: Any) -> Any:
 
 
 def _begin(ring: Ring, k: int, c: Any) -> tuple[Any, int]:
-    """Return the first slot and the number of slots to read.
+    """Return the first slot and the number of slots to read along a dimension.
 
     All slots are read if the span may wrap around.
     """

@@ -1,9 +1,9 @@
 """Move copies of a loop's body back into the loop, before its conditions become rounds.
 
 isl often peels a loop: it places the last step of learning after the loop, and the first steps of
-acting in a separate loop before it. Each copy would be compiled again. If a statement next to the
-loop equals a statement of the loop for some value of its counter, it is added to the sequence of
-the loop, and `lowering.regroup` finds rounds that run the sequence.
+acting in a separate loop before it. Each copy would be compiled separately. If a statement next to
+the loop equals a statement in the loop for some value of the loop's counter, it is added to the
+sequence of the loop. `lowering.regroup` then finds rounds that run the sequence.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ SHIFT = Sym("shift")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rolled:
-    """Loop over groups of statements that depend on its counter, with their execution order."""
+    """Loop as groups of statements that depend on its counter, and the order in which they run."""
 
     counter: str
     groups: tuple[tuple[Any, ...], ...]
@@ -98,9 +98,9 @@ def _steps(loop: Rolled, items: list[Any], bounds: Mapping[str, int]) -> tuple[S
 def _place(
     loop: Rolled, statements: Sequence[Any], counter: Expr, bounds: Mapping[str, int]
 ) -> Step | None:
-    """Return the group of `loop` that equals `statements` and the value of `SHIFT`, or None.
+    """Return the group of `loop` that equals `statements`, and the value of `SHIFT`, or None.
 
-    The comparison substitutes `counter`, which contains `SHIFT`, for the counter of the loop.
+    The comparison substitutes `counter`, an expression with `SHIFT`, for the counter of the loop.
     """
     if not all(isinstance(statement, Execute) for statement in statements):
         return None

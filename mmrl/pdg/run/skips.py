@@ -3,8 +3,8 @@
 Once all values of a loop that are used later have stopped changing (`tails`), the loop skips the
 remaining iterations, and the slots that they would have written are filled with one value. A loop
 that runs forward stops. A loop that runs backward, such as the loop of a gradient, runs its first
-iterations and then continues before the end. All results are bitwise equal to those of loops
-without skips, even at points after the end.
+iterations, at the largest points of d, and then continues at points before the end. All results are
+bitwise equal to the results of loops without skips, even at points after the end.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ END = -1
 class Fill:
     """Slots of a root that the skipped iterations would have written.
 
-    `last[k]` is the last coordinate along `axis` of the root that iterations before k have written.
+    `last[k]` is the last coordinate along the root's `axis` that iterations before k have written.
     `point` contains an expression for each axis that is constant in the loop, and None for the
     others. The slots are filled with the value at the last coordinate, or with zeros if `zeros`.
     """
@@ -52,9 +52,9 @@ class Fill:
 class Skip:
     """Rule that selects the iterations to skip, in the range from `first` to `stop`.
 
-    Iteration k may be skipped if `until[k]` is not before the end, and no condition in `unless`
-    holds. A `forward` loop skips the last iterations of the range, and a backward loop the first.
-    `end` is the key under which the buffers store the most recent end.
+    Iteration k may be skipped if `until[k]` is at or after the end of d, and no condition in
+    `unless` holds. A `forward` loop skips the last iterations of the range, and a backward loop the
+    first. `end` is the key of the buffer that stores the most recent end.
     """
 
     end: Output
@@ -76,7 +76,7 @@ def skips(
     for alive, name in ends(table.graph).items():
         is_whole = table.graph.ops[alive].run is not None or name not in table.names[alive]
         if name in arrays or is_whole:
-            words.append(f"{name} is in arrays, so all steps after {alive} ends it are computed")
+            words.append(f"{name} is an axis of arrays, so steps after {alive} ends it also run")
         elif layout.places[alive, 0].root != (alive, 0):
             words.append(f"{alive} is stored in another tensor, so {name} runs to its bound")
         else:
@@ -112,7 +112,8 @@ class _Loops:
     def visit(self, nodes: Sequence[Node], known: Any) -> None:
         """Choose a rule for each loop in `nodes`, outer loops first.
 
-        `known` is the point, in the dimensions of `alive` except d, that ended most recently.
+        `known` is the point, in the dimensions of `alive` except d, whose loop over d was the last
+        to end, or None if it is unknown.
         """
         for node in nodes:
             writers = [do for do in executions([node]) if self._writes(do)]
@@ -132,7 +133,7 @@ class _Loops:
             self.visit(node.body, known if same else None)
         else:
             self.found[node] = skip
-            self._say(node, f"leaves out the steps after {self.tails.alive} ends it")
+            self._say(node, f"skips the steps after {self.tails.alive} ends it")
         return skip
 
     def _say(self, node: Repeat, text: str) -> None:
@@ -189,10 +190,11 @@ class _Loops:
         return self.table.extents[op.name][op.domain.names.index(self.tails.name)]
 
     def _rows(self, node: Repeat) -> tuple[list[_Row], np.ndarray, tuple[Any, ...]]:
-        """Return (executions, iterations, conditions) of a loop over d.
+        """Return (rows, iterations, conditions) of a loop over d.
 
-        In these iterations, or where one of these conditions holds, the loop also executes other
-        operations. There are no executions if the loop is not over d.
+        The rows describe executions along d. In the given iterations, or where one of the given
+        conditions holds, the loop also executes other operations. There are no rows if the loop is
+        not over d.
         """
         bounds, name, rows = self.table.bounds, self.tails.name, []
         turns, unless = np.arange(_number(node.number, bounds)), []
@@ -224,10 +226,10 @@ class _Loops:
         return rows if moves else [], always, tuple(unless)
 
     def _margins(self, op: Op, members: set[str], way: int) -> Tail:
-        """Return the margins, after the end and before T - 1, in which values must be computed.
+        """Return the margins, after the end and before T - 1, in which an operation must run.
 
         Between the two margins, the values of the operation are unused, are zero, or equal a value
-        that is stored earlier.
+        that was stored earlier.
         """
         found, spread = Tail(-1), {tensor for tensor, *_ in self._written(op)}
         for tensor in self.table.outputs[op.name]:
@@ -269,7 +271,7 @@ class _Loops:
         return found
 
     def _begin(self, row: _Row, high: int, way: int) -> int:
-        """Return the first iteration to skip, given that an earlier one stored the same value."""
+        """Return the first iteration that may be skipped, after one that stores the same value."""
         if way > 0:
             return 1 + int(np.argmax(_runs(row)))
         limit = self._bound(row) - high
@@ -320,8 +322,8 @@ def repeats(nodes: Sequence[Node]) -> Iterator[Repeat]:
 class Case(NamedTuple):
     """Values of all counters in each iteration of a loop.
 
-    `runs` is a mask of the iterations that occur. `unless` contains the conditions of inner loops
-    that are unknown before the run.
+    `runs` is a mask of the iterations in which an inner loop runs at least once. `unless` contains
+    the numbers of iterations of inner loops that are only known at run time.
     """
 
     env: dict[str, Any]
@@ -330,7 +332,7 @@ class Case(NamedTuple):
 
 
 def _walk(nodes: Sequence[Node], cases: list[Case]) -> Iterator[tuple[Do, list[Case]]]:
-    """Yield the executions in a loop, with the first and last counters of all inner loops."""
+    """Yield each execution in a loop, with cases for the first and last counters of inner loops."""
     for node in nodes:
         if isinstance(node, Repeat):
             yield from _walk(node.body, [x for case in cases for x in _inside(node, case)])
@@ -442,7 +444,7 @@ def shortened(
 
 @jax.custom_batching.custom_vmap
 def latest(end: Any) -> Any:
-    """Return an end; under `jax.vmap`, return the latest one, so that all stop together."""
+    """Return `end`; under `jax.vmap`, return the latest end, so that all loops stop together."""
     return end
 
 

@@ -41,9 +41,9 @@ class XlaProgram:
     The function supports `jit`, `vmap` and forward-mode differentiation (`jax.jvp`, `jax.jacfwd`).
     Reverse mode requires loops with the same length in every round, and `early` False; otherwise,
     use `gradient` inside the program. A program that calls the host supports only `jit`. If `alias`
-    is False, merges copy values between rings. If `early`, loops stop where data end them; this is
-    experimental, so loops run to their bounds by default. `ends` then contains a sentence about
-    each loop over such a dimension.
+    is False, merges copy values between rings. If `early`, loops stop where data end them, and
+    `ends` contains a sentence about each loop over such a dimension; this is experimental, so loops
+    run to their bounds by default.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class XlaProgram:
         return buffers
 
     def _repeat(self, node: Repeat, env: dict, known: dict, buffers: Buffers) -> Buffers:
-        """Run a loop that carries only the buffers its body writes, and return all buffers.
+        """Run a loop that carries only the buffers that its body writes, and return all buffers.
 
         Results that their own operation reads in the next iteration are carried as well. Otherwise,
         XLA may copy the complete buffer in each iteration, because it writes the buffer before the
@@ -184,7 +184,7 @@ class XlaProgram:
         return {**buffers, **written}
 
     def _writes(self, body: Sequence) -> list[Output]:
-        """Return the stored roots and the ends that a plan writes."""
+        """Return the keys of the buffers that a plan writes: stored roots and ends."""
         tensors = (x for do in executions(body) for x in self._accesses.outputs[do.op.name])
         found = {self.layout.places[tensor].root for tensor in tensors}
         ends = {(self._ends[root][0], END) for root in found & self._ends.keys()}
@@ -243,7 +243,7 @@ class XlaProgram:
         return point, {**env, **dict(zip(self._accesses.names[node.op.name], point, strict=True))}
 
     def _from_rings(self, node: Do) -> list[Read | None]:
-        """Return the reads from rings; None is a merge's read of the value that it may replace."""
+        """Return the reads from rings; None is a read of the value that a merge may replace."""
         reads: list[Read | None] = [read for read, key in node.reads if key is None]
         shares = len(node.reads) < len(self._accesses.reads[node.op.name])
         return reads + [None] * shares

@@ -2,11 +2,11 @@
 
 Two kinds of constraints determine a schedule. A *validity* constraint requires one point to run
 before another. A *proximity* constraint expresses a preference that one point runs soon after
-another, and decides whether acting and learning share a loop. If proximity constraints come from
-all dependences, a window of n steps is pulled in n directions, and acting and learning are
-interleaved only for small n. If they come from the last element of each slice, acting and learning
-are interleaved for every n. With Monte-Carlo returns they are never interleaved: `explain` (in
-`waits`) returns the dependence that prevents it.
+another; these constraints decide whether acting and learning share a loop. If every dependence is a
+proximity constraint, the n reads of a window conflict with each other, so acting and learning are
+interleaved only for small n. If only reads of the last element of each slice are proximity
+constraints, acting and learning are interleaved for every n. With Monte-Carlo returns, they are
+never interleaved: `explain` (in `waits`) returns the dependence that prevents it.
 
 A schedule consists of isl maps, which are built by `sets`. `plan.frees` adds deallocations, and
 `plan.code` generates loops from both.
@@ -70,8 +70,7 @@ class Schedule:
     def ends(self) -> dict[Output, isl.PwMultiAff]:
         """Time of the last use of x[q], as a piecewise function of q, for every tensor.
 
-        Only points that run count as uses. Points skipped by the stride of a tile do not keep a
-        value alive.
+        Only points that run count as uses; points that the stride of a tile skips do not.
         """
         uses = {x: self.uses(x).values() for x in self.graph.tensors}
         union = functools.partial(functools.reduce, isl.Map.union)
@@ -91,7 +90,7 @@ def schedule(graph: Graph, proximity: Proximity = "upper") -> Schedule:
 
     Operations on strided points are first scheduled as if they ran at every step, because isl finds
     no schedule for operations with different strides. The schedule is then restricted to the
-    strided points. It stays valid, because every dependence between strided points is also a
+    strided points. It remains valid, because every dependence between strided points is also a
     dependence between dense points.
     """
     isl_context, used = sets.new_context(), _without_arrays(graph)
@@ -139,12 +138,13 @@ def check_proximity(proximity: Proximity) -> Proximity:
 def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> isl.UnionMap | None:
     """Return the proximity constraints: a map from x[q] to the points that should follow it soon.
 
-    The result is None for "none". "upper" replaces each slice by its last element, which its reader
-    waits for, and min(a, b) by a: r[t : min(t + n, T)] becomes r[t + n - 1]. If an operation reads
-    another one several times, as fused operations do, only the latest read counts, because the
-    other reads would pull in as many directions as a window does. All other reads between different
-    tiles are ignored. The solver schedules all steps, so these reads would seem as far apart as the
-    tiles are wide, and it would separate the operations of one tile.
+    The result is None for "none". "upper" replaces each slice by its last element, before which its
+    reader cannot run, and min(a, b) by a: r[t : min(t + n, T)] becomes r[t + n - 1]. If an
+    operation reads another one several times, as fused operations do, only the latest read is a
+    constraint, because the others would conflict with it as the reads of a window do. All other
+    reads between different tiles are ignored. Because the solver schedules all steps, their
+    distance would appear to be the width of the tiles, and the solver would separate the operations
+    of one tile.
     """
     if check_proximity(proximity) == "none":
         return None
@@ -177,7 +177,7 @@ def _later(edge: Edge, other: Edge) -> bool:
 def _between_tiles(graph: Graph, edge: Edge) -> bool:
     """Return True if an edge connects two different strided points.
 
-    An edge is an exception if its sink reads the same point too, but waits for a later one.
+    False if the sink reads the same point of the source too, and this edge reads a later one.
     """
     sink, source = graph.ops[edge.sink].domain, graph.ops[edge.source].domain
     strided = all(not TRUE.same(d.when) and d.dense() != d for d in (sink, source))
@@ -192,7 +192,7 @@ def _between_tiles(graph: Graph, edge: Edge) -> bool:
 
 
 def unordered(dependences: isl.UnionMap, times: isl.UnionMap) -> isl.UnionMap:
-    """Return the dependences x[q] -> y[p] that `times` violates, where x[q] must come first.
+    """Return the dependences x[q] -> y[p] that `times` violates: x[q] must run before y[p].
 
     An empty result proves that the order is valid for all bounds.
     """
@@ -205,7 +205,7 @@ def unordered(dependences: isl.UnionMap, times: isl.UnionMap) -> isl.UnionMap:
 
 
 def iteration(schedule: Schedule) -> isl.Map:
-    """Return the map from times to iterations, [c0, c1, …] -> [c0, …, ck].
+    """Return the map from times to loop iterations, [c0, c1, …] -> [c0, …, ck].
 
     The last coordinate ck is the counter of the innermost loop.
     """

@@ -1,9 +1,9 @@
-"""Explanations of a schedule: the last point that each point of an operation waits for.
+"""Explanations of a schedule: the last point that must run before each point of an operation.
 
-They are the transitive closure of all dependences, including those through other operations, and
-are computed for all bounds at once. For example, d[i, t] -> x[i, T - 1] means that each learning
-step waits for the last acting step, so no schedule interleaves the two. With n-step returns the
-result is d[i, t] -> x[i, t + n - 1], so they can be interleaved.
+They are derived from the transitive closure of all dependences, so they include dependences through
+other operations, and hold for all bounds. For example, d[i, t] -> x[i, T - 1] means that each
+learning step depends on the last acting step, so no schedule interleaves the two. With n-step
+returns, the result is d[i, t] -> x[i, t + n - 1], so learning and acting can be interleaved.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from mmrl.pdg.build.sets import IN, OUT, PARAM, context
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Wait(Structural):
-    """Last point to wait for, given by `index` where `when` holds."""
+    """Last point that must run first, given by `index` where `when` holds."""
 
     index: tuple[Expr, ...]
     when: Expr
@@ -26,9 +26,10 @@ class Wait(Structural):
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """Last points of `source` that each point of `sink` waits for; `waits` may be empty.
+    """Last points of `source` on which each point of `sink` depends, in the cases `waits`.
 
-    Unless `exact`, isl's closure may contain additional dependences.
+    `waits` is empty if no point of `sink` depends on `source`. Unless `exact`, isl's closure may
+    contain additional dependences.
     """
 
     sink: str
