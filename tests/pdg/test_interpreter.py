@@ -27,7 +27,7 @@ from mmrl.pdg.run.interpreter import (
     HostStore,
     Interpreter,
     PointStore,
-    batched,
+    batch_events,
     interpret,
 )
 from mmrl.pdg.run.naive import check
@@ -173,7 +173,7 @@ def test_all_that_waits_long_may_be_swapped():
 def test_memory_is_given_back_by_blocks_of_points():
     made, bounds = compiled("PPO"), {"I": 2, "K": 2, "T": 6}
     events = made.trace(bounds)
-    blocks = list(batched(events))
+    blocks = list(batch_events(events))
     assert blocks.count(("free", OBS, tuple((1, t) for t in range(6)))) == 1
     alone = [(kind, what, at) for kind, what, points in blocks if kind != "run" for at in points]
     assert sorted(alone) == sorted(event for event in events if event[0] != "run")

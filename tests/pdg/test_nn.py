@@ -76,7 +76,7 @@ def test_layers_and_their_gradients_are_those_of_equinox():
 def test_a_gradient_of_parameters_is_a_product_of_matrices():
     """Each layer's own, with no term of it: parameters have an operation apart from inputs."""
     graph, w = slopes()
-    back = [op.params["wanted"] for op in graph.ops.values() if op.params.get("of") == "hidden_2"]
+    back = [op.params["wrt"] for op in graph.ops.values() if op.params.get("of") == "hidden_2"]
     assert sorted(back) == [(0,), (1,)]
     program = compile(graph, {"vectorize": lambda g: vectorize(g, "t")}).xla(T=5)
     assert "5x12x4" not in program.lower(**w, x=IMAGES).as_text()

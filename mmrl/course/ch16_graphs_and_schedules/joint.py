@@ -8,7 +8,7 @@ from mmrl.pdg.build import sets
 from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.build.sets import OUT, maps, solve, union
 from mmrl.pdg.plan.frees import RUN, MemoryPlan, Statement, ends_of
-from mmrl.pdg.schedule import Proximity, lengthened, nearness
+from mmrl.pdg.schedule import Proximity, nearness, pad_times
 
 
 def jointly(graph: Graph, proximity: Proximity = "upper") -> MemoryPlan:
@@ -38,5 +38,5 @@ def jointly(graph: Graph, proximity: Proximity = "upper") -> MemoryPlan:
     times = solve(graph, points(dense=True), must.union(after), near)
     times = times.intersect_domain(points(dense=False))
     depth = max(each.dim(OUT) for each in maps(times))
-    places = union(lengthened(each, depth, RUN) for each in maps(times))
+    places = union(pad_times(each, depth, RUN) for each in maps(times))
     return MemoryPlan(graph, statements, places, depth + 1)

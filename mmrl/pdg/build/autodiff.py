@@ -32,9 +32,9 @@ from mmrl.pdg.build.derivative import (
     Forward,
     PullBack,
     Residual,
-    filled,
     guard,
     inexact,
+    padded_zeros,
 )
 from mmrl.pdg.build.expr import TRUE, Expr, Slice
 from mmrl.pdg.build.graph import ArrayType, Dim, Domain, Edge, Op, Output, components, ragged, reach
@@ -65,11 +65,11 @@ def transport(
     """
     program, ops = cotangent.program, cotangent.program.ops
     sink, source = ops[edge.sink].domain, ops[edge.source].domain
-    used = frozenset().union(*(part.symbols() for part in (*edge.index, edge.when, sink.when)))
+    symbols = frozenset().union(*(part.symbols() for part in (*edge.index, edge.when, sink.when)))
     for dim in reversed(sink.dims):
-        if dim.name not in used:
+        if dim.name not in symbols:
             cotangent = accumulate(cotangent, dim, f"grad_{edge.source}", backwards)
-    rest = Domain(tuple(dim for dim in sink if dim.name in used), sink.when)
+    rest = Domain(tuple(dim for dim in sink if dim.name in symbols), sink.when)
     inverse = invert(rest, source, edge.index, edge.when)
     at = dict(zip(rest.names, inverse.index, strict=True))
     box = [name for name, part in at.items() if isinstance(part, Slice)]
@@ -79,14 +79,14 @@ def transport(
         cotangent = total(cotangent, rest.box(), rest.when)
     view = cotangent if composes(cotangent.index, box) else cotangent.read()
     index = tuple(part.substitute(at) for part in view.index)
-    found = view.replace(index=index, domain=source.restrict(inverse.when))
+    grad = view.replace(index=index, domain=source.restrict(inverse.when))
     if even == 1 and own is None and len(box) == 1 and inverse.exact:
         (part,) = (part for part in at.values() if isinstance(part, Slice))
-        many = ArrayType((width(part, found.domain), *kind.shape), kind.dtype)
-        found = program.apply("sum", found.replace(kind=many), axis=0)
+        many = ArrayType((width(part, grad.domain), *kind.shape), kind.dtype)
+        grad = program.apply("sum", grad.replace(kind=many), axis=0)
     elif gathers:
-        found = _gather(found, edge, rest, at, kind, even, own)
-    return found if TRUE.same(inverse.when) else total(found, source, inverse.when)
+        grad = _gather(grad, edge, rest, at, kind, even, own)
+    return grad if TRUE.same(inverse.when) else total(grad, source, inverse.when)
 
 
 def accumulate(terms: Tensor, dim: Dim, name: str, backwards: bool = False) -> Tensor:
@@ -103,7 +103,7 @@ def accumulate(terms: Tensor, dim: Dim, name: str, backwards: bool = False) -> T
 def zeros(program: Program, kind: Any, domain: Domain) -> Tensor:
     """Return a tensor of zeros with the given type."""
     domain = domain if ragged(kind) else Domain()
-    run = lambda env: (filled(kind, domain, env),)  # noqa: E731
+    run = lambda env: (padded_zeros(kind, domain, env),)  # noqa: E731
     return program.build("constant", run, [], (kind,), domain=domain, name="zeros")[0]
 
 
@@ -118,10 +118,10 @@ def total(tensor: Tensor, domain: Domain, when: Expr) -> Tensor:
     program = tensor.program
     name = program.fresh("gradient_or_zero")
     nothing = zeros(program, tensor.type, domain)
-    merged = program.declare(Op(name, "merge", domain, (tensor.type,)))
+    merge = program.declare(Op(name, "merge", domain, (tensor.type,)))
     for case, value in ((when, tensor), (~when, nothing)):
         program.join(name, value, simplify(case, domain))
-    return merged
+    return merge
 
 
 def _gather(
@@ -148,9 +148,9 @@ def _gather(
 
             The contribution is zero if the point of the box does not read the source point.
             """
-            fixed = {name: part.evaluate(env) for name, part in at.items() if name not in box}
+            outer = {name: part.evaluate(env) for name, part in at.items() if name not in box}
             lows = (part.lo.evaluate(env) for part in box.values())
-            point = {**env, **fixed, **dict(zip(box, map(operator.add, lows, steps), strict=True))}
+            point = {**env, **outer, **dict(zip(box, map(operator.add, lows, steps), strict=True))}
             inside = [point[name] < part.hi.evaluate(env) for name, part in box.items()]
             inside += [edge.when.evaluate(point), sink.when.evaluate(point)]
             slots, weight = [], None
@@ -204,8 +204,8 @@ def _even(op: Op, edge: Edge) -> float | None:
     axis = op.params.get("axis", 0)
     folds = op.kind in ("sum", "mean", "discounted_sum", "max", "min") and axis == 0
     moves = len(edge.slices) == 1 and edge.slices[0].symbols() & set(op.domain.names)
-    used = {name for part in (*edge.index, edge.when) for name in part.symbols()}
-    alone = op.kind not in ("max", "min") or {*op.domain.names} <= used
+    symbols = {name for part in (*edge.index, edge.when) for name in part.symbols()}
+    alone = op.kind not in ("max", "min") or {*op.domain.names} <= symbols
     return op.params.get("gamma", 1.0) if folds and moves and alone else None
 
 
@@ -242,8 +242,8 @@ def gradient(loss: Tensor, *wrt: Tensor, recompute: bool | None = None) -> Any:
             )
     whole = loss if loss.is_whole and not loss.detached else loss.read()
     reverse = _Reverse(whole, {(x.source, x.output) for x in wrt}, recompute)
-    found = tuple(reverse.gradient((x.source, x.output)) for x in wrt)
-    return found[0] if len(wrt) == 1 else found
+    gradients = tuple(reverse.gradient((x.source, x.output)) for x in wrt)
+    return gradients[0] if len(wrt) == 1 else gradients
 
 
 class _Reverse:
@@ -278,26 +278,26 @@ class _Reverse:
         self.edges = [e for e in edges if e.tensor in relevant and e.sink in self.outputs]
         self.cyclic = {name for group in components(self.edges) for name in group if len(group) > 1}
         self.cyclic |= {edge.sink for edge in self.edges if edge.sink == edge.source}
-        self.done: dict[Output, Tensor] = {}
+        self.gradients: dict[Output, Tensor] = {}
         self.vjps: dict[str, dict[int, Tensor]] = {}
         # Gradients in a cycle depend on each other, so declare all of them before adding terms.
         for name in self.outputs:
             if name in self.cyclic and self.ops[name].kind == "merge":
-                self.done[name, 0] = self._sum((name, 0), [])
-        for node, found in list(self.done.items()):
+                self.gradients[name, 0] = self._sum((name, 0), [])
+        for node, tensor in list(self.gradients.items()):
             terms = self._terms(node)
-            self.program.reads[found.source] = tuple(terms)
+            self.program.reads[tensor.source] = tuple(terms)
             for place, term in enumerate(terms):
-                self.program.join(found.source, term, place=place)
+                self.program.join(tensor.source, term, place=place)
 
     def gradient(self, node: Output) -> Tensor:
         """Return the gradient of a tensor: the sum of one term per reader."""
-        if node not in self.done:
+        if node not in self.gradients:
             terms, domain = self._terms(node), self.ops[node[0]].domain
             if not terms:
                 terms = [zeros(self.program, self._kind(node), domain).replace(domain=domain)]
-            self.done[node] = terms[0] if len(terms) == 1 else self._sum(node, terms)
-        return self.done[node]
+            self.gradients[node] = terms[0] if len(terms) == 1 else self._sum(node, terms)
+        return self.gradients[node]
 
     def _sum(self, node: Output, terms: Sequence[Tensor]) -> Tensor:
         name, domain = f"grad_{node[0]}", self.ops[node[0]].domain
@@ -324,11 +324,11 @@ class _Reverse:
 
     def _mean(self, edge: Edge) -> Tensor:
         """Return the cotangent that a sum or mean passes to each point of its slice."""
-        found = self.gradient((edge.sink, 0))
+        cotangent = self.gradient((edge.sink, 0))
         if self.ops[edge.sink].kind != "mean":
-            return found
+            return cotangent
         count = self.program.value(width(edge.slices[0], self.ops[edge.sink].domain))
-        return found / count.astype(found.dtype)
+        return cotangent / count.astype(cotangent.dtype)
 
     def _share(self, edge: Edge) -> Tensor:
         """Return the extreme value of a slice, and the cotangent of each entry that attains it."""
@@ -354,39 +354,39 @@ class _Reverse:
         passes can turn the sum into one matrix product without computing its terms.
         """
         inputs, outputs = self.program.reads[op.name], tuple(self.outputs[op.name])
-        wanted = tuple(sorted({edge.input for edge in self.edges if edge.sink == op.name}))
-        derivative = Derivative(op, tuple(x.type for x in inputs), wanted, outputs)
+        wrt = tuple(sorted({edge.input for edge in self.edges if edge.sink == op.name}))
+        derivative = Derivative(op, tuple(x.type for x in inputs), wrt, outputs)
         cotangents = [self.gradient((op.name, k)) for k in outputs]
-        kept = () if self.recompute else self._keep(derivative, inputs)
-        here = tuple(k for k in wanted if inputs[k].domain.names == op.domain.names)
-        parts = [part for part in (here, tuple(k for k in wanted if k not in here)) if part]
+        residuals = () if self.recompute else self._keep(derivative, inputs)
+        here = tuple(k for k in wrt if inputs[k].domain.names == op.domain.names)
+        parts = [part for part in (here, tuple(k for k in wrt if k not in here)) if part]
         types, bounds = self.ops[op.name].outputs, self.program.bounds
-        chosen, found = self.recompute is not None, {}
-        for back in PullBack.parts(derivative, parts, kept, types, bounds, chosen):
-            saved = [self.program.output(op.name, k) for k in back.saved]
+        explicit, by_argument = self.recompute is not None, {}
+        for back in PullBack.parts(derivative, parts, residuals, types, bounds, explicit):
+            residual_tensors = [self.program.output(op.name, k) for k in back.residual_outputs]
             results = self.program.build(
                 "vjp",
                 back,
-                [*(inputs[k] for k in back.read), *saved, *cotangents],
-                tuple(inexact(derivative.kinds[k]) for k in back.gives),
+                [*(inputs[k] for k in back.read), *residual_tensors, *cotangents],
+                tuple(inexact(derivative.kinds[k]) for k in back.wrt),
                 domain=op.domain,
                 name=f"vjp_{op.name}",
-                params={"of": op.name, "wanted": back.gives, "outputs": outputs, **guard(back)},
+                params={"of": op.name, "wrt": back.wrt, "outputs": outputs, **guard(back)},
             )
-            found |= zip(back.gives, results, strict=True)
-        return found
+            by_argument |= zip(back.wrt, results, strict=True)
+        return by_argument
 
     def _keep(self, derivative: Derivative, inputs: Sequence[Tensor]) -> list[Residual]:
         """Extend the operation to return its residuals, and return the output of each residual."""
         op, bounds = derivative.op, self.program.bounds
         if op.kind not in ("fn", "random"):
             return []
-        kept = derivative.residuals(bounds, [x.domain for x in inputs])
-        new = {output: leaf for leaf, output in kept if output >= len(op.outputs)}
+        residuals = derivative.residuals(bounds, [x.domain for x in inputs])
+        new = {output: leaf for leaf, output in residuals if output >= len(op.outputs)}
         if new:
             run = Forward(derivative, tuple(new[k] for k in sorted(new)))
             types = infer(run, derivative.kinds, op.domain, bounds, op.name, full=True)
             params = {"plain": len(op.outputs), **op.params}
             op = dataclasses.replace(op, run=run, outputs=types, params=params)
             self.program.ops[op.name] = op
-        return kept
+        return residuals

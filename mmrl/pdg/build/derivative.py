@@ -43,14 +43,14 @@ class Residual(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Derivative:
-    """Derivative of the `outputs` of an operation with respect to its arguments `wanted`.
+    """Derivative of the `outputs` of an operation with respect to its arguments `wrt`.
 
-    `outputs` and `wanted` are indices. `kinds` contains the types of all arguments.
+    `outputs` and `wrt` are indices. `kinds` contains the types of all arguments.
     """
 
     op: Op
     kinds: tuple[Any, ...]
-    wanted: tuple[int, ...]
+    wrt: tuple[int, ...]
     outputs: tuple[int, ...]
 
     def linearize(
@@ -61,27 +61,27 @@ class Derivative:
         assert forward is not None
 
         def linearized(here: Mapping[str, Any], primals: list[Any]) -> tuple[Any, tuple[Any, ...]]:
-            def f(*moved: Any) -> tuple[Any, Any]:
+            def f(*floats: Any) -> tuple[Any, Any]:
                 now = dict(enumerate(primals))
-                now |= {k: eqx.combine(x, primals[k]) for k, x in zip(self.wanted, moved)}  # noqa: B905
+                now |= {k: eqx.combine(x, primals[k]) for k, x in zip(self.wrt, floats)}  # noqa: B905
                 results = tuple(forward({**env, **here}, *now.values()))
                 return tuple(eqx.filter(results[k], eqx.is_inexact_array) for k in self.outputs), (
                     results
                 )
 
-            moving = [eqx.filter(primals[k], eqx.is_inexact_array) for k in self.wanted]
+            differentiable = [eqx.filter(primals[k], eqx.is_inexact_array) for k in self.wrt]
             # JAX 0.10 rounds the values that a checkpoint saves, but cannot round complex numbers.
-            if not _is_complex(jax.make_jaxpr(f)(*moving).jaxpr):
+            if not _is_complex(jax.make_jaxpr(f)(*differentiable).jaxpr):
                 f = jax.checkpoint(f, policy=_is_kept, prevent_cse=False)
-            _, back, results = jax.vjp(f, *moving, has_aux=True)
+            _, back, results = jax.vjp(f, *differentiable, has_aux=True)
             return back, results
 
         # With Python scalars and weak types, as in jnp.full(4, 0.3), the types of the residuals
         # could differ between points. Tracing the function first fixes all types.
         here = {name: env[name] for name in self.op.domain.names}
-        given = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), list(primals))
-        jaxpr, out = jax.make_jaxpr(linearized, return_shape=True)(here, given)
-        leaves = jaxpr_as_fun(jaxpr)(*jax.tree.leaves((here, given)))
+        arguments = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), list(primals))
+        jaxpr, out = jax.make_jaxpr(linearized, return_shape=True)(here, arguments)
+        leaves = jaxpr_as_fun(jaxpr)(*jax.tree.leaves((here, arguments)))
         return jax.tree.unflatten(jax.tree.structure(out), leaves)
 
     def residuals(self, bounds: Sequence[Sym], domains: Sequence[Domain]) -> list[Residual]:
@@ -97,7 +97,7 @@ class Derivative:
             back, results = self.linearize(env, primals)
             return jax.tree.leaves(back), results
 
-        jaxpr, owners = self.traced(run, self.kinds, bounds)
+        jaxpr, owners = self.trace(run, self.kinds, bounds)
         sizes = [len(jax.tree.leaves(kind)) for kind in self.op.outputs]
         count = len(jaxpr.outvars) - sum(sizes)
         owned = [k for k, size in enumerate(sizes) for _ in range(size)]
@@ -106,21 +106,21 @@ class Derivative:
             for k, variable in zip(owned, jaxpr.outvars[count:], strict=True)
             if sizes[k] == 1 and not isinstance(variable, Literal)
         }
-        kept, new = [], len(self.op.outputs)
+        residuals, new = [], len(self.op.outputs)
         own = set(self.op.domain.names)
         names = [own if k is None else set(domains[k].names) for k in owners]
         for leaf, variable in enumerate(jaxpr.outvars[:count]):
-            asked = [place == leaf for place in range(len(jaxpr.outvars))]
-            used = partial_eval.dce_jaxpr(jaxpr, asked)[1]
-            along = [part for part, yes in zip(names, used, strict=True) if yes]
+            mask = [place == leaf for place in range(len(jaxpr.outvars))]
+            inputs = partial_eval.dce_jaxpr(jaxpr, mask)[1]
+            along = [part for part, yes in zip(names, inputs, strict=True) if yes]
             plain = not jnp.issubdtype(variable.aval.dtype, jax.dtypes.extended)
             if plain and along and set().union(*along) == own and variable not in jaxpr.invars:
                 output = places.setdefault(variable, new)
                 new += output == new
-                kept.append(Residual(leaf, output))
-        return kept
+                residuals.append(Residual(leaf, output))
+        return residuals
 
-    def traced(
+    def trace(
         self, run: Callable[..., Any], kinds: Sequence[Any], bounds: Sequence[Sym]
     ) -> tuple[Any, list[int | None]]:
         """Return the jaxpr of `run`, and the index of the argument that each of its inputs is from.
@@ -157,35 +157,35 @@ def work(jaxpr: Any) -> int:
     two per product of entries. Any other primitive counts as one per entry of its results. A
     `while` counts as one iteration, and a `cond` as its most expensive branch.
     """
-    found = 0
+    count = 0
     for equation in jaxpr.eqns:
         inner = [work(each) for each in _inner(equation.params)]
         turns = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
         out = sum(math.prod(v.aval.shape) for v in equation.outvars if hasattr(v.aval, "shape"))
         if inner:
-            found += turns * (max(inner) if equation.primitive.name == "cond" else sum(inner))
+            count += turns * (max(inner) if equation.primitive.name == "cond" else sum(inner))
         elif equation.primitive.name == "dot_general":
             (axes, _), _ = equation.params["dimension_numbers"]
             shape = equation.invars[0].aval.shape
-            found += 2 * out * math.prod(shape[axis] for axis in axes)
+            count += 2 * out * math.prod(shape[axis] for axis in axes)
         elif equation.primitive.name == "conv_general_dilated":
             filters = equation.invars[1].aval.shape
             outputs = filters[equation.params["dimension_numbers"].rhs_spec[0]]
-            found += 2 * out * math.prod(filters) // outputs
+            count += 2 * out * math.prod(filters) // outputs
         else:
-            found += out
-    return found
+            count += out
+    return count
 
 
 def _inner(params: Mapping[str, Any]) -> list[Any]:
     """Return the jaxprs among an equation's parameters."""
-    found = []
+    jaxprs = []
     for value in params.values():
         for each in value if isinstance(value, tuple | list) else (value,):
             each = getattr(each, "jaxpr", each)
             if hasattr(each, "eqns"):
-                found.append(each)
-    return found
+                jaxprs.append(each)
+    return jaxprs
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -197,45 +197,45 @@ class Forward:
 
     def __call__(self, env: Mapping[str, Any], *primals: Any) -> tuple[Any, ...]:
         back, results = self.derivative.linearize(env, primals)
-        found = jax.tree.leaves(back)
-        return *results, *(found[k] for k in self.leaves)
+        residuals = jax.tree.leaves(back)
+        return *results, *(residuals[k] for k in self.leaves)
 
 
 def plain(op: Op) -> tuple[Op, list[Any]]:
     """Return the operation without residual outputs, and a description of the removed ones."""
-    kept: list[Any] = []
+    removals: list[Any] = []
     while isinstance(op.run, Forward):
         derivative = op.run.derivative
-        kept.insert(0, (derivative.wanted, derivative.outputs, op.run.leaves))
+        removals.insert(0, (derivative.wrt, derivative.outputs, op.run.leaves))
         op = derivative.op
-    return op, kept
+    return op, removals
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PullBack:
     """Backward pass `run(env, *arguments, *residuals, *cotangents)` of an operation.
 
-    The function returns the cotangents of the arguments `gives`. It receives only the arguments
+    The function returns the cotangents of the arguments `wrt`. It receives only the arguments
     `read`; the others are replaced by zeros, because the result does not depend on them. The
-    residuals are read from the operation's outputs `saved`. `chosen` is True if the caller of
-    `gradient` decided whether to store residuals.
+    residuals are read from the outputs `residual_outputs` of the operation. `explicit` is True if
+    the caller of `gradient` decided whether to store residuals.
     """
 
     derivative: Derivative
-    gives: tuple[int, ...]
-    kept: tuple[Residual, ...]
+    wrt: tuple[int, ...]
+    residuals: tuple[Residual, ...]
     read: tuple[int, ...]
-    chosen: bool
+    explicit: bool
 
     @classmethod
     def parts(
         cls,
         derivative: Derivative,
         parts: Sequence[tuple[int, ...]],
-        kept: Sequence[Residual],
+        residuals: Sequence[Residual],
         outputs: Sequence[Any],
         bounds: Sequence[Sym],
-        chosen: bool,
+        explicit: bool,
     ) -> list["PullBack"]:
         """Return one backward pass per group of arguments, or a single one for all of them.
 
@@ -244,58 +244,62 @@ class PullBack:
         and residuals that it needs. `outputs` contains the types of the operation's outputs,
         including residuals.
         """
-        wanted, kinds = derivative.wanted, derivative.kinds
-        whole = cls(derivative, wanted, tuple(kept), tuple(range(len(kinds))), chosen)
+        wrt, kinds = derivative.wrt, derivative.kinds
+        whole = cls(derivative, wrt, tuple(residuals), tuple(range(len(kinds))), explicit)
         cotangents = [inexact(derivative.op.outputs[k]) for k in derivative.outputs]
-        saved = [outputs[k] for k in whole.saved]
-        jaxpr, owners = derivative.traced(whole, [*kinds, *saved, *cotangents], bounds)
-        sizes = [len(jax.tree.leaves(inexact(kinds[k]))) for k in wanted]
-        owned = [k for k, size in zip(wanted, sizes, strict=True) for _ in range(size)]
+        residual_types = [outputs[k] for k in whole.residual_outputs]
+        jaxpr, owners = derivative.trace(whole, [*kinds, *residual_types, *cotangents], bounds)
+        sizes = [len(jax.tree.leaves(inexact(kinds[k]))) for k in wrt]
+        owned = [k for k, size in zip(wrt, sizes, strict=True) for _ in range(size)]
 
         def needed(part: Sequence[int]) -> tuple[Any, list[bool]]:
             return partial_eval.dce_jaxpr(jaxpr, [k in part for k in owned])
 
         separate = sum(work(needed(part)[0]) for part in parts)
-        if separate > REPEAT * work(needed(wanted)[0]):
-            parts = [wanted]
-        found = []
+        if separate > REPEAT * work(needed(wrt)[0]):
+            parts = [wrt]
+        passes = []
         for part in parts:
-            asked = {owner for owner, yes in zip(owners, needed(part)[1], strict=True) if yes}
-            read = tuple(k for k in range(len(kinds)) if k in asked)
-            places = {k for place, k in enumerate(whole.saved) if len(kinds) + place in asked}
-            own = tuple(residual for residual in kept if residual.output in places)
-            found.append(cls(derivative, tuple(part), own, read, chosen))
-        return found
+            inputs = {owner for owner, yes in zip(owners, needed(part)[1], strict=True) if yes}
+            arguments = tuple(k for k in range(len(kinds)) if k in inputs)
+            places = {
+                k for place, k in enumerate(whole.residual_outputs) if len(kinds) + place in inputs
+            }
+            own = tuple(residual for residual in residuals if residual.output in places)
+            passes.append(cls(derivative, tuple(part), own, arguments, explicit))
+        return passes
 
     @property
-    def saved(self) -> tuple[int, ...]:
+    def residual_outputs(self) -> tuple[int, ...]:
         """Outputs of the operation that contain residuals."""
-        return tuple(sorted({residual.output for residual in self.kept}))
+        return tuple(sorted({residual.output for residual in self.residuals}))
 
     def __call__(self, env: Mapping[str, Any], *values: Any) -> tuple[Any, ...]:
-        derivative, last = self.derivative, len(self.read) + len(self.saved)
+        derivative, last = self.derivative, len(self.read) + len(self.residual_outputs)
         domain = derivative.op.domain
-        given = {
-            k: filled(kind, domain, env)
+        arguments = {
+            k: padded_zeros(kind, domain, env)
             for k, kind in enumerate(derivative.kinds)
             if k not in self.read
         }
-        given |= zip(self.read, values, strict=False)
-        back, _ = derivative.linearize(env, [given[k] for k in sorted(given)])
+        arguments |= zip(self.read, values, strict=False)
+        back, _ = derivative.linearize(env, [arguments[k] for k in sorted(arguments)])
         leaves, tree = jax.tree.flatten(back)
-        saved = dict(zip(self.saved, values[len(self.read) : last], strict=True))
-        for leaf, output in self.kept:
-            (value,) = jax.tree.leaves(saved[output])
-            wanted = leaves[leaf]
-            if (wanted.shape, wanted.dtype) != (value.shape, value.dtype):
+        values_by_output = dict(
+            zip(self.residual_outputs, values[len(self.read) : last], strict=True)
+        )
+        for leaf, output in self.residuals:
+            (value,) = jax.tree.leaves(values_by_output[output])
+            residual = leaves[leaf]
+            if (residual.shape, residual.dtype) != (value.shape, value.dtype):
                 raise ValueError(
                     f"`{derivative.op.name}` must have the same derivative each time it is traced, "
-                    f"so that its residuals can be kept; got {wanted.dtype}{wanted.shape} after "
+                    f"for its residuals to be stored; got {residual.dtype}{residual.shape} after "
                     f"{value.dtype}{value.shape}. Use `gradient(…, recompute=True)`."
                 )
             leaves[leaf] = value
-        found = _inlined(tree.unflatten(leaves), tuple(values[last:]))
-        return tuple(found[derivative.wanted.index(k)] for k in self.gives)
+        cotangents = _inline(tree.unflatten(leaves), tuple(values[last:]))
+        return tuple(cotangents[derivative.wrt.index(k)] for k in self.wrt)
 
 
 def guard(back: PullBack) -> dict[str, Any]:
@@ -307,35 +311,39 @@ def guard(back: PullBack) -> dict[str, Any]:
     return {"rest": params["when"], "read": back.read} if "when" in params else {}
 
 
-def _inlined(f: Callable[[Any], Any], argument: Any) -> Any:
+def _inline(f: Callable[[Any], Any], argument: Any) -> Any:
     """Return `f(argument)` with every `jax.checkpoint` inlined, so that passes can inspect it."""
-    traced, out = jax.make_jaxpr(f, return_shape=True)(argument)
+    closed, out = jax.make_jaxpr(f, return_shape=True)(argument)
 
     def run(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
-        known = dict(zip(jaxpr.constvars, constants, strict=True))
-        known |= zip(jaxpr.invars, arguments, strict=True)
-        read = lambda v: v.val if isinstance(v, Literal) else known[v]  # noqa: E731
+        variables = dict(zip(jaxpr.constvars, constants, strict=True))
+        variables |= zip(jaxpr.invars, arguments, strict=True)
+        read = lambda v: v.val if isinstance(v, Literal) else variables[v]  # noqa: E731
         for equation in jaxpr.eqns:
-            given = [read(v) for v in equation.invars]
-            hidden = equation.primitive.name in ("checkpoint", "remat", "remat2")
-            results = run(equation.params["jaxpr"], (), given) if hidden else bind(equation, given)
-            known |= zip(equation.outvars, results, strict=True)
+            inputs = [read(v) for v in equation.invars]
+            is_checkpoint = equation.primitive.name in ("checkpoint", "remat", "remat2")
+            results = (
+                run(equation.params["jaxpr"], (), inputs)
+                if is_checkpoint
+                else bind(equation, inputs)
+            )
+            variables |= zip(equation.outvars, results, strict=True)
         return [read(v) for v in jaxpr.outvars]
 
-    results = run(traced.jaxpr, traced.consts, jax.tree.leaves(argument))
+    results = run(closed.jaxpr, closed.consts, jax.tree.leaves(argument))
     return jax.tree.unflatten(jax.tree.structure(out), results)
 
 
 def bind(equation: Any, arguments: Sequence[Any]) -> list[Any]:
     """Evaluate one equation of a jaxpr, and return its results."""
-    found = equation.primitive.get_bind_params(equation.params)
+    binding = equation.primitive.get_bind_params(equation.params)
     # Older versions of JAX return the functions of a call separately from its parameters.
-    functions, parameters = found if isinstance(found, tuple) else ((), found)
+    functions, parameters = binding if isinstance(binding, tuple) else ((), binding)
     results = equation.primitive.bind(*functions, *arguments, **parameters)
     return list(results) if equation.primitive.multiple_results else [results]
 
 
-def filled(kind: Any, domain: Domain, env: Mapping[str, Any]) -> Any:
+def padded_zeros(kind: Any, domain: Domain, env: Mapping[str, Any]) -> Any:
     """Return zeros with the structure and dtypes of a type, and with the padded sizes."""
     shapes = jax.tree.map(lambda leaf: leaf.padded(domain, env), kind)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

@@ -276,10 +276,10 @@ class Graph:
 
     @functools.cached_property
     def _inputs(self) -> dict[str, tuple[Edge, ...]]:
-        found: dict[str, tuple[Edge, ...]] = {}
+        edges: dict[str, tuple[Edge, ...]] = {}
         for edge in sorted(self.edges, key=lambda edge: edge.input):
-            found[edge.sink] = (*found.get(edge.sink, ()), edge)
-        return found
+            edges[edge.sink] = (*edges.get(edge.sink, ()), edge)
+        return edges
 
     @functools.cached_property
     def tensors(self) -> list[Output]:
@@ -300,18 +300,18 @@ class Graph:
         Raises `ValueError` if a bound is missing, unknown, not an integer, or smaller than 1.
         `validate.fitting` also checks that the bounds are large enough for the reads.
         """
-        wanted, got = list(self.bounds), {str(name): size for name, size in bounds.items()}
-        for name in wanted:
-            if name not in got:
-                raise ValueError(f"`bounds` must contain {name}, got {got}; add {name}=…")
-        for name, size in got.items():
-            if name not in wanted:
-                raise ValueError(f"`bounds` must contain only {wanted}, got {name}")
+        names, sizes = list(self.bounds), {str(name): size for name, size in bounds.items()}
+        for name in names:
+            if name not in sizes:
+                raise ValueError(f"`bounds` must contain {name}, got {sizes}; add {name}=…")
+        for name, size in sizes.items():
+            if name not in names:
+                raise ValueError(f"`bounds` must contain only {names}, got {name}")
             if not isinstance(size, int | np.integer):
                 raise ValueError(f"`bounds` must be integers, got {name} = {size!r}")
             if size < 1:
                 raise ValueError(f"`bounds` must be at least 1, got {name} = {size}")
-        return {name: int(got[name]) for name in wanted}
+        return {name: int(sizes[name]) for name in names}
 
     def replace(self, **changes: Any) -> "Graph":
         """Return a copy with some fields changed."""
@@ -330,13 +330,13 @@ class Graph:
 
 def reach(start: Iterable[Any], after: Callable[[Any], Iterable[Any]]) -> set[Any]:
     """Return all nodes that are reachable from `start`; `after` returns a node's successors."""
-    found = set(start)
-    ready = list(found)
+    nodes = set(start)
+    ready = list(nodes)
     while ready:
-        new = set(after(ready.pop())) - found
-        found |= new
+        new = set(after(ready.pop())) - nodes
+        nodes |= new
         ready += new
-    return found
+    return nodes
 
 
 def components(edges: Iterable["Edge"]) -> list[set[str]]:
@@ -348,9 +348,9 @@ def components(edges: Iterable["Edge"]) -> list[set[str]]:
     for edge in edges:
         after.setdefault(edge.sink, []).append(edge.source)
         after.setdefault(edge.source, [])
-    reached = {name: reach([name], after.__getitem__) for name in after}
-    order = sorted(after, key=lambda name: len(reached[name]))
-    groups = (frozenset(x for x in reached[name] if name in reached[x]) for name in order)
+    closures = {name: reach([name], after.__getitem__) for name in after}
+    order = sorted(after, key=lambda name: len(closures[name]))
+    groups = (frozenset(x for x in closures[name] if name in closures[x]) for name in order)
     return [set(group) for group in dict.fromkeys(groups)]
 
 

@@ -91,7 +91,7 @@ def _from_start(item: Any, bound: Expr, name: str) -> Expr:
     return as_expr(item)
 
 
-def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> Domain:
+def read_domain(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> Domain:
     """Return the points of `sink` at which `source[index]` exists.
 
     Raises `ValueError` if the index exists at no point, or if a slice extends beyond the source's
@@ -169,12 +169,12 @@ def stays(source: Domain, index: Sequence[Expr]) -> Expr:
     """
     at = dict(zip(source.names, index, strict=True))
     sliced = {name for name, part in at.items() if isinstance(part, Slice)}
-    found = TRUE
+    condition = TRUE
     for part in conjuncts(source.when):
-        found = found if part.symbols() & sliced else found & part.substitute(at)
+        condition = condition if part.symbols() & sliced else condition & part.substitute(at)
     for dim, part in zip(source, index, strict=True):
-        found = found if part.same(dim.symbol) else found & _inside(dim, part)
-    return found
+        condition = condition if part.same(dim.symbol) else condition & _inside(dim, part)
+    return condition
 
 
 def _inside(dim: Dim, part: Expr) -> Expr:
@@ -212,16 +212,16 @@ def largest_number(expr: Expr) -> int:
 
 
 def definition(
-    found: Subscript, domain: Domain, bounds: Sequence[str], name: str
+    target: Subscript, domain: Domain, bounds: Sequence[str], name: str
 ) -> tuple[Expr, dict[str, Expr]]:
     """Return the condition ψ of `name[…] = value`, and substitutions for the value's symbols.
 
     `[i, 0]` defines the points with t = 0 from the value at 0, `[i, t + 1]` the points with t >= 1
     from the value at t - 1, `[i, 0:4]` the points with t < 4, and `[i, t]` all remaining points.
     """
-    when, change = found.when, {}
+    when, change = target.when, {}
     for dim in domain:
-        part = found.at.get(dim.name, dim.symbol)
+        part = target.at.get(dim.name, dim.symbol)
         shift = _shift(part, dim.symbol)
         if isinstance(part, Slice) and part.symbols() <= set(bounds):
             when = when & (dim.symbol >= part.lo) & (dim.symbol < part.hi)
@@ -235,13 +235,13 @@ def definition(
             when = when & (source >= 0) & (source < dim.bound)
         else:
             raise ValueError(
-                f"`{found.text(name)} = …`: the index of a definition must be a number, a range "
+                f"`{target.text(name)} = …`: the index of a definition must be a number, a range "
                 f"such as 0:4, {dim.symbol} or {dim.symbol} + 1; rewrite the equation in this form"
             )
     if never(when, roomy(domain, when)):
         has = ", ".join(map(str, domain))
         raise ValueError(
-            f"`{found.text(name)} = …` defines no point, because the domain of `{name}` is {has}: "
+            f"`{target.text(name)} = …` defines no point, because the domain of `{name}` is {has}: "
             f"change the index"
         )
     return simplify(when, domain), change

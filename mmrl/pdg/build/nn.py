@@ -130,8 +130,8 @@ class Layers:
         """
         for layer in self.layers:
             if isinstance(layer, Layer):
-                named = f"{name}_{layer.name}" if name else layer.name
-                x = x.program.fn(layer.apply, w[layer.name], x, name=named)
+                operation = f"{name}_{layer.name}" if name else layer.name
+                x = x.program.fn(layer.apply, w[layer.name], x, name=operation)
             else:
                 x = x.program.fn(layer, x)
         return x
@@ -207,11 +207,11 @@ def _after(
     inputs: Callable[[Tensor, Tensor], list[Tensor]],
 ) -> list[Tensor]:
     """Return the next parameters at each point: step(w, rate, *inputs(w, gradient))."""
-    rate, found = _rate(w[0], optimizer.rate, optimizer.decay), []
+    rate, parameters = _rate(w[0], optimizer.rate, optimizer.decay), []
     for x, g in zip(w, _several(gradients), strict=True):
         more = inputs(x, g)
-        found.append(x.program.fn(_each(step), x, rate, *more, name=f"{x.source}_next"))
-    return found
+        parameters.append(x.program.fn(_each(step), x, rate, *more, name=f"{x.source}_next"))
+    return parameters
 
 
 def _average(x: Tensor, g: Tensor, b: float, f: Callable[[Any], Any], name: str) -> Tensor:

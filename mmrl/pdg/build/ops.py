@@ -149,7 +149,7 @@ def bind(
             )
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
-        mask = {"mask": counted(inputs[0], types[0], axis, env)} if kind in MASKED else {}
+        mask = {"mask": entry_mask(inputs[0], types[0], axis, env)} if kind in MASKED else {}
         mask |= {"zeros": sliced[1]} if kind == "matmul" else {}
         table = TABLE if any(isinstance(x, jax.Array) for x in inputs) else NUMPY
         return (table[kind](*inputs, **params, **mask),)
@@ -163,16 +163,16 @@ def needs(kind: str, inputs: Sequence[Any], params: Mapping[str, Any]) -> Expr:
     All its inputs must exist. In addition, an empty slice has no mean, maximum or minimum, and
     x[..., 2] requires three entries. Raises `ValueError` if padding would end up between entries.
     """
-    found = functools.reduce(operator.and_, (x.needs for x in inputs), TRUE)
+    condition = functools.reduce(operator.and_, (x.needs for x in inputs), TRUE)
     if kind in ("mean", "max", "min"):
         shape, axis = inputs[0].shape, params["axis"]
         for size in shape if axis is None else [shape[axis]]:
-            found = found & (as_expr(size) > 0)
+            condition = condition & (as_expr(size) > 0)
     elif kind == "take":
         own = params["at"][1:]
         for size, at in zip(inputs[0].shape[-len(own) :], own, strict=False):
             if isinstance(size, Expr):
-                found = found & (size >= _last(size, at))
+                condition = condition & (size >= _last(size, at))
     elif kind in ("concatenate", "reshape"):
         axis = params.get("axis")
         before = inputs[0].shape[1:] if axis is None else [x.shape[axis] for x in inputs[:-1]]
@@ -182,7 +182,7 @@ def needs(kind: str, inputs: Sequence[Any], params: Mapping[str, Any]) -> Expr:
                 f"differs between points: only the last array of `concatenate` and the first axis "
                 f"of `reshape` may vary in size"
             )
-    return found
+    return condition
 
 
 def _last(size: Expr, at: Any) -> int:
@@ -199,8 +199,8 @@ def _last(size: Expr, at: Any) -> int:
     return max(ends)
 
 
-def counted(x: Any, kind: ArrayType, axis: int | None, env: Mapping[str, Any]) -> Any:
-    """Return a mask that is false for padding along an axis, or None if there is no padding.
+def entry_mask(x: Any, kind: ArrayType, axis: int | None, env: Mapping[str, Any]) -> Any:
+    """Return a mask that is false for padding along an axis, or None without padding.
 
     If `axis` is None, the mask covers all axes. The mask has the rank of `x`, with size 1 along
     axes that are not ragged.
@@ -266,23 +266,23 @@ def infer(
             f"{sorted(sizes)}"
         )
 
-    tried: Mapping[str, int] = {}
+    trial: Mapping[str, int] = {}
 
     def shapes(sizes: Mapping[str, int]) -> Any:
-        nonlocal tried
-        tried = sizes
-        call, *made_up = traceable(run, inputs, domain.names, bounds, lambda n: sizes[str(n)])
-        return jax.eval_shape(call, *made_up)
+        nonlocal trial
+        trial = sizes
+        call, *examples = traceable(run, inputs, domain.names, bounds, lambda n: sizes[str(n)])
+        return jax.eval_shape(call, *examples)
 
     try:
-        return _typed(shapes, sizes, {}, name)
+        return _output_types(shapes, sizes, {}, name)
     except Exception as error:  # user code may raise any exception
-        where = ", ".join(f"{text} = {size}" for text, size in tried.items())
+        where = ", ".join(f"{text} = {size}" for text, size in trial.items())
         most = {text: domain.ceiling(size) for text, size in sizes.items()} if full else {}
         windows = {text: size for text, size in most.items() if size is not None}
         if windows:
             with contextlib.suppress(Exception):
-                return _typed(shapes, sizes, windows, name)
+                return _output_types(shapes, sizes, windows, name)
         if not sizes:
             error.add_note(f"while the types of the outputs of `{name}` were inferred")
             raise
@@ -293,31 +293,31 @@ def infer(
         ) from error
 
 
-def _typed(
+def _output_types(
     shapes: Callable[[Mapping[str, int]], Any],
     unsure: Mapping[str, Expr],
-    known: dict[str, int],
+    numbers: dict[str, int],
     name: str,
 ) -> tuple[Any, ...]:
     """Return the output types as functions of the ragged sizes `unsure`.
 
-    Sizes in `known` are replaced by these numbers.
+    Sizes in `numbers` are replaced by the given numbers.
     """
-    texts = [text for text in unsure if text not in known]
+    texts = [text for text in unsure if text not in numbers]
     trials = _TRIALS if texts else _TRIALS[:1]
-    rounds = [dict(zip(unsure, trial, strict=False)) | known for trial in trials]
-    found = map(shapes, rounds)
-    unknown = [(unsure[text], [sizes[text] for sizes in rounds]) for text in texts]
+    rounds = [dict(zip(unsure, trial, strict=False)) | numbers for trial in trials]
+    results = map(shapes, rounds)
+    sizes = [(unsure[text], [trial[text] for trial in rounds]) for text in texts]
 
     def combine(*kinds: jax.ShapeDtypeStruct) -> ArrayType:
         if jnp.issubdtype(kinds[0].dtype, jax.dtypes.prng_key):
             raise ValueError(
                 f"`{name}` must return arrays, got a typed key; return `jax.random.key_data` of it"
             )
-        shape = [_size(n, unknown, name) for n in zip(*(k.shape for k in kinds), strict=True)]
+        shape = [_size(n, sizes, name) for n in zip(*(k.shape for k in kinds), strict=True)]
         return array_type(tuple(shape), kinds[0].dtype)
 
-    return jax.tree.map(combine, *found)
+    return jax.tree.map(combine, *results)
 
 
 def traceable(
@@ -343,22 +343,22 @@ def traceable(
 
 
 def _size(
-    found: Sequence[int], sizes: Sequence[tuple[Expr, Sequence[int]]], name: str
+    results: Sequence[int], sizes: Sequence[tuple[Expr, Sequence[int]]], name: str
 ) -> int | Expr:
-    """Return the expression that equals the output sizes `found` in all trials.
+    """Return the expression that equals the output sizes `results` in all trials.
 
     `sizes` contains pairs of a ragged size and its values in the trials. Raises `ValueError` if no
     linear function of one ragged size matches.
     """
-    if len(set(found)) == 1:
-        return found[0]
-    for expr, given in sizes:
-        factor, rest = divmod(found[1] - found[0], given[1] - given[0])
-        offset = found[0] - factor * given[0]
-        if rest == 0 and found[2] == factor * given[2] + offset:
+    if len(set(results)) == 1:
+        return results[0]
+    for expr, values in sizes:
+        factor, rest = divmod(results[1] - results[0], values[1] - values[0])
+        offset = results[0] - factor * values[0]
+        if rest == 0 and results[2] == factor * values[2] + offset:
             return expr * factor + offset
-    trials = ", ".join(f"{expr} = {' or '.join(map(str, given))}" for expr, given in sizes)
+    trials = ", ".join(f"{expr} = {' or '.join(map(str, values))}" for expr, values in sizes)
     raise ValueError(
         f"`{name}` must return sizes that are linear in a ragged size of its inputs, got "
-        f"{' or '.join(map(str, found))} for {trials}"
+        f"{' or '.join(map(str, results))} for {trials}"
     )

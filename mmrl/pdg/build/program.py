@@ -68,14 +68,14 @@ class Program:
         Raises `ValueError` for an unknown dimension.
         """
         several = (names,) if isinstance(names, str | Sym) else names
-        wanted, own = {str(name) for name in several}, ", ".join(self.box.names)
-        unknown = ", ".join(sorted(wanted - set(self.box.names)))
+        choice, own = {str(name) for name in several}, ", ".join(self.box.names)
+        unknown = ", ".join(sorted(choice - set(self.box.names)))
         if unknown:
             raise ValueError(
                 f"`{unknown}` is not a symbol of this program, which has {own}: use these, or add "
                 f"the symbol to `Program`"
             )
-        return Domain(tuple(dim for dim in self.box if dim.name in wanted), when)
+        return Domain(tuple(dim for dim in self.box if dim.name in choice), when)
 
     def tensor(self, *symbols: Sym | str, name: str | None = None) -> Tensor:
         """Return a new tensor, to be defined by cases: `x[i, 0] = …; x[i, t + 1] = …`.
@@ -104,10 +104,10 @@ class Program:
         compiled once for all values. Raises `ValueError` for a name that is reserved or already
         used.
         """
-        taken = ("key", "seed", "jit", "backend")
-        if not name.isidentifier() or name == name.upper() or name in taken:
+        options = ("key", "seed", "jit", "backend")
+        if not name.isidentifier() or name == name.upper() or name in options:
             raise ValueError(
-                f"`name` must be a word in lower case other than {', '.join(taken)}; got {name!r}"
+                f"`name` must be a word in lower case other than {', '.join(options)}; got {name!r}"
             )
         if name != self.fresh(name):
             raise ValueError(
@@ -118,8 +118,8 @@ class Program:
 
         def run(env: dict[str, Any]) -> tuple[Any, ...]:
             at = tuple(env[dim] for dim in domain.names)
-            traced = any(isinstance(x, Tracer) for x in at)  # tracers cannot index NumPy arrays
-            values = jax.tree.map(jnp.asarray if traced else lambda x: x, env["inputs"][name])
+            is_traced = any(isinstance(x, Tracer) for x in at)  # tracers cannot index NumPy arrays
+            values = jax.tree.map(jnp.asarray if is_traced else lambda x: x, env["inputs"][name])
             return (jax.tree.map(lambda x: x[at] if at else x, values),)
 
         kinds, params = (_types(like),), {"name": name, "like": _types(like), "domain": domain}
@@ -162,20 +162,20 @@ class Program:
         types = tuple(jax.tree.map(lambda x: x.padded(domain, {}), kind) for kind in kinds[1:])
 
         def call(*values: Any) -> tuple[Any, ...]:
-            given = (f(*jax.tree.map(np.asarray, values)),)[: len(types)]
-            found = jax.tree.map(np.asarray, given)
-            if jax.tree.map(np.shape, found) != jax.tree.map(lambda x: x.shape, types):
+            results = (f(*jax.tree.map(np.asarray, values)),)[: len(types)]
+            arrays = jax.tree.map(np.asarray, results)
+            if jax.tree.map(np.shape, arrays) != jax.tree.map(lambda x: x.shape, types):
                 raise ValueError(
-                    f"`{name}` must return {type_text(kinds[1])}, as in `like`, got {given[0]}"
+                    f"`{name}` must return {type_text(kinds[1])}, as in `like`, got {results[0]}"
                 )
-            return jax.tree.map(lambda x, kind: x.astype(kind.dtype), found, types)
+            return jax.tree.map(lambda x, kind: x.astype(kind.dtype), arrays, types)
 
         act = lambda env, *values: io_callback(call, types, *values, ordered=True)  # noqa: E731
         now = lambda env, *values: jax.tree.map(jnp.asarray, call(*values))  # noqa: E731
 
         def run(env: dict[str, Any], turn: Any, *values: Any) -> tuple[Any, ...]:
             one = act if isinstance(turn, Tracer) else now
-            return turn + 1, *(one if when is None else _guarded(one, act))(env, *values)
+            return turn + 1, *(one if when is None else _guard(one, act))(env, *values)
 
         params = {} if when is None else {"when": 0}
         reads = [before, *tensors]
@@ -246,7 +246,7 @@ class Program:
             rest = [] if otherwise is None else [self.as_tensor(x) for x in rest]
             tensors = [self.as_tensor(when), *rest, *tensors]
             domain = domain.union(*(x.domain for x in tensors))
-            run, params = _guarded(run, run, len(rest)), params | {"when": len(rest)}
+            run, params = _guard(run, run, len(rest)), params | {"when": len(rest)}
         elif otherwise is not None:
             raise ValueError(
                 "`otherwise` is for where `when` is false, but `when` is missing: pass both"
@@ -294,8 +294,8 @@ class Program:
         alive[domain.at(dim.name, 0)] = True
         run = lambda env, before, stop: (before & ~jnp.asarray(stop, bool),)  # noqa: E731
         kinds = (array_type((), bool),)
-        (goes_on,) = self.build("fn", run, [alive, stop], kinds, name="goes_on")
-        alive[domain.at(dim.name, dim.symbol + 1)] = goes_on
+        (after,) = self.build("fn", run, [alive, stop], kinds, name="goes_on")
+        alive[domain.at(dim.name, dim.symbol + 1)] = after
         return alive
 
     def apply(self, kind: str, *inputs: Any, name: str | None = None, **params: Any) -> Tensor:
@@ -379,27 +379,27 @@ class Program:
                 f"`{name}` is computed by `{op.kind}`, and only tensors of `Program.tensor` can be "
                 f"assigned to: declare a new tensor"
             )
-        found = subscript(key, op.domain, name)
+        target = subscript(key, op.domain, name)
         bounds = [bound.name for bound in self.bounds]
         tensor = self.as_tensor(value, op.outputs)
         if any(isinstance(part, Slice) for part in tensor.index):
             tensor = tensor.read()
-        when, change = definition(found, op.domain, bounds, name)
+        when, change = definition(target, op.domain, bounds, name)
         there = tensor.domain.when.substitute(change)
         for rest in (there, *(~edge.when for edge in self.edges if edge.sink == name)):
             when = when & rest
         if never(when, op.domain):
             raise ValueError(
-                f"`{name}` is already defined wherever `{found.text(name)} = …` would define it: "
+                f"`{name}` is already defined wherever `{target.text(name)} = …` would define it: "
                 f"remove one of the cases"
             )
         index = tuple(part.substitute(change) for part in tensor.index)
         extra = {s for part in (*index, there) for s in part.symbols()}
         extra -= {*bounds, *op.domain.names}
-        fixed = {n for n, part in change.items() if n not in part.symbols()}
-        if extra := extra | fixed & set(tensor.domain.names):
+        constants = {n for n, part in change.items() if n not in part.symbols()}
+        if extra := extra | constants & set(tensor.domain.names):
             raise ValueError(
-                f"`{found.text(name)} = …`: the value differs along {sorted(extra)}, but the left "
+                f"`{target.text(name)} = …`: the value differs along {sorted(extra)}, but the left "
                 f"side does not; index the value, for example with `value[…, 0]`"
             )
         first = op.outputs[0] if op.outputs else tensor.type
@@ -414,12 +414,12 @@ class Program:
 
     def fresh(self, name: str) -> str:
         """Return an unused name based on `name`, which is also valid in isl."""
-        taken = {*self.ops, *self.box.names, *(b.name for b in self.bounds)}
+        names = {*self.ops, *self.box.names, *(b.name for b in self.bounds)}
         name = name if name.isidentifier() and name.isascii() else "fn"
-        count, found = 1, name
-        while found in taken or found.lower() in _RESERVED:
-            count, found = count + 1, f"{name}_{count + 1}"
-        return found
+        count, candidate = 1, name
+        while candidate in names or candidate.lower() in _RESERVED:
+            count, candidate = count + 1, f"{name}_{count + 1}"
+        return candidate
 
     def declare(self, op: Op) -> Tensor:
         """Add an operation without edges, and return its first output."""
@@ -437,10 +437,10 @@ class Program:
             raise ValueError(
                 "`results` must name at least one tensor, got none: pass the tensors to compute"
             )
-        kept = [x if x.is_whole else x.read() for x in map(self.as_tensor, results)]
+        tensors = [x if x.is_whole else x.read() for x in map(self.as_tensor, results)]
         bounds = tuple(bound.name for bound in self.bounds)
-        asked = tuple((x.source, x.output) for x in kept)
-        graph = Graph(dict(self.ops), tuple(self.edges), bounds, asked)
+        outputs = tuple((x.source, x.output) for x in tensors)
+        graph = Graph(dict(self.ops), tuple(self.edges), bounds, outputs)
         return clean(graph)
 
 
@@ -462,7 +462,7 @@ def point_key(seed: int, tag: int, domain: Domain, env: dict[str, Any]) -> jax.A
     return key
 
 
-def _guarded(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0) -> Callable:
+def _guard(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0) -> Callable:
     """Return a function that calls `run` only if its first argument is true.
 
     Otherwise, the function returns the next `rest` arguments, or zeros if `rest` is 0. `traced` is
@@ -470,21 +470,21 @@ def _guarded(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0)
     """
 
     def guarded(env: dict[str, Any], when: Any, *values: Any) -> tuple[Any, ...]:
-        def nothing(values: Any) -> tuple[Any, ...]:
+        def fallback(values: Any) -> tuple[Any, ...]:
             if rest:
                 return values[:rest]
             kinds = jax.eval_shape(lambda xs: tuple(traced(env, *xs)), values)
             return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), kinds)
 
-        def something(values: Any) -> tuple[Any, ...]:
+        def result(values: Any) -> tuple[Any, ...]:
             return tuple(run(env, *values[rest:]))
 
         # For JAX arrays, always use `lax.cond`, and remove weak types. All derivatives then have
         # the same structure, so a backward pass can insert the residuals of the forward pass.
         if run is traced and isinstance(when, jax.Array):
             values = jax.tree.map(lambda x: jnp.asarray(x, x.dtype), values)
-            return jax.lax.cond(when, something, nothing, values)
-        return something(values) if bool(when) else nothing(values)
+            return jax.lax.cond(when, result, fallback, values)
+        return result(values) if bool(when) else fallback(values)
 
     return guarded
 
@@ -501,8 +501,8 @@ def _refuse(kinds: Any, name: str, value: Any) -> None:
 
 def _types(like: Any) -> Any:
     """Return the types of a pytree of arrays, numbers or types."""
-    known = jax.eval_shape(lambda x: jax.tree.map(jnp.asarray, x), like)
-    return jax.tree.map(lambda x: array_type(x.shape, x.dtype), known)
+    types = jax.eval_shape(lambda x: jax.tree.map(jnp.asarray, x), like)
+    return jax.tree.map(lambda x: array_type(x.shape, x.dtype), types)
 
 
 def _name_of(f: Callable[..., Any]) -> str:

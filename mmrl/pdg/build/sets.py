@@ -90,10 +90,10 @@ def read(graph: Graph, edge: Edge, source: isl.Set) -> isl.Map:
 
 def at(relation: isl.Map, bounds: Mapping[str, int]) -> isl.Map:
     """Return a relation with its parameters fixed to the given bounds."""
-    known = " and ".join(f"{name} = {number}" for name, number in bounds.items()) or "true"
-    text = _braces(list(bounds), [f": {known}"])
-    fixed = relation.intersect_params(isl.Set(text, context=relation.get_ctx()))
-    return fixed.project_out(isl.dim_type.param, 0, fixed.dim(isl.dim_type.param))
+    values = " and ".join(f"{name} = {number}" for name, number in bounds.items()) or "true"
+    text = _braces(list(bounds), [f": {values}"])
+    result = relation.intersect_params(isl.Set(text, context=relation.get_ctx()))
+    return result.project_out(isl.dim_type.param, 0, result.dim(isl.dim_type.param))
 
 
 def _reads(graph: Graph, edge: Edge, dense: bool) -> str:
@@ -139,9 +139,9 @@ def is_grid(domain: Domain) -> bool:
     """Return True if a domain is a product of coordinate sets, for all bounds."""
     points, kind = _set(domain, isl.Context()), isl.dim_type.set
     grid = isl.Set.universe(points.get_space())
-    for kept in range(len(domain)):
+    for axis in range(len(domain)):
         line = points
-        for k in set(range(len(domain))) - {kept}:
+        for k in set(range(len(domain))) - {axis}:
             line = line.project_out(kind, k, 1).insert_dims(kind, k, 1)
         grid = grid.intersect(line)
     return grid.is_equal(points)
@@ -150,17 +150,17 @@ def is_grid(domain: Domain) -> bool:
 def simplify(when: Expr, domain: Domain) -> Expr:
     """Return a short condition that is equivalent to `when` within the domain."""
     context = new_context()
-    known = _parametric(domain, context)
-    wanted = _parametric(domain.restrict(when), context)
-    return _condition(wanted.gist(known).coalesce(), known)
+    assumptions = _parametric(domain, context)
+    condition = _parametric(domain.restrict(when), context)
+    return _condition(condition.gist(assumptions).coalesce(), assumptions)
 
 
 def _names(domain: Domain, *more: Expr) -> list[str]:
     """Return the sorted names of all symbols in a domain and in expressions."""
-    found = set(domain.names) | domain.when.symbols()
+    names = set(domain.names) | domain.when.symbols()
     for expr in (*more, *(dim.bound for dim in domain)):
-        found |= expr.symbols()
-    return sorted(found)
+        names |= expr.symbols()
+    return sorted(names)
 
 
 def _set(domain: Domain, context: isl.Context) -> isl.Set:
@@ -205,43 +205,45 @@ def invert(sink: Domain, source: Domain, index: Sequence[Expr], when: Expr = TRU
     mentioned = _names(source, *primed, where, *(dim.bound for dim in sink))
     parameters = [name for name in mentioned if name not in at]
 
-    def readers(*conditions: str) -> isl.Set:
+    def points_where(*conditions: str) -> isl.Set:
         text = " and ".join(part for part in conditions if part)
         return isl.Set(_braces(parameters, [f"{_tuple(at)} : {text or 'true'}"]), context=context)
 
     # Assume that every bound is at least 1; otherwise the graph would be empty.
     sizes = [f"{dim.bound.isl()} >= 1" for dim in (*sink, *source) if isinstance(dim.bound, Sym)]
-    known = _parametric(source, context).intersect(readers(*sizes).params())
-    found = readers(box, where.isl(), *equal).intersect_params(known)
-    ranges = [_range(found, name, dim.bound, known) for name, dim in zip(at, sink, strict=True)]
+    assumptions = _parametric(source, context).intersect(points_where(*sizes).params())
+    readers = points_where(box, where.isl(), *equal).intersect_params(assumptions)
+    ranges = [
+        _range(readers, name, dim.bound, assumptions) for name, dim in zip(at, sink, strict=True)
+    ]
     spans = [_equals(name, part.substitute({})) for name, part in zip(at, ranges, strict=True)]
-    whole = readers(*spans).intersect_params(found.params())
-    nonempty = found.params().gist(known).coalesce()
-    return Inverse(tuple(ranges), _condition(nonempty, known), whole.is_equal(found))
+    whole = points_where(*spans).intersect_params(readers.params())
+    nonempty = readers.params().gist(assumptions).coalesce()
+    return Inverse(tuple(ranges), _condition(nonempty, assumptions), whole.is_equal(readers))
 
 
-def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
+def _range(readers: isl.Set, name: str, bound: Expr, assumptions: isl.Set) -> Expr:
     """Return a slice or point of one axis that contains all readers.
 
     The result is an expression in the parameters. It may contain points that are not readers, but
     no points outside the axis. If isl's expressions for the first and the last reader do not form
     such a slice, the result is the complete axis.
     """
-    alone = found.project_out_except([name], [isl.dim_type.set])
-    nonempty = known.intersect(alone.params())
+    axis = readers.project_out_except([name], [isl.dim_type.set])
+    nonempty = assumptions.intersect(axis.params())
     lows, highs = (
-        _candidates(written(edge.gist(nonempty), nonempty))
-        for edge in (alone.dim_min(0), alone.dim_max(0))
+        _candidates(ast_of(edge.gist(nonempty), nonempty))
+        for edge in (axis.dim_min(0), axis.dim_max(0))
     )
-    parameters = [name or "" for name in alone.get_var_names(isl.dim_type.param)]
+    parameters = [name or "" for name in axis.get_var_names(isl.dim_type.param)]
     inside = f"[{name}] : 0 <= {name} < {bound.isl()}"
-    box = isl.Set(_braces([*bound.symbols()], [inside]), context=alone.get_ctx())
+    box = isl.Set(_braces([*bound.symbols()], [inside]), context=axis.get_ctx())
     for low in lows:
         for high in highs:
             part = low if low.same(high) else Slice(low, following(high))
             text = _braces(parameters, [f"[{name}] : {_equals(name, part)}"])
-            hull = isl.Set(text, context=alone.get_ctx()).intersect_params(nonempty)
-            if alone.is_subset(hull) and hull.is_subset(box):
+            hull = isl.Set(text, context=axis.get_ctx()).intersect_params(nonempty)
+            if axis.is_subset(hull) and hull.is_subset(box):
                 return part
     return Slice(Const(0), bound)
 
@@ -272,23 +274,24 @@ def _candidates(node: isl.AstExpr) -> list[Expr]:
         return []
 
 
-def _condition(wanted: isl.Set, known: isl.Set) -> Expr:
-    if known.is_subset(wanted):
+def _condition(condition: isl.Set, assumptions: isl.Set) -> Expr:
+    if assumptions.is_subset(condition):
         return TRUE
-    if wanted.is_empty():
+    if condition.is_empty():
         return FALSE
-    return to_expr(written(wanted, known))
+    return to_expr(ast_of(condition, assumptions))
 
 
-def written(value: isl.Set | isl.PwAff, known: isl.Set) -> isl.AstExpr:
-    """Return isl's syntax tree of a condition or a value, which is valid where `known` holds.
+def ast_of(value: isl.Set | isl.PwAff, assumptions: isl.Set) -> isl.AstExpr:
+    """Return isl's syntax tree of a condition or a value, valid where `assumptions` hold.
 
     The variables of the tree are the parameters. Both arguments are first given the same parameters
     in the same order, because isl compares parameters by position when it detects remainders.
     Otherwise, it would turn (i + T) % 2 + T <= 1 into i % 2 + T <= 1.
     """
-    known = known.align_params(value.get_space())
-    value, build = value.align_params(known.get_space()), isl.AstBuild.from_context(known)
+    assumptions = assumptions.align_params(value.get_space())
+    value = value.align_params(assumptions.get_space())
+    build = isl.AstBuild.from_context(assumptions)
     return (
         build.expr_from_set(value) if isinstance(value, isl.Set) else build.expr_from_pw_aff(value)
     )
@@ -339,8 +342,8 @@ _OPERATORS = {
 
 def maps(several: isl.UnionMap) -> list[isl.Map]:
     """Return the maps in a union, one per pair of (input, output) names."""
-    found = several.get_map_list()
-    return [found.get_at(k) for k in range(found.n_map())]
+    pieces = several.get_map_list()
+    return [pieces.get_at(k) for k in range(pieces.n_map())]
 
 
 def union(several: Iterable[isl.Map]) -> isl.UnionMap:

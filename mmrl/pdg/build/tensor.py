@@ -15,7 +15,15 @@ import numpy as np
 
 from mmrl.pdg.build.expr import TRUE, Expr, Slice, refuse, structure
 from mmrl.pdg.build.graph import ArrayType, Domain, ragged, shape, type_text
-from mmrl.pdg.build.indexing import Subscript, complete, composes, defined, stays, subscript, width
+from mmrl.pdg.build.indexing import (
+    Subscript,
+    complete,
+    composes,
+    read_domain,
+    stays,
+    subscript,
+    width,
+)
 
 if TYPE_CHECKING:
     from mmrl.pdg.build.program import Program
@@ -111,39 +119,39 @@ class Tensor:
         return f"Tensor({self.text} over {self.domain}: {kind})"
 
     def __getitem__(self, key: Any) -> "Tensor":
-        found = subscript(key, self.domain, self.source)
-        if set(found.slices) & {n for size in ragged(self.type).values() for n in size.symbols()}:
+        target = subscript(key, self.domain, self.source)
+        if set(target.slices) & {n for size in ragged(self.type).values() for n in size.symbols()}:
             raise ValueError(
-                f"`{self.source}` cannot be sliced along {', '.join(found.slices)}, because its "
+                f"`{self.source}` cannot be sliced along {', '.join(target.slices)}, because its "
                 "array size differs between the points: reduce the array first, for example with "
                 "`sum`"
             )
         # If the slice cannot be combined with the existing index, slice a copy of the tensor.
-        holes = (self.domain.when & self.needs).symbols() & set(found.slices)
-        twice = found.slices and any(isinstance(part, Slice) for part in self.index)
-        plain = composes(self.index, found.slices) and not holes and not twice
-        tensor = self if plain else self.filled() if holes and self.covers(found) else self.read()
+        holes = (self.domain.when & self.needs).symbols() & set(target.slices)
+        twice = target.slices and any(isinstance(part, Slice) for part in self.index)
+        plain = composes(self.index, target.slices) and not holes and not twice
+        tensor = self if plain else self.filled() if holes and self.covers(target) else self.read()
         name = self.source if tensor is self else self.text
-        domain, needs = tensor._domain(found.at, found.when, name)
-        widths = tuple(width(x, domain) for x in found.at.values() if isinstance(x, Slice))
-        points = {n: part for n, part in found.at.items() if not isinstance(part, Slice)}
+        domain, needs = tensor._domain(target.at, target.when, name)
+        widths = tuple(width(x, domain) for x in target.at.values() if isinstance(x, Slice))
+        points = {n: part for n, part in target.at.items() if not isinstance(part, Slice)}
 
         def indexed(leaf: ArrayType) -> ArrayType:
             sizes = (n.substitute(points) if isinstance(n, Expr) else n for n in leaf.shape)
             return ArrayType(shape((*widths, *sizes)), leaf.dtype)
 
-        index, kind = (part.substitute(found.at) for part in tensor.index), tensor.type
+        index, kind = (part.substitute(target.at) for part in tensor.index), tensor.type
         kind = jax.tree.map(indexed, kind)
         view = tensor.replace(index=tuple(index), domain=domain, needs=needs, kind=kind)
-        if found.axes is None:
+        if target.axes is None:
             return view
-        return self.program.apply("take", view, at=(..., *found.axes))
+        return self.program.apply("take", view, at=(..., *target.axes))
 
-    def covers(self, found: Subscript) -> bool:
+    def covers(self, target: Subscript) -> bool:
         """Return True if this tensor is defined at all points that a subscript's slices read."""
         if ragged(self.type) or not TRUE.same(self.needs):
             return False
-        return complete(self.domain, self._sink(found.at, found.when), found.at)
+        return complete(self.domain, self._sink(target.at, target.when), target.at)
 
     def filled(self) -> "Tensor":
         """Return a copy of this tensor that is zero at the points where this one is undefined."""
@@ -163,14 +171,14 @@ class Tensor:
         """Return the domain of the indexed tensor, and the condition `needs`."""
         source = self.program.ops[self.source].domain
         index = [at.get(dim.name, dim.symbol) for dim in self.domain]
-        domain = defined(self._sink(at, when), self.domain, index, name)
+        domain = read_domain(self._sink(at, when), self.domain, index, name)
         if self.is_whole:
             return domain, TRUE
         # A nested read exists where both reads exist: x[t + 1][t - 1] is x[t] except at t = 0.
         points = {name: part for name, part in at.items() if not isinstance(part, Slice)}
         needs = self.needs.substitute(points) & stays(self.domain, index)
         index = [part.substitute(at) for part in self.index]
-        return defined(domain, source, index, self.source), needs
+        return read_domain(domain, source, index, self.source), needs
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not self.is_whole:

@@ -3,7 +3,7 @@
 `remove_dead` removes operations that no result depends on, `fold` folds constants, `forward`
 replaces reads of copies by reads of the original, and `share` merges common subexpressions.
 `drop_idle` removes a forward pass if only its gradient reads it. All passes rewrite the graph with
-`replaced`. `validate` checks that a graph is a valid program.
+`replace_ops`. `validate` checks that a graph is a valid program.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ from mmrl.pdg.build.graph import Edge, Graph, Op, ragged
 from mmrl.pdg.build.indexing import composes
 from mmrl.pdg.build.ops import TABLE, plus
 from mmrl.pdg.clean.recompute import drop_idle
-from mmrl.pdg.clean.rewrite import Made as Made
-from mmrl.pdg.clean.rewrite import composed, phi, remove_dead, renamed, replaced
+from mmrl.pdg.clean.rewrite import NewOp as NewOp
+from mmrl.pdg.clean.rewrite import compose, phi, redirect, remove_dead, replace_ops
 from mmrl.pdg.clean.validate import validate
 
 
@@ -39,23 +39,23 @@ def share(graph: Graph) -> Graph:
 
     Of several equal operations, the one that returns the most residuals for its gradient remains.
     """
-    asked = {name for name, _ in graph.results}
+    results = {name for name, _ in graph.results}
     while True:
         groups: dict[Any, list[str]] = {}
-        for name in sorted(graph.ops, key=lambda name: name not in asked):
+        for name in sorted(graph.ops, key=lambda name: name not in results):
             groups.setdefault(_signature(graph, graph.ops[name]), []).append(name)
         twins: dict[str, str] = {}
-        richer: dict[str, Sequence[Made]] = {}
+        richer: dict[str, Sequence[NewOp]] = {}
         for first, most, names in _alike(graph, groups.values()):
-            twins |= dict.fromkeys((name for name in names if name not in asked), first)
+            twins |= dict.fromkeys((name for name in names if name not in results), first)
             if twins.get(most) == first:
                 op = dataclasses.replace(graph.ops[most], name=first)
                 richer[first] = [(op, graph.inputs(first))]
         if not twins:
             return graph
         place = {e.tensor: (twins[e.source], e.output) for e in graph.edges if e.source in twins}
-        made = {**dict.fromkeys(twins, ()), **richer}
-        graph = replaced(graph, made, lambda e, at=place: renamed(e, at))
+        replacements = {**dict.fromkeys(twins, ()), **richer}
+        graph = replace_ops(graph, replacements, lambda e, at=place: redirect(e, at))
 
 
 def _alike(graph: Graph, groups: Iterable[list[str]]) -> Iterator[tuple[str, str, list[str]]]:
@@ -65,10 +65,10 @@ def _alike(graph: Graph, groups: Iterable[list[str]]) -> Iterator[tuple[str, str
     belongs to a different set.
     """
     for names in groups:
-        kept = {name: plain(graph.ops[name])[1] for name in names}
+        extra = {name: plain(graph.ops[name])[1] for name in names}
         while names:
-            most = max(names, key=lambda name: len(kept[name]))
-            first, *others = [n for n in names if kept[most][: len(kept[n])] == kept[n]]
+            most = max(names, key=lambda name: len(extra[name]))
+            first, *others = [n for n in names if extra[most][: len(extra[n])] == extra[n]]
             yield first, most, others
             names = [name for name in names if name not in (first, *others)]
 
@@ -81,16 +81,16 @@ def forward(graph: Graph) -> Graph:
     0 x is never replaced by 0, because 0 · inf is NaN. Copies of slices and of ragged arrays are
     kept.
     """
-    asked = {name for name, _ in graph.results}
-    for name in [name for name in graph.ops if name not in asked]:
+    results = {name for name, _ in graph.results}
+    for name in [name for name in graph.ops if name not in results]:
         op, inputs = graph.ops[name], graph.inputs(name)
-        copies = op.kind == "read" or op.params.get("f") is plus or _keeps(graph, op)
+        copies = op.kind == "read" or op.params.get("f") is plus or _is_identity(graph, op)
         if not copies or len(inputs) != 1 or inputs[0].slices or ragged(op.outputs):
             continue
         through = functools.partial(_through, graph, inputs[0])
         slices = [_sliced(graph, edge) for edge in graph.readers(name)]
         if TRUE.same(op.needs) and all(composes(inputs[0].index, each) for each in slices):
-            graph = replaced(graph, {name: ()}, through)
+            graph = replace_ops(graph, {name: ()}, through)
     return graph
 
 
@@ -99,10 +99,10 @@ def _sliced(graph: Graph, edge: Edge) -> list[str]:
 
 
 def _through(graph: Graph, copied: Edge, edge: Edge) -> Edge:
-    return composed(graph, edge, copied) if edge.source == copied.sink else edge
+    return compose(graph, edge, copied) if edge.source == copied.sink else edge
 
 
-def _keeps(graph: Graph, op: Op) -> bool:
+def _is_identity(graph: Graph, op: Op) -> bool:
     """Return True if an operation returns its only input unchanged for all values."""
     numbers, after = op.params.get("numbers", ()), op.outputs[0]
     if len(numbers) != 1:
@@ -122,13 +122,13 @@ def fold(graph: Graph) -> Graph:
     """
     for name, op in graph.ops.items():
         sources = [graph.ops[edge.source] for edge in graph.inputs(name)]
-        known = all("value" in source.params and not source.domain for source in sources)
-        if op.kind in TABLE and sources and known:
+        is_constant = all("value" in source.params and not source.domain for source in sources)
+        if op.kind in TABLE and sources and is_constant:
             assert op.run is not None
             (value,) = op.run({}, *(source.params["value"] for source in sources))
             run = lambda env, value=value: (value,)  # noqa: E731
-            made = dataclasses.replace(op, kind="constant", run=run, params={"value": value})
-            graph = replaced(graph, {name: [(made, ())]})
+            value_op = dataclasses.replace(op, kind="constant", run=run, params={"value": value})
+            graph = replace_ops(graph, {name: [(value_op, ())]})
     return graph
 
 

@@ -13,13 +13,13 @@ from collections.abc import Collection
 from mmrl.pdg.build.derivative import Forward, PullBack, guard
 from mmrl.pdg.build.expr import Sym
 from mmrl.pdg.build.graph import Graph, Op
-from mmrl.pdg.clean.rewrite import Made, remove_dead, replaced
+from mmrl.pdg.clean.rewrite import NewOp, remove_dead, replace_ops
 
 
 def keeping(graph: Graph) -> list[str]:
     """Return the operations that store residuals by default, and that `recompute` may change."""
-    found = [(_forward(graph, op), op.run) for op in graph.ops.values()]
-    names = [name for name, run in found if name and isinstance(run, PullBack) and not run.chosen]
+    pairs = [(_forward(graph, op), op.run) for op in graph.ops.values()]
+    names = [name for name, run in pairs if name and isinstance(run, PullBack) and not run.explicit]
     return list(dict.fromkeys(names))
 
 
@@ -29,11 +29,11 @@ def drop_idle(graph: Graph) -> Graph:
     The gradient then calls the function itself. The function still runs only once, but stores no
     residuals.
     """
-    asked = {name for name, _ in graph.results}
+    results = {name for name, _ in graph.results}
     forward = {op.name: name for op in graph.ops.values() if (name := _forward(graph, op))}
     for name in dict.fromkeys(forward.values()):
         readers = {edge.sink for edge in graph.readers(name)}
-        if name not in asked and len(readers) == 1 and forward.get(*readers) == name:
+        if name not in results and len(readers) == 1 and forward.get(*readers) == name:
             graph, _ = recompute(graph, [name])
     return graph
 
@@ -44,21 +44,21 @@ def recompute(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph,
     `only` names these operations; by default, they are all that `keeping` returns. Returns the new
     graph, and sentences that describe the changes.
     """
-    chosen = set(keeping(graph) if only is None else only)
-    pairs = [(op, name) for op in graph.ops.values() if (name := _forward(graph, op)) in chosen]
-    made = {op.name: [_again(graph, op, str(name))] for op, name in pairs}
-    graph = replaced(graph, made)
+    selection = set(keeping(graph) if only is None else only)
+    pairs = [(op, name) for op in graph.ops.values() if (name := _forward(graph, op)) in selection]
+    replacements = {op.name: [_again(graph, op, str(name))] for op, name in pairs}
+    graph = replace_ops(graph, replacements)
     names = list(dict.fromkeys(str(name) for _, name in pairs))
     for name in names:
         graph = _without_residuals(graph, name)
     graph = remove_dead(graph)
     words = [f"the gradient of {name} recomputes {name}" for name in names]
-    return graph, words + [f"{name} stores no residuals" for name in sorted(chosen - {*names})]
+    return graph, words + [f"{name} stores no residuals" for name in sorted(selection - {*names})]
 
 
 def _forward(graph: Graph, op: Op) -> str | None:
     """Return the operation whose residuals a gradient reads, or None if a pass changed either."""
-    if not isinstance(op.run, PullBack) or not op.run.kept:
+    if not isinstance(op.run, PullBack) or not op.run.residuals:
         return None
     source = graph.inputs(op.name)[len(op.run.read)].source
     run = graph.ops[source].run
@@ -67,13 +67,13 @@ def _forward(graph: Graph, op: Op) -> str | None:
     return source if run is op.run.derivative.op.run else None
 
 
-def _again(graph: Graph, op: Op, name: str) -> Made:
+def _again(graph: Graph, op: Op, name: str) -> NewOp:
     """Return a gradient that reads the operation's arguments instead of its residuals."""
     back, reads = op.run, graph.inputs(op.name)
     assert isinstance(back, PullBack)
-    cotangents = reads[len(back.read) + len(back.saved) :]
+    cotangents = reads[len(back.read) + len(back.residual_outputs) :]
     bounds = [Sym(bound) for bound in graph.bounds]
-    (new,) = PullBack.parts(back.derivative, [back.gives], (), (), bounds, back.chosen)
+    (new,) = PullBack.parts(back.derivative, [back.wrt], (), (), bounds, back.explicit)
     arguments = [edge for edge in graph.inputs(name) if edge.input in new.read]
     edges = [
         dataclasses.replace(edge, sink=op.name, input=k)

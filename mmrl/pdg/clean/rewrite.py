@@ -6,26 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from mmrl.pdg.build.expr import Expr
 from mmrl.pdg.build.graph import Edge, Graph, Op, Output, reach
 
-Made = tuple[Op, Sequence[Edge]]  # new operation with its input edges
+NewOp = tuple[Op, Sequence[Edge]]  # new operation with its input edges
 
 
-def replaced(
+def replace_ops(
     graph: Graph,
-    made: Mapping[str, Sequence[Made]],
+    replacements: Mapping[str, Sequence[NewOp]],
     reads: Callable[[Edge], Edge] = lambda edge: edge,
 ) -> Graph:
-    """Replace the operations in `made`, and apply `reads` to every edge.
+    """Replace the operations in `replacements`, and apply `reads` to every edge.
 
-    `made` maps an operation to its replacements; an operation with none is removed.
+    `replacements` maps an operation to its replacements; an operation with none is removed.
     """
-    kept: dict[str, Sequence[Made]] = {name: [(op, ())] for name, op in graph.ops.items()}
-    found = [each for several in (kept | dict(made)).values() for each in several]
-    edges = [edge for edge in graph.edges if edge.sink not in made]
-    edges += [dataclasses.replace(edge, sink=op.name) for op, inputs in found for edge in inputs]
-    return graph.replace(ops={op.name: op for op, _ in found}, edges=tuple(map(reads, edges)))
+    identity: dict[str, Sequence[NewOp]] = {name: [(op, ())] for name, op in graph.ops.items()}
+    pairs = [each for several in (identity | dict(replacements)).values() for each in several]
+    edges = [edge for edge in graph.edges if edge.sink not in replacements]
+    edges += [dataclasses.replace(edge, sink=op.name) for op, inputs in pairs for edge in inputs]
+    return graph.replace(ops={op.name: op for op, _ in pairs}, edges=tuple(map(reads, edges)))
 
 
-def renamed(edge: Edge, place: Mapping[Output, Output]) -> Edge:
+def redirect(edge: Edge, place: Mapping[Output, Output]) -> Edge:
     """Redirect an edge to the new name of its tensor, if `place` contains one."""
     source, output = place.get(edge.tensor, edge.tensor)
     return dataclasses.replace(edge, source=source, output=output)
@@ -36,7 +36,7 @@ def phi(graph: Graph, edge: Edge) -> dict[str, Expr]:
     return dict(zip(graph.ops[edge.source].domain.names, edge.index, strict=True))
 
 
-def composed(graph: Graph, edge: Edge, inner: Edge) -> Edge:
+def compose(graph: Graph, edge: Edge, inner: Edge) -> Edge:
     """Return an edge that reads the source of `inner` directly, without the operation in between.
 
     `edge` must read the sink of `inner`.
@@ -49,7 +49,7 @@ def composed(graph: Graph, edge: Edge, inner: Edge) -> Edge:
 
 def remove_dead(graph: Graph) -> Graph:
     """Remove operations that the results do not depend on, except for calls of the host."""
-    asked = [name for name, _ in graph.results]
-    asked += [name for name, op in graph.ops.items() if op.kind == "host"]
-    alive = reach(asked, lambda name: [edge.source for edge in graph.inputs(name)])
-    return replaced(graph, dict.fromkeys(graph.ops.keys() - alive, ()))
+    roots = [name for name, _ in graph.results]
+    roots += [name for name, op in graph.ops.items() if op.kind == "host"]
+    reachable = reach(roots, lambda name: [edge.source for edge in graph.inputs(name)])
+    return replace_ops(graph, dict.fromkeys(graph.ops.keys() - reachable, ()))

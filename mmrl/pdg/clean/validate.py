@@ -125,13 +125,13 @@ def fitting(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
             inside = stays(graph.ops[edge.source].domain, edge.index)
             _try_out(op.domain.restrict(edge.when), inside, sizes, str(edge))
         if op.run is None:
-            defined = functools.reduce(operator.or_, (edge.when for edge in edges), FALSE)
-            _try_out(op.domain, defined, sizes, op.name)
+            cases = functools.reduce(operator.or_, (edge.when for edge in edges), FALSE)
+            _try_out(op.domain, cases, sizes, op.name)
         _try_out(op.domain, op.needs, sizes, op.name)
     return sizes
 
 
-def given(
+def run_env(
     graph: Graph, bounds: Mapping[str, int], key: Any, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Check the random key and the inputs of a run, and return them as entries of `env`.
@@ -139,14 +139,14 @@ def given(
     Raises `ValueError` if an input is missing or unknown, or has the wrong structure, shape or
     dtype.
     """
-    wanted = {op.params["name"]: op for op in graph.ops.values() if op.kind == "input"}
-    for name in [*inputs, *wanted]:
-        if name not in wanted or name not in inputs:
-            has = ", ".join(wanted) or "none"
-            what = "lacks the input" if name in wanted else "was given the unknown input"
+    declarations = {op.params["name"]: op for op in graph.ops.values() if op.kind == "input"}
+    for name in [*inputs, *declarations]:
+        if name not in declarations or name not in inputs:
+            has = ", ".join(declarations) or "none"
+            what = "lacks the input" if name in declarations else "was given the unknown input"
             raise ValueError(f"the run {what} `{name}`; the program's inputs: {has}")
-    found = {name: _fits(op, bounds, inputs[name]) for name, op in wanted.items()}
-    return ({} if key is None else {"key": key}) | ({"inputs": found} if found else {})
+    values = {name: _fits(op, bounds, inputs[name]) for name, op in declarations.items()}
+    return ({} if key is None else {"key": key}) | ({"inputs": values} if values else {})
 
 
 def _fits(op: Op, bounds: Mapping[str, int], value: Any) -> Any:
@@ -171,17 +171,17 @@ def _fits(op: Op, bounds: Mapping[str, int], value: Any) -> Any:
     return jax.tree.map(fit, kind, value)
 
 
-def _try_out(domain: Domain, wanted: Expr, sizes: Mapping[str, int], what: str) -> None:
+def _try_out(domain: Domain, condition: Expr, sizes: Mapping[str, int], what: str) -> None:
     """Raise `ValueError` if a condition is false at a point of a domain for the given bounds."""
-    used = wanted.symbols() | domain.when.symbols()
+    names = condition.symbols() | domain.when.symbols()
     # Only dimensions that occur in a condition are enumerated.
-    dims = [d if d.name in used else dataclasses.replace(d, bound=Const(1)) for d in domain]
-    bounds = used.union(*(dim.bound.symbols() for dim in dims)) & set(sizes)
-    large = min((sizes[name] for name in bounds), default=0) > largest_number(wanted)
-    if large or TRUE.same(wanted):
+    dims = [d if d.name in names else dataclasses.replace(d, bound=Const(1)) for d in domain]
+    bounds = names.union(*(dim.bound.symbols() for dim in dims)) & set(sizes)
+    large = min((sizes[name] for name in bounds), default=0) > largest_number(condition)
+    if large or TRUE.same(condition):
         return
     some = dataclasses.replace(domain, dims=tuple(dims))
-    if not all(bool(wanted.evaluate(some.env(p, sizes))) for p in some.points(sizes)):
+    if not all(bool(condition.evaluate(some.env(p, sizes))) for p in some.points(sizes)):
         raise ValueError(f"`bounds` are too small for `{what}`, got {dict(sizes)}: enlarge them")
 
 
@@ -199,40 +199,40 @@ def check_cycles(graph: Graph) -> None:
 
 
 def _check_run(graph: Graph, bounds: Mapping[str, int]) -> None:
-    left = {
+    pending = {
         (op.name, point): needs(graph, op.name, point, bounds)
         for op in graph.ops.values()
         for point in op.domain.points(bounds)
     }
-    while ready := [x for x, waits in left.items() if not any(n in left for _, n in waits)]:
+    while ready := [x for x, reads in pending.items() if not any(n in pending for _, n in reads)]:
         for instance in ready:
-            del left[instance]
-    for start in left:
-        if path := _path(left, start):
+            del pending[instance]
+    for start in pending:
+        if path := _path(pending, start):
             raise ValueError(describe_cycle(graph, path, start[1], bounds))
 
 
 def needs(graph: Graph, name: str, point: Point, bounds: Mapping[str, int]) -> Needs:
     """Return every value that an operation reads at a point, as pairs (edge, instance)."""
     env = graph.ops[name].domain.env(point, bounds)
-    asked = [edge for edge in graph.inputs(name) if bool(edge.when.evaluate(env))]
-    return [(edge, (edge.source, at)) for edge in asked for at in points_read(edge.index, env)]
+    edges = [edge for edge in graph.inputs(name) if bool(edge.when.evaluate(env))]
+    return [(edge, (edge.source, at)) for edge in edges for at in points_read(edge.index, env)]
 
 
 def _path(
-    left: Mapping[Instance, Sequence[tuple[Edge, Instance]]], start: Instance
+    reads: Mapping[Instance, Sequence[tuple[Edge, Instance]]], start: Instance
 ) -> list[tuple[Edge, Point]]:
     """Return a shortest cycle through an instance, as pairs (edge, point that the edge reads)."""
     ready: list[tuple[Instance, list[tuple[Edge, Point]]]] = [(start, [])]
-    seen: set[Instance] = set()
+    visited: set[Instance] = set()
     while ready:
         sink, path = ready.pop(0)
-        for edge, source in left.get(sink, ()):
+        for edge, source in reads.get(sink, ()):
             further = [*path, (edge, source[1])]
             if source == start:
                 return further
-            if source not in seen:
-                seen.add(source)
+            if source not in visited:
+                visited.add(source)
                 ready.append((source, further))
     return []
 

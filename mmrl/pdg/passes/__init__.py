@@ -53,19 +53,19 @@ def stages(graph: Graph, passes: Mapping[str, Pass]) -> list[Stage]:
     For example, `{"tile": lambda graph: tile(graph, "t", 8), "fuse": fuse}` are two passes. To
     disable a pass, omit it. Dead operations are removed after each pass.
     """
-    found = [Stage("program", graph)]
+    results = [Stage("program", graph)]
     for name, change in passes.items():
         try:
-            done = change(graph)
+            output = change(graph)
         except Exception as error:
             error.add_note(f"in the pass {name!r}")
             raise
-        if not (isinstance(done, tuple) and len(done) == 2 and isinstance(done[0], Graph)):
+        if not (isinstance(output, tuple) and len(output) == 2 and isinstance(output[0], Graph)):
             raise ValueError(
                 f"`passes`: {name!r} must return a graph and a list of strings, as `tile` does; "
-                f"got a {type(done).__name__}"
+                f"got a {type(output).__name__}"
             )
-        graph, words = done
+        graph, words = output
         graph = remove_dead(graph)
-        found.append(Stage(name, graph, tuple(words)))
-    return found
+        results.append(Stage(name, graph, tuple(words)))
+    return results

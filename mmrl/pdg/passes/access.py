@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from mmrl.pdg.build.expr import Const, Expr, Slice, Structural, Sym, max_, min_
 from mmrl.pdg.build.graph import Domain, Edge, Graph, components
 from mmrl.pdg.build.sets import always, never
-from mmrl.pdg.clean import composed, phi
+from mmrl.pdg.clean import compose, phi
 
 ZERO = Const(0)
 NEAR = 8
@@ -116,18 +116,18 @@ class Step(Structural):
 class Access(Structural):
     """Read along an edge after a move: the new φ, and the steps that extract the old input.
 
-    `steps` contains a rule for each axis, in the order of the source's dimensions. `stored` is the
-    position in `steps` of the axis along d if each value of the source contains this axis; in the
-    input, it then comes after the axes of slices. `walked` is the position of the axis along d if
-    iterating over this axis yields the old inputs. If the read needs several tiles, `more` contains
-    φ for each tile after the first; their values are concatenated along d.
+    `steps` contains a rule for each axis, in the order of the source's dimensions. `block_axis` is
+    the position in `steps` of the axis along d if each value of the source contains this axis; in
+    the input, it then comes after the axes of slices. `scan_axis` is the position of the axis along
+    d if iterating over this axis yields the old inputs. If the read needs several tiles, `more`
+    contains φ for each tile after the first; their values are concatenated along d.
     """
 
     index: tuple[Expr, ...]
     domain: Domain  # domain of the reader, which determines the widths of slices
     steps: tuple[Step, ...] = ()
-    stored: int | None = None
-    walked: int | None = None
+    block_axis: int | None = None
+    scan_axis: int | None = None
     more: tuple[tuple[Expr, ...], ...] = ()
 
     @property
@@ -138,23 +138,23 @@ class Access(Structural):
     @property
     def still(self) -> bool:
         """True if the new φ reads the old input, so that no step is needed."""
-        return self.stored is None and all(step.take is None for step in self.steps)
+        return self.block_axis is None and all(step.take is None for step in self.steps)
 
     @property
     def copies(self) -> bool:
         """True if entry k of the new input is the old input at point k of the block."""
-        return len(self.steps) == 1 and self.walked == self.stored == 0
+        return len(self.steps) == 1 and self.scan_axis == self.block_axis == 0
 
     @property
     def mixes(self) -> bool:
         """True if the leading axis of the new input does not come from its first slice."""
-        sliced = [step for place, step in enumerate(self.steps) if place != self.stored]
+        sliced = [step for place, step in enumerate(self.steps) if place != self.block_axis]
         kept = [step for step in self.steps if step.take is None]
         return bool(sliced) and (not kept or kept[0] is not sliced[0])
 
     def order(self, *values: Any) -> Any:
         """Concatenate the values of all tiles, and order the axes like the source's dimensions."""
-        last, place = len(self.steps) - 1, self.stored
+        last, place = len(self.steps) - 1, self.block_axis
         value = values[0] if len(values) == 1 else _join(values, last)
         return value if place is None else _move(value, last, place)
 
@@ -185,10 +185,10 @@ def _join(values: Sequence[Any], axis: int) -> Any:
     return jax.tree.map(lambda *tiles: jnp.concatenate(tiles, axis), *values)
 
 
-def ordered(readings: Sequence[Access], inputs: Sequence[Any]) -> list[Any]:
+def order_inputs(readings: Sequence[Access], inputs: Sequence[Any]) -> list[Any]:
     """Return one ordered input per reading; `inputs` contain one value per tile of each reading."""
-    left = iter(inputs)
-    return [each.order(*itertools.islice(left, len(each.indices))) for each in readings]
+    values = iter(inputs)
+    return [each.order(*itertools.islice(values, len(each.indices))) for each in readings]
 
 
 def _move(value: Any, source: int, destination: int) -> Any:
@@ -198,12 +198,12 @@ def _move(value: Any, source: int, destination: int) -> Any:
 def _window(x: Any, lo: Any, hi: Any, width: int, axis: int) -> Any:
     """Return x[lo:hi] along an axis, padded with zeros to the size `width`."""
     places = lo + jnp.arange(width)
-    taken = jnp.take(x, places, axis, mode="clip")
+    entries = jnp.take(x, places, axis, mode="clip")
     inside = (places < hi).reshape(-1, *[1] * (x.ndim - 1 - axis))
-    return jnp.where(inside, taken, jnp.zeros((), x.dtype))
+    return jnp.where(inside, entries, jnp.zeros((), x.dtype))
 
 
-def arrive(
+def scan_inputs(
     readings: Sequence[Access], inputs: Sequence[Any], start: Mapping[str, Any]
 ) -> tuple[list[Any], Callable[[Mapping[str, Any], list[Any]], list[Any]]]:
     """Return the inputs to iterate over, and a function that returns all inputs at one point.
@@ -212,19 +212,19 @@ def arrive(
     The function `reads(point, here)` returns what the old φ reads at a point, given the entries
     `here` of the listed inputs at this point. `start` is the point at which the inputs were read.
     """
-    values = ordered(readings, inputs)
-    walked = [
-        None if reading.walked is None else _move(value, reading.walked, 0)
+    values = order_inputs(readings, inputs)
+    xs = [
+        None if reading.scan_axis is None else _move(value, reading.scan_axis, 0)
         for reading, value in zip(readings, values, strict=True)
     ]
 
     def reads(point: Mapping[str, Any], here: list[Any]) -> list[Any]:
         return [
-            reading.read(value, point, start) if reading.walked is None else spot
+            reading.read(value, point, start) if reading.scan_axis is None else spot
             for reading, value, spot in zip(readings, values, here, strict=True)
         ]
 
-    return walked, reads
+    return xs, reads
 
 
 def access(
@@ -236,10 +236,10 @@ def access(
     the move impossible.
     """
     source, domain, name = graph.ops[edge.source], graph.ops[edge.sink].domain, block.name
-    index, steps, stored, along, at, tiles = [], [], None, None, 0, ()
+    index, steps, block_axis, d_axis, at, tiles = [], [], None, None, 0, ()
     for dim, part in zip(source.domain, edge.index, strict=True):
         if dim.name == name and block.symbol.same(part):
-            along = len(steps)
+            d_axis = len(steps)
         if source.name in moved and dim.name == name:
             # A tile can only be read from nearby tiles, whereas all of d can be read at any index.
             alone = block.size is None
@@ -247,7 +247,7 @@ def access(
             if near is None:
                 return None
             base, tiles = near
-            stored, at = len(steps), len(index)
+            block_axis, at = len(steps), len(index)
             whole = isinstance(part, Slice) and ZERO.same(part.lo) and dim.bound.same(part.hi)
             steps.append(Step() if whole else Step(part, base))
             index += [] if alone else [tiles[0]]
@@ -260,11 +260,11 @@ def access(
         else:
             index.append(part)
             steps += [Step()] if isinstance(part, Slice) else []
-    taken = [(k, step.take) for k, step in enumerate(steps) if step.take is not None]
+    indexed = [(k, step.take) for k, step in enumerate(steps) if step.take is not None]
     # Only an axis of d can be iterated over: in x[t] with x over i, the axis contains points of i.
-    walks = sinks and [place for place, _ in taken] == [along]
+    scans = sinks and [place for place, _ in indexed] == [d_axis]
     more = tuple((*index[:at], tile, *index[at + 1 :]) for tile in tiles[1:])
-    return Access(tuple(index), domain, tuple(steps), stored, along if walks else None, more)
+    return Access(tuple(index), domain, tuple(steps), block_axis, d_axis if scans else None, more)
 
 
 def entry(graph: Graph, edge: Edge, block: Block) -> Access | None:
@@ -304,13 +304,13 @@ class Cycle:
 
 def cycles(graph: Graph, name: str) -> list[Cycle]:
     """Return the cycles along `name`, which are the strongly connected components of `level`."""
-    found = []
+    results = []
     for component, inside in _components(level(graph, name)):
         ops = tuple(op for op in graph.ops if op in component)
         at = [part for edge in inside if (part := phi(graph, edge).get(name)) is not None]
         trivial = all(name not in part.symbols() or shift(part, name) == 0 for part in at)
-        found.append(Cycle(ops, tuple(inside), trivial))
-    return found
+        results.append(Cycle(ops, tuple(inside), trivial))
+    return results
 
 
 def _components(edges: Sequence[Edge]) -> Iterator[tuple[set[str], list[Edge]]]:
@@ -330,23 +330,23 @@ def level(graph: Graph, name: str) -> list[Edge]:
     index is replaced by reads of the branches that are possible there. For example, w[i, 0] cannot
     take the branch for k >= 1.
     """
-    found = [(edge, taken) for edge in graph.edges for taken in _branches(graph, edge)]
+    pairs = [(edge, branch) for edge in graph.edges for branch in _branches(graph, edge)]
     dims = dict.fromkeys(dim.name for op in graph.ops.values() for dim in op.domain)
     others = [dim for dim in dims if dim != name]
-    while gone := _lead_away(graph, list(dict.fromkeys(taken for _, taken in found)), others):
-        found = [(edge, taken) for edge, taken in found if taken not in gone]
-    return list(dict.fromkeys(edge for edge, _ in found))
+    while away := _lead_away(graph, list(dict.fromkeys(branch for _, branch in pairs)), others):
+        pairs = [(edge, branch) for edge, branch in pairs if branch not in away]
+    return list(dict.fromkeys(edge for edge, _ in pairs))
 
 
 def _branches(graph: Graph, edge: Edge) -> list[Edge]:
     """Return the edge, or its replacements if it reads a merge at a constant index."""
     source, domain = graph.ops[edge.source], graph.ops[edge.sink].domain
     branches = graph.inputs(edge.source)
-    fixed = any(isinstance(part, Const) for part in edge.index)
-    if source.run is not None or not fixed or any(e.slices for e in (edge, *branches)):
+    is_constant = any(isinstance(part, Const) for part in edge.index)
+    if source.run is not None or not is_constant or any(e.slices for e in (edge, *branches)):
         return [edge]
-    found = (composed(graph, edge, branch) for branch in branches)
-    return [each for each in found if not never(each.when, domain)]
+    compositions = (compose(graph, edge, branch) for branch in branches)
+    return [each for each in compositions if not never(each.when, domain)]
 
 
 def _lead_away(graph: Graph, edges: Sequence[Edge], dims: Sequence[str]) -> set[Edge]:
@@ -359,12 +359,12 @@ def _lead_away(graph: Graph, edges: Sequence[Edge], dims: Sequence[str]) -> set[
     for _, inside in _components(edges):
         for dim in dims:
             steps = {edge: step(graph, edge, dim) for edge in inside}
-            gone = {edge for edge, step in steps.items() if step}
-            if gone and any(
+            away = {edge for edge, step in steps.items() if step}
+            if away and any(
                 all(_leads(graph, edge, dim, way, steps[edge]) for edge in inside)
                 for way in (-1, 1)
             ):
-                return gone
+                return away
     return set()
 
 

@@ -88,16 +88,16 @@ class Choice:
 
     def passes(self) -> dict[str, Any]:
         """Return the passes by name, as `compile` accepts them."""
-        found: dict[str, Any] = {"recompute": recompute} if self.recompute else {}
+        passes: dict[str, Any] = {"recompute": recompute} if self.recompute else {}
         for name, lift, size in map(dataclasses.astuple, self.along):
             if lift:
-                found[f"lift {name}"] = functools.partial(lift_loops, name=name)
+                passes[f"lift {name}"] = functools.partial(lift_loops, name=name)
             if size is None:
-                found[f"vectorize {name}"] = functools.partial(vectorize, name=name)
+                passes[f"vectorize {name}"] = functools.partial(vectorize, name=name)
             elif size > 1:
-                found[f"tile {name} by {size}"] = functools.partial(tile, name=name, size=size)
-                found[f"fuse blocks of {name}"] = functools.partial(fuse_blocks, size=size)
-        return found | ({"fuse": fuse} if self.fuse else {})
+                passes[f"tile {name} by {size}"] = functools.partial(tile, name=name, size=size)
+                passes[f"fuse blocks of {name}"] = functools.partial(fuse_blocks, size=size)
+        return passes | ({"fuse": fuse} if self.fuse else {})
 
     def apply(self, graph: Graph) -> Graph:
         """Apply all passes to a graph."""
@@ -172,8 +172,8 @@ class Fixed:
 
     def sizes(self) -> dict[str, int | None]:
         """Return the block size of each dimension that the caller fixed."""
-        found: dict[str, int | None] = {str(name): None for name in self.vectorize or ()}
-        return found | {str(name): operator.index(m) for name, m in (self.tile or {}).items()}
+        sizes: dict[str, int | None] = {str(name): None for name in self.vectorize or ()}
+        return sizes | {str(name): operator.index(m) for name, m in (self.tile or {}).items()}
 
 
 def choose(
@@ -188,9 +188,9 @@ def choose(
 
     A choice fits if its peak memory is at most `memory`, and if its operations have a valid order.
     Without a limit, the largest choice is returned. `cost` compiles a choice and estimates its
-    cost, or raises `ValueError` if there is no valid order; it is called for only a few choices.
+    cost, or raises `ValueError` if no order is valid; it is called for only a few choices.
 
-    Raises `ValueError` if no choice that was tried fits; the message states their smallest peak.
+    Raises `ValueError` if none of these choices fits; the message states the smallest peak.
     """
     least: list[float] = []
 
@@ -235,9 +235,9 @@ def choose(
             inner = options[-1] if options else [None]
             for outer in _outer(options[:-1]):
                 rows = [[f.sized(*outer, m) if options else f for m in inner] for f in forms]
-                found = [choice for row in rows if (choice := _first(row, fits)) is not None]
-                if found:
-                    return fused_if_free(min(found, key=lambda choice: cost(choice).seconds))
+                candidates = [choice for row in rows if (choice := _first(row, fits)) is not None]
+                if candidates:
+                    return fused_if_free(min(candidates, key=lambda choice: cost(choice).seconds))
     if min(least) == math.inf:
         cost(largest)  # raises the error that explains why there is no order
     raise ValueError(
@@ -250,21 +250,21 @@ def widest(graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()) -> C
     """Return the choice with one block per dimension, where that saves enough operations."""
     along, sizes = [], fixed.sizes()
     again = bool(fixed.recompute)
-    changed = remove_dead(recompute(graph)[0]) if again else graph
+    current = remove_dead(recompute(graph)[0]) if again else graph
     for name in _order(graph):
-        lifted = name in map(str, fixed.lift) if fixed.lift is not None else _lifts(changed, name)
-        lone = remove_dead(lift_loops(changed, name)[0]) if lifted else changed
-        if name not in graph_dims(lone):  # only the final states of the lifted loops are read
-            along.append(Along(name, lifted, 1))
-            changed = lone
+        lifts = name in map(str, fixed.lift) if fixed.lift is not None else _lifts(current, name)
+        after_lift = remove_dead(lift_loops(current, name)[0]) if lifts else current
+        if name not in graph_dims(after_lift):  # only the final states of the lifted loops are read
+            along.append(Along(name, lifts, 1))
+            current = after_lift
             continue
         size = sizes.get(name, None if fixed.vectorize is None else 1)
-        wide = Choice(along=(Along(name, size=size),)).apply(lone)
-        if name not in sizes and operations(wide, bounds) > WORTH * operations(lone, bounds):
-            size, wide = 1, lone
-        if lifted or size != 1:
-            along.append(Along(name, lifted, size))
-        changed = wide
+        wide = Choice(along=(Along(name, size=size),)).apply(after_lift)
+        if name not in sizes and operations(wide, bounds) > WORTH * operations(after_lift, bounds):
+            size, wide = 1, after_lift
+        if lifts or size != 1:
+            along.append(Along(name, lifts, size))
+        current = wide
     return Choice(again, tuple(along), bool(fixed.fuse))
 
 
@@ -319,17 +319,17 @@ def neighbors(
 
     A similar choice differs in one block size, in recomputation, or in fusion.
     """
-    found = [choice]
+    choices = [choice]
     sizes = [each.size for each in choice.along]
     for k, each in enumerate(choice.along):
         options = _options(dataclasses.replace(each, size=None), graph, bounds, Fixed())
         at = options.index(each.size) if each.size in options else 0
         for size in options[max(0, at - 1) : at + 2]:
-            found.append(choice.sized(*sizes[:k], size, *sizes[k + 1 :]))
+            choices.append(choice.sized(*sizes[:k], size, *sizes[k + 1 :]))
     if keeping(graph):
-        found.append(dataclasses.replace(choice, recompute=not choice.recompute))
-    found.append(dataclasses.replace(choice, fuse=not choice.fuse))
-    return list(dict.fromkeys([*found, Choice()]))
+        choices.append(dataclasses.replace(choice, recompute=not choice.recompute))
+    choices.append(dataclasses.replace(choice, fuse=not choice.fuse))
+    return list(dict.fromkeys([*choices, Choice()]))
 
 
 def fuse_blocks(graph: Graph, size: int) -> tuple[Graph, list[str]]:
@@ -345,9 +345,9 @@ def operations(graph: Graph, bounds: Mapping[str, int]) -> int:
 def count(op: Op, bounds: Mapping[str, int]) -> int:
     """Return the number of points in an operation's domain, for the given bounds."""
     when = op.domain.when
-    used = set() if TRUE.same(when) else when.symbols()
-    inside = dataclasses.replace(op.domain, dims=tuple(d for d in op.domain if d.name in used))
-    rest = math.prod(int(d.bound.evaluate(bounds)) for d in op.domain if d.name not in used)
+    names = set() if TRUE.same(when) else when.symbols()
+    inside = dataclasses.replace(op.domain, dims=tuple(d for d in op.domain if d.name in names))
+    rest = math.prod(int(d.bound.evaluate(bounds)) for d in op.domain if d.name not in names)
     shape = tuple(int(d.bound.evaluate(bounds)) for d in inside)
     places = dict(zip(inside.names, np.indices(shape, sparse=True), strict=True))
     return rest * int(np.broadcast_to(when.evaluate({**bounds, **places}), shape).sum())

@@ -87,19 +87,19 @@ class Fold:
     def parts(self, x: Any, low: Any, high: Any, width: int) -> Any:
         """Return the folds that `ranges` returns, but without applying `finish`."""
         table = x.astype(self.dtype)
-        nothing, one = self.empty(table), (-1, *[1] * (x.ndim - 1))
+        identity, one = self.empty(table), (-1, *[1] * (x.ndim - 1))
         count = jnp.maximum(high - low, 0)
-        found, done = jnp.full((len(low), *x.shape[1:]), nothing), jnp.zeros_like(low)
+        total, offset = jnp.full((len(low), *x.shape[1:]), identity), jnp.zeros_like(low)
         for level in range(width.bit_length()):
             size = 1 << level
-            taken = (count & size) > 0
-            here = jnp.take(table, low + done, 0, mode="clip")
-            joined = self.join(found, here, done.reshape(one))
-            found = jnp.where(taken.reshape(one), joined, found)
-            done = jnp.where(taken, done + size, done)
-            after = [table[size:], jnp.full((min(size, len(table)), *x.shape[1:]), nothing)]
+            bit = (count & size) > 0
+            here = jnp.take(table, low + offset, 0, mode="clip")
+            longer = self.join(total, here, offset.reshape(one))
+            total = jnp.where(bit.reshape(one), longer, total)
+            offset = jnp.where(bit, offset + size, offset)
+            after = [table[size:], jnp.full((min(size, len(table)), *x.shape[1:]), identity)]
             table = self.join(table, jnp.concatenate(after), size)
-        return found
+        return total
 
 
 def fold_of(graph: Graph, op: Op) -> Fold | None:
@@ -116,5 +116,5 @@ def fold_of(graph: Graph, op: Op) -> Fold | None:
 
 def folds(graph: Graph, name: str) -> list[Fold]:
     """Return all operations that fold a slice of a dimension."""
-    found = (fold_of(graph, op) for op in graph.ops.values())
-    return [fold for fold in found if fold is not None and fold.name == name]
+    candidates = (fold_of(graph, op) for op in graph.ops.values())
+    return [fold for fold in candidates if fold is not None and fold.name == name]

@@ -17,12 +17,12 @@ from typing import Any
 from mmrl.pdg.build.expr import TRUE, structure
 from mmrl.pdg.build.graph import Edge, Graph, Op, Output
 from mmrl.pdg.build.sets import has_order
-from mmrl.pdg.clean import Made as Made
-from mmrl.pdg.clean import composed as composed
+from mmrl.pdg.clean import NewOp as NewOp
+from mmrl.pdg.clean import compose as compose
 from mmrl.pdg.clean import fold as fold
 from mmrl.pdg.clean import forward as forward
 from mmrl.pdg.clean import phi as phi
-from mmrl.pdg.clean import remove_dead, renamed, replaced
+from mmrl.pdg.clean import redirect, remove_dead, replace_ops
 from mmrl.pdg.clean import share as share
 
 
@@ -32,39 +32,41 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
     `only` limits fusion to the given operations. A region is named after the result that it
     contains, or else after the last of its operations that others read.
     """
-    chosen = set(graph.ops if only is None else only)
-    graph, copies = _spread(graph, chosen)
-    chosen |= copies
+    selection = set(graph.ops if only is None else only)
+    graph, copies = _spread(graph, selection)
+    selection |= copies
     home = {name: name for name in graph.ops}  # region of each operation
-    refused = set()
-    for edge in [e for e in graph.edges if {e.source, e.sink} <= chosen and straight(graph, e)]:
+    refusals = set()
+    for edge in [e for e in graph.edges if {e.source, e.sink} <= selection and straight(graph, e)]:
         first, second = home[edge.source], home[edge.sink]
-        asked = {name for name, _ in graph.results}
+        results = {name for name, _ in graph.results}
         # A region has one name, so it cannot contain two results.
-        if first == second or {first, second} <= asked:
+        if first == second or {first, second} <= results:
             continue
-        name, joined = join(graph, first, second)
+        name, fusion = join(graph, first, second)
         # Fusing the copy of a constant cannot create a cycle, because it has no inputs.
-        if first not in copies and not has_order(joined):
-            refused.add(f"{edge.source} and {edge.sink} are not fused: a second path connects them")
+        if first not in copies and not has_order(fusion):
+            refusals.add(
+                f"{edge.source} and {edge.sink} are not fused: a second path connects them"
+            )
             continue
-        graph = joined
+        graph = fusion
         home |= {op: name for op, now in home.items() if now in (first, second)}
     several = [op for op in graph.ops.values() if list(home.values()).count(op.name) > 1]
     words = [f"fused into {op.name}: {', '.join(_parts(op))}" for op in several]
-    return graph, [*words, *sorted(refused)]
+    return graph, [*words, *sorted(refusals)]
 
 
-def _spread(graph: Graph, chosen: Collection[str]) -> tuple[Graph, set[str]]:
+def _spread(graph: Graph, selection: Collection[str]) -> tuple[Graph, set[str]]:
     """Give each reader its own copy of a constant; return the graph and the names of the copies.
 
     The copies are then fused into their readers, so constants need not be stored or freed.
     """
-    asked, copies = {name for name, _ in graph.results}, set()
-    for edge in [e for e in graph.edges if e.sink in chosen and TRUE.same(e.when)]:
+    results, copies = {name for name, _ in graph.results}, set()
+    for edge in [e for e in graph.edges if e.sink in selection and TRUE.same(e.when)]:
         source, sink = graph.ops[edge.source], graph.ops[edge.sink]
-        constant = source.kind == "constant" and not source.domain and edge.source in chosen
-        if constant and sink.run and sink.kind != "host" and edge.source not in asked:
+        constant = source.kind == "constant" and not source.domain and edge.source in selection
+        if constant and sink.run and sink.kind != "host" and edge.source not in results:
             name = f"{source.name}_of_{sink.name}_{edge.input}"
             copy = dataclasses.replace(source, name=name, domain=sink.domain)
             new = dataclasses.replace(edge, source=name, index=sink.domain.symbols)
@@ -97,24 +99,24 @@ def join(graph: Graph, first: str, second: str) -> tuple[str, Graph]:
     inside = [e for e in graph.inputs(second) if e.source == first and _here(graph, e)]
     outside = [e for op in pair for e in graph.inputs(op.name) if e not in inside]
     readers = [e for e in graph.edges if e.source in (first, second) and e not in inside]
-    asked = [op for op in pair if op.name in {name for name, _ in graph.results}]
-    needed = [(op.name, k) for op in asked for k in range(len(op.outputs))]
-    needed = list(dict.fromkeys([*needed, *(e.tensor for e in readers)]))
-    title = asked[0].name if asked else second if second in dict(needed) else first
+    results = [op for op in pair if op.name in {name for name, _ in graph.results}]
+    tensors = [(op.name, k) for op in results for k in range(len(op.outputs))]
+    tensors = list(dict.fromkeys([*tensors, *(e.tensor for e in readers)]))
+    title = results[0].name if results else second if second in dict(tensors) else first
     alike = {e: dataclasses.replace(e, sink=title, input=0) for e in outside}
     reads = list(dict.fromkeys(alike.values()))
     which = {e: reads.index(same) for e, same in alike.items()}
-    outputs = tuple(graph.ops[name].outputs[k] for name, k in needed)
+    outputs = tuple(graph.ops[name].outputs[k] for name, k in tensors)
     params = {"ops": (*_parts(pair[0]), *_parts(pair[1]))}
-    op = Op(title, "fused", pair[1].domain, outputs, _run(graph, pair, which, needed), params)
+    op = Op(title, "fused", pair[1].domain, outputs, _run(graph, pair, which, tensors), params)
     edges = [dataclasses.replace(e, input=k) for k, e in enumerate(reads)]
-    place = {tensor: (title, k) for k, tensor in enumerate(needed)}
+    place = {tensor: (title, k) for k, tensor in enumerate(tensors)}
     new = {first: [], second: [(op, edges)]}
-    return title, replaced(graph, new, lambda edge: renamed(edge, place))
+    return title, replace_ops(graph, new, lambda edge: redirect(edge, place))
 
 
 def _run(
-    graph: Graph, pair: tuple[Op, Op], which: Mapping[Edge, int], needed: list[Output]
+    graph: Graph, pair: tuple[Op, Op], which: Mapping[Edge, int], outputs: list[Output]
 ) -> Callable[..., tuple[Any, ...]]:
     """Return a function that runs both operations.
 
@@ -126,11 +128,11 @@ def _run(
         values: dict[Output, Any] = {}
         for op in pair:
             assert op.run is not None
-            given = [
+            arguments = [
                 inputs[which[e]] if e in which else values[e.source, e.output]
                 for e in graph.inputs(op.name)
             ]
-            values |= {(op.name, k): value for k, value in enumerate(op.run(env, *given))}
-        return tuple(values[tensor] for tensor in needed)
+            values |= {(op.name, k): value for k, value in enumerate(op.run(env, *arguments))}
+        return tuple(values[tensor] for tensor in outputs)
 
     return run

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 
 from mmrl.pdg.build.expr import TRUE, Slice
 from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, ragged, split
-from mmrl.pdg.clean import Made, phi, replaced
+from mmrl.pdg.clean import NewOp, phi, replace_ops
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Block, cycles
 from mmrl.pdg.passes.folds import Fold, folds
@@ -42,13 +42,13 @@ def unfold(graph: Graph, block: Block) -> tuple[Graph, list[str]]:
     A fold of x[…, 0:d + 1] is also rewritten if it is on a cycle, because it cannot be computed
     for all of d at once.
     """
-    waits = {op for cycle in cycles(graph, block.name) for op in cycle.ops}
+    cyclic = {op for cycle in cycles(graph, block.name) for op in cycle.ops}
     loops = {}
     for fold in folds(graph, block.name):
         way = _way(graph, fold, block)
-        if way < 0 or (way > 0 and fold.op.name in waits):
+        if way < 0 or (way > 0 and fold.op.name in cyclic):
             loops[fold.op.name] = _loop(fold, block, way)
-    return replaced(graph, loops), [*loops]
+    return replace_ops(graph, loops), [*loops]
 
 
 def _way(graph: Graph, fold: Fold, block: Block) -> int:
@@ -63,7 +63,7 @@ def _way(graph: Graph, fold: Fold, block: Block) -> int:
     return next((way for way, part in ends.items() if part.same(fold.part)), 0)
 
 
-def _loop(fold: Fold, block: Block, way: int) -> list[Made]:
+def _loop(fold: Fold, block: Block, way: int) -> list[NewOp]:
     op, edge, symbol = fold.op, fold.edge, block.symbol
     total = f"{op.name}_total" if fold.kind == "mean" else op.name
     here = tuple(symbol if isinstance(part, Slice) else part for part in edge.index)
@@ -80,34 +80,34 @@ def _loop(fold: Fold, block: Block, way: int) -> list[Made]:
     step = Op(more, "fn", op.domain.restrict(~first), op.outputs, run, op.params)
     x = dataclasses.replace(edge, sink=total, index=here)
     choices = [dataclasses.replace(x, when=first), Edge(total, more, op.domain.symbols, ~first)]
-    made: list[Made] = [
+    operations: list[NewOp] = [
         (step, [dataclasses.replace(x, sink=more), Edge(more, total, before, input=1)]),
         (Op(total, "merge", op.domain, op.outputs), choices),
     ]
     if total == op.name:
-        return made
+        return operations
     mean = dataclasses.replace(op, kind="fn", run=finish, params={})
-    return [*made, (mean, [Edge(op.name, total, op.domain.symbols)])]
+    return [*operations, (mean, [Edge(op.name, total, op.domain.symbols)])]
 
 
 def _at_once(graph: Graph, block: Block, auto: bool) -> tuple[Graph, list[str]]:
     """Compute each fold of prefixes or windows in a single operation over all of d."""
-    found = folds(graph, block.name)
-    names = [fold.op.name for fold in found if block.name in fold.part.symbols()]
+    candidates = folds(graph, block.name)
+    names = [fold.op.name for fold in candidates if block.name in fold.part.symbols()]
     moved, reasons = move.movable(graph, block, names)
-    words, lifted = move.say(reasons), []
+    words, lifts = move.sentences(reasons), []
     for name in moved:
         try:
             if auto:
                 _check_wait(graph, graph.readers(name), [name], block)
-            lifted.append(name)
+            lifts.append(name)
         except Refusal as refusal:
             words.append(f"{name} folds at each {block.name} separately: {refusal.reason}")
-    graph, views = move.with_views(graph, lifted)
-    inside = [views[name] for name in lifted]
-    made = {name: move.moved_ops(graph, block, inside, name) for name in inside}
-    words += [f"{name} became one fold over {block.name}" for name in lifted]
-    return move.rewire(graph, block, made), words
+    graph, views = move.with_views(graph, lifts)
+    inside = [views[name] for name in lifts]
+    replacements = {name: move.moved_ops(graph, block, inside, name) for name in inside}
+    words += [f"{name} became one fold over {block.name}" for name in lifts]
+    return move.rewire(graph, block, replacements), words
 
 
 SMALL = 4  # value of all bounds when the form of a loop is inferred
@@ -144,24 +144,24 @@ def lift_loops(
             continue
         try:
             loop = analyze(graph, cycle, block)
-            found = forms(loop, matrix=matrix, monoids=monoids)
+            kinds = forms(loop, matrix=matrix, monoids=monoids)
             if when == "auto":
                 _check_cost(loop)
-            graph = _filled(loop)
+            graph = _fill_inputs(loop)
         except Refusal as refusal:
             words.append(f"{cycle} stay a loop over {name}: {refusal.reason}")
             continue
         graph, names = move.with_views(graph, loop.ops)
-        graph = _scanned(analyze(graph, cycle.renamed(names), block), found, matrix, monoids)
-        words.append(f"{cycle} became one scan over {name}: {' and '.join(sorted(set(found)))}")
+        graph = _replace_loop(analyze(graph, cycle.renamed(names), block), kinds, matrix, monoids)
+        words.append(f"{cycle} became one scan over {name}: {' and '.join(sorted(set(kinds)))}")
     return graph, words
 
 
-def _filled(loop: Carried) -> Graph:
+def _fill_inputs(loop: Carried) -> Graph:
     """Return the graph with zeros at the points of d where inputs of a loop are undefined."""
     graph, name = loop.graph, loop.block.name
     for edge, reading in zip(loop.outside, loop.readings, strict=True):
-        if reading.stored is None:
+        if reading.block_axis is None:
             continue
         source, kind = graph.ops[edge.source], graph.ops[edge.source].outputs[edge.output]
         if ragged(kind):
@@ -170,14 +170,14 @@ def _filled(loop: Carried) -> Graph:
         when, always = split(source.domain.when, [name])
         new = f"{source.name}_{edge.output}_or_0"
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), kind)
-        made = [
+        operations = [
             Op(f"{new}_else", "constant", Domain(), (kind,), functools.partial(_value, zeros)),
             Op(new, "merge", Domain(source.domain.dims, always), (kind,)),
         ]
         symbols = source.domain.symbols
         branches = [Edge(new, source.name, symbols, when, 0, edge.output)]
-        branches += [Edge(new, made[0].name, (), ~when)]
-        ops = graph.ops | {op.name: op for op in made}
+        branches += [Edge(new, operations[0].name, (), ~when)]
+        ops = graph.ops | {op.name: op for op in operations}
         read = dataclasses.replace(edge, source=new, output=0)
         edges = [read if other is edge else other for other in graph.edges]
         edges += branches if new not in graph.ops else []
@@ -189,7 +189,7 @@ def _value(value: Any, env: Mapping[str, Any]) -> tuple[Any]:
     return (value,)
 
 
-def adds(loop: Carried) -> bool:
+def is_sum(loop: Carried) -> bool:
     """Return True if a loop is a sum and only its final value is read."""
     try:
         return loop.final and set(forms(loop, matrix=0)) == {"sum"}
@@ -201,7 +201,7 @@ def _check_cost(loop: Carried) -> None:
     """Raise `Refusal` for a sum, and for a forward loop unless every reader needs all of d."""
     if loop.way > 0:
         _check_wait(loop.graph, loop.readers, loop.ops, loop.block)
-    elif adds(loop):
+    elif is_sum(loop):
         raise Refusal("cost", "only its sum is read, which vectorizing computes without a scan")
 
 
@@ -233,21 +233,21 @@ def forms(loop: Carried, **how: Any) -> tuple[str, ...]:
         kind = type_of(graph.ops[edge.source], edge.output, bounds)
         slices = [part for part in reading.index if isinstance(part, Slice)]
         lead = [reading.domain.largest(part.width(), bounds) for part in slices]
-        lead += [SMALL] * (reading.stored is not None)  # the axis of a block
+        lead += [SMALL] * (reading.block_axis is not None)  # the axis of a block
         types.append(
             jax.tree.map(lambda x, w=lead: jax.ShapeDtypeStruct((*w, *x.shape), x.dtype), kind)
         )
-    found: list[tuple[str, ...]] = []
+    results: list[tuple[str, ...]] = []
     try:
-        jax.eval_shape(lambda *xs: found.append(loop.recurrence(env, xs, **how)[0].forms), *types)
+        jax.eval_shape(lambda *xs: results.append(loop.recurrence(env, xs, **how)[0].forms), *types)
     except Refusal as refusal:
         scopes = [s for s in refusal.inside.split("/") if s.startswith(MARK)]
         where = f", in {scopes[0].removeprefix(MARK)}" if scopes else ""
         raise Refusal(refusal.primitive, refusal.reason + where) from None
-    return found[0]
+    return results[0]
 
 
-def _scanned(loop: Carried, forms: tuple[str, ...], matrix: int, monoids: tuple) -> Graph:
+def _replace_loop(loop: Carried, forms: tuple[str, ...], matrix: int, monoids: tuple) -> Graph:
     """Return the graph with the loop replaced by a single scan operation."""
     graph, block = loop.graph, loop.block
     kinds = [graph.ops[op].outputs[k] for op, k in loop.needed]
@@ -256,8 +256,8 @@ def _scanned(loop: Carried, forms: tuple[str, ...], matrix: int, monoids: tuple)
     domain = move.block_domain(graph.ops[name].domain, block)
     run = functools.partial(loop.everywhere, matrix=matrix, monoids=monoids)
     run, params = loop.end if loop.final else run, {"forms": forms, "over": block.name}
-    lifted = Op(name, "scan", domain, outputs, run, params)
+    operation = Op(name, "scan", domain, outputs, run, params)
     place = {tensor: (name, k) for k, tensor in enumerate(loop.needed)}
     ends = {loop.carried[0]: None} if loop.final else {}
-    made = {**dict.fromkeys(loop.ops, ()), name: [(lifted, loop.reads)]}
-    return move.rewire(graph, block, made, place, ends)
+    replacements = {**dict.fromkeys(loop.ops, ()), name: [(operation, loop.reads)]}
+    return move.rewire(graph, block, replacements, place, ends)

@@ -31,7 +31,7 @@ from mmrl.pdg.build.graph import Edge, Graph, Op, Output, components
 from mmrl.pdg.build.sets import always, never
 from mmrl.pdg.clean import phi
 from mmrl.pdg.passes import move
-from mmrl.pdg.passes.access import ZERO, Access, Block, Cycle, arrive, entry, shift
+from mmrl.pdg.passes.access import ZERO, Access, Block, Cycle, entry, scan_inputs, shift
 from mmrl.pdg.passes.steps import FAMILIES, Declared, Refusal, State, Value, describe
 from mmrl.scan import scan
 
@@ -88,7 +88,7 @@ def lift(
 
 def last(step: Callable, x0: PyTree, inputs: tuple, *, reverse: bool = False) -> PyTree:
     """Return only the last state; sums take one operation, other loops run step by step."""
-    step = _traced(step, x0, *one(inputs))
+    step = _trace_once(step, x0, *one(inputs))
     try:
         recurrence = recognize(step, x0, *one(inputs))
     except Refusal:
@@ -101,7 +101,7 @@ def last(step: Callable, x0: PyTree, inputs: tuple, *, reverse: bool = False) ->
     return jax.tree.map(jnp.add, x0, terms)
 
 
-def _traced(function: Callable, *like: PyTree) -> Callable:
+def _trace_once(function: Callable, *like: PyTree) -> Callable:
     """Return a function that evaluates the jaxpr of `function`, which is traced only once."""
     jaxpr, out = jax.make_jaxpr(function, return_shape=True)(*like)
     run, tree = jaxpr_as_fun(jaxpr), jax.tree.structure(out)
@@ -119,8 +119,8 @@ def summed(function: Callable, *inputs: PyTree) -> PyTree:
     `function` are applied to sums instead of terms, from the last operation back to products. If
     there are no products, the terms are computed and added.
     """
-    traced, out = jax.make_jaxpr(function, return_shape=True)(*one(inputs))
-    jaxpr, length = traced.jaxpr, len(jax.tree.leaves(inputs)[0])
+    closed, out = jax.make_jaxpr(function, return_shape=True)(*one(inputs))
+    jaxpr, length = closed.jaxpr, len(jax.tree.leaves(inputs)[0])
     moving = set(jaxpr.invars)  # variables that differ between points
 
     def moves(v: Any) -> bool:
@@ -128,40 +128,40 @@ def summed(function: Callable, *inputs: PyTree) -> PyTree:
 
     for equation in jaxpr.eqns:
         moving |= set(equation.outvars) if any(map(moves, equation.invars)) else set()
-    sums, wanted, through = {v: None for v in jaxpr.outvars if moves(v)}, {}, []
+    sums, leaves, through = {v: None for v in jaxpr.outvars if moves(v)}, {}, []
     for equation in reversed(jaxpr.eqns):
         name, parts = equation.primitive.name, [v for v in equation.invars if moves(v)]
         product = name == "dot_general" and len(parts) == 2
         linear = product or name in _ADDS or (name in _LINEAR and len(parts) == 1)
         if linear and sums.keys() & set(equation.outvars):
             through.append((equation, product))
-            (wanted if product else sums).update(dict.fromkeys(parts))
-    made = {v for equation, _ in through for v in equation.outvars}
+            (leaves if product else sums).update(dict.fromkeys(parts))
+    inner = {v for equation, _ in through for v in equation.outvars}
     every = [*jaxpr.outvars, *(v for equation, _ in through for v in equation.invars)]
-    wanted |= {v: None for v in sums if v not in made}
-    wanted |= {v: None for v in every if not isinstance(v, Literal) and v not in moving}
+    leaves |= {v: None for v in sums if v not in inner}
+    leaves |= {v: None for v in every if not isinstance(v, Literal) and v not in moving}
     if not any(product for _, product in through):
         return jax.tree.map(lambda x: x.sum(0), jax.vmap(function)(*inputs))
     short, _ = partial_eval.dce_jaxpr(
-        jaxpr.replace(outvars=[*wanted]), [True] * len(wanted), instantiate=True
+        jaxpr.replace(outvars=[*leaves]), [True] * len(leaves), instantiate=True
     )
-    run = jaxpr_as_fun(ClosedJaxpr(short, traced.consts))
-    axes = [0 if moves(v) else None for v in wanted]
+    run = jaxpr_as_fun(ClosedJaxpr(short, closed.consts))
+    axes = [0 if moves(v) else None for v in leaves]
     values = jax.vmap(run, out_axes=axes)(*jax.tree.leaves(inputs))
     # A value is either stacked over all points, or shared by all points.
-    known = dict(zip(wanted, values, strict=True))
-    total = {v: known[v].sum(0) for v in sums if v not in made}
+    value_of = dict(zip(leaves, values, strict=True))
+    total = {v: value_of[v].sum(0) for v in sums if v not in inner}
 
     def constant(v: Any) -> Any:
         literal = isinstance(v, Literal)
-        return jnp.asarray(v.val, v.aval.dtype) if literal else known[v]  # pyright: ignore
+        return jnp.asarray(v.val, v.aval.dtype) if literal else value_of[v]  # pyright: ignore
 
     def sum_of(v: Any) -> Any:
         return total[v] if moves(v) else length * constant(v)
 
     for equation, product in reversed(through):
         if product:
-            result = _contracted(equation, *(known[v] for v in equation.invars))
+            result = _contract(equation, *(value_of[v] for v in equation.invars))
         elif equation.primitive.name in _ADDS:
             (result,) = bind(equation, [*map(sum_of, equation.invars)])
         else:
@@ -171,7 +171,7 @@ def summed(function: Callable, *inputs: PyTree) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(out), [*map(sum_of, jaxpr.outvars)])
 
 
-def _contracted(equation: Any, a: Array, b: Array) -> Array:
+def _contract(equation: Any, a: Array, b: Array) -> Array:
     """Multiply two arrays with a common leading axis, and sum over this axis."""
     (left, right), (also, there) = equation.params["dimension_numbers"]
     contract = ((0, *(d + 1 for d in left)), (0, *(d + 1 for d in right)))
@@ -194,16 +194,16 @@ class _Form(NamedTuple):
     read: Callable[[Any], Array] = lambda h: h[1]
 
 
-_SUM = _Form(Sum, lambda a, b, known: b, lambda x: x, lambda h: h)
+_SUM = _Form(Sum, lambda a, b, value: b, lambda x: x, lambda h: h)
 _FORMS = {
     "sum": _SUM,
     "affine": _Form(
         lambda leaf: Affine(leaf.shape, leaf.dtype),
-        lambda a, b, known: (a, b),
+        lambda a, b, value: (a, b),
         lambda x: (jnp.ones_like(x), x),
     ),
-    "max": _Form(lambda leaf: Max(leaf.shape), lambda a, b, known: (known.a, known.b)),
-    "logsumexp": _Form(lambda leaf: LogSumExp(leaf.shape), lambda a, b, known: (known.a, known.b)),
+    "max": _Form(lambda leaf: Max(leaf.shape), lambda a, b, value: (value.a, value.b)),
+    "logsumexp": _Form(lambda leaf: LogSumExp(leaf.shape), lambda a, b, value: (value.a, value.b)),
 }
 
 
@@ -229,10 +229,10 @@ def recognize(
     state = State(tuple(leaves), matrix, monoids)
 
     def describe_step(*inputs):
-        traced = jax.make_jaxpr(step)(like, *inputs)
+        closed = jax.make_jaxpr(step)(like, *inputs)
         arguments = [Value("state", leaf) for leaf in range(len(leaves))]
         arguments += [Value("free", b=jnp.asarray(z)) for z in jax.tree.leaves(inputs)]
-        return describe(state, traced.jaxpr, traced.consts, arguments)
+        return describe(state, closed.jaxpr, closed.consts, arguments)
 
     values = jax.eval_shape(describe_step, *inputs)
     forms = _forms(state, values)
@@ -245,8 +245,8 @@ def recognize(
     def element(*inputs):
         zeros, ones = (jax.tree.map(fill, like) for fill in (jnp.zeros_like, jnp.ones_like))
         b, a = jax.jvp(lambda x: step(x, *inputs), (zeros,), (ones,))
-        known = describe_step(*inputs) if set(forms) & set(FAMILIES) else values
-        sides = zip(rows, tree.flatten_up_to(a), tree.flatten_up_to(b), known, strict=True)
+        descriptions = describe_step(*inputs) if set(forms) & set(FAMILIES) else values
+        sides = zip(rows, tree.flatten_up_to(a), tree.flatten_up_to(b), descriptions, strict=True)
         return tuple(form.element(a, b, v) for form, a, b, v in sides)
 
     rows = [_FORMS[form] for form in forms]
@@ -289,15 +289,15 @@ def _forms(state: State, values: list[Value]) -> tuple[str, ...]:
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):
             reason = f"x contains {leaf.dtype}, and only floating-point numbers are supported"
             raise Refusal("convert_element_type", reason)
-    crossed = [i for i, v in enumerate(values) if v.kind != "free" and v.leaf != i]
-    if not crossed:
+    mixing = [i for i, v in enumerate(values) if v.kind != "free" and v.leaf != i]
+    if not mixing:
         plain = {"free": "affine", "state": "sum", "shift": "sum"}
         return tuple(plain.get(kind, kind) for kind in kinds)
     for i, value in enumerate(values):
         if value.kind in FAMILIES:
-            reason = f"x[{i}] is {state.text(value)}, and x[{crossed[0]}] depends on another array"
+            reason = f"x[{i}] is {state.text(value)}, and x[{mixing[0]}] depends on another array"
             raise Refusal(value.kind, reason)
-    state.mixes(f"x[{crossed[0]}], computed from other arrays of x,")
+    state.mixes(f"x[{mixing[0]}], computed from other arrays of x,")
     return ("matrix",)
 
 
@@ -338,7 +338,7 @@ class Carried:
     @property
     def reads(self) -> list[Edge]:
         """Input edges of an operation that replaces the loop."""
-        return move.numbered(move.replan(self.outside, self.readings))
+        return move.as_inputs(move.replan(self.outside, self.readings))
 
     @property
     def readers(self) -> list[Edge]:
@@ -353,7 +353,7 @@ class Carried:
     @property
     def final(self) -> bool:
         """True if every reader reads only the point at which the loop ends."""
-        if self.needed != [self.carried] or move.asked(self.graph, self.ops):
+        if self.needed != [self.carried] or move.pointwise_sources(self.graph, self.ops):
             return False
         end = self.block.bound - 1 if self.way > 0 else ZERO
         return all(phi(self.graph, e)[self.block.name].same(end) for e in self.readers)
@@ -364,45 +364,45 @@ class Carried:
 
         None also if the first point differs from the others in more than this edge.
         """
-        first = [edge for edge, taken in self.later.items() if not taken]
-        others = [edge for edge, taken in self.later.items() if taken]
+        first = [edge for edge, flag in self.later.items() if not flag]
+        others = [edge for edge, flag in self.later.items() if flag]
         alone = len(first) == 1 and first[0] in self.outside and others == list(self.back)
         return first[0] if alone and first[0].sink == others[0].sink else None
 
     def begin(self, env: Mapping[str, Any], inputs: Sequence[Any]) -> tuple[At, Any]:
-        """Return the function `at(point, x, here, known)` of one iteration, and a block's points.
+        """Return the function `at(point, x, here, branches)` of an iteration, and the points.
 
         `at` returns all outputs of all operations. x is the previous state, `here` contains the
-        current entries of the inputs that the loop iterates over, and `known` specifies for some
+        current entries of the inputs that the loop iterates over, and `branches` specifies for some
         branches whether they are taken. Points are pairs of coordinates and these inputs.
         """
         start = self.block.begin(env)
-        walked, reads = arrive(self.readings, inputs, start)
+        xs, reads = scan_inputs(self.readings, inputs, start)
 
         def at(
-            point: Any, x: Any, here: list[Any], known: Mapping[Edge, bool] | None = None
+            point: Any, x: Any, here: list[Any], branches: Mapping[Edge, bool] | None = None
         ) -> dict[Output, Any]:
             values: dict[Output, Any] = {}
-            spot, sure = {**env, self.block.name: point}, known or {}
-            arrived = dict(zip(self.outside, reads(spot, here), strict=True))
-            arrived |= dict.fromkeys(self.back, x)
+            spot, sure = {**env, self.block.name: point}, branches or {}
+            inputs_at = dict(zip(self.outside, reads(spot, here), strict=True))
+            inputs_at |= dict.fromkeys(self.back, x)
 
             def read(edge: Edge) -> Any:
-                return arrived[edge] if edge in arrived else values[edge.tensor]
+                return inputs_at[edge] if edge in inputs_at else values[edge.tensor]
 
             for name in self.ops:
                 op, edges = self.graph.ops[name], self.graph.inputs(name)
                 if op.run is None:
                     able = [edge for edge in edges if sure.get(edge) is not False]
-                    taken = [edge for edge in edges if sure.get(edge)] or able
-                    results = move.choose([edge.when for edge in taken], spot, *map(read, taken))
+                    cases = [edge for edge in edges if sure.get(edge)] or able
+                    results = move.choose([edge.when for edge in cases], spot, *map(read, cases))
                 else:
                     with jax.named_scope(MARK + name):  # the operation to report in a `Refusal`
                         results = op.run(spot, *map(read, edges))
                 values |= {(name, k): value for k, value in enumerate(results)}
             return values
 
-        return at, (start[self.block.name] + jnp.arange(self.block.length.evaluate(env)), walked)
+        return at, (start[self.block.name] + jnp.arange(self.block.length.evaluate(env)), xs)
 
     def enter(self, at: At, env: Mapping[str, Any], points: Any) -> tuple[Any, Any]:
         """Return the initial state of the loop, and the remaining points.
@@ -413,12 +413,12 @@ class Carried:
         first, rest = (0, slice(1, None)) if self.way > 0 else (-1, slice(None, -1))
         point, here = jax.tree.map(lambda x: x[first], points)
         if edge := self.before:
-            known = {edge: not taken for edge, taken in self.later.items()}
-            return at(point, self.nothing(env), here, known)[edge.sink, 0], points
-        left = jax.tree.map(lambda x: x[rest], points)
-        return at(point, self.nothing(env), here)[self.carried], left
+            branches = {edge: not flag for edge, flag in self.later.items()}
+            return at(point, self.zero_state(env), here, branches)[edge.sink, 0], points
+        remaining = jax.tree.map(lambda x: x[rest], points)
+        return at(point, self.zero_state(env), here)[self.carried], remaining
 
-    def nothing(self, env: Mapping[str, Any]) -> Any:
+    def zero_state(self, env: Mapping[str, Any]) -> Any:
         """Return a state of zeros, which replaces the previous state at the first point."""
         bounds = {name: value for name, value in env.items() if isinstance(value, int)}
         like = type_of(self.graph.ops[self.carried[0]], self.carried[1], bounds)
@@ -441,8 +441,8 @@ class Carried:
     def start(self, reading: Access, env: Mapping[str, Any], x: Any) -> tuple[Any]:
         """Return the state before the first block, which is read along the edge `before`."""
         at = self.block.begin(env)
-        (walked,), reads = arrive([reading], [x], at)
-        return tuple(reads({**env, **at}, [jax.tree.map(lambda x: x[0], walked)]))
+        (xs,), reads = scan_inputs([reading], [x], at)
+        return tuple(reads({**env, **at}, [jax.tree.map(lambda x: x[0], xs)]))
 
     def end(self, env: Mapping[str, Any], *inputs: Any, before: Any = None) -> tuple[Any]:
         """Return the state after a block.
@@ -465,7 +465,7 @@ class Carried:
 
     def everywhere(self, env: Mapping[str, Any], *inputs: Any, **how: Any) -> tuple[Any, ...]:
         """Compute the `needed` tensors at all points in one scan; pass `how` to `recognize`."""
-        found, x, rest, at, points = self.recurrence(env, inputs, **how)
+        recurrence, x, rest, at, points = self.recurrence(env, inputs, **how)
         length = len(points[0])
 
         def join(*states: Any) -> Any:
@@ -474,9 +474,9 @@ class Carried:
             whole = jnp.concatenate(ahead)
             return whole[-length - 1 :] if self.way > 0 else whole[: length + 1]
 
-        start = jax.tree.map(lambda *xs: jnp.stack(xs), self.nothing(env), x)
+        start = jax.tree.map(lambda *xs: jnp.stack(xs), self.zero_state(env), x)
         start = start if self.way > 0 else jax.tree.map(lambda xs: xs[::-1], start)
-        states = jax.tree.map(join, start, found(x, rest, reverse=self.way < 0))
+        states = jax.tree.map(join, start, recurrence(x, rest, reverse=self.way < 0))
         sides = [jax.tree.map(lambda x, s=s: x[s], states) for s in (slice(-1), slice(1, None))]
         before, after = sides[:: self.way]
         if self.needed == [self.carried]:
@@ -489,7 +489,7 @@ def analyze(graph: Graph, cycle: Cycle, block: Block) -> Carried:
     """Return a cycle as a loop that carries one tensor. Raises `Refusal` if this is impossible."""
     for op in cycle.ops:
         if block.name not in graph.ops[op].domain.names:
-            raise Refusal("domain", f"{op} is not over {block.name}")
+            raise Refusal("domain", f"{op} does not have the dimension {block.name}")
         if graph.ops[op].kind == "host":
             raise Refusal("host", f"{op} calls the host, which happens at one point at a time")
     tensor, away, back = _carried(graph, cycle, block)
@@ -525,9 +525,7 @@ def _carried(graph: Graph, cycle: Cycle, block: Block) -> tuple[Output, int, lis
         names = [f"{op}.{k}" if len(graph.ops[op].outputs) > 1 else op for op, k in tensors]
         raise Refusal("carry", f"it carries {' and '.join(names)}, not one tensor")
     if len(distances) > 1 or not distances <= {-1, 1}:
-        raise Refusal(
-            "read", f"it reads points {', '.join(map(str, sorted(distances)))} steps away"
-        )
+        raise Refusal("read", f"it reads at distances {sorted(distances)}, not at one of 1 or -1")
     return tensors[0], distances.pop(), back
 
 

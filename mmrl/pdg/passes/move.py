@@ -30,12 +30,22 @@ from mmrl.pdg.build.graph import (
 from mmrl.pdg.build.indexing import roomy, stays
 from mmrl.pdg.build.ops import MASKED
 from mmrl.pdg.build.sets import always
-from mmrl.pdg.clean import Made, phi, renamed, replaced
-from mmrl.pdg.passes.access import NEAR, ZERO, Access, Block, Step, access, arrive, cycles, shift
+from mmrl.pdg.clean import NewOp, phi, redirect, replace_ops
+from mmrl.pdg.passes.access import (
+    NEAR,
+    ZERO,
+    Access,
+    Block,
+    Step,
+    access,
+    cycles,
+    scan_inputs,
+    shift,
+)
 from mmrl.pdg.passes.folds import Fold, fold_of
 
 
-def asked(graph: Graph, moved: Collection[str]) -> set[str]:
+def pointwise_sources(graph: Graph, moved: Collection[str]) -> set[str]:
     """Return the operations in `moved` whose individual points are still read.
 
     These are results, and sources of branching definitions that are not moved. A branching
@@ -48,25 +58,25 @@ def asked(graph: Graph, moved: Collection[str]) -> set[str]:
 def with_views(graph: Graph, moved: Collection[str]) -> tuple[Graph, dict[str, str]]:
     """Rename the moved operations whose points are still read, and replace them with views.
 
-    An operation x in `asked` is renamed to `all_x`, and x becomes a view of its points. Also
-    returns a map from each operation in `moved` to its new name.
+    An operation x in `pointwise_sources` is renamed to `all_x`, and x becomes a view of its points.
+    Also returns a map from each operation in `moved` to its new name.
     """
-    names = {op: f"all_{op}" if op in asked(graph, moved) else op for op in moved}
+    names = {op: f"all_{op}" if op in pointwise_sources(graph, moved) else op for op in moved}
     place = {}
-    made: dict[str, list[Made]] = {}
+    replacements: dict[str, list[NewOp]] = {}
     for name in [name for name, new in names.items() if new != name]:
         op, outputs = graph.ops[name], range(len(graph.ops[name].outputs))
         view = Op(name, "view", op.domain, op.outputs, lambda env, *values: values)
         sees = [Edge(name, names[name], op.domain.symbols, TRUE, k, k) for k in outputs]
         own = dataclasses.replace(op, name=names[name])
-        made[name] = [(own, graph.inputs(name)), (view, sees)]
+        replacements[name] = [(own, graph.inputs(name)), (view, sees)]
         place |= {(name, k): (names[name], k) for k in outputs}
 
     def reads(edge: Edge) -> Edge:
         copies = edge.sink in graph.ops.keys() - set(moved) and _copies(graph, edge)
-        return edge if copies else renamed(edge, place)
+        return edge if copies else redirect(edge, place)
 
-    return replaced(graph, made, reads), names
+    return replace_ops(graph, replacements, reads), names
 
 
 def _copies(graph: Graph, edge: Edge) -> bool:
@@ -76,22 +86,22 @@ def _copies(graph: Graph, edge: Edge) -> bool:
 def rewire(
     graph: Graph,
     block: Block,
-    made: Mapping[str, Sequence[Made]],
+    replacements: Mapping[str, Sequence[NewOp]],
     place: Mapping[Output, Output] | None = None,
     ends: Mapping[str, Expr | None] | None = None,
 ) -> Graph:
-    """Replace the operations in `made`, and adapt their readers.
+    """Replace the operations in `replacements`, and adapt their readers.
 
     `place` maps old outputs to new ones if their names differ. `ends` contains the operations that
     are only read at the last point of d. It maps each of them to the index along d at which this
     value is now stored, or to None if the new tensor does not have the dimension d.
     """
-    new = dict(made)
-    for name in graph.ops.keys() - made.keys():
+    new = dict(replacements)
+    for name in graph.ops.keys() - replacements.keys():
         reads = graph.inputs(name)
-        readings = [_reading(graph, edge, block, made, ends or {}) for edge in reads]
+        readings = [_reading(graph, edge, block, replacements, ends or {}) for edge in reads]
         new[name] = [(_reader(graph.ops[name], readings), replan(reads, readings))]
-    return replaced(graph, new, lambda edge: renamed(edge, place or {}))
+    return replace_ops(graph, new, lambda edge: redirect(edge, place or {}))
 
 
 def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> str | None:
@@ -107,10 +117,10 @@ def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> s
         partial = block.size is not None and block.name in op.domain.when.symbols()
         if partial and not all(always(part.lo <= part.hi, domain) for part in _slices(reading)):
             return f"it reads {edge.source}[{text}], which is out of range in some blocks"
-        if _leaves(graph, edge, reading, block, moved):
+        if _may_read_outside(graph, edge, reading, block, moved):
             return f"it reads {edge.source}[{text}], which does not exist in some blocks"
-    others = _asks(graph, name) - {block.name}
-    if others and block.name in _asks(graph, name):
+    others = _branch_dims(graph, name) - {block.name}
+    if others and block.name in _branch_dims(graph, name):
         own = ", ".join(sorted(others))
         return f"its branch depends on both {block.name} and {own}"
     return None
@@ -122,7 +132,7 @@ def _away(block: Block, tiled: bool) -> str:
     return f"may be more than {NEAR} blocks of {block.name} away"
 
 
-def _leaves(
+def _may_read_outside(
     graph: Graph, edge: Edge, reading: Access, block: Block, moved: Collection[str]
 ) -> bool:
     """Return True if a block may read points that do not exist.
@@ -143,7 +153,7 @@ def _slices(reading: Access) -> list[Slice]:
     return [part for part in reading.index if isinstance(part, Slice)]
 
 
-def _asks(graph: Graph, name: str) -> set[str]:
+def _branch_dims(graph: Graph, name: str) -> set[str]:
     """Return the dimensions in the conditions of a branching definition."""
     asks = {symbol for edge in graph.inputs(name) for symbol in edge.when.symbols()}
     return asks & set(graph.ops[name].domain.names)
@@ -220,7 +230,7 @@ def block_domain(domain: Domain, block: Block) -> Domain:
     return Domain(tuple(dim for dim in domain if dim.name != block.name), when)
 
 
-def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> list[Made]:
+def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> list[NewOp]:
     """Return the operations that compute blocks of an operation's points.
 
     A branching definition becomes a selection between its branches at each point. If its conditions
@@ -228,11 +238,11 @@ def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
     take the same branch.
     """
     op, reads = graph.ops[name], graph.inputs(name)
-    if found := running(graph, op, block, moved):
-        return _running_ops(graph, block, moved, *found)
-    if op.run is not None or not _asks(graph, name) - {block.name}:
-        return [_moved(graph, block, moved, op, reads)]
-    domain, made, edges = block_domain(op.domain, block), [], []
+    if fold := running(graph, op, block, moved):
+        return _running_ops(graph, block, moved, *fold)
+    if op.run is not None or not _branch_dims(graph, name) - {block.name}:
+        return [_block_op(graph, block, moved, op, reads)]
+    domain, operations, edges = block_domain(op.domain, block), [], []
     for edge in reads:
         reading = access(graph, edge, block, moved, True)
         if reading is not None and reading.copies:
@@ -240,22 +250,22 @@ def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
             continue
         # A merge cannot extract or repeat values, so a separate operation does this.
         part = f"{name}_{edge.source}"
-        while part in graph.ops or part in [new.name for new, _ in made]:
+        while part in graph.ops or part in [new.name for new, _ in operations]:
             part += "_"
         here = Op(part, "read", op.domain.restrict(edge.when), op.outputs, lambda env, x: (x,))
-        made.append(_moved(graph, block, moved, here, [edge]))
+        operations.append(_block_op(graph, block, moved, here, [edge]))
         edges.append(Edge(name, part, domain.symbols, edge.when))
     outputs = tuple(widen(output, block) for output in op.outputs)
-    return [*made, (dataclasses.replace(op, domain=domain, outputs=outputs), edges)]
+    return [*operations, (dataclasses.replace(op, domain=domain, outputs=outputs), edges)]
 
 
-def _moved(
+def _block_op(
     graph: Graph, block: Block, moved: Collection[str], op: Op, reads: Sequence[Edge]
-) -> Made:
-    known = readings(graph, reads, block, moved)
-    assert known is not None, f"{op.name} cannot be moved: see `can_move`"
-    kind, run, own = _kind(op, known), op.run, op.params
-    if any(reading.more for reading in known):  # a read of several tiles adds inputs
+) -> NewOp:
+    accesses = readings(graph, reads, block, moved)
+    assert accesses is not None, f"{op.name} cannot be moved: see `can_move`"
+    kind, run, own = _kind(op, accesses), op.run, op.params
+    if any(reading.more for reading in accesses):  # a read of several tiles adds inputs
         kind, own = "fn", {name: value for name, value in own.items() if name == "ends"}
     partial = any(block.name in part.symbols() for part in conjuncts(op.domain.when))
     if partial:
@@ -263,28 +273,30 @@ def _moved(
     if run is None:
         kind, run = "choice", functools.partial(choose, [edge.when for edge in reads])
     domain, outputs = block_domain(op.domain, block), [widen(kind, block) for kind in op.outputs]
-    aligned = op.params.get("aligned", range(len(known)))
-    places = list(itertools.accumulate((len(each.indices) for each in known), initial=0))
-    aligned = tuple(places[k] for k in aligned if known[k].copies and not partial)
+    aligned = op.params.get("aligned", range(len(accesses)))
+    places = list(itertools.accumulate((len(each.indices) for each in accesses), initial=0))
+    aligned = tuple(places[k] for k in aligned if accesses[k].copies and not partial)
     params = {**own, "over": block.name, "block": block.size, "aligned": aligned}
     fold = fold_of(graph, op)
-    if fold is not None and len(known[0].steps) == 1 and block.name in fold.part.symbols():
-        work = _fold_run(fold, known[0], block, op.domain)
+    if fold is not None and len(accesses[0].steps) == 1 and block.name in fold.part.symbols():
+        work = _fold_run(fold, accesses[0], block, op.domain)
     else:
-        work = _block_run(run, known, block, op.domain)
-    return Op(op.name, kind, domain, tuple(outputs), work, params), numbered(replan(reads, known))
+        work = _block_run(run, accesses, block, op.domain)
+    return Op(op.name, kind, domain, tuple(outputs), work, params), as_inputs(
+        replan(reads, accesses)
+    )
 
 
 def readings(
     graph: Graph, reads: Sequence[Edge], block: Block, moved: Collection[str]
 ) -> list[Access] | None:
     """Return how a moved operation reads its inputs, or None if any of the reads is impossible."""
-    found = [access(graph, edge, block, moved, True) for edge in reads]
-    known = [reading for reading in found if reading is not None]
-    return known if len(known) == len(found) else None
+    results = [access(graph, edge, block, moved, True) for edge in reads]
+    accesses = [reading for reading in results if reading is not None]
+    return accesses if len(accesses) == len(results) else None
 
 
-def numbered(reads: Sequence[Edge]) -> list[Edge]:
+def as_inputs(reads: Sequence[Edge]) -> list[Edge]:
     """Turn the edges into unconditional arguments that are numbered from 0."""
     return [dataclasses.replace(edge, input=k, when=TRUE) for k, edge in enumerate(reads)]
 
@@ -308,7 +320,7 @@ def _block_run(
 
     def run_block(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
         start = block.begin(env)
-        walked, reads = arrive(readings, inputs, start)
+        xs, reads = scan_inputs(readings, inputs, start)
 
         def one(step: Any, here: list[Any]) -> tuple[Any, ...]:
             point = {**env, block.name: start[block.name] + step}
@@ -318,7 +330,7 @@ def _block_run(
                 return results
             return jax.tree.map(lambda x: jnp.where(inside, x, jnp.zeros_like(x)), results)
 
-        return jax.vmap(one)(jnp.arange(block.length.evaluate(env)), walked)
+        return jax.vmap(one)(jnp.arange(block.length.evaluate(env)), xs)
 
     return run_block
 
@@ -327,7 +339,7 @@ def _fold_run(
     fold: Fold, reading: Access, block: Block, domain: Domain
 ) -> Callable[..., tuple[Any, ...]]:
     """Return a function that computes a fold at each point of a block, sharing partial folds."""
-    row = Access((), domain, (Step(block.symbol, block.start),), walked=0)
+    row = Access((), domain, (Step(block.symbol, block.start),), scan_axis=0)
     rows = _block_run(lambda env, row: (row,), [row], block, domain)
 
     def run_block(env: Mapping[str, Any], *tiles: Any) -> tuple[Any, ...]:
@@ -372,7 +384,7 @@ def _at_point(edge: Edge, block: Block) -> Edge:
 
 def _running_ops(
     graph: Graph, block: Block, moved: Collection[str], fold: Fold, way: int
-) -> list[Made]:
+) -> list[NewOp]:
     """Return the operations that compute a running fold in tiles.
 
     A tile has a second output, the fold of all tiles up to and including it, which the next tile
@@ -381,8 +393,8 @@ def _running_ops(
     op, symbol, size = fold.op, block.symbol, block.size
     assert size is not None
     edges = [_at_point(fold.edge, block)]
-    known = readings(graph, edges, block, moved)
-    assert known is not None, f"{op.name} cannot be moved: see `can_move`"
+    accesses = readings(graph, edges, block, moved)
+    assert accesses is not None, f"{op.name} cannot be moved: see `can_move`"
     domain, params = block_domain(op.domain, block), {"over": block.name, "block": size}
     first: Any = symbol == 0 if way > 0 else symbol >= block.bound - size
     later: Any = symbol >= size if way > 0 else symbol < block.bound - size
@@ -403,8 +415,8 @@ def _running_ops(
             [Edge(before, empty, domain.symbols, first), Edge(before, op.name, there, later, 0, 1)],
         ),
         (
-            Op(op.name, "fn", domain, tiles, _running_run(fold, known[0], block, way), params),
-            numbered([*replan(edges, known), Edge(op.name, before, domain.symbols)]),
+            Op(op.name, "fn", domain, tiles, _running_run(fold, accesses[0], block, way), params),
+            as_inputs([*replan(edges, accesses), Edge(op.name, before, domain.symbols)]),
         ),
     ]
 
@@ -430,13 +442,13 @@ def _running_run(fold: Fold, reading: Access, block: Block, way: int) -> Callabl
         low, high = (jnp.zeros_like(k), k + ahead) if way > 0 else (k + ahead, count + 0 * k)
         folds, every = fold.parts(x, low, high, size), fold.all(x, count)
         if way > 0:
-            found, after = fold.join(row, folds, start), fold.join(state, every, start)
+            results, after = fold.join(row, folds, start), fold.join(state, every, start)
         else:
             width = jnp.maximum(high - low, 0).reshape(column)
-            found, after = fold.join(folds, row, width), fold.join(every, state, count)
+            results, after = fold.join(folds, row, width), fold.join(every, state, count)
         number = part.width().evaluate({**env, block.name: start + k})
-        found = fold.finish(found, number.reshape(column))
-        return jnp.where(real, found, jnp.zeros_like(found)), after
+        results = fold.finish(results, number.reshape(column))
+        return jnp.where(real, results, jnp.zeros_like(results)), after
 
     return run
 
@@ -507,18 +519,18 @@ def movable(
         if moved & set(on):
             reasons.append((on, f"a cycle through different points of {name}"))
         moved -= set(on)
-    changed = True
-    while changed:
-        changed = False
+    progress = True
+    while progress:
+        progress = False
         for op in [op for op in graph.ops if op in moved]:
             reason = can_move(graph, block, moved, op)
             if reason or any(op in group and not group <= moved for group in groups):
                 reasons.append(((op,), reason or "another operation of its cycle cannot be moved"))
                 moved.discard(op)
-                changed = True
+                progress = True
     return [op for op in graph.ops if op in moved], reasons
 
 
-def say(reasons: Collection[Reason]) -> list[str]:
+def sentences(reasons: Collection[Reason]) -> list[str]:
     """Return a sentence for each reason."""
     return [f"{', '.join(ops)} stay{'s' * (len(ops) == 1)} in loops: {why}" for ops, why in reasons]

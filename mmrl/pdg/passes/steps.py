@@ -103,11 +103,11 @@ def declare(
     keys = jax.random.split(jax.random.key(0), (3, triples))
     a, b, c = (jax.vmap(draw)(k) for k in keys)
     monoid = Declared(combine, empty, name)
-    made = jax.eval_shape(jax.vmap(monoid), a, b)
-    if jax.tree.structure(made) != jax.tree.structure(a):
+    products = jax.eval_shape(jax.vmap(monoid), a, b)
+    if jax.tree.structure(products) != jax.tree.structure(a):
         raise ValueError(
             "`combine` must return an element with the structure of its arguments, "
-            f"{jax.tree.structure(a)}; got {jax.tree.structure(made)}."
+            f"{jax.tree.structure(a)}; got {jax.tree.structure(products)}."
         )
     for law, error in errors(monoid, a, b, c).items():
         if float(jnp.max(error)) > _TOLERANCE:
@@ -216,13 +216,13 @@ def describe(
 
     Raises `Refusal` at the first operation on x whose result is not in the table.
     """
-    known: dict[Any, Value] = dict(zip(jaxpr.invars, arguments, strict=True))
-    known |= {v: Value("free", b=c) for v, c in zip(jaxpr.constvars, constants, strict=True)}
+    descriptions: dict[Any, Value] = dict(zip(jaxpr.invars, arguments, strict=True))
+    descriptions |= {v: Value("free", b=c) for v, c in zip(jaxpr.constvars, constants, strict=True)}
 
     def read(variable) -> Value:
         if isinstance(variable, jax_core.Literal):
             return Value("free", b=jnp.asarray(variable.val, variable.aval.dtype))  # pyright: ignore
-        return known[variable]
+        return descriptions[variable]
 
     for equation in jaxpr.eqns:
         values = [read(v) for v in equation.invars]
@@ -231,7 +231,7 @@ def describe(
         except Refusal as refusal:
             refusal.inside = str(equation.source_info.name_stack) or refusal.inside
             raise
-        known |= zip(equation.outvars, results, strict=True)
+        descriptions |= zip(equation.outvars, results, strict=True)
     return [read(v) for v in jaxpr.outvars]
 
 

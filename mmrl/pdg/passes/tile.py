@@ -4,8 +4,8 @@
 
 Fewer and larger operations need more memory: all points of d are alive at once, and a vectorized
 operation cannot be interleaved with the producers of its inputs. Operations on a cycle through
-different points of d, such as acting along t, stay in loops, except for sums. Of the operations on
-a cycle at one point of d, such as acting along a batch b, either all or none are vectorized.
+different points of d, such as acting along t, stay in loops, except for sums. Operations on a cycle
+at one point of d, such as acting along a batch b, are vectorized either together or not at all.
 
 Tiling is a compromise between looping and vectorizing:
 
@@ -38,14 +38,14 @@ import jax.numpy as jnp
 
 from mmrl.pdg.build.expr import Slice
 from mmrl.pdg.build.graph import Edge, Graph, Op
-from mmrl.pdg.clean import Made, phi
+from mmrl.pdg.clean import NewOp, phi
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Block, cycles
 from mmrl.pdg.passes.folds import Fold, folds
 from mmrl.pdg.passes.fuse import join, straight
-from mmrl.pdg.passes.lift import adds
+from mmrl.pdg.passes.lift import is_sum
 from mmrl.pdg.passes.loops import Carried, analyze
-from mmrl.pdg.passes.move import Reason, movable, say, whole
+from mmrl.pdg.passes.move import Reason, movable, sentences, whole
 from mmrl.pdg.passes.steps import Refusal
 
 
@@ -58,14 +58,14 @@ def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
     block = whole(graph, name)
     moved, reasons = movable(graph, block)
     if not moved:
-        return graph, say(reasons)
+        return graph, sentences(reasons)
     graph, names = move.with_views(graph, moved)
     inside = [names[op] for op in moved]
-    loops = [tiled(loop, block, inside) for loop in _loops(graph, name) if adds(loop)]
+    loops = [tile_loop(loop, block, inside) for loop in _loops(graph, name) if is_sum(loop)]
     fed = [loop for loop in loops if loop and _sources(loop, name) <= set(inside)]
     summed = [op for loop in fed for op in loop.ops]
     words = [f"vectorized over {name}: {', '.join([*moved, *summed])}"]
-    words += say([(ops, why) for ops, why in reasons if not set(ops) <= set(summed)])
+    words += sentences([(ops, why) for ops, why in reasons if not set(ops) <= set(summed)])
     return build(graph, block, inside, fed, []), words
 
 
@@ -77,12 +77,12 @@ def _with_terms(graph: Graph, loop: Carried, moved: list[str]) -> tuple[Graph, C
     name = loop.block.name
     for edge in loop.outside:
         if edge.source in moved and straight(graph, edge) and graph.readers(edge.source) == (edge,):
-            joined, left = join(graph, edge.source, edge.sink)[1], [*moved]
-            left.remove(edge.source)
-            cycle = next(each for each in cycles(joined, name) if edge.sink in each.ops)
-            found = analyze(joined, cycle, whole(joined, name))
-            if adds(found) and (new := tiled(found, loop.block, left)):
-                return joined, new, left
+            fusion, remaining = join(graph, edge.source, edge.sink)[1], [*moved]
+            remaining.remove(edge.source)
+            cycle = next(each for each in cycles(fusion, name) if edge.sink in each.ops)
+            loop_sum = analyze(fusion, cycle, whole(fusion, name))
+            if is_sum(loop_sum) and (new := tile_loop(loop_sum, loop.block, remaining)):
+                return fusion, new, remaining
     return graph, loop, moved
 
 
@@ -92,37 +92,37 @@ def _sources(loop: Carried, name: str) -> set[str]:
     return {source for source, domain in domains.items() if name in domain.names}
 
 
-def tiled(loop: Carried, block: Block, moved: Collection[str]) -> Carried | None:
+def tile_loop(loop: Carried, block: Block, moved: Collection[str]) -> Carried | None:
     """Return the loop with its inputs read in blocks, or None if this is impossible."""
-    known = move.readings(loop.graph, loop.outside, block, moved)
-    if known is None or (loop.before and known[loop.outside.index(loop.before)].more):
+    accesses = move.readings(loop.graph, loop.outside, block, moved)
+    if accesses is None or (loop.before and accesses[loop.outside.index(loop.before)].more):
         return None
-    return dataclasses.replace(loop, readings=known, block=block)
+    return dataclasses.replace(loop, readings=accesses, block=block)
 
 
 def build(
     graph: Graph, block: Block, moved: list[str], loops: list[Carried], sums: list[Fold]
 ) -> Graph:
     """Return the graph that computes `moved` and the given loops and folds in blocks."""
-    given, loops = loops, []
-    for loop in given:
+    before, loops = loops, []
+    for loop in before:
         graph, loop, moved = _with_terms(graph, loop, moved)
         loops.append(loop)
     # First point of the last block. If one block covers all points, it has no index along d.
     end = None if block.size is None else (block.bound - 1) // block.size * block.size
-    made: dict[str, Sequence[Made]]
-    made = {name: move.moved_ops(graph, block, moved, name) for name in moved}
+    replacements: dict[str, Sequence[NewOp]]
+    replacements = {name: move.moved_ops(graph, block, moved, name) for name in moved}
     for loop in loops:
-        made |= {**dict.fromkeys(loop.ops, ()), loop.carried[0]: _tiled_loop(loop)}
-    made |= {fold.op.name: _tiled_fold(graph, fold, block, end) for fold in sums}
+        replacements |= {**dict.fromkeys(loop.ops, ()), loop.carried[0]: _tiled_loop(loop)}
+    replacements |= {fold.op.name: _tiled_fold(graph, fold, block, end) for fold in sums}
     ends = {loop.carried[0]: end for loop in loops}
     place = {loop.carried: (loop.carried[0], 0) for loop in loops}
-    return move.rewire(graph, block, made, place, ends)
+    return move.rewire(graph, block, replacements, place, ends)
 
 
 def _chain(
     op: Op, block: Block, run: Callable, edges: list[Edge], kind: Any, start: Any = None
-) -> list[Made]:
+) -> list[NewOp]:
     """Return the operations that compute the state `op` after each block from the previous state.
 
     `run(env, *inputs, before=…)` computes the state after a block. `start` is a pair of a function
@@ -135,11 +135,11 @@ def _chain(
     back = tuple(s - size if s.same(symbol) else s for s in here)
     params = {"over": block.name, "block": size}
 
-    def part(suffix: str, when: Any, run: Callable, reads: list[Edge]) -> tuple[Made, Edge]:
+    def part(suffix: str, when: Any, run: Callable, reads: list[Edge]) -> tuple[NewOp, Edge]:
         new = Op(name + suffix, "fn", domain.restrict(when), (kind,), run, params)
-        return (new, move.numbered(reads)), Edge(name, new.name, here, when)
+        return (new, move.as_inputs(reads)), Edge(name, new.name, here, when)
 
-    def merge(name: str, *cases: Edge) -> Made:
+    def merge(name: str, *cases: Edge) -> NewOp:
         return Op(name, "merge", domain, (kind,), None, params), list(cases)
 
     def goes_on(env: Mapping[str, Any], before: Any, *inputs: Any) -> tuple[Any, ...]:
@@ -153,10 +153,10 @@ def _chain(
     first, begins = part("_first", symbol == 0, start[0], [start[1]])
     before = merge(f"{name}_before", begins, goes)
     every = Op(name, "fn", domain, (kind,), goes_on, params)
-    return [first, before, (every, move.numbered([Edge(name, before[0].name, here), *edges]))]
+    return [first, before, (every, move.as_inputs([Edge(name, before[0].name, here), *edges]))]
 
 
-def _tiled_loop(loop: Carried) -> list[Made]:
+def _tiled_loop(loop: Carried) -> list[NewOp]:
     """Return the operations that run a loop in blocks, passing its state from block to block."""
     op, block = loop.graph.ops[loop.carried[0]], loop.block
     kind = op.outputs[loop.carried[1]]
@@ -175,7 +175,7 @@ def _tiled_loop(loop: Carried) -> list[Made]:
     return _chain(op, block, rest.end, rest.reads, kind, start)
 
 
-def _tiled_fold(graph: Graph, fold: Fold, block: Block, end: Any) -> list[Made]:
+def _tiled_fold(graph: Graph, fold: Fold, block: Block, end: Any) -> list[NewOp]:
     """Return the operations that fold all of d in blocks, and one that reads the result."""
     op, edge = fold.op, fold.edge
     source = graph.ops[edge.source].domain
@@ -193,10 +193,10 @@ def _tiled_fold(graph: Graph, fold: Fold, block: Block, end: Any) -> list[Made]:
     parts = dataclasses.replace(op, name=f"{op.name}_part", domain=domain)
     by_block = phi(graph, edge) | {block.name: block.symbol}
     reads = [dataclasses.replace(edge, index=tuple(by_block.values()))]
-    made = _chain(parts, block, run, reads, op.outputs[0])
+    chain = _chain(parts, block, run, reads, op.outputs[0])
     here = tuple(end if dim.name == block.name else dim.symbol for dim in domain)
     read = dataclasses.replace(op, kind="read", run=finish, params={})
-    return [*made, (read, [Edge(op.name, parts.name, here)])]
+    return [*chain, (read, [Edge(op.name, parts.name, here)])]
 
 
 @move.along
@@ -216,8 +216,8 @@ def tile(
 
     Raises `ValueError` unless exactly one of `size` and `budget` is a positive integer.
     """
-    given = size if budget is None else budget
-    number = operator.index(given) if isinstance(given, SupportsIndex) else 0
+    argument = size if budget is None else budget
+    number = operator.index(argument) if isinstance(argument, SupportsIndex) else 0
     if (size is None) == (budget is None) or number < 1:
         raise ValueError(
             f"Pass either `size`, in points, or `budget`, in bytes, as a positive integer; got "
@@ -228,10 +228,10 @@ def tile(
     block = dataclasses.replace(everything, size=count)
     moved, loops, sums, reasons = _choose(graph, block)
     if not moved:
-        return graph, ["no operation is tiled", *say(reasons)]
+        return graph, ["no operation is tiled", *sentences(reasons)]
     ends = [loop.carried[0] for loop in loops]
     inside = {op for loop in loops for op in loop.ops}
-    words = say([(ops, why) for ops, why in reasons if not inside & set(ops)])
+    words = sentences([(ops, why) for ops, why in reasons if not inside & set(ops)])
     ends += [fold.op.name for fold in sums]
     words = [f"tiled by {count} along {name}: {', '.join([*moved, *ends])}", *words]
     for op in [op for op in moved if move.running(graph, graph.ops[op], block, moved)]:
@@ -258,7 +258,7 @@ def _bytes(op: Op, bounds: Mapping[str, int]) -> int:
 
 def _loops(graph: Graph, name: str) -> list[Carried]:
     """Return the loops over a dimension whose last state is the only one that is read."""
-    found = []
+    loops = []
     for cycle in cycles(graph, name):
         if cycle.trivial:
             continue
@@ -267,8 +267,8 @@ def _loops(graph: Graph, name: str) -> list[Carried]:
         except Refusal:
             continue
         if loop.final:
-            found.append(loop)
-    return found
+            loops.append(loop)
+    return loops
 
 
 def _choose(
@@ -283,20 +283,20 @@ def _choose(
     sums = {f.op.name: f for f in folds(graph, block.name) if f.part.same(everything)}
     moved, reasons = movable(graph, block)
     while True:
-        kept = [loop for loop in loops if tiled(loop, block, moved)]
-        ended = {name: fold for name, fold in sums.items() if fold.edge.source in moved}
-        ends = {*ended, *(op for loop in kept for op in loop.ops)}
+        tileable = [loop for loop in loops if tile_loop(loop, block, moved)]
+        final = {name: fold for name, fold in sums.items() if fold.edge.source in moved}
+        ends = {*final, *(op for loop in tileable for op in loop.ops)}
         loose = [op for op in moved if not _stays_inside(graph, op, moved, ends)]
-        if not loose and (kept, ended) == (loops, sums):
-            fed = [loop for loop in kept if {edge.source for edge in loop.outside} & set(moved)]
-            blocks = [tiled(loop, block, moved) for loop in fed]
-            return moved, [loop for loop in blocks if loop is not None], [*ended.values()], reasons
-        loops, sums = kept, ended
+        if not loose and (tileable, final) == (loops, sums):
+            fed = [loop for loop in tileable if {edge.source for edge in loop.outside} & set(moved)]
+            blocks = [tile_loop(loop, block, moved) for loop in fed]
+            return moved, [loop for loop in blocks if loop is not None], [*final.values()], reasons
+        loops, sums = tileable, final
         reasons += [((op,), "it is read point by point") for op in loose]
         moved, more = movable(graph, block, [op for op in moved if op not in loose])
         reasons += more
 
 
 def _stays_inside(graph: Graph, op: str, moved: Collection[str], ends: Collection[str]) -> bool:
-    asked = any(op == name for name, _ in graph.results)
-    return not asked and all(e.sink in moved or e.sink in ends for e in graph.readers(op))
+    is_result = any(op == name for name, _ in graph.results)
+    return not is_result and all(e.sink in moved or e.sink in ends for e in graph.readers(op))

@@ -60,12 +60,12 @@ class Account:
         keys = self._keys.setdefault((tensor, point, place), [])
         for key, size in buffers:
             keys.append(key)
-            held = self._held.get(key)
-            if held is None:
+            memory = self._held.get(key)
+            if memory is None:
                 self._held[key] = _Held(size, place, [(tensor, point)])
                 self._change(tensor, place, size)
             else:
-                held.holders.append((tensor, point))
+                memory.holders.append((tensor, point))
 
     def drop(self, tensor: Output, point: Point, place: str = DEVICE) -> None:
         """Release the value of `tensor` at `point`, and the buffers that no other value uses.
@@ -78,14 +78,14 @@ class Account:
                 f"{tensor[0]}{list(point)}, which has no value on the {place}."
             )
         for key in self._keys.pop((tensor, point, place)):
-            held = self._held[key]
-            first = held.holders[0]
-            held.holders.remove((tensor, point))
-            if held.holders and held.holders[0][0] == first[0]:
+            memory = self._held[key]
+            first = memory.holders[0]
+            memory.holders.remove((tensor, point))
+            if memory.holders and memory.holders[0][0] == first[0]:
                 continue
-            self._change(first[0], place, -held.size)
-            if held.holders:
-                self._change(held.holders[0][0], place, held.size)
+            self._change(first[0], place, -memory.size)
+            if memory.holders:
+                self._change(memory.holders[0][0], place, memory.size)
             else:
                 del self._held[key]
 
@@ -128,8 +128,8 @@ class Account:
     def timeline(self, tensor: Output | None = None, place: str = DEVICE) -> np.ndarray:
         """Return the live bytes after each of `events`, for one tensor or for all tensors."""
         steps = np.zeros(len(self.events) + 1, np.int64)
-        for event, changed, where, size in self._changes:
-            if where == place and tensor in (None, changed):
+        for event, owner, where, size in self._changes:
+            if where == place and tensor in (None, owner):
                 steps[event] += size
         return np.cumsum(steps)[: len(self.events)]
 
@@ -147,7 +147,7 @@ Index = tuple[int | range, ...]
 """Entry per dimension: a coordinate, or the coordinates of a slice."""
 
 
-def compiled(expr: Expr, names: Sequence[str]) -> Callable[..., Any]:
+def compile_expr(expr: Expr, names: Sequence[str]) -> Callable[..., Any]:
     """Compile `expr` to a Python function of integers, which is much faster than `evaluate`."""
     return eval(f"lambda {', '.join(names)}: {expr}", {"min": min, "max": max})
 
@@ -178,7 +178,7 @@ class Read:
         self.sliced = tuple(k for k, e in enumerate(edge.index) if isinstance(e, Slice))
         arguments = (*domain.names, *bounds)
         self._bounds, self._numbers = dict(bounds), tuple(bounds.values())
-        self._when = None if TRUE.same(edge.when) else compiled(edge.when, arguments)
+        self._when = None if TRUE.same(edge.when) else compile_expr(edge.when, arguments)
         ends = extents(graph, edge.source, bounds)
         self._index = [_entry(e, arguments, end) for e, end in zip(edge.index, ends, strict=True)]
         self._domain = domain
@@ -214,9 +214,9 @@ class Read:
         Dimensions that do not affect the slice are not enumerated.
         """
         conditions = (self.edge.index[k], self.edge.when, self._domain.when)
-        used = frozenset().union(*(e.symbols() for e in conditions))
+        symbols = frozenset().union(*(e.symbols() for e in conditions))
         dims = [
-            dim if dim.name in used else dataclasses.replace(dim, bound=Const(1))
+            dim if dim.name in symbols else dataclasses.replace(dim, bound=Const(1))
             for dim in self._domain
         ]
         points = dataclasses.replace(self._domain, dims=tuple(dims)).points(self._bounds)
@@ -230,8 +230,8 @@ class Read:
 
 def _entry(entry: Expr, names: Sequence[str], end: int) -> Callable[..., Any]:
     if not isinstance(entry, Slice):
-        return compiled(entry, names)
-    low, high = compiled(entry.lo, names), compiled(entry.hi, names)
+        return compile_expr(entry, names)
+    low, high = compile_expr(entry.lo, names), compile_expr(entry.hi, names)
     return lambda *values: range(low(*values), min(high(*values), end))
 
 

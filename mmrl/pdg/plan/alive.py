@@ -55,19 +55,19 @@ def peak(
     of values that their rings store.
     """
     sizes = _cut(schedule.graph, bounds, most)
-    swapped = swap.of(schedule.graph)
+    tensors = swap.of(schedule.graph)
     if sizes == dict(bounds):
         device, host = timelines(schedule, bounds, swap)
         return Peak(int(device.max(initial=0)), int(host.max(initial=0)))
     # A fetched value shares its memory with no other value.
-    rings, written = _rings(schedule, bounds, alias=not swapped)
-    above, most_host = sum(rings.values()) + written, sum(rings[x] for x in swapped)
+    rings, largest_write = _rings(schedule, bounds, alias=not tensors)
+    above, most_host = sum(rings.values()) + largest_write, sum(rings[x] for x in tensors)
     if sizes is not None:
-        fewer, _ = _rings(schedule, sizes, alias=not swapped)
+        fewer, _ = _rings(schedule, sizes, alias=not tensors)
         grown = {root: max(0, size - fewer.get(root, 0)) for root, size in rings.items()}
         device, host = timelines(schedule, sizes, swap)
         above = min(above, int(device.max(initial=0)) + sum(grown.values()))
-        most_host = min(most_host, int(host.max(initial=0)) + sum(grown[x] for x in swapped))
+        most_host = min(most_host, int(host.max(initial=0)) + sum(grown[x] for x in tensors))
     return Peak(above, most_host, exact=False)
 
 
@@ -108,11 +108,11 @@ def _rings(
     """
     table = ReadTable(schedule.graph, bounds)
     size = {tensor: nbytes(kind) for tensor, kind in table.types.items()}
-    found = layout(table, schedule, alias=alias)
-    roots = {place.root for place in found.places.values()}
+    plan = layout(table, schedule, alias=alias)
+    roots = {place.root for place in plan.places.values()}
     # The number of slots is rounded up to complete blocks, so it may exceed the number of values.
     values = {root: math.prod(extents(schedule.graph, root[0], bounds)) for root in roots}
-    rings = {x: min(math.prod(found.rings[x].slots), values[x]) * size[x] for x in roots}
+    rings = {x: min(math.prod(plan.rings[x].slots), values[x]) * size[x] for x in roots}
     return rings, max((sum(map(size.__getitem__, x)) for x in table.outputs.values()), default=0)
 
 
@@ -121,8 +121,8 @@ def timelines(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the bytes alive on the device and on the host, at each operation of a run.
 
-    The former is the maximum of the bytes before and during the operation. Results remain alive
-    until the end of the run.
+    On the device, this is the maximum of the bytes before and during the operation. Results remain
+    alive until the end of the run.
     """
     run = _Run(schedule, bounds, swap)
     root = run.roots()
@@ -131,8 +131,8 @@ def timelines(
     during = _alive(start, stop[own], sizes, run.length)
     # Fetched values, and an input that the operation overwrites, are in memory before it runs.
     before = _alive(start + np.isin(own, run.first), last[own], sizes, run.length)
-    value, left, again = run.away
-    return np.maximum(before, during), _alive(left + 1, again, run.sizes[value], run.length)
+    value, departure, again = run.away
+    return np.maximum(before, during), _alive(departure + 1, again, run.sizes[value], run.length)
 
 
 def _alive(first: np.ndarray, last: np.ndarray, sizes: np.ndarray, length: int) -> np.ndarray:
@@ -164,18 +164,18 @@ class _Run:
         self.place = dict(zip(self.table.tensors, starts, strict=False))
         types = self.table.types
         self.sizes = np.repeat([nbytes(types[x]) for x in self.table.tensors], counts)
-        moved = (x for x in swap.of(schedule.graph) if nbytes(types[x]) >= swap.size)
-        self.phases = {x: each for x in moved if len(each := phases(schedule, x)) > 1}
+        candidates = (x for x in swap.of(schedule.graph) if nbytes(types[x]) >= swap.size)
+        self.phases = {x: each for x in candidates if len(each := phases(schedule, x)) > 1}
         begin, last, self.away, self.length = self.times(max(swap.idle, swap.ahead), swap.ahead)
-        value, left, again = self.away
+        value, departure, again = self.away
         self.moved = {x for x in self.phases if np.isin(self.values(x), value).any()}
         value, start = np.concatenate([np.arange(len(last)), value]), np.concatenate([begin, again])
         order = np.lexsort((start, value))
-        left = np.concatenate([begin, left])[order]
+        departure = np.concatenate([begin, departure])[order]
         self.value, self.start = value[order], start[order]
         self.first = np.searchsorted(self.value, np.arange(len(last)))
         self.stop, back = last[self.value], np.diff(self.value) == 0
-        self.stop[:-1][back] = left[1:][back]
+        self.stop[:-1][back] = departure[1:][back]
 
     def images(self, function: isl.Map, op: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of the points where a function is defined, and its values there."""
@@ -191,32 +191,32 @@ class _Run:
         Times are numbers of operations since the start of the run.
         """
         schedule, tensors = self.schedule, self.table.tensors
-        made = {name: self.images(times, name) for name, times in schedule.when.items()}
-        used = {x: self.images(schedule.last[x], x[0]) for x in tensors}
+        computations = {name: self.images(times, name) for name, times in schedule.when.items()}
+        uses = {x: self.images(schedule.last[x], x[0]) for x in tensors}
         away = [
             (x, *(self.images(each, x[0]) for each in (stay.lexmax(), later.lexmin())))
-            for x, stays in self.phases.items()
-            for stay, later in itertools.pairwise(stays)
+            for x, intervals in self.phases.items()
+            for stay, later in itertools.pairwise(intervals)
         ]
         late = [times for _, *both in away for _, times in both]
-        order = _ranks([times for _, times in (*made.values(), *used.values())] + late)
-        when = dict(zip(made, order, strict=False))
+        order = _ranks([times for _, times in (*computations.values(), *uses.values())] + late)
+        when = dict(zip(computations, order, strict=False))
         length = sum(map(len, when.values()))
-        begin, last, left = (np.full(len(self.sizes), -1) for _ in range(3))
-        for tensor, now in zip(tensors, order[len(made) :], strict=False):
-            at, (points, _) = self.place[tensor], made[tensor[0]]
+        begin, last, departure = (np.full(len(self.sizes), -1) for _ in range(3))
+        for tensor, now in zip(tensors, order[len(computations) :], strict=False):
+            at, (points, _) = self.place[tensor], computations[tensor[0]]
             begin[at + points] = when[tensor[0]]
-            last[at + used[tensor][0]] = now
+            last[at + uses[tensor][0]] = now
             if tensor in schedule.graph.results:
                 last[at + points] = length
-        gone = [np.zeros((3, 0), np.int64)]
-        ranks = iter(order[len(made) + len(tensors) :])
+        absences = [np.zeros((3, 0), np.int64)]
+        ranks = iter(order[len(computations) + len(tensors) :])
         for tensor, (used_at, _), (again_at, _) in away:
-            left[self.place[tensor] + used_at], again = next(ranks), next(ranks)
+            departure[self.place[tensor] + used_at], again = next(ranks), next(ranks)
             values = self.place[tensor] + again_at
-            far = again - left[values] - 1 > idle
-            gone.append(np.stack([values, left[values], again - ahead])[:, far])
-        return begin, last, np.concatenate(gone, axis=1), length
+            far = again - departure[values] - 1 > idle
+            absences.append(np.stack([values, departure[values], again - ahead])[:, far])
+        return begin, last, np.concatenate(absences, axis=1), length
 
     def stay(self, value: np.ndarray, now: np.ndarray) -> np.ndarray:
         """Return the stay during which each value is on the device at the time `now`."""
@@ -227,9 +227,9 @@ class _Run:
         """Return the indices of the points that read along an edge, and of the values they read."""
         if edge not in self.schedule.reads:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        points, found = self.images(self.schedule.reads[edge], edge.sink)
+        points, coordinates = self.images(self.schedule.reads[edge], edge.sink)
         shape = self.table.extents[edge.source]
-        flat = np.ravel_multi_index((*found,), shape) if shape else np.zeros_like(points)
+        flat = np.ravel_multi_index((*coordinates,), shape) if shape else np.zeros_like(points)
         return points, self.place[edge.tensor] + np.asarray(flat)
 
     def roots(self) -> np.ndarray:
@@ -246,7 +246,10 @@ class _Run:
         return root
 
     def ends(self, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the last operation before which (and during which) each root is in memory."""
+        """Return the last operations before and during which each root's memory is in use.
+
+        The two differ where an operation overwrites its input.
+        """
         end = self.stop.copy()
         np.maximum.at(end, root, self.stop)
         last = end.copy()
@@ -284,20 +287,20 @@ def images(function: isl.Map, points: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
     `function` must be single-valued and have no parameters.
     """
-    places, found = [np.zeros(0, np.int64)], [np.zeros((function.dim(isl.dim_type.out), 0), int)]
+    places, columns = [np.zeros(0, np.int64)], [np.zeros((function.dim(isl.dim_type.out), 0), int)]
 
     def add(where: isl.Set, values: isl.MultiAff) -> None:
         inside = np.zeros(points.shape[1], bool)
         for part in where.compute_divs().get_basic_sets():
             inside |= _inside(part, points)
-        (chosen,) = inside.nonzero()
-        here = points[:, chosen]
-        rows = [_number(values.get_aff(k), here) for k in range(len(found[0]))]
-        places.append(chosen)
-        found.append(np.reshape(rows, (len(rows), len(chosen))))
+        (indices,) = inside.nonzero()
+        here = points[:, indices]
+        rows = [_number(values.get_aff(k), here) for k in range(len(columns[0]))]
+        places.append(indices)
+        columns.append(np.reshape(rows, (len(rows), len(indices))))
 
     isl.PwMultiAff.from_map(function).foreach_piece(add)
-    return np.concatenate(places), np.concatenate(found, axis=1)
+    return np.concatenate(places), np.concatenate(columns, axis=1)
 
 
 def _inside(part: isl.BasicSet, points: np.ndarray) -> np.ndarray:

@@ -118,14 +118,14 @@ def leaves(node: Node) -> Iterator[Leaf]:
 def interleaves(node: Node, first: str, second: str) -> bool:
     """Return True if an innermost loop executes both operations, such as acting and learning."""
     for loop in walk(node):
-        if isinstance(loop, Loop) and {first, second} <= _executed(loop):
-            inner = (_executed(each) for each in walk(loop.body) if isinstance(each, Loop))
+        if isinstance(loop, Loop) and {first, second} <= _executed_ops(loop):
+            inner = (_executed_ops(each) for each in walk(loop.body) if isinstance(each, Loop))
             if not any(inner):
                 return True
     return False
 
 
-def _executed(node: Node) -> set[str]:
+def _executed_ops(node: Node) -> set[str]:
     return {leaf.op for leaf in leaves(node) if isinstance(leaf, Execute)}
 
 
@@ -181,11 +181,11 @@ def _lines(node: Node, several: frozenset[str]) -> Iterator[str]:
             yield from _lines(child, several)
     elif isinstance(node, If):
         yield f"if {node.condition}:"
-        yield from _indented(node.then, several)
+        yield from _indent(node.then, several)
         yield from _else(node.orelse, several)
     elif isinstance(node, Loop):
         yield f"for {node.counter} in range({_range(node)}):"
-        yield from _indented(node.body, several)
+        yield from _indent(node.body, several)
     else:
         yield _statement(node, several)
 
@@ -196,10 +196,10 @@ def _else(block: Body, several: frozenset[str]) -> Iterator[str]:
         yield from [f"el{first}", *rest]
     elif block.body:
         yield "else:"
-        yield from _indented(block, several)
+        yield from _indent(block, several)
 
 
-def _indented(block: Body, several: frozenset[str]) -> Iterator[str]:
+def _indent(block: Body, several: frozenset[str]) -> Iterator[str]:
     lines = list(_lines(block, several)) or ["pass"]
     yield from (f"    {line}" for line in lines)
 
@@ -222,7 +222,7 @@ def _statement(leaf: Leaf, several: frozenset[str]) -> str:
 
 Kind, Op = isl.ast_node_type, isl.ast_expr_op_type
 NODES = {kind: node for node, kind in KINDS.items()}
-Known = Mapping[str, Expr]  # values of counters
+Counters = Mapping[str, Expr]  # values of counters
 Meanings = Mapping[str, list[Statement]]  # statements for each name in isl's tree
 
 
@@ -237,17 +237,17 @@ def generate(
     loop body unless `least` is larger than every window.
     """
     within = context(plan.graph, least, plan.times.get_ctx())
-    times, meanings = _grouped(plan, memory)
+    times, meanings = _group(plan, memory)
     times = [each.intersect_params(within) for each in times]
     times = [each for each in times if not each.is_empty()]
     loops = [k for k in range(plan.depth) if not fixed(times, k)]
-    separated = (loops[1:] or loops) if readable else []
-    scan = _tree(times, meanings, separated, 0)
-    found = _node(isl.AstBuild.from_context(within).node_from_schedule(scan), meanings, {})
-    return _named(found, plan.graph, {}, readable)
+    separate = (loops[1:] or loops) if readable else []
+    scan = _tree(times, meanings, separate, 0)
+    tree = _node(isl.AstBuild.from_context(within).node_from_schedule(scan), meanings, {})
+    return _rename(tree, plan.graph, {}, readable)
 
 
-def _grouped(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Meanings]:
+def _group(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Meanings]:
     """Group statements that always run at the same time and point.
 
     For example, an operation and the deallocations that always follow it form a group. Returns the
@@ -255,22 +255,22 @@ def _grouped(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Meanings]:
     order of the plan.
     """
     when = {each.get_tuple_name(IN): each.set_tuple_name(IN, "x") for each in maps(plan.times)}
-    found: list[tuple[isl.Map, isl.Map, list[Statement]]] = []
+    groups: list[tuple[isl.Map, isl.Map, list[Statement]]] = []
     for name, statement in plan.statements.items():
         if name in when and (memory or statement.kind == "run"):  # omit all other statements
             times = when[name]
             # An operation and deallocations differ only in the last coordinate.
             near = statement.kind in ("run", "free")
             key = times.project_out(OUT, plan.depth - 1, 1) if near else times
-            together = (group for other, _, group in found if other.plain_is_equal(key))
+            together = (group for other, _, group in groups if other.plain_is_equal(key))
             if not (group := next(together, [])):
-                found.append((key, times, group))
+                groups.append((key, times, group))
             group.append(statement)
-    times = [each.set_tuple_name(IN, f"s{k}") for k, (_, each, _) in enumerate(found)]
-    return times, {f"s{k}": group for k, (*_, group) in enumerate(found)}
+    times = [each.set_tuple_name(IN, f"s{k}") for k, (_, each, _) in enumerate(groups)]
+    return times, {f"s{k}": group for k, (*_, group) in enumerate(groups)}
 
 
-def _tree(times: list[isl.Map], meanings: Meanings, separated: list[int], k: int) -> isl.Schedule:
+def _tree(times: list[isl.Map], meanings: Meanings, separate: list[int], k: int) -> isl.Schedule:
     """Return the schedule tree of all coordinates from k, with a sequence or a loop for each.
 
     isl converts a tree to loops faster than times in which coordinates only order statements.
@@ -283,19 +283,19 @@ def _tree(times: list[isl.Map], meanings: Meanings, separated: list[int], k: int
         parts: dict[int, list[isl.Map]] = {place: [] for place in sorted(set(places))}
         for place, each in zip(places, times, strict=True):
             parts[place].append(each)
-        bundles = _bundled(parts.values(), meanings, k)
-        several = (_tree(bundle, meanings, separated, k + 1) for bundle in bundles)
+        bundles = _bundle(parts.values(), meanings, k)
+        several = (_tree(bundle, meanings, separate, k + 1) for bundle in bundles)
         return functools.reduce(isl.Schedule.sequence, several)
     alone = (each.project_out(OUT, k + 1, depth - k - 1).project_out(OUT, 0, k) for each in times)
     count = isl.MultiUnionPwAff.from_union_map(union(alone))
-    tree = _tree(times, meanings, separated, k + 1).insert_partial_schedule(count)
-    if k not in separated:
+    tree = _tree(times, meanings, separate, k + 1).insert_partial_schedule(count)
+    if k not in separate:
         return tree
     loop = tree.get_root().child(0)
     return loop.band_member_set_ast_loop_type(0, isl.ast_loop_type.separate).get_schedule()
 
 
-def _bundled(parts: Iterable[list[isl.Map]], meanings: Meanings, k: int) -> Iterator[list[isl.Map]]:
+def _bundle(parts: Iterable[list[isl.Map]], meanings: Meanings, k: int) -> Iterator[list[isl.Map]]:
     """Merge adjacent parts of a sequence that run under the same conditions at the same point."""
     first, before = "", None
     for part in parts:
@@ -310,54 +310,54 @@ def _bundled(parts: Iterable[list[isl.Map]], meanings: Meanings, k: int) -> Iter
             yield part
 
 
-def _node(node: isl.AstNode, meanings: Meanings, known: Known) -> Body:
+def _node(node: isl.AstNode, meanings: Meanings, counters: Counters) -> Body:
     kind = node.get_type()
     if kind == Kind.block:
         children = node.block_get_children()
         several = (children.get_at(k) for k in range(children.n_ast_node()))
-        return _joined(_node(child, meanings, known) for child in several)
+        return _join(_node(child, meanings, counters) for child in several)
     if kind == Kind.if_:  # pyright: ignore[reportAttributeAccessIssue]
-        condition = _expression(node.if_get_cond(), known)
-        then = _node(node.if_get_then(), meanings, known)
-        orelse = _node(node.if_get_else(), meanings, known) if node.if_has_else() else Body(())
+        condition = _expression(node.if_get_cond(), counters)
+        then = _node(node.if_get_then(), meanings, counters)
+        orelse = _node(node.if_get_else(), meanings, counters) if node.if_has_else() else Body(())
         return Body((If(condition, then, orelse),))
     if kind == Kind.for_:  # pyright: ignore[reportAttributeAccessIssue]
-        return _loop(node, meanings, known)
+        return _loop(node, meanings, counters)
     if kind == Kind.user:
-        return _leaves(node.user_get_expr(), meanings, known)
+        return _leaves(node.user_get_expr(), meanings, counters)
     raise NotImplementedError(f"isl returned a node of unknown kind {kind}; report this as a bug")
 
 
-def _loop(node: isl.AstNode, meanings: Meanings, known: Known) -> Body:
+def _loop(node: isl.AstNode, meanings: Meanings, counters: Counters) -> Body:
     counter = node.for_get_iterator().get_id().get_name()
-    start = _expression(node.for_get_init(), known)
+    start = _expression(node.for_get_init(), counters)
     if node.for_is_degenerate():
-        return _node(node.for_get_body(), meanings, {**known, counter: start})
+        return _node(node.for_get_body(), meanings, {**counters, counter: start})
     condition = node.for_get_cond()  # `counter < stop` or `counter <= last`
-    stop = _expression(condition.get_op_arg(1), known)
+    stop = _expression(condition.get_op_arg(1), counters)
     stop = sets.following(stop) if condition.get_op_type() == Op.le else stop
     step = node.for_get_inc().get_val().to_python()
-    return Body((Loop(counter, start, stop, step, _node(node.for_get_body(), meanings, known)),))
+    return Body((Loop(counter, start, stop, step, _node(node.for_get_body(), meanings, counters)),))
 
 
-def _leaves(call: isl.AstExpr, meanings: Meanings, known: Known) -> Body:
+def _leaves(call: isl.AstExpr, meanings: Meanings, counters: Counters) -> Body:
     name, *point = (call.get_op_arg(k) for k in range(call.get_op_n_arg()))
-    where = tuple(_expression(one, known) for one in point)
+    where = tuple(_expression(one, counters) for one in point)
     several = meanings[name.get_id().get_name()]
     what = (each.op if each.kind == "run" else (each.op, each.output) for each in several)
     return Body(tuple(NODES[x.kind](one, where) for x, one in zip(several, what, strict=True)))
 
 
-def _expression(node: isl.AstExpr, known: Known) -> Expr:
-    found = sets.to_expr(node)
-    return found.substitute(known) if known else found
+def _expression(node: isl.AstExpr, counters: Counters) -> Expr:
+    expr = sets.to_expr(node)
+    return expr.substitute(counters) if counters else expr
 
 
-def _joined(blocks: Iterable[Body]) -> Body:
+def _join(blocks: Iterable[Body]) -> Body:
     return Body(tuple(child for block in blocks for child in block.body))
 
 
-def _named(node: Node, graph: Graph, names: Known, down: bool) -> Any:
+def _rename(node: Node, graph: Graph, names: Counters, down: bool) -> Any:
     """Rename each counter to the dimension that it counts, if there is one.
 
     A counter counts t if all operations in the loop that depend on the counter run at points where
@@ -365,27 +365,24 @@ def _named(node: Node, graph: Graph, names: Known, down: bool) -> Any:
     is reversed. `names` maps outer counters to their new names.
     """
     if isinstance(node, Body):
-        return Body(tuple(_named(child, graph, names, down) for child in node.body))
+        return Body(tuple(_rename(child, graph, names, down) for child in node.body))
     if isinstance(node, If):
-        then, orelse = (_named(part, graph, names, down) for part in (node.then, node.orelse))
+        then, orelse = (_rename(part, graph, names, down) for part in (node.then, node.orelse))
         return If(node.condition.substitute(names), then, orelse)
     if not isinstance(node, Loop):
         return substitute(node, names)
-    counted = set(_counted(node, graph))
-    sign, name = counted.pop() if len(counted) == 1 else (0, "")
-    taken = frozenset(graph.bounds).union(*(each.symbols() for each in names.values()))
-    if not sign or name in taken or (sign < 0 and not down):
+    directions = set(_directions(node, graph))
+    sign, name = directions.pop() if len(directions) == 1 else (0, "")
+    reserved = frozenset(graph.bounds).union(*(each.symbols() for each in names.values()))
+    if not sign or name in reserved or (sign < 0 and not down):
         sign, name = 1, node.counter
-    body = _named(node.body, graph, {**names, node.counter: Sym(name) * sign}, down)
+    body = _rename(node.body, graph, {**names, node.counter: Sym(name) * sign}, down)
     start, stop = (part.substitute(names) * sign for part in (node.start, node.stop))
     return Loop(name, start, stop, node.step * sign, body)
 
 
-def _counted(loop: Loop, graph: Graph) -> Iterator[tuple[int, str]]:
-    """Yield (sign, dimension) for each statement and dimension whose index contains the counter.
-
-    The sign is 1 for the counter plus a constant, -1 for a constant minus the counter, or else 0.
-    """
+def _directions(loop: Loop, graph: Graph) -> Iterator[tuple[int, str]]:
+    """Yield (factor of the counter, or 0 unless it is ±1; dimension) per index with the counter."""
     counter = Sym(loop.counter)
     for leaf in leaves(loop.body):
         op = leaf.op if isinstance(leaf, Execute) else leaf.tensor[0]

@@ -26,11 +26,11 @@ def cost(graph: Graph, bounds: Mapping[str, int], most: Peak) -> Cost:
 def flops(graph: Graph, bounds: Mapping[str, int]) -> int:
     """Return the floating-point operations of a run, counted in the jaxpr of each operation."""
     table, without = ReadTable(graph, bounds), ("input", "host", "constant")
-    counted = [op for op in graph.ops.values() if op.run is not None and op.kind not in without]
-    return sum(count(op, bounds) * work(traced(table, op)) for op in counted)
+    ops = [op for op in graph.ops.values() if op.run is not None and op.kind not in without]
+    return sum(count(op, bounds) * work(jaxpr_of(table, op)) for op in ops)
 
 
-def traced(table: ReadTable, op: Op) -> Any:
+def jaxpr_of(table: ReadTable, op: Op) -> Any:
     """Return the jaxpr of an operation; its first arguments are the counters, sorted by name."""
     types, values = table.types, []
     for read in table.reads[op.name]:

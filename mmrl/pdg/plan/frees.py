@@ -21,7 +21,7 @@ from mmrl.pdg.build.expr import Slice
 from mmrl.pdg.build.graph import Edge, Graph, Output
 from mmrl.pdg.build.sets import IN, OUT, maps, union
 from mmrl.pdg.plan.swap import either, phases
-from mmrl.pdg.schedule import Schedule, lengthened, unordered
+from mmrl.pdg.schedule import Schedule, pad_times, violations
 
 # Kinds of events. The kind is the last coordinate of a time in a plan, so events at the same time
 # of θ happen in this order.
@@ -61,7 +61,7 @@ def plan_memory(
     # Exclude bounds of 0, because other operations would be the last uses of some values.
     within = sets.context(graph, 1, schedule.times.get_ctx())
     times = maps(schedule.times.intersect_params(within))
-    placed = [lengthened(each, depth, RUN) for each in times]
+    placements = [pad_times(each, depth, RUN) for each in times]
 
     def add(statement: Statement, when: isl.PwMultiAff, place: int) -> None:
         # Name each affine piece separately. Under a single name, isl would combine the pieces into
@@ -69,21 +69,21 @@ def plan_memory(
         name = f"{statement.kind}_{statement.op}_{statement.output}"
         points = schedule.when[statement.op].domain().intersect_params(within)
         for piece in _pieces(when.intersect_params(within), points):
-            new = next(each for each in _numbered(name) if each not in statements)
+            new = next(each for each in _unique_names(name) if each not in statements)
             statements[new] = statement
-            placed.append(lengthened(piece, depth, place).set_tuple_name(IN, new))
+            placements.append(pad_times(piece, depth, place).set_tuple_name(IN, new))
 
     for op, output in graph.tensors:
         if frees and (op, output) not in graph.results:
             add(Statement("free", op, output), schedule.ends[op, output], FREE)
     for op, output in swap:
-        stays = phases(schedule, (op, output))
-        for k, stay in enumerate(stays[:-1]):
-            used = stay.intersect_domain(either(stays[k + 1 :]).domain())
-            add(Statement("offload", op, output), used.lexmax_pw_multi_aff(), OFFLOAD)
-        for stay in stays[1:]:
+        intervals = phases(schedule, (op, output))
+        for k, stay in enumerate(intervals[:-1]):
+            uses = stay.intersect_domain(either(intervals[k + 1 :]).domain())
+            add(Statement("offload", op, output), uses.lexmax_pw_multi_aff(), OFFLOAD)
+        for stay in intervals[1:]:
             add(Statement("fetch", op, output), stay.lexmin_pw_multi_aff(), FETCH)
-    return MemoryPlan(graph, statements, union(placed), depth + 1)
+    return MemoryPlan(graph, statements, union(placements), depth + 1)
 
 
 def ends_of(
@@ -93,8 +93,8 @@ def ends_of(
 
     As validity constraints, they require name[q] to run after x[q] and after all of its readers.
     """
-    made = sets.points(graph, tensor[0], context, dense=dense)
-    own = isl.Map.identity(made.get_space().map_from_set()).intersect_domain(made)
+    points = sets.points(graph, tensor[0], context, dense=dense)
+    own = isl.Map.identity(points.get_space().map_from_set()).intersect_domain(points)
     edges = [edge for edge in graph.edges if edge.tensor == tensor]
     reads = maps(sets.reads(graph, context, edges=edges, dense=dense))
     return [each.set_tuple_name(OUT, name) for each in (own, *reads)]
@@ -144,20 +144,20 @@ def unproved(plan: MemoryPlan) -> isl.UnionMap:
             ends = union(ends_of(graph, (statement.op, statement.output), name, context))
             must.append(ends.intersect_range(isl.UnionSet.from_set(times.domain())))
     after = functools.reduce(isl.UnionMap.union, must)
-    return unordered(after.intersect_params(sets.context(graph, 1, context)), plan.times)
+    return violations(after.intersect_params(sets.context(graph, 1, context)), plan.times)
 
 
 def _pieces(times: isl.PwMultiAff, points: isl.Set) -> list[isl.Map]:
     """Return the affine pieces of a function of `points`, with simplified conditions."""
-    found: list[isl.Map] = []
+    pieces: list[isl.Map] = []
 
     def add(where: isl.Set, values: isl.MultiAff) -> None:
         where = points if points.is_subset(where) else where.gist(points).intersect(points)
-        found.append(isl.Map.from_multi_aff(values).intersect_domain(where.coalesce()))
+        pieces.append(isl.Map.from_multi_aff(values).intersect_domain(where.coalesce()))
 
     times.coalesce().foreach_piece(add)
-    return found
+    return pieces
 
 
-def _numbered(name: str) -> Iterable[str]:
+def _unique_names(name: str) -> Iterable[str]:
     return itertools.chain([name], (f"{name}_{k}" for k in itertools.count(1)))

@@ -120,23 +120,23 @@ def _nothing_behind(
     An example is k[0:t + 1] in a growing cache, read in the step that computes k[t].
     """
     tensor, (source, sink) = read.tensor, (read.edge.source, read.edge.sink)
-    taken, made = lives.reads.get(read.edge), lives.made
+    pairs, times = lives.reads.get(read.edge), lives.made
     alone = rings[tensor].slots == accesses.extents[source] and len(read.sliced) == 1
-    if taken is None or not alone or [x for x, p in places.items() if p.root == tensor] != [tensor]:
+    if pairs is None or not alone or [x for x, p in places.items() if p.root == tensor] != [tensor]:
         return False
-    (k,), (window,), own = read.sliced, read.windows, made[source].domain()
+    (k,), (window,), own = read.sliced, read.windows, times[source].domain()
     if max(window.lows, default=0) + window.width > accesses.extents[source][k]:
         return False  # the window would wrap around to the first slot
     behind = isl.Map.lex_gt(own.get_space()).reverse().intersect_domain(own).intersect_range(own)
     for j in {*range(own.dim(_SET))} - {k}:
         behind = behind.equate(IN, j, OUT, j)
-    behind = taken.apply_range(behind).subtract(taken)
-    before = made[sink].lex_gt_map(made[source])
-    return taken.domain().is_equal(made[sink].domain()) and behind.is_disjoint(before)
+    behind = pairs.apply_range(behind).subtract(pairs)
+    before = times[sink].lex_gt_map(times[source])
+    return pairs.domain().is_equal(times[sink].domain()) and behind.is_disjoint(before)
 
 
-def donated(
-    found: Layout, accesses: ReadTable, schedule: Schedule, stored: Collection[Output]
+def donate(
+    plan: Layout, accesses: ReadTable, schedule: Schedule, stored: Collection[Output]
 ) -> Layout:
     """Return a layout in which outputs of operations overwrite inputs that are no longer needed.
 
@@ -145,27 +145,27 @@ def donated(
     compute y[p]. A ring is merged with at most one other, which must have the same type and slots.
     (If y[p] overwrote x at a point other than p, XLA would copy the entire ring.)
     """
-    lives, types, taken = _Lives(schedule, accesses), accesses.types, set()
-    places, rings = dict(found.places), dict(found.rings)
+    lives, types, roots = _Lives(schedule, accesses), accesses.types, set()
+    places, rings = dict(plan.places), dict(plan.rings)
     kinds = {x: (jax.tree.structure(kind), jax.tree.leaves(kind)) for x, kind in types.items()}
     for edge, read in lives.reads.items():
         for output in accesses.outputs[edge.sink]:
             x, y = places[edge.tensor], places[output]
-            pairs = lives.moved(edge.sink, y).reverse().apply_range(read)
-            pairs = pairs.apply_range(lives.moved(edge.source, x))
+            pairs = lives.coordinates(edge.sink, y).reverse().apply_range(read)
+            pairs = pairs.apply_range(lives.coordinates(edge.source, x))
             alike = rings[x.root] == rings[y.root] and kinds[x.root] == kinds[y.root]
-            free = x.root != y.root and {x.root, y.root} <= {*stored} - taken
+            free = x.root != y.root and {x.root, y.root} <= {*stored} - roots
             if not (free and alike and pairs.is_identity()):
                 continue
             one, other = lives.of(x.root, places), lives.of(y.root, places)
             both = _between(*one, other[0]).union(_between(*other, one[0]))
             apart = in_the_way(*one).union(in_the_way(*other)).union(both.deltas())
             if fits(apart, rings[x.root].slots):
-                taken |= {x.root, y.root}
-                moved = (t for t, place in found.places.items() if place.root == y.root)
-                places |= {t: Place(x.root, places[t].coordinates) for t in moved}
-    zeros = {read for read in found.zeros if found.places[read.tensor].root not in taken}
-    return Layout(places, rings, found.aliased, frozenset(zeros))
+                roots |= {x.root, y.root}
+                tensors = (t for t, place in plan.places.items() if place.root == y.root)
+                places |= {t: Place(x.root, places[t].coordinates) for t in tensors}
+    zeros = {read for read in plan.zeros if plan.places[read.tensor].root not in roots}
+    return Layout(places, rings, plan.aliased, frozenset(zeros))
 
 
 def blocks(
@@ -177,15 +177,15 @@ def blocks(
     only after the operation has run, so outputs never overwrite inputs. Tensors in `moved`, which
     are swapped to the host, are omitted.
     """
-    lives, found = _Lives(schedule, accesses), {}
+    lives, stores = _Lives(schedule, accesses), {}
     for tensor, dims in accesses.sliced.items():
         if len(dims) == 1 and tensor not in moved:
             (axis,), extents = dims, accesses.extents[tensor[0]]
             apart = in_the_way(lives.made[tensor[0]], lives.last[tensor], late=True)
             for k in {*range(len(extents))} - dims:
                 apart = apart.fix_val(_SET, k, 0)
-            found[tensor] = (axis, _modulo(apart, [axis])[axis], extents[axis])
-    return found
+            stores[tensor] = (axis, _modulo(apart, [axis])[axis], extents[axis])
+    return stores
 
 
 class _Lives:
@@ -207,13 +207,13 @@ class _Lives:
         first, last = [], []
         for tensor, place in places.items():
             if place.root == root:
-                back = self.moved(tensor[0], place).reverse()
+                back = self.coordinates(tensor[0], place).reverse()
                 first.append(back.apply_range(self.made[tensor[0]]))
                 last.append(back.apply_range(self.last[tensor]))
         union = functools.partial(functools.reduce, isl.Map.union)
         return union(first).lexmin(), union(last).lexmax()
 
-    def moved(self, op: str, place: Place) -> isl.Map:
+    def coordinates(self, op: str, place: Place) -> isl.Map:
         """Return the map from op[p] to the coordinates of p in a root."""
         points = self.made[op].domain()
         to = ", ".join(str(c) if j is None else f"p{j} + {c}" for j, c in place.coordinates)
@@ -245,17 +245,17 @@ def _forward(read: Read, places: dict[Output, Place], aliased: set[Read], lives:
     source, sink = read.tensor, (read.edge.sink, 0)
     if places[source].root != source or _resolve(sink, places).root == source or read.sliced:
         return
-    taken = lives.reads.get(read.edge)
-    if taken is None or taken.is_empty():
+    pairs = lives.reads.get(read.edge)
+    if pairs is None or pairs.is_empty():
         aliased.add(read)
         return
-    coordinates = _fit(taken.reverse()) if taken.is_injective() else None
+    coordinates = _fit(pairs.reverse()) if pairs.is_injective() else None
     if coordinates is None:
         return
     place = Place(sink, coordinates)
     # Points of the source that the merge does not read must not overwrite points of the merge.
-    others = lives.made[source[0]].domain().subtract(taken.range())
-    others = others.apply(lives.moved(source[0], place)).set_tuple_name(sink[0])
+    others = lives.made[source[0]].domain().subtract(pairs.range())
+    others = others.apply(lives.coordinates(source[0], place)).set_tuple_name(sink[0])
     inside = others.is_empty() or all(_least(others, k) >= 0 for k in range(others.dim(_SET)))
     if inside and others.is_disjoint(lives.made[sink[0]].domain()):
         places[source] = place
@@ -264,7 +264,7 @@ def _forward(read: Read, places: dict[Output, Place], aliased: set[Read], lives:
 
 def _fit(pairs: isl.Map) -> tuple[tuple[int | None, int], ...] | None:
     """Return the coordinates of a `Place` that maps each point of `pairs` to its image, or None."""
-    found = []
+    coordinates = []
     for k in range(pairs.dim(OUT)):
         image = _only(pairs, OUT, k)
         # Several dimensions may fit if a dimension has only one point, so try dimension k of the
@@ -276,8 +276,8 @@ def _fit(pairs: isl.Map) -> tuple[tuple[int | None, int], ...] | None:
         fits = (j for j, some in (shifts | {None: image.range()}).items() if some.is_singleton())
         if (j := next(fits, -1)) == -1:
             return None
-        found.append((j, _least(shifts[j] if j is not None else image.range(), 0)))
-    return tuple(found)
+        coordinates.append((j, _least(shifts[j] if j is not None else image.range(), 0)))
+    return tuple(coordinates)
 
 
 def _only(relation: isl.Map, side: isl.dim_type, k: int) -> isl.Map:
@@ -305,8 +305,8 @@ def in_the_way(first: isl.Map, last: isl.Map, *, late: bool = False) -> isl.Set:
 
 def _between(first: isl.Map, last: isl.Map, other: isl.Map, *, late: bool = False) -> isl.Map:
     """Return the pairs (p, q) where `other` writes q between the writing and last use of p."""
-    needed = last.lex_ge_map(other) if late else last.lex_gt_map(other)
-    return first.lex_lt_map(other).intersect(needed)
+    overlap = last.lex_ge_map(other) if late else last.lex_gt_map(other)
+    return first.lex_lt_map(other).intersect(overlap)
 
 
 def _ends(first: isl.Map, last: isl.Map, extents: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -314,13 +314,13 @@ def _ends(first: isl.Map, last: isl.Map, extents: Sequence[int]) -> tuple[tuple[
 
     An example is the last observation, o[T].
     """
-    used = first.subtract(last).domain()
-    found = []
+    uses = first.subtract(last).domain()
+    ends = []
     for k, end in enumerate(extents):
         past = first.domain().lower_bound_val(_SET, k, end)
-        if not past.is_empty() and past.is_disjoint(used):
-            found.append((k, end))
-    return tuple(found)
+        if not past.is_empty() and past.is_disjoint(uses):
+            ends.append((k, end))
+    return tuple(ends)
 
 
 def _before(times: isl.Map, ends: Sequence[tuple[int, int]]) -> isl.Map:

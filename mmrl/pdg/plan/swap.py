@@ -49,36 +49,36 @@ class Swap:
         """
         if self.tensors is None:
             return self
-        left = []
+        tensors = []
         for name, output in graph.tensors:
             plain = name
             while plain not in source.ops and plain.startswith("all_"):
                 plain = plain.removeprefix("all_")
-            left += [(name, output)] if (plain, output) in self.tensors else []
-        return dataclasses.replace(self, tensors=tuple(left))
+            tensors += [(name, output)] if (plain, output) in self.tensors else []
+        return dataclasses.replace(self, tensors=tuple(tensors))
 
     def among(self, events: Sequence[Any], sizes: Mapping[Output, int]) -> list[Any]:
         """Return the events of a run without transfers that the rule excludes, with early fetches.
 
         `sizes` contains the bytes per value of each tensor.
         """
-        after, left, placed = 0, {}, []
+        after, offloads, placements = 0, {}, []
         for event in events:
             kind, tensor, point = event
             if kind == "offload":
-                left[tensor, point] = len(placed)
+                offloads[tensor, point] = len(placements)
             elif kind == "fetch":
-                place = left.pop((tensor, point))
-                waits = after - placed[place][0]
-                if waits <= max(self.idle, self.ahead) or sizes[tensor] < self.size:
-                    placed[place] = None
+                place = offloads.pop((tensor, point))
+                gap = after - placements[place][0]
+                if gap <= max(self.idle, self.ahead) or sizes[tensor] < self.size:
+                    placements[place] = None
                     continue
             early = self.ahead if kind == "fetch" else 0
             order = {"fetch": 1, "run": 2}.get(kind, 0)
-            placed.append((after - early, order, event))
+            placements.append((after - early, order, event))
             after += kind == "run"
-        kept = sorted((each for each in placed if each), key=lambda each: each[:2])
-        return [event for _, _, event in kept]
+        transfers = sorted((each for each in placements if each), key=lambda each: each[:2])
+        return [event for _, _, event in transfers]
 
 
 NO_SWAP = Swap(())

@@ -21,7 +21,7 @@ from mmrl.pdg.build.sets import always, never
 from mmrl.pdg.clean import phi
 from mmrl.pdg.passes.access import cycles, shift
 from mmrl.pdg.plan.account import ReadTable
-from mmrl.pdg.plan.cost import traced
+from mmrl.pdg.plan.cost import jaxpr_of
 
 # Operations that return zeros if all their inputs are zero.
 _ROWS = {"add", "sub", "mul", "abs", "sqrt", "tanh", "relu", "cast", "reshape", "transpose"}
@@ -110,7 +110,7 @@ class Tails:
     def idle(self, edge: Edge) -> int | None:
         """Return the number of points after the end at which an edge's value becomes unused.
 
-        The result is None if there is no proof that the value becomes unused.
+        The result is None if the value cannot be proved to become unused.
         """
         op = self.graph.ops[edge.sink]
         if not self.over(edge.sink) or op.run is None or self._passed(op, edge.input):
@@ -137,7 +137,7 @@ class Tails:
         """Return the index of the input that a skipped operation returns, or None for zeros."""
         op, output = self.graph.ops[tensor[0]], tensor[1]
         if op.kind == "vjp":
-            place, outputs = op.params["wanted"][output], op.params["outputs"]
+            place, outputs = op.params["wrt"][output], op.params["outputs"]
             if 1 <= place <= op.params["rest"] and place - 1 in outputs:
                 return len(self.graph.inputs(op.name)) - len(outputs) + outputs.index(place - 1)
             return None
@@ -174,11 +174,11 @@ class Tails:
         before = dict(self._zeros)
         while True:
             self._zeros = before | {tensor: guess}
-            found = self._zero(tensor)
-            if guess is None or found == guess:
-                self._zeros[tensor] = found
-                return found
-            guess = found if found is not None and not found.high else None
+            zero = self._zero(tensor)
+            if guess is None or zero == guess:
+                self._zeros[tensor] = zero
+                return zero
+            guess = zero if zero is not None and not zero.high else None
 
     def _zero(self, tensor: Output) -> Tail | None:
         op, inputs = self.graph.ops[tensor[0]], self.graph.inputs(tensor[0])
@@ -193,22 +193,22 @@ class Tails:
         if op.run is None:
             return self._zero_branches(op, inputs)
         zeros = [self.zero_read(edge) for edge in inputs]
-        known = [zero for zero in zeros if zero is not None]
-        if op.kind == "bitwise_and" and known:
-            return min(known)
+        tails = [zero for zero in zeros if zero is not None]
+        if op.kind == "bitwise_and" and tails:
+            return min(tails)
         numbers = [number for _, number in op.params.get("numbers", ())]
         sums = op.params.get("f") is plus or op.kind in ("read", "view")
         sums |= op.kind in _ROWS and (op.kind == "mul" or not numbers) and min([0, *numbers]) == 0
-        return functools.reduce(Tail.join, known) if sums and len(known) == len(inputs) else None
+        return functools.reduce(Tail.join, tails) if sums and len(tails) == len(inputs) else None
 
     def _zero_branches(self, op: Op, inputs: Sequence[Edge]) -> Tail | None:
         """Return the range of d where a merge is zero, possibly without the last point."""
         zeros = {edge: self.zero_read(edge) for edge in inputs}
         for high in (0, 1):
-            taken = [e for e in inputs if not never(e.when, self._inner(op, high))]
-            known = [zero for e in taken if (zero := zeros[e]) is not None]
-            if len(known) == len(taken):
-                return functools.reduce(Tail.join, known, Tail(0, high))
+            branches = [e for e in inputs if not never(e.when, self._inner(op, high))]
+            tails = [zero for e in branches if (zero := zeros[e]) is not None]
+            if len(tails) == len(branches):
+                return functools.reduce(Tail.join, tails, Tail(0, high))
         return None
 
     def _inner(self, op: Op, high: int) -> Domain:
@@ -230,7 +230,7 @@ class Tails:
         return dims[self.name]
 
     def tail(self, tensor: Output) -> Tail:
-        """Return the range where a tensor is constant. Raises `Obstacle` if there is no proof."""
+        """Return the range where a tensor is constant. Raises `Obstacle` without a proof."""
         if tensor not in self._tails:
             reason = f"{tensor[0]} depends on itself other than through `otherwise`"
             self._tails[tensor] = Obstacle(reason)
@@ -238,10 +238,10 @@ class Tails:
                 self._tails[tensor] = self._tail(tensor)
             except Obstacle as obstacle:
                 self._tails[tensor] = obstacle
-        found = self._tails[tensor]
-        if isinstance(found, Obstacle):
-            raise found
-        return found
+        result = self._tails[tensor]
+        if isinstance(result, Obstacle):
+            raise result
+        return result
 
     def _tail(self, tensor: Output) -> Tail:
         chain: dict[Output, int] = {}
@@ -258,11 +258,11 @@ class Tails:
                 less = 0 if adds else 1
                 return Tail(most.low - less * (away < 0), most.high - less * (away > 0))
             chain[tensor] = at
-            found = self._alias(tensor)
-            if found is None:
+            alias = self._alias(tensor)
+            if alias is None:
                 own = self._computed(tensor)
                 return most.join(own.read(at))
-            edge, where = found
+            edge, where = alias
             adds |= self.graph.ops[tensor[0]].params.get("f") is plus
             most = most.join(where.read(at))
             if not self.over(edge.source):
@@ -323,26 +323,26 @@ class Tails:
             raise Obstacle(f"no branch of {op.name} is taken at all points after the end")
         if self.name in used_symbols(self.table, op):
             raise Obstacle(f"{op.name} depends on {self.name} and has no `when`")
-        found = Tail(-1)
+        tail = Tail(-1)
         for edge in self.graph.inputs(op.name):
             at = phi(self.graph, edge)
             if not any(self.name in part.symbols() for part in at.values()):
                 continue
             if (zero := self.zero_read(edge) if self.over(edge.source) else None) is not None:
-                found = found.join(zero)
+                tail = tail.join(zero)
                 continue
             away = self.step(edge) if self.over(edge.source) else None
             if away is None or len([p for p in at.values() if self.name in p.symbols()]) > 1:
                 raise Obstacle(f"{edge} is not a read at a fixed distance")
-            found = found.join(self.tail(edge.tensor).read(away))
-        return found
+            tail = tail.join(self.tail(edge.tensor).read(away))
+        return tail
 
 
 def used_symbols(table: ReadTable, op: Op) -> set[str]:
     """Return the dimensions whose counters an operation uses."""
     if op.kind in ("input", "host"):
         return set(op.domain.names)
-    jaxpr = traced(table, op)
-    _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    jaxpr = jaxpr_of(table, op)
+    _, mask = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     # The counters are the first arguments, sorted by name.
-    return {name for name, yes in zip(sorted(op.domain.names), used, strict=False) if yes}
+    return {name for name, yes in zip(sorted(op.domain.names), mask, strict=False) if yes}

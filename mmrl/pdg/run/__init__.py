@@ -100,11 +100,11 @@ class Compiled:
         if self.swap.tensors == ():
             return events
         types = ReadTable(self.graph, sizes).types
-        held = {tensor: nbytes(kind) for tensor, kind in types.items()}
-        return self.swap.among(events, held)
+        bytes_per_value = {tensor: nbytes(kind) for tensor, kind in types.items()}
+        return self.swap.among(events, bytes_per_value)
 
     def _sizes(self, bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
-        return fitting(self.stages[0].graph, _merged(bounds, more))
+        return fitting(self.stages[0].graph, _merge(bounds, more))
 
     def check(self, bounds: Bounds = None, /, **more: int) -> naive.Report:
         """Enumerate a run; report violations of order or memory, and the peak number of values."""
@@ -142,7 +142,7 @@ class Compiled:
         return xla(self, self._sizes(bounds, more), alias=alias, early=early)
 
 
-def _merged(bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
+def _merge(bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
     """Merge bounds from a dictionary and keywords. Raises `ValueError` for duplicate bounds."""
     if not isinstance(bounds, Mapping | None) or more.keys() & (bounds or {}):
         raise ValueError(
@@ -184,7 +184,7 @@ class Automatic:
 
         Raises `ValueError` for invalid bounds, or if no choice fits in `memory`.
         """
-        return self._compiled(self.choice(bounds, **more))
+        return self._compile(self.choice(bounds, **more))
 
     def choice(self, bounds: Bounds = None, /, **more: int) -> Choice:
         """Return the passes chosen for the given bounds."""
@@ -201,22 +201,22 @@ class Automatic:
         """Return the cost of the choice for the given bounds, and of similar choices."""
         sizes = self._sizes(bounds, more)
         choice, swap = self.choice(sizes), self.options["swap"]
-        rows, moved = [], []
+        rows, transfers = [], []
         for each in neighbors(choice, self.source, sizes, self.fixed):
             try:
-                price, host = self._priced(sizes, each)
+                price, host = self._price(sizes, each)
             except ValueError:  # not a candidate, because there is no valid order
                 continue
             fits = self.memory is None or price.bytes <= self.memory
             rows.append(Row(str(each), price, fits, each == choice))
-            moved.append(f"{each}: {price.bytes:,} bytes on the device, {host:,} on the host")
+            transfers.append(f"{each}: {price.bytes:,} bytes on the device, {host:,} on the host")
         compiled = self.at(sizes)
         words = [line for stage in compiled.stages for line in stage.words]
         if swap.of(self.source):
             names = ", ".join(dict.fromkeys(name for name, _ in compiled.swap.of(compiled.graph)))
             words += [
                 f"swapped: {names or 'no tensor, because passes removed all of them'}",
-                *moved,
+                *transfers,
             ]
         if ends(compiled.graph) and not compiled.swap.of(compiled.graph):
             words += (f"With `early=True`, {line}" for line in compiled.xla(sizes, early=True).ends)
@@ -252,26 +252,26 @@ class Automatic:
         return self.at(sizes).xla(sizes, alias=alias, early=early)
 
     def _sizes(self, bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
-        return fitting(self.source, {**self.bounds, **_merged(bounds, more)})
+        return fitting(self.source, {**self.bounds, **_merge(bounds, more)})
 
     def _by_hand(self, passes: Mapping[str, Pass]) -> Compiled:
         plain = by_hand(self.source, passes, self.options["proximity"])
         swap = self.options["swap"].within(self.source, plain.graph)
         return dataclasses.replace(plain, swap=swap)
 
-    def _compiled(self, choice: Choice) -> Compiled:
+    def _compile(self, choice: Choice) -> Compiled:
         if choice not in self._known:
             self._known[choice] = self._by_hand(choice.passes())
         return self._known[choice]
 
     def _cost(self, sizes: Mapping[str, int], choice: Choice) -> Cost:
-        return self._priced(sizes, choice)[0]
+        return self._price(sizes, choice)[0]
 
-    def _priced(self, sizes: Mapping[str, int], choice: Choice) -> tuple[Cost, int]:
+    def _price(self, sizes: Mapping[str, int], choice: Choice) -> tuple[Cost, int]:
         """Return the cost of a choice, and its peak bytes on the host."""
         place = choice, tuple(sizes.items())
         if place not in self._known:
-            compiled = self._compiled(choice)
+            compiled = self._compile(choice)
             most, passes = compiled.peak(sizes), choice.passes()
             apart = {name: f for name, f in passes.items() if not name.startswith("fuse")}
             if len(apart) < len(passes):  # count the values inside fused operations too
@@ -399,41 +399,43 @@ def by_hand(
     swap: Swap = NO_SWAP,
 ) -> Compiled:
     """Apply `passes` to a graph, and schedule it."""
-    changed = stages(graph, _checked(passes))
-    words = (*changed[-1].words, *_after_ends(graph, changed[-1].graph))
-    changed[-1] = dataclasses.replace(changed[-1], words=words)
+    results = stages(graph, _check_passes(passes))
+    words = (*results[-1].words, *_after_ends(graph, results[-1].graph))
+    results[-1] = dataclasses.replace(results[-1], words=words)
     try:
-        times = schedule(changed[-1].graph, proximity)
+        times = schedule(results[-1].graph, proximity)
     except ValueError:
-        check_cycles(changed[-1].graph)
+        check_cycles(results[-1].graph)
         raise
-    swap.of(changed[-1].graph)
-    return Compiled(tuple(changed), times, swap)
+    swap.of(results[-1].graph)
+    return Compiled(tuple(results), times, swap)
 
 
-def _after_ends(graph: Graph, changed: Graph) -> list[str]:
+def _after_ends(graph: Graph, result: Graph) -> list[str]:
     """Describe which functions still run after data have ended a dimension (`Program.until`).
 
     In loops, functions with `when` are skipped. In arrays, all points are computed.
     """
 
-    def moved(name: str) -> bool:
-        ops = (changed.ops.get(each) for each in (name, f"all_{name}"))
+    def is_moved(name: str) -> bool:
+        ops = (result.ops.get(each) for each in (name, f"all_{name}"))
         return any(op is not None and "over" in op.params for op in ops)
 
     words = []
     for name, op in graph.ops.items():
         if along := op.params.get("ends"):
             words.append(f"{name} ends {along} early")
-            guarded = [x for x, o in graph.ops.items() if "when" in o.params]
-            guarded = [x for x in guarded if along in graph.ops[x].domain.names]
+            functions = [x for x, o in graph.ops.items() if "when" in o.params]
+            functions = [x for x in functions if along in graph.ops[x].domain.names]
             kinds = {"skipped": False, "computed and discarded": True}
-            parts = {text: [x for x in guarded if moved(x) is yes] for text, yes in kinds.items()}
+            parts = {
+                text: [x for x in functions if is_moved(x) is yes] for text, yes in kinds.items()
+            }
             words += [f"{text} after the end: {', '.join(x)}" for text, x in parts.items() if x]
     return words
 
 
-def _checked(passes: Any) -> Mapping[str, Pass]:
+def _check_passes(passes: Any) -> Mapping[str, Pass]:
     if not isinstance(passes, Mapping):
         raise ValueError(
             f'`passes` must map names to functions of a graph, as in {{"fuse": fuse}}; got a '

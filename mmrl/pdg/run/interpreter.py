@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from mmrl.pdg.build.graph import Graph, Op, Output, Point
-from mmrl.pdg.clean.validate import given
+from mmrl.pdg.clean.validate import run_env
 from mmrl.pdg.plan.account import DEVICE, HOST, Account, Buffer, Index, Read, ReadTable, nbytes
 from mmrl.pdg.plan.code import Event
 from mmrl.pdg.plan.frees import donations
@@ -68,13 +68,13 @@ class PointStore:
         ranges = [i for i in index if isinstance(i, range)]
         if not ranges:
             return self._values[index]  # pyright: ignore[reportArgumentType]
-        padded = [
+        columns = [
             [*coordinates, *[None] * (width - len(coordinates))]
             for coordinates, width in zip(ranges, widths, strict=True)
         ]
         values = []
-        for chosen in itertools.product(*padded):
-            coordinates = iter(chosen)
+        for choice in itertools.product(*columns):
+            coordinates = iter(choice)
             point = tuple(next(coordinates) if isinstance(i, range) else i for i in index)
             values.append(self._zeros if None in point else self._values[point])
         return (
@@ -119,17 +119,17 @@ class BlockStore:
         order of events.
         """
         outer, t = self._split(point)
-        slot, used = t % self.slots, self._used.setdefault(outer, {})
-        if slot in used:
+        slot, coordinates = t % self.slots, self._used.setdefault(outer, {})
+        if slot in coordinates:
             raise ValueError(
                 f"`slots` must cover all values that are alive at once, got {self.slots}: "
-                f"coordinate {t} would overwrite {used[slot]}."
+                f"coordinate {t} would overwrite {coordinates[slot]}."
             )
         if outer not in self._blocks:
             self._blocks[outer] = _zeros(self._arrays, self._zeros, (self.slots,))
             self._reserve(nbytes(self._blocks[outer]))
         self._blocks[outer] = self._arrays.write(self._blocks[outer], value, slot)
-        used[slot] = t
+        coordinates[slot] = t
         return [((id(self), outer, slot), nbytes(value))]
 
     def free(self, point: Point) -> None:
@@ -145,9 +145,9 @@ class BlockStore:
     def get(self, index: Index, widths: tuple[int, ...]) -> PyTree:
         """Return the value at `index`, as in `PointStore.get`; only `axis` may be sliced."""
         outer, at = self._split(index)
-        used = self._used.get(outer, {})
-        wanted = at if isinstance(at, range) else range(at, at + 1)
-        missing = [t for t in wanted if used.get(t % self.slots) != t]
+        coordinates = self._used.get(outer, {})
+        requests = at if isinstance(at, range) else range(at, at + 1)
+        missing = [t for t in requests if coordinates.get(t % self.slots) != t]
         if missing:
             raise KeyError(missing[0])
         if not isinstance(at, range):
@@ -176,7 +176,7 @@ class HostStore:
         return self._arrays.move([self._values.pop(point) for point in points], DEVICE)
 
 
-def batched(events: Sequence[Event]) -> Iterator[tuple]:
+def batch_events(events: Sequence[Event]) -> Iterator[tuple]:
     """Merge consecutive memory events of the same kind and tensor into one event.
 
     The results are ("run", op, point) or ("free", tensor, points); "offload" and "fetch" have the
@@ -187,10 +187,10 @@ def batched(events: Sequence[Event]) -> Iterator[tuple]:
         if run:
             yield from several
         else:
-            found: dict[Any, list[Point]] = {}
+            groups: dict[Any, list[Point]] = {}
             for kind, tensor, point in sorted(several, key=lambda event: event[0] == "fetch"):
-                found.setdefault((kind, tensor), []).append(point)
-            yield from ((*what, tuple(points)) for what, points in found.items())
+                groups.setdefault((kind, tensor), []).append(point)
+            yield from ((*what, tuple(points)) for what, points in groups.items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,13 +215,13 @@ class Interpreter:
     """
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int], arrays: Arrays = BACKENDS["jax"]):
-        self._given = functools.partial(given, compiled.stages[0].graph, bounds)
+        self._given = functools.partial(run_env, compiled.stages[0].graph, bounds)
         self.graph: Graph = compiled.graph
         self.arrays = arrays
         self.accesses = ReadTable(self.graph, bounds)
-        self.events = list(batched(compiled.trace(**self.accesses.bounds)))
-        moved = {what for kind, what, _ in self.events if kind == "offload"}
-        self.slots = blocks(self.accesses, compiled.schedule, moved)
+        self.events = list(batch_events(compiled.trace(**self.accesses.bounds)))
+        tensors = {what for kind, what, _ in self.events if kind == "offload"}
+        self.slots = blocks(self.accesses, compiled.schedule, tensors)
         self.donated = donations(compiled.schedule) if arrays.donates else ()
         self.thunks = {name: self._thunk(op) for name, op in self.graph.ops.items()}
 
@@ -229,11 +229,11 @@ class Interpreter:
         """Run the program, and return its results and an account of its memory.
 
         A `key` replaces the program's seed. Raises `ValueError` for invalid inputs
-        (`validate.given`).
+        (`validate.run_env`).
         """
         env = self._given(key, inputs)
-        found = jax.tree.map(self.arrays.asarray, env.get("inputs", {}))
-        return _Run(self, {**env, "inputs": found}).finish()
+        values = jax.tree.map(self.arrays.asarray, env.get("inputs", {}))
+        return _Run(self, {**env, "inputs": values}).finish()
 
     def _thunk(self, op: Op) -> Callable[..., tuple] | None:
         if op.run is None:
@@ -292,12 +292,14 @@ class _Run:
         if thunk is None:
             outputs = (values[0],)
         else:
-            given = {k: values.pop(k) for k, read in enumerate(reads) if self.gives(read, point)}
+            last_uses = {
+                k: values.pop(k) for k, read in enumerate(reads) if self.gives(read, point)
+            }
             where = dict(zip(self.accesses.names[name], point, strict=True))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Some donated buffers were not usable")
-                outputs = thunk(given, values, {**self.env, **where})
-            for tensor, at in (reads[k].of(point) for k in given):
+                outputs = thunk(last_uses, values, {**self.env, **where})
+            for tensor, at in (reads[k].of(point) for k in last_uses):
                 self.free(tensor, [at])
                 self.given.add((tensor, at))
         for tensor, value in zip(self.accesses.outputs[name], outputs, strict=True):

@@ -34,7 +34,7 @@ from mmrl.pdg.build.graph import Op, Output
 from mmrl.pdg.plan.account import Read, ReadTable
 from mmrl.pdg.plan.code import Body, Execute, If, Loop, substitute
 from mmrl.pdg.plan.layout import Layout
-from mmrl.pdg.run.rolling import Rolled, Step, roll, unrolled
+from mmrl.pdg.run.rolling import Rolled, Step, roll, unroll
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,8 +47,8 @@ class Table(Structural):
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         """Return the entry of the table for the round in `env`."""
         place = self.round.evaluate(env)
-        known = isinstance(place, int | np.ndarray)
-        return (np if known else jnp).asarray(self.values, np.int32)[place]
+        is_concrete = isinstance(place, int | np.ndarray)
+        return (np if is_concrete else jnp).asarray(self.values, np.int32)[place]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,9 +70,9 @@ class Rounds:
     def column(self, j: int, k: Expr) -> "Column":
         """Return the runs of group `order[j]` as functions of the round k."""
         counts = self.counts[:, j]
-        (used,) = counts.nonzero()
-        start, step = (_even(values[:, j], used, k) for values in (self.starts, self.steps))
-        only = {str(k): int(used[0])} if len(used) == 1 else {}
+        (rounds,) = counts.nonzero()
+        start, step = (_even(values[:, j], rounds, k) for values in (self.starts, self.steps))
+        only = {str(k): int(rounds[0])} if len(rounds) == 1 else {}
         number = _even(counts, np.arange(len(counts)), k)
         return Column(start, step, number, int(counts.max()), only)
 
@@ -89,11 +89,11 @@ class Column:
     """Maps the round's symbol to its value if the group runs in only one round; otherwise empty."""
 
 
-def _even(values: np.ndarray, used: np.ndarray, k: Expr) -> Expr | Table:
-    """Return values[k] as an expression if it is linear at the indices `used`, else as a table."""
-    slope = int(((values[used[1:2]] - values[used[:1]]) // (used[1:2] - used[:1])).sum())
-    start = int(values[used[0]] - slope * used[0])
-    if (values[used] != start + slope * used).any():
+def _even(values: np.ndarray, rows: np.ndarray, k: Expr) -> Expr | Table:
+    """Return values[k] as an expression if it is linear at `rows`, else as a table."""
+    slope = int(((values[rows[1:2]] - values[rows[:1]]) // (rows[1:2] - rows[:1])).sum())
+    start = int(values[rows[0]] - slope * rows[0])
+    if (values[rows] != start + slope * rows).any():
         return Table(tuple(values.tolist()), k)
     return as_expr(start) + slope * k
 
@@ -149,7 +149,7 @@ class Key(Structural):
     point: tuple[Expr, ...]
 
 
-Known = dict[Key, Key]
+Cache = dict[Key, Key]
 """Values computed in this block, by all keys under which they can be looked up."""
 ZERO, ONE = Const(0), Const(1)
 
@@ -158,8 +158,8 @@ ZERO, ONE = Const(0), Const(1)
 class Do:
     """Execution of `op` at `point`, with a key for each read.
 
-    A read with a key uses a value that was computed in the same block. A read without a key uses a
-    ring.
+    A read with a key uses a value that was computed in the same block. If the key is None, the read
+    uses a ring.
     """
 
     op: Op
@@ -199,26 +199,26 @@ class Lowering:
         """Return the plan of a complete program."""
         return self._block(self._items(tree), {})
 
-    def _block(self, items: Iterable[Item], known: Known) -> tuple[Node, ...]:
-        """Lower items in order, and add the values that they compute to `known`."""
+    def _block(self, items: Iterable[Item], cache: Cache) -> tuple[Node, ...]:
+        """Lower items in order, and add the values that they compute to `cache`."""
         nodes: list[Node] = []
-        decided = [self._decided(*item) for item in items]
-        for item in roll([item for item in decided if item is not None], self._bounds):
+        pieces = [self._decide(*item) for item in items]
+        for item in roll([item for item in pieces if item is not None], self._bounds):
             match item:
                 case Execute():
-                    nodes.append(self._do(item, known))
+                    nodes.append(self._do(item, cache))
                 case Rolled():
-                    nodes += self._rounds(item, known)
+                    nodes += self._rounds(item, cache)
                 case Loop(counter, start, stop, step, body):
                     number = (stop - start + (step - 1)) // step
-                    inner = self._block(self._items(body), dict(known))
+                    inner = self._block(self._items(body), dict(cache))
                     nodes += self._repeat(number, inner, counter, start, Const(step))
                 case (condition, inner):
-                    body = self._block([(TRUE, inner)], dict(known))
+                    body = self._block([(TRUE, inner)], dict(cache))
                     nodes += [Repeat(condition, body)] if body else []
         return tuple(nodes)
 
-    def _decided(self, condition: Expr, item: Any) -> Any:
+    def _decide(self, condition: Expr, item: Any) -> Any:
         """Return an item without its condition, or None if the condition is false.
 
         If the condition depends on counters, returns the pair (condition, item). A loop becomes
@@ -229,7 +229,7 @@ class Lowering:
         if not condition.evaluate(self._bounds):
             return None
         if isinstance(item, Loop):
-            return unrolled(item, _groups(self._items(item.body)), self._bounds) or item
+            return unroll(item, _groups(self._items(item.body)), self._bounds) or item
         return item
 
     def _items(self, node: Any) -> list[Item]:
@@ -242,7 +242,7 @@ class Lowering:
         reads = set(self._accesses.reads[item.op])
         return self._accesses.graph.ops[item.op].run is None and reads <= self._layout.aliased
 
-    def _rounds(self, rolled: Rolled, known: Known) -> Sequence[Node]:
+    def _rounds(self, rolled: Rolled, cache: Cache) -> Sequence[Node]:
         """Lower a sequence to rounds.
 
         If a group runs once per round, its values are available to the groups after it.
@@ -252,14 +252,14 @@ class Lowering:
         rounds = regroup(rolled.sequence, len(rolled.groups))
         several = len(rounds.counts) > 1
         k = Sym(f"round of {rolled.counter}") if several else ZERO
-        mine = dict(known) if several else known
+        mine = dict(cache) if several else cache
         nodes: list[Node] = []
         for j, g in enumerate(rounds.order):
             if rounds.counts[:, j].any():
                 nodes += self._group(rolled, g, rounds.column(j, k), mine)
         return self._repeat(Const(len(rounds.counts)), tuple(nodes), str(k)) if several else nodes
 
-    def _group(self, rolled: Rolled, g: int, column: Column, known: Known) -> Sequence[Node]:
+    def _group(self, rolled: Rolled, g: int, column: Column, cache: Cache) -> Sequence[Node]:
         """Lower a group in a round to its statements, either once or in a loop."""
         counter, (start, step, number) = rolled.counter, (column.start, column.step, column.number)
         change: dict[str, Expr] = {}
@@ -267,13 +267,13 @@ class Lowering:
             change = {counter: start}
         items = [(TRUE, substitute(item, change)) for item in rolled.groups[g]]
         if change and ONE.same(number):
-            return self._block(items, known)
+            return self._block(items, cache)
         # If the group runs in only one round, values can also be looked up by the round's number.
         inner = {
             Key(at.root, tuple(part.substitute(column.only) for part in at.point)): key
-            for at, key in known.items()
+            for at, key in cache.items()
         }
-        body = self._block(items, {**known, **inner})
+        body = self._block(items, {**cache, **inner})
         return self._repeat(number, body, counter, start, step)
 
     def _repeat(
@@ -307,21 +307,21 @@ class Lowering:
         here = dict(zip(self._accesses.names[name], node.point, strict=True))
         return [part.substitute(here) for part in read.edge.index]
 
-    def _do(self, node: Execute, known: Known) -> Do:
+    def _do(self, node: Execute, cache: Cache) -> Do:
         op, reads = self._accesses.graph.ops[node.op], self._accesses.reads[node.op]
-        found = []
+        pairs = []
         for read in reads:
             if read not in self._layout.aliased:
                 at = self._index(node, read)
-                key = None if read.sliced else known.get(self._key(read.tensor, at))
+                key = None if read.sliced else cache.get(self._key(read.tensor, at))
                 self.stored |= {self._layout.places[read.tensor].root} if key is None else set()
-                found.append((read, key))
+                pairs.append((read, key))
         keys = tuple(self._key(t, node.point) for t in self._accesses.outputs[node.op])
-        if len(found) < len(reads):
+        if len(pairs) < len(reads):
             # Aliased sources have already written their values to the merge's ring.
             self.stored.add(self._layout.places[node.op, 0].root)
-        known |= {key: key for key in keys}
-        return Do(op, tuple(node.point), tuple(found), keys)
+        cache |= {key: key for key in keys}
+        return Do(op, tuple(node.point), tuple(pairs), keys)
 
     def _key(self, tensor: Output, point: Sequence[Expr]) -> Key:
         place = self._layout.places[tensor]

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.pdg.build.graph import Edge, Graph, Op, Output, Point, reads
-from mmrl.pdg.clean.validate import Instance, fitting, given, needs
+from mmrl.pdg.clean.validate import Instance, fitting, needs, run_env
 from mmrl.pdg.plan.code import Event
 
 
@@ -40,10 +40,10 @@ def execute(
     `seed` determines only the order of execution. `jit` compiles each operation once, which pays
     off for many points. A `key` replaces the program's seed, and `inputs` have the names passed to
     `Program.input`. Raises `ValueError` if a point depends on itself, for invalid bounds
-    (`validate.fitting`), and for invalid inputs (`validate.given`).
+    (`validate.fitting`), and for invalid inputs (`validate.run_env`).
     """
     sizes = fitting(graph, bounds)
-    more = given(graph, sizes, key, inputs)
+    more = run_env(graph, sizes, key, inputs)
     values: dict[Instance, tuple[Any, ...]] = {}
     numbers = tuple(sizes.items())
     runs = {name: _thunk(op, numbers, jit) for name, op in graph.ops.items() if op.run is not None}
@@ -68,18 +68,18 @@ def execute(
 def legal_order(graph: Graph, bounds: Mapping[str, int], seed: int) -> list[Instance]:
     """Return all pairs (operation, point) in a random valid order that depends on `seed`."""
     generator, ready, order = random.Random(seed), [], []
-    waits = {
+    dependences = {
         (op.name, point): {source for _, source in needs(graph, op.name, point, bounds)}
         for op in graph.ops.values()
         for point in op.domain.points(bounds)
     }
-    missing = sorted(set().union(*waits.values()) - set(waits))
+    missing = sorted(set().union(*dependences.values()) - set(dependences))
     if missing:
         raise ValueError(
             f"`bounds` must be large enough, got {dict(bounds)}: {missing[:3]} are read but not "
             "computed"
         )
-    sorter = graphlib.TopologicalSorter(waits)
+    sorter = graphlib.TopologicalSorter(dependences)
     try:
         sorter.prepare()
     except graphlib.CycleError as error:
@@ -106,14 +106,14 @@ def take(
     """Return the value that an edge reads at a point; slices are stacked and padded with zeros."""
     domain = graph.ops[edge.sink].domain
     env = domain.env(point, bounds)
-    found = [values[edge.source, at][edge.output] for at in reads(edge.index, env)]
+    entries = [values[edge.source, at][edge.output] for at in reads(edge.index, env)]
     if not edge.slices:
-        return found[0]
+        return entries[0]
     widths = [part.width() for part in edge.slices]
     room = [domain.largest(width, bounds) for width in widths]
     counts = [max(0, int(width.evaluate(env))) for width in widths]
     kind = graph.ops[edge.source].types(bounds)[edge.output]
-    return jax.tree.map(functools.partial(_pad, room, counts), kind, *found)
+    return jax.tree.map(functools.partial(_pad, room, counts), kind, *entries)
 
 
 def _pad(room: Sequence[int], counts: Sequence[int], kind: Any, *leaves: Any) -> jax.Array:
@@ -212,8 +212,8 @@ class _Run:
     def manage(self, kind: str, tensor: Output, point: Point) -> None:
         """Record a deallocation ("free"), an offload or a fetch, and report it if it is invalid."""
         what, place = _at(tensor[0], point), self.place.get((tensor, point), "nowhere")
-        wanted = {"free": ("device", "host"), "offload": ("device",), "fetch": ("host",)}[kind]
-        if place not in wanted:
+        places = {"free": ("device", "host"), "offload": ("device",), "fetch": ("host",)}[kind]
+        if place not in places:
             state = {"device": "on the device", "host": "on the host"}.get(place, place)
             self.violations.append(f"{kind} of {what} while it is {state}")
         if kind == "free" and tensor in self.graph.results:

@@ -28,7 +28,7 @@ class Rolled:
     sequence: tuple[Step, ...]
 
 
-def unrolled(
+def unroll(
     loop: Loop, groups: Sequence[tuple[Expr, list]], bounds: Mapping[str, int]
 ) -> Rolled | None:
     """Return the loop as `Rolled` if it depends only on its counter and the bounds, else None."""
@@ -68,9 +68,9 @@ def _absorb(
     while rest:
         for size in sorted({1, *map(len, loop.groups)}, reverse=True):
             near = rest[-size:] if backward else rest[:size]
-            found = _steps(loop, near, bounds) if len(near) == size else None
-            if found is not None:
-                steps = (*found, *steps) if backward else (*steps, *found)
+            match = _steps(loop, near, bounds) if len(near) == size else None
+            if match is not None:
+                steps = (*match, *steps) if backward else (*steps, *match)
                 rest = rest[:-size] if backward else rest[size:]
                 break
         else:
@@ -87,12 +87,12 @@ def _steps(loop: Rolled, items: list[Any], bounds: Mapping[str, int]) -> tuple[S
         place = _place(loop, items, SHIFT, bounds)
         return place and (place,)
     other = items[0]
-    moved = SHIFT + Sym(other.counter)
-    places = {g: _place(loop, other.groups[g], moved, bounds) for g, _ in other.sequence}
+    counter = SHIFT + Sym(other.counter)
+    places = {g: _place(loop, other.groups[g], counter, bounds) for g, _ in other.sequence}
     if len(items) > 1 or None in places.values():
         return None
-    moves = {g: place for g, place in places.items() if place is not None}
-    return tuple((moves[g][0], moves[g][1] + value) for g, value in other.sequence)
+    matches = {g: place for g, place in places.items() if place is not None}
+    return tuple((matches[g][0], matches[g][1] + value) for g, value in other.sequence)
 
 
 def _place(
@@ -108,9 +108,9 @@ def _place(
     for g, group in enumerate(loop.groups):
         if [getattr(statement, "op", None) for statement in group] != names:
             continue
-        known = {**bounds, loop.counter: counter}
+        values = {**bounds, loop.counter: counter}
         points = [
-            (a.substitute(known), b.substitute(bounds))
+            (a.substitute(values), b.substitute(bounds))
             for ours, theirs in zip(group, statements, strict=True)
             for a, b in zip(ours.point, theirs.point, strict=True)
         ]

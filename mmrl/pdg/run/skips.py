@@ -70,7 +70,7 @@ def skips(
     nodes: Sequence[Node], table: ReadTable, layout: Layout, stored: set[Output]
 ) -> tuple[dict[Repeat, Skip], list[str]]:
     """Return the loops of a plan that skip iterations, and a sentence about each loop over d."""
-    found: dict[Repeat, Skip] = {}
+    rules: dict[Repeat, Skip] = {}
     words: list[str] = []
     arrays = {op.params["over"] for op in table.graph.ops.values() if "over" in op.params}
     for alive, name in ends(table.graph).items():
@@ -80,9 +80,9 @@ def skips(
         elif layout.places[alive, 0].root != (alive, 0):
             words.append(f"{alive} is stored in another tensor, so {name} runs to its bound")
         else:
-            loops = _Loops(Tails(table, alive, name), layout, stored, found, words)
+            loops = _Loops(Tails(table, alive, name), layout, stored, rules, words)
             loops.visit(nodes, None)
-    return found, words
+    return rules, words
 
 
 class _Row(NamedTuple):
@@ -101,38 +101,38 @@ class _Loops:
         tails: Tails,
         layout: Layout,
         stored: set[Output],
-        found: dict[Repeat, Skip],
+        rules: dict[Repeat, Skip],
         words: list[str],
     ):
         self.tails, self.table = tails, tails.table
         self.layout, self.stored = layout, stored
-        self.found, self.words = found, words
+        self.rules, self.words = rules, words
         self.root = layout.places[tails.alive, 0].root
 
-    def visit(self, nodes: Sequence[Node], known: Any) -> None:
+    def visit(self, nodes: Sequence[Node], last_end: Any) -> None:
         """Choose a rule for each loop in `nodes`, outer loops first.
 
-        `known` is the point, in the dimensions of `alive` except d, whose loop over d was the last
-        to end, or None if it is unknown.
+        `last_end` is the point, in the dimensions of `alive` except d, whose loop over d was the
+        last to end, or None if it is unknown.
         """
         for node in nodes:
             writers = [do for do in executions([node]) if self._writes(do)]
-            skip = self._decide(node, known) if isinstance(node, Repeat) else None
+            skip = self._decide(node, last_end) if isinstance(node, Repeat) else None
             if writers:
-                known = None if skip is None else self._outer(writers[0])
+                last_end = None if skip is None else self._outer(writers[0])
 
-    def _decide(self, node: Repeat, known: Any) -> Skip | None:
+    def _decide(self, node: Repeat, last_end: Any) -> Skip | None:
         """Choose a rule for a loop, or for the loops inside it if it must run to its bound."""
         writes, skip = any(map(self._writes, executions([node]))), None
         try:
-            skip = None if node in self.found else self._skip(node, writes, known)
+            skip = None if node in self.rules else self._skip(node, writes, last_end)
         except Obstacle as obstacle:
             self._say(node, f"runs to its bound: {obstacle}")
         if skip is None:
-            same = not writes and node.counter not in _names(known or ())
-            self.visit(node.body, known if same else None)
+            same = not writes and node.counter not in _names(last_end or ())
+            self.visit(node.body, last_end if same else None)
         else:
-            self.found[node] = skip
+            self.rules[node] = skip
             self._say(node, f"skips the steps after {self.tails.alive} ends it")
         return skip
 
@@ -151,7 +151,7 @@ class _Loops:
         at = dict(zip(do.op.domain.names, do.point, strict=True))
         return tuple(at[name] for name in sorted(self.tails.fixed))
 
-    def _skip(self, node: Repeat, writes: bool, known: Any) -> Skip | None:
+    def _skip(self, node: Repeat, writes: bool, last_end: Any) -> Skip | None:
         """Return the iterations that a loop skips, or None if it is not over d."""
         rows, always, unless = self._rows(node)
         if not rows:
@@ -165,7 +165,7 @@ class _Loops:
         inner = {node.counter, *(each.counter for each in repeats(node.body))}
         outer = {structure(self._outer(row.do)) for row in rows}
         alone = len(outer) == 1 and not _names(self._outer(rows[0].do)) & inner
-        alone &= writes or outer == {structure(known)}
+        alone &= writes or outer == {structure(last_end)}
         if not alone:
             raise Obstacle("another iteration of an outer loop may end at a later step")
         members, length = {row.do.op.name for row in rows}, len(rows[0].low)
@@ -231,7 +231,7 @@ class _Loops:
         Between the two margins, the values of the operation are unused, are zero, or equal a value
         that was stored earlier.
         """
-        found, spread = Tail(-1), {tensor for tensor, *_ in self._written(op)}
+        margins, spread = Tail(-1), {tensor for tensor, *_ in self._written(op)}
         for tensor in self.table.outputs[op.name]:
             ignored = self._ignored(tensor, members, way, 0, {tensor})
             zero = self.tails.zero(tensor)
@@ -242,16 +242,16 @@ class _Loops:
             else:  # the other values copy the first one, so compute that one
                 low, high = zero or self.tails.tail(tensor)
                 one = Tail(low + (way > 0), high)
-            found = found.join(one)
-        return found
+            margins = margins.join(one)
+        return margins
 
     def _ignored(
-        self, tensor: Output, members: set[str], way: int, away: int, seen: set[Output]
+        self, tensor: Output, members: set[str], way: int, away: int, visited: set[Output]
     ) -> int | None:
         """Return how far after the end the values of a tensor become unused, or None."""
         if tensor in self.table.graph.results:
             return None
-        found = 0
+        count = 0
         for edge in self.table.graph.readers(tensor[0]):
             if edge.tensor != tensor or (way > 0 and edge.sink in members):
                 continue
@@ -260,15 +260,15 @@ class _Loops:
                 return None
             copy = edge.sink, 0
             if self.table.graph.ops[edge.sink].run is None:
-                if copy in seen:
+                if copy in visited:
                     continue
-                one = self._ignored(copy, members, way, away + step, seen | {copy})
+                one = self._ignored(copy, members, way, away + step, visited | {copy})
             else:
                 one = self.tails.idle(edge) if away + step <= 0 else None
             if one is None:
                 return None
-            found = max(found, one)
-        return found
+            count = max(count, one)
+        return count
 
     def _begin(self, row: _Row, high: int, way: int) -> int:
         """Return the first iteration that may be skipped, after one that stores the same value."""
@@ -292,7 +292,7 @@ class _Loops:
                     yield tensor, place, axis
 
     def _fills(self, rows: Sequence[_Row], inner: set[str], way: int) -> tuple[Fill, ...]:
-        found: dict[Output, Fill] = {}
+        fills: dict[Output, Fill] = {}
         join = np.maximum if way > 0 else np.minimum
         for row in rows:
             for tensor, place, axis in self._written(row.do.op):
@@ -302,13 +302,13 @@ class _Loops:
                 last = join.accumulate(np.append(-1 if way > 0 else NEVER, ends))
                 last = np.where((last < 0) | (last == NEVER), last, last + away)
                 point = [as_expr(x) for x in place.at(row.do.point)]
-                fixed = tuple(None if part.symbols() & inner else part for part in point)
-                new = Fill(place.root, axis, last, fixed, self.tails.zero(tensor) is not None)
-                old = found.get(place.root, new)
+                constants = tuple(None if part.symbols() & inner else part for part in point)
+                new = Fill(place.root, axis, last, constants, self.tails.zero(tensor) is not None)
+                old = fills.get(place.root, new)
                 if new.zeros != old.zeros:
                     raise Obstacle(f"{place.root[0]} is partly zero")
-                found[place.root] = dataclasses.replace(new, last=join(new.last, old.last))
-        return tuple(found.values())
+                fills[place.root] = dataclasses.replace(new, last=join(new.last, old.last))
+        return tuple(fills.values())
 
 
 def repeats(nodes: Sequence[Node]) -> Iterator[Repeat]:
@@ -381,7 +381,7 @@ def _way(row: _Row) -> int:
     raise Obstacle(f"{row.do.op.name} runs at one point in several iterations")
 
 
-def shortened(
+def run_with_skips(
     skip: Skip,
     turn: Callable[[Any, Buffers], Buffers],
     written: Buffers,
@@ -402,7 +402,7 @@ def shortened(
     some = slice(skip.first, skip.stop)
     until = until.at[some].set(jax.lax.cummin(until[some], reverse=skip.forward))
 
-    def filled(written: Buffers, first: Any, stop: Any) -> Buffers:
+    def fill_slots(written: Buffers, first: Any, stop: Any) -> Buffers:
         for fill in skip.fills:
             last = jnp.asarray(fill.last, jnp.int32)
             row, past = last[first], last[stop]
@@ -436,7 +436,7 @@ def shortened(
         if not skip.forward:
             after = skip.first + (until[some] >= end(written)).sum()
         after = jnp.maximum(k, after)
-        return after, filled(written, k, after)
+        return after, fill_slots(written, k, after)
 
     parts = 1 if skip.forward and skip.stop == turns else 2
     return jax.lax.fori_loop(0, parts, part, (jnp.int32(0), written))[1]

@@ -26,13 +26,13 @@ from jaxtyping import PyTree
 
 from mmrl.pdg.build.expr import Expr, Slice
 from mmrl.pdg.build.graph import Output
-from mmrl.pdg.clean.validate import given
+from mmrl.pdg.clean.validate import run_env
 from mmrl.pdg.plan.account import Read, ReadTable, nbytes
-from mmrl.pdg.plan.layout import Place, donated, layout
+from mmrl.pdg.plan.layout import Place, donate, layout
 from mmrl.pdg.plan.tails import ends
 from mmrl.pdg.run.lowering import Do, Lowering, Repeat, executions
 from mmrl.pdg.run.rings import Span, empty, get, has_host_memory, put
-from mmrl.pdg.run.skips import END, NEVER, Buffers, shortened, skips
+from mmrl.pdg.run.skips import END, NEVER, Buffers, run_with_skips, skips
 
 
 class XlaProgram:
@@ -49,7 +49,7 @@ class XlaProgram:
     def __init__(
         self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True, early: bool = False
     ):
-        self._given = functools.partial(given, compiled.stages[0].graph, bounds)
+        self._given = functools.partial(run_env, compiled.stages[0].graph, bounds)
         self._graph, self._accesses = compiled.graph, ReadTable(compiled.graph, bounds)
         self.layout = layout(self._accesses, compiled.schedule, alias=alias)
         swapped = compiled.swap.of(compiled.graph)
@@ -68,7 +68,7 @@ class XlaProgram:
         # dimension has ended early.
         alone = {fill.root for skip in self._skips.values() for fill in skip.fills}
         shared = lowering.stored - alone - {(name, 0) for name in alive}
-        self.layout = donated(self.layout, self._accesses, compiled.schedule, shared)
+        self.layout = donate(self.layout, self._accesses, compiled.schedule, shared)
         # Maps the root of each tensor in `alive` to the tensor and the axis that stores its end.
         self._ends = {
             self.layout.places[x, 0].root: (x, self._accesses.names[x].index(ends(self._graph)[x]))
@@ -83,7 +83,7 @@ class XlaProgram:
 
         Points that do not exist are omitted. A `key` replaces the program's seed. All calls of the
         host are complete when this method returns. Raises `ValueError` for invalid inputs
-        (`given`).
+        (`run_env`).
         """
         results = self._jitted(self._given(key, inputs))
         if any(op.kind == "host" for op in self._graph.ops.values()):
@@ -128,24 +128,24 @@ class XlaProgram:
     def _result(self, tensor: Output, buffers: Buffers) -> PyTree:
         place = self.layout.places[tensor]
         spans = [Span.whole(extent) for extent in self._accesses.extents[tensor[0]]]
-        found, grid = self._get(place, spans, buffers), self._accesses.grids[tensor]
+        value, grid = self._get(place, spans, buffers), self._accesses.grids[tensor]
         for axis, coordinates in enumerate(grid):
             if len(coordinates) < spans[axis].count:  # some points do not exist
                 some = np.array(coordinates, int)
-                found = jax.tree.map(lambda x, a=axis, some=some: jnp.take(x, some, a), found)
-        return found
+                value = jax.tree.map(lambda x, a=axis, some=some: jnp.take(x, some, a), value)
+        return value
 
-    def _block(self, nodes: Sequence, env: dict, known: dict, buffers: Buffers) -> Buffers:
-        """Run `nodes`, add their values to `known`, and return the buffers."""
+    def _block(self, nodes: Sequence, env: dict, cache: dict, buffers: Buffers) -> Buffers:
+        """Run `nodes`, add their values to `cache`, and return the buffers."""
         for node in nodes:
             match node:
                 case Do():
-                    buffers = self._do(node, env, known, buffers)
+                    buffers = self._do(node, env, cache, buffers)
                 case Repeat():
-                    buffers = self._repeat(node, env, known, buffers)
+                    buffers = self._repeat(node, env, cache, buffers)
         return buffers
 
-    def _repeat(self, node: Repeat, env: dict, known: dict, buffers: Buffers) -> Buffers:
+    def _repeat(self, node: Repeat, env: dict, cache: dict, buffers: Buffers) -> Buffers:
         """Run a loop that carries only the buffers that its body writes, and return all buffers.
 
         Results that their own operation reads in the next iteration are carried as well. Otherwise,
@@ -163,7 +163,7 @@ class XlaProgram:
         def turn(k: Any, state: tuple[Buffers, list[PyTree]]) -> tuple[Buffers, list[PyTree]]:
             written, ahead = state
             here = {**env, node.counter: start + k * step}
-            values = known | dict(zip(reads, ahead, strict=True))
+            values = cache | dict(zip(reads, ahead, strict=True))
             after = self._block(node.body, here, values, {**buffers, **written})
             written = {root: after[root] for root in carried}
             new = [values[key] for *_, key in node.again] + old(k + 1, written, slots)
@@ -177,7 +177,7 @@ class XlaProgram:
             here = {**env, node.counter: turns}
             rings = self.layout.rings, self._outer
             plain = lambda k, written: turn(k, (written, old(k, written, reads)))[0]  # noqa: E731
-            written = shortened(self._skips[node], plain, written, here, buffers, *rings)
+            written = run_with_skips(self._skips[node], plain, written, here, buffers, *rings)
         else:
             state = written, old(0, written, reads)
             written = jax.lax.fori_loop(0, number, turn, state)[0]
@@ -186,9 +186,9 @@ class XlaProgram:
     def _writes(self, body: Sequence) -> list[Output]:
         """Return the keys of the buffers that a plan writes: stored roots and ends."""
         tensors = (x for do in executions(body) for x in self._accesses.outputs[do.op.name])
-        found = {self.layout.places[tensor].root for tensor in tensors}
-        ends = {(self._ends[root][0], END) for root in found & self._ends.keys()}
-        return sorted(found & set(self._stored) | ends)
+        roots = {self.layout.places[tensor].root for tensor in tensors}
+        ends = {(self._ends[root][0], END) for root in roots & self._ends.keys()}
+        return sorted(roots & set(self._stored) | ends)
 
     def _old_slots(self, body: Sequence) -> list[tuple[Do, None]]:
         """Return the merges that read their own slot of a large buffer before `body` writes it."""
@@ -200,12 +200,12 @@ class XlaProgram:
             written |= {*self._writes([node])}
         return nodes
 
-    def _do(self, node: Do, env: dict, known: dict, buffers: Buffers) -> Buffers:
+    def _do(self, node: Do, env: dict, cache: dict, buffers: Buffers) -> Buffers:
         point, here = self._at(node, env)
 
         def read_value(read: Read | None, key: Any = None) -> PyTree:
             key = (node, read) if key is None else key
-            return known[key] if key in known else self._read(node, read, env, buffers)
+            return cache[key] if key in cache else self._read(node, read, env, buffers)
 
         values = [read_value(*each) for each in node.reads]
         if node.op.run is not None:
@@ -216,7 +216,7 @@ class XlaProgram:
         tensors = self._accesses.outputs[node.op.name]
         for tensor, key, value in zip(tensors, node.keys, outputs, strict=True):
             place = self.layout.places[tensor]
-            known[key] = value
+            cache[key] = value
             if place.root in buffers:
                 ring = self.layout.rings[place.root]
                 outer = self._outer(place.root)

@@ -51,20 +51,20 @@ class Schedule:
     def reads(self) -> dict[Edge, isl.Map]:
         """Map sink[p] -> source[φ(p)] of each edge, without edges that are never used."""
         points = {name: times.domain() for name, times in self.when.items()}
-        found = {e: sets.read(self.graph, e, points[e.source]) for e in self.graph.edges}
-        return {edge: read for edge, read in found.items() if not read.is_empty()}
+        relations = {e: sets.read(self.graph, e, points[e.source]) for e in self.graph.edges}
+        return {edge: read for edge, read in relations.items() if not read.is_empty()}
 
     def uses(self, tensor: Output) -> dict[str, isl.Map]:
         """Return the maps x[q] -> times of its uses, by operation.
 
         The uses are the operation that computes x[q] and all operations that read it.
         """
-        found = {tensor[0]: self.when[tensor[0]]}
+        uses = {tensor[0]: self.when[tensor[0]]}
         for edge, read in self.reads.items():
             if edge.tensor == tensor:
                 times = read.reverse().apply_range(self.when[edge.sink])
-                found[edge.sink] = found[edge.sink].union(times) if edge.sink in found else times
-        return found
+                uses[edge.sink] = uses[edge.sink].union(times) if edge.sink in uses else times
+        return uses
 
     @functools.cached_property
     def ends(self) -> dict[Output, isl.PwMultiAff]:
@@ -93,14 +93,14 @@ def schedule(graph: Graph, proximity: Proximity = "upper") -> Schedule:
     strided points. It remains valid, because every dependence between strided points is also a
     dependence between dense points.
     """
-    isl_context, used = sets.new_context(), _without_arrays(graph)
-    refuse_own_values(used, isl_context)
-    must = sets.reads(used, isl_context, dense=True).reverse()
-    near = nearness(used, proximity, isl_context)
-    times = solve(used, sets.domains(used, isl_context, dense=True), must, near)
-    times = times.intersect_domain(sets.domains(used, isl_context))
+    isl_context, reduced = sets.new_context(), _without_arrays(graph)
+    refuse_own_values(reduced, isl_context)
+    must = sets.reads(reduced, isl_context, dense=True).reverse()
+    near = nearness(reduced, proximity, isl_context)
+    times = solve(reduced, sets.domains(reduced, isl_context, dense=True), must, near)
+    times = times.intersect_domain(sets.domains(reduced, isl_context))
     depth = max(each.dim(OUT) for each in maps(times))
-    return apart(Schedule(graph, union(lengthened(each, depth) for each in maps(times)), depth))
+    return apart(Schedule(graph, union(pad_times(each, depth) for each in maps(times)), depth))
 
 
 def _without_arrays(graph: Graph) -> Graph:
@@ -108,8 +108,8 @@ def _without_arrays(graph: Graph) -> Graph:
     domains = [op.domain for op in graph.ops.values()]
     parts = [part for domain in domains for part in (domain.when, *(dim.bound for dim in domain))]
     parts += [part for edge in graph.edges for part in (edge.when, *edge.index)]
-    used = frozenset().union(*(part.symbols() for part in parts))
-    return graph.replace(bounds=tuple(name for name in graph.bounds if name in used))
+    symbols = frozenset().union(*(part.symbols() for part in parts))
+    return graph.replace(bounds=tuple(name for name in graph.bounds if name in symbols))
 
 
 def apart(schedule: Schedule) -> Schedule:
@@ -122,7 +122,7 @@ def apart(schedule: Schedule) -> Schedule:
         return schedule
     order = {name: k for k, name in enumerate(schedule.graph.ops)}
     times = union(
-        lengthened(each, schedule.depth, order[each.get_tuple_name(IN)])
+        pad_times(each, schedule.depth, order[each.get_tuple_name(IN)])
         for each in maps(schedule.times)
     )
     return Schedule(schedule.graph, times, schedule.depth + 1)
@@ -170,8 +170,8 @@ def _later(edge: Edge, other: Edge) -> bool:
     if not edge.when.same(other.when):
         return False
     ahead = [b - a for a, b in zip(edge.index, other.index, strict=True)]
-    moved = next((step for step in ahead if not Const(0).same(step)), Const(0))
-    return isinstance(moved, Const) and moved.value > 0
+    difference = next((step for step in ahead if not Const(0).same(step)), Const(0))
+    return isinstance(difference, Const) and difference.value > 0
 
 
 def _between_tiles(graph: Graph, edge: Edge) -> bool:
@@ -183,15 +183,15 @@ def _between_tiles(graph: Graph, edge: Edge) -> bool:
     strided = all(not TRUE.same(d.when) and d.dense() != d for d in (sink, source))
     if not strided or structure(edge.index) == structure(source.symbols):
         return False
-    awaited = dataclasses.replace(edge, index=tuple(part.upper() for part in edge.index))
+    last = dataclasses.replace(edge, index=tuple(part.upper() for part in edge.index))
     here = dataclasses.replace(edge, index=source.symbols)
     same = {
         e.tensor for e in graph.inputs(edge.sink) if structure(e.index) == structure(here.index)
     }
-    return edge.tensor not in same or not _later(here, awaited)
+    return edge.tensor not in same or not _later(here, last)
 
 
-def unordered(dependences: isl.UnionMap, times: isl.UnionMap) -> isl.UnionMap:
+def violations(dependences: isl.UnionMap, times: isl.UnionMap) -> isl.UnionMap:
     """Return the dependences x[q] -> y[p] that `times` violates: x[q] must run before y[p].
 
     An empty result proves that the order is valid for all bounds.
@@ -210,9 +210,9 @@ def iteration(schedule: Schedule) -> isl.Map:
     The last coordinate ck is the counter of the innermost loop.
     """
     loops = [k for k in range(schedule.depth) if not fixed(maps(schedule.times), k)]
-    kept = 1 + max(loops, default=-1)
+    count = 1 + max(loops, default=-1)
     time = [f"c{k}" for k in range(schedule.depth)]
-    text = f"{{ [{', '.join(time)}] -> [{', '.join(time[:kept])}] }}"
+    text = f"{{ [{', '.join(time)}] -> [{', '.join(time[:count])}] }}"
     return isl.Map(text, context=schedule.times.get_ctx())
 
 
@@ -222,7 +222,7 @@ def fixed(times: Sequence[isl.Map], k: int) -> list[int]:
     return [n.to_python() for n in numbers] if all(n.is_int() for n in numbers) else []
 
 
-def lengthened(times: isl.Map, depth: int, last: int | None = None) -> isl.Map:
+def pad_times(times: isl.Map, depth: int, last: int | None = None) -> isl.Map:
     """Pad times with zeros to `depth` coordinates, and append `last` if given."""
     numbers = [0] * (depth - times.dim(OUT)) + ([] if last is None else [last])
     for number in numbers:

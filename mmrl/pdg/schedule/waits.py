@@ -65,23 +65,23 @@ def explain(graph: Graph, sink: str, source: str) -> Certificate:
     names = graph.ops[sink].domain.names
     if paths.is_empty():
         return Certificate(sink, source, names, (), bool(exact))
-    known = _moved(isl.Map.from_domain(points[sink]), names).params()
-    known = known.intersect_params(context(graph, 1, isl_context))
-    last = _moved(isl.Map.from_union_map(paths).lexmax(), names).range()
+    assumptions = _as_parameters(isl.Map.from_domain(points[sink]), names).params()
+    assumptions = assumptions.intersect_params(context(graph, 1, isl_context))
+    last = _as_parameters(isl.Map.from_union_map(paths).lexmax(), names).range()
     waits: list[Wait] = []
 
     def add(where: isl.Set, values: isl.MultiAff) -> None:
-        found = (isl.PwAff.from_aff(values.get_aff(k)) for k in range(values.dim(OUT)))
-        index = tuple(sets.to_expr(sets.written(each, known)) for each in found)
-        condition = sets.written(where.gist(known).coalesce(), known)
-        when = TRUE if known.is_subset(where) else sets.to_expr(condition)
+        coordinates = (isl.PwAff.from_aff(values.get_aff(k)) for k in range(values.dim(OUT)))
+        index = tuple(sets.to_expr(sets.ast_of(each, assumptions)) for each in coordinates)
+        condition = sets.ast_of(where.gist(assumptions).coalesce(), assumptions)
+        when = TRUE if assumptions.is_subset(where) else sets.to_expr(condition)
         waits.append(Wait(index, when))
 
-    isl.PwMultiAff.from_set(last.intersect_params(known)).coalesce().foreach_piece(add)
+    isl.PwMultiAff.from_set(last.intersect_params(assumptions)).coalesce().foreach_piece(add)
     return Certificate(sink, source, names, tuple(waits), bool(exact))
 
 
-def _moved(relation: isl.Map, names: tuple[str, ...]) -> isl.Map:
+def _as_parameters(relation: isl.Map, names: tuple[str, ...]) -> isl.Map:
     """Turn the dimensions of the relation's domain into parameters with the given names."""
     bounds = relation.dim(PARAM)
     relation = relation.move_dims(PARAM, bounds, IN, 0, len(names))
