@@ -152,6 +152,18 @@ def test_a_loop_runs_to_its_bound_where_a_value_changes_after_the_end():
     np.testing.assert_array_equal(kept()[0], [0, 2, 4, 8, 8, 8, 8])
 
 
+def test_an_end_that_is_not_read_is_an_error():
+    p = Program("t")
+    (t,), (_,) = p.symbols, p.bounds
+    x = p.tensor(t, name="x")
+    x[0] = 0.0
+    x[t + 1] = x + 1.0
+    alive = p.until(x > 3, t)
+    with pytest.raises(ValueError, match="`alive`, the result of `until`, must be read"):
+        p.graph(x)
+    assert p.graph(x, alive).bounds == p.graph(x, alive.astype(int)).bounds
+
+
 @pytest.mark.full
 def test_a_batch_stops_when_all_of_it_has_ended():
     program = Drawn(learns=False, noisy=False, guarded=True, loss="last", first=0)

@@ -352,6 +352,11 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "no function": (lambda: fn(x, x), r"`f` must be a function, got Tensor\(cast"),  # pyright: ignore
         "axis": (lambda: x.sum(0), r"`sum` .* axis of float32\[\].* got 0: .* slice .*`x\[0:T\]`"),
         "no slice": (lambda: x.discounted_sum(0.9), r"as in `x\[0:T\]`"),
+        "no key": (
+            lambda: p.sample(lambda a: a, x, name="f"),
+            "`f` must accept a key and 1 input, ",
+        ),
+        "one input": (lambda: p.fn(lambda a: a, x, x, name="f"), "`f` must accept 2 inputs, "),
         "no return": (lambda: p.fn(lambda a: None, x, name="f"), "`f` .* got None: .*`return`"),
         "no loss": (lambda: gradient(1.0, x), "must be tensors of a program, got 1.0"),  # pyright: ignore
         "no index": (lambda: p.value(x), "is not an index"),  # pyright: ignore

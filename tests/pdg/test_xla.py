@@ -25,8 +25,8 @@ from mmrl.pdg.plan import layout
 from mmrl.pdg.plan.account import ReadTable
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.interpreter import Interpreter
-from mmrl.pdg.run.lowering import regroup
 from mmrl.pdg.run.naive import execute
+from mmrl.pdg.run.rolling import regroup
 from mmrl.pdg.run.xla import XlaProgram, xla
 from tests.helpers.pdg_graphs import PROGRAMS, compiled, reinforce
 from tests.pdg import layout_oracle as oracle

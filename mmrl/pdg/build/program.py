@@ -12,6 +12,7 @@ ends a dimension once a tensor becomes true.
 """
 
 import dataclasses
+import inspect
 import keyword
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -226,6 +227,7 @@ class Program:
             raise ValueError(f"`f` must be a function, got {f!r}; pass the inputs after it")
         tensors = [self.as_tensor(x) for x in inputs]
         name = self.fresh(name or _name_of(f))
+        _check_arguments(f, name, len(inputs), random)
         domain = self.domain(over).union(*(x.domain for x in tensors))
         tag, split = zlib.crc32(name.encode()), [not whole]
 
@@ -441,6 +443,14 @@ class Program:
         bounds = tuple(bound.name for bound in self.bounds)
         outputs = tuple((x.source, x.output) for x in tensors)
         graph = Graph(dict(self.ops), tuple(self.edges), bounds, outputs)
+        for op in self.ops.values():
+            own = {edge.source for edge in graph.inputs(op.name)}
+            readers = {edge.sink for edge in graph.readers(op.name)} - own
+            if "ends" in op.params and not readers and (op.name, 0) not in outputs:
+                raise ValueError(
+                    f"`{op.name}`, the result of `until`, must be read, or the end has no effect: "
+                    "pass it as `when` of `fn` or `sample`, or mask values with `where`"
+                )
         return clean(graph)
 
 
@@ -452,6 +462,17 @@ def fn(f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:
     raise ValueError(
         "`fn` found no tensor among its inputs: call `Program.fn` or `Program.constant` instead"
     )
+
+
+def _check_arguments(f: Callable[..., Any], name: str, number: int, random: bool) -> None:
+    """Raise `ValueError` if `f` does not accept this number of inputs, after a key if `random`."""
+    try:
+        inspect.signature(f).bind(*range(number + random))
+    except TypeError as error:
+        arguments = f"{'a key and ' if random else ''}{number} input{'s' * (number != 1)}"
+        raise ValueError(f"`{name}` must accept {arguments}, in this order: {error}") from None
+    except ValueError:  # some built-in functions have no signature
+        pass
 
 
 def point_key(seed: int, tag: int, domain: Domain, env: dict[str, Any]) -> jax.Array:

@@ -385,7 +385,8 @@ def automatic(
     """Check the options that do not depend on bounds, and return the graph as `Automatic`."""
     if unknown := [name for name in bounds if name not in graph.bounds]:
         raise ValueError(
-            f"`bounds` must contain only {list(graph.bounds)}, got {', '.join(unknown)}"
+            f"`bounds` must contain only {list(graph.bounds)}, got {', '.join(unknown)}: remove "
+            "them, or pass options of `xla`, such as `early`, to `xla`"
         )
     fixed.check(graph)
     swap.of(graph)

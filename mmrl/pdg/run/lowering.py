@@ -22,120 +22,15 @@ program is compiled.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-
-import jax.numpy as jnp
-import numpy as np
 
 from mmrl.pdg.build.expr import TRUE, Const, Expr, Structural, Sym, as_expr
 from mmrl.pdg.build.graph import Op, Output
 from mmrl.pdg.plan.account import Read, ReadTable
 from mmrl.pdg.plan.code import Body, Execute, If, Loop, substitute
 from mmrl.pdg.plan.layout import Layout
-from mmrl.pdg.run.rolling import Rolled, Step, roll, unroll
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Table(Structural):
-    """Lookup table with one number per round."""
-
-    values: tuple[int, ...]
-    round: Expr
-
-    def evaluate(self, env: Mapping[str, Any]) -> Any:
-        """Return the entry of the table for the round in `env`."""
-        place = self.round.evaluate(env)
-        is_concrete = isinstance(place, int | np.ndarray)
-        return (np if is_concrete else jnp).asarray(self.values, np.int32)[place]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Rounds:
-    """Rounds of a loop: group `order[j]` runs `counts[k, j]` times in round k.
-
-    The counter of these runs starts at `starts[k, j]` and increases by `steps[k, j]`.
-    """
-
-    order: tuple[int, ...]
-    starts: np.ndarray
-    counts: np.ndarray
-    steps: np.ndarray
-
-    def cost(self) -> tuple[int, int]:
-        """Return the number of groups with varying counts, and the number of rounds."""
-        return int((self.counts != self.counts[0]).any(0).sum()), len(self.counts)
-
-    def column(self, j: int, k: Expr) -> "Column":
-        """Return the runs of group `order[j]` as functions of the round k."""
-        counts = self.counts[:, j]
-        (rounds,) = counts.nonzero()
-        start, step = (_even(values[:, j], rounds, k) for values in (self.starts, self.steps))
-        only = {str(k): int(rounds[0])} if len(rounds) == 1 else {}
-        number = _even(counts, np.arange(len(counts)), k)
-        return Column(start, step, number, int(counts.max()), only)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Column:
-    """Runs of one group: start, step and number per round, and the largest number of all rounds."""
-
-    start: Expr | Table
-    step: Expr | Table
-    number: Expr | Table
-    most: int
-    only: dict[str, int]
-    """Maps the round's symbol to its value if the group runs in only one round; otherwise empty."""
-
-
-def _even(values: np.ndarray, rows: np.ndarray, k: Expr) -> Expr | Table:
-    """Return values[k] as an expression if it is linear at `rows`, else as a table."""
-    slope = int(((values[rows[1:2]] - values[rows[:1]]) // (rows[1:2] - rows[:1])).sum())
-    start = int(values[rows[0]] - slope * rows[0])
-    if (values[rows] != start + slope * rows).any():
-        return Table(tuple(values.tolist()), k)
-    return as_expr(start) + slope * k
-
-
-def regroup(sequence: Sequence[Step], groups: int) -> Rounds:
-    """Return rounds that run a non-empty sequence of pairs (group, counter value).
-
-    A round ends after each run of a certain group (for n-step returns, after each `learn`), or as
-    late as the order of groups allows (for Monte-Carlo returns). All choices of this group and of
-    the order of groups are tried, where one group may be at another position than in the loop. The
-    result has as few groups with varying counts as possible, and then as few rounds as possible.
-    """
-    orders: dict[tuple[int, ...], None] = {}
-    for group, place in itertools.product(range(groups), repeat=2):
-        order = [g for g in range(groups) if g != group]
-        orders[*order[:place], group, *order[place:]] = None
-    lasts = (None, *range(groups))
-    ways = [_rounds(sequence, order, last) for order in orders for last in lasts]
-    return min(ways, key=Rounds.cost)
-
-
-def _rounds(sequence: Sequence[Step], order: tuple[int, ...], last: int | None) -> Rounds:
-    rounds: list[list[list[int]]] = []
-    at = -1
-    for group, value in sequence:
-        place = order.index(group)
-        again = place == at != last and _continues(rounds[-1][place], value)
-        if not rounds or at == last or not (place > at or again):
-            rounds.append([[] for _ in order])
-        rounds[-1][place].append(value)
-        at = place
-    starts = [[run[0] if run else 0 for run in runs] for runs in rounds]
-    counts = [[len(run) for run in runs] for runs in rounds]
-    steps = [[run[1] - run[0] if len(run) > 1 else 0 for run in runs] for runs in rounds]
-    # A single run is compatible with any step, so use the step of the other rounds.
-    usual = [max(column, key=abs) for column in zip(*steps, strict=True)]
-    return Rounds(order, np.array(starts), np.array(counts), np.where(steps, steps, usual))
-
-
-def _continues(run: list[int], value: int) -> bool:
-    return len(run) < 2 or value - run[-1] == run[1] - run[0]
-
+from mmrl.pdg.run.rolling import Column, Rolled, Table, regroup, roll, unroll
 
 Item = tuple[Expr, Any]
 """Condition, and the execution or loop that it guards."""
