@@ -161,7 +161,7 @@ def test_an_end_that_is_not_read_is_an_error():
     alive = p.until(x > 3, t)
     with pytest.raises(ValueError, match="`alive`, the result of `until`, must be read"):
         p.graph(x)
-    assert p.graph(x, alive).bounds == p.graph(x, alive.astype(int)).bounds
+    assert p.graph(x, alive).bounds == p.graph(x, alive.astype("int32")).bounds
 
 
 @pytest.mark.full
