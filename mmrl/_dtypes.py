@@ -123,7 +123,7 @@ def whole(name: str, number: Any) -> int:
         size = 0
     if size < 1:
         raise ValueError(
-            f"`{name}` must be a whole number of at least 1, and not traced; got {number!r}."
+            f"`{name}` must be an untraced whole number of at least 1; got {number!r}."
         )
     return size
 
@@ -177,7 +177,7 @@ def accumulate(total: tuple[Array, Array], x: Any) -> tuple[Array, Array]:
 
 
 def finite(tree: PyTree, where: Any) -> PyTree:
-    """Replace NaN and ∞ by 0 where `where` is True.
+    """Replace NaN and ∞ with 0 where `where` is True.
 
     Integer arrays are returned unchanged.
     """

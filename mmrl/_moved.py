@@ -36,7 +36,7 @@ class Finder(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self, is_package=name in self.split) if is_former else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Replace `module`, which Python created for a former name, by the renamed module.
+        """Replace `module`, which Python created for a former name, with the renamed module.
 
         If the former module was split, copy the public names of all modules that replaced it into
         `module` instead.

@@ -154,8 +154,8 @@ def squared_log_ratio(log_prob: Steps, log_prob_proximal: Steps) -> Steps:
     """Return (log π - log π_p)² / 2, the KL estimate in the code of Hilton et al. 2022.
 
     The mean of this estimate approximates both KL[π_p ‖ π] and KL[π ‖ π_p] when π is close to π_p.
-    For actions sampled from π, its mean gradient is that of KL[π ‖ π_p], which is the reverse of
-    the divergence in the paper's formula.
+    For actions sampled from π, its mean gradient is the gradient of KL[π ‖ π_p], which is the
+    reverse of the divergence in the paper's formula.
     """
     return 0.5 * (log_prob - log_prob_proximal) ** 2
 

@@ -2,7 +2,7 @@
 
 `python book/hub/measure.py 07 14` runs these chapters, without names all of them: first with an
 empty cache of compiled programs, then again with the full one, as a student who comes back. Each
-run adds a row to book/hub/measured.jsonl. Memory is that of the kernel and all its children,
+run adds a row to book/hub/measured.jsonl. Memory includes the kernel and all its children,
 sampled twice a second; pages that many kernels share, such as the code of JAX, count in each.
 """
 

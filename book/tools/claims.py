@@ -172,8 +172,8 @@ def _counts(verdict: Verdict) -> str:
     counts = [(x, n) for x in (HOLDS, FAILS, OPEN) if (n := verdict.count(x))]
     cases = len(verdict.cases)
     if len(counts) == len(reasons) == 1:
-        where = {1: "the only case", 2: "both cases"}.get(cases, f"all {cases} cases")
-        text = f"In {where}, {next(iter(reasons))}"
+        where = {1: "There is only one case, and in it", 2: "In both cases"}
+        text = f"{where.get(cases, f'In all {cases} cases')}, {next(iter(reasons))}"
     elif len(counts) == 1:
         subject = {1: "The only case", 2: "Both cases"}.get(cases, f"All {cases} cases")
         text = f"{subject} {_outcome(counts[0][0], cases)}"

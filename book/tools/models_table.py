@@ -3,7 +3,7 @@
     ```{models} recall
     ```
 
-The argument is `figure`, `cost`, `recall`, `order` or `tasks`. The memories are those in
+The argument is `figure`, `cost`, `recall`, `order` or `tasks`. The memories come from
 `mmrl.memory.NAMES`, so a new memory is added automatically. A cell that has not been measured
 contains "no row".
 """

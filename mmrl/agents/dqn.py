@@ -105,10 +105,10 @@ def check(config: Config, env: Any, params: Any) -> None:
 
 
 def resolve_sizes(config: Config, env: Any, params: Any) -> Config:
-    """Replace the sizes that are None by numbers, and check all settings.
+    """Replace sizes that are None with numbers, and check all settings.
 
     Raises `ValueError` if `init` would fail. Batches shorter than an episode are rejected only by
-    `check`, because runs of earlier versions may have them.
+    `check`, because runs from earlier versions may contain such batches.
     """
     config.check_ranges()
     config = checks.fit_storage(config, params)

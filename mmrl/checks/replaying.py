@@ -263,7 +263,7 @@ def _compare(
     tape: Any,
     tolerance: float,
 ) -> None:
-    """Raise `ValueError` if outputs differ, and name the mistake that explains them."""
+    """Raise `ValueError` if the outputs differ, and name the mistake that explains this."""
     shapes = [jax.tree.map(jnp.shape, x) for x in (got, expected)]
     if jax.tree.structure(got) != jax.tree.structure(expected) or shapes[0] != shapes[1]:
         raise ValueError(

@@ -284,7 +284,7 @@ def assignments(setting: Mapping[str, float]) -> str:
 
 
 def in_words_of_help(message: str, config: Any) -> str:
-    """Replace the names of Python arguments in an error message by command-line options."""
+    """Replace the names of Python arguments in an error message with command-line options."""
     for field in dataclasses.fields(config):  # in remedies such as "Set batch=831"
         option = f"--{field.name.replace('_', '-')}"
         message = re.sub(rf"\b{field.name}='?([\w.]+\b)'?", rf"{option} \1", message)

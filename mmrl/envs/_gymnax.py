@@ -2,7 +2,7 @@
 
 gymnax imports flax.linen, and it imports matplotlib and seaborn to render some environments. These
 imports take longer than everything else that mmrl does before training. While gymnax is imported,
-this module therefore replaces each of them by a stub, which imports the real module on first use.
+this module therefore replaces each of them with a stub, which imports the real module on first use.
 """
 
 import sys

@@ -32,7 +32,7 @@ MINATAR = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 class FamilyParams(environment.EnvParams):
     """Parameters of a family of tasks. The task may be traced or batched."""
 
-    # The type is Any, because JAX replaces leaves by tracers and tests check types at run time.
+    # The type is Any, because JAX replaces leaves with tracers and tests check types at run time.
     max_steps_in_episode: Any = 1
     inner: Any = None
     task: Any = 0

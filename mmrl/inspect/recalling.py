@@ -114,7 +114,7 @@ def recall(
 ) -> Recall:
     """Measure the effects of earlier observations on each action, up to `lags` steps back.
 
-    Each observation is replaced `swaps` times by an observation from another episode, at the same
+    Each observation is replaced `swaps` times with an observation from another episode, at the same
     step if another episode is still running. `own` marks the entries of an observation that are
     replaced and differentiated, by default all of them (see `own_numbers`). Earlier actions and
     rewards are unchanged. Relative changes up to 1e-5 of the largest value are treated as rounding.
@@ -273,7 +273,7 @@ def difference(x: Float[Array, "*any"], y: Float[Array, "..."]) -> Float[Array, 
 class Leak(NamedTuple):
     """Effects of an earlier episode on the values in the next one, by step.
 
-    `change` is the largest difference in values that the earlier episode causes. `not_a_number` is
+    `change` is the largest difference in values caused by the earlier episode. `not_a_number` is
     True at steps where NaN observations in the earlier episode change the values.
     """
 

@@ -120,7 +120,7 @@ def own_numbers(env: Any, params: Any) -> PyTree[Bool[np.ndarray, "..."]]:
     previous action, the previous reward and the begin flag.
     """
     obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
-    if isinstance(obs, tuple):  # a pair of an image and additional features
+    if isinstance(obs, tuple):  # a pair: an image and additional features
         return tuple(np.full(x.shape, i == 0) for i, x in enumerate(obs))
     flags = np.ones(obs.shape, bool)
     if obs.ndim == 1:

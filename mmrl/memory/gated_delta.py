@@ -16,8 +16,8 @@ class GatedDelta(Memory):
     """Gated DeltaNet, an associative memory with overwriting.  Yang et al. 2025, Eq. 10.
 
     S_t = α S_{t-1} (I - β k kᵀ) + β v kᵀ,  y_t = W S_t q, where α, β, k, q and v are functions of
-    x_t and |k| = |q| = 1. With β = 1, a step replaces the value stored under k by v and leaves the
-    values of orthogonal keys unchanged. α = σ(·) decays all entries. β = 2 σ(·) lies in (0, 2)
+    x_t and |k| = |q| = 1. With β = 1, a step replaces the value stored under k with v and leaves
+    the values of orthogonal keys unchanged. α = σ(·) decays all entries. β = 2 σ(·) lies in (0, 2)
     rather than (0, 1): values above 1 give negative eigenvalues, which allow the memory to count
     modulo 2 (Grazzi et al. 2025). The paper's short convolution and output gate are omitted.
 

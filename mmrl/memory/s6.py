@@ -20,12 +20,12 @@ class S6(Memory):
     h_t = exp(Δ_t A) ⊙ h_{t-1} + A⁻¹ (exp(Δ_t A) - I) B_t u_t,  y_t = W (C_t h_t + D ⊙ u_t). The
     input u_t = W_u x_t has `channels` entries, each with a state vector of size `state_size`. B_t,
     C_t and the step size Δ_t = softplus(b + s·u_t) depend on u_t. A large step size replaces the
-    state by the current input, and a small one ignores the input. A is real, negative and diagonal,
-    with initial entries -1, …, -`state_size` (S4D-Real). Initially softplus(b) is log-uniform over
-    `step_size`.
+    state with the current input, and a small one ignores the input. A is real, negative and
+    diagonal, with initial entries -1, …, -`state_size` (S4D-Real). Initially softplus(b) is
+    log-uniform over `step_size`.
 
     The paper's convolution, SiLU and output gate are omitted. The authors' code replaces
-    A⁻¹ (exp(Δ_t A) - I) B_t by Δ_t B_t. In their code, initial step sizes are between 0.001 and
+    A⁻¹ (exp(Δ_t A) - I) B_t with Δ_t B_t. In their code, initial step sizes are between 0.001 and
     0.1, so a single observation changes the state only slightly; our default is ten times larger.
     """
 

@@ -64,7 +64,7 @@ class Normalizer(eqx.Module):
     def count(self, obs: PyTree[Shaped[Array, "..."]]) -> "Normalizer":
         """Return a copy of the layer whose statistics include more observations, [..., *obs].
 
-        An observation may be a pair of an image and a vector.
+        An observation may be a pair that consists of an image and a vector.
         """
         rows = self._rows(obs)
         # Clip, because a single overflow would make the statistics infinite forever.

@@ -66,7 +66,7 @@ class MaskedNet(eqx.Module):
         return state, self._mask(now, obs), self._mask(ahead, next_obs)
 
     def _mask(self, outputs: Any, obs: Float[Array, "*time obs"]) -> Any:
-        """Replace the Q-values or logits of illegal actions by -∞."""
+        """Replace the Q-values or logits of illegal actions with -∞."""
 
         def only(x: Float[Array, "*time action"]) -> Float[Array, "*time action"]:
             return jnp.where(self.legal(obs), x, -jnp.inf)

@@ -164,7 +164,7 @@ class Pixels(eqx.Module):
 
 
 class PictureEncoder(eqx.Module):
-    """Encoder for an image, or a pair of an image and additional features.
+    """Encoder for an image, or for a pair: an image and additional features.
 
     The output is layer([conv(image) ‖ features]).
     """

@@ -65,7 +65,7 @@ def init(example: PyTree, workers: int, depth: int, shortest: int) -> tuple[Fram
 
 
 def outline(frames: Frames | None, rollout: Any) -> Any:
-    """Replace the images in a rollout by zero indices, so that it has the structure of the storage.
+    """Replace the images in a rollout with zero indices, to give it the structure of the storage.
 
     Raises `ValueError` if the shapes or dtypes of the images differ from those in `init`.
     """
@@ -225,7 +225,7 @@ def bootstraps(rollout: Any) -> Bool[Array, "worker time"]:
 
 
 def _with_indices(steps: Any, axes: int, now: Array, behind: Array) -> Any:
-    """Replace the images in a pytree of steps by indices.
+    """Replace the images in a pytree of steps with indices.
 
     Images are the leaves of the observations with `axes` + 3 axes.
     """

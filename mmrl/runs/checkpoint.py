@@ -92,12 +92,12 @@ def dumps(data: Any, indent: int | None = None) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """Parse the output of `dumps`. Unquoted Infinity and NaN of earlier versions are accepted."""
+    """Parse the output of `dumps`. Unquoted Infinity and NaN from earlier versions are accepted."""
     return unquote(json.loads(text))
 
 
 def unquote(data: Any) -> Any:
-    """Replace the strings "Infinity", "-Infinity" and "NaN" in JSON data by floats."""
+    """Replace the strings "Infinity", "-Infinity" and "NaN" in JSON data with floats."""
     if isinstance(data, dict):
         return {key: unquote(value) for key, value in data.items()}
     if isinstance(data, list):
@@ -106,7 +106,7 @@ def unquote(data: Any) -> Any:
 
 
 def unwrap_keys(tree: PyTree) -> PyTree:
-    """Replace every random key in a tree by its key data."""
+    """Replace every random key in a tree with its key data."""
     return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
 
 

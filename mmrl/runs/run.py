@@ -138,7 +138,7 @@ class Run:
 
     @property
     def memory(self) -> str:
-        """Size of the state of all seeds, including replay, as a string such as "1.5 GB"."""
+        """Size of the state of all seeds, with the replay buffer, as a string such as "1.5 GB"."""
         return size(self._shapes)
 
     @property
@@ -192,8 +192,8 @@ class Run:
         return report
 
     def _trained_block(self) -> tuple[PyTree, Any]:
-        # Block until the state is ready, so that a failed allocation raises an error here.
-        # Otherwise, the block would wait for the state forever.
+        # Wait until the state is ready, so that a failed allocation raises an error here.
+        # Otherwise, the training block would hang.
         state = jax.block_until_ready(self.begin()) if self.state is None else self.state
         with naming_storage(self.setup, self._shapes, inside=True):
             if len(self.history) == self._before:

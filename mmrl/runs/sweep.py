@@ -27,7 +27,7 @@ class Trial(NamedTuple):
 
     setting: Setting
     score: float
-    area: float | None  # area under the learning curve; None in rows of earlier versions
+    area: float | None  # area under the learning curve; None in rows from earlier versions
 
 
 class Score(NamedTuple):

@@ -22,7 +22,9 @@ def test_a_run_for_some_steps_has_as_many_blocks_as_reach_them(agent: str):
         assert longer.blocks == blocks and type(longer.blocks) is int
         assert {**vars(longer), "blocks": 3} == vars(config)
     for steps in (0, -1):
-        with pytest.raises(ValueError, match="`steps` must be a whole number of at least 1"):
+        with pytest.raises(
+            ValueError, match="`steps` must be an untraced whole number of at least 1"
+        ):
             config.for_steps(steps)
 
 

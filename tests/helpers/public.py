@@ -52,7 +52,7 @@ def _parts(rung: str) -> list[str]:
 def names(module: ModuleType) -> list[str]:
     """Return the public names of a module.
 
-    The public names are those in `__all__`. Without `__all__`, they are the names that the module
+    The public names are listed in `__all__`. Without `__all__`, they are the names that the module
     defines, or imports with `import x as x`.
     """
     if hasattr(module, "__all__"):

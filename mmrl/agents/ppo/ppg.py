@@ -140,7 +140,7 @@ def learn(
 ) -> tuple[State, tuple[ppo.Outcome, AuxiliaryBatch]]:
     """Take the gradient steps of one iteration.
 
-    Returns the state, and a pair of the outcome and the data for the auxiliary phase. Each gradient
+    Returns the state, and a pair: the outcome and the data for the auxiliary phase. Each gradient
     step trains policy and value jointly, or the value is trained first and then the policy. `loss`
     is a function with the arguments of `learner.loss`.
     """
@@ -172,7 +172,7 @@ def iterate(
 ) -> tuple[State, tuple[ppo.Outcome, AuxiliaryBatch]]:
     """Run one iteration of acting and learning, as in PPO.
 
-    Returns the state, and a pair of the outcome and the data for the auxiliary phase.
+    Returns the state, and a pair: the outcome and the data for the auxiliary phase.
     """
     act_key, learn_key, key = jax.random.split(state.policy.key, 3)
     policy, rollout = ppo.act(config, env, params, state.policy, act_key)

@@ -5,7 +5,7 @@ other layers of the network and their initial weights are equal for all entries.
 mean return over tasks, with an interval over seeds. `TUNING` contains the tasks and seeds on which
 entries may be tuned. These are disjoint from the held-out tasks and the reported seeds.
 
-CPU-seconds are those of training and evaluation on all tasks and seeds, without compilation. The
+CPU-seconds count training and evaluation on all tasks and seeds, without compilation. The
 first block of a run includes compilation, so its time is estimated from the other blocks.
 """
 

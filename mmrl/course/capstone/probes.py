@@ -1,4 +1,4 @@
-"""Outputs and gradients of a memory on test tapes, from which the gates judge it.
+"""Outputs and gradients of a memory on test tapes, which the gates check.
 
 The functions take a `pair`, a memory whose trainable arrays have a leading axis of two, for the
 initial and the perturbed parameters. A single compilation serves both.

@@ -98,8 +98,8 @@ bank = Exercise(
             lambda shortest, longest, units: _scale(
                 np.geomspace(0.5 ** (1 / shortest), 0.5 ** (1 / longest), units)
             ),
-            "both ends are right, but the constant ratio is that of neighboring eigenvalues. It "
-            "should be that of neighboring half-lives.",
+            "both ends are right, but neighboring eigenvalues have a constant ratio. Instead, "
+            "neighboring half-lives should have one.",
         ),
         Mistake(
             lambda shortest, longest, units: _bank(

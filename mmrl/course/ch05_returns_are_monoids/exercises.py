@@ -152,7 +152,7 @@ retrace = Exercise(
         Mistake(
             _with_flaws(leak="append"),
             "`backward` sets the gain to 0 at an episode's last step, but your x at that step "
-            "still contains -γ c q of the next episode. Replace c q by 0 where `last` is true.",
+            "still contains -γ c q of the next episode. Replace c q with 0 where `last` is true.",
         ),
         Mistake(
             _with_flaws(leak="roll"),
@@ -256,7 +256,7 @@ optimal_stopping = Exercise(
         Mistake(
             lambda first, then: _compose(then, first),
             "the order is reversed. The result is then(first(y)), so replace y in the formula of "
-            "`then` by the formula of `first`.",
+            "`then` with the formula of `first`.",
         ),
         Mistake(
             lambda first, then: (max(first[0], then[0]), *_compose(first, then)[1:]),

@@ -146,7 +146,7 @@ def _at_the_end(net: Net, obs, actions, begin, swap: bool) -> dict[str, Float[Ar
         q_swap, q = swaps(net, obs, begin), net(net.init(), obs, begin)[1][-1]
         change = jnp.abs(q_swap[..., actions[-1]] - q[actions[-1]])
         flips = jnp.argmax(q_swap, -1) != actions[-1]
-        # Replacing a suit by itself has no effect, so divide by the number of other suits.
+        # Replacing a suit with itself has no effect, so divide by the number of other suits.
         by_step["swap"] = jnp.sum(change, -1) / (SUITS - 1)
         by_step["flips"] = jnp.sum(flips, -1) / (SUITS - 1)
     return {name: values[::-1] for name, values in by_step.items()}

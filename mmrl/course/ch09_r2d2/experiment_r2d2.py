@@ -65,7 +65,7 @@ class Task:
     burn_in: int
     batch: int  # sequences per batch
     reward_scale: float = 25.0  # as in `batching`, where rewards are ±0.25
-    level: str = ""  # name of the environment, if it is not that of the task
+    level: str = ""  # name of the environment, if it differs from the task's
     sizes: tuple[tuple[str, int], ...] = ()  # arguments of the environment
     capacity: int = 16_320
     gamma: float = 0.5  # γ, as in `batching`

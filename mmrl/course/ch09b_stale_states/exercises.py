@@ -129,7 +129,7 @@ product = Exercise(
         ),
         Mistake(
             lambda factors, inputs: (factors[-1] * 1.0, _product(factors, inputs)[1]),
-            "The sum is right, but your factor is that of the last step only. A state is "
+            "The sum is right, but your factor covers only the last step. A state is "
             "multiplied by the factors of all steps.",
         ),
         Mistake(

@@ -63,7 +63,7 @@ weights = Exercise(
         ),
         Mistake(
             lambda center, steps: _weigh(_powers((center - 1) / (center + 1), steps)),
-            "Your decay is that of an average with the given *span*, 2/(1 - d) - 1. The given "
+            "Your decay belongs to an average with the given *span*, 2/(1 - d) - 1. The given "
             "number is the center of mass, 1/(1 - d) - 1.",
         ),
         Mistake(
@@ -247,7 +247,7 @@ weight = Exercise(
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight * (1 + center) / (1 + other),
             "That is the ratio of the two values of 1 - d. Use the ratio of the lags instead, "
-            "which is that of the mean ages. After many steps, the mean age is d/(1 - d).",
+            "which equals the ratio of the mean ages. After many steps, the mean age is d/(1 - d).",
         ),
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight,

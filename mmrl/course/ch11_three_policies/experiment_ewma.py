@@ -43,7 +43,7 @@ TUNING_SEEDS = (1000, 1001)
 # one compiled program.
 SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)
 
-CENTERS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # centers of mass, gradient steps
+CENTERS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # centers of mass, in gradient steps
 WEIGHTS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # β, weights of the KL penalty
 GRID_RATE = 4e-3  # high enough for the KL penalty to matter
 GRID_SEEDS = (0, 1, 2)

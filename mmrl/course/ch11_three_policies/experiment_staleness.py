@@ -15,7 +15,7 @@ of the evaluations.
 
 Diagnostics are means over gradient steps and seeds. Both divergences are estimates from the sampled
 actions. For "recent", the divergence from the behavior policy is 0 at the start of an iteration,
-because "recent" replaces the behavior policy by θ.
+because "recent" replaces the behavior policy with θ.
 """
 
 import dataclasses

@@ -256,8 +256,8 @@ uses = Exercise(
         ),
         Mistake(
             lambda unrolls, fraction: fraction + (1 - fraction) * _occasions(unrolls),
-            "The two probabilities are swapped: `fraction` is that of an old unroll, and 1 - "
-            "`fraction` is that of the new one.",
+            "The two probabilities are swapped: an old unroll has probability `fraction`, and "
+            "the new one has 1 - `fraction`.",
         ),
         Mistake(
             lambda unrolls, fraction: np.ones(unrolls),

@@ -11,7 +11,7 @@ on Asterix it scored 1 after 768 000 steps, and a random policy scores 0.4. Two 
 two entropy weights were tried on seed 1000. The cloning weights were not tuned. SpaceInvaders has
 no randomness, so all greedy episodes are equal and its scores jump.
 
-`scores` [seed][time][game] are those of the greedy policy, starting before all training.
+`scores` [seed][time][game] contains the scores of the greedy policy, starting before all training.
 `cumulative` [seed][game] is their mean over time. `shares` [seed][stage] is the fraction of each
 stage's gain that is retained after two stages of other games, or NaN without a gain. `retained`
 [seed] is the mean of `shares`. `sampled` has the same fields for sampled actions, and the oldest

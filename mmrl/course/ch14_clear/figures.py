@@ -1,6 +1,6 @@
 """Figures for CLEAR: the contents of a reservoir, ablations, and comparisons with the paper.
 
-Rows are those of `mmrl experiment forgetting`, with the scores of the greedy policy.
+Rows come from `mmrl experiment forgetting`, with the scores of the greedy policy.
 `figures.forgetting.sampled` turns them into rows of sampled actions, which also contain the greedy
 scores. Figures show the mean of `cumulative` [seed, task] over tasks, and `retained` [seed].
 `FIGURE_8` and `FIGURE_13` contain the cumulative performance that Rolnick et al. (2019) report on

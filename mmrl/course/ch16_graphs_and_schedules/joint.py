@@ -14,7 +14,7 @@ from mmrl.pdg.schedule import Proximity, nearness, pad_times
 def jointly(graph: Graph, proximity: Proximity = "upper") -> MemoryPlan:
     """Schedule operations and deallocations together.
 
-    The constraints are those of Figure 8 of the paper: the deallocation of x[q] comes after x[q]
+    The constraints follow Figure 8 of the paper: the deallocation of x[q] comes after x[q]
     and all its readers, and as soon after them as possible. The paper (§6) and `plan_memory` fix
     the schedule of operations before they schedule deallocations. Here, an early deallocation may
     also change the order of operations.

@@ -135,7 +135,7 @@ def _shift(scores, values):
 
 
 def _rising(values):
-    """Return scores that rise so far that the weights of the first are negligible at the end."""
+    """Return scores that rise enough for the first weights to be negligible at the end."""
     return np.array([-400, -399, -250, -251, 0, 5, 4], "f4"), values.astype("f4")
 
 

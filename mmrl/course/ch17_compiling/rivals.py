@@ -38,7 +38,7 @@ TILE, ITERATIONS, EPOCHS = 16, 2, 4
 def program_of(n: int | None, m: int, width: int) -> Compiled:
     """Compile REINFORCE with a window of `n` rewards, which learns in tiles of m steps.
 
-    If `n` is None, the windows extend to the end of the episode, and lifting replaces them by one
+    If `n` is None, the windows extend to the end of the episode, and lifting replaces them with one
     backward loop.
     """
     graph = reinforce(screen(width), policy(width), descent(0.01), n=n, gamma=GAMMA)
@@ -147,7 +147,7 @@ def choices(program: str, T: int, batch: int, width: int) -> tuple[dict[str, Any
     """Return the hand-written program, ours with fixed passes, and ours with chosen passes.
 
     `program` is "decoder", or a name of `equations`; A2C and the recurrent program have no
-    hand-written form. The fixed passes are those of `together`, with tiles of one step, of `TILE`
+    hand-written form. `together` returns the fixed passes, with tiles of one step, of `TILE`
     steps, and of the complete episode. A decoder has no tiles. `compile` chooses the passes of the
     form "chosen". The second result is the arguments of all forms.
     """

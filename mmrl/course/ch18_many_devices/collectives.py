@@ -14,7 +14,7 @@ _ARRAY = re.compile(r"\b[a-z]+(\d*)\w*\[([\d,]*)\]")
 def traffic(text: str) -> list[tuple[str, int]]:
     """Return the name and the bytes of every collective in a compiled program.
 
-    `text` is `jax.jit(f).lower(…).compile().as_text()`. Bytes are those of the result on one
+    `text` is `jax.jit(f).lower(…).compile().as_text()`. Bytes count the result on one
     device: the gathered array for an all-gather, and one shard for a reduce-scatter. An operation
     inside a loop is listed once. XLA may combine several operations into one.
     """

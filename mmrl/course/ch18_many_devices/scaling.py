@@ -20,7 +20,7 @@ NODE = 8  # devices per node
 
 
 class Link(NamedTuple):
-    """Latency in seconds and bandwidth in bytes per second of a network."""
+    """A network's latency (seconds) and bandwidth (bytes per second)."""
 
     latency: float
     bandwidth: float

@@ -48,7 +48,7 @@ combine = Exercise(
         ),
         Mistake(
             lambda a, b: (*_later(a, b)[:2], b[2]),
-            "The result covers both parts, so its number of steps is that of a plus that of b.",
+            "The result covers both parts, so the numbers of steps of a and b must be added.",
         ),
         Mistake(
             lambda a, b: (*_later(a, b)[:2], a[2] + 1),

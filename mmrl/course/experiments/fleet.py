@@ -71,7 +71,7 @@ class Fleet:
 
 
 def return_fields(config: Any, returns: Float[np.ndarray, "lane eval"]) -> dict[str, Any]:
-    """Return the fields of a row that describe returns, with the interval of the final ones."""
+    """Return a row's fields for returns, including a confidence interval of the final returns."""
     middle, *ends = interval(returns[:, -1])
     about = {"interquartile_mean": middle, "interval_95": ends, "env_steps": env_steps(config)}
     return {**about, "returns": round_list(returns)}

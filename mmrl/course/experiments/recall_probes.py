@@ -26,7 +26,7 @@ from mmrl.memory.base import dense
 SYMBOLS, MARKS = 4, 2
 LAGS = (1, 2, 4, 8, 16, 32, 64)  # in steps
 TRAIN_STEPS, LONGER = 128, 8  # steps of a training tape, and the factor for held-out tapes
-SCORE_STEPS = 64  # steps on which recall is measured, at the end of both lengths
+SCORE_STEPS = 64  # steps on which recall is measured, at the end of tapes of either length
 WIDTH = 32  # inputs and outputs of the memory
 TASKS = ("recall", "order")
 

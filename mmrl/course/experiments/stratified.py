@@ -57,12 +57,12 @@ def distance(by_factor: dict[int, Row], c: int) -> float:
 
 
 def losses(by_factor: dict[int, Row], c: int, figure: Figure) -> Float[np.ndarray, " seed"]:
-    """Return how much `figure` drops for each seed when the batch is divided by c."""
+    """Return how much `figure` drops for each seed when the batch size is divided by c."""
     return figure(by_factor[1]) - figure(by_factor[c])
 
 
 class Effect(NamedTuple):
-    """Effect of an ablation on the drop in a figure that a smaller batch causes."""
+    """Effect of an ablation on how much a figure of merit drops with a smaller batch."""
 
     size: float  # additional drop with the ablation, averaged over tasks
     z: float  # statistic of a one-tailed test, large if the drop is larger with the ablation
@@ -72,7 +72,7 @@ class Effect(NamedTuple):
 def effect(
     rows: Sequence[Row], agent: str, condition: str, c: int, figure: Figure = area
 ) -> Effect:
-    """Test whether an ablation increases the drop that dividing the batch by c causes."""
+    """Test whether an ablation increases the drop caused by dividing the batch size by c."""
     ablation, whole = select(rows, agent, condition), select(rows, agent, EVERY)
     both = [t for t in whole if {1, c} <= set(whole[t]) & set(ablation.get(t, ()))]
     pairs = [(losses(ablation[t], c, figure), losses(whole[t], c, figure)) for t in both]

@@ -62,9 +62,9 @@ def episode_player(
 ) -> EpisodePlayer:
     """Return a player of one episode of `env_id`.
 
-    The arguments and errors are those of `episode_svg`. Only the first 210 steps of an episode are
-    shown, to limit the size of a page. If a `question` is given, the episode is hidden until the
-    reader answers it.
+    Arguments and errors are the same as in `episode_svg`. Only the first 210 steps of an episode
+    are shown, to limit the size of a page. If a `question` is given, the episode is hidden until
+    the reader answers it.
     """
     frames = _frames(env_id, steps, hidden=hidden, observe=observe, **settings)
     rewards = np.asarray(steps.reward)[: len(frames)]

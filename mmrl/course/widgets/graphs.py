@@ -84,8 +84,8 @@ class TileExplorer(Explorer):
 def reinforce(n: int | None) -> Graph:
     """Build a simplified REINFORCE with scalar tensors.
 
-    The dependences are those of `mmrl.course.programs.policy_gradients`, but the functions are
-    placeholders.
+    The dependences are the same as in `mmrl.course.programs.policy_gradients`, but the functions
+    are placeholders.
     """
     p = Program("i", "t")
     (i, t), (I, T) = p.symbols, p.bounds  # noqa: E741

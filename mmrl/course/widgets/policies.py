@@ -38,7 +38,7 @@ class RubberBandExplorer(Explorer):
 class ClipExplorer(Explorer):
     """Explorer for the decoupled objective of one action and for its gradient in log π.
 
-    The objective is that of `mmrl.losses`. `log_ratio` is log π - log μ, where μ is the behavior
+    `mmrl.losses` defines the objective. `log_ratio` is log π - log μ, where μ is the behavior
     policy. If `proximal` is "apart", `log_proximal` is log π_p - log μ. "behavior" uses π_p = μ, as
     in PPO, and "policy" uses π_p = π, the result of β_prox = 0. If `form` is "kl", the penalty is
     β (log π - log π_p)² / 2 with `weight` β.

@@ -48,7 +48,7 @@ class PriorityExplorer(Explorer):
     `errors` contains |δ| at `steps` steps of each sequence, concatenated. The first 16 sequences
     are shown. `draws` is the number of samples, which do not change from run to run. The maximum
     of w is over all sequences, whereas in `mmrl.replay.sequences.sample` it is over the batch.
-    `sequence` is the index of the selected sequence. The defaults of η, α and β are those of R2D2.
+    `sequence` is the index of the selected sequence. η, α and β have R2D2's values by default.
     """
 
     _esm = source("priority_explorer")

@@ -160,7 +160,7 @@ def _has_key(space: Any) -> bool:
 
 
 def _number(mask: Bool[Array, " action"], state: Any, terminated: Any) -> Any:
-    """Return the number of the next step, counted from 1, if no action is legal there, else 0."""
+    """Return the next step's number, counted from 1, if it has no legal action, and 0 otherwise."""
     none = ~jnp.any(mask) & ~jnp.asarray(terminated, bool)
     return jnp.where(none, jnp.asarray(state.time, jnp.int32) + 1, 0)
 

@@ -1,4 +1,4 @@
-"""Wrappers that replace the observation by the Markov state or by an image."""
+"""Wrappers that replace the observation with the Markov state or with an image."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

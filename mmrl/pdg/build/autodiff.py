@@ -377,7 +377,7 @@ class _Reverse:
         return by_argument
 
     def _keep(self, derivative: Derivative, inputs: Sequence[Tensor]) -> list[Residual]:
-        """Extend the operation to return its residuals, and return the output of each residual."""
+        """Add missing residuals to the operation's outputs; return each residual's output."""
         op, bounds = derivative.op, self.program.bounds
         if op.kind not in ("fn", "random"):
             return []

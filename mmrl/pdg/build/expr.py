@@ -106,7 +106,7 @@ class Expr:
     def upper(self) -> "Expr":
         """Return the last point that a read depends on, for proximity constraints.  §6.1
 
-        Replaces a slice by its last point, and min(a, b) by a: `t:min_(t + n, T)` becomes
+        Replaces a slice with its last point, and min(a, b) with a: `t:min_(t + n, T)` becomes
         t + n - 1.
         """
         return as_expr(self.compute(*(term.upper() for term in self.terms)))

@@ -75,7 +75,7 @@ class Domain(Structural):
         return f"[{', '.join(self.names)}{condition}]"
 
     def union(self, *others: "Domain") -> "Domain":
-        """Return the domain with the dimensions of all domains, where all conditions hold.
+        """Return a domain that has all the domains' dimensions and satisfies all their conditions.
 
         The dimensions are in the program's order.
         """

@@ -465,7 +465,7 @@ def fn(f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:
 
 
 def _check_arguments(f: Callable[..., Any], name: str, number: int, random: bool) -> None:
-    """Raise `ValueError` if `f` does not accept this number of inputs, after a key if `random`."""
+    """Raise `ValueError` unless `f` accepts `number` inputs, preceded by a key if `random`."""
     try:
         inspect.signature(f).bind(*range(number + random))
     except TypeError as error:

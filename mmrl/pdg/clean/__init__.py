@@ -1,7 +1,7 @@
 """Graph cleanup passes: remove unused operations, and merge equal ones.
 
 `remove_dead` removes operations that no result depends on, `fold` folds constants, `forward`
-replaces reads of copies by reads of the original, and `share` merges common subexpressions.
+replaces reads of copies with reads of the original, and `share` merges common subexpressions.
 `drop_idle` removes a forward pass if only its gradient reads it. All passes rewrite the graph with
 `replace_ops`. `validate` checks that a graph is a valid program.
 """

@@ -230,7 +230,7 @@ def scan_inputs(
 def access(
     graph: Graph, edge: Edge, block: Block, moved: Collection[str], sinks: bool
 ) -> Access | None:
-    """Return how to read along an edge if the operations in `moved` compute blocks of d.
+    """Return the access along `edge`, given that the operations in `moved` compute blocks of d.
 
     `sinks` is True if the reader is one of these operations. The result is None if the read makes
     the move impossible.
@@ -268,7 +268,7 @@ def access(
 
 
 def entry(graph: Graph, edge: Edge, block: Block) -> Access | None:
-    """Return how a loop over all of d reads an input from outside, or None if this is impossible.
+    """Return the access of a loop over all of d to an outside input, or None if it is impossible.
 
     An input that exists only at some points of d, such as c * r[t + 1], is read as a block of d
     with zeros at the other points.

@@ -204,7 +204,7 @@ def choose(
     ends = any("ends" in op.params for op in graph.ops.values())
 
     def fused_if_free(choice: Choice) -> Choice:
-        """Fuse the operations of a choice without blocks if this saves time and costs no memory.
+        """If a choice has no blocks, fuse its operations if this saves time and costs no memory.
 
         A program with `Program.until` is not fused, because fused operations cannot be skipped.
         """

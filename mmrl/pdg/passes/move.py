@@ -302,7 +302,7 @@ def as_inputs(reads: Sequence[Edge]) -> list[Edge]:
 
 
 def replan(reads: Sequence[Edge], readings: Sequence[Access]) -> list[Edge]:
-    """Replace each edge by one edge per index φ of its reading."""
+    """Replace each edge with one edge per index φ of its reading."""
     return [
         dataclasses.replace(edge, index=index)
         for edge, reading in zip(reads, readings, strict=True)

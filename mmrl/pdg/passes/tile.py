@@ -125,7 +125,7 @@ def _chain(
 ) -> list[NewOp]:
     """Return the operations that compute the state `op` after each block from the previous state.
 
-    `run(env, *inputs, before=…)` computes the state after a block. `start` is a pair of a function
+    `run(env, *inputs, before=…)` computes the state after a block. `start` is a pair: a function
     that computes the state before the first block, and the edge of its input. Without `start`,
     there is no state before the first block.
     """

@@ -23,8 +23,8 @@ from mmrl.pdg.build.sets import IN, OUT, maps, union
 from mmrl.pdg.plan.swap import either, phases
 from mmrl.pdg.schedule import Schedule, pad_times, violations
 
-# Kinds of events. The kind is the last coordinate of a time in a plan, so events at the same time
-# of θ happen in this order.
+# Kinds of events. In a plan, the last coordinate of a time is the kind, so events to which θ
+# assigns the same time happen in this order.
 FETCH, RUN, OFFLOAD, FREE = range(4)
 
 

@@ -295,7 +295,8 @@ def in_the_way(first: isl.Map, last: isl.Map, *, late: bool = False) -> isl.Set:
     """Return the distances q - p of all pairs where q is written while p is still needed.
 
     `first` contains the times of writing, and `last` the times of the last use. The last operation
-    that reads p may itself write q over p, unless `late`: inputs are freed after the operation.
+    that reads p may itself overwrite p with q, unless `late` is True. In that case, inputs are
+    freed only after the operation.
     """
     pairs = _between(first, last, first, late=late)
     together = first.apply_range(first.reverse())

@@ -1,9 +1,9 @@
 """Lower the tree of a schedule to the plan of an XLA program, without conditions in loops.
 
 There are three steps. `rolling` moves copies of a loop's body into the loop, `regroup` replaces
-the conditions of the loop by rounds, and `Lowering` avoids reads of rings, by using values directly
-that were computed earlier in the same block of code. Only results, values that are read by slices,
-and values that are read outside the block are stored in a ring.
+the conditions of the loop with rounds, and `Lowering` avoids reads of rings, by using values
+directly that were computed earlier in the same block of code. Only results, values that are read by
+slices, and values that are read outside the block are stored in a ring.
 
 *Rounds* replace the conditions in a loop, so that an XLA program can run every statement
 unconditionally. For example, if learning follows acting at a distance of n steps, the schedule has

@@ -174,7 +174,7 @@ def _begin(ring: Ring, k: int, c: Any) -> tuple[Any, int]:
 
 
 def _side_by_side(ring: Ring, k: int, window: Window) -> bool:
-    """Return True if all windows of a read are in adjacent slots, without wrapping around."""
+    """Return True if each window of the read occupies adjacent slots, without wrapping around."""
     # A read that never happens has no `lows`.
     last = max((low % ring.slots[k] for low in window.lows), default=0)
     return last + window.width <= ring.slots[k]

@@ -1,4 +1,4 @@
-"""Move copies of a loop's body back into the loop, and replace its conditions by rounds.
+"""Move copies of a loop's body back into the loop, and replace its conditions with rounds.
 
 isl often peels a loop: it places the last step of learning after the loop, and the first steps of
 acting in a separate loop before it. Each copy would be compiled separately. If a statement next to

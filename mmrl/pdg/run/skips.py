@@ -378,7 +378,7 @@ def _way(row: _Row) -> int:
         return int(len(low) > 1)
     if (high[1:] < low[:-1]).all():
         return -1
-    raise Obstacle(f"{row.do.op.name} runs at one point in several iterations")
+    raise Obstacle(f"several iterations may run {row.do.op.name} at the same point of its domain")
 
 
 def run_with_skips(

@@ -138,8 +138,8 @@ def check_proximity(proximity: Proximity) -> Proximity:
 def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> isl.UnionMap | None:
     """Return the proximity constraints: a map from x[q] to the points that should follow it soon.
 
-    The result is None for "none". "upper" replaces each slice by its last element, before which its
-    reader cannot run, and min(a, b) by a: r[t : min(t + n, T)] becomes r[t + n - 1]. If an
+    The result is None for "none". "upper" replaces each slice with its last element, before which
+    its reader cannot run, and min(a, b) with a: r[t : min(t + n, T)] becomes r[t + n - 1]. If an
     operation reads another one several times, as fused operations do, only the latest read is a
     constraint, because the others would conflict with it as the reads of a window do. All other
     reads between different tiles are ignored. Because the solver schedules all steps, their

@@ -26,7 +26,7 @@ OF_VALUES = ("dqn", "pqn", "r2d2")  # agents whose networks output Q(s, ·)
 class AgentPlayer(EpisodePlayer):
     """Player of an episode that a run's agent plays greedily.
 
-    `seed` is an index of the run's seeds, and `episode` determines the random key. If the run has
+    `seed` is an index into the run's seeds, and `episode` determines the random key. If the run has
     no finished block, the untrained agent plays. If `steps` is given, only the first steps are
     shown, and the page loads faster. Raises `ValueError` if `seed` is out of range.
     """
@@ -35,7 +35,7 @@ class AgentPlayer(EpisodePlayer):
         EpisodePlayer.__init__(self, **_traits(run, seed, episode, steps))
 
     def show(self, run: Run, seed: int = 0, episode: int = 0, steps: int | None = None) -> None:
-        """Show another episode. The arguments and errors are those of the constructor."""
+        """Show another episode. Arguments and errors are the same as in the constructor."""
         with self.hold_sync():
             for name, value in _traits(run, seed, episode, steps).items():
                 setattr(self, name, value)
