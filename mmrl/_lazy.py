@@ -1,20 +1,18 @@
-"""Lazy imports and deprecated names (PEP 562), and mappings with lazily loaded values."""
+"""Lazy imports for packages (PEP 562), and mappings with lazily loaded values."""
 
 import ast
 import functools
 import importlib
 import inspect
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-REMOVAL = "0.2"  # version without the names that are deprecated now
 
 
 def on_demand(
-    package: str, *own: str, **former: str
+    package: str, *own: str
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__all__`, `__getattr__` and `__dir__` for a package with lazy imports.
 
@@ -26,14 +24,13 @@ def on_demand(
 
         __all__, __getattr__, __dir__ = on_demand(__name__)
 
-    `own` lists the public names that the package itself defines, and `former` maps deprecated names
-    to the new ones.
+    `own` lists the public names that the package itself defines.
     """
-    module, home, find = sys.modules[package], homes(package), _finder(package, former, 3)
+    module, home = sys.modules[package], homes(package)
 
     def load(name: str) -> Any:
         if name not in home:
-            return find(name)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(home[name]), name)
         setattr(module, name, value)
         return value
@@ -47,35 +44,6 @@ def homes(package: str) -> dict[str, str]:
     inner = [node for part in body if isinstance(part, ast.If) for node in part.body]
     imports = [node for node in inner if isinstance(node, ast.ImportFrom)]
     return {alias.name: node.module or "" for node in imports for alias in node.names}
-
-
-def deprecate(module: str, **former: str) -> None:
-    """Keep the former names of a module, but warn if they are used.
-
-    For example, `taken="select_values"` maps the name `taken` to its successor. The warning is a
-    `DeprecationWarning` that states the new name and `REMOVAL`.
-    """
-    vars(sys.modules[module])["__getattr__"] = _finder(module, former, 2)
-
-
-def _finder(module: str, former: Mapping[str, str], level: int) -> Callable[[str], Any]:
-    """Return a `__getattr__` for the former names of a module.
-
-    `level` is the number of calls between the warning and the line that uses a name.
-    """
-
-    def find(name: str) -> Any:
-        if name not in former:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        warnings.warn(
-            f"`{module}.{name}` is deprecated and will be removed in version {REMOVAL}. Use "
-            f"`{module}.{former[name]}`.",
-            DeprecationWarning,
-            stacklevel=level,
-        )
-        return getattr(sys.modules[module], former[name])
-
-    return find
 
 
 class OnDemand(Mapping[str, T]):

@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mmrl import returns
 from mmrl._dtypes import converting
-from mmrl._lazy import deprecate
 
 __all__ = [
     "clip_loss",
@@ -29,8 +28,6 @@ __all__ = [
     "value_cloning",
     "value_loss",
 ]
-
-deprecate(__name__, taken="select_values")
 
 Scalar = float | int | Float[Array, ""]
 Steps = Float[Array, "*shape"]

@@ -36,7 +36,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
 from mmrl._dtypes import converting, floats, whole
-from mmrl._lazy import deprecate
 from mmrl.monoid import Affine, Resettable
 from mmrl.scan import scan
 
@@ -44,7 +43,6 @@ Scalar = float | int | Float[Array, ""]
 Steps = Float[Array, " time"]
 """One value per step of the tape."""
 Flags = Bool[Array, " time"]
-deprecate(__name__, discounted="discounted_return")
 
 
 @converting()

@@ -23,13 +23,10 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 from mmrl import _random
 from mmrl._devices import split_rows
 from mmrl._dtypes import accumulate, finite, promoting
-from mmrl._lazy import deprecate
 from mmrl._spaces import stuck
 
 __all__ = ["AnyArray", "Carry", "Evaluation", "Policy", "Transition"]
 __all__ += ["act", "collect", "evaluate", "start", "unroll"]
-
-deprecate(__name__, Recorded="AnyArray")
 
 Policy = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
 AnyArray = Array | np.ndarray

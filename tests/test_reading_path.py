@@ -19,7 +19,6 @@ MOST_FILES, MOST_LINES = 12, 2000
 BESIDE = {
     "mmrl._devices": "rows are divided among devices; on one, nothing happens",
     "mmrl._dtypes": "types of numbers under settings of JAX",
-    "mmrl._lazy": "deprecated names",
     "mmrl._random": "keys, and the random numbers of JAX compiled sooner",
     "mmrl._spaces": "a step that had no legal action is read from a state",
     "mmrl.agents.checks": "settings that are refused",

@@ -15,12 +15,10 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from mmrl._lazy import OnDemand, deprecate
+from mmrl._lazy import OnDemand
 from mmrl.agents.settings import Paper
 from mmrl.agents.settings import repeatable as repeatable
 from mmrl.agents.settings import resize as resize
-
-deprecate(__name__, resized="resize")
 
 
 @runtime_checkable

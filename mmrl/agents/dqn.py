@@ -34,7 +34,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from mmrl import losses, returns
 from mmrl._devices import split_rows
 from mmrl._dtypes import advance, promoting, whole
-from mmrl._lazy import deprecate
 from mmrl.agents import checks, common, normalize
 from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net
 from mmrl.agents.settings import Paper, Settings, choice, count, limit, positive, share, static
@@ -43,7 +42,6 @@ from mmrl.replay.frames import shortest
 from mmrl.rollout import Carry, Policy, Transition, collect
 
 OBSERVES = ("begin_flag",)  # default inputs in addition to o_t
-deprecate(__name__, sized="resolve_sizes", changed="learner_state")
 
 
 class Config(Settings):
@@ -58,7 +56,8 @@ class Config(Settings):
     dueling: bool = static(default=True)  # dueling head Q = V + A - mean A, Wang et al. 2016
     batching: str = choice("tape", "segments")  # tape: complete episodes; segments: L steps each
     segment_length: int = count(10)  # L, steps per segment; must divide `batch`
-    batch: int | None = count(None)  # B, steps per gradient step; None: at least 500
+    # B, steps per gradient step; None: 500, or more if an episode can be longer
+    batch: int | None = count(None)
     tapes: int = count(1)  # number of tapes per batch, which can be sharded over devices
     environments: int = count(16)  # number of environments stepped in parallel
     rollout: int = count(16)  # steps per environment and iteration
@@ -81,7 +80,8 @@ class Config(Settings):
     epsilon_start: float = share(0.5)  # initial ε
     epsilon_end: float = share(0.05)  # final ε
     epsilon_decay: float = positive(80.0)  # iterations over which ε decays linearly
-    tau: float = share(0.02, off=0.0)  # τ in θ⁻ ← θ⁻ + τ (θ - θ⁻) per gradient step; paper: 1 - β
+    # τ in θ⁻ ← θ⁻ + τ (θ - θ⁻), per gradient step (the paper's 1 - β)
+    tau: float = share(0.02, off=0.0)
     reward_scale: float = positive(1.0)  # factor applied to rewards in the loss
     max_grad_norm: float = limit(1.0)  # maximum gradient norm; larger gradients are scaled down
 

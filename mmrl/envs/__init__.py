@@ -7,10 +7,6 @@ gymnax takes several seconds to import, so it is imported only when the first en
 import difflib
 from typing import Any
 
-from mmrl._lazy import deprecate
-
-deprecate(__name__, registered="registered_ids")
-
 
 def make(env_id: str, *, observe: str = "observation", **kwargs: Any) -> tuple[Any, Any]:
     """Return the environment with id `env_id` and its default parameters.

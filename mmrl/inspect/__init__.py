@@ -37,4 +37,4 @@ if TYPE_CHECKING:
     from mmrl.inspect.subjects import policy_subject as policy_subject
     from mmrl.inspect.subjects import subject as subject
 
-__all__, __getattr__, __dir__ = on_demand(__name__, exported="policy_subject")
+__all__, __getattr__, __dir__ = on_demand(__name__)

@@ -35,4 +35,4 @@ if TYPE_CHECKING:
     from mmrl.nets.policy import body as body
     from mmrl.nets.policy import mlp as mlp
 
-__all__, __getattr__, __dir__ = on_demand(__name__, Masked="MaskedNet")
+__all__, __getattr__, __dir__ = on_demand(__name__)

@@ -23,7 +23,6 @@ In addition, `logged` writes its logs to this folder, and `mmrl.runs.export` wri
 files that the caller names.
 """
 
-from mmrl._lazy import deprecate
 from mmrl.runs.checkpoint import load, read, save
 from mmrl.runs.identity import describe, restore
 from mmrl.runs.processes import RunError, until_preempted
@@ -66,11 +65,3 @@ __all__ = [
     "saved_sweep",
     "until_preempted",
 ]
-
-deprecate(
-    __name__,
-    SHOWN="OPTIONAL_INPUTS",
-    Scored="Score",
-    logged="log_reports",
-    saved="saved_setup",
-)

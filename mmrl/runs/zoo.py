@@ -17,7 +17,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
 from mmrl import envs
-from mmrl._lazy import deprecate
 from mmrl.rollout import act, start
 from mmrl.runs import player
 from mmrl.runs.content import content
@@ -27,7 +26,6 @@ from mmrl.runs.processes import RunError
 
 ZOO = pathlib.Path(__file__).parents[1] / "zoo"
 NAMES = pathlib.Path("zoo")  # prefix of the zoo's agents, as in zoo/NAME; not a folder on disk
-deprecate(__name__, named="is_name")
 
 
 class Step(NamedTuple):

@@ -29,7 +29,6 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from mmrl import losses
 from mmrl._devices import split_rows
 from mmrl._dtypes import advance, promoting
-from mmrl._lazy import deprecate
 from mmrl.agents import minibatches
 from mmrl.agents.common import Make, Metrics, descend, rate_at, training, watch
 from mmrl.agents.policies import actor_critic
@@ -37,7 +36,6 @@ from mmrl.agents.ppo import about, learner, ppo
 from mmrl.agents.settings import count, positive, weight
 from mmrl.nets import Distribution
 
-deprecate(__name__, Kept="AuxiliaryBatch")
 OBSERVES, greedy, loss = ppo.OBSERVES, ppo.greedy, learner.loss
 
 
