@@ -1,8 +1,7 @@
 """Loss functions on plain arrays, independent of memories, replay and networks.
 
-The first functions compute targets and the loss of action values; `td_loss` returns a mean over
-steps. The losses of policies and value functions return one value per step, which the caller
-averages. Masks are True at real steps and False at padding. Since `masked_mean` averages over real
+The losses of policies and value functions return one value per step, and `td_loss` returns a mean.
+Masks are True at real steps and False at padding. Since `masked_mean` averages over real
 steps only, a loss has the same value on a tape as on padded segments.
 """
 
@@ -150,9 +149,8 @@ def kl_loss(
 def squared_log_ratio(log_prob: Steps, log_prob_proximal: Steps) -> Steps:
     """Return (log π - log π_p)² / 2, the KL estimate in the code of Hilton et al. 2022.
 
-    The mean of this estimate approximates both KL[π_p ‖ π] and KL[π ‖ π_p] when π is close to π_p.
-    For actions sampled from π, its mean gradient is the gradient of KL[π ‖ π_p], which is the
-    reverse of the divergence in the paper's formula.
+    Its mean approximates KL[π_p ‖ π] and KL[π ‖ π_p] when π is close to π_p. For actions sampled
+    from π, its mean gradient is that of KL[π ‖ π_p], the reverse of the paper's formula.
     """
     return 0.5 * (log_prob - log_prob_proximal) ** 2
 

@@ -86,10 +86,9 @@ def n_step(rewards: Steps, discount: Steps, next_values: Steps, last: Flags, n: 
     """Return the n-step return of each step.  Sutton & Barto 2018, Eq. 7.1.
 
     G_t = r_t + γ_t r_{t+1} + … + γ_t⋯γ_{t+n-1} v'_{t+n-1}, with fewer terms near the end of an
-    episode. The return of each step is the product of the affine maps in a window of n steps. This
-    product is not computed as a quotient of two prefixes of a scan, because γ_t may be 0. Instead,
-    windows of 1, 2, 4, … steps are built by doubling, with about 2 log₂n products per step. R2D2's
-    target is h(G_t) with v' = h⁻¹(q), where h is `rescale`.
+    episode. Each return is a product of affine maps in a window of n steps, not a quotient of two
+    prefixes, because γ_t may be 0. Windows of 1, 2, 4, … steps are built by doubling, with about
+    2 log₂n products per step. R2D2's target is h(G_t) with v' = h⁻¹(q), where h is `rescale`.
 
     Raises `ValueError` unless n is an integer of at least 1.
     """

@@ -36,12 +36,11 @@ AnyArray = Array | np.ndarray
 class Transition(eqx.Module):
     """Transition (o_t, a_t, r_t, o_{t+1}) with three flags; rollouts have a leading time axis.
 
-    `action` is the action that the policy returned, before `legal` moved it into the action space.
-    `next_obs` is the observation that followed the action. At the end of an episode, the
-    environment resets itself, so `next_obs` differs from the `obs` of the next transition, which
-    starts a new episode. At a termination, non-finite values in `next_obs` are replaced by 0,
-    because no target depends on them. `begin` is True if `obs` is the first observation of an
-    episode; `terminated` and `truncated` are True if `next_obs` is the last, and can both be True.
+    `action` is the policy's action, before `legal` moved it into the action space, and `next_obs`
+    is the observation after it. At the end of an episode, the environment resets itself, so
+    `next_obs` differs from the next `obs`, which starts a new episode. At a termination, non-finite
+    values in `next_obs` are replaced by 0, because no target depends on them. `begin` is True if
+    `obs` is the first of an episode; `terminated` and `truncated` refer to `next_obs`.
     """
 
     obs: PyTree[Shaped[AnyArray, "..."]]
@@ -114,8 +113,7 @@ def act(
         obs=carry.obs,
         action=jax.tree.map(jnp.asarray, action),
         reward=jnp.asarray(reward, jnp.float32),
-        # A crashed simulation may return NaN in `next_obs`. Targets ignore the NaN, but gradients
-        # that flow through `next_obs` would be NaN.
+        # A crashed simulation may return NaN. Targets ignore it, but gradients would not.
         next_obs=finite(info["final_observation"], terminated),
         begin=carry.begin,
         terminated=terminated,
@@ -126,10 +124,7 @@ def act(
 
 
 def legal(space: Any, action: Any) -> Any:
-    """Return the action in a `Box` that is nearest to `action`, in the dtype of the box.
-
-    If `space` is not a `Box`, `action` is returned unchanged.
-    """
+    """Return the nearest action in a `Box`, in its dtype; do not change actions of other spaces."""
     if not hasattr(space, "low"):
         return action
     dtype = jax.dtypes.canonicalize_dtype(space.dtype)
@@ -146,9 +141,8 @@ class Evaluation(eqx.Module):
 
     Returns are undiscounted, and lengths are in steps. `ended` is False if `max_steps` cut the
     episode short, in which case its return is partial. `observed` is False if an observation was
-    not finite; the last observation of a terminated episode is not checked. `stuck` is the number
-    of a step without a legal action, counted from 1, or 0 if all steps have legal actions. `stuck`
-    is None unless the environment is wrapped in `wrappers.ActionMask`.
+    not finite; the last observation of a terminated episode is not checked. `stuck` is a step
+    without a legal action, counted from 1 (0: none), or None without `wrappers.ActionMask`.
     """
 
     returns: Float[Array, " episodes"]
@@ -209,10 +203,7 @@ def evaluate(
 def _count(
     so_far: Evaluation, rest: Float[Array, " episodes"], transition: Transition
 ) -> tuple[Evaluation, Float[Array, " episodes"]]:
-    """Add one step to the result of each unfinished episode.
-
-    `rest` is the rounding error of each sum of rewards (see `accumulate`).
-    """
+    """Add one step to the result of each unfinished episode; `rest` is from `accumulate`."""
     finite = all_finite((transition.obs, transition.next_obs))
     after, left = accumulate((so_far.returns, rest), transition.reward)
     result = Evaluation(

@@ -1,8 +1,8 @@
 """Scans: all prefix products of a monoid along a tape, by one of six methods.
 
 Since the operator is associative, the products can be grouped in any order, and a scan of T
-elements takes only O(log T) parallel steps. The methods differ in work (number of products), depth
-(number of levels, each of which runs in parallel) and compile time. C is the block length `chunk`:
+elements takes only O(log T) parallel steps. The methods differ in work (products), depth (levels of
+parallel products) and compile time. C is the block length `chunk`:
 
     method          products          levels            best for
     sequential      T                 T                 a CPU: one pass, compiles quickly
@@ -25,10 +25,7 @@ from mmrl.monoid import Monoid
 from mmrl.monoid.tapes import as_elements, check_types, first_of, shift
 
 METHODS = ("sequential", "hillis_steele", "blelloch", "associative", "chunked", "auto")
-"""Methods that support every monoid.
-
-The method "kernel" is not listed, because it supports only `Affine` and `Resettable(Affine)`.
-"""
+"""Methods for every monoid. Another, "kernel", supports only `Affine` and `Resettable(Affine)`."""
 
 
 def scan(
@@ -141,9 +138,8 @@ def _in_turn(op: Callable, xs: PyTree, start: PyTree, *, reverse: bool) -> tuple
 def _in_turn_jvp(primals, tangents, *, reverse):
     """Differentiate `_in_turn`: ḣ_t = ∂₁(h_{t-1} • x_t) ḣ_{t-1} + ∂₂(h_{t-1} • x_t) ẋ_t.
 
-    This is a linear recurrence in ḣ. JAX's default rule would compute the partial derivatives ∂₁
-    and ∂₂ inside the loop. Computing all of them before the loop makes the backward pass several
-    times faster.
+    This is a linear recurrence in ḣ. JAX's rule would compute ∂₁ and ∂₂ inside the loop. Computing
+    them before the loop makes the backward pass several times faster.
     """
     (op, xs, start), (d_op, d_xs, d_start) = primals, tangents
     hs, last = _in_turn(op, xs, start, reverse=reverse)
@@ -173,9 +169,8 @@ def _in_turn_jvp(primals, tangents, *, reverse):
 def _unroll(xs: PyTree) -> int:
     """Return how many steps of the loop to unroll: 4 for up to three scalars per step, else 1.
 
-    Unrolling helps a loop over scalars, whose cost is mostly overhead. It harms a loop over larger
-    elements, because XLA compiles only a small loop body to a single kernel; with a larger body,
-    such as an unrolled one, each step takes about twenty times as long.
+    Unrolling helps a loop over scalars, whose cost is mostly overhead. With larger elements, XLA
+    does not compile an unrolled body to a single kernel, so a step takes twenty times as long.
     """
     leaves = jax.tree.leaves(xs)
     return 4 if len(leaves) <= 3 and all(x.ndim == 1 for x in leaves) else 1

@@ -40,11 +40,7 @@ class Metrics(eqx.Module):
 
 
 def q_net(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Net:
-    """Build the `Net` for Q(s, ·) that a config describes.
-
-    The config's fields `memory`, `memory_sizes`, `width`, `dueling`, `encoder` and
-    `normalize_observations` determine the network.
-    """
+    """Build the `Net` for Q(s, ·) from a config's memory, encoder, width and `dueling`."""
     actions, picture = env.action_space(params).n, seen_picture(config, env, params)
     size = 0 if picture else math.prod(env.observation_space(params).shape)
     kind = {"width": config.width, "dueling": config.dueling, **dict(config.memory_sizes)}
@@ -150,8 +146,7 @@ def rate_at(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """Return the learning rate of iteration i: η (1 - anneal min(1, i / (block horizon)))."""
     horizon = config.horizon
     if horizon is None:
-        # Hide the constant from XLA, which would otherwise replace the division by it with a
-        # multiplication by its rounded inverse.
+        # Hide the constant from XLA, which would otherwise multiply by its rounded inverse.
         horizon = jax.lax.optimization_barrier(jnp.asarray(float(config.blocks)))
     share = jnp.minimum(iteration / (config.block * horizon), 1)
     return config.learning_rate * (1 - config.anneal * share)

@@ -3,22 +3,19 @@
 Mnih et al. 2015, with the target of van Hasselt et al. 2016. Training on tapes is Algorithm 1 of
 Morad et al. 2024, and on segments Algorithm 2. Both algorithms use the same storage and loss.
 
-    iteration:  act ε-greedily for `rollout` steps in `environments` environments, and add the steps
-                to the tape. Then repeat `updates` times: sample a batch, update θ and the target.
+    iteration:  act ε-greedily for `rollout` steps in `environments` environments → the tape,
+                then `updates` times: sample a batch, update θ and the target
 
 Implementation details
 - Target states are computed by `Net.lookahead`: s'_t summarizes o_0, …, o_t and o'_t. The code of
   Morad et al. scans only the next observations, so its targets do not depend on the first one.
-- Actors keep their memory state when the parameters change, as in R2D2. Training starts every
-  episode or segment from the initial memory state; no states are stored.
+- Actors keep their memory state when θ changes. Training starts episodes and segments from h₀.
 - `check` requires a batch at least as long as the longest episode, because steps beyond the batch
   are never sampled, and room for two such episodes, because only complete episodes are sampled.
-- Targets are λ-returns without corrections for exploration, as in Peng's Q(λ) (Peng and Williams
-  1996). Such targets have a bias that decreases with ε, but a single update propagates rewards over
-  many steps. λ = 0 gives the one-step target of the papers.
+- Targets are λ-returns without corrections for exploration (Q(λ) of Peng and Williams 1996). They
+  are biased if ε > 0, but propagate rewards over many steps. λ = 0 gives the papers' target.
 - The discount is gamma (1 - terminated), so truncated episodes bootstrap.
-- The tape stores unscaled rewards. `normalize_rewards` scales rewards when a batch is sampled, and
-  `reward_scale` multiplies them in the loss.
+- The tape stores unscaled rewards; `normalize_rewards` scales a batch, and `reward_scale` the loss.
 """
 
 import dataclasses

@@ -84,10 +84,9 @@ class SequenceModel(eqx.Module):
     ]:
         """Process a tape; return the last state, and the outputs for `xs` and for `next_xs`.
 
-        The output for `next_xs[t]` is the output at t + 1 if `next_xs[t]` follows `xs[t]`. This
-        output is computed by one step from the state after `xs[t]`, so s'_t depends on o_0, …, o_t
-        and o'_t. In contrast, the published code of Morad et al. 2024 scans only the next
-        observations, so its memory never receives o_0.
+        The output for `next_xs[t]` is the output at t + 1 if `next_xs[t]` follows `xs[t]`: one step
+        from the state after `xs[t]`, so s'_t depends on o_0, …, o_t and o'_t. The published code of
+        Morad et al. 2024 scans only the next observations, so its memory never receives o_0.
         """
 
 

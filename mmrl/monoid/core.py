@@ -4,12 +4,10 @@ Associativity allows `scan.py` to compute in parallel. The sequence models in `m
 learning targets in `returns.py` are scans of the monoids in this module and in `more.py`. Equation
 numbers without a source refer to Morad et al. 2024 (arXiv:2402.09900v1).
 
-A scan computes products of the elements of a tape, which is a pytree of arrays with a leading time
-axis. In `monoid(a, b)`, the scan reads `a` before `b`. In a forward scan, `a` is therefore the
-earlier step; in a reverse scan, which reads the tape from its end, `a` is the later step.
-
-Elements are pytrees of arrays without a time axis; use `jax.vmap(monoid)` to combine many pairs at
-once. Monoids with the default `shape`, `()`, combine arrays of any shape elementwise.
+In `monoid(a, b)`, a scan reads `a` before `b`. In a forward scan, `a` is therefore the earlier
+step; in a reverse scan, which reads the tape from its end, `a` is the later step. Elements are
+pytrees of arrays without a time axis; use `jax.vmap(monoid)` to combine many pairs at once. Monoids
+with the default `shape`, `()`, combine arrays of any shape elementwise.
 """
 
 import abc
@@ -115,8 +113,8 @@ class Resettable(Monoid):
 
     def __call__(self, a: FlaggedElement, b: FlaggedElement) -> FlaggedElement:
         (a_inner, a_begin), (b_inner, b_begin) = a, b
-        # Reset the past before combining it with b. If both products were computed and one of them
-        # selected afterwards, a NaN in the past would still make the gradients NaN.
+        # Reset the past before combining. Selecting between two products would give NaN gradients
+        # if the past is NaN.
         pairs = self.inner.identity(), a_inner
         past = jax.tree.map(lambda e, h: jnp.where(b_begin, jnp.asarray(e, h.dtype), h), *pairs)
         return self.inner(past, b_inner), a_begin | b_begin

@@ -24,9 +24,7 @@ from mmrl.replay import frames, ring, tree
 from mmrl.replay.frames import SHORTEST, Frames
 from mmrl.replay.ring import Rollout
 
-# If episodes have at least this many steps on average, the first race in `_episodes` usually
-# provides enough episodes for a batch.
-SHORT = 16
+SHORT = 16  # steps; for longer mean episodes, the first race in `_episodes` usually suffices
 
 
 class Tape(eqx.Module):
@@ -180,8 +178,7 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
     Unused entries are `capacity`. Episodes are sampled without replacement, in the order in which
     they arrive in an exponential race (`tree.race`). First, `batch / SHORT` episodes are drawn,
     which usually suffice. Otherwise, the race continues to `batch` episodes, which always suffice.
-    The continuation is a loop with at most one iteration, because `lax.cond` under `vmap` would run
-    both branches.
+    This is a loop with at most one iteration, because `lax.cond` under `vmap` runs both branches.
     """
     capacity = tape.length.shape[0]
     most = min(batch, capacity)
