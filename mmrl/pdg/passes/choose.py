@@ -80,11 +80,15 @@ class Along:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Passes to apply to a graph, in the order of the fields."""
+    """Passes to apply to a graph, in the order of the fields.
+
+    Operations in blocks are fused unless `keep_blocks`.
+    """
 
     recompute: bool = False
     along: tuple[Along, ...] = ()
     fuse: bool = False
+    keep_blocks: bool = False
 
     def passes(self) -> dict[str, Any]:
         """Return the passes by name, as `compile` accepts them."""
@@ -96,7 +100,8 @@ class Choice:
                 passes[f"vectorize {name}"] = functools.partial(vectorize, name=name)
             elif size > 1:
                 passes[f"tile {name} by {size}"] = functools.partial(tile, name=name, size=size)
-                passes[f"fuse blocks of {name}"] = functools.partial(fuse_blocks, size=size)
+                if not self.keep_blocks:
+                    passes[f"fuse blocks of {name}"] = functools.partial(fuse_blocks, size=size)
         return passes | ({"fuse": fuse} if self.fuse else {})
 
     def apply(self, graph: Graph) -> Graph:
@@ -265,7 +270,7 @@ def widest(graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()) -> C
         if lifts or size != 1:
             along.append(Along(name, lifts, size))
         current = wide
-    return Choice(again, tuple(along), bool(fixed.fuse))
+    return Choice(again, tuple(along), bool(fixed.fuse), fixed.fuse is False)
 
 
 def _order(graph: Graph) -> list[str]:

@@ -332,6 +332,7 @@ def compile(
     ("8 MB", or a number of bytes; unlimited by default, so that each dimension is one block).
     `passes.choose` describes the search. `vectorize`, `tile`, `lift`, `recompute` and `fuse`
     override parts of the choice. For example, `tile={"t": 16}` leaves the rest to the search.
+    `lift` names dimensions whose loops may become scans; `lift_loops` decides for each loop.
 
     `proximity` selects which dependences the schedule should keep short: "none", "all", or only
     dependences on the last element of each slice ("upper", the only setting that interleaves long
