@@ -127,7 +127,7 @@ def test_an_edge_and_equals_are_told():
     curves[0, 0], curves[1] = 2.0, 0.2
     message = words(curves)
     assert "Best: gamma 0.3, 1.000" in message and "At the edge of the range: gamma." in message
-    assert "than 2 of the others: gamma 0.5; gamma 0.9." in message
+    assert "2 other settings are not significantly worse: gamma 0.5; gamma 0.9." in message
     assert words(np.full((3, 2, 4), np.nan)).startswith("The loss of every setting diverged")
 
 

@@ -243,8 +243,11 @@ def test_a_trial_keeps_what_a_wrapped_environment_keeps():
 
 
 MISTAKES = {
-    "hidden in a vector": (lambda: FlattenObservation(DictDoors()), "Wrap it in mmrl.*ActionMask"),
-    "not shown": (Doors, "Wrap it in mmrl.envs.wrappers.ActionMask"),
+    "hidden in a vector": (
+        lambda: FlattenObservation(DictDoors()),
+        "Wrap `env` in mmrl.*ActionMask",
+    ),
+    "not shown": (Doors, "Wrap `env` in mmrl.envs.wrappers.ActionMask"),
     "behind another wrapper": (
         lambda: NoisyObservation(ActionMask(Doors()), 0.1),
         "`env` must have ActionMask .*after ActionMask",

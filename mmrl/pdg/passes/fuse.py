@@ -17,13 +17,14 @@ from typing import Any
 from mmrl.pdg.build.expr import TRUE, structure
 from mmrl.pdg.build.graph import Edge, Graph, Op, Output
 from mmrl.pdg.build.sets import has_order
-from mmrl.pdg.clean import NewOp as NewOp
-from mmrl.pdg.clean import compose as compose
+from mmrl.pdg.clean import NewOp, compose, redirect, remove_dead, replace_ops
 from mmrl.pdg.clean import fold as fold
 from mmrl.pdg.clean import forward as forward
 from mmrl.pdg.clean import phi as phi
-from mmrl.pdg.clean import redirect, remove_dead, replace_ops
 from mmrl.pdg.clean import share as share
+
+# Former names, which can still be imported from this module.
+Made, composed, renamed, replaced = NewOp, compose, redirect, replace_ops
 
 
 def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list[str]]:
