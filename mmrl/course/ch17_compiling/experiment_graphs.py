@@ -5,12 +5,13 @@ batch. Both programs use the same random keys and compute the same results. Prog
 alternation. Memory is the bytes that XLA reserves, or that are live in the interpreter.
 
 Each row has a kind. "time" (Figure 9) varies T, batch and width one at a time, and "ppo" also
-varies hidden units and depth. "interpreter" also runs the interpreter. "bytes" (Figure 10) varies
-the size of an observation up to 3 × 256 × 256, and only compiles. "swap" keeps observations on the
-host. "live" (Figure 11a) records the bytes of observations after each event, and "window" (Figure
-11b) varies n and T. "lift" times a recurrence as a loop and as a scan, and "decoder" generates
-tokens. "chosen" uses the passes that `compile` chooses. "residuals" compares stored residuals with
-recomputed residuals. "epochs" varies the epochs of PPO, to separate their time from the rest.
+varies hidden units and depth. "interpreter" also runs the interpreter. "bytes" and "ppo_bytes"
+(Figure 10) vary the size of an observation up to 3 × 256 × 256; beyond `RUN` entries, the programs
+are only compiled. "swap" keeps observations on the host. "live" (Figure 11a) records the bytes of
+observations after each event, and "window" (Figure 11b) varies n and T. "lift" times a recurrence
+as a loop and as a scan, and "decoder" generates tokens. "chosen" uses the passes that `compile`
+chooses. "residuals" compares stored residuals with recomputed residuals. "epochs" varies the epochs
+of PPO, to separate their time from the rest.
 """
 
 import dataclasses
@@ -27,6 +28,7 @@ import numpy as np
 
 from mmrl.course.ch17_compiling.by_hand import GAMMA
 from mmrl.course.ch17_compiling.rivals import (
+    EPOCHS,
     ITERATIONS,
     TILE,
     agree,
@@ -50,7 +52,8 @@ DEFAULT = {"T": 128, "batch": 32, "width": 64}
 VARIATIONS = {"T": (32, 64, 256), "batch": (8, 128), "width": (16, 256)}
 PPO = DEFAULT | {"hidden": 16, "depth": 1}
 VARIED_PPO = {"T": (32, 256), "batch": (8, 128), "width": (1024,), "hidden": (64,), "depth": (2, 4)}
-SIZES = (16, 64, 256, 1024, 4096, 196608)  # entries of an observation, up to 3 × 256 × 256
+SIZES = (16, 64, 256, 1024, 4096, 12288, 196608)  # entries of an observation, up to 3 × 256 × 256
+RUN = 12288  # maximum entries of an observation (3 × 64 × 64) for which "bytes" runs the programs
 GENERATIONS = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # (window, T) of a decoder
 PROGRAMS = ("Monte-Carlo", "8-step", "A2C", "recurrent", "PPO")  # names for `rivals.equations`
 WINDOWS = (1, 4, 8, 16, 32, None)
@@ -100,7 +103,10 @@ def measure_bytes(
     n: int | None, width: int, T: int = 128, batch: int = 32, tiles: tuple[int, ...] = ()
 ) -> Row:
     """Measure the bytes that XLA reserves, and the bytes of swapped observations.  Figure 10."""
-    result = {name: size_of(form) for name, form in entrants(n, T, batch, width, tiles).items()}
+    forms = entrants(n, T, batch, width, tiles)
+    result = {name: size_of(form) for name, form in forms.items()}
+    if width <= RUN:
+        agree(forms, jax.random.key(0))
     size = 4 * batch * (width + 1)  # bytes of one observation and one flag per environment
     peaks = compile(program_of(n, 1, width).graph, {}, swap=[OBS]).check(I=1, T=T, B=batch)
     swap = {"device": size * peaks.device[OBS], "host": size * peaks.host[OBS]}
@@ -119,21 +125,20 @@ def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) 
     return row | {"peak": results.account.peak(OBS), "all": results.account.peak()}
 
 
-def measure_ppo(
-    T: int, batch: int, width: int, hidden: int, depth: int, epochs: int = 4, quick: bool = False
-) -> Row:
-    """Measure time and reserved bytes of PPO, compiled and hand-written.  Figure 9.
+def measure_ppo(quick: bool = False, timed: bool = True, **sizes: int) -> Row:
+    """Measure time and reserved bytes of PPO, compiled and hand-written.  Figures 9 and 10.
 
-    `cpu_ms` is CPU time, summed over the cores that an operation uses.
+    `sizes` are those of `ppos`. `cpu_ms` is CPU time, summed over the cores of an operation.
     """
-    sizes = {"T": T, "batch": batch, "width": width, "hidden": hidden, "depth": depth}
-    sizes |= {"epochs": epochs}
     forms, key, rounds = ppos(**sizes), jax.random.key(0), 2 if quick else 12
-    agree(forms, key)
+    bytes_of = {name: size_of(form) for name, form in forms.items()}
+    if sizes["width"] <= RUN:
+        agree(forms, key)
+    if not timed:
+        return {**sizes, "bytes": bytes_of}
     ms = race(forms, rounds, key)
     cpu = race(forms, rounds, key, clock=time.process_time)
-    bytes_of = {name: size_of(form) for name, form in forms.items()}
-    return {**sizes, "ms": ms, "cpu_ms": cpu, "bytes": bytes_of}
+    return {"epochs": EPOCHS, **sizes, "ms": ms, "cpu_ms": cpu, "bytes": bytes_of}
 
 
 def measure_forms(
@@ -175,19 +180,12 @@ def measure_window(
     return row | {"slots": program_of(n, tiles[0], width).check(I=1, T=T, B=batch).device[OBS]}
 
 
-def measure_decoder(
-    window: int | None,
-    T: int,
-    batch: int = 8,
-    width: int = 64,
-    layers: int = 2,
-    quick: bool = False,
-) -> Row:
+def measure_decoder(window: int | None, T: int, quick: bool = False, **more: int) -> Row:
     """Measure time and bytes of compiled decoders, and of hand-written ones with or without a ring.
 
     All programs return the same tokens, and the same log-probabilities up to rounding.
     """
-    sizes = {"T": T, "batch": batch, "width": width, "layers": layers}
+    sizes = {"T": T, "batch": 8, "width": 64, "layers": 2, **more}
     params, forms = decoders(window, **sizes)
     key = jax.random.key(0)
     tokens, logp = forms["by hand"](params, key)
@@ -253,9 +251,10 @@ def cells(quick: bool = False) -> list[Cell]:
             _cell("live, n = 2, small", measure_live, 2, **small),
             _cell("lift, queue, small", measure_lift, "queue", 32, 4, quick=True),
             _cell("ppo, small", measure_ppo, **small, hidden=4, depth=2, quick=True),
+            _cell("ppo_bytes, small", measure_ppo, timed=False, **small, hidden=4, depth=2),
             _cell("swap, n = 2, small", measure_swap, 2, **small),
             _cell("residuals, PPO, small", measure_forms, residuals, "PPO", **small, quick=True),
-            _cell("decoder, window = 3, small", measure_decoder, 3, 8, 2, 4, quick=True),
+            _cell("decoder, window = 3, small", measure_decoder, 3, 8, True, batch=2, width=4),
             _cell("chosen, A2C, small", measure_forms, choices, "A2C", **small, quick=True),
         ]
     sizes = [DEFAULT] + [DEFAULT | {name: x} for name, xs in VARIATIONS.items() for x in xs]
@@ -266,6 +265,8 @@ def cells(quick: bool = False) -> list[Cell]:
             result.append(_cell(f"time, n = {n}, {where}", measure_time, n, **size))
         result.append(_cell(f"interpreter, n = {n}", measure_interpreter, n))
         result += [_cell(f"bytes, n = {n}, width = {x}", measure_bytes, n, x) for x in SIZES]
+    small = {"timed": False, **PPO}
+    result += [_cell(f"ppo_bytes, width = {x}", measure_ppo, **small | {"width": x}) for x in SIZES]
     for size in [PPO] + [PPO | {name: x} for name, xs in VARIED_PPO.items() for x in xs]:
         where = ", ".join(f"{name} = {x}" for name, x in size.items())
         result.append(_cell(f"ppo, {where}", measure_ppo, **size))
