@@ -66,7 +66,7 @@ def side_by_side(
     # The old state is not donated, because it is needed again if the block is interrupted.
     if devices.mesh is None:
         return jax.jit(init), jax.jit(block)
-    sizes = getattr(agent, "sized", lambda config, *_: config)
+    sizes = getattr(agent, "resolve_sizes", lambda config, *_: config)
     return _over(devices, init, block, lambda config: sizes(config, env, params))
 
 

@@ -42,7 +42,7 @@ class Player(eqx.Module):
 
 class State(eqx.Module):
     net: Player
-    kept: Player
+    past_net: Player
     tasks: Any
 
 
