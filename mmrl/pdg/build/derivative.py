@@ -145,9 +145,7 @@ def _is_complex(jaxpr: Any) -> bool:
     values = [v.aval for equation in jaxpr.eqns for v in equation.outvars]
     if any(jnp.issubdtype(getattr(x, "dtype", bool), jnp.complexfloating) for x in values):
         return True
-    parts = jax.tree.leaves([e.params for e in jaxpr.eqns], is_leaf=lambda x: hasattr(x, "eqns"))
-    inner = (getattr(part, "jaxpr", part) for part in parts)
-    return any(_is_complex(part) for part in inner if hasattr(part, "eqns"))
+    return any(_is_complex(part) for e in jaxpr.eqns for part in _inner(e.params))
 
 
 def work(jaxpr: Any) -> int:

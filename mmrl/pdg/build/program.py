@@ -431,7 +431,8 @@ class Program:
     def graph(self, *results: Tensor) -> Graph:
         """Return the validated graph of the operations that the results depend on.
 
-        Raises `ValueError` for an invalid program; see `validate`.
+        Raises `ValueError` for an invalid program (see `validate`), and if the result of `until` is
+        not read.
         """
         from mmrl.pdg.clean import clean
 
@@ -443,12 +444,12 @@ class Program:
         bounds = tuple(bound.name for bound in self.bounds)
         outputs = tuple((x.source, x.output) for x in tensors)
         graph = Graph(dict(self.ops), tuple(self.edges), bounds, outputs)
-        for op in self.ops.values():
-            own = {edge.source for edge in graph.inputs(op.name)}
-            readers = {edge.sink for edge in graph.readers(op.name)} - own
-            if "ends" in op.params and not readers and (op.name, 0) not in outputs:
+        for name in [op.name for op in self.ops.values() if "ends" in op.params]:
+            own = {edge.source for edge in graph.inputs(name)}
+            readers = {edge.sink for edge in graph.readers(name)} - own
+            if not readers and (name, 0) not in outputs:
                 raise ValueError(
-                    f"`{op.name}`, the result of `until`, must be read, or the end has no effect: "
+                    f"`{name}`, the result of `until`, must be read, or the end has no effect: "
                     "pass it as `when` of `fn` or `sample`, or mask values with `where`"
                 )
         return clean(graph)
