@@ -90,11 +90,11 @@ def test_every_row_is_published_once():
 def test_rows_are_written_once(tmp_path: Path):
     lines = list(graphs.GRID.run(tmp_path, float("inf"), quick=True))
     rows = [json.loads(line) for line in (tmp_path / "graphs.jsonl").read_text().splitlines()]
-    kinds = ["time", "interpreter", "bytes", "live", "lift", "ppo", "swap"]
+    kinds = ["time", "interpreter", "bytes", "live", "lift", "ppo", "ppo_bytes", "swap"]
     kinds += ["residuals", "decoder", "chosen"]
     assert [row["kind"] for row in rows] == kinds
     assert all(row["quick"] and row["seeds"] == [0] and "device" in row for row in rows)
-    time, both, bytes_, live, _, _, swap, _, codegen, choice = rows
+    time, both, bytes_, live, _, _, _, swap, _, codegen, choice = rows
     assert time["ms"].keys() == time["bytes"].keys() and "by hand" in time["ms"]
     assert both["ms"].keys() == both["bytes"].keys() > time["ms"].keys()
     assert bytes_["swapped"]["device"] <= bytes_["swapped"]["host"]
@@ -103,5 +103,5 @@ def test_rows_are_written_once(tmp_path: Path):
     assert sizes["swapped"] < sizes["kept"] and sizes["on the host"] > 0
     assert codegen["ms"].keys() == {"by hand", "by hand, ring", "ours"}
     assert "chosen" in choice["ms"] and choice["ms"].keys() == choice["bytes"].keys()
-    assert lines[-1] == "0 of 10 cells remain: all done."
+    assert lines[-1] == "0 of 11 cells remain: all done."
     assert list(graphs.GRID.run(tmp_path, float("inf"), quick=True)) == lines[-1:]
