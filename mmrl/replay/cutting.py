@@ -69,12 +69,13 @@ class Cut(eqx.Module):
 
     @promoting
     def wrap_counter(self, steps: Int[Array, "*n"]) -> Int[Array, "*n"]:
-        """Wrap a step counter so that it never overflows.
+        """Keep step counters below about 2³⁰, so that they never overflow.
 
-        A counter that reaches 2³⁰ is reduced by multiples of the cycle after which the positions of
-        sequences, states and folds repeat. The positions therefore stay the same.
+        The places of sequences, states and folds depend only on the remainder of the counter
+        modulo `cycle`. A counter of 2³⁰ or more is reduced by a multiple of `cycle`, so all places
+        stay the same.
         """
-        cycle = self.period * self.within  # number of steps after which all positions repeat
+        cycle = self.period * self.within  # number of steps after which all places repeat
         least = 2**30 // cycle * cycle
         return jnp.where(steps < 2**30, steps, least + steps % cycle)
 
@@ -104,12 +105,13 @@ class Cut(eqx.Module):
     def slots(
         self, rows: Int[Array, "worker time"], offset: Int[Array, "worker time"], count: int
     ) -> Int[Array, "worker time"]:
-        """Return the slot that stores the state before each step, or `count` if none does.
+        """Return the slot for the state before each step, or `count` if the state is not stored.
 
-        There is one slot per `period` rows. Two states that are in use never share a slot, because
-        consecutive windows of an episode start one period apart, and the first window needs no
-        stored state. If two states of a rollout are assigned to the same slot, only the second one
-        is stored, because the first one belongs to a sequence that was never completed.
+        `rows` are the positions of the steps in a ring, and every `period` rows share one slot.
+        Only states at the start of a window are stored. The windows of an episode start one period
+        apart, and its first window needs no stored state, so two states that can be sampled never
+        share a slot. If two states of a rollout have the same slot, only the later one is stored:
+        the earlier one belongs to an episode that ended before its sequence began.
         """
         time, starts = rows.shape[1], self.openings(offset)
         slot = jnp.where(starts, rows // self.period, count)
@@ -140,10 +142,10 @@ class Cut(eqx.Module):
         size = jnp.where(place < self.length, jnp.abs(errors)[:, None], 0)
         elements = ((jnp.zeros_like(size), size), size), place == 0
 
-        def along(elements, init):
+        def scan_column(elements, init):
             return scan_and_last(_FOLD, elements, (init, jnp.zeros((), bool)))
 
-        (after, _), (last, _) = jax.vmap(along, (1, 0), (1, 0))(elements, folds)
+        (after, _), (last, _) = jax.vmap(scan_column, (1, 0), (1, 0))(elements, folds)
         return after, last
 
     @promoting

@@ -9,7 +9,7 @@ step directly follows the image before it:
 A step stores the indices of its two images. After a termination, the second image is arbitrary,
 because no target depends on it. The ring has no room for the final images of short truncated
 episodes. Such an episode is stored without its last step, as if it had been truncated one step
-earlier, so that the image of the omitted step becomes its final image.
+earlier: the observation of the omitted step is then the final image that targets need.
 """
 
 from collections.abc import Sequence
@@ -113,7 +113,8 @@ def cut(
     """Set `truncated` on the step before each omitted step.
 
     `gaps` is True at the steps that `add` omitted. Step t of the rollout is in row `place[t]` of
-    its worker's ring. The step before the first step is the last step of the previous rollout.
+    its worker's ring. If the first step of the rollout is omitted, `truncated` is set on the step
+    that the previous rollout wrote last.
     """
     if frames is None:
         return steps
@@ -142,12 +143,12 @@ def write(
     rows = (base + place).reshape(-1)
     # Also write the image after the last step of the rollout. If the episode continues, the next
     # rollout writes it again, as the image of its first step.
-    following = jnp.where(keeps_next | (index == time - 1), base + behind, len(frames.pictures[0]))
+    next_rows = jnp.where(keeps_next | (index == time - 1), base + behind, len(frames.pictures[0]))
 
     def one(ring, now, ahead):
         ring = ring.at[rows].set(now.reshape(-1, *ring.shape[1:]), unique_indices=True)
         ahead = ahead.reshape(-1, *ring.shape[1:])
-        return ring.at[following.reshape(-1)].set(ahead, mode="drop")
+        return ring.at[next_rows.reshape(-1)].set(ahead, mode="drop")
 
     both = _pictures(rollout.obs, 2), _pictures(rollout.next_obs, 2)
     pictures = [one(*each) for each in zip(frames.pictures, *both, strict=True)]
@@ -193,11 +194,10 @@ def like(frames: Frames, workers: int) -> Frames:
 def move(
     frames: Frames, workers: Int[Array, " n"], others: Frames, source: Int[Array, " n"]
 ) -> Frames:
-    """Copy the rings `source` of `others` to the rings of `workers`.
+    """Copy ring `source[i]` of `others` to ring `workers[i]` of `frames`, for each i.
 
-    Worker indices past the end are ignored.
+    Entries of `workers` that are past the last ring are ignored.
     """
-
     pairs = zip(by_worker(frames), by_worker(others), strict=True)
     return join(frames, [old.at[workers].set(new[source], mode="drop") for old, new in pairs])
 

@@ -45,7 +45,7 @@ class Reservoir(eqx.Module):
 
     # Rows w · slots to (w + 1) · slots - 1 are the part of worker w, filled in this order.
     unrolls: Unrolls
-    # Lot of each row, or an increasing function of the lot; -∞ in empty slots.
+    # Lot of each row, which `add` stores on the scale of `_fine_scale`; -∞ in empty slots.
     lots: Float[Array, "*seed worker slot"]
     # Number of unrolls that each worker has received, at most 2³¹ - 1.
     arrivals: Int[Array, "*seed"]
@@ -133,16 +133,18 @@ def add(reservoir: Reservoir, unrolls: Unrolls, key: PRNGKeyArray) -> Reservoir:
     """
     count = _count(reservoir, unrolls)
     fine = jax.random.uniform(jax.random.fold_in(key, 0), (count,), jnp.float32)
-    lots = _apart(jax.random.uniform(key, (count,), jnp.float32), fine)
-    return insert(replace(reservoir, lots=_apart(reservoir.lots)), unrolls, lots)
+    lots = _fine_scale(jax.random.uniform(key, (count,), jnp.float32), fine)
+    return insert(replace(reservoir, lots=_fine_scale(reservoir.lots)), unrolls, lots)
 
 
-def _apart(lots: Float[Array, "*n"], fine: Float[Array, "*n"] | float = 0.0) -> Float[Array, "*n"]:
-    """Return lots on a finer scale near 1: -log₂(1 - u - 2⁻²³ `fine`) if u ≥ 1 - 2⁻¹⁰.
+def _fine_scale(
+    lots: Float[Array, "*n"], fine: Float[Array, "*n"] | float = 0.0
+) -> Float[Array, "*n"]:
+    """Refine lots u near 1, so that they are rarely equal, and keep the order of different lots.
 
-    Float32 lots are multiples of 2⁻²³. Among very many unrolls, the largest lots, which determine
-    the sample, would often be equal. On the finer scale, equal lots are rare, and the order of
-    different lots is preserved.
+    u becomes -log₂(1 - u - 2⁻²³ `fine`) if u ≥ 1 - 2⁻¹⁰. Float32 lots are multiples of 2⁻²³, so
+    among very many unrolls the largest lots, which determine the sample, would often be equal.
+    `fine` ~ U(0, 1) adds random digits below 2⁻²³. Lots of 1 or more are already refined.
     """
     near = (lots >= 1 - 2**-10) & (lots < 1)
     rest = jnp.where(near, 1 - lots - 2**-23 * fine, 1)
@@ -161,8 +163,8 @@ def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]
     # Pair the largest new lots, in descending order, with the smallest stored lots, in ascending
     # order.
     new_lots, order = jax.lax.top_k(lots.reshape(here.workers, each), pairs)
-    negated, slot = jax.lax.top_k(-here.lots, pairs)
-    enters = new_lots > -negated
+    minus_lots, slot = jax.lax.top_k(-here.lots, pairs)
+    enters = new_lots > -minus_lots
     rows = jnp.where(enters, worker * here.slots + slot, here.lots.size).reshape(-1)
     source = (worker * each + order).reshape(-1)
     return replace(

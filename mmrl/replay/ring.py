@@ -48,10 +48,12 @@ def check_sizes(
         raise ValueError("`example` must contain an array. Pass a single step, as stored by `add`.")
     whole = workers * unit
     if capacity < 1 or capacity % whole:
-        each = "has its own ring" + (f" of complete periods of {unit} steps" if unit > 1 else "")
+        parts = f"`workers` = {workers}"
+        parts += f" times {unit}, that is of {whole}" if unit > 1 else ""
+        each = f" of complete periods of {unit} steps" if unit > 1 else ""
         raise ValueError(
-            f"`capacity` must be a positive multiple of {f'`workers` = {workers}'}"
-            f"{f' times {unit}' if unit > 1 else ''}, because each worker {each}; got {capacity}. "
+            f"`capacity` must be a positive multiple of {parts}, because each worker has its own "
+            f"ring{each}; got {capacity}. "
             f"Try {max(least, whole * max(1, round(capacity / whole)))}."
         )
 
@@ -120,9 +122,9 @@ def episode_starts(
 ) -> tuple[Int[Array, "worker time"], Int[Array, " worker"]]:
     """Return the time index at which the episode of each step began.
 
-    The second result is the index for the step after the rollout, which equals the number of steps
-    if the last step ends an episode. For an episode that began in an earlier rollout, the index is
-    -`unfinished`, which is negative.
+    The index is negative, -`unfinished`, for an episode that began in an earlier rollout. The
+    second result is the index for the step that will follow the rollout; it is the number of steps
+    if the rollout ends with the last step of an episode.
     """
     first_begin = -unfinished[:, None]
     index = jnp.arange(last.shape[1], dtype=jnp.int32)[None]

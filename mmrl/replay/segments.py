@@ -2,7 +2,7 @@
 
 Segments are sampled directly from a tape, as rows of the dataset in Eq. 27, so that both kinds of
 batching use the same storage and loss. Every segment starts from the memory's initial state, so an
-observation L or more steps ago cannot affect the output. Section 4.2 describes this limitation.
+output never depends on an observation that is L or more steps older (Section 4.2).
 """
 
 import jax

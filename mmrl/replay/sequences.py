@@ -85,8 +85,9 @@ class Window(eqx.Module):
     """Sequences with the steps around them: rows of `before` + length + tail steps.
 
     `begin` is True at the first step of an episode. If an episode begins in the middle of a row,
-    the steps before it are padding, which the memory forgets at `begin`. All other padding is at
-    the end of a row. Padding is zero. `state` is the recurrent state before the first step.
+    the steps before it are padding, which the memory forgets at `begin`. The other padding is at
+    the end of a row (and in place of overwritten steps; see `window`). Padding is zero. `state` is
+    the recurrent state before the first step.
     """
 
     steps: PyTree[Shaped[Array, "sequence window ..."]]
@@ -175,10 +176,10 @@ def add(
     ring.check_numbers("errors", errors, (here.workers, time), "step")
     base = jnp.arange(here.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
-    began, after = ring.episode_starts(here.unfinished, rollout.last)
-    pictures, rollout, short = frames.add(here.frames, rollout, began)
+    begins, after = ring.episode_starts(here.unfinished, rollout.last)
+    pictures, rollout, short = frames.add(here.frames, rollout, begins)
     errors = jnp.where(short, 0, jnp.asarray(errors, jnp.float32))  # ignore omitted steps
-    offset = index - began  # index of a step in its episode
+    offset = index - begins  # index of a step in its episode
     rows = base + (here.cursor + index) % depth
     start, available = here.cut.completions(offset, rollout.last)
     available = jnp.maximum(available - short[..., None], 0)
@@ -191,13 +192,14 @@ def add(
     )
     steps = ring.write(here.steps, rows.reshape(-1), rollout)
     stale = (base + (here.cursor + here.cut.guard + index) % depth).reshape(-1)
-    weights = jnp.where(available > 0, _law(priority, here.alpha), 0).reshape(-1)
+    weights = jnp.where(available > 0, _weight(priority, here.alpha), 0).reshape(-1)
     weights = jnp.concatenate([jnp.zeros(stale.size, jnp.float32), weights])[:, None]
     updates = jnp.concatenate([stale, first])
     # Subtract the old entries instead of writing 0, so that XLA reads the table before it writes,
     # and does not have to copy it.
     old_entries = here.table[stale]
-    more = jnp.sum(available > 0, dtype=jnp.int32) - jnp.sum(old_entries[:, 0] > 0, dtype=jnp.int32)
+    count = here.count + jnp.sum(available > 0, dtype=jnp.int32)
+    count = count - jnp.sum(old_entries[:, 0] > 0, dtype=jnp.int32)
     entries = jnp.stack([available, start], axis=-1).reshape(-1, 2)
     return replace(
         here,
@@ -205,7 +207,7 @@ def add(
         states=_write_states(here, rows, offset, states),
         table=here.table.at[stale].add(-old_entries).at[first].set(entries, mode="drop"),
         sums=tree.update(here.sums, updates, weights, _covers(here, time)),
-        count=here.count + more,
+        count=count,
         folds=folds,
         cursor=(here.cursor + time) % depth,
         unfinished=here.cut.wrap_counter(time - after),
@@ -213,7 +215,7 @@ def add(
     )
 
 
-def _law(priority: Float[Array, "*n"], alpha: Float[Array, ""]) -> Float[Array, "*n"]:
+def _weight(priority: Float[Array, "*n"], alpha: Float[Array, ""]) -> Float[Array, "*n"]:
     """Return the sampling weight p^α, or the smallest possible weight if p is not finite."""
     return jnp.clip(jnp.where(jnp.isfinite(priority), priority, 0), *tree.PRIORITIES) ** alpha
 
@@ -316,5 +318,5 @@ def set_priority(
     # single weight per row.
     same = rows[:, None] == rows[None]
     values = jnp.max(jnp.where(same, values[None], -jnp.inf), axis=1).astype(jnp.float32)
-    weights = jnp.where(rows < sequences.capacity, _law(values, sequences.alpha), 0)
+    weights = jnp.where(rows < sequences.capacity, _weight(values, sequences.alpha), 0)
     return replace(sequences, sums=tree.update(sequences.sums, rows, weights[:, None]))

@@ -1,11 +1,11 @@
 """Tape-based batching, with a fixed-size tape per worker (Morad et al. 2024, Eqs. 30-35).
 
 A tape consists of a list D of transitions and a list I of episode starts. Every worker writes to
-its own ring of capacity / workers steps, so that episodes of different workers never interleave. I
-is a table with one row per step of D: row i contains the length of the episode that begins at step
-i, or 0. A ring overwrites the steps of an episode in order, beginning with the first step, so
-clearing the overwritten rows of I discards the episode (Eqs. 33-34). This layout requires no loop,
-no limit on the number of episodes, and no counter that could overflow.
+its own ring of capacity / workers steps, so that episodes of different workers never interleave.
+The list I is stored as a table with one row per step of D: row i contains the length of the episode
+that begins at step i, or 0. A ring overwrites the steps of an episode in order, beginning with the
+first step, so clearing the overwritten rows of I discards the episode (Eqs. 33-34). This layout
+requires no loop, no limit on the number of episodes, and no counter that could overflow.
 
 In addition to the transitions, a tape stores 12 bytes per step for the lengths and for a sum tree
 to sample from. `frames` stores each image only once.
@@ -24,7 +24,7 @@ from mmrl.replay import frames, ring, tree
 from mmrl.replay.frames import SHORTEST, Frames
 from mmrl.replay.ring import Rollout
 
-SHORT = 16  # steps; for longer mean episodes, the first race in `_episodes` usually suffices
+SHORT = 16  # mean episode length, in steps, from which one race in `_episodes` usually suffices
 
 
 class Tape(eqx.Module):
@@ -34,7 +34,7 @@ class Tape(eqx.Module):
     steps: PyTree[Shaped[Array, "capacity ..."]]
     # I: length of the complete episode that begins in this row, or 0.
     length: Int[Array, " capacity"]
-    sums: tree.Tree  # sums over the complete episodes of two values: 1, and length - 1
+    sums: tree.Tree  # sum tree over the complete episodes, with the columns 1 and length - 1
     cursor: Int[Array, ""]  # next index to write in every ring
     unfinished: Int[Array, " worker"]  # current length of the unfinished episode, at most depth
     frames: Frames | None = None  # images of `steps`, if any
@@ -100,28 +100,29 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     """
     outline = frames.outline(tape.frames, rollout)
     time = ring.check_rollout(tape.steps, tape.workers, tape.depth, outline)
-    began, after = ring.episode_starts(tape.unfinished, rollout.last)
-    pictures, rollout, gaps = frames.add(tape.frames, rollout, began)
+    begins, after = ring.episode_starts(tape.unfinished, rollout.last)
+    pictures, rollout, gaps = frames.add(tape.frames, rollout, begins)
     capacity, depth = tape.length.shape[0], tape.depth
     base = jnp.arange(tape.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
     rows = (base + (tape.cursor + index) % depth).reshape(-1)
     # Omit episodes whose first step is overwritten later in the same rollout.
-    whole = rollout.last & (time - began <= depth)
-    first = jnp.where(whole, base + (tape.cursor + began) % depth, capacity)
+    whole = rollout.last & (time - begins <= depth)
+    first = jnp.where(whole, base + (tape.cursor + begins) % depth, capacity)
     open_rows = (base + (tape.cursor - tape.unfinished[:, None]) % depth).reshape(-1)
     updates = jnp.concatenate([rows, open_rows])
-    # All rings are written at the same indices, which may wrap around.
+    # List enough rows to recompute every changed node of the tree. Rows are written at the same
+    # indices in all rings; where the indices wrap around, add the first and last row of the ring.
     ends = [] if depth % tree.BRANCH == 0 else [0, depth - 1]
     here = jnp.append(tree.cover(tape.cursor, time) % depth, jnp.array(ends, jnp.int32))
     places = jnp.concatenate([(base + here[None]).reshape(-1), open_rows])
     length = tape.length.at[rows].set(0, unique_indices=True)
-    length = length.at[first].set(index + 1 - began - gaps, mode="drop")
+    length = length.at[first].set(index + 1 - begins - gaps, mode="drop")
     now = weights(length.at[updates].get(mode="fill", fill_value=0))
     steps = ring.write(tape.steps, rows, rollout)
     place = (tape.cursor + index) % depth
     # If a rollout fills its ring, the row before its first step contains its last step.
-    cut = gaps & (index > began) & ((index > 0) | (time < depth))
+    cut = gaps & (index > begins) & ((index > 0) | (time < depth))
     steps = frames.cut(pictures, steps, place, cut)
     return replace(
         tape,
@@ -178,7 +179,8 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
     Unused entries are `capacity`. Episodes are sampled without replacement, in the order in which
     they arrive in an exponential race (`tree.race`). First, `batch / SHORT` episodes are drawn,
     which usually suffice. Otherwise, the race continues to `batch` episodes, which always suffice.
-    This is a loop with at most one iteration, because `lax.cond` under `vmap` runs both branches.
+    The second race is the body of a loop with at most one iteration, and not a branch of
+    `lax.cond`, because under `vmap` both branches would run.
     """
     capacity = tape.length.shape[0]
     most = min(batch, capacity)

@@ -21,7 +21,7 @@ from mmrl._dtypes import promoting
 # 33k to 1M rows needs two levels below the top.
 BRANCH = 32
 TOP = 1024
-# Range to which priorities are clipped: all are finite, and every row can be sampled.
+# Priorities are clipped to this range, so that they are finite and every row can be sampled.
 PRIORITIES = (1e-6, 1e6)
 
 Tree = tuple[Float[Array, "..."], ...]
@@ -53,9 +53,9 @@ def update(
     """Set the weights at `rows` and return the updated tree, in O(n · levels).
 
     Rows past the end of the table must have weight 0, because they may fall into the padding.
-    Duplicate rows must have equal weights. If the rows are close together, `cover` can list fewer
-    rows, with at least one below every node to recompute (see `cover`). The cost is then O(n + m ·
-    levels).
+    Duplicate rows must have equal weights. Every node above `rows` is recomputed. If many of the
+    rows are below the same nodes, pass `cover`, a shorter list with at least one row below each of
+    these nodes (the function `cover` returns one). The cost is then O(n + m · levels).
     """
     levels = list(tree)
     for i in range(len(levels) - 1, 0, -1):
@@ -73,7 +73,10 @@ def update(
 
 @promoting
 def cover(first: Int[Array, "*n"], count: int) -> Int[Array, "*n m"]:
-    """Return some of `count` consecutive rows, with at least one child of each parent node."""
+    """Return rows that cover `count` consecutive rows, from `first` on, for `update`.
+
+    The result contains at least one child of each node that has a child among the `count` rows.
+    """
     return first[..., None] + jnp.minimum(jnp.arange(-(-count // BRANCH) + 1) * BRANCH, count - 1)
 
 

@@ -286,7 +286,7 @@ def test_unrolls_with_the_largest_lots_rarely_tie():
     """Lots are drawn in steps of 2⁻²³, and of very many unrolls the last step has several."""
     top = jnp.full(1000, 1 - 2**-23)
     fine = jnp.linspace(0, 1 - 2**-20, 1000)
-    assert (np.diff(reservoir._apart(top, fine)) > 0).all()
+    assert (np.diff(reservoir._fine_scale(top, fine)) > 0).all()
     storage = reservoir.init(jnp.zeros((), jnp.int32), (), 8, length=1)
     new = Unrolls((), jnp.arange(2**15, dtype=jnp.int32)[:, None])
     lots = np.asarray(reservoir.add(storage, new, jax.random.key(0)).lots, np.float64)
@@ -298,9 +298,9 @@ def test_unrolls_with_the_largest_lots_rarely_tie():
 def test_the_lots_of_an_earlier_version_keep_their_order():
     """All of them were in steps of 2⁻²³ below 1."""
     steps = np.array([0, 1, 2, 3, 2**13 - 1, 2**13, 2**13 + 1, 2**22])
-    lots = reservoir._apart(jnp.asarray(1 - (steps + 1) * 2.0**-23, jnp.float32))
+    lots = reservoir._fine_scale(jnp.asarray(1 - (steps + 1) * 2.0**-23, jnp.float32))
     assert (np.diff(lots) < 0).all()
-    np.testing.assert_array_equal(reservoir._apart(lots), lots)
+    np.testing.assert_array_equal(reservoir._fine_scale(lots), lots)
     storage = stream(empty(2), np.array([[1, 2]]), np.array([[1 - 2**-23, 1 - 2**-22]], "f4"))
     after = reservoir.add(storage, unrolls(jnp.array([3])), jax.random.key(0))
     assert sorted(ids_of(after.unrolls)) == [1, 2] and after.threshold == 22

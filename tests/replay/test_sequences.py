@@ -230,7 +230,10 @@ SIZES = {"capacity": 64, "workers": 2, **SMALL}
         ({"overlap": 4}, "`overlap` must be at least 0 and less than `length` = 4, got 4"),
         ({"overlap": -1}, "less than `length` = 4, got -1"),
         ({"workers": 0}, "`workers` must be at least 1, got 0"),
-        ({"capacity": 0}, "`capacity` must be a positive multiple of `workers` = 2 times 2"),
+        (
+            {"capacity": 0},
+            "`capacity` must be a positive multiple of `workers` = 2 times 2, that is of 4,",
+        ),
         ({"capacity": 66}, "got 66. Try 64"),
         ({"capacity": 12}, "`capacity` must be at least 16, .* 2 workers"),
         ({"example": ()}, "`example` must .*array"),
