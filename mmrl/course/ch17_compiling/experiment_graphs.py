@@ -47,7 +47,7 @@ from mmrl.pdg.plan.account import HOST
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.interpreter import Interpreter
 
-N, ROUNDS = 8, 30
+N, ROUNDS = 8, 60
 DEFAULT = {"T": 128, "batch": 32, "width": 64}
 VARIATIONS = {"T": (32, 64, 256), "batch": (8, 128), "width": (16, 256)}
 PPO = DEFAULT | {"hidden": 16, "depth": 1}
@@ -130,7 +130,7 @@ def measure_ppo(quick: bool = False, timed: bool = True, **sizes: int) -> Row:
 
     `sizes` are those of `ppos`. `cpu_ms` is CPU time, summed over the cores of an operation.
     """
-    forms, key, rounds = ppos(**sizes), jax.random.key(0), 2 if quick else 12
+    forms, key, rounds = ppos(**sizes), jax.random.key(0), 2 if quick else ROUNDS
     bytes_of = {name: size_of(form) for name, form in forms.items()}
     if sizes["width"] <= RUN:
         agree(forms, key)
