@@ -302,7 +302,8 @@ def _place(tape: Any, at: int) -> str:
     begins, last = np.flatnonzero(tape.begin), np.asarray(tape.last)
     episode = int(np.searchsorted(begins, at, side="right"))
     since = at - begins[episode - 1]
-    return f"step {since} of episode {episode}{' and its last' if last[at] else ''}"
+    end = ", the last step of that episode" if last[at] else ""
+    return f"step {since} of episode {episode}{end}"
 
 
 def _numbers(got: Any, expected: Any, at: int) -> str:

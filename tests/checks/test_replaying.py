@@ -125,7 +125,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "replay resets early": (
         wrong(replay=lambda h, tape: unroll(h, tape, lambda x: x.last)[1]),
-        r"`replay` .* of episode 1 and its last: .* as if the flag of the step that ended",
+        r"`replay` .* of episode 1, the last step of .* as if the flag of the step that ended",
     ),
     "the observation of the next episode": (wrong(ahead=next_obs), rf"`ahead` .* if {NEXT}"),
     "the value of the next episode": (

@@ -52,8 +52,8 @@ starts = Exercise(
         ),
         Mistake(
             lambda steps, length, overlap: _starts(steps, overlap + max(overlap, 1), overlap),
-            "You step by the overlap, but the period is length - overlap. For 80 and 40 both are "
-            "40, which hides the mistake.",
+            "You step by the overlap, but the period is length - overlap. With R2D2's length of 80 "
+            "and overlap of 40, both are 40, which hides the mistake.",
         ),
         Mistake(
             lambda steps, length, overlap: np.array(
@@ -130,23 +130,24 @@ target = Exercise(
     mistakes=(
         Mistake(
             lambda r, end, γ, q, judge: _h(_raw(r, end, γ, judge[np.argmax(q)])),
-            "The values of the network are rescaled, but the rewards are not. Apply h⁻¹ to the "
-            "value before you add it to the rewards.",
+            "The values of the network are rescaled, but the rewards are not. Apply `unrescale` to "
+            "the value before you add it to the rewards.",
         ),
         Mistake(
             lambda r, end, γ, q, judge: _raw(r, end, γ, _h_inverse(judge[np.argmax(q)])),
-            "That is the return on the raw scale. The network learns rescaled returns, so apply h "
-            "to the sum at the end.",
+            "That is the return on the raw scale. The network learns rescaled returns, so apply "
+            "`rescale` to the sum at the end.",
         ),
         Mistake(
             _variant(rescaled=False),
             "That is the target without rescaling, as in chapter 07. Here q_target is rescaled and "
-            "the rewards are not: apply h⁻¹ to the value, add the rewards, and apply h to the sum.",
+            "the rewards are not: unrescale the value, add the rewards, and rescale the sum.",
         ),
         Mistake(
             _mix,
-            "You added rescaled numbers. h is not linear, so h(x) + h(y) is not h(x + y): apply "
-            "h⁻¹ to the value, add the rewards, and apply h once.",
+            "You added rescaled numbers, but `rescale` is not linear, so the sum of two rescaled "
+            "values is not the rescaled sum. Unrescale the value, add the rewards, and rescale the "
+            "result.",
         ),
         Mistake(
             lambda r, end, γ, q, judge: _target(r, end, γ, judge, judge),
@@ -170,13 +171,13 @@ target = Exercise(
         *(
             Mistake(
                 _variant(rescaled=False, rewards_end=rewards, value_ends=value),
-                f"There is no rescaling, and {more} after a termination. Stop there, apply h⁻¹ to "
-                "the value, and apply h to the sum.",
+                f"There is no rescaling, and {more} after a termination. Stop there, unrescale the "
+                "value, and rescale the sum.",
             )
             for rewards, value, more in (
-                (False, True, "rewards count"),
-                (True, False, "the value counts"),
-                (False, False, "all counts"),
+                (False, True, "rewards still count"),
+                (True, False, "the value still counts"),
+                (False, False, "the rewards and the value still count"),
             )
         ),
         Mistake(

@@ -162,7 +162,7 @@ through_time = Exercise(
 )
 
 
-REMEDY = "return a tensor over t, one equation for every t, and the check computes its values"
+REMEDY = "return a tensor over t, which has an equation for every t; the check computes its values"
 
 
 def executor(write: Any) -> Any:

@@ -204,9 +204,8 @@ function draw(ui) {
     : `A sequence starts every ${length - overlap === 1 ? "step" : `${length - overlap} steps`}, and each step of the tape is trained ` +
       `${times(spread(trained))}: none is left out, not even the terminal step of an episode (${times(spread(lasts))}).`;
   const store =
-    `A buffer that copies whole windows holds ${plural(twice, "step")} of ${total} more than once, ` +
-    `in ${places} places (${percent(1 - sum(copies) / places)} empty): ${num(places / total)} times the ring, ` +
-    `which holds each step once.`;
+    `The ring stores each of the ${plural(total, "step")} once. A buffer that copied whole windows would store ${twice} of them more ` +
+    `than once, and would need ${num(places / total)} times the space: ${places} places, of which ${percent(1 - sum(copies) / places)} are empty.`;
   return { pictures: [drawRows(now), drawUses(now)], summary: `${tell(now)} ${cover} ${store}`, notes: now.notes };
 }
 

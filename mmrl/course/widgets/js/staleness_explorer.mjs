@@ -94,10 +94,10 @@ function drawFlip(width, { life, firsts, flip, shown }) {
     marks.push(svg("circle", { cx: axis.x(flip), cy: y, r: 6, class: "f-none s-ink", "stroke-width": 2 }));
     const x = axis.x(flip);
     const words = { x: clamp(x, LEFT + 66, width - 76), y: TOP - 4, "text-anchor": "middle" };
-    marks.push(svg("text", words, `order changes near ${num(flip, 1)} steps`));
+    marks.push(svg("text", words, `equal near ${num(flip, 1)} steps`));
     marks.push(svg("line", { x1: x, x2: x, y1: TOP, y2: y - 6, class: "s-ink", "stroke-dasharray": "2 3" }));
   }
-  const alt = `ΔQ at the first trained step over the half-life of the memory, one line per start. ${flip ? `Burn-in and stored cross near ${num(flip, 1)} steps.` : ""}`;
+  const alt = `ΔQ at the first trained step over the half-life of the memory, one line per start. ${flip ? `The lines of burn-in and stored cross near ${num(flip, 1)} steps.` : ""}`;
   return picture(width, HEIGHT, alt, axis.axes, marks, lines, svg("text", { x: 0, y: 12 }, "ΔQ at the first trained step, by memory"));
 }
 
@@ -113,7 +113,7 @@ function verdict({ first, flip, life }) {
   const better = first.stored < first.burn_in ? "stored beats burn-in" : "burn-in beats stored";
   if (!flip) return `With this memory ${better}, as with every half-life from 1 to 100 steps.`;
   const other = life > flip ? "below" : "above";
-  return `With this memory ${better}; ${other} a half-life of about ${num(flip, 1)} steps the order is reversed, because a burn-in works by forgetting its initial state.`;
+  return `With this memory ${better}; ${other} a half-life of about ${num(flip, 1)} steps the order is reversed. The sooner a memory forgets, the less of the wrong initial state is left after a burn-in.`;
 }
 
 function draw(ui) {
@@ -128,7 +128,7 @@ function draw(ui) {
   const notes = [];
   if (now.burnIn === now.start) notes.push("The burn-in reaches the beginning of the episode, so its states are exact and ΔQ is 0.");
   if (!now.drift) notes.push("The actor has the learner's parameters, so its stored states are exact.");
-  if (!now.burnIn && now.start) notes.push("Without burn-in the lines coincide in pairs.");
+  if (!now.burnIn && now.start) notes.push("With a burn-in of 0 steps, burn-in equals zero, and stored + burn-in equals stored.");
   const main = drawSequence(wide >= 720 ? wide - side - 12 : wide, now);
   return { pictures: [main, drawFlip(side, now), table(now)], summary, notes };
 }
