@@ -11,7 +11,7 @@ are only compiled. "swap" keeps observations on the host. "live" (Figure 11a) re
 observations after each event, and "window" (Figure 11b) varies n and T. "lift" times a recurrence
 as a loop and as a scan, and "decoder" generates tokens. "chosen" uses the passes that `compile`
 chooses. "residuals" compares stored residuals with recomputed residuals. "epochs" varies the epochs
-of PPO, to separate their time from the rest.
+of PPO, to separate their time from the rest, and "tiles" varies the steps in a tile of PPO.
 """
 
 import dataclasses
@@ -53,8 +53,9 @@ VARIATIONS = {"T": (32, 64, 256), "batch": (8, 128), "width": (16, 256)}
 PPO = DEFAULT | {"hidden": 16, "depth": 1}
 VARIED_PPO = {"T": (32, 256), "batch": (8, 128), "width": (1024,), "hidden": (64,), "depth": (2, 4)}
 SIZES = (16, 64, 256, 1024, 4096, 12288, 196608)  # entries of an observation, up to 3 × 256 × 256
-RUN = 12288  # maximum entries of an observation (3 × 64 × 64) for which "bytes" runs the programs
+RUN = 12288  # maximum entries of an observation (3 × 64 × 64) for which programs run
 GENERATIONS = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # (window, T) of a decoder
+PPO_TILES = (1, 4, 8, 16, 32, 64, 128)
 PROGRAMS = ("Monte-Carlo", "8-step", "A2C", "recurrent", "PPO")  # names for `rivals.equations`
 WINDOWS = (1, 4, 8, 16, 32, None)
 LENGTHS = (256, 1024, 4096, 16384)
@@ -125,12 +126,12 @@ def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) 
     return row | {"peak": results.account.peak(OBS), "all": results.account.peak()}
 
 
-def measure_ppo(quick: bool = False, timed: bool = True, **sizes: int) -> Row:
+def measure_ppo(quick: bool = False, timed: bool = True, tiles: Any = (), **sizes: int) -> Row:
     """Measure time and reserved bytes of PPO, compiled and hand-written.  Figures 9 and 10.
 
-    `sizes` are those of `ppos`. `cpu_ms` is CPU time, summed over the cores of an operation.
+    `sizes` and `tiles` are those of `ppos`. `cpu_ms` is CPU time, summed over cores.
     """
-    forms, key, rounds = ppos(**sizes), jax.random.key(0), 2 if quick else ROUNDS
+    forms, key, rounds = ppos(tiles=tiles, **sizes), jax.random.key(0), 2 if quick else ROUNDS
     bytes_of = {name: size_of(form) for name, form in forms.items()}
     if sizes["width"] <= RUN:
         agree(forms, key)
@@ -274,9 +275,8 @@ def cells(quick: bool = False) -> list[Cell]:
     result += [_cell(f"swap, n = {n}", measure_swap, n) for n in (None, N)]
     for n, T in itertools.product((None, 4, 32), (64, 256)):
         result.append(_cell(f"window, n = {n}, T = {T}", measure_window, n, T))
-    for window, T in GENERATIONS:
-        cell = f"decoder, window = {window}, T = {T}"
-        result.append(_cell(cell, measure_decoder, window, T))
+    for w, T in GENERATIONS:
+        result.append(_cell(f"decoder, window = {w}, T = {T}", measure_decoder, w, T))
     result += [
         _cell(f"chosen, {x}", measure_forms, choices, x, **DEFAULT) for x in (*PROGRAMS, "decoder")
     ]
@@ -285,6 +285,7 @@ def cells(quick: bool = False) -> list[Cell]:
         result.append(_cell(f"chosen, {name}, {where}", measure_forms, choices, name, **size))
     result += [_cell(f"residuals, {x}", measure_forms, residuals, x, **DEFAULT) for x in PROGRAMS]
     result += [_cell(f"epochs, K = {k}", measure_ppo, **PPO, epochs=k) for k in (1, 8)]
+    result.append(_cell("tiles, PPO", measure_ppo, tiles=PPO_TILES, **PPO))
     lifts = itertools.product(STEPS, LENGTHS)
     return result + [_cell(f"lift, {step}, T = {T}", measure_lift, step, T) for step, T in lifts]
 
@@ -302,8 +303,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 def say(row: Row) -> str:
     """Summarize a row: the first value, and the others relative to it."""
-    what = row.get("ms") or row.get("bytes") or {"peak": row.get("peak", 0)}
-    first, *rest = what.items()
+    first, *rest = (row.get("ms") or row.get("bytes") or {"peak": row.get("peak", 0)}).items()
     ratios = ", ".join(f"{name} {value / first[1]:.2f}" for name, value in rest)
     return f"{first[0]} {first[1]:g}" + (f"; relative to it: {ratios}" if rest else "")
 

@@ -80,14 +80,24 @@ def entrants(
 
 
 def ppos(
-    T: int, batch: int, width: int, hidden: int, depth: int, epochs: int = EPOCHS
+    T: int,
+    batch: int,
+    width: int,
+    hidden: int,
+    depth: int,
+    epochs: int = EPOCHS,
+    tiles: tuple[int, ...] = (),
 ) -> dict[str, Any]:
-    """Return hand-written PPO, and compiled PPO in tiles of `TILE`, 1 and T steps."""
+    """Return hand-written PPO, and compiled PPO with tiles of each size.
+
+    The default sizes are `TILE` (whose name is only "ours"), 1 and T.
+    """
     env, net, opt = screen(width), critic(width, hidden, depth), descent(0.01)
     key, bounds = jax.random.key(0), {"I": ITERATIONS, "K": epochs, "T": T, "B": batch}
     hand = by_hand.ppo(env, net, opt, ITERATIONS, epochs, T, batch, ActorCritic())
     programs = {"by hand": jax.jit(hand).lower(key).compile()}
-    for name, m in {"ours": TILE, "ours, m = 1": 1, f"ours, m = {T}": T}.items():
+    usual = {"ours": TILE, "ours, m = 1": 1, f"ours, m = {T}": T}
+    for name, m in ({f"ours, m = {m}": m for m in tiles} or usual).items():
         program = compile(ppo(env, net, opt), together(m)).xla(bounds)
         ours = jax.jit(lambda key, program=program: program(key=key))
         programs[name] = ours.lower(key).compile()
