@@ -29,7 +29,7 @@ from mmrl.course.demo import (
     setups,
 )
 from mmrl.runs import Run, RunError, Setup, append, saved_setup
-from mmrl.runs.files import Claim, claim, replace, writing
+from mmrl.runs.files import Claim, claim, replace, write_errors
 from mmrl.runs.shell import command_line
 
 RESULTS, CURVES = "results.jsonl", "curves.png"
@@ -71,7 +71,7 @@ def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
             f"Stopped. The completed blocks are in {folder}; run the same command to continue."
         ) from None
     rows = [outcome(*names, run) for names, run in runs.items()]
-    with writing(out):
+    with write_errors(out):
         draw(runs, folder / CURVES)
     for row in rows:
         append(out / RESULTS, {"demo": folder.name, **row})
@@ -84,7 +84,7 @@ def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
 
 def _folder(out: pathlib.Path, plan: Plan) -> tuple[pathlib.Path, Claim]:
     """Claim a folder: the last one if its demo was interrupted, otherwise a new one."""
-    with writing(out):
+    with write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         last = max((int(path.name) for path in out.iterdir() if path.name.isdecimal()), default=1)
         while True:

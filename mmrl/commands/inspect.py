@@ -24,7 +24,7 @@ from mmrl.inspect.report import STAGES, sentences, stages
 from mmrl.inspect.subjects import Subject, policy_subject, subject
 from mmrl.runs import Run, RunError, Setup, interval, provenance, saved_setup, zoo
 from mmrl.runs.checkpoint import dumps
-from mmrl.runs.files import replace, writing
+from mmrl.runs.files import replace, write_errors
 from mmrl.runs.shell import command_line
 
 NUMBERS, FIGURE = "inspect.json", "inspect.png"
@@ -168,7 +168,7 @@ def _folder(options: Options) -> pathlib.Path:
     name = options.path.resolve().name.removesuffix(".npz")
     names = numbered_paths(f"{name}-inspect")
     folder = next(names)
-    with writing(folder.parent):
+    with write_errors(folder.parent):
         while not make_folder(folder):
             folder = next(names)
     return folder
@@ -197,7 +197,7 @@ def write(folder: pathlib.Path, numbers: Mapping[str, Any]) -> None:
 
     buffer, about = io.BytesIO(), numbers["agent"]
     overview(numbers, f"{about['env']}, {about['words']}").savefig(buffer, format="png")
-    with writing(folder):
+    with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         replace(folder / NUMBERS, dumps(dict(numbers)).encode() + b"\n")
         replace(folder / FIGURE, buffer.getvalue())

@@ -20,7 +20,7 @@ from mmrl.commands.connect import Hosts
 from mmrl.commands.terminal import Path, path_of
 from mmrl.envs import registered_ids
 from mmrl.runs import SEEDS, RunError, Setup, saved_setup
-from mmrl.runs.files import writing
+from mmrl.runs.files import write_errors
 from mmrl.runs.shell import command_line
 
 RESULTS = pathlib.Path("results")
@@ -241,7 +241,7 @@ def new_folder(env: str, name: str) -> pathlib.Path:
     """Create the folder results/<task>-<name>-<number>, with the first free number."""
     task = env.rpartition(":")[2]  # drop the module of my_module:MyEnv
     task = task.removeprefix("popgym-").removesuffix("-v0")
-    with writing(RESULTS):
+    with write_errors(RESULTS):
         RESULTS.mkdir(exist_ok=True)
         return next(filter(make_folder, numbered_paths(f"{task}-{name}".replace("/", "-"))))
 

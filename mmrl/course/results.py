@@ -8,7 +8,7 @@ from typing import Any
 from mmrl.course.experiments.tuning import is_stale
 from mmrl.runs import provenance
 from mmrl.runs.checkpoint import dumps, loads
-from mmrl.runs.files import alone, expand, replace, writing
+from mmrl.runs.files import expand, open_exclusive, replace, write_errors
 from mmrl.runs.results import whole_lines
 
 RESULTS = pathlib.Path(__file__).parent / "published"  # a symbolic link to the book's results
@@ -64,7 +64,7 @@ def revise(
     of this cell.
     """
     path = expand(path)
-    with writing(path.parent), alone(path):
+    with write_errors(path.parent), open_exclusive(path):
         lines = whole_lines(path.read_bytes()).splitlines()
         places = [i for i, line in enumerate(lines) if cell_of(loads(line)) == cell_of(row)]
         if not places:

@@ -85,9 +85,9 @@ class Window(eqx.Module):
     """Sequences with the steps around them: rows of `before` + length + tail steps.
 
     `begin` is True at the first step of an episode. If an episode begins in the middle of a row,
-    the steps before it are padding, which the memory forgets at `begin`. The other padding is at
-    the end of a row (and in place of overwritten steps; see `window`). Padding is zero. `state` is
-    the recurrent state before the first step.
+    the steps before it are padding, which the memory forgets at `begin`. Other padding is at the
+    end of a row, or replaces overwritten steps. Padding is zero. `state` is the recurrent state
+    before the first step.
     """
 
     steps: PyTree[Shaped[Array, "sequence window ..."]]
@@ -198,8 +198,7 @@ def add(
     # Subtract the old entries instead of writing 0, so that XLA reads the table before it writes,
     # and does not have to copy it.
     old_entries = here.table[stale]
-    count = here.count + jnp.sum(available > 0, dtype=jnp.int32)
-    count = count - jnp.sum(old_entries[:, 0] > 0, dtype=jnp.int32)
+    change = (available > 0).sum(dtype=jnp.int32) - (old_entries[:, 0] > 0).sum(dtype=jnp.int32)
     entries = jnp.stack([available, start], axis=-1).reshape(-1, 2)
     return replace(
         here,
@@ -207,7 +206,7 @@ def add(
         states=_write_states(here, rows, offset, states),
         table=here.table.at[stale].add(-old_entries).at[first].set(entries, mode="drop"),
         sums=tree.update(here.sums, updates, weights, _covers(here, time)),
-        count=count,
+        count=here.count + change,
         folds=folds,
         cursor=(here.cursor + time) % depth,
         unfinished=here.cut.wrap_counter(time - after),
@@ -255,8 +254,7 @@ def sample(
     size = sequences.count.astype(jnp.float32)
     share = jnp.where(weight > 0, size * weight / sums[0].sum(), jnp.inf)  # N P_i
     rows = jnp.where(weight > 0, rows, sequences.capacity)
-    # Without the barrier, XLA fuses the draw into every gather, and repeats the draw for each value
-    # that the gather reads.
+    # Without the barrier, XLA repeats the draw for each value that a gather of its rows reads.
     rows, share = jax.lax.optimization_barrier((rows, share))
     weights = jnp.where(jnp.isfinite(share), (share / share.min()) ** -beta, 1)
     return Sample(**vars(window(sequences, rows, sequences.cut.burn_in)), weights=weights)

@@ -19,7 +19,7 @@ as readable text. Each file is replaced atomically, so if the process is killed,
 block is lost. On the same machine and with the same versions, a resumed run is bitwise identical to
 an uninterrupted one.
 
-In addition, `logged` writes its logs to this folder, and `mmrl.runs.export` writes policies to
+In addition, `log_reports` writes its logs to this folder, and `mmrl.runs.export` writes policies to
 files that the caller names.
 """
 

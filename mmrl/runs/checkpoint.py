@@ -54,8 +54,8 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
     if checksum + b"\n" != _checksum(content):
         play = command_line("evaluate", path.parent, "--best")
         raise RunError(
-            f"{path} is damaged or cut short. Start again in another folder. If the file `best` "
-            f"in the same folder is intact, you can still play the best networks with `{play}`."
+            f"{path} is damaged or cut short. If the file `best` next to it is intact, you can "
+            f"still play the best networks with `{play}`. To train, start again in another folder."
         )
     header, _, payload = content.partition(b"\n")
     return loads(header), payload

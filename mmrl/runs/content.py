@@ -22,11 +22,10 @@ from mmrl import _own
 from mmrl.envs import adapters
 from mmrl.runs.setup import Setup
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, types.CodeType, types.ModuleType)
+_LEAVES = (type(None), bool, int, float, complex, str, bytes, types.CodeType, types.ModuleType)
 # Compare loggers by identity, because their attributes reference all loggers of the process.
-_PLAIN += (logging.Logger,)
-_MANY = (tuple, list, dict, set, frozenset, collections.deque, np.ndarray)
-_HOLDERS = (*_MANY, types.SimpleNamespace)
+_LEAVES += (logging.Logger,)
+_CONTAINERS = (tuple, list, dict, set, frozenset, collections.deque, np.ndarray)
 
 
 class ModuleReads(NamedTuple):
@@ -95,7 +94,7 @@ def _value(part: Any) -> tuple[Hashable, ...] | None:
     """Return the value of a leaf, or None if the object has parts."""
     if isinstance(part, float | complex):
         return type(part), repr(part)  # as strings, NaN equals NaN, and 0 differs from -0
-    if isinstance(part, _PLAIN):
+    if isinstance(part, _LEAVES):
         return type(part), part
     if isinstance(part, np.ndarray) and not part.dtype.hasobject:
         return part.dtype.str, part.shape, hashlib.sha256(part.tobytes()).digest()
@@ -106,7 +105,7 @@ def _parts(part: Any) -> Iterator[Any]:
     """Yield the parts of an object: attributes, items, or the objects that a function reads."""
     if isinstance(part, ModuleReads):
         yield from _of_module(part)
-    elif isinstance(part, _MANY):
+    elif isinstance(part, _CONTAINERS):
         yield from _of_many(part)
     elif isinstance(part, functools.partial):
         yield from (part.func, part.args, part.keywords)
@@ -138,7 +137,7 @@ def _of_many(part: Any) -> Iterator[Any]:
         yield from sorted(part, key=lambda x: repr(_content(x)))
     else:
         yield from part
-    if type(part) not in _MANY:
+    if type(part) not in _CONTAINERS:
         yield from _of_attributes(part)
 
 
@@ -163,25 +162,26 @@ def _of_function(function: types.FunctionType) -> Iterator[Any]:
     yield from (_read(sys.modules.get(name), attributes) for name in modules)
 
 
-def _of_module(read: ModuleReads) -> Iterator[Any]:
+def _of_module(reads: ModuleReads) -> Iterator[Any]:
     """Yield the attributes of a module that a function may read."""
-    own = vars(read.module)
-    for name in (name for name in read.names if name in own):
-        yield from (name, _read(own[name], read.names))
+    attributes = vars(reads.module)
+    for name in (name for name in reads.names if name in attributes):
+        yield from (name, _read(attributes[name], reads.names))
 
 
 def _read(value: Any, names: tuple[str, ...]) -> Any:
-    """Return the object to search in place of `value`, which a function reads.
+    """Limit the search of a value that a function reads; return the object to search instead.
 
-    A user's module is replaced by a `ModuleReads`, which limits the search to the attributes in
-    `names`. An instance of an installed class is replaced by its id, so that it is compared by
-    identity. All other values are returned unchanged.
+    A user's module becomes a `ModuleReads`, in which only the attributes in `names` are searched.
+    An instance of an installed class becomes its id, so that it is compared by identity. Any other
+    value is returned unchanged, and searched completely.
     """
     if isinstance(value, types.ModuleType):
         return ModuleReads(value, names) if _is_own(value.__name__) else value
     function = isinstance(inspect.unwrap(value), types.FunctionType)
-    steady = function or isinstance(value, (*_PLAIN, *_HOLDERS, np.ndarray, jax.Array, type))
-    return value if steady or _is_own(type(value).__module__) else id(value)
+    kinds = (*_LEAVES, *_CONTAINERS, types.SimpleNamespace, jax.Array, type)
+    search = function or isinstance(value, kinds) or _is_own(type(value).__module__)
+    return value if search else id(value)
 
 
 def _of_class(kind: type) -> Iterator[Any]:

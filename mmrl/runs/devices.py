@@ -92,8 +92,8 @@ def share(number: int | None, seeds: int, environments: int) -> Devices:
         every = jax.device_count()
         remedy = f"Choose a number of seeds or environments that is a multiple of {every}."
         raise ValueError(
-            f"`devices` must be {every} with several processes, and none may be idle; got "
-            f"{number}, but {fits}. {remedy if number == every else 'Omit `devices`.'}"
+            f"A run of several processes must use all {every} devices; got `devices` = {number}, "
+            f"and {fits}. {remedy if number == every else 'Omit `devices`.'}"
         )
     if count < number:
         warnings.warn(f"{count} of {number} devices are used: {fits}.", stacklevel=3)

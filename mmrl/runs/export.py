@@ -16,7 +16,7 @@ from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, MaskedNet, Ne
 from mmrl.nets.inputs import MOST, Normalizer
 from mmrl.nets.policy import unit
 from mmrl.runs.checkpoint import RunError, dumps
-from mmrl.runs.files import create, expand, writing
+from mmrl.runs.files import create, expand, write_errors
 from mmrl.runs.identity import describe
 from mmrl.runs.player import FORMAT, LATER, MASKS, MEMORIES
 from mmrl.runs.results import provenance
@@ -27,7 +27,7 @@ Arrays = dict[str, Any]
 Reading = tuple[Any, Any, Any]
 """Parameters (`of_h`, `of_x`, `bias`) of a memory's output y = of_h h + of_x x + bias.
 
-h is the vector that the player computes from the memory's state, and for most memories from x too.
+x is the memory's input, and h is the vector that the player's method for this memory returns.
 """
 
 
@@ -68,7 +68,7 @@ def export(
         about["format"] = MEMORIES
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(dumps(about)), **arrays)
-    with writing(path.parent):
+    with write_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             create(path, buffer.getvalue())
@@ -106,7 +106,7 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
     memory, convert = _MEMORIES[type(policy.memory)]
     arrays, read_out = convert(policy.memory)
     about = {part: _layers(part, getattr(policy, part), arrays) for part in ("encoder", "head")}
-    _read_at_once(arrays, *read_out)
+    _merge_output(arrays, *read_out)
     if isinstance(net, ActorCritic):  # the last output is an auxiliary value, which is not exported
         last = f"head.{len(about['head']) - 1}"
         arrays |= {name: arrays[name][:-1] for name in (f"{last}.weight", f"{last}.bias")}
@@ -157,7 +157,7 @@ def _fold(head: DuelingHead) -> tuple[Any, Any]:
     return weight, v.bias + a.bias - jnp.mean(a.bias)
 
 
-def _read_at_once(arrays: Arrays, of_h: Any, of_x: Any, bias: Any) -> None:
+def _merge_output(arrays: Arrays, of_h: Any, of_x: Any, bias: Any) -> None:
     """Merge the memory's output y = of_h h + of_x x + bias into the first layer of the head.
 
     The input of this layer becomes (h, x) instead of (y, x), which saves a matrix product.
@@ -169,7 +169,7 @@ def _read_at_once(arrays: Arrays, of_h: Any, of_x: Any, bias: Any) -> None:
 
 
 def _lru(memory: LRU) -> tuple[Arrays, Reading]:
-    # The player views h as float32, so its real and imaginary parts are interleaved.
+    # In the player's h, real and imaginary parts alternate, so the columns of `read_out` do, too.
     gain = jnp.sqrt(-jnp.expm1(-2 * jnp.exp(memory.nu)))
     real, imag = gain[None, :, None] * memory.read_in
     states = {"state": jnp.zeros_like(memory.eigenvalues), "eigenvalues": memory.eigenvalues}
@@ -238,10 +238,10 @@ def _mlstm(memory: MLSTM) -> tuple[Arrays, Reading]:
 
 
 def _window(memory: WindowAttention) -> tuple[Arrays, Reading]:
-    return _attending(memory), _read_out(memory)
+    return _attention(memory), _read_out(memory)
 
 
-def _attending(memory: WindowAttention, part: str = "") -> Arrays:
+def _attention(memory: WindowAttention, part: str = "") -> Arrays:
     """Return the arrays of an attention layer, under names that begin with `part`."""
     items, _ = memory.init()
     flags = jnp.zeros((len(items), 1))  # 1 for the slots that are not empty
@@ -257,9 +257,9 @@ def _gtrxl(memory: GTrXL) -> tuple[Arrays, Reading]:
     arrays, states = _linear("blocks", memory.read_in), []
     for i, block in enumerate(memory.blocks):
         part = f"blocks.{i}."
-        attending = _attending(block.memory, part)
-        states.append(attending.pop("state"))
-        arrays |= attending | _linear(f"{part}read_out", block.memory.read_out)
+        attention = _attention(block.memory, part)
+        states.append(attention.pop("state"))
+        arrays |= attention | _linear(f"{part}read_out", block.memory.read_out)
         for name in ("norm", "mlp_norm", "up", "down"):
             arrays |= _linear(part + name, getattr(block, name))
         for name in ("gate", "mlp_gate"):
@@ -299,6 +299,6 @@ def _export_error(part: str, module: Any) -> RunError:
     memories = sorted({name for name, _ in _MEMORIES.values()})
     return RunError(
         f"A {part} of type {type(module).__name__} cannot be exported. The player supports the "
-        f"memories {quote_names(memories)}, with a single layer (gtrxl: any number), between the "
-        "layers of `mmrl.nets`."
+        f"layers of `mmrl.nets` and one of the memories {quote_names(memories)}. Only `gtrxl` may "
+        "have several blocks."
     )

@@ -19,7 +19,7 @@ from mmrl.runs.processes import RunError
 def replace(path: pathlib.Path, content: bytes) -> None:
     """Replace a file atomically. After a crash, it has either the old or the new content."""
     partial = path.with_name(path.name + ".partial")
-    with alone(partial) as file:
+    with open_exclusive(partial) as file:
         try:
             file.truncate(0)
             left = memoryview(content)
@@ -57,7 +57,7 @@ def expand(path: str | os.PathLike) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def writing(path: pathlib.Path) -> Iterator[None]:
+def write_errors(path: pathlib.Path) -> Iterator[None]:
     """Convert an `OSError` raised while writing to `path` to a `RunError`."""
     try:
         yield
@@ -129,7 +129,7 @@ def _lock(folder: pathlib.Path) -> tuple[int, pathlib.Path] | None:
 
 
 @contextlib.contextmanager
-def alone(path: pathlib.Path) -> Iterator[io.FileIO]:
+def open_exclusive(path: pathlib.Path) -> Iterator[io.FileIO]:
     """Open or create a file, and wait for an exclusive lock on it."""
     while True:
         file = io.FileIO(path, "a+")

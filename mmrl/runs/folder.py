@@ -20,14 +20,14 @@ from jaxtyping import PyTree
 
 from mmrl.runs import sweep
 from mmrl.runs.checkpoint import dumps, load, loads, read, save
-from mmrl.runs.files import Claim, claim, create, expand, replace, writing
+from mmrl.runs.files import Claim, claim, create, expand, replace, write_errors
 from mmrl.runs.identity import check_same
 from mmrl.runs.processes import RunError, broadcast
 from mmrl.runs.setup import grid
 from mmrl.runs.snapshot import Best, Rows, Snapshot, better
 
 CHECKPOINT, BEST, RESULTS = "checkpoint", "best", "results.json"
-OPENING = threading.Lock()  # threads share a claim, but only one of them may start a run
+OPEN_LOCK = threading.Lock()  # threads share a claim, but only one of them may start a run
 T = TypeVar("T")
 
 
@@ -37,8 +37,8 @@ class Folder:
     def __init__(self, path: str | os.PathLike):
         self.path = expand(path)
         self.total_blocks: int | None = None  # total number of blocks of the run in the folder
-        self._waiting: Claim | None = None  # claim on the folder, from `open` until training
-        self._stamp: tuple[int, int] | None = None  # `_read_stamp()` of the last known checkpoint
+        self._access: Claim | None = None  # claim that `open` made and `hold` takes over
+        self._stamp: tuple[int, int] | None = None  # `_read_stamp()` after our last read or write
         self._best: Best | None = None  # contents of the file `best`
 
     def description(self) -> dict[str, Any] | None:
@@ -73,40 +73,40 @@ class Folder:
         written, if it contains a run although `resume` is False, or if `resume` is True and it does
         not contain this run.
         """
-        with OPENING:
+        with OPEN_LOCK:
             self._check(new.description, resume)  # raise errors before any file is written
-            own = self._claim()
+            access = self._claim()
             # Check again, because another process may have changed the folder before the claim.
-            there = self._check(new.description, resume)
+            on_disk = self._check(new.description, resume)
             blocks = new.description["config"]["blocks"]
-            self.total_blocks = there["config"]["blocks"] if there else blocks
+            self.total_blocks = on_disk["config"]["blocks"] if on_disk else blocks
             snapshot = new
             if resume and self.has(CHECKPOINT):
                 snapshot = self.read(like)._replace(description=new.description)
                 if len(snapshot.history) > blocks:
                     return snapshot  # the files already contain more blocks
-                snapshot = self._catch_up(snapshot, longer=there != new.description)
-            self.do(lambda: self._put_results(snapshot, new=there is None))
+                snapshot = self._catch_up(snapshot, longer=on_disk != new.description)
+            self.do(lambda: self._put_results(snapshot, new=on_disk is None))
             self._stamp = self._read_stamp()
-            self._waiting = own if len(snapshot.history) < blocks else None
+            self._access = access if len(snapshot.history) < blocks else None
         return snapshot
 
     def _check(self, description: dict[str, Any], resume: bool) -> dict[str, Any] | None:
         """Return the setup in the folder. Raises `RunError` if the run cannot use the folder."""
-        there, path = self.description(), self.path
-        if not resume and there is not None:
+        on_disk, path = self.description(), self.path
+        if not resume and on_disk is not None:
             raise RunError(
-                f"{path} already contains a {kind(there)}. Resume it (`resume=True`, or "
+                f"{path} already contains a {kind(on_disk)}. Resume it (`resume=True`, or "
                 "`--resume`) or choose another folder."
             )
-        if resume and there is None:
+        if resume and on_disk is None:
             raise RunError(
                 f"There is no {kind(description)} to resume in {path}. Omit `resume=True`, or "
                 "`--resume`, to start one."
             )
-        if there is not None:
-            check_same(path, there, description)
-        return there
+        if on_disk is not None:
+            check_same(path, on_disk, description)
+        return on_disk
 
     def _catch_up(self, snapshot: Snapshot, longer: bool) -> Snapshot:
         """Update the files that are older than the checkpoint, and return the updated snapshot.
@@ -192,20 +192,20 @@ class Folder:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[Claim]:
-        """Keep the claim during training. Raises `RunError` if another run changed the folder."""
-        own, self._waiting = self._waiting or self._claim(), None
+        """Hold the claim during training. Raises `RunError` if another run changed the folder."""
+        access, self._access = self._access or self._claim(), None
         if broadcast(lambda: self._read_stamp() not in (None, self._stamp)):
             raise RunError(
                 f"Another run has changed {self.path} since this one opened it. Open it "
                 "again, with `resume=True` or `--resume`."
             )
-        yield own
+        yield access
 
-    def write(self, snapshot: Snapshot, own: Claim) -> None:
+    def write(self, snapshot: Snapshot, access: Claim) -> None:
         """Write a snapshot. Raises `RunError` if the files cannot be written."""
 
         def put() -> None:
-            own.check()
+            access.check()
             self._put_state(snapshot)
             if snapshot.best is not None and snapshot.best is not self._best:
                 self._put_best(snapshot.header, snapshot.best)
@@ -218,14 +218,14 @@ class Folder:
 
     def keep(self, snapshot: Snapshot) -> None:
         """Write a snapshot to a new folder. Raises `RunError` if the folder contains a run."""
-        own = self._claim()
+        access = self._claim()
         if self.description() is not None:
             raise RunError(f"{self.path} already contains a run. Choose another folder.")
-        self.write(snapshot, own)
+        self.write(snapshot, access)
 
     def do(self, work: Callable[[], T]) -> T:
         """Run `work` on process 0 and return its result. Raises `RunError` if a write fails."""
-        with writing(self.path):
+        with write_errors(self.path):
             return broadcast(work)
 
     def _put_state(self, snapshot: Snapshot) -> None:
@@ -257,15 +257,15 @@ class Folder:
 
     def _claim(self) -> Claim:
         """Create and claim the folder. Only process 0 holds the lock."""
-        own: list[Claim] = []
+        claims: list[Claim] = []
 
-        def on_disk() -> None:
+        def create_and_claim() -> None:
             self.path.mkdir(parents=True, exist_ok=True)
-            own.append(claim(self.path))
+            claims.append(claim(self.path))
 
-        with writing(self.path):
-            broadcast(on_disk)
-        return next(iter(own), Claim())  # other processes get an empty claim
+        with write_errors(self.path):
+            broadcast(create_and_claim)
+        return next(iter(claims), Claim())  # processes other than 0 get an empty claim
 
     def _read_stamp(self) -> tuple[int, int] | None:
         """Return a value that changes when the checkpoint is replaced, or None without one."""

@@ -38,9 +38,9 @@ def describe(setup: Setup) -> dict[str, Any]:
 
 def check_same(path: Any, old: dict[str, Any], new: dict[str, Any]) -> None:
     """Raise `RunError` if two setups differ, except in the number of blocks."""
-    if differing := _differences(old, new):
+    if differences := _differences(old, new):
         raise RunError(
-            f"{path} contains a run of another setup: {'; '.join(differing)}. Use the settings "
+            f"{path} contains a run of another setup: {'; '.join(differences)}. Use the settings "
             "with which it was started, or choose another folder. (Custom parts are compared by "
             "name and arguments.)"
         )
@@ -72,8 +72,10 @@ def restore(data: dict[str, Any]) -> Setup:
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Return a phrase for each setting that differs, except for the number of blocks."""
     if old.get("agent") != new.get("agent"):  # settings of different agents cannot be compared
         return [f"agent was {old.get('agent')!r}, is {new.get('agent')!r}"]
+    # Flatten both descriptions, and exclude three entries by giving them equal values.
     old, new = (
         {**EARLIER, **x, **x.get("config", {}), **x.get("own", {})}
         | {"config": 0, "blocks": 0, "own": 0}
@@ -106,9 +108,10 @@ def _name(part: Any) -> str | None:
     if hasattr(part, "__qualname__"):
         return f"{_module(part)}.{part.__qualname__}"
     if isinstance(part, np.ndarray | jax.Array):
-        numbers = np.asarray(unwrap_keys(part))  # hash arrays whose `repr` NumPy abbreviates
-        many = f"{numbers.dtype}{numbers.shape} {hashlib.sha256(numbers.tobytes()).hexdigest()}"
-        return repr(numbers) if numbers.size <= 1000 else many
+        numbers = np.asarray(unwrap_keys(part))
+        # NumPy abbreviates the `repr` of an array with more than 1000 elements, so use a hash.
+        digest = f"{numbers.dtype}{numbers.shape} {hashlib.sha256(numbers.tobytes()).hexdigest()}"
+        return repr(numbers) if numbers.size <= 1000 else digest
     if not hasattr(part, "__dict__"):
         # Remove the memory address, which differs between processes.
         return re.sub(" at 0x[0-9a-f]+", "", repr(part))

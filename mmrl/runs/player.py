@@ -14,7 +14,7 @@ LATER = "mmrl policy 3"  # adds normalized observations, and vectors as previous
 MASKS = "mmrl policy 4"  # adds masks of legal actions
 MEMORIES = "mmrl policy 5"  # adds the memories gtrxl, lmu, mlstm, s6 and window
 FORMATS = FORMAT, LATER, MASKS, MEMORIES
-ENDS = {"low": -np.inf, "high": np.inf}  # default bounds of a continuous action
+BOUNDS = {"low": -np.inf, "high": np.inf}  # default bounds of a continuous action
 
 
 class Policy:
@@ -25,7 +25,7 @@ class Policy:
 
     def __init__(self, about: dict, arrays: dict, xp=np):
         self.about, self.arrays, self.xp = about, arrays, xp
-        self.low, self.high = (arrays.get(name, end) for name, end in ENDS.items())
+        self.low, self.high = (arrays.get(name, bound) for name, bound in BOUNDS.items())
 
     def init(self) -> tuple:
         """Return the initial state, with an empty memory and no previous action."""
@@ -58,12 +58,15 @@ class Policy:
         """
         h, action = self.init() if begin else state
         h, outputs = self.network(h, self.inputs(obs, action, reward, begin))
-        return (h, action), self._legal(outputs, obs) if self.about.get("masked") else outputs
+        if self.about.get("masked"):
+            outputs = self._mask_illegal(outputs, obs)
+        return (h, action), outputs
 
     def network(self, h, inputs) -> tuple:
-        """Return the next memory state, and the outputs without a mask, for all inputs of a step.
+        """Return the next memory state, and the outputs before illegal actions are masked.
 
-        The inputs consist of the observation and the additional inputs, `about["observes"]`.
+        `inputs` is the result of the method `inputs`: the observation, followed by the additional
+        inputs that `about["observes"]` lists.
         """
         x = self._layers("encoder", inputs)
         recurrence = {
@@ -79,14 +82,14 @@ class Policy:
         return h, self.xp.clip(outputs, self.low, self.high)
 
     def attention(self, h: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        """Return the weights [slot, head] of the first attention, with the current step last.
+        """Return the weights [slot, head] of the first attention layer; the last slot is this step.
 
         h is the memory state after this step. `about["memory"]` must be window or gtrxl.
         """
         x, part = self._layers("encoder", inputs), ""
         if self.about["memory"] == "gtrxl":
             h, part = h[0], "blocks.0."
-            x = self._scaled(part + "norm", self._linear("blocks", x))
+            x = self._layer_norm(part + "norm", self._linear("blocks", x))
         return self._attention(h, x, part)
 
     def inputs(self, obs, action, reward: float, begin: bool) -> np.ndarray:
@@ -102,7 +105,7 @@ class Policy:
         parts = [obs, *(parts[name] for name in self.about["observes"])]
         return np.concatenate(parts, dtype=np.float32)
 
-    def _legal(self, outputs, obs) -> np.ndarray:
+    def _mask_illegal(self, outputs, obs) -> np.ndarray:
         legal = np.ravel(obs)[-len(outputs) :] > 0.5
         if not legal.any():
             raise ValueError("`obs` must end in a mask with a legal action; got zeros.")
@@ -135,9 +138,10 @@ class Policy:
         return x
 
     # Each method below returns the next state of a memory, and a vector. The memory's output is a
-    # linear function of this vector.
+    # linear function of this vector, which `mmrl export` has merged into the first layer of the
+    # head.
 
-    def _lru(self, h, x) -> tuple:  # without a memory, it has 0 units
+    def _lru(self, h, x) -> tuple:  # also for policies without a memory: they have 0 units
         h = self.arrays["eigenvalues"] * h + self.arrays["read_in"] @ x
         return h, self.xp.stack([h.real, h.imag], axis=-1).ravel()
 
@@ -179,11 +183,11 @@ class Policy:
         return xp.concatenate([scale[None], table.ravel()]), y
 
     def _window(self, h, x, part="") -> tuple:
-        h = self._appended(h, x, part)
+        h = self._append(h, x, part)
         values = self._items(h, part)[:, 1]
         return h, (self._attention(h, x, part)[:, :, None] * values).sum(0).ravel()
 
-    def _appended(self, h, x, part):
+    def _append(self, h, x, part):
         # A row of h consists of a key, a value, and 1, or of zeros if the slot is empty.
         k, v = self.arrays[part + "key.weight"] @ x, self._linear(part + "value", x)
         row = self.xp.concatenate([k, v, self.xp.ones(1, x.dtype)])
@@ -209,14 +213,14 @@ class Policy:
         x = self._linear("blocks", x)
         for i in range(len(h)):
             part = f"blocks.{i}."
-            window, y = self._window(h[i], self._scaled(part + "norm", x), part)
+            window, y = self._window(h[i], self._layer_norm(part + "norm", x), part)
             x = self._gate(part + "gate", x, self._linear(part + "read_out", y))
-            y = xp.maximum(self._linear(part + "up", self._scaled(part + "mlp_norm", x)), 0)
+            y = xp.maximum(self._linear(part + "up", self._layer_norm(part + "mlp_norm", x)), 0)
             x = self._gate(part + "mlp_gate", x, self._linear(part + "down", y))
             windows.append(window)
         return xp.stack(windows), x
 
-    def _scaled(self, name, x):
+    def _layer_norm(self, name, x):
         y = self._normal(x) * self.arrays[name + ".weight"] + self.arrays[name + ".bias"]
         return y if x.size > 1 else x
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 T = TypeVar("T")
-_PART = 2**26  # bytes per message
+_MESSAGE_BYTES = 2**26  # bytes per message
 
 
 class RunError(Exception):
@@ -44,7 +44,7 @@ def broadcast(work: Callable[[], T]) -> T:
         except BaseException as reason:
             error = reason
             content = b"e" + json.dumps([type(reason).__name__, reason.args], default=str).encode()
-    with together():
+    with process_errors():
         content = _send(content)
     if jax.process_index() > 0:
         return _decode(content[:1], content[1:])
@@ -78,7 +78,7 @@ def agree(settings: dict[str, Any]) -> None:
         return
     first, own = broadcast(lambda: settings), json.loads(json.dumps(settings))
     names = [name for name in sorted({*first, *own}) if first.get(name) != own.get(name)]
-    with together():
+    with process_errors():
         others = np.flatnonzero(multihost_utils.process_allgather(np.array(len(names))))
     if others.size:
         pairs = [f"{x} is {first.get(x)!r} in process 0, and {own.get(x)!r} here" for x in names]
@@ -97,8 +97,11 @@ def until_preempted(blocks: Iterable[T]) -> Iterator[T]:
 
 
 @contextlib.contextmanager
-def together() -> Iterator[None]:
-    """Convert `ValueError` and errors of JAX to `ProcessLoss`, if there are several processes."""
+def process_errors() -> Iterator[None]:
+    """Convert the errors that JAX raises after the loss of a process to `ProcessLoss`.
+
+    These are `ValueError` and `JaxRuntimeError`. With a single process, they are not converted.
+    """
     try:
         yield
     except (ValueError, jax.errors.JaxRuntimeError) as error:
@@ -112,11 +115,12 @@ def together() -> Iterator[None]:
 
 
 def _send(content: bytes) -> bytes:
-    """Send the bytes of process 0 to all processes, and return them."""
-    size = int.from_bytes(_same(len(content).to_bytes(8)))
+    """Send the bytes of process 0 to all processes, in several messages, and return them."""
+    size = int.from_bytes(_broadcast_bytes(len(content).to_bytes(8)))
     content = content[:size].ljust(size, b"\0")
-    return b"".join(_same(content[i : i + _PART]) for i in range(0, size, _PART))
+    starts = range(0, size, _MESSAGE_BYTES)
+    return b"".join(_broadcast_bytes(content[i : i + _MESSAGE_BYTES]) for i in starts)
 
 
-def _same(part: bytes) -> bytes:
+def _broadcast_bytes(part: bytes) -> bytes:
     return multihost_utils.broadcast_one_to_all(np.frombuffer(part, np.uint8)).tobytes()

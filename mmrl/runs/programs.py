@@ -14,7 +14,7 @@ from mmrl.envs.repaired import check_repairs
 from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.runs.content import content, own_parts
 from mmrl.runs.devices import ONE, Devices
-from mmrl.runs.lanes import side_by_side
+from mmrl.runs.parallel import side_by_side
 from mmrl.runs.setup import OPTIONAL_INPUTS, Setup, jax_name
 
 MOST = 16  # maximum number of cached programs; each takes about 50 MB
@@ -80,14 +80,14 @@ def _from_cache(own: Hashable, agent: str, env: Any, *rest: Any) -> Program:
     _PROGRAMS[key] = entry
     while len(_PROGRAMS) > MOST:
         _PROGRAMS.popitem(last=False)
-    _keep_while_used(key, entry.users, env)
+    _remove_when_unused(key, entry.users, env)
     return entry.program
 
 
 _PROGRAMS: collections.OrderedDict[Hashable, Entry] = collections.OrderedDict()
 
 
-def _keep_while_used(key: Hashable, users: dict[int, weakref.finalize], env: Any) -> None:
+def _remove_when_unused(key: Hashable, users: dict[int, weakref.finalize], env: Any) -> None:
     """Remove a program from the cache when all environments that use it have been deleted."""
     game = env[0] if isinstance(env, tuple) else env
     if isinstance(game, str) or id(game) in users:
@@ -126,9 +126,10 @@ def _program(
 
 
 def _environment(env: Any) -> tuple[Any, Any]:
-    """Return an environment and its parameters, given an id, an environment, or such a pair.
+    """Return an environment and its parameters.
 
-    Environments that are not registered are checked. Raises `ValueError` if a check fails.
+    `env` is an id, an environment, or a tuple (environment, params). Environments that are not
+    registered are checked. Raises `ValueError` if a check fails.
     """
     if isinstance(env, str):
         pair = envs.make(env)

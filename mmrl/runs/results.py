@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from mmrl import __version__
 from mmrl.runs.checkpoint import dumps
-from mmrl.runs.files import alone, expand, writing
+from mmrl.runs.files import expand, open_exclusive, write_errors
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
 RESAMPLES = 10_000
@@ -86,9 +86,9 @@ def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
     be written; it is unchanged in this case.
     """
     path = expand(path)
-    with writing(path.parent):
+    with write_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with alone(path) as file:
+        with open_exclusive(path) as file:
             file.seek(0)
             lines = whole_lines(file.read())
             origin = {} if "date" in row else provenance()

@@ -27,7 +27,7 @@ def check_room(setup: Setup, state: PyTree) -> None:
     """
     free = _free()
     if free is not None and STATES * _bytes(state) > free:
-        raise ValueError(_sentence(setup, state, f"; {_human(free)} are free"))
+        raise ValueError(_state_message(setup, state, f"; {_human(free)} are free"))
 
 
 def size(state: PyTree) -> str:
@@ -46,17 +46,19 @@ def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
     if free is None or is_debugging or not hasattr(block, "lower"):
         return
     sizes = block.lower(config, state).compile().memory_analysis()
-    inside = sizes.temp_size_in_bytes + sizes.output_size_in_bytes if sizes else 0
-    if inside > free:
-        raise RunError(_inside(setup, state, f"{_human(inside)} for", f"; {_human(free)} are free"))
+    temporary = sizes.temp_size_in_bytes + sizes.output_size_in_bytes if sizes else 0
+    if temporary > free:
+        more = f"; {_human(free)} are free"
+        takes = f"take {_human(temporary)}, in addition to"
+        raise RunError(_block_message(setup, state, takes, more))
 
 
 @contextlib.contextmanager
-def naming_storage(setup: Setup, state: PyTree, *, inside: bool = False) -> Iterator[None]:
+def memory_errors(setup: Setup, state: PyTree, *, in_block: bool = False) -> Iterator[None]:
     """Convert an allocation error to a `RunError` that names the largest array of the state.
 
-    If `inside` is True, the error occurred inside a block, and the message describes the temporary
-    arrays instead.
+    If `in_block` is True, the code in this context runs a block, and the message describes its
+    temporary arrays instead.
     """
     try:
         yield
@@ -64,13 +66,15 @@ def naming_storage(setup: Setup, state: PyTree, *, inside: bool = False) -> Iter
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         more = f"; JAX reports: {str(error).splitlines()[0].rstrip('. ')}" if str(error) else ""
-        text = _inside(setup, state, "more for", more) if inside else _sentence(setup, state, more)
-        raise RunError(text) from error
+        if in_block:
+            raise RunError(_block_message(setup, state, "do not fit next to", more)) from error
+        raise RunError(_state_message(setup, state, more)) from error
 
 
 def _free() -> int | None:
-    alone = jax.process_count() == 1 and jax.default_backend() == "cpu"
-    return free_bytes() if alone else None
+    """Return the free memory in bytes, or None if it is unknown or not to be checked."""
+    is_checked = jax.process_count() == 1 and jax.default_backend() == "cpu"
+    return free_bytes() if is_checked else None
 
 
 def free_bytes() -> int | None:
@@ -97,7 +101,8 @@ def _counters(path: pathlib.Path) -> dict[str, int]:
     return {name.rstrip(":"): int(number) for name, number, *_ in lines}
 
 
-def _sentence(setup: Setup, state: PyTree, free: str = "") -> str:
+def _state_message(setup: Setup, state: PyTree, free: str = "") -> str:
+    """Return the error message for a state that does not fit into memory."""
     path, array = max(jax.tree_util.tree_leaves_with_path(state), key=lambda x: _bytes(x[1]))
     name = jax.tree_util.keystr(path, simple=True, separator=".")
     return (
@@ -108,12 +113,13 @@ def _sentence(setup: Setup, state: PyTree, free: str = "") -> str:
     )
 
 
-def _inside(setup: Setup, state: PyTree, takes: str, free: str) -> str:
+def _block_message(setup: Setup, state: PyTree, takes: str, free: str) -> str:
+    """Return the error message for temporary arrays that do not fit into memory."""
     higher = _names(setup, "minibatches", "auxiliary_minibatches")
     remedy = f", or raise {higher}" if higher else ""
     return (
-        f"There is not enough memory: a block takes {takes} temporary arrays of its rollouts, "
-        f"gradients and evaluation, in addition to the state of {_human(_bytes(state))}{free}. "
+        "There is not enough memory: the temporary arrays of a block, for rollouts, gradients and "
+        f"evaluation, {takes} the state of {_human(_bytes(state))}{free}. "
         f"Lower {_names(setup, *INSIDE)} or the number of seeds{remedy}."
     )
 

@@ -20,10 +20,10 @@ from mmrl.runs.devices import share
 from mmrl.runs.files import Claim
 from mmrl.runs.folder import CHECKPOINT, Folder
 from mmrl.runs.identity import describe, warn_of_main
-from mmrl.runs.lanes import check_products, keys, with_numbers
-from mmrl.runs.processes import RunError, agree, together
+from mmrl.runs.parallel import check_products, keys, with_numbers
+from mmrl.runs.processes import RunError, agree, process_errors
 from mmrl.runs.programs import Program, build
-from mmrl.runs.room import check_block, check_room, naming_storage, size
+from mmrl.runs.room import check_block, check_room, memory_errors, size
 from mmrl.runs.setup import Setup
 from mmrl.runs.snapshot import Best, Rows, Snapshot, better, credit
 
@@ -100,7 +100,7 @@ class Run:
                 find(setup.agent).check(each, *self.program[:2])
         self._config = _configs(setup)
         self._shapes = jax.eval_shape(self.begin)  # raises errors before any file is written
-        self._trained = own_parts(setup)
+        self._parts = own_parts(setup)
         self.snapshot = path(self._shapes) if callable(path) else self._start(resume)
         self._before = len(self.history)  # number of blocks trained before this process started
 
@@ -113,7 +113,7 @@ class Run:
         if self.folder is None:
             return new
         new = new._replace(origin=credit({}, 0, self.program.devices.words))
-        with naming_storage(self.setup, self._shapes):
+        with memory_errors(self.setup, self._shapes):
             return self.folder.open(new, self._shapes, resume)
 
     @property
@@ -154,18 +154,18 @@ class Run:
     def __iter__(self) -> Iterator[Report]:
         blocks = self.setup.config.blocks
         folder = self.folder if len(self.history) < blocks else None
-        with contextlib.nullcontext() if folder is None else folder.hold() as own:
+        with contextlib.nullcontext() if folder is None else folder.hold() as access:
             while len(self.history) < blocks:
-                with naming_storage(self.setup, self._shapes), together():
-                    report = self._advance(own)
+                with memory_errors(self.setup, self._shapes), process_errors():
+                    report = self._advance(access)
                 yield report
 
-    def _advance(self, own: Claim | None) -> Report:
+    def _advance(self, access: Claim | None) -> Report:
         """Train a block and store its results, first on disk and then in memory."""
-        if own_parts(self.setup) != self._trained:
+        if own_parts(self.setup) != self._parts:
             warnings.warn(STALE_PARTS, stacklevel=2)
         start_time, devices = time.perf_counter(), self.program.devices
-        state, metrics = self._trained_block()
+        state, metrics = self._train_block()
         block = len(self.history) + 1
         report = Report(
             block=block,
@@ -185,17 +185,18 @@ class Run:
             better(self.best, whole.net, row),
             credit(self.snapshot.origin, self._before, devices.words),
         )
-        if self.folder is not None and own is not None:
-            self.folder.write(snapshot, own)
+        if self.folder is not None and access is not None:
+            self.folder.write(snapshot, access)
         self.snapshot = snapshot._replace(state=state)
-        self._trained = own_parts(self.setup)  # tracing may change custom parts
+        self._parts = own_parts(self.setup)  # tracing may change custom parts
         return report
 
-    def _trained_block(self) -> tuple[PyTree, Any]:
+    def _train_block(self) -> tuple[PyTree, Any]:
+        """Run the program of a block; return the new state and the block's metrics."""
         # Wait until the state is ready, so that a failed allocation raises an error here.
         # Otherwise, the training block would hang.
         state = jax.block_until_ready(self.begin()) if self.state is None else self.state
-        with naming_storage(self.setup, self._shapes, inside=True):
+        with memory_errors(self.setup, self._shapes, in_block=True):
             if len(self.history) == self._before:
                 check_block(self.setup, self.program.block, self._config, state)
             state, metrics = self.program.block(self._config, state)
@@ -207,8 +208,8 @@ class Run:
             raise self._no_legal_action(metrics.stuck)
         returns = metrics.returns.mean(-1)
         if self.setup.over:
-            going = np.isfinite(self.history[-1]["returns"]) if self.history else True
-            return np.where(metrics.finite & going, returns, np.nan)
+            was_finite = np.isfinite(self.history[-1]["returns"]) if self.history else True
+            return np.where(metrics.finite & was_finite, returns, np.nan)
         if not metrics.finite.all():
             raise self._not_finite(metrics.finite, np.all(metrics.observed))
         return returns
@@ -216,17 +217,20 @@ class Run:
     def _not_finite(self, finite: np.ndarray, finite_obs: np.bool_) -> RunError:
         bad = [seed for seed, good in zip(self.setup.seeds, finite, strict=True) if not good]
         parts = self.description | self.description.get("own", {})
-        what, advice = "An observation", f"Check that {parts['env']} returns"
-        advice_end = "finite observations (except after the last step of a terminated episode)"
+        what = "A reward or loss" if finite_obs else "An observation"
+        values = "rewards and observations" if finite_obs else "observations"
+        advice = (
+            f"Check that {parts['env']} returns finite {values}; only the observation after the "
+            "last step of a terminated episode may have any value."
+        )
+        if finite_obs and self.setup.learn:
+            advice += f" Check that {parts['learn']} returns finite losses."
         if finite_obs:
-            own = f" (and {parts['learn']} finite losses)" if self.setup.learn else ""
-            what, advice = "A reward or loss", f"{advice} finite rewards{own} and"
-            advice_end += f", or lower `learning_rate` (now {self.setup.config.learning_rate})"
+            advice += f" Otherwise, lower `learning_rate` (now {self.setup.config.learning_rate})."
         block = len(self.history)
         note = f" The checkpoint of block {block} is kept." if block and self.path else ""
         return RunError(
-            f"{what} became NaN or infinite in block {block + 1}, seeds {bad}.{note} {advice} "
-            f"{advice_end}."
+            f"{what} became NaN or infinite in block {block + 1}, seeds {bad}.{note} {advice}"
         )
 
     def _no_legal_action(self, steps: np.ndarray) -> RunError:

@@ -34,7 +34,7 @@ def jax_name(precision: Any) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """Complete specification of a run. Only versions and the device also affect its results.
+    """Complete specification of a run: with equal versions and devices, it fixes the results.
 
         Setup(env=MyEnv(), make=my_network, learn=partial(dqn.learn, loss=my_loss))
         Setup("CartPole-v1", seeds=SEEDS, over={"learning_rate": (1e-3, 3e-3), "gamma": (0.5, 0.9)})
@@ -71,8 +71,8 @@ class Setup:
         _check_call("learn", self.learn, tuple(name for name in of_learn if name != "loss"))
         loss = getattr(self.learn, "keywords", {}).get("loss")
         _check_call("loss", loss, tuple(inspect.signature(of_learn["loss"].default).parameters))
-        own = {"observes": agent.OBSERVES, "config": agent.Config()}
-        for name, value in own.items():
+        defaults = {"observes": agent.OBSERVES, "config": agent.Config()}
+        for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         object.__setattr__(self, "seeds", tuple(self.seeds))
@@ -86,10 +86,10 @@ class Setup:
         observes = tuple(name for name in OPTIONAL_INPUTS if name in self.observes)
         object.__setattr__(self, "observes", observes)
         if type(self.config) is not agent.Config:
-            of = [name for name, other in AGENTS.items() if type(self.config) is other.Config]
+            owners = [name for name, other in AGENTS.items() if type(self.config) is other.Config]
+            actual = f"one of {owners[0]}" if owners else f"a {type(self.config).__name__}"
             raise ValueError(
-                f"`config` must be a `Config` of {self.agent}; got one of "
-                f"{of[0] if of else type(self.config).__name__}. Set `agent` to match."
+                f"`config` must be a `Config` of {self.agent}; got {actual}. Set `agent` to match."
             )
         object.__setattr__(self, "over", _values(self.agent, self.over))
 
@@ -154,8 +154,9 @@ def _numbers(name: str, values: Any) -> tuple[float, ...]:
 
 
 def _check_seeds(seeds: Any) -> None:
-    good = isinstance(seeds, Sequence) and len(seeds) == len({*map(str, seeds)}) > 0
-    if not good or not all(isinstance(seed, int) and 0 <= seed < 2**32 for seed in seeds):
+    distinct = isinstance(seeds, Sequence) and len(seeds) == len({*map(str, seeds)})
+    good = distinct and all(isinstance(seed, int) and 0 <= seed < 2**32 for seed in seeds)
+    if not good or not seeds:
         raise ValueError(
             "`seeds` must be a non-empty tuple of different integers from 0 to 2³² - 1; got "
             f"{seeds!r}."

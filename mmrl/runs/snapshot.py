@@ -36,11 +36,12 @@ class Snapshot(NamedTuple):
 
 
 def credit(origin: dict[str, Any], block: int, words: str = "") -> dict[str, Any]:
-    """Return the provenance of a run that this process continues after `block`.
+    """Add this process, which continues a run after `block`, to the provenance of the run.
 
-    `commands` lists the provenance of all processes that trained the run, in order. Files from
-    earlier versions record only the most recent process, without its block. `words` is appended to
-    the description of the device.
+    `commands` lists the provenance of all processes that trained the run, in order. An entry with
+    the same block is replaced, because its process is this one, or one that completed no block.
+    Files from earlier versions record only the most recent process, without its block. `words` is
+    appended to the description of the device.
     """
     now, former = provenance(), origin.get("commands")
     now["device"] += words

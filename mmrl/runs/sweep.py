@@ -16,7 +16,9 @@ from jaxtyping import Float
 
 from mmrl.runs.results import interval
 
-CLOSE = 0.005  # small compared to the 95 % intervals of scores
+# Largest difference of a tie, as a fraction of the range of all returns. It is small compared to
+# the 95 % intervals of scores.
+CLOSE = 0.005
 
 Setting = dict[str, float]
 Curves = Float[np.ndarray, "setting seed eval"]
@@ -47,7 +49,7 @@ class Verdict(NamedTuple):
     winner: Score
     edges: list[str]  # settings whose best value is at an end of the grid, which may be too narrow
     equals: list[Score]  # settings that are not significantly worse than the winner
-    ties: list[Score]  # settings whose score ties with the winner's, but whose area is smaller
+    ties: list[Score]  # settings that tie with the winner by score, and lose by area
 
 
 def rows(
@@ -75,7 +77,7 @@ def verdict(settings: Sequence[Setting], curves: Curves) -> Verdict:
     setting = best(close)
     winner = next(one for one in statistics if one.setting == setting)
     grid = {name: sorted({one[name] for one in settings}) for name in setting}
-    others = [one for one in statistics if one is not winner and not _apart(winner, one)]
+    others = [one for one in statistics if one is not winner and not _is_worse(winner, one)]
     both = zip(statistics, trials, strict=True)
     ties = [one for one, its in both if its in close and one is not winner]
     return Verdict(winner, ends(setting, grid), others, ties)
@@ -101,7 +103,7 @@ def _interval(finals: Float[np.ndarray, " seed"]) -> tuple[float, float]:
     return low, high
 
 
-def _apart(winner: Score, other: Score) -> bool:
+def _is_worse(winner: Score, other: Score) -> bool:
     """Return True if `other` is significantly worse than the winner."""
     if not np.isfinite(other.final):
         return bool(np.isfinite(winner.final))
@@ -124,7 +126,10 @@ def last_quarter(curves: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*
 
 
 def equal(trials: Sequence[Trial], close: float) -> list[Trial]:
-    """Return the settings with scores within `close` of the best, or all if all have diverged."""
+    """Return the settings with scores within `close` of the best.
+
+    If every score is -∞, all settings are returned.
+    """
     most = max(one.score for one in trials)
     return [one for one in trials if one.score >= most - close]
 
@@ -135,5 +140,5 @@ def best(equals: Sequence[Trial]) -> Setting:
 
 
 def ends(setting: Setting, grid: Mapping[str, Sequence[float]]) -> list[str]:
-    """Return the names of the values at an end of their grid. Grids must be sorted."""
+    """Return the names of the hyperparameters whose value is at an end of their (sorted) grid."""
     return [name for name in grid if setting[name] in (grid[name][0], grid[name][-1])]

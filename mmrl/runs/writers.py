@@ -40,7 +40,10 @@ def log_reports(run: Run, *names: str) -> Iterator[Report]:
     if (folder := run.folder) is None:
         raise ValueError("`run` must have a `path`, because the log is written there; got None.")
     if run.setup.over:
-        raise ValueError("`run` must not be a sweep, because sweeps cannot be logged; got `over`.")
+        raise ValueError(
+            "`run` must not be a sweep, because a log has one curve per seed; got a setup with "
+            "`over`. Read the curves from the run's results.json."
+        )
     writers = [WRITERS[name](run, folder.path) for name in names]
 
     def write() -> None:
@@ -95,15 +98,15 @@ class TensorBoard:
 
     def __init__(self, run: Run, folder: pathlib.Path):
         self.run, self.folder = run, folder / EVENTS
-        self.name, self.written = f"events.out.tfevents.{time.time_ns()}", 0
+        self.name, self.count = f"events.out.tfevents.{time.time_ns()}", 0
         # Use only the time spent in blocks, so that curves over time have no gap between the end
         # of a process and the start of the next one.
-        self.began = time.time() - sum(row["seconds"] for row in run.history)
+        self.start_time = time.time() - sum(row["seconds"] for row in run.history)
 
     def __call__(self) -> None:
         proto, scalar = _tensorboard("proto.event_pb2"), _tensorboard("summary").scalar
-        times = self.began + np.cumsum([row["seconds"] for row in self.run.history])
-        rows, times = self.run.history[self.written :], times[self.written :]
+        times = self.start_time + np.cumsum([row["seconds"] for row in self.run.history])
+        rows, times = self.run.history[self.count :], times[self.count :]
         for i, seed in enumerate(self.run.setup.seeds):
             events, path = [], self.folder / f"seed-{seed}" / self.name
             if not path.exists():
@@ -115,15 +118,15 @@ class TensorBoard:
                 for tag, key in (("return", "returns"), ("loss", "loss"), ("fill", "fill")):
                     events.append(proto.Event(summary=scalar(tag, row[key][i]), **place))
             _append(path, events)
-        self.written = len(self.run.history)
+        self.count = len(self.run.history)
 
 
 def _append(path: pathlib.Path, events: Sequence[Any]) -> None:
     """Append events to a file in TensorBoard's record format.
 
-    tensorboardX's `SummaryWriter` is not used, because its thread hangs without an error if the
-    disk is full. Its `RecordWriter` cannot append to a file, so the files of all seeds would have
-    to stay open.
+    Two classes of tensorboardX are not suitable: if the disk is full, the thread of `SummaryWriter`
+    hangs without an error; and `RecordWriter` cannot append to an existing file, so a file per seed
+    would have to stay open during training.
     """
     check = _tensorboard("record_writer").masked_crc32c
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -76,11 +76,11 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
         raise ValueError(f"`episodes` must be at least 1; got {episodes}.")
     env_id, about = policy.about["env"], policy.about
     observe = about.get("setup", {}).get("observe", "observation")
-    begin, answer, longest = _environment(
+    start_all, step_all, longest = _environment(
         env_id, observe, about.get("masked", False), content(env_id)
     )
     key = jax.random.key(seed)
-    carries = begin(jax.random.split(jax.random.fold_in(key, longest % 2**32), episodes))
+    carries = start_all(jax.random.split(jax.random.fold_in(key, longest % 2**32), episodes))
     states, outputs = [policy.init()] * episodes, [np.zeros(0)] * episodes
     actions: list[Any] = [None] * episodes
     reward, running = np.zeros(episodes), np.ones(episodes, bool)
@@ -91,7 +91,7 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
             actions[i] = policy.greedy(outputs[i])
             states[i] = h, actions[i]
         action = np.array(actions)
-        carries, result = answer(carries, action, jax.random.fold_in(key, t))
+        carries, result = step_all(carries, action, jax.random.fold_in(key, t))
         result = jax.device_get(result)
         reward = np.where(running, result.reward, 0.0)
         memory = np.array([h for h, _ in states])
@@ -118,11 +118,11 @@ def _environment(
     env = with_inputs(env, params, ()) if has_mask or parts else env
 
     @jax.jit
-    def answer(carries: Any, actions: Any, key: Any) -> Any:
+    def step_all(carries: Any, actions: Any, key: Any) -> Any:
         def one(carry: Any, action: Any, keys: Any) -> Any:
             return act(lambda *_: ((), action), env, params, carry, keys)
 
         return jax.vmap(one)(carries, actions, jax.random.split(key, (len(actions), 2)))
 
-    begin = jax.jit(jax.vmap(functools.partial(start, env, params, ())))
-    return begin, answer, int(params.max_steps_in_episode)
+    start_all = jax.jit(jax.vmap(functools.partial(start, env, params, ())))
+    return start_all, step_all, int(params.max_steps_in_episode)

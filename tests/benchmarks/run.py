@@ -37,7 +37,7 @@ from rich.table import Table
 
 from mmrl.runs import provenance
 from mmrl.runs.checkpoint import dumps
-from mmrl.runs.files import replace, writing
+from mmrl.runs.files import replace, write_errors
 
 FOLDER = pathlib.Path(__file__).parent
 FAILURE = 1  # exit code
@@ -244,7 +244,7 @@ class RowFiles:
         origin = self.origin
         facts = f"{origin['device']}, {origin['date']}, revision {origin['revision']}"
         content = {**origin, "quick": self.quick, "rows": self.rows}
-        with writing(self.path.parent):
+        with write_errors(self.path.parent):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace(self.path, dumps(content, indent=1).encode())
             text = f"{table}\n\n{facts}, `{origin['command']}`\n"

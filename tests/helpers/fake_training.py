@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from mmrl.course.experiments.fleet import Fleet, FleetResult
-from mmrl.runs.lanes import keys
+from mmrl.runs.parallel import keys
 
 
 def returns(numbers: Mapping[str, float], seed: int, blocks: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from mmrl.rollout import evaluate
 from mmrl.runs import Run, Setup
 from mmrl.runs.checkpoint import unwrap_keys
 from mmrl.runs.devices import share
-from mmrl.runs.lanes import growth, keys, side_by_side
+from mmrl.runs.parallel import environment_axes, keys, side_by_side
 from mmrl.runs.programs import build
 from tests.helpers.devices import call
 
@@ -73,7 +73,7 @@ def comparison(agent: str) -> dict[str, Any]:
     one, four = result[1], result[4]
     messages = traffic(str(program.as_text()))
     size = sum(x.nbytes for x in jax.tree.leaves(four[0])) // seeds
-    axes = growth(program_parts.init, config, seeds)
+    axes = environment_axes(program_parts.init, config, seeds)
     arrays = [x for x, axis in zip(*map(jax.tree.leaves, (state, axes)), strict=True) if axis]
     return {
         "net": worst(one[0], four[0]),
@@ -210,7 +210,7 @@ def test_what_grows_with_the_environments_is_divided(agent: str):
     config = dataclasses.replace(setting(agent), width=8)
     program = build(Setup(ENV, agent=agent, config=config))
     state = jax.eval_shape(program.init, repeatable(config), keys([0]))
-    axes = growth(program.init, repeatable(config), 1)
+    axes = environment_axes(program.init, repeatable(config), 1)
     alike = ("net", "target", "actor", "optimizer", "learner")
     own, state = (x.policy if agent == "ppg" else x for x in (axes, state))
     for name, each in vars(own).items():
@@ -245,7 +245,7 @@ def test_storage_is_divided_where_twice_its_size_has_another_level(capacity: int
 
         return jax.vmap(one)(keys)
 
-    axes = growth(init, find("dqn").Config(environments=8, capacity=capacity), 1)
+    axes = environment_axes(init, find("dqn").Config(environments=8, capacity=capacity), 1)
     top, *levels = axes.sums
     assert top == 2 and set(levels) <= {1}
     assert axes.steps == axes.length == axes.unfinished == 1 and axes.cursor == 0

@@ -53,7 +53,7 @@ def test_arrays_inside_of_a_block_count_too(monkeypatch: pytest.MonkeyPatch):
     assert inside > 0
     monkeypatch.setattr(room, "free_bytes", lambda: inside - 1)
     with pytest.raises(
-        RunError, match=r"a block takes [\d,.]+ MB.* Lower `environments`, `rollout`, `batch`, "
+        RunError, match=r"a block, .* take [\d,.]+ MB.* Lower `environments`, `rollout`, `batch`, "
     ):
         room.check_block(SETUP, run.program.block, run._config, state)
     monkeypatch.setattr(room, "free_bytes", lambda: inside)
@@ -73,7 +73,7 @@ def test_an_allocation_that_fails_is_explained():
     error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory.\nMore.")
     state = Run(SETUP).begin()
     run.program = run.program._replace(init=lambda *_: state, block=fail)
-    with pytest.raises(RunError, match=r"a block takes more .*memory\. Lower .*`batch`"):
+    with pytest.raises(RunError, match=r"a block, .* do not fit .*memory\. Lower .*`batch`"):
         next(iter(run))
     run.program = run.program._replace(init=lambda *_: jax.numpy.zeros(1).reshape(2))
     with pytest.raises(TypeError):

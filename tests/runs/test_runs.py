@@ -25,7 +25,7 @@ from mmrl.envs.probes import Memory
 from mmrl.runs import Run, RunError, Setup, checkpoint, describe, restore
 from mmrl.runs.earlier import earlier
 from mmrl.runs.identity import check_same
-from mmrl.runs.lanes import keys, side_by_side
+from mmrl.runs.parallel import keys, side_by_side
 from mmrl.runs.programs import build
 from tests.helpers.runs import R2D2, SETUP, leaves, payload, setup, write
 

@@ -21,7 +21,7 @@ from mmrl.course.capstone.evaluation import FULL, QUICK, Protocol
 from mmrl.course.results import RESULTS
 from mmrl.runs import RunError, provenance
 from mmrl.runs.checkpoint import dumps, loads
-from mmrl.runs.files import create, expand, replace, writing
+from mmrl.runs.files import create, expand, replace, write_errors
 
 
 def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory, pathlib.Path]:
@@ -113,7 +113,7 @@ def run(
     # Another run may have written the files meanwhile.
     if refusals := [*_existing(paths, protocol)]:
         raise ValueError(" ".join(refusals))
-    with writing(out.parent):
+    with write_errors(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
         (replace if protocol.quick else create)(out, dumps(entry, indent=1).encode() + b"\n")
         if needs_copy:

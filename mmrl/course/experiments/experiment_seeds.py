@@ -16,7 +16,7 @@ from mmrl.agents import AGENTS
 from mmrl.course.experiments.fleet import QUICK
 from mmrl.course.experiments.grid import Grid, Row, alone
 from mmrl.runs import program
-from mmrl.runs.lanes import keys
+from mmrl.runs.parallel import keys
 
 ENV = "popgym-RepeatPreviousEasy-v0"
 SEEDS = (1, 16, 256)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from mmrl.course.experiments.grid import round_list
 from mmrl.runs import interval
-from mmrl.runs.lanes import keys, side_by_side, with_numbers
+from mmrl.runs.parallel import keys, side_by_side, with_numbers
 
 QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8}
 

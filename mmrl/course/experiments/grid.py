@@ -26,7 +26,7 @@ from mmrl.course.experiments import tuning
 from mmrl.course.results import revise
 from mmrl.runs import append
 from mmrl.runs.checkpoint import loads
-from mmrl.runs.files import writing
+from mmrl.runs.files import write_errors
 from mmrl.runs.results import whole_lines
 from mmrl.runs.shell import command_line
 
@@ -223,18 +223,18 @@ class Grid:
         The lock is released if the process is killed. Raises `RunError` if the file system does not
         support locks.
         """
-        with writing(out):
+        with write_errors(out):
             out.mkdir(parents=True, exist_ok=True)
             file = (out / f".{self.name}.lock").open("ab")
         with file:
-            with writing(out):
+            with write_errors(out):
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     @contextlib.contextmanager
     def claim(self, out: pathlib.Path, names: Sequence[str]) -> Iterator[None]:
         """Lock cells for a measurement. Blocks while another process has locked one of them."""
-        with writing(out):
+        with write_errors(out):
             out.mkdir(parents=True, exist_ok=True)
             file = (out / f".{self.name}.claims").open("ab")
         with file:
@@ -242,7 +242,7 @@ class Grid:
             # same hash, a process may wait without need. Locking in ascending order prevents
             # deadlocks.
             for byte in sorted({zlib.crc32(name.encode()) for name in names}):
-                with writing(out):
+                with write_errors(out):
                     fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
             yield
 

@@ -19,7 +19,7 @@ from mmrl.course.experiments.grid import Grid, Row, Stopwatch, complete
 from mmrl.course.experiments.programs import forget_programs
 from mmrl.runs import RunError, provenance
 from mmrl.runs.checkpoint import dumps, loads
-from mmrl.runs.files import replace, writing
+from mmrl.runs.files import replace, write_errors
 
 
 class Part(NamedTuple):
@@ -60,7 +60,7 @@ def measure(
             for row in results:
                 whole = complete(row, **shares, **provenance())
                 path = folder(grid, out) / f"{_file(grid.cell_of(row))}.json"
-                with writing(path.parent):
+                with write_errors(path.parent):
                     path.parent.mkdir(exist_ok=True)
                     replace(path, dumps({"row": whole, "seconds": seconds}).encode())
                 yield grid.tell(row, seconds)

@@ -22,7 +22,7 @@ from mmrl.course.widgets.training.trial import Trial
 from mmrl.memory import NAMES
 from mmrl.runs import Run, RunError, Setup, describe, provenance
 from mmrl.runs.checkpoint import dumps
-from mmrl.runs.files import create, expand, replace, writing
+from mmrl.runs.files import create, expand, replace, write_errors
 from mmrl.show import STYLES
 
 REFRESH = 0.2  # minimum seconds between two updates of the plot
@@ -170,7 +170,7 @@ class TrainingExplorer(ipywidgets.VBox):
             for trial in trials
         ]
         try:
-            with writing(folder):
+            with write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 content = dumps({**provenance(), "runs": rows}, indent=1)
                 create(folder / "results.json", content.encode())

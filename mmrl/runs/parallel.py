@@ -1,4 +1,4 @@
-"""Training of several agents in one vmapped program, with different keys and settings.
+"""Training of several agents in one vmapped program, with a different key and settings each.
 
 On several devices, agents are sharded over groups of devices, and the environments of an agent are
 sharded over the devices of its group.
@@ -33,16 +33,16 @@ def side_by_side(
     devices: Devices = ONE,
     precision: str | None = None,
 ) -> tuple[Executable, Executable]:
-    """Return compiled functions `init` and `block` that train several agents, called lanes.
+    """Return compiled functions `init` and `block` that train several agents.
 
-    `init(config, keys [lane])` returns the initial state, and `block(config, state)` returns
-    (state, metrics). `agent` is a module like those in `mmrl.agents.AGENTS`. A setting in `config`
-    is either a scalar, which all lanes share, or an array with one entry per lane; see
-    `with_numbers`. `precision` is JAX's name for the precision of matrix products. By default,
-    JAX's global setting is used.
+    `init(config, keys [agent])` returns the initial state, and `block(config, state)` returns
+    (state, metrics); all their arrays have a leading axis of agents. `agent` is a module like those
+    in `mmrl.agents.AGENTS`. A setting in `config` is either a scalar, which all agents share, or an
+    array with one entry per agent; see `with_numbers`. `precision` is JAX's name for the precision
+    of matrix products. By default, JAX's global setting is used.
 
-    As a side effect, this calls `mmrl._random.compile_quickly`, which affects the compilation of
-    random numbers in the entire process.
+    This function calls `mmrl._random.compile_quickly`, which affects the compilation of random
+    numbers in the entire process.
     """
     _random.compile_quickly()
     own_net = {} if make is None else {"make": make}
@@ -52,7 +52,7 @@ def side_by_side(
         with _matmul_precision(precision):
             return agent.init(config, env, params, key, **own_net)
 
-    def go_on(config, state):
+    def advance(config, state):
         with _matmul_precision(precision):
             return agent.block(config, env, params, state, **own_step)
 
@@ -60,14 +60,14 @@ def side_by_side(
         return _strong_types(jax.vmap(begin, (_axes(config), 0))(config, keys))
 
     def block(config, state):
-        state, metrics = jax.vmap(go_on, (_axes(config), 0))(config, state)
+        state, metrics = jax.vmap(advance, (_axes(config), 0))(config, state)
         return _strong_types(state), metrics
 
     # The old state is not donated, because it is needed again if the block is interrupted.
     if devices.mesh is None:
         return jax.jit(init), jax.jit(block)
     sizes = getattr(agent, "resolve_sizes", lambda config, *_: config)
-    return _over(devices, init, block, lambda config: sizes(config, env, params))
+    return _on_devices(devices, init, block, lambda config: sizes(config, env, params))
 
 
 def _matmul_precision(name: str | None) -> contextlib.AbstractContextManager[None]:
@@ -79,7 +79,7 @@ def _strong_types(state: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)
 
 
-def _over(
+def _on_devices(
     devices: Devices, init: Executable, block: Executable, sizes: Callable[[Any], Any]
 ) -> tuple[Executable, Executable]:
     """Return `init` and `block` for several devices. `sizes` replaces sizes that are None.
@@ -91,7 +91,7 @@ def _over(
     mesh: Any = devices.mesh
     each = PartitionSpec(SEEDS)
 
-    def side(function, config):
+    def shard_seeds(function, config):
         settings = jax.tree.map(lambda x: each if jnp.ndim(x) else PartitionSpec(), config)
         return jax.shard_map(
             function,
@@ -103,7 +103,7 @@ def _over(
         )
 
     def placement(config, state):
-        axes = growth(init, sizes(config), len(jax.tree.leaves(state)[0]))
+        axes = environment_axes(init, sizes(config), len(jax.tree.leaves(state)[0]))
         return jax.tree.map(lambda x, axis: _spec(x, axis, mesh.shape[ENVIRONMENTS]), state, axes)
 
     def place(config, state):
@@ -114,14 +114,14 @@ def _over(
 
     @jax.jit
     def init_all(config, keys):
-        return place(config, side(init, config)(config, keys))
+        return place(config, shard_seeds(init, config)(config, keys))
 
     @jax.jit
     def block_all(config, state):
-        state, metrics = side(block, config)(config, place(config, state))
+        state, metrics = shard_seeds(block, config)(config, place(config, state))
         return place(config, state), metrics
 
-    def there(config, state):
+    def ensure_placed(config, state):
         """Place the state on the mesh, unless it is already there."""
         first = jax.tree.leaves(state)[0]
         where = None if isinstance(first, Tracer) else getattr(first, "sharding", None)
@@ -131,17 +131,17 @@ def _over(
 
     return (
         lambda config, keys: init_all(config, devices.put(keys, each)),
-        lambda config, state: block_all(config, there(config, state)),
+        lambda config, state: block_all(config, ensure_placed(config, state)),
     )
 
 
-def growth(init: Executable, config: Any, seeds: int) -> PyTree:
+def environment_axes(init: Executable, config: Any, seeds: int) -> PyTree:
     """Return the axis of each array whose size depends on the number of environments, or 0.
 
     The function traces a second state, with twice as many environments, and compares the shapes of
-    both states. The sum tree of the second state may have one more level. Arrays of different
-    levels are then compared, but the result is still correct, because they also differ along this
-    axis.
+    both states. The sum tree of the second state may have one more level, so that an array of the
+    first tree is compared with another level of the second tree. This does not change the result,
+    because the two levels also differ in length along the axis in question.
     """
     shapes = jax.eval_shape(lambda: keys(range(seeds)))
     sizes = {name: getattr(config, name, None) for name in ("environments", "capacity")}
@@ -167,12 +167,12 @@ def _axes(config: Any) -> Any:
 
 
 def with_numbers(config: Any, numbers: Mapping[str, Any]) -> Any:
-    """Return `config` with settings replaced by `numbers`, arrays with one entry per lane."""
+    """Return `config` with settings replaced by `numbers`, arrays with one entry per agent."""
     values = [jnp.asarray(each, jnp.float32) for each in numbers.values()]
     return eqx.tree_at(lambda c: [getattr(c, name) for name in numbers], config, values)
 
 
-def keys(seeds: Sequence[int]) -> Key[Array, " lane"]:
+def keys(seeds: Sequence[int]) -> Key[Array, " agent"]:
     """Return an array of keys, one per seed."""
     return jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
 
