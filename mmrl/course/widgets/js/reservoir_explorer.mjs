@@ -186,7 +186,7 @@ function draw(ui) {
   const said = (places) => shares(places).map((x) => percent(x)).join(", ");
   const least = mine.length ? Math.min(...mine.map((i) => lots[i])) : 0;
   const summary = seen
-    ? `${seen} of ${COUNT} unrolls have arrived, and ${mine.length} are kept: tasks 1 to 3 are ${said(range(seen))} of the stream and ${said(mine)} of the reservoir${compare ? `, and ${said(fifo)} of the last ${fifo.length}, which FIFO keeps` : ""}. ` +
+    ? `${seen} of ${COUNT} unrolls have arrived, and ${mine.length} are kept: tasks 1 to 3 make up ${said(range(seen))} of the stream and ${said(mine)} of the reservoir${compare ? `, and ${said(fifo)} of the last ${fifo.length}, which FIFO keeps` : ""}. ` +
       `${mine.length < room ? "There is still room." : `The least lot kept is ${num(least)}; the dashed line, the expected value of ${now.merge || now.parts === 1 ? "this lot" : "the smallest lot of each part"}, is at ${num(hurdle(seen, now), 2)}.`} ${aboutParts(now)}${verdict(now)}`
     : `0 of ${COUNT} unrolls have arrived. ${aboutParts(now)}${verdict(now)}`;
   const alt = `Three charts over a stream of ${COUNT} unrolls: the lots of unrolls and which are kept, the fraction of each task, and how often each position is kept.`;

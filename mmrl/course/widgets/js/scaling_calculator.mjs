@@ -128,13 +128,13 @@ function table({ at, model, leaves, found, need, room }) {
 function verdict({ need, room, devices, found }) {
   if (need > room) {
     const most = 2 ** Math.ceil(Math.log2((need * devices) / room));
-    return `Memory limits: elements and prefixes take ${size(need)} on ${devices > 1 ? "each device" : "the device"}, which has ${size(room)}; ${most} devices are enough.`;
+    return `The memory is too small: elements and prefixes take ${size(need)} on ${devices > 1 ? "each device" : "the device"}, which has ${size(room)}. With ${most} devices they fit.`;
   }
-  if (devices === 1) return "The bandwidth of memory limits: every element is read once, every prefix written once, and there is no communication.";
+  if (devices === 1) return "Limited by the bandwidth of memory: every element is read once, every prefix written once, and there is no communication.";
   return {
-    memory: "The bandwidth of memory limits: reading and writing take longest, so more devices still help.",
-    latency: "Latency limits: waiting for the first byte takes longest, and more devices do not shorten it.",
-    transfer: "The bandwidth of the network limits: each device receives a total from every other device, so more devices mean more data.",
+    memory: "Limited by the bandwidth of memory: reading and writing take longest, so more devices still help.",
+    latency: "Limited by latency: waiting for the first byte takes longest, and more devices do not shorten it.",
+    transfer: "Limited by the bandwidth of the network: each device receives a total from every other device, so more devices mean more data.",
   }[TIMES.map(([key]) => key).sort((a, b) => found[b] - found[a])[0]];
 }
 
