@@ -82,12 +82,12 @@ class Config(Settings):
     blocks: int = count(32)  # number of evaluations in a run
     episodes: int = count(32)  # episodes per evaluation
 
-    learning_rate: float = positive(7e-4)  # learning rate of RAdam
+    learning_rate: float = positive(5e-4)  # learning rate of RAdam
     anneal: float = share(1.0)  # fraction by which the learning rate falls linearly; 0: constant
     # blocks over which the learning rate decays; None: `blocks`, also after a run is extended
     horizon: float | None = limit(None)
     gamma: float = share(0.98)  # γ, per step
-    lam: float = share(0.5)  # λ of the targets; 0: one-step targets
+    lam: float = share(0.65)  # λ of the targets; 0: one-step targets
     epsilon_start: float = share(0.5)  # initial ε
     epsilon_end: float = share(0.05)  # final ε
     epsilon_decay: float = positive(60.0)  # iterations over which ε decays linearly
