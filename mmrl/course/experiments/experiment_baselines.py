@@ -13,6 +13,7 @@ greedily.
 import dataclasses
 import pathlib
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from jaxtyping import Float
 from mmrl.agents import AGENTS, find
 from mmrl.course.experiments.grid import Grid, Row, in_folder, round_list, settings
 from mmrl.runs import Run, Setup, interval
+from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.folder import Folder
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -158,6 +160,21 @@ def scores(
     }
 
 
+def has_other_settings(row: Row, cells: Iterable[Cell]) -> bool:
+    """Return True if a row was measured with other settings than its cell has now.
+
+    Settings that the row does not record, because they are newer, do not count. Earlier rows
+    contain 0 where settings are now None.
+    """
+    for cell in cells:
+        if cell.name == row["cell"]:
+            config = cell.setup(row["quick"]).config
+            now = loads(dumps(dataclasses.asdict(config)))
+            before = row["settings"]
+            return any((before[x] or None) != (now[x] or None) for x in before.keys() & now.keys())
+    return False
+
+
 def say(row: Row) -> str:
     """Summarize a row in a few words."""
     low, high = row["interval_95"]
@@ -171,6 +188,7 @@ GRID = Grid(
     cells(),
     in_folder(measure),
     say,
+    outdated=lambda row, _: has_other_settings(row, cells()),
     keeps=True,
     small=SMALL,
     about="What every agent reaches with its defaults: two memories, six tasks, five seeds.",
