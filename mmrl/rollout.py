@@ -69,7 +69,13 @@ class Carry(NamedTuple):
 
 @promoting
 def start(env: Any, params: Any, policy_state: PyTree, key: PRNGKeyArray) -> Carry:
-    """Reset an environment and return the initial carry, in which `begin` is True."""
+    """Reset an environment and return the initial carry, in which `begin` is True.
+
+    >>> from mmrl import envs
+    >>> env, params = envs.make("probe-Memory-v0")
+    >>> start(env, params, (), jax.random.key(0)).begin
+    Array(True, dtype=bool)
+    """
     obs, env_state = env.reset(key, params)
     return Carry(env_state, obs, jnp.array(True), policy_state)
 
@@ -82,6 +88,13 @@ def collect(
     The rollout continues across episode ends, and an episode may span several rollouts. For many
     environments, with leaves [env, time, ...], use `jax.vmap(lambda c, k: collect(policy, env,
     params, c, k, steps))(carries, keys)`. Raises `ValueError` if `steps` < 1.
+
+        >>> from mmrl import envs
+        >>> env, params = envs.make("probe-Memory-v0")
+        >>> carry = start(env, params, (), jax.random.key(0))
+        >>> policy = lambda state, obs, begin, key: (state, 0)
+        >>> collect(policy, env, params, carry, jax.random.key(1), steps=20)[1].begin.sum()
+        Array(4, dtype=int32)
     """
     if steps < 1:
         raise ValueError(f"`steps` must be at least 1, got {steps}.")
@@ -168,6 +181,12 @@ def evaluate(
     axis. Later episodes of an environment are not counted, so that short episodes are not
     over-represented. The loop stops when all first episodes have ended, or after `max_steps` steps.
     Raises `ValueError` if `episodes` or `max_steps` is below 1.
+
+        >>> from mmrl import envs
+        >>> env, params = envs.make("probe-Memory-v0")
+        >>> policy = lambda state, obs, begin, key: (state, 0)
+        >>> evaluate(policy, env, params, (), jax.random.key(0), episodes=3, max_steps=9).lengths
+        Array([5, 5, 5], dtype=int32)
     """
     for name, value in (("episodes", episodes), ("max_steps", max_steps)):
         if value < 1:

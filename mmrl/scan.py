@@ -206,6 +206,10 @@ def fold(
     """Return the product of all elements, init • x_0 • … • x_{T-1}.
 
     On a CPU this is a single sequential pass, and elsewhere a tree reduction of depth log₂T.
+
+        >>> from mmrl.monoid import Affine
+        >>> fold(Affine(), (jnp.full(3, 0.5), jnp.array([4.0, 0.0, 0.0])))[1]
+        Array(1., dtype=float32)
     """
     xs = as_elements(monoid, xs)
     length, start = len(jax.tree.leaves(xs)[0]), first_of(monoid, xs, init)

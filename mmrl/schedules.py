@@ -56,7 +56,11 @@ def schedule(length: int, method: str, chunk: int = 256) -> list[Level]:
 
 
 def count(length: int, method: str, chunk: int = 256) -> tuple[int, int]:
-    """Return the work of a method, in products, and its depth, in levels."""
+    """Return the work of a method, in products, and its depth, in levels.
+
+    >>> count(8, "blelloch")
+    (11, 5)
+    """
     levels = schedule(length, method, chunk)
     return sum(level.left.size for level in levels), len(levels)
 

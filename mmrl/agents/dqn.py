@@ -42,11 +42,14 @@ OBSERVES = ("begin_flag",)  # default inputs in addition to o_t
 
 
 class Config(Settings):
-    """Settings of DQN. Sizes and names are static; all other fields are traced."""
+    """Settings of DQN. Sizes and names are static; all other fields are traced.
+
+    >>> Config(memory="gru", memory_sizes=(("state_size", 32),)).block_steps  # steps per block
+    2560
+    """
 
     memory: str = static(default="lru")  # name of a memory in `mmrl.memory`, or my_module:Mine
-    # sizes of the memory by name, e.g. state_size 32
-    memory_sizes: tuple[tuple[str, int], ...] = static(default=())
+    memory_sizes: tuple[tuple[str, int], ...] = static(default=())  # by name, e.g. state_size 32
     width: int = count(64)  # number of features of the encoder, memory and head
     # auto: convolutions for images, otherwise dense layers; small, impala: always convolutions
     encoder: str = choice("auto", "dense", "small", "impala")

@@ -42,6 +42,9 @@ def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
     `env.default_params`.
 
     Raises `ValueError` with a sentence for each broken rule.
+
+        >>> from mmrl import envs
+        >>> environment(*envs.make("probe-Memory-v0"), steps=20)  # no error: all rules hold
     """
     errors = list(interface_errors(env, params))
     if not errors and steps:

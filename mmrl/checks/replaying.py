@@ -33,10 +33,7 @@ FLAGS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("the state is never reset", lambda begin: jnp.zeros_like(begin)),
     (LATE, lambda begin: jnp.roll(begin, 1).at[0].set(False)),
     # A variant of this mistake also omits the flag of the first episode.
-    (
-        LATE,
-        lambda begin: jnp.roll(begin, 1).at[:2].set(False),
-    ),
+    (LATE, lambda begin: jnp.roll(begin, 1).at[:2].set(False)),
     (EARLY, lambda begin: jnp.roll(begin, -1).at[-1].set(False)),
 )
 ZEROS = "the state is reset to zeros instead of the initial state"
@@ -147,6 +144,11 @@ def functions(
 
     Raises `ValueError` at the first difference. The message contains the position in the episode,
     and the mistake that would produce the same outputs.
+
+        >>> from mmrl import envs
+        >>> env, params = envs.make("probe-Memory-v0")
+        >>> step = lambda state, obs, begin: (state, obs)  # an agent without a memory
+        >>> functions((), step, lambda state, tape: tape.obs, env, steps=16)  # no error
     """
     params = env.default_params if params is None else params
     key = jax.random.key(0) if key is None else key

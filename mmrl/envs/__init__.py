@@ -28,6 +28,10 @@ def make(env_id: str, *, observe: str = "observation", **kwargs: Any) -> tuple[A
 
     Raises `ValueError` if the id is unknown, the module cannot be imported, the object is not an
     environment, or the environment does not accept `kwargs` or does not support `observe`.
+
+        >>> env, params = make("popgym-RepeatFirstEasy-v0")
+        >>> params.max_steps_in_episode
+        51
     """
     from mmrl.envs.wrappers.observation import apply_observe
 

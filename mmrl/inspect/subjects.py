@@ -22,6 +22,11 @@ class Subject(eqx.Module):
     action with the largest value. If the agent is `continuous`, `values` is the action itself.
 
         Subject(memory.init(), memory.step)     # a memory whose outputs are interpreted as values
+
+        >>> from mmrl import memory
+        >>> net = memory.make("gru", 3, 2, key=jax.random.key(0))
+        >>> Subject(net.init(), net.step).step(net.init(), jnp.ones(3), jnp.array(True))[1].shape
+        (2,)
     """
 
     start: PyTree

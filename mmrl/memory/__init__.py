@@ -73,6 +73,12 @@ def make(
     Raises `ValueError` for an unknown name, an unknown keyword, or a size below 1. For a custom
     memory, also raises `ValueError` if the import or the constructor fails, or if the model lacks a
     method of `SequenceModel`.
+
+        >>> import jax.numpy as jnp
+        >>> model = make("lru", 3, 8, state_size=4, key=jax.random.key(0))
+        >>> state, ys = model(model.init(), jnp.ones((5, 3)), jnp.arange(5) == 0)
+        >>> ys.shape
+        (5, 8)
     """
     model = _constructor(name)
     parameters = check_keywords(name, model, sizes)

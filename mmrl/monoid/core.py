@@ -47,6 +47,10 @@ class Sum(Monoid):
 
     `example` is a pytree of arrays or `jax.ShapeDtypeStruct`s with the shapes and dtypes of an
     element. Linear attention is a scan of this monoid.
+
+        >>> monoid = Sum(jnp.zeros(()))
+        >>> monoid(jnp.float32(1), jnp.float32(2))
+        Array(3., dtype=float32)
     """
 
     example: PyTree[jax.ShapeDtypeStruct] = eqx.field(static=True)
@@ -69,6 +73,10 @@ class Affine(Monoid):
     a = 0 ignores its input, so it resets the state without a separate flag. The LRU, S5, minGRU and
     all returns are scans of this monoid. The paper swaps the arguments in Eqs. 15-17 and 53-55,
     because returns are computed from the end of the tape.
+
+        >>> halve, add_three = (jnp.float32(0.5), jnp.float32(0)), (jnp.float32(1), jnp.float32(3))
+        >>> tuple(map(float, Affine()(halve, add_three)))  # h -> 0.5 h + 3
+        (0.5, 3.0)
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
@@ -85,7 +93,12 @@ class Affine(Monoid):
 
 
 class Product(Monoid):
-    """Direct product of monoids: (a₁, a₂, …) • (b₁, b₂, …) = (a₁ • b₁, a₂ • b₂, …)."""
+    """Direct product of monoids: (a₁, a₂, …) • (b₁, b₂, …) = (a₁ • b₁, a₂ • b₂, …).
+
+    >>> monoid = Product((Sum(jnp.zeros(())), Sum(jnp.zeros(2))))
+    >>> monoid.identity()
+    (Array(0., dtype=float32), Array([0., 0.], dtype=float32))
+    """
 
     factors: tuple[Monoid, ...]
 
@@ -103,6 +116,11 @@ class Resettable(Monoid):
     Theorem 3.4, Eqs. 20-22. The paper multiplies the past by (1 - j). Here the past is replaced by
     the identity with `where`, so that NaNs and infinities from an earlier episode do not propagate,
     and so that the identity may contain -∞.
+
+        >>> monoid = Resettable(Sum(jnp.zeros(())))
+        >>> past, first = (jnp.float32(5), jnp.array(False)), (jnp.float32(2), jnp.array(True))
+        >>> monoid(past, first)[0]  # the sum of the new episode only
+        Array(2., dtype=float32)
     """
 
     inner: Monoid

@@ -156,6 +156,10 @@ class Moments(Monoid):
     variance is M₂ / n. Instead of 1, an observation may have any non-negative weight. In float32, n
     cannot exceed 2²⁴ observations of weight 1; use `LongMoments` for larger samples. A weight that
     is lost when n is rounded is also omitted from μ and M₂, so the variance remains correct.
+
+        >>> one, two = (tuple(map(jnp.float32, (1, x, 0))) for x in (3, 5))
+        >>> [float(x) for x in Moments()(one, two)]  # count, mean, sum of squares
+        [2.0, 4.0, 2.0]
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
@@ -225,6 +229,10 @@ class EWMA(Monoid):
     (β, w, m) • (β', w', m') = (β β', w̃ + w', (w̃ m + w' m') / (w̃ + w')), where w̃ = β' w. The
     element of one observation is f(x) = (β, 1, x). Elements contain a mean rather than a sum, so
     the average of a constant is exactly that constant. β = 0 restarts the average.
+
+        >>> first, second = ((jnp.float32(0.5), jnp.float32(1), jnp.float32(x)) for x in (0, 3))
+        >>> round(float(EWMA()(first, second)[2]), 3)  # (0.5 · 0 + 3) / (0.5 + 1)
+        2.0
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
@@ -250,6 +258,10 @@ class TopK(Monoid):
     Empty slots have the key -∞ and zero items. Among equal keys, earlier items take precedence.
     With random keys this is reservoir sampling (Vitter 1985), and the reservoirs of several actors
     can be merged. `k` must be at least 1.
+
+        >>> low, high = ((jnp.array([u]), jnp.array([i])) for i, u in enumerate((0.2, 0.7)))
+        >>> TopK(1, jnp.int32(0))(low, high)[1]  # item 1 has the larger key
+        Array([1], dtype=int32)
     """
 
     k: int = eqx.field(static=True)

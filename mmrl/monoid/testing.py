@@ -32,6 +32,11 @@ def laws(
     later of two normalizers instead of their sum, only the right identity law fails. An operator
     that satisfies all laws may still compute the wrong result, such as a sum instead of a maximum,
     so compare the results of a scan with a loop as well.
+
+        >>> from mmrl.monoid import Max
+        >>> a, b, c = jax.random.uniform(jax.random.key(0), (3, 2, 100))
+        >>> laws(Max(), (-a, b), (-b, c), (-c, a))["left identity"]
+        0.0
     """
     return {name: float(jnp.max(error)) for name, error in errors(monoid, a, b, c).items()}
 
@@ -43,6 +48,11 @@ def products(
 
     n is sampled uniformly from 1 to N. Leaves of `elements` have shape [cases, N, ...], and leaves
     of the result have shape [cases, ...].
+
+        >>> from mmrl.monoid import Sum
+        >>> elements = jnp.ones((3, 4))  # 3 cases of 4 elements
+        >>> products(Sum(jnp.zeros(())), elements, jax.random.key(0)).shape
+        (3,)
     """
     cases, most = jax.tree.leaves(elements)[0].shape[:2]
     return _products(monoid, elements, jax.random.randint(key, (cases,), 1, most + 1))

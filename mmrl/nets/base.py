@@ -28,6 +28,9 @@ class Dense(eqx.Module):
     """Linear layer with layer norm and nonlinearity, leaky_relu(norm(W x + b)).
 
     The norm has no parameters, and is omitted if the width is 1. Inputs are flattened.
+
+        >>> Dense(3, 8, key=jax.random.key(0))(jnp.ones(3)).shape
+        (8,)
     """
 
     linear: eqx.nn.Linear
@@ -53,7 +56,11 @@ class Stack(eqx.Module):
 
 
 class LinearHead(eqx.Module):
-    """Linear output layer, W x + b."""
+    """Linear output layer, W x + b.
+
+    >>> LinearHead(8, 2, key=jax.random.key(0))(jnp.ones(8)).shape
+    (2,)
+    """
 
     linear: eqx.nn.Linear
 
@@ -65,7 +72,11 @@ class LinearHead(eqx.Module):
 
 
 class DuelingHead(eqx.Module):
-    """Dueling output layer, Q(s, a) = V(s) + A(s, a) - mean_a A(s, a).  Wang et al. 2016, Eq. 9."""
+    """Dueling output layer, Q(s, a) = V(s) + A(s, a) - mean_a A(s, a).  Wang et al. 2016, Eq. 9.
+
+    >>> DuelingHead(8, actions=2, key=jax.random.key(0))(jnp.ones(8)).shape
+    (2,)
+    """
 
     value: eqx.nn.Linear
     advantage: eqx.nn.Linear
@@ -90,6 +101,11 @@ class Net(eqx.Module):
     `begin` resets the memory, but is not an input of the network. To make the start of an episode
     observable, use `mmrl.envs.wrappers.BeginFlag`. If an agent trains on segments, `begin` also
     resets the memory at the start of a segment within an episode, where the observed flag is 0.
+
+        >>> net = Net.make("gru", obs_size=3, outputs=2, key=jax.random.key(0))
+        >>> state, q = net.step(net.init(), jnp.ones(3), begin=jnp.array(True))
+        >>> q.shape
+        (2,)
     """
 
     encoder: Callable[[PyTree], Float[Array, " in"]]
@@ -116,6 +132,10 @@ class Net(eqx.Module):
         `obs_size`, and all layers are `width` wide. `normalized` is True for each feature that
         `nets.inputs.Normalizer` normalizes before the encoder. If observations are images, pass
         their description, a `nets.pictures.Picture`, to add convolutions to the encoder.
+
+            >>> net = Net.make("ffm", 3, 2, width=16, trace_size=4, key=jax.random.key(0))
+            >>> net(net.init(), jnp.ones((10, 3)), begin=jnp.arange(10) == 0)[1].shape
+            (10, 2)
         """
         keys = jax.random.split(key, 5)
         make_encoder: Callable[..., Callable] = Dense

@@ -97,6 +97,10 @@ def init(
     unused. Observations with three axes are treated as images, [height, width, channel]. An unroll
     can then store the final images of up to 1 + length // `shortest` truncated episodes, and is
     discarded if it has more. Raises `ValueError` if a size is invalid.
+
+        >>> storage = init({"obs": jnp.zeros(3)}, state=(), capacity=100, length=20)
+        >>> storage.slots  # unrolls that fit
+        5
     """
     for name, value in (("workers", workers), ("length", length)):
         if value < 1:
@@ -205,6 +209,12 @@ def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
     of the same size come from the same worker. For a worker without unrolls, the result
     contains zeros. The cost is O(batch). Raises `ValueError` if `batch` is not a multiple of
     `workers`.
+
+        >>> unrolls = Unrolls((), {"obs": jnp.ones((5, 2, 3))})  # five unrolls of two steps
+        >>> empty = init({"obs": jnp.ones(3)}, (), capacity=8, length=2)
+        >>> storage = add(empty, unrolls, jax.random.key(0))
+        >>> sample(storage, jax.random.key(1), batch=3).steps["obs"].shape
+        (3, 2, 3)
     """
     here = reservoir
     if batch < 1 or batch % here.workers:

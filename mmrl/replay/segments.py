@@ -25,6 +25,11 @@ def sample(tape: Tape, key: PRNGKeyArray, batch: int, length: int) -> Sample:
     The cost is O(batch + log capacity).
 
     Raises `ValueError` if `length` is not positive or does not divide `batch`.
+
+        >>> from mmrl.replay import tape
+        >>> storage = tape.init({"obs": jnp.zeros(3)}, capacity=64)
+        >>> sample(storage, jax.random.key(0), batch=12, length=4).mask.any()  # nothing stored yet
+        Array(False, dtype=bool)
     """
     if length < 1:
         raise ValueError(f"`length` must be at least 1 step, got {length}.")

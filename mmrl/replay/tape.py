@@ -72,6 +72,10 @@ def init(example: PyTree, capacity: int, *, workers: int = 1, shortest: int = SH
     treated as images, [height, width, channel]. The image after a truncated episode is stored only
     if the episode has at least `shortest` steps; shorter truncated episodes lose their last step.
     Raises `ValueError` if `capacity` is not a positive multiple of `workers`, or if `workers` < 1.
+
+        >>> storage = init({"obs": jnp.zeros(3)}, capacity=64, workers=2)
+        >>> storage.depth  # steps in the ring of each worker
+        32
     """
     ring.check_sizes(example, capacity, workers)
     pictures, example = frames.init(example, workers, capacity // workers, shortest)
@@ -158,6 +162,13 @@ def sample(tape: Tape, key: PRNGKeyArray, batch: int) -> Sample:
     sampled less often, and steps beyond the first `batch` steps of an episode are never sampled.
     Use a batch at least as long as the longest episode. The cost is O(batch + log capacity). Raises
     `ValueError` if `batch` is not positive.
+
+        >>> from mmrl.rollout import Transition
+        >>> x, last = jnp.arange(6.0)[None], jnp.array([[False, False, True] * 2])
+        >>> steps = Transition(x, x, x, x, x % 3 == 0, terminated=last, truncated=x < 0)
+        >>> storage = add(init(jax.tree.map(lambda x: x[0, 0], steps), capacity=8), steps)
+        >>> sample(storage, jax.random.key(0), batch=6).steps.obs  # two episodes of three steps
+        Array([3., 4., 5., 0., 1., 2.], dtype=float32)
     """
     if batch < 1:
         raise ValueError(f"`batch` must be at least 1 step, got {batch}.")

@@ -58,7 +58,11 @@ def revision() -> str | None:
 
 
 def interquartile_mean(values: Float[np.ndarray, "*any seed"]) -> Float[np.ndarray, "*any"]:
-    """Return the mean without the ⌊n/4⌋ lowest and ⌊n/4⌋ highest values (Agarwal et al. 2021)."""
+    """Return the mean without the ⌊n/4⌋ lowest and ⌊n/4⌋ highest values (Agarwal et al. 2021).
+
+    >>> interquartile_mean(np.array([0.0, 1.0, 2.0, 9.0]))
+    array(1.5)
+    """
     from scipy import stats  # this import takes half a second
 
     return np.asarray(stats.trim_mean(values, 0.25, axis=-1))
@@ -69,6 +73,9 @@ def interval(values: Float[np.ndarray, " seed"]) -> tuple[float, float, float]:
 
     The percentile bootstrap (Agarwal et al. 2021) uses 10 000 resamples with a fixed random seed,
     so the result is deterministic. Raises `ValueError` if `values` is empty.
+
+        >>> interval(np.array([1.0, 1.0, 1.0]))
+        (1.0, 1.0, 1.0)
     """
     values = np.asarray(values, float)
     if values.size == 0:

@@ -48,6 +48,11 @@ class Setup:
     Fields that are None take the default of the agent. Raises `ValueError` for an unknown agent,
     for a config of another agent, for unknown names in `observes`, and for invalid custom parts,
     seeds or values.
+
+        >>> from mmrl.agents import dqn
+        >>> config = dqn.Config(memory="gru", blocks=2)
+        >>> Setup("CartPole-v1", config, seeds=(0, 1), over={"gamma": (0.5, 0.9)}).settings
+        [{'gamma': 0.5}, {'gamma': 0.9}]
     """
 
     env: Any  # id for `mmrl.envs.make`, gymnax environment, or tuple (environment, params)

@@ -55,6 +55,10 @@ def load(path: str | os.PathLike) -> Policy:
     """Load the policy in a file written by `mmrl export`, or the zoo agent zoo/NAME.
 
     Raises `ValueError` for a name that is not in the zoo, and `RunError` if the file is damaged.
+
+        >>> policy = load("zoo/RepeatFirstEasy-dqn-lru")
+        >>> policy.about["agent"], policy.about["memory"]
+        ('dqn', 'lru')
     """
     file, of_zoo = expand(path), is_name(expand(path))
     if of_zoo and file.name not in names():

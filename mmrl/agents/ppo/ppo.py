@@ -61,7 +61,11 @@ OBSERVES = ("begin_flag",)  # default inputs in addition to o_t
 
 
 class Config(Settings):
-    """Settings of PPO. Sizes and names are static; all other fields are traced."""
+    """Settings of PPO. Sizes and names are static; all other fields are traced.
+
+    >>> Config(memory="gru", rollout=32, environments=8).block_steps  # steps per block
+    2560
+    """
 
     memory: str = static(default="lru")  # name of a memory (none: an MLP), or my_module:Mine
     # sizes of the memory by name, e.g. state_size 32

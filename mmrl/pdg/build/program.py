@@ -42,6 +42,14 @@ class Program:
     The bound of a dimension has the same name in uppercase: 0 <= t < T. All random numbers are
     determined by `seed`, or by the `key` of a run. The key of a random operation depends only on
     the operation's name and the point, so every valid order of execution computes the same numbers.
+
+        >>> program = Program("t")
+        >>> (t,), (T,) = program.symbols, program.bounds
+        >>> x = program.tensor("t", name="x")
+        >>> x[0] = 1.0
+        >>> x[t + 1] = 0.5 * x[t]
+        >>> list(program.graph(x).ops)
+        ['x', 'constant', 'mul']
     """
 
     def __init__(self, *names: str, seed: int = 0):

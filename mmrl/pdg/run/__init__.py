@@ -346,6 +346,14 @@ def compile(
     Raises `ValueError` for a graph without operations or without a valid order (the message
     contains the cycle), for `passes` that are not functions, for an unknown `proximity`, and if
     `swap` contains an unknown or repeated tensor.
+
+        >>> from mmrl.pdg import Program
+        >>> program = Program("t")
+        >>> x, (t,) = program.tensor("t", name="x"), program.symbols
+        >>> x[0] = 1.0
+        >>> x[t + 1] = 0.5 * x[t]
+        >>> compile(program.graph(x)).xla(T=3)()
+        (Array([1.  , 0.5 , 0.25], dtype=float32),)
     """
     if not isinstance(graph, Graph):
         raise ValueError(
