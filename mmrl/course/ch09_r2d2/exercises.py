@@ -145,9 +145,8 @@ target = Exercise(
         ),
         Mistake(
             _mix,
-            "You added rescaled numbers, but `rescale` is not linear, so the sum of two rescaled "
-            "values is not the rescaled sum. Unrescale the value, add the rewards, and rescale the "
-            "result.",
+            "The sum of two rescaled numbers is not the rescaled sum, because `rescale` is not "
+            "linear. Unrescale the value, add the rewards, and rescale the result.",
         ),
         Mistake(
             lambda r, end, γ, q, judge: _target(r, end, γ, judge, judge),
