@@ -35,7 +35,7 @@ class Metrics(eqx.Module):
     diagnostics: PyTree = None  # additional metrics of an agent
     # True if the current observations and those of the evaluation are finite
     observed: Bool[Array, "*blocks"] | bool = True
-    # number, from 1, of a step without legal actions; 0: every step has some; None: no mask
+    # first step without a legal action, counted from 1; 0: none; None: actions are not masked
     stuck: Int[Array, "*blocks"] | None = None
 
 

@@ -23,7 +23,7 @@ Averages = tuple[Float[Array, ""], ...]
 
 
 class RewardScale(eqx.Module):
-    """Running moments of R_t = r_t + g R_{t-1}; rewards are divided by the deviation of R."""
+    """Running moments of R_t = r_t + g R_{t-1}, whose standard deviation divides rewards."""
 
     sums: Float[Array, " env"]  # R after the last step of each environment
     moments: Averages

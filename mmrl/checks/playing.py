@@ -120,7 +120,7 @@ def _play_errors(env: Any, params: Any, steps: int) -> Iterator[str]:
         yield (
             f"observations must lie in `observation_space`, {space!r}; got values from "
             f"{rows['low'].min():.4g} to {rows['high'].max():.4g}, first {_when(rows, 'outside')}"
-            f"{_unreal(rows)}"
+            f"{_nonfinite(rows)}"
         )
     if rows["infinite"].any():
         yield f"`reward` must be finite; got NaN or infinity, first {_when(rows, 'infinite')}"
@@ -161,7 +161,7 @@ def _play_errors(env: Any, params: Any, steps: int) -> Iterator[str]:
         )
 
 
-def _unreal(rows: Any) -> str:
+def _nonfinite(rows: Any) -> str:
     """Describe NaN and infinity in observations, and whether they affect learning."""
     if rows["harmful"].any():
         return f". Agents would learn from NaN or infinity {_when(rows, 'harmful')}"
@@ -200,8 +200,8 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
         row = {
             "reward": reward,
             "outside": ~(_inside(space, obs) & _inside(space, final)),
-            "unreal": ~(_real(obs) & _real(final)),
-            "harmful": ~_real(obs) | (~_real(final) & ~terminated),
+            "unreal": ~(_is_finite(obs) & _is_finite(final)),
+            "harmful": ~_is_finite(obs) | (~_is_finite(final) & ~terminated),
             "low": both.min(),
             "high": both.max(),
             "infinite": ~jnp.isfinite(reward),
@@ -219,13 +219,16 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
 
     start = jax.tree.map(jnp.asarray, first), jnp.int32(0), jnp.asarray(obs)
     _, rows = jax.lax.scan(step, start, words)
-    for name, bad in (("outside", ~_inside(space, obs)), ("harmful", ~_real(obs))):
+    for name, bad in (("outside", ~_inside(space, obs)), ("harmful", ~_is_finite(obs))):
         rows[name] = rows[name].at[0].set(rows[name][0] | bad)
     return rows
 
 
 def _by_clock(env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Any:
-    """Return True if a time limit that ends now, or ended one step ago, would set `terminated`."""
+    """Return True if the environment would set `terminated` because of its time limit.
+
+    The step is repeated with a limit that ends at this step, and with one that ended a step ago.
+    """
     if not dataclasses.is_dataclass(params):
         return jnp.array(False)
 
@@ -238,9 +241,9 @@ def _by_clock(env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any)
 
 def _inside(space: Any, obs: Any) -> Any:
     """Return True if an observation is finite and lies in its space."""
-    return jnp.asarray(space.contains(obs)) & _real(obs)
+    return jnp.asarray(space.contains(obs)) & _is_finite(obs)
 
 
-def _real(obs: Any) -> Any:
+def _is_finite(obs: Any) -> Any:
     """Return True if an observation is finite."""
     return jnp.all(jnp.isfinite(obs))

@@ -24,7 +24,10 @@ Returns = Float[np.ndarray, "block seed"]
 
 
 def show_outcome(run: Run, longer: str, console: Console) -> None:
-    """Print a summary of a run and commands to try next, such as `longer`, which continues it."""
+    """Print a summary of a run, and commands to try next.
+
+    `longer` is the command that continues the run.
+    """
     returns, commands = np.array([row["returns"] for row in run.history]), []
     console.print(FILL)
     if not any(max(row["fill"]) for row in run.history):

@@ -293,14 +293,14 @@ def leak(agent: Subject, episodes: Episodes) -> Leak:
     a correct memory forgets the earlier episode where `begin` is true. Differences up to 1e-5 of
     the largest value are treated as rounding.
     """
-    change, broken, most = jax.device_get(_crossing(agent, episodes))
+    change, broken, most = jax.device_get(_after_another(agent, episodes))
     change = np.nan_to_num(np.asarray(change), nan=np.inf)
     return Leak(np.where(change > TOLERANCE * max(1, most), change, 0), np.asarray(broken))
 
 
 @eqx.filter_jit
 @promoting
-def _crossing(agent: Subject, episodes: Episodes) -> tuple[Array, Array, Array]:
+def _after_another(agent: Subject, episodes: Episodes) -> tuple[Array, Array, Array]:
     def one(obs: PyTree, other: PyTree) -> tuple[Array, Array]:
         nans = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), other)
         pasts = jax.tree.map(lambda *x: jnp.stack(x), other, nans)

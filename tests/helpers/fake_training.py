@@ -17,15 +17,15 @@ def returns(numbers: Mapping[str, float], seed: int, blocks: int) -> np.ndarray:
 
 
 def train(
-    fleet: Fleet, config: Any, lanes: Mapping[str, Sequence[float]], seeds: Sequence[int]
+    fleet: Fleet, config: Any, numbers: Mapping[str, Sequence[float]], seeds: Sequence[int]
 ) -> FleetResult:
     """Replace `Fleet.train` with made-up results that have the correct shapes.
 
     The real training is traced but not run, so that invalid settings raise the same errors.
     """
-    config, state = jax.eval_shape(lambda c: fleet._begin(c, lanes, keys(seeds)), config)
+    config, state = jax.eval_shape(lambda c: fleet._begin(c, numbers, keys(seeds)), config)
     shapes = jax.eval_shape(fleet._go_on, config, state)[1]
-    agents = [dict(zip(lanes, each, strict=True)) for each in zip(*lanes.values(), strict=True)]
+    agents = [dict(zip(numbers, each, strict=True)) for each in zip(*numbers.values(), strict=True)]
     pairs = zip(agents, seeds, strict=True)
     curves = np.stack([returns(agent, seed, config.blocks) for agent, seed in pairs])
 

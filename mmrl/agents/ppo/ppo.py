@@ -117,7 +117,7 @@ class Config(Settings):
     # center of mass of the average, in gradient steps: β_prox = 1 - 1/(1 + center)
     prox_center: float = limit(8.0, zero=True)
     advantage_decay: float = share(0.0)  # decay per iteration of the moments of advantages
-    reward_gamma: float = share(0.99)  # γ of the running return whose deviation scales rewards
+    reward_gamma: float = share(0.99)  # γ of the return whose standard deviation divides rewards
     reward_clip: float = limit(10.0)  # maximum magnitude of normalized rewards
 
 

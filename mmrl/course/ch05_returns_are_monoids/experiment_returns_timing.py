@@ -24,7 +24,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 from mmrl import returns
-from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.course.experiments.grid import Grid, Row, one_by_one
 from mmrl.monoid import Affine, Resettable
 from mmrl.scan import scan
 
@@ -227,7 +227,7 @@ def _cell_of(row: Row) -> str:
 GRID = Grid(
     "returns_timing",
     SIZES,
-    alone(measure),
+    one_by_one(measure),
     say,
     cell_of=_cell_of,
     small=(QUICK,),

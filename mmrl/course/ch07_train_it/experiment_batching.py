@@ -24,7 +24,7 @@ from mmrl.course import plain
 from mmrl.course.ch07_train_it import quirks
 from mmrl.course.experiments import fleet, tuning
 from mmrl.course.experiments.fleet import Fleet, FleetResult
-from mmrl.course.experiments.grid import Grid, Row, alone, by_an_earlier_rule, interval_at_rate
+from mmrl.course.experiments.grid import Grid, Row, by_an_earlier_rule, interval_at_rate, one_by_one
 from mmrl.runs import program
 
 RATES = (1e-3, 3e-3, 1e-2)  # Adam learning rates to try first
@@ -124,7 +124,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     start_time, cpu = time.perf_counter(), time.process_time()
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
-    def tell(lanes: FleetResult) -> Row:
+    def tell(result: FleetResult) -> Row:
         return {
             "cell": cell.name,
             "task": cell.task,
@@ -132,8 +132,8 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
             "batching": config.batching,
             "segment_length": cell.length,
             "quirks": list(cell.quirky),
-            **fleet.return_fields(config, lanes.returns),
-            "fill": round(float(np.mean(lanes.metrics.fill)), 4),
+            **fleet.return_fields(config, result.returns),
+            "fill": round(float(np.mean(result.metrics.fill)), 4),
             "gamma": config.gamma,
             "batch": config.batch,
             "updates": config.blocks * config.block * config.updates,
@@ -164,7 +164,7 @@ def _fleet(name: str, quirky: tuple[str, ...]) -> Fleet:
 GRID = Grid(
     "batching",
     cells(),
-    alone(measure),
+    one_by_one(measure),
     interval_at_rate,
     outdated=by_an_earlier_rule,
     agents=lambda row: 1,  # `cpu_seconds` is the time of all agents

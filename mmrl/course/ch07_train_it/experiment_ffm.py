@@ -6,7 +6,7 @@ form has its own learning rate on each task, chosen as in `batching` and on the 
 
 from mmrl.course.ch07_train_it import experiment_batching as batching
 from mmrl.course.ch07_train_it.experiment_batching import Cell
-from mmrl.course.experiments.grid import Grid, Row, alone, interval_at_rate
+from mmrl.course.experiments.grid import Grid, Row, interval_at_rate, one_by_one
 
 TASKS = ("RepeatPreviousPaper", "CountRecallEasy", "RepeatFirstEasy")
 FORMS = {"code": (), "printed": (("printed", 1),)}
@@ -26,7 +26,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 GRID = Grid(
     "ffm",
     cells(),
-    alone(measure),
+    one_by_one(measure),
     interval_at_rate,
     agents=lambda row: 1,  # because `cpu_seconds` is already the total of all agents
     about="Fast and forgetful memory as in the code of its paper, and as printed.",

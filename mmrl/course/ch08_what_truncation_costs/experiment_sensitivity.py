@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from mmrl.agents import dqn
 from mmrl.course import plain
-from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.course.experiments.grid import Grid, Row, one_by_one
 from mmrl.course.instruments import sensitivity
 from mmrl.nets import Net
 from mmrl.rollout import collect, start
@@ -201,7 +201,7 @@ def _round(values: np.ndarray) -> list:
 GRID = Grid(
     "sensitivity",
     cells(),
-    alone(measure),
+    one_by_one(measure),
     say,
     agents=lambda row: 1,  # `cpu_seconds` is the time of all agents
     about="How much each past observation matters to Q (Figures 3 and 7 of the paper).",

@@ -29,9 +29,9 @@ from mmrl.course.experiments.fleet import QUICK, Fleet, FleetResult
 from mmrl.course.experiments.grid import (
     Grid,
     Row,
-    alone,
     by_an_earlier_rule,
     interval_at_rate,
+    one_by_one,
     settings,
 )
 from mmrl.course.instruments import STARTS, replay_delta_q
@@ -142,18 +142,18 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Choose the learning rate of a cell, train its agents, and return their results."""
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
-    def tell(lanes: FleetResult) -> Row:
-        fill = np.mean(lanes.metrics.fill, axis=0)  # mean over agents
+    def tell(result: FleetResult) -> Row:
+        fill = np.mean(result.metrics.fill, axis=0)  # mean over agents
         steps = np.cumsum(fill) * _window(config) * config.updates * config.block
         return {
             "cell": cell.name,
             "task": cell.task,
             "memory": cell.memory,
             "strategy": cell.strategy,
-            **fleet.return_fields(config, lanes.returns),
+            **fleet.return_fields(config, result.returns),
             "trained_transitions": steps.round().tolist(),
-            "cpu_seconds": lanes.cpu_seconds,
-            "delta_q": _stale(cell, lanes.state),
+            "cpu_seconds": result.cpu_seconds,
+            "delta_q": _stale(cell, result.state),
             "settings": settings(cell.config),
             "quick": quick,
         }
@@ -203,7 +203,7 @@ def _fleet(name: str, on_tape: bool) -> Fleet:
 GRID = Grid(
     "r2d2",
     cells(),
-    alone(measure),
+    one_by_one(measure),
     interval_at_rate,
     outdated=by_an_earlier_rule,
     about="Zero states, stored states and burn-in against the tape, and how stale states are.",

@@ -25,9 +25,9 @@ from mmrl.course.experiments.fleet import QUICK, Fleet, FleetResult
 from mmrl.course.experiments.grid import (
     Grid,
     Row,
-    alone,
     by_an_earlier_rule,
     interval_at_rate,
+    one_by_one,
     settings,
 )
 from mmrl.envs import make
@@ -109,15 +109,15 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Choose the learning rate of a cell, train its agents, and return their results."""
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
-    def tell(lanes: FleetResult) -> Row:
+    def tell(result: FleetResult) -> Row:
         return {
             "cell": cell.name,
             "task": cell.task,
             "memory": cell.memory,
             "rollout": config.rollout,
             "start": cell.start,
-            **fleet.return_fields(config, lanes.returns),
-            "cpu_seconds": lanes.cpu_seconds,
+            **fleet.return_fields(config, result.returns),
+            "cpu_seconds": result.cpu_seconds,
             "settings": settings(cell.config),
             "quick": quick,
         }
@@ -156,7 +156,7 @@ def forgetful(
 GRID = Grid(
     "ppo",
     cells(),
-    alone(measure),
+    one_by_one(measure),
     interval_at_rate,
     outdated=by_an_earlier_rule,
     about="PPO with two memories, without memory, and with shorter rollouts.",

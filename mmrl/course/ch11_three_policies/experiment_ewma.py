@@ -171,8 +171,8 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
     def train(rates: Sequence[float], seeds: Sequence[int]) -> FleetResult:
         return agents(agent, cell.task).train(config, dict.fromkeys(names, rates), seeds)
 
-    def tell(lanes: FleetResult) -> Row:
-        areas = task.areas(lanes.returns)
+    def tell(result: FleetResult) -> Row:
+        areas = task.areas(result.returns)
         middle, *ends = interval(areas)
         return {
             "cell": cell.name,
@@ -184,11 +184,11 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
             "interquartile_mean": middle,  # interquartile mean of the areas
             "interval_95": ends,
             "areas": round_list(areas),
-            "finals": round_list(task.finals(lanes.returns)),
+            "finals": round_list(task.finals(result.returns)),
             "env_steps": env_steps(config),
-            "returns": round_list(lanes.returns),
-            "diagnostics": _diagnostics(lanes.metrics.diagnostics),
-            "cpu_seconds": lanes.cpu_seconds,
+            "returns": round_list(result.returns),
+            "diagnostics": _diagnostics(result.metrics.diagnostics),
+            "cpu_seconds": result.cpu_seconds,
             "settings": settings(config),
             "quick": quick,
         }
@@ -214,9 +214,9 @@ def measure_surface(cell: Surface, quick: bool = False) -> dict[str, Any]:
     fleet = agents("ppo", cell.task)
     pairs = [(center, seed) for center in CENTERS for seed in GRID_SEEDS]
     centers, seeds = zip(*pairs, strict=True)
-    lanes = {"learning_rate": [GRID_RATE] * len(pairs), "prox_center": centers}
+    numbers = {"learning_rate": [GRID_RATE] * len(pairs), "prox_center": centers}
     runs = [
-        fleet.train(config, {**lanes, "kl_weight": [w] * len(pairs)}, seeds)._replace(state=None)
+        fleet.train(config, {**numbers, "kl_weight": [w] * len(pairs)}, seeds)._replace(state=None)
         for w in WEIGHTS
     ]
     returns = np.stack([run.returns for run in runs])

@@ -206,9 +206,9 @@ def measure(together: Sequence[Cell], by_name: Rows, quick: bool) -> list[Row]:
     rate = about["learning_rate"]
     configs = [cell.config(rate, quick) for cell in together]
     seeds = TASKS[base.task].seeds
-    lanes = [(config, seed) for config in configs for seed in seeds]
-    blocks, noise, seconds = train(base, lanes, noise=base in together)
-    cut = [jax.tree.map(lambda x, i=i: x[:, i], blocks) for i in _slices(len(lanes), len(seeds))]
+    agents = [(config, seed) for config in configs for seed in seeds]
+    blocks, noise, seconds = train(base, agents, noise=base in together)
+    cut = [jax.tree.map(lambda x, i=i: x[:, i], blocks) for i in _slices(len(agents), len(seeds))]
     return [
         {
             "cell": cell.name,
@@ -224,7 +224,7 @@ def measure(together: Sequence[Cell], by_name: Rows, quick: bool) -> list[Row]:
             "clipped": _table(own.clipped.mean(1, keepdims=True))[0],
             "kl_behavior": _table(own.kl.mean(1, keepdims=True))[0],
             "noise_scale": noise if cell == base else [],
-            "cpu_seconds": round(seconds / len(lanes), 2),
+            "cpu_seconds": round(seconds / len(agents), 2),
             "settings": dataclasses.asdict(config),
             "quick": quick,
         }
@@ -232,8 +232,8 @@ def measure(together: Sequence[Cell], by_name: Rows, quick: bool) -> list[Row]:
     ]
 
 
-def _slices(lanes: int, size: int) -> list[slice]:
-    return [slice(i, i + size) for i in range(0, lanes, size)]
+def _slices(agents: int, size: int) -> list[slice]:
+    return [slice(i, i + size) for i in range(0, agents, size)]
 
 
 def _table(values: Float[np.ndarray, "eval seed"]) -> list[list[float]]:
@@ -254,14 +254,14 @@ def tune(base: Cell, quick: bool) -> dict[str, Any]:
 
 
 def train(
-    cell: Cell, lanes: Sequence[tuple[ppo.Config, int]], noise: bool = False
+    cell: Cell, agents: Sequence[tuple[ppo.Config, int]], noise: bool = False
 ) -> tuple[Block, list[dict[str, Any]], float]:
     """Train one agent per pair of a config and a seed.
 
-    Returns blocks [eval, lane], measurements of the gradient noise scale, and CPU-seconds. Configs
+    Returns blocks [eval, agent], measurements of the gradient noise scale, and CPU-seconds. Configs
     must agree in all static settings.
     """
-    configs, seeds = zip(*lanes, strict=True)
+    configs, seeds = zip(*agents, strict=True)
     init, block, measure_noise = _compile(cell.task, cell.agent)
     stack = jax.tree.map(lambda *x: jnp.asarray(x, jnp.float32), *configs)
     state = init(stack, jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)))

@@ -32,7 +32,7 @@ from mmrl.agents import clear
 from mmrl.course import plain
 from mmrl.course.continual import cycles
 from mmrl.course.continual.cycles import Curves, PolicyScores
-from mmrl.course.experiments.grid import Grid, Row, alone, round_list
+from mmrl.course.experiments.grid import Grid, Row, one_by_one, round_list
 from mmrl.envs.continual import minatar
 
 GAMES = ("Breakout", "SpaceInvaders", "Freeway")
@@ -182,7 +182,7 @@ def tell_scores(cell: Cell, scores: list[PolicyScores]) -> dict[str, Any]:
 GRID = Grid(
     "minatar",
     cells(),
-    alone(measure),
+    one_by_one(measure),
     say,
     about="MinAtar games in cycles: V-trace, CLEAR, and one network per game.",
     decides="what CLEAR keeps of MinAtar games",

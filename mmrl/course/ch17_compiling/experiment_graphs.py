@@ -41,7 +41,7 @@ from mmrl.course.ch17_compiling.rivals import (
     residuals,
     size_of,
 )
-from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.course.experiments.grid import Grid, Row, one_by_one
 from mmrl.pdg.passes import lift
 from mmrl.pdg.plan.account import HOST
 from mmrl.pdg.run import compile
@@ -311,7 +311,7 @@ def say(row: Row) -> str:
 GRID = Grid(
     "graphs",
     cells(),
-    alone(measure),
+    one_by_one(measure),
     say,
     small=cells(quick=True),
     about="Compiled recurrence equations compared with hand-written programs (Figures 9 to 11).",

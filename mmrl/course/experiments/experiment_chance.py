@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from mmrl.checks.tracing import random_action
-from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.course.experiments.grid import Grid, Row, one_by_one
 from mmrl.envs import popgym
 from mmrl.rollout import evaluate
 
@@ -65,7 +65,7 @@ def say(row: Row) -> str:
 GRID = Grid(
     "chance",
     [Cell(task, level) for level in ("Easy", "Medium", "Hard") for task in popgym.LEVELS],
-    alone(measure),
+    one_by_one(measure),
     say,
     about="What random actions return on every task of POPGym.",
     decides="the returns of random actions on each task of POPGym",

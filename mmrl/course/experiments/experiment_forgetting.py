@@ -168,9 +168,9 @@ def train(
     keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)[of[2]])
     structure, schedules = jax.tree.structure(configs[0]), plans[of[0], of[1]]
     go = _compile(cell.family, cell.agent, cell.tasks, structure, schedules.shape)
-    lanes = jax.tree.unflatten(structure, list(jnp.asarray(numbers[of[0]].T)))
+    settings = jax.tree.unflatten(structure, list(jnp.asarray(numbers[of[0]].T)))
     start_time = time.process_time()
-    curves = jax.device_get(go(lanes, schedules, keys))
+    curves = jax.device_get(go(settings, schedules, keys))
     seconds = (time.process_time() - start_time) / len(schedules)
     return jax.tree.map(lambda x: x.reshape(*size, *x.shape[1:]), curves), seconds
 

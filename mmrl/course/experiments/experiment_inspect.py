@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mmrl import envs
-from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.course.experiments.grid import Grid, Row, one_by_one
 from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.inspect import policy_subject, stages
 from mmrl.runs import zoo
@@ -93,7 +93,7 @@ def say(row: Row) -> str:
 GRID = Grid(
     "inspect",
     [Cell(name) for name in AGENTS],
-    alone(measure),
+    one_by_one(measure),
     say,
     about="What agents of the zoo remember, by the instruments of mmrl inspect.",
     decides="what the page on inspecting an agent states",

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from mmrl import memory
 from mmrl.course.experiments.experiment_models import Cell
-from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.course.experiments.grid import Grid, Row, one_by_one
 from mmrl.course.experiments.recall_probes import WIDTH
 
 BASE = "gru"  # memory that is timed in each run
@@ -112,7 +112,7 @@ def say(row: Row) -> str:
 GRID = Grid(
     "model_times",
     [Cell(name) for name in memory.NAMES],
-    alone(measure),
+    one_by_one(measure),
     say,
     about="Processor time of every memory: forward, backward and compilation.",
     decides="what each memory costs in time, compared with a GRU",

@@ -21,7 +21,7 @@ import numpy as np
 
 from mmrl import memory
 from mmrl.course.experiments import recall_probes as probes
-from mmrl.course.experiments.grid import Grid, Row, alone, round_list
+from mmrl.course.experiments.grid import Grid, Row, one_by_one, round_list
 
 SEEDS, TUNED_ON, HELD_OUT = (0, 1, 2), 100, 1000
 RATES = (3e-3, 1e-2, 3e-2)  # as many rates as seeds, so that both phases share one program
@@ -141,7 +141,7 @@ def say(row: Row) -> str:
 GRID = Grid(
     "models",
     [Cell(name) for name in memory.NAMES],
-    alone(measure),
+    one_by_one(measure),
     say,
     about="Numbers in the state, work per step and trained recall of every memory.",
     decides="what each memory costs and what it can be trained to recall",

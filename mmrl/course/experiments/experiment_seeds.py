@@ -14,7 +14,7 @@ import jax
 
 from mmrl.agents import AGENTS
 from mmrl.course.experiments.fleet import QUICK
-from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.course.experiments.grid import Grid, Row, one_by_one
 from mmrl.runs import program
 from mmrl.runs.parallel import keys
 
@@ -73,7 +73,7 @@ CELLS = [Cell(agent, many) for many, agent in itertools.product(SEEDS, AGENTS)]
 GRID = Grid(
     "seeds",
     CELLS,
-    alone(measure),
+    one_by_one(measure),
     say,
     cell_of=_cell_of,
     small=(Cell("dqn", 2),),

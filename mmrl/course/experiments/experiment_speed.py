@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from mmrl.agents import AGENTS
-from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.course.experiments.grid import Grid, Row, one_by_one
 from mmrl.rollout import collect, start
 from mmrl.runs import PRECISIONS, program
 
@@ -201,7 +201,7 @@ SMALL = [
 GRID = Grid(
     "speed",
     cells(),
-    alone(measure),
+    one_by_one(measure),
     say,
     cost=cost,
     small=SMALL,

@@ -19,10 +19,10 @@ QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8}
 class FleetResult(NamedTuple):
     """Trained agents, and their returns and metrics at every evaluation."""
 
-    returns: Float[np.ndarray, "lane eval"]  # mean returns of the greedy policy
-    metrics: Any  # `Metrics` per block, [lane, eval, ...]
+    returns: Float[np.ndarray, "agent eval"]  # mean returns of the greedy policy
+    metrics: Any  # `Metrics` per block, [agent, eval, ...]
     cpu_seconds: list[float]  # per agent up to each evaluation, without compilation
-    state: Any  # states of the agents, [lane]
+    state: Any  # states of the agents, [agent]
 
 
 class Fleet:
@@ -39,21 +39,21 @@ class Fleet:
         self._check = lambda config: agent.check(config, env, params)
         self._init, self._go_on = side_by_side(agent, env, params, learn=learn)
 
-    def _begin(self, config: Any, lanes: Mapping[str, Any], keys: Any) -> Any:
+    def _begin(self, config: Any, numbers: Mapping[str, Any], keys: Any) -> Any:
         """Return the config of all agents and their initial states."""
         self._check(config)
-        config = with_numbers(config, lanes)
+        config = with_numbers(config, numbers)
         return config, self._init(config, keys)
 
     def train(
-        self, config: Any, lanes: Mapping[str, Sequence[float]], seeds: Sequence[int]
+        self, config: Any, numbers: Mapping[str, Sequence[float]], seeds: Sequence[int]
     ) -> FleetResult:
         """Train agents with the given hyperparameters, one per seed.
 
-        `lanes` maps the names of hyperparameters to sequences with one value per agent.
+        `numbers` maps the names of hyperparameters to sequences with one value per agent.
         """
-        config, state = self._begin(config, lanes, keys(seeds))
-        settings, many = (jax.tree.structure(config), *lanes), len(seeds)
+        config, state = self._begin(config, numbers, keys(seeds))
+        settings, many = (jax.tree.structure(config), *numbers), len(seeds)
         if settings != self._settings:
             self._settings, self.programs = settings, {}
         if many not in self.programs:
@@ -70,7 +70,7 @@ class Fleet:
         )
 
 
-def return_fields(config: Any, returns: Float[np.ndarray, "lane eval"]) -> dict[str, Any]:
+def return_fields(config: Any, returns: Float[np.ndarray, "agent eval"]) -> dict[str, Any]:
     """Return a row's fields for returns, including a confidence interval of the final returns."""
     middle, *ends = interval(returns[:, -1])
     about = {"interquartile_mean": middle, "interval_95": ends, "env_steps": env_steps(config)}

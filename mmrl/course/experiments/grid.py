@@ -4,7 +4,7 @@ A cell is an object with a `name` that identifies its row in the results. An exp
 with a `Grid`, which contains the cells, a function that measures cells, and a function that
 summarizes a row:
 
-    GRID = Grid("ppo", cells(), alone(measure), say, about="…", decides="…", turn=9)
+    GRID = Grid("ppo", cells(), one_by_one(measure), say, about="…", decides="…", turn=9)
     for line in GRID.run(out, minutes, quick):  # appends rows to out/ppo.jsonl
         print(line)
 
@@ -40,7 +40,7 @@ def rows(path: pathlib.Path) -> list[Row]:
     return [loads(line) for line in lines if line]
 
 
-def alone(
+def one_by_one(
     measure: Callable[[Any, bool, Row | None], Row],
 ) -> Callable[[Sequence[Any], Rows, bool], list[Row]]:
     """Convert a function that measures one cell to the signature that `Grid.measure` requires."""
@@ -117,7 +117,7 @@ class Grid:
     most: int | None = None  # maximum number of cells that are measured together
     # Returns the names of cells whose rows must be measured before a cell.
     after: Callable[[Any], Iterable[str]] = lambda cell: ()
-    outdated: Callable[[Row, Rows], bool] = lambda row, found: False  # True: measure the cell again
+    outdated: Callable[[Row, Rows], bool] = lambda row, rows: False  # True: measure the cell again
     cell_of: Callable[[Row], str] = lambda row: row["cell"]
     cost: Callable[[Any], float] = lambda cell: 1.0  # relative amount of computation
     # Returns the number of agents in a row, each of which took `cpu_seconds`.

@@ -89,7 +89,7 @@ def _check(first: Sequence[Setting], grid: Mapping[str, Sequence[float]]) -> Non
 
 
 def choose_rate(
-    train: Callable[[Sequence[float], Sequence[int]], Float[np.ndarray, "lane eval"]],
+    train: Callable[[Sequence[float], Sequence[int]], Float[np.ndarray, "agent eval"]],
     first: Sequence[float],
     seeds: Sequence[int],
     *,
@@ -105,8 +105,8 @@ def choose_rate(
     """
 
     def curves(settings: list[Setting]) -> Curves:
-        lanes = [(one["learning_rate"], seed) for one in settings for seed in seeds]
-        returns = train(*zip(*lanes, strict=True))
+        pairs = [(one["learning_rate"], seed) for one in settings for seed in seeds]
+        returns = train(*zip(*pairs, strict=True))
         return np.asarray(returns).reshape(len(settings), len(seeds), -1)
 
     return choose(
@@ -127,7 +127,7 @@ def tune(
     seeds: Sequence[int],
     *,
     row: Mapping[str, Any] | None = None,
-    curves: Callable[[Any], Float[np.ndarray, "lane eval"]] = lambda trained: trained.returns,
+    curves: Callable[[Any], Float[np.ndarray, "agent eval"]] = lambda trained: trained.returns,
     **rule: Any,
 ) -> dict[str, Any]:
     """Choose a learning rate, train agents with it, and return the row.

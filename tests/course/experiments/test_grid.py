@@ -12,7 +12,7 @@ import pytest
 from mmrl import runs
 from mmrl.course import experiments, results
 from mmrl.course.experiments import tuning
-from mmrl.course.experiments.grid import Grid, Row, Rows, alone, by_an_earlier_rule, rows
+from mmrl.course.experiments.grid import Grid, Row, Rows, by_an_earlier_rule, one_by_one, rows
 
 RESULTS = pathlib.Path(__file__).parents[3] / "book" / "results"
 
@@ -30,7 +30,7 @@ def row_of(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 
 def grid(**changes: Any) -> Grid:
-    return dataclasses.replace(Grid("x", CELLS, alone(row_of), lambda row: "done"), **changes)
+    return dataclasses.replace(Grid("x", CELLS, one_by_one(row_of), lambda row: "done"), **changes)
 
 
 def names_in_file(out: pathlib.Path) -> list[str]:
@@ -83,7 +83,7 @@ def test_a_cell_that_another_process_measures_is_not_measured_again(
         return row_of(cell)
 
     monkeypatch.setattr(fcntl, "lockf", wait)
-    list(grid(cells=CELLS[:2], measure=alone(measure)).run(tmp_path, 9.0, False))
+    list(grid(cells=CELLS[:2], measure=one_by_one(measure)).run(tmp_path, 9.0, False))
     assert result == ["a2"] and names_in_file(tmp_path) == ["a1", "a2"]
 
 
@@ -120,7 +120,7 @@ def test_what_was_measured_quickly_counts_for_quick_runs_alone(tmp_path: pathlib
         assert row is None
         return row_of(cell) | {"quick": quick}
 
-    some = grid(cells=CELLS[:1], measure=alone(measure))
+    some = grid(cells=CELLS[:1], measure=one_by_one(measure))
     for quick, lines in ((True, 2), (True, 1), (False, 2), (False, 1), (True, 1)):
         assert len(list(some.run(tmp_path, 9.0, quick))) == lines
     assert [row["quick"] for row in rows(tmp_path / "x.jsonl")] == [False]
@@ -134,7 +134,7 @@ def test_nothing_is_begun_that_would_last_too_long(tmp_path: pathlib.Path, monke
         return row_of(cell)
 
     monkeypatch.setattr("mmrl.course.experiments.grid.time.monotonic", lambda: clock[0])
-    lines = list(grid(measure=alone(slow)).run(tmp_path, 200 / 60, False))
+    lines = list(grid(measure=one_by_one(slow)).run(tmp_path, 200 / 60, False))
     # After a cell of 100 s another one fits, and then, after 101 s, none that may last as long.
     assert lines[:3] == ["a1: done, 100 s", "a2: done, 1 s", "2 of 4 cells remain."]
 
@@ -168,7 +168,7 @@ def test_a_row_may_be_outdated_by_one_that_was_just_measured(tmp_path: pathlib.P
     def is_old(row: Row, rows: Rows) -> bool:
         return (row["cell"] == "a1" and row["rule"] == 1) or rows["a1"]["rule"] > row["rule"]
 
-    lines = list(grid(cells=CELLS[:2], measure=alone(measure), outdated=is_old).run(
+    lines = list(grid(cells=CELLS[:2], measure=one_by_one(measure), outdated=is_old).run(
         tmp_path, 9.0, False))  # fmt: skip
     assert len(lines) == 3 and [row["rule"] for row in rows(tmp_path / "x.jsonl")] == [2, 2]
 
@@ -185,7 +185,7 @@ def test_a_row_is_brought_up_to_date_in_its_place(tmp_path: pathlib.Path):
         return {**base, "tuning_areas": {}}
 
     before = (tmp_path / "x.jsonl").read_text()
-    whole = grid(cells=cells[::-1], measure=alone(measure), outdated=by_an_earlier_rule)
+    whole = grid(cells=cells[::-1], measure=one_by_one(measure), outdated=by_an_earlier_rule)
     assert list(whole.run(tmp_path, 9.0, True))[-1].startswith("0 of 3")
     assert names == ["gru again", "lru again", "ffm new"]
     after = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]

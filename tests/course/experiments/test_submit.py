@@ -18,7 +18,7 @@ import pytest
 from mmrl.__main__ import main
 from mmrl.course import experiments
 from mmrl.course.experiments import cluster, parts
-from mmrl.course.experiments.grid import Grid, Row, Rows, alone, in_folder, rows
+from mmrl.course.experiments.grid import Grid, Row, Rows, in_folder, one_by_one, rows
 from mmrl.course.experiments.submit import ready, submit_jobs
 from mmrl.runs import RunError
 from tests.helpers.tiny_grid import Cell, command, tiny
@@ -32,7 +32,7 @@ def plain(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 
 def grid(**changes: Any) -> Grid:
-    return dataclasses.replace(Grid("x", CELLS, alone(plain), lambda row: "done"), **changes)
+    return dataclasses.replace(Grid("x", CELLS, one_by_one(plain), lambda row: "done"), **changes)
 
 
 class Here:
@@ -196,7 +196,7 @@ def test_nothing_is_submitted_that_would_last_too_long(tmp_path: pathlib.Path, m
         return plain(cell)
 
     monkeypatch.setattr("mmrl.course.experiments.submit.time.monotonic", lambda: clock[0])
-    where = Here(grid(measure=alone(slow)), tmp_path)
+    where = Here(grid(measure=one_by_one(slow)), tmp_path)
     lines = go(where, jobs=1, minutes=200 / 60)
     assert lines[:3] == ["a1: done, 100 s", "a2: done, 1 s", "2 of 4 cells remain."]
 
