@@ -40,7 +40,7 @@ def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
 
 def counts(task: str, returns: Float[np.ndarray, "seed eval"]) -> Row:
     """Count the seeds that learned and stayed, that fell, and that never learned."""
-    scores = baselines.scores(task, returns, np.arange(returns.shape[1]))
+    scores = baselines.scores(task, returns, np.arange(returns.shape[1], dtype=float))
     failures = len(returns) - scores["learned_and_stayed"]
     never = int((returns.max(1) < LEVELS[task][1]).sum())
     return {
