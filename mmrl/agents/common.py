@@ -204,7 +204,12 @@ def legal(net: Any, obs: PyTree) -> Bool[Array, " action"] | None:
 
 
 def greedy(net: Any) -> Policy:
-    """Return the greedy policy: a = argmax_a Q(s, a)."""
+    """Return the greedy policy: a = argmax_a Q(s, a).
+
+    >>> net = Net.make("none", 3, 2, key=jax.random.key(0))
+    >>> greedy(net)(net.init(), jnp.ones(3), jnp.array(True), None)[1].dtype
+    dtype('int32')
+    """
 
     def act(memory_state, obs, begin, key):
         memory_state, q = net.step(memory_state, obs, begin)

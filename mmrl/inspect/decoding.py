@@ -25,6 +25,11 @@ def decode(
     the penalty, and R² is measured on the last quarter. Values of the memory that are not finite
     are replaced by 0. The result is NaN if the target is constant or if too few steps remain.
     Raises `ValueError` for fewer than four episodes.
+
+        >>> memory = np.random.default_rng(0).normal(size=(40, 9, 3))  # [episode, time, h]
+        >>> target, running = memory[..., :1], np.ones((40, 9), bool)
+        >>> decode(memory, target, running, lags=(0,)).round(2)
+        array([1.])
     """
     if len(running) < 4:
         raise ValueError(

@@ -15,6 +15,11 @@ class FrameStack(Memory):
 
     `frames` is k. At the beginning of an episode the stack is padded with zeros. Frame stacking is
     a baseline for the other memories: it recalls the last k steps exactly and nothing before them.
+
+        >>> import jax
+        >>> stack = FrameStack(3, 8, frames=2, key=jax.random.key(0))
+        >>> stack.init()[0].shape  # room for two observations
+        (2, 3)
     """
 
     input_size: int = eqx.field(static=True)

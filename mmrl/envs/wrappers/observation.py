@@ -171,6 +171,11 @@ class BeginFlag(ObservationWrapper):
     If `one_hot` is True, (1 - b_t, b_t) is appended, like popgym's Antialias after flattening. The
     flag is only an additional input of the network. The field `begin` of the rollout resets
     memories, with or without this wrapper.
+
+        >>> from mmrl import envs
+        >>> env, params = envs.make("probe-Memory-v0")
+        >>> BeginFlag(env).observation_space(params).shape
+        (4,)
     """
 
     def __init__(self, env: Any, one_hot: bool = False):

@@ -220,8 +220,15 @@ def gradient(loss: Tensor, *wrt: Tensor, recompute: bool | None = None) -> Any:
     The result is a single tensor for one x, and a tuple for several. Each x is treated as an
     independent variable: no gradient flows to its inputs, even if `w[i + 1]` depends on `w[i]`.
     Leaves that are not floating-point have the gradient None. Raises `ValueError` if the loss is
-    not a
-    floating-point scalar, if `wrt` is empty, or if an x is an indexed read.
+    not a floating-point scalar, if `wrt` is empty, or if an x is an indexed read.
+
+        >>> from mmrl.pdg import Program, compile
+        >>> program = Program("t")
+        >>> x, y, (t,) = program.tensor("t"), program.tensor("t"), program.symbols
+        >>> x[t] = 3.0
+        >>> y[t] = x[t] * x[t]
+        >>> compile(program.graph(gradient(y, x))).xla(T=2)()
+        (Array([6., 6.], dtype=float32),)
     """
     for x in (loss, *wrt):
         if not isinstance(x, Tensor):

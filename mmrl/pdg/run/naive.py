@@ -41,6 +41,14 @@ def execute(
     off for many points. A `key` replaces the program's seed, and `inputs` have the names passed to
     `Program.input`. Raises `ValueError` if a point depends on itself, for invalid bounds
     (`validate.fitting`), and for invalid inputs (`validate.run_env`).
+
+        >>> from mmrl.pdg import Program
+        >>> program = Program("t")
+        >>> x, (t,) = program.tensor("t", name="x"), program.symbols
+        >>> x[0] = 1.0
+        >>> x[t + 1] = 0.5 * x[t]
+        >>> float(execute(program.graph(x), {"T": 3})["x", 0][(2,)])
+        0.25
     """
     sizes = fitting(graph, bounds)
     more = run_env(graph, sizes, key, inputs)
