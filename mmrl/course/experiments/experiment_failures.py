@@ -15,25 +15,17 @@ from jaxtyping import Float
 
 from mmrl.agents import AGENTS
 from mmrl.course.experiments import experiment_baselines as baselines
-from mmrl.course.experiments.experiment_baselines import LEVELS, MEMORIES
+from mmrl.course.experiments.experiment_baselines import LEVELS, MEMORIES, Cell
 from mmrl.course.experiments.grid import Grid, Row, in_folder
-from mmrl.runs import Setup
 
 SEEDS = tuple(range(200, 220))
 TASKS = tuple(task for task in LEVELS if task != "popgym-CountRecallEasy-v0")  # no agent learns it
 
 
-class Cell(baselines.Cell):
-    """An agent with a memory on a task, with default settings and the seeds of this study."""
-
-    def setup(self, quick: bool = False) -> Setup:
-        """Return the `Setup` that trains this cell."""
-        return dataclasses.replace(super().setup(quick), seeds=SEEDS)
-
-
 def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
     """Train the agents of a cell, or resume training, and return the row."""
-    row = baselines.trained_row(cell, cell.setup(quick), quick, folder)
+    setup = dataclasses.replace(cell.setup(quick), seeds=SEEDS)
+    row = baselines.trained_row(cell, setup, quick, folder)
     del row["helped"]
     return row | counts(cell.task, np.array(row["returns"]))
 
