@@ -76,41 +76,41 @@ def main(arguments: Sequence[str]) -> int:
         prog="mmrl capstone",
         description="Check a custom memory, train it within a budget, and enter the leaderboard.",
     )
-    say = functools.partial(open_console().print, highlight=False, soft_wrap=True)
+    log = functools.partial(open_console().print, highlight=False, soft_wrap=True)
     if isinstance(options, Gates):
-        return _gates(options, say)
-    return _run(options, say) if isinstance(options, Run) else _check(options, say)
+        return _gates(options, log)
+    return _run(options, log) if isinstance(options, Run) else _check(options, log)
 
 
-def _gates(options: Gates, say: Callable[[str], None]) -> int:
+def _gates(options: Gates, log: Callable[[str], None]) -> int:
     verdict = gates.judge(entries.find(options.memory)[0])
     for gate, refusal in verdict.refusals.items():
-        say(f"{'✗' if refusal else '✓'} {gate:10s} {refusal}".rstrip())
+        log(f"{'✗' if refusal else '✓'} {gate:10s} {refusal}".rstrip())
     if verdict.state or verdict.parameters:
-        say(
+        log(
             f"The memory has {verdict.state} state values and {verdict.parameters} trainable "
             f"parameters. It can recall the first observation for {verdict.remembers} steps."
         )
     return 0 if verdict.passed else FAILURE
 
 
-def _run(options: Run, say: Callable[[str], None]) -> int:
+def _run(options: Run, log: Callable[[str], None]) -> int:
     name = "quick" if options.quick else options.name or options.memory.rpartition(":")[2]
     out = options.out or pathlib.Path("results/capstone") / f"{name}.json"
     same = {x: getattr(options, x) for x in ("name", "oracle", "tuned_on", "tuning_seeds")}
     protocol = QUICK if options.quick else FULL
-    entry = entries.run(options.memory, out, protocol=protocol, say=say, **same)
+    entry = entries.run(options.memory, out, protocol=protocol, log=log, **same)
     low, high = entry["interval_95"]
-    say(
+    log(
         f"{out}: {entry['name']}, {entry['score']:.3f} [{low:.3f}, {high:.3f}] over "
         f"{len(entry['seeds'])} seeds, {entry['cpu_seconds']:.0f} CPU-s."
     )
     check = command_line("capstone", "check", out)
-    say(NOTHING if options.quick else f"Anyone can check it: {check}")
+    log(NOTHING if options.quick else f"Anyone can check it: {check}")
     return 0
 
 
-def _check(options: Check, say: Callable[[str], None]) -> int:
+def _check(options: Check, log: Callable[[str], None]) -> int:
     folder = options.entry.is_dir()
     paths = sorted(options.entry.glob("*.json")) if folder else [options.entry]
     if not paths:
@@ -118,15 +118,15 @@ def _check(options: Check, say: Callable[[str], None]) -> int:
     code = 0
     for path in paths:
         try:
-            refusals = entries.check(path, again=not options.no_rerun, fresh=options.fresh, say=say)
+            refusals = entries.check(path, again=not options.no_rerun, fresh=options.fresh, log=log)
         except (RunError, ValueError) as error:
             if not folder:
                 raise
             refusals = [str(error)]  # so that the other entries are still checked
         for sentence in refusals:
-            say(f"✗ {path}: {sentence}")
+            log(f"✗ {path}: {sentence}")
         if not refusals:
             again = "not measured again" if options.no_rerun else "measured again"
-            say(f"✓ {path} is as reported, {again}.")
+            log(f"✓ {path} is as reported, {again}.")
         code = FAILURE if refusals else code
     return code

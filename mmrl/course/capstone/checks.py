@@ -77,7 +77,7 @@ def measure_again(
     fresh: Sequence[int],
     protocol: Protocol,
     evaluate: Evaluate,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> list[str]:
     """Measure an entry again with the reported and with fresh seeds.
 
@@ -92,16 +92,16 @@ def measure_again(
     (low, high), score = entry["interval_95"], f"{entry['score']:.3f}"
     for seeds, why in whys.items():
         numbers = ", ".join(map(str, seeds))
-        say(f"Measuring again, with the seeds {numbers}.")
+        log(f"Measuring again, with the seeds {numbers}.")
         new = dataclasses.replace(protocol, seeds=seeds)
-        again = evaluate(factory, new, sees_state=entry["sees"] == "state", say=say)
+        again = evaluate(factory, new, sees_state=entry["sees"] == "state", log=log)
         least, most = again["interval_95"]
         comparison = (
             f"{score} [{low:.3f}, {high:.3f}] was reported, and {again['score']:.3f} "
             f"[{least:.3f}, {most:.3f}] was measured"
         )
         seconds = f"{again['cpu_seconds']:.0f} CPU-s ({entry['cpu_seconds']:.0f} were reported)"
-        say(f"{comparison}, in {seconds}.")
+        log(f"{comparison}, in {seconds}.")
         if not (meet((low, high), (least, most)) and near(entry["score"], (least, most))):
             return [
                 f"Its score is not reproduced with the seeds {numbers}: {comparison}, and "

@@ -70,7 +70,7 @@ def run(
     tuning_seeds: Sequence[int] = (),
     protocol: Protocol = FULL,
     evaluate: Evaluate | None = None,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> Entry:
     """Run the gates on a memory, evaluate it, and write its entry to `out`.
 
@@ -92,7 +92,7 @@ def run(
     if refusals := checks.gate_refusals(name, verdict):
         raise ValueError(" ".join(refusals))
     evaluate = evaluate or evaluation.evaluate
-    results = evaluate(factory, protocol, sees_state=oracle, say=say)
+    results = evaluate(factory, protocol, sees_state=oracle, log=log)
     entry = {
         "name": name,
         "memory": place,
@@ -142,7 +142,7 @@ def check(
     fresh: Sequence[int] = (),
     protocol: Protocol = FULL,
     evaluate: Evaluate | None = None,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> list[str]:
     """Check an entry and return the reasons to refuse it.
 
@@ -176,7 +176,7 @@ def check(
             refusals.append(f"Its `{size}` must be {getattr(verdict, size)}, got {entry[size]}.")
     if again and not refusals:
         evaluate = evaluate or evaluation.evaluate
-        refusals = checks.measure_again(entry, factory, fresh, protocol, evaluate, say)
+        refusals = checks.measure_again(entry, factory, fresh, protocol, evaluate, log)
     return refusals
 
 

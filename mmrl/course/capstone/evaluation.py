@@ -93,7 +93,7 @@ def evaluate(
     factory: Factory,
     protocol: Protocol = FULL,
     sees_state: bool = False,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Train a memory on all tasks and seeds, and compute its score.
 
@@ -101,11 +101,11 @@ def evaluate(
     observation. It is then an oracle, which does not need a memory.
     """
     if protocol.quick:
-        say(NOTHING)
+        log(NOTHING)
     results = {}
     for task in protocol.tasks:
         results[task] = one = train(factory, protocol, task, sees_state)
-        say(f"{task}: {_text(one['returns'])}, {one['cpu_seconds']:.0f} CPU-s")
+        log(f"{task}: {_text(one['returns'])}, {one['cpu_seconds']:.0f} CPU-s")
     return {"tasks": results, **summary(results)}
 
 

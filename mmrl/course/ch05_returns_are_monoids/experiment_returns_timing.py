@@ -79,7 +79,7 @@ class Batch:
         return result if result.ndim == 1 else result.T[self.mask]
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row: the time of our method, and its speedup over one call per episode."""
     times = row["ms"]
     return f"{times[OURS]:.3f} ms, {times[LOOP] / times[OURS]:.0f} times as fast as a {LOOP}"
@@ -228,7 +228,7 @@ GRID = Grid(
     "returns_timing",
     SIZES,
     one_by_one(measure),
-    say,
+    summarize,
     cell_of=_cell_of,
     small=(QUICK,),
     about="Discounted returns of many episodes, in nine ways (Figure 4 of the paper).",

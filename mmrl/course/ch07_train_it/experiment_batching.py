@@ -124,7 +124,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     start_time, cpu = time.perf_counter(), time.process_time()
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
-    def tell(result: FleetResult) -> Row:
+    def to_row(result: FleetResult) -> Row:
         return {
             "cell": cell.name,
             "task": cell.task,
@@ -145,7 +145,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
     going = functools.partial(train, cell, config)
     rule = {"span": TASKS[cell.task].span, "row": row}
-    return tuning.tune(going, tell, RATES, TUNING_SEEDS, SEEDS, **rule)
+    return tuning.tune(going, to_row, RATES, TUNING_SEEDS, SEEDS, **rule)
 
 
 def train(

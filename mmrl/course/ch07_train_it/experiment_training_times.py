@@ -47,7 +47,7 @@ def cells() -> list[Cell]:
     return [Cell(memory, length) for memory in MEMORIES for length in (TAPE, *LENGTHS)]
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row: the time of a gradient step."""
     return f"{1000 * row['seconds']:.2f} ms"
 
@@ -125,7 +125,7 @@ GRID = Grid(
     "training_times",
     cells(),
     measure,
-    say,
+    summarize,
     program=lambda cell: cell.memory,
     cell_of=_cell_of,
     about="Seconds per gradient step, on a tape and on segments.",

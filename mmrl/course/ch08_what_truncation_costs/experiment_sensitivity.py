@@ -67,7 +67,7 @@ def cells() -> list[Cell]:
     return [*grid[:6], Cell(lag, "lru", "segments", 50), *grid[6:]]
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row: the return, and the fraction of the gradient on old observations."""
     middle, (low, high) = row["outside"], row["outside_95"]
     return (
@@ -202,7 +202,7 @@ GRID = Grid(
     "sensitivity",
     cells(),
     one_by_one(measure),
-    say,
+    summarize,
     agents=lambda row: 1,  # `cpu_seconds` is the time of all agents
     about="How much each past observation matters to Q (Figures 3 and 7 of the paper).",
     decides="how far back observations matter to Q",

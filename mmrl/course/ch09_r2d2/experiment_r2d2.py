@@ -142,7 +142,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Choose the learning rate of a cell, train its agents, and return their results."""
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
-    def tell(result: FleetResult) -> Row:
+    def to_row(result: FleetResult) -> Row:
         fill = np.mean(result.metrics.fill, axis=0)  # mean over agents
         steps = np.cumsum(fill) * _window(config) * config.updates * config.block
         return {
@@ -159,7 +159,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
         }
 
     going = functools.partial(train, cell, config)
-    return tuning.tune(going, tell, RATES, TUNING_SEEDS, SEEDS, span=SPAN, row=row)
+    return tuning.tune(going, to_row, RATES, TUNING_SEEDS, SEEDS, span=SPAN, row=row)
 
 
 def train(cell: Cell, config: Any, rates: Sequence[float], seeds: Sequence[int]) -> FleetResult:

@@ -109,7 +109,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Choose the learning rate of a cell, train its agents, and return their results."""
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
-    def tell(result: FleetResult) -> Row:
+    def to_row(result: FleetResult) -> Row:
         return {
             "cell": cell.name,
             "task": cell.task,
@@ -124,10 +124,10 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
     going = functools.partial(train, cell, config)
     if cell.task != POLE:
-        return tuning.tune(going, tell, RATES, TUNING_SEEDS, SEEDS, span=SPAN, row=row)
+        return tuning.tune(going, to_row, RATES, TUNING_SEEDS, SEEDS, span=SPAN, row=row)
     rate = config.learning_rate  # the rate of PureJaxRL
     about = {"learning_rate": rate, "tuning": {}, "tuning_seeds": [], "seeds": list(SEEDS)}
-    return {**about, **tell(going([rate] * len(SEEDS), SEEDS))}
+    return {**about, **to_row(going([rate] * len(SEEDS), SEEDS))}
 
 
 def train(

@@ -149,7 +149,7 @@ def is_stale(row: Row, by_name: Rows) -> bool:
     return any(row[name] != value for name, value in loads(dumps(again)).items())
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row in one line."""
     if "z" in row:
         pairs = zip(row["tasks"], row["area_difference"], strict=True)
@@ -171,7 +171,7 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
     def train(rates: Sequence[float], seeds: Sequence[int]) -> FleetResult:
         return agents(agent, cell.task).train(config, dict.fromkeys(names, rates), seeds)
 
-    def tell(result: FleetResult) -> Row:
+    def to_row(result: FleetResult) -> Row:
         areas = task.areas(result.returns)
         middle, *ends = interval(areas)
         return {
@@ -195,7 +195,7 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
 
     rule: dict[str, Any] = {"grid": ALL_RATES, "score": tuning.area, "row": old}
     rule["curves"] = lambda trained: task.normalize(trained.returns)
-    row = tuning.tune(train, tell, RATES, TUNING_SEEDS, SEEDS, **rule)
+    row = tuning.tune(train, to_row, RATES, TUNING_SEEDS, SEEDS, **rule)
     return {name: value for name, value in row.items() if name != "rates"}
 
 
@@ -281,7 +281,7 @@ GRID = Grid(
     "ewma",
     cells(),
     measure_any,
-    say,
+    summarize,
     outdated=is_stale,
     after=after,
     about="PPO and PPG with and without an average of θ as proximal policy.",

@@ -90,7 +90,7 @@ def is_stale(row: Row, by_name: Rows) -> bool:
     return tuning.is_stale(row) or not set(_common_rate(row["task"], by_name)) <= set(row["rates"])
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row: its area at each rate."""
     results = zip(row["rates"], row["interquartile_mean"], row["interval_95"], strict=True)
     return "; ".join(f"{m:.2f} [{low:.2f}, {high:.2f}] at {r:g}" for r, m, (low, high) in results)
@@ -116,7 +116,7 @@ def measure(
         for rate in (one["learning_rate"] for one in trying):
             # Train at one rate at a time, because the buffer of old rollouts takes a lot of memory.
             run = fleet.train(config, {"learning_rate": [rate] * len(seeds)}, seeds)
-            by_rate[rate] = _tell(task, config, run)
+            by_rate[rate] = _results(task, config, run)
             curves.append(task.normalize(run.returns[:some]))
         return np.stack(curves)
 
@@ -160,7 +160,7 @@ def measure(
     }
 
 
-def _tell(task: Task, config: ppo.Config, run: FleetResult) -> dict[str, Any]:
+def _results(task: Task, config: ppo.Config, run: FleetResult) -> dict[str, Any]:
     """Return the results of the reported seeds at one learning rate."""
     returns = run.returns[len(TUNING_SEEDS) :]
     areas = task.areas(returns)
@@ -177,7 +177,7 @@ def _tell(task: Task, config: ppo.Config, run: FleetResult) -> dict[str, Any]:
 
 
 def _by_rate(row: dict[str, Any]) -> dict[float, dict[str, Any]]:
-    """Return the results in a row by learning rate, in the format of `_tell`."""
+    """Return the results in a row by learning rate, in the format of `_results`."""
     names = ("interquartile_mean", "interval_95", "areas", "finals", "returns", "cpu_seconds")
     return {
         rate: {
@@ -201,7 +201,7 @@ GRID = Grid(
     "staleness",
     cells(),
     measure_all,
-    say,
+    summarize,
     outdated=is_stale,
     after=lambda cell: [Cell(cell.task).name],
     about="PPO that learns from old rollouts, with three proximal policies.",

@@ -185,7 +185,7 @@ def cells() -> list[Cell]:
     ]
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row: the area under the curve, the final return and the cost."""
     area, final = stratified.area(row).mean(), stratified.final(row).mean()
     return f"area {area:.3f}, final {final:.3f}, {row['cpu_seconds']} s of CPU per agent"
@@ -308,7 +308,7 @@ GRID = Grid(
     "invariance",
     cells(),
     measure,
-    say,
+    summarize,
     program=lambda cell: cell.program,
     after=lambda cell: [cell.base.name],  # this row records the learning rate
     close=spreads,

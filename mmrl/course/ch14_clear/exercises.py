@@ -15,12 +15,12 @@ def _round(round_places, round_came, capacity, actors, unroll, steps):
     return round_places(capacity / once), round_came(steps / once)
 
 
-def _tell(places, came):
+def _counts(places, came):
     return places, min(1.0, places / came), max(0.0, 1 - places / (came + 1))
 
 
 def _keep(*case):
-    return _tell(*_part(*case))
+    return _counts(*_part(*case))
 
 
 def _change(place, value):
@@ -46,51 +46,51 @@ reservoir_odds = Exercise(
     ],
     mistakes=(
         Mistake(
-            lambda capacity, actors, unroll, steps: _tell(
+            lambda capacity, actors, unroll, steps: _counts(
                 capacity // actors, steps // (actors * unroll)
             ),
             "You count an unroll as one step. The capacity is in environment steps, so divide it "
             "by `unroll`, too.",
         ),
         Mistake(
-            lambda capacity, actors, unroll, steps: _tell(
+            lambda capacity, actors, unroll, steps: _counts(
                 capacity // unroll, steps // (actors * unroll)
             ),
             "You give every actor the full capacity. The capacity is split evenly among the "
             "actors, so divide it by `actors`, too.",
         ),
         Mistake(
-            lambda capacity, actors, unroll, steps: _tell(capacity // unroll, steps // unroll),
+            lambda capacity, actors, unroll, steps: _counts(capacity // unroll, steps // unroll),
             "That is a single pool for all actors. Each actor has its own part and its own "
             "unrolls, so divide both numbers by `actors`.",
         ),
         Mistake(
-            lambda capacity, actors, unroll, steps: _tell(capacity, steps),
+            lambda capacity, actors, unroll, steps: _counts(capacity, steps),
             "You count the steps of all actors. Each actor has its own part, which stores complete "
             "unrolls, so divide both numbers by `actors * unroll`.",
         ),
         Mistake(
-            lambda *case: _tell(*_round(lambda x: x, lambda x: x, *case)),
+            lambda *case: _counts(*_round(lambda x: x, lambda x: x, *case)),
             "Your places and unrolls are not integers. A part cannot store a fraction of an "
             "unroll, and incomplete unrolls have not arrived yet, so round both down with `//`.",
         ),
         Mistake(
-            lambda *case: _tell(*_round(lambda x: x, np.floor, *case)),
+            lambda *case: _counts(*_round(lambda x: x, np.floor, *case)),
             "Your places are not an integer. A part cannot store a fraction of an unroll, so round "
             "the places down with `//`.",
         ),
         Mistake(
-            lambda *case: _tell(*_round(np.floor, lambda x: x, *case)),
+            lambda *case: _counts(*_round(np.floor, lambda x: x, *case)),
             "The places are right, but an incomplete unroll has not arrived yet, so round the "
             "number of unrolls down with `//`, too.",
         ),
         Mistake(
-            lambda *case: _tell(*_round(round, round, *case)),
+            lambda *case: _counts(*_round(round, round, *case)),
             "You round to the nearest integer, so there is sometimes one place or one unroll too "
             "many. Round down with `//`.",
         ),
         Mistake(
-            lambda *case: _tell(*_round(np.ceil, np.ceil, *case)),
+            lambda *case: _counts(*_round(np.ceil, np.ceil, *case)),
             "You round up, but a part cannot store a fraction of an unroll, and incomplete unrolls "
             "have not arrived yet. Round down with `//`.",
         ),
@@ -155,14 +155,14 @@ reservoir_odds = Exercise(
             "The values are right, but their order must be places, probability, lot.",
         ),
         Mistake(
-            lambda capacity, actors, unroll, steps: _tell(
+            lambda capacity, actors, unroll, steps: _counts(
                 capacity // (actors * unroll), steps // unroll
             ),
             "The places are right, but each part receives only the unrolls of its own actor: "
             "divide the steps by `actors`, too.",
         ),
         Mistake(
-            lambda capacity, actors, unroll, steps: _tell(
+            lambda capacity, actors, unroll, steps: _counts(
                 capacity // (actors * unroll), steps // actors
             ),
             "The places are right, but you count the steps of each part, not its unrolls: divide "

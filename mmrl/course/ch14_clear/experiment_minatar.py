@@ -95,7 +95,7 @@ def cells() -> list[Cell]:
     return [Cell("V-trace"), Cell("CLEAR"), Cell("V-trace", "separate")]
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row: the mean score in each game, and the fraction of the gains retained."""
     means = np.mean(row["cumulative"], axis=0)
     each = ", ".join(f"{game} {x:.2f}" for game, x in zip(row["games"], means, strict=True))
@@ -114,7 +114,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
         speeds.append(fast)
     seconds = (time.process_time() - start_time) / len(SEEDS)
     about = {"cpu_seconds": round(seconds, 2), "steps_per_cpu_second": round(np.median(speeds))}
-    return tell(cell, config, results) | about | {"quick": quick}
+    return to_row(cell, config, results) | about | {"quick": quick}
 
 
 def train(cell: Cell, config: clear.Config, seed: int) -> tuple[Curves, list[float]]:
@@ -143,13 +143,13 @@ def beside(alone: list[Curves]) -> Curves:
     return Curves(scores, measures, np.asarray(all(one.finite for one in alone)))
 
 
-def tell(cell: Cell, config: clear.Config, results: list[Curves]) -> dict[str, Any]:
+def to_row(cell: Cell, config: clear.Config, results: list[Curves]) -> dict[str, Any]:
     """Return the row of a cell, given the curves of each seed."""
     steps = config.environments * config.rollout * config.block
     steps *= 1 if cell.order else len(GAMES)
     means = jax.tree.map(lambda *x: np.mean(x, axis=0).ravel(), *[c.measures for c in results])
     sampled, greedy = (
-        tell_scores(cell, [c.by_policy[name] for c in results]) for name in ("sampled", "greedy")
+        score_fields(cell, [c.by_policy[name] for c in results]) for name in ("sampled", "greedy")
     )
     return {
         "cell": cell.name,
@@ -166,7 +166,7 @@ def tell(cell: Cell, config: clear.Config, results: list[Curves]) -> dict[str, A
     }
 
 
-def tell_scores(cell: Cell, scores: list[PolicyScores]) -> dict[str, Any]:
+def score_fields(cell: Cell, scores: list[PolicyScores]) -> dict[str, Any]:
     """Return the fields of a row that describe the scores of one policy."""
     times = np.stack([cycles.flat(one) for one in scores])
     shares = [cycles.retention(*one, cell.order) for one in scores if cell.order]
@@ -183,7 +183,7 @@ GRID = Grid(
     "minatar",
     cells(),
     one_by_one(measure),
-    say,
+    summarize,
     about="MinAtar games in cycles: V-trace, CLEAR, and one network per game.",
     decides="what CLEAR keeps of MinAtar games",
     turn=17,

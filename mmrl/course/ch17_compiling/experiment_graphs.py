@@ -301,7 +301,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     return {**about, "seeds": [0], "load": load, "quick": quick}
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row: the first value, and the others relative to it."""
     first, *rest = (row.get("ms") or row.get("bytes") or {"peak": row.get("peak", 0)}).items()
     ratios = ", ".join(f"{name} {value / first[1]:.2f}" for name, value in rest)
@@ -312,7 +312,7 @@ GRID = Grid(
     "graphs",
     cells(),
     one_by_one(measure),
-    say,
+    summarize,
     small=cells(quick=True),
     about="Compiled recurrence equations compared with hand-written programs (Figures 9 to 11).",
     decides="how close compiled recurrences come to hand-written programs",

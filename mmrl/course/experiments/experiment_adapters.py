@@ -65,7 +65,7 @@ def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
     return trained_row(cell, cell.setup(quick), quick, folder) | {"chance": random}
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row in a few words."""
     final = ", ".join(f"{each[-1]:.2f}" for each in row["returns"])
     return f"{final}, chance {row['chance']:.2f}"
@@ -75,7 +75,7 @@ GRID = Grid(
     "adapters",
     [Cell(task) for task in STEPS],
     in_folder(measure),
-    say,
+    summarize,
     keeps=True,
     small=[Cell("Breakout-MinAtar")],
     about="PPO with a GRU on a task of navix and on a game of MinAtar.",

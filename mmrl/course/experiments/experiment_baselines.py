@@ -175,7 +175,7 @@ def has_other_settings(row: Row, cells: Iterable[Cell]) -> bool:
     return False
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row in a few words."""
     low, high = row["interval_95"]
     share = f"{row['learned_and_stayed']} of {len(row['seeds'])} learned and stayed"
@@ -187,7 +187,7 @@ GRID = Grid(
     "baselines",
     cells(),
     in_folder(measure),
-    say,
+    summarize,
     outdated=lambda row, _: has_other_settings(row, cells()),
     keeps=True,
     small=SMALL,

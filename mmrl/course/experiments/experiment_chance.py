@@ -57,7 +57,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
     }
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row in a few words."""
     return f"{row['chance']:.3f} ± {row['error']:.3f}, {row['steps']:.0f} steps"
 
@@ -66,7 +66,7 @@ GRID = Grid(
     "chance",
     [Cell(task, level) for level in ("Easy", "Medium", "Hard") for task in popgym.LEVELS],
     one_by_one(measure),
-    say,
+    summarize,
     about="What random actions return on every task of POPGym.",
     decides="the returns of random actions on each task of POPGym",
     turn=18,

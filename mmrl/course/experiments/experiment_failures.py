@@ -43,7 +43,7 @@ def counts(task: str, returns: Float[np.ndarray, "seed eval"]) -> Row:
     }
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row in a few words."""
     seeds = len(row["seeds"])
     return (
@@ -61,7 +61,7 @@ GRID = Grid(
     "failures",
     cells(),
     in_folder(measure),
-    say,
+    summarize,
     outdated=lambda row, _: baselines.has_other_settings(row, cells()),
     keeps=True,
     small=(Cell("Catch-bsuite", "ppo", "lru"), Cell("popgym-RepeatFirstEasy-v0", "pqn", "gru")),

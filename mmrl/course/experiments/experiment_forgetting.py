@@ -47,7 +47,7 @@ FINALISTS = 3
 TOGETHER = 4  # maximum number of cells in one compiled program
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row by its score and the fraction of the gain that is retained."""
     share = f", keeps {np.mean(row['retained']):.2f}" if row["order"] else ""
     return f"{row['interquartile_mean']}{share}, {row['cpu_seconds']} s of CPU per network"
@@ -60,10 +60,10 @@ def measure(together: Sequence[Cell], by_name: Rows, quick: bool) -> list[Row]:
     curves, seconds = train(together, configs, SEEDS)
     about = {"chosen": setting, "tuning": tuning, "cpu_seconds": round(seconds, 2), "quick": quick}
     each = [jax.tree.map(lambda x, i=i: np.asarray(x[i]), curves) for i in range(len(together))]
-    return [tell(*one) | about for one in zip(together, configs, each, strict=True)]
+    return [to_row(*one) | about for one in zip(together, configs, each, strict=True)]
 
 
-def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
+def to_row(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
     """Return the row of a cell. The arrays in `curves` have shape [network, seed, ...]."""
     stages, networks = cell.plans.shape[1], len(cell.plans)
     steps = config.environments * config.rollout
@@ -79,15 +79,15 @@ def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
         "order": cell.order,
         "env_steps": [steps * config.block * networks * i for i in times],
         "boundary_steps": steps * after,
-        **tell_scores(cell, curves.by_policy["greedy"]),
-        "sampled": tell_scores(cell, curves.by_policy["sampled"]),
+        **score_fields(cell, curves.by_policy["greedy"]),
+        "sampled": score_fields(cell, curves.by_policy["sampled"]),
         "finite": np.all(curves.finite, axis=0).tolist(),
         "diagnostics": {k: round_list(x.mean((0, 1)).ravel()) for k, x in items},  # per block
         "settings": dataclasses.asdict(config),
     }
 
 
-def tell_scores(cell: Cell, curve: PolicyScores) -> dict[str, Any]:
+def score_fields(cell: Cell, curve: PolicyScores) -> dict[str, Any]:
     """Return the fields of a row with the scores of one policy.
 
     The arrays in `curve` have shape [network, seed, ...].
@@ -197,7 +197,7 @@ GRID = Grid(
     "forgetting",
     cells(),
     measure,
-    say,
+    summarize,
     program=lambda cell: cell.program,
     most=TOGETHER,
     after=lambda cell: [cell.judge.name],  # the row with the tuned settings of the cell

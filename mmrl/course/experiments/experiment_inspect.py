@@ -84,7 +84,7 @@ def _brief(x: Any) -> float:
     return float(f"{float(x):.3g}")
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row in a few words."""
     reach = row["reach"]
     return f"actions reach {reach['flips']} observations back, gradients {reach['gradient']}"
@@ -94,7 +94,7 @@ GRID = Grid(
     "inspect",
     [Cell(name) for name in AGENTS],
     one_by_one(measure),
-    say,
+    summarize,
     about="What agents of the zoo remember, by the instruments of mmrl inspect.",
     decides="what the page on inspecting an agent states",
     turn=40,

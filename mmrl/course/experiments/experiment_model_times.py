@@ -103,7 +103,7 @@ def _brief(x: float) -> float:
     return float(f"{x:.3g}")
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row in a few words."""
     ratios = ", ".join(f"{part} {x:g}" for part, x in row["ratios"].items())
     return f"times divided by those of the {row['base'].upper()}: {ratios}"
@@ -113,7 +113,7 @@ GRID = Grid(
     "model_times",
     [Cell(name) for name in memory.NAMES],
     one_by_one(measure),
-    say,
+    summarize,
     about="Processor time of every memory: forward, backward and compilation.",
     decides="what each memory costs in time, compared with a GRU",
     turn=42,

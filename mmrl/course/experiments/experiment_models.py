@@ -132,7 +132,7 @@ def kind(model: memory.SequenceModel) -> str:
     return "recurrence" if isinstance(model, memory.Recurrent) else "no memory"
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row in a few words."""
     recall, order = np.mean(row["recall"]), np.mean(row["order"])
     return f"{row['state']} numbers, recall {recall:.2f}, order {order:.2f}"
@@ -142,7 +142,7 @@ GRID = Grid(
     "models",
     [Cell(name) for name in memory.NAMES],
     one_by_one(measure),
-    say,
+    summarize,
     about="Numbers in the state, work per step and trained recall of every memory.",
     decides="what each memory costs and what it can be trained to recall",
     turn=41,

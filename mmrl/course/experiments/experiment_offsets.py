@@ -86,7 +86,7 @@ def measure(together: Sequence[Cell], by_name: Rows, quick: bool) -> Iterable[Ro
         }
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row in a few words."""
     return ", ".join(f"{x:.2f}" for x in row["final"])
 
@@ -95,7 +95,7 @@ GRID = Grid(
     "offsets",
     cells(),
     measure,
-    say,
+    summarize,
     program=lambda cell: cell.agent,
     small=[Cell(agent, 30.0, 1.0) for agent in STEPS],
     about="Every agent on cues of any size: offsets to 30,000 and scales from 0.001 to 10,000.",

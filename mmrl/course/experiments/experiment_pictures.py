@@ -75,7 +75,7 @@ def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
     return trained_row(cell, cell.setup(quick), quick, folder)
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row in a few words."""
     low, high = row["interval_95"]
     return f"{row['interquartile_mean']:.2f} [{low:.2f}, {high:.2f}]"
@@ -85,7 +85,7 @@ GRID = Grid(
     "pictures",
     cells(),
     in_folder(measure),
-    say,
+    summarize,
     keeps=True,
     small=(cells()[0],),
     about="MinAtar with convolutions and with a flat network, and memories from pixels.",

@@ -171,7 +171,7 @@ def scores(
     return {**about, "least_episodes": int(counts.min())}
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row in a few words."""
     return f"{row['mmer']:.3f}, of {row['trials']}; greedily {row['greedy']} at last"
 
@@ -180,7 +180,7 @@ GRID = Grid(
     "popgym",
     cells(),
     in_folder(measure),
-    say,
+    summarize,
     keeps=True,
     small=cells()[:1],
     about="The POPGym table: its tasks and levels, PPO with four memories, three trials each.",

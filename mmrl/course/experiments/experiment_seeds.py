@@ -60,7 +60,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     }
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row by its steps per second."""
     return f"{row['env_steps_per_s']:,} steps per second, summed over seeds"
 
@@ -74,7 +74,7 @@ GRID = Grid(
     "seeds",
     CELLS,
     one_by_one(measure),
-    say,
+    summarize,
     cell_of=_cell_of,
     small=(Cell("dqn", 2),),
     about="Environment steps per second, for growing numbers of seeds.",

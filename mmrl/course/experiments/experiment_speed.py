@@ -187,7 +187,7 @@ def _bytes(state: Any) -> int:
     return sum(x.nbytes for x in jax.tree.leaves(state) if eqx.is_array(x))
 
 
-def say(row: Row) -> str:
+def summarize(row: Row) -> str:
     """Summarize a row in a few words."""
     shares = {k: v / row["seconds"] for k, v in row["seconds_of"].items()}
     text = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
@@ -202,7 +202,7 @@ GRID = Grid(
     "speed",
     cells(),
     one_by_one(measure),
-    say,
+    summarize,
     cost=cost,
     small=SMALL,
     about="Environment steps per second of one agent, and the share of each part.",

@@ -4,7 +4,7 @@ A cell is an object with a `name` that identifies its row in the results. An exp
 with a `Grid`, which contains the cells, a function that measures cells, and a function that
 summarizes a row:
 
-    GRID = Grid("ppo", cells(), one_by_one(measure), say, about="…", decides="…", turn=9)
+    GRID = Grid("ppo", cells(), one_by_one(measure), summarize, about="…", decides="…", turn=9)
     for line in GRID.run(out, minutes, quick):  # appends rows to out/ppo.jsonl
         print(line)
 
@@ -108,7 +108,7 @@ class Grid:
     name: str  # name of the results file and argument of `mmrl experiment`
     cells: Sequence[Any]  # most informative first
     measure: Callable[..., Iterable[Row]]  # (cells, rows so far, quick), and a folder if it `keeps`
-    say: Callable[[Row], str]
+    summarize: Callable[[Row], str]
     about: str = ""  # description in the list that `mmrl experiment` prints
     decides: str = ""  # what the book concludes from the rows; the queue prints it
     turn: int = 1000  # position in the queue
@@ -166,7 +166,7 @@ class Grid:
             for row in results:
                 with self.lock(out):
                     self.write(out, complete(row, **seconds))
-                yield self.tell(row, seconds["elapsed_s"])
+                yield self.line_of(row, seconds["elapsed_s"])
 
     def select(self, quick: bool, only: str = "") -> list[Any]:
         """Return the cells whose names contain `only`. Raises `ValueError` if there are none."""
@@ -254,9 +254,9 @@ class Grid:
         else:
             append(path, row)
 
-    def tell(self, row: Row, seconds: float) -> str:
+    def line_of(self, row: Row, seconds: float) -> str:
         """Summarize a row in a line, with the seconds that it took."""
-        return f"{self.cell_of(row)}: {self.say(row)}, {seconds:.0f} s"
+        return f"{self.cell_of(row)}: {self.summarize(row)}, {seconds:.0f} s"
 
     def ending(
         self, out: pathlib.Path, quick: bool, only: str = "", how: str = ""

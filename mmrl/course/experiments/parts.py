@@ -63,7 +63,7 @@ def measure(
                 with write_errors(path.parent):
                     path.parent.mkdir(exist_ok=True)
                     replace(path, dumps({"row": whole, "seconds": seconds}).encode())
-                yield grid.tell(row, seconds)
+                yield grid.line_of(row, seconds)
             forget_programs()
 
 
@@ -84,7 +84,7 @@ def merge(grid: Grid, out: pathlib.Path) -> Iterator[tuple[str, str]]:
                 grid.write(out, part.row)
             part.path.unlink()
         if new:
-            yield name, grid.tell(part.row, part.seconds)
+            yield name, grid.line_of(part.row, part.seconds)
 
 
 def merge_messages(grid: Grid, out: pathlib.Path) -> Iterator[str]:

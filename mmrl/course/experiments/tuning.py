@@ -121,7 +121,7 @@ def choose_rate(
 
 def tune(
     train: Callable[[Sequence[float], Sequence[int]], Any],
-    tell: Callable[[Any], dict[str, Any]],
+    to_row: Callable[[Any], dict[str, Any]],
     first: Sequence[float],
     tuning_seeds: Sequence[int],
     seeds: Sequence[int],
@@ -132,8 +132,8 @@ def tune(
 ) -> dict[str, Any]:
     """Choose a learning rate, train agents with it, and return the row.
 
-    `train` trains one agent per rate and seed, and `tell` returns the fields of a row that describe
-    agents trained with the best rate. `rule` contains further arguments of `choose_rate`. If the
+    `train` trains one agent per rate and seed, and `to_row` returns the fields of a row about the
+    agents with the best rate. `rule` contains further arguments of `choose_rate`. If the
     agents of an earlier `row` had the same rate, they are not trained again.
     """
     choice = choose_rate(
@@ -143,7 +143,7 @@ def tune(
         return same
     about = {"tuning_seeds": list(tuning_seeds), "seeds": list(seeds)}
     rate = choice.setting["learning_rate"]
-    return {**record(choice), **about, **tell(train([rate] * len(seeds), seeds))}
+    return {**record(choice), **about, **to_row(train([rate] * len(seeds), seeds))}
 
 
 def record(choice: Choice) -> dict[str, Any]:

@@ -20,7 +20,7 @@ SOURCE = Path(wrong.__file__).read_text("utf-8")
 
 
 def stub_scores(
-    factory, protocol, sees_state=False, say=print, score=lambda seed: 0.5
+    factory, protocol, sees_state=False, log=print, score=lambda seed: 0.5
 ) -> dict[str, Any]:
     """Stands for training: returns that depend on the seed alone."""
     returns = [score(seed) + 0.01 * (seed % 5) for seed in protocol.seeds]
@@ -249,7 +249,7 @@ def test_a_quick_look_says_that_it_does_not_count(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(evaluation, "train", lambda *args: one)
     entries.run("mine:right", tmp_path / "quick.json", protocol=QUICK, evaluate=stub_scores)
     assert "'quick' do not count" in refusal(tmp_path / "quick.json")
-    assert evaluation.evaluate(wrong.right, QUICK, say=lines.append)["score"] == pytest.approx(0.2)
+    assert evaluation.evaluate(wrong.right, QUICK, log=lines.append)["score"] == pytest.approx(0.2)
     assert lines[0] == evaluation.NOTHING and "does not count" in lines[0]
 
 

@@ -60,7 +60,7 @@ def test_networks_beside_each_other_each_play_their_own_game():
     np.testing.assert_array_equal(scores[1, 0], 10 * blocks + np.arange(3))
     np.testing.assert_array_equal(result.by_policy["sampled"].scores, scores + 1)
     cell = Cell("V-trace", "separate")
-    row = minatar.tell(cell, cell.config(), [result] * 3)
+    row = minatar.to_row(cell, cell.config(), [result] * 3)
     assert np.shape(row["scores"]) == (3, 2 * blocks + 1, 3) and row["finite"] == [False] * 3
     assert row["env_steps"][-1] == steps(CONFIG) * len(GAMES) * CYCLES
     assert row["retained"] == row["shares"] == []
@@ -73,7 +73,7 @@ def test_what_a_row_says_of_known_curves():
     for stage, task in enumerate(cell.order):
         scores[stage, :, task] = [4, 5, 2][task]
     result = curves(6, blocks, [0, 1, 2], scores)
-    row = minatar.tell(cell, cell.config(), [result] * 3)
+    row = minatar.to_row(cell, cell.config(), [result] * 3)
     np.testing.assert_allclose(row["shares"], [[0.25, 0.25, np.nan, 0.25]] * 3)
     np.testing.assert_allclose(row["sampled"]["shares"], [[0.4, 0.4, 1.0, 0.4]] * 3)
     assert row["retained"] == [0.25] * 3 and row["env_steps"][-1] == 6 * steps(CONFIG)

@@ -109,12 +109,12 @@ def test_separate_networks_each_play_their_own_task():
     cell = Cell("V-trace", "separate")
     network = np.arange(3.0)[:, None, None, None, None]
     scores = 10 * network + np.arange(3.0)
-    row = forgetting.tell(cell, cell.config({}), curves(cell, scores, scores[:, :, 0, 0]))
+    row = forgetting.to_row(cell, cell.config({}), curves(cell, scores, scores[:, :, 0, 0]))
     assert np.shape(row["scores"]) == (2, 97, 3)
     np.testing.assert_allclose(row["scores"], np.broadcast_to([0.0, 11, 22], (2, 97, 3)))
     assert row["env_steps"][-1] == 864_000 and row["retained"] == row["shares"] == []
     together = Cell("CLEAR")
-    report = forgetting.tell(together, together.config({}), curves(together, 0.0, -1.0))
+    report = forgetting.to_row(together, together.config({}), curves(together, 0.0, -1.0))
     assert report["env_steps"][0] == 0 and report["env_steps"][-1] == 864_000
     assert np.shape(report["scores"]) == (2, 73, 3)
 
@@ -126,7 +126,7 @@ def test_what_a_row_says_of_known_curves():
     for stage, task in enumerate(cell.order):
         scores[stage, :, task] = 1
     config = cell.config({})
-    row = forgetting.tell(cell, config, curves(cell, scores, -1.0))
+    row = forgetting.to_row(cell, config, curves(cell, scores, -1.0))
     np.testing.assert_allclose(row["shares"], np.full((2, 10), 0.5))
     assert row["retained"] == [0.5, 0.5] and row["finite"] == [True, True]
     np.testing.assert_allclose(row["cumulative"], np.full((2, 3), (24 - 1) / 73), atol=1e-4)

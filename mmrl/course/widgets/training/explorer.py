@@ -248,7 +248,7 @@ class TrainingExplorer(ipywidgets.VBox):
             free = [i for i in range(len(STYLES)) if i not in styles]
             if not free:
                 raise ValueError(f"The plot can show at most {len(STYLES)} runs; remove one first.")
-            self._current = Trial(setup, Curve(key[1], free[0]), self._tell)
+            self._current = Trial(setup, Curve(key[1], free[0]), self._handle_update)
             self.trials[key] = self._current
         self.refresh()
         return self._current
@@ -263,7 +263,7 @@ class TrainingExplorer(ipywidgets.VBox):
         with self._lock:
             return [trial for (env, _), trial in self.trials.items() if env == self.env]
 
-    def _tell(self) -> None:
+    def _handle_update(self) -> None:
         """Handle an update from the thread of a run, and redraw at most every `REFRESH` seconds."""
         with self._lock:  # remove trials that ended before their first block
             self.trials = {k: t for k, t in self.trials.items() if t.active or t.reports}
@@ -281,12 +281,12 @@ class TrainingExplorer(ipywidgets.VBox):
             self._say(text)
             if picture:
                 self._draw()
-        for tell in self.news:
-            tell()
+        for callback in self.news:
+            callback()
 
     def _say(self, text: str) -> None:
         with self._lock:
-            self._panel.say(text, self._current)
+            self._panel.show_message(text, self._current)
 
     def _draw(self) -> None:
         trials = self.in_view()

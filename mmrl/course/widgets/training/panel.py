@@ -131,7 +131,7 @@ class Panel:
         self.more.layout.display = "flex" if hidden else "none"
         self.opener.description = FEWER if hidden else MORE
 
-    def say(self, text: str, trial: Trial | None) -> None:
+    def show_message(self, text: str, trial: Trial | None) -> None:
         """Show a message and the progress of the current run, and enable the buttons."""
         active = trial is not None and trial.active
         bar = ""

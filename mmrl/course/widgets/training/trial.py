@@ -14,14 +14,14 @@ ACTIVE = ("compiling", "training", "pausing", "paused")
 
 
 class Trial:
-    """A run in a separate thread, which calls `tell` without arguments after every change.
+    """A run in a separate thread, which calls `notify` without arguments after every change.
 
     XLA cannot be interrupted, so a pause begins at the end of a block. A stop takes effect
     immediately, but the current block continues in the background, and its result is discarded.
     """
 
-    def __init__(self, setup: Setup, curve: Curve, tell: Callable[[], None]):
-        self.setup, self.curve, self.tell = setup, curve, tell
+    def __init__(self, setup: Setup, curve: Curve, notify: Callable[[], None]):
+        self.setup, self.curve, self.notify = setup, curve, notify
         self.status = "compiling"  # one of `ACTIVE`, or "done", "stopped", "failed"
         self.run: Run | None = None
         self.last_run: Run | None = None  # the run after its last finished block
@@ -60,7 +60,7 @@ class Trial:
             for report in self.run:
                 if not self._count(report):
                     break
-                self.tell()
+                self.notify()
                 self._go.wait()
                 if not self.active:
                     break
@@ -71,7 +71,7 @@ class Trial:
         finally:
             self.over = True
             try:
-                self.tell()
+                self.notify()
             finally:
                 self.finished.set()
 

@@ -33,10 +33,10 @@ class Watch(ipywidgets.VBox):
         self._place = ipywidgets.Box(layout={"width": "100%", "display": "block"})
         row = ipywidgets.Box((self.run, self.episode, self.follow), layout=ROWS)
         self.children = (row, self.said, self._place)
-        explorer.news.append(self._hear)
+        explorer.news.append(self._handle_update)
         self.run.observe(lambda _: self.look(), "value")
         self.episode.observe(lambda _: self.look(), "value")
-        self._hear()
+        self._handle_update()
 
     def look(self, wait: bool = True) -> None:
         """Play an episode of the selected run, unless its current agent is already shown."""
@@ -71,7 +71,7 @@ class Watch(ipywidgets.VBox):
         many = "1 block" if blocks == 1 else f"{blocks} blocks"
         self._say(f"{trial.curve.name} after {many}, its first seed, played greedily.")
 
-    def _hear(self) -> None:
+    def _handle_update(self) -> None:
         """Handle an update from the explorer, possibly in the training thread."""
         trials = {trial.curve.name: trial for trial in self._explorer.in_view() if trial.last_run}
         names = tuple(trials)
