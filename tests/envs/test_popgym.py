@@ -1,6 +1,7 @@
 """The POPGym tasks against popgym 1.0.7, step by step; their chance, and what states decide."""
 
 import itertools
+import math
 import os
 import random
 from typing import Any
@@ -23,7 +24,7 @@ from mmrl.envs.wrappers.base import bounds
 from tests.envs import popgym_oracle as oracle
 
 ALPHA = 1e-3  # chance that a right implementation fails one statistical test; seeds are fixed
-WORKERS = int(os.environ.get("MMRL_WORKERS", "0"))  # 256: a thousand episodes of each task
+WORKERS = int(os.environ.get("MMRL_WORKERS", "0"))  # 512: a thousand episodes of each id
 EASY = [id for id in SPECS if "Easy" in id]
 
 
@@ -75,8 +76,9 @@ def place_pole(env: Any, episode: oracle.Episode, t: int) -> None:
 
 def choose_guess(env: Any, skill: Any, state: Any, key: Any) -> Any:
     """A square that was not tried, and with high `skill` one with a ship."""
-    fresh = jnp.where(state.guesses, 0.5 * (1 - skill), 1.0)
-    return jax.random.categorical(key, jnp.log(fresh * jnp.where(state.ships, 1, 1 - skill) + 1e-9))
+    ships, guesses = (bits.flags(x, env.size).ravel() for x in (state.ships, state.guesses))
+    fresh = jnp.where(guesses, 0.5 * (1 - skill), 1.0)
+    return jax.random.categorical(key, jnp.log(fresh * jnp.where(ships, 1, 1 - skill) + 1e-9))
 
 
 def choose_pair(env: Any, skill: Any, state: Any, key: Any) -> Any:
@@ -266,15 +268,19 @@ def decode_mine_sweeper(env: Any, s: Any) -> dict[str, Any]:
 
 
 def decode_battleship(env: Any, s: Any) -> dict[str, Any]:
-    ships, guesses = s[:-2].reshape(2, -1, 2)[..., 1] > 0
-    return {"ships": ships, "guesses": guesses, "hit": s[-1] > 0}
+    squares = (s[:-2].reshape(2, env.size, env.size, 2)[..., 1] > 0).astype(jnp.uint32)
+    columns = jnp.arange(env.size, dtype=jnp.uint32)[None, None]
+    ships, guesses = jnp.sum(squares << columns, axis=-1, dtype=jnp.uint32)
+    left = jnp.sum(bits.count(ships & ~guesses))
+    return {"ships": ships, "guesses": guesses, "hit": s[-1] > 0, "left": left}
 
 
 def decode_concentration(env: Any, s: Any) -> dict[str, Any]:
     n, m = env.cards, env.types
     first, second = index(s[-2 * n :].reshape(2, n), none=n)
     values, up = index(s[: n * m].reshape(n, m)), s[n * m : n * m + n] > 0
-    return {"values": values, "up": up, "first": first, "second": second}
+    down = jnp.sum(~up, dtype=jnp.int32)
+    return {"values": values, "up": up, "down": down, "first": first, "second": second}
 
 
 def decode_cart_pole(env: Any, s: Any) -> dict[str, Any]:
@@ -383,16 +389,16 @@ ORIGINALS = {
 }
 
 
-def rollout(env: Any, task: str, workers: int, lengths: int) -> Any:
+def rollout(env: Any, task: str, workers: int, lengths: int, seed: int = 0) -> Any:
     """`lengths` times the longest episode, of every worker."""
     row, steps = ORIGINALS[task], lengths * env.num_steps
-    key = jax.random.key(len(task))
+    key = jax.random.key(len(task) + 1000 * seed)
     return oracle.roll(env, row.choose, workers, steps, True, key, row.record)
 
 
-def compare(task: str, env: Any, judge: Any, workers: int) -> list[oracle.Episode]:
+def compare(task: str, env: Any, judge: Any, workers: int, seed: int = 0) -> list[oracle.Episode]:
     """Play, replay two episodes of each worker in the original, the first six with their states."""
-    row, steps = ORIGINALS[task], rollout(env, task, workers, 2)
+    row, steps = ORIGINALS[task], rollout(env, task, workers, 2, seed)
     episodes = list(itertools.islice(oracle.episodes(steps), 2 * workers))
     assert len(episodes) == 2 * workers
     for i, ours in enumerate(episodes):
@@ -415,11 +421,13 @@ TO_COMPARE = [x for x in SPECS if oracle.task_and_level(x) not in KNOWN_BY_SIZES
 
 
 @pytest.mark.full_except(*[x for x in TO_COMPARE if "Hard" not in x])
-@pytest.mark.parametrize("id", TO_COMPARE)
+@pytest.mark.parametrize("id", SPECS if WORKERS else TO_COMPARE)
 def test_equals_the_original(id):
+    """With `MMRL_WORKERS`, every id in as many rounds as it takes, each with another seed."""
     task, _ = oracle.task_and_level(id)
-    workers = max(ORIGINALS[task].workers, WORKERS)
-    episodes = compare(task, SPECS[id](), oracle.original(id), workers)
+    workers, env, judge = ORIGINALS[task].workers, SPECS[id](), oracle.original(id)
+    seeds = range(max(1, math.ceil(WORKERS / workers)))
+    episodes = [e for seed in seeds for e in compare(task, env, judge, workers, seed)]
     ends = {(bool(e.terminated[-1]), bool(e.truncated[-1])) for e in episodes}
     if task == "MineSweeper":
         wins = [e for e in episodes if (e.reward > 0).sum() == SPECS[id]().num_steps]
@@ -628,8 +636,12 @@ def test_noise_has_the_law_of_the_original(level):
     assert abs(stats.pearsonr(z[~at_limit, 0], z[~at_limit, 1]).statistic) < 4 / np.sqrt(len(z))
 
 
-def test_every_layout_of_ships_has_its_probability():
-    """On 4 × 4 squares: each segment for the first ship, then each that is left."""
+@pytest.mark.parametrize("episode_steps", [0, 1, 9])
+def test_every_layout_of_ships_has_its_probability(episode_steps):
+    """On 4 × 4 squares: each segment for the first ship, then each that is left.
+
+    After a reset, after an episode that is too short to place both ships, and after a longer one.
+    """
     env = SPECS["popgym-BattleshipEasy-v0"](size=4, ships=(2, 3))
     law: dict[Any, float] = {frozenset(): 1.0}
     for n in env.ships:
@@ -642,9 +654,18 @@ def test_every_layout_of_ships_has_its_probability():
                 key = board | ship
                 after[key] = after.get(key, 0) + p / len(free)
         law = after
-    start = jax.jit(jax.vmap(env.reset_env, (0, None)))
-    states = start(jax.random.split(jax.random.key(6), 20_000), env.default_params)[1]
-    boards = np.asarray(states.ships)
+    params = env.default_params.replace(max_steps_in_episode=episode_steps)
+
+    def begin(key: Any) -> Any:
+        state = env.reset_env(key, params)[1]
+        for i in range(episode_steps):
+            state = env.step(jax.random.fold_in(key, i), state, 0, params)[1]
+        return bits.flags(state.ships, 4).ravel(), state.time
+
+    boards, time = map(
+        np.asarray, jax.jit(jax.vmap(begin))(jax.random.split(jax.random.key(6), 20_000))
+    )
+    assert (time == 0).all()
     index = {board: i for i, board in enumerate(law)}
     layouts = [index[frozenset(divmod(int(i), 4) for i in np.flatnonzero(b))] for b in boards]
     counts = np.bincount(layouts, minlength=len(law))

@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from mmrl._dtypes import promoting
+from mmrl._random import as_words
 from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym import bits
 from mmrl.envs.popgym.base import (
@@ -15,6 +19,8 @@ from mmrl.envs.popgym.base import (
     Leaf,
     Numbers,
     Params,
+    Reset,
+    Step,
     Task,
     check_positive,
     levels,
@@ -22,16 +28,20 @@ from mmrl.envs.popgym.base import (
 )
 
 OUTCOMES = 2  # miss = 0, hit = 1
+TRY = 2  # number of uniform samples used by `_try`
 
 
 @struct.dataclass
 class State(environment.EnvState):
-    """State of an episode."""
+    """State of an episode, and the ships of the next one. For the boards, see `bits`."""
 
     time: Leaf  # int32: number of steps taken
-    ships: Leaf  # bool [size²]: True on squares with a ship, in row-major order
-    guesses: Leaf  # bool [size²]: True on squares that were guessed, in row-major order
+    ships: Leaf  # uint32 [size]: board of squares with a ship
+    guesses: Leaf  # uint32 [size]: board of squares that were guessed
+    left: Leaf  # int32: number of squares with a ship that were not guessed
     hit: Leaf  # bool: True if the last guess was a new hit
+    plan: Leaf  # uint32 [size]: board of ships placed for the next episode
+    placed: Leaf  # int32: number of these ships
 
 
 class Battleship(Task):
@@ -63,26 +73,51 @@ class Battleship(Task):
         self.size, self.ships, self.squares = size, tuple(ships), sum(ships)
         self.num_steps = self.actions = size * size
         self.obs_size, self.state_size = OUTCOMES, 4 * size * size + OUTCOMES
-        self.start_numbers, self.step_numbers = len(self.ships), 0
+        self.start_numbers, self.step_numbers = len(self.ships), TRY
 
     def start(self, u: Numbers, params: Params) -> State:
         """Return the initial state of an episode."""
         board = jnp.zeros(self.size, jnp.uint32)
         for number, length in zip(u, self.ships, strict=True):
             board |= place(number, board, length)
-        guesses = jnp.zeros(self.actions, bool)
-        ships = bits.flags(board, self.size).ravel()
-        return State(jnp.int32(0), ships, guesses, jnp.asarray(False))
+        return self._begin(board)
 
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
-        """Return the next state and the reward."""
-        square = jnp.arange(self.actions) == action
-        hit = jnp.any(square & state.ships & ~state.guesses)
+        """Return the next state and the reward. Ships of the next episode are placed with `u`."""
+        action = jnp.asarray(action, jnp.int32)
+        row = jax.lax.div(action, jnp.int32(self.size))
+        guess = bits.square(row, action - row * self.size, self.size)
+        hit = jnp.any(guess & state.ships & ~state.guesses != 0)
         miss = -1 / (self.num_steps - self.squares)
         reward = jnp.where(hit, jnp.float32(1 / self.squares), jnp.float32(miss))
-        return State(state.time + 1, state.ships, state.guesses | square, hit), reward
+        plan, placed = self._try(u, state.plan, state.placed)
+        after = State(
+            time=state.time + 1,
+            ships=state.ships,
+            guesses=state.guesses | guess,
+            left=state.left - hit,
+            hit=hit,
+            plan=plan,
+            placed=placed,
+        )
+        return after, reward
+
+    @promoting
+    def step_and_reset(
+        self, key: PRNGKeyArray, state: Any, action: Action, params: Params
+    ) -> tuple[Step, Reset]:
+        """Return the results of a step and of a reset, which uses the ships placed so far.
+
+        If the episode ends before all ships are placed, the others are placed now.
+        """
+        u = jax.random.uniform(key, (self.step_numbers,))
+        step = self._step(u, state, action, params)
+        after, terminated = step[1], step[3]
+        last = terminated | self.is_truncated(after, params)
+        fresh = self._begin(self._finish(after.plan, after.placed, last, key))
+        return step, (self.look(fresh, params), fresh)
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
         """Return the one-hot result of the last guess, which is "miss" before the first guess."""
@@ -90,12 +125,57 @@ class Battleship(Task):
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
         """Return True if all ships are sunk."""
-        return jnp.all(state.guesses >= state.ships)
+        return state.left == 0
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
         """Return the one-hot ships and guesses of all squares, and the observation."""
-        squares = jnp.concatenate([state.ships, state.guesses]).astype(jnp.int32)
+        squares = bits.flags(jnp.stack([state.ships, state.guesses]), self.size).astype(jnp.int32)
         return jnp.concatenate([one_hot(squares, 2).ravel(), self.look(state, params)])
+
+    def _begin(self, ships: bits.Rows) -> State:
+        """Return the initial state with these ships, and none for the next episode."""
+        empty, zero = jnp.zeros(self.size, jnp.uint32), jnp.int32(0)
+        left = jnp.int32(self.squares)
+        return State(zero, ships, empty, left, jnp.asarray(False), empty, zero)
+
+    def _try(
+        self, u: Float[Array, " 2"], plan: bits.Rows, placed: Int[Array, ""]
+    ) -> tuple[bits.Rows, Int[Array, ""]]:
+        """Place the next ship on a random segment, if all squares of the segment are free.
+
+        Return the board and the number of ships placed. This is popgym's algorithm, except that
+        each segment has one starting square instead of two. u is uniform in [0, 1)².
+        """
+        size = self.size
+        length = sum(jnp.where(placed == i, n, 0) for i, n in enumerate(self.ships))
+        starts = size - length + 1  # number of possible starts along the segment's axis
+        line = jnp.floor(u[0] * 2 * size).astype(jnp.int32)  # a row, or `size` + a column
+        start = jnp.floor(u[1] * starts).astype(jnp.int32)
+        row = jnp.arange(size)
+        across = (bits.bits(1) << length.astype(jnp.uint32)) - bits.bits(1)
+        across = jnp.where(row == line, across << start.astype(jnp.uint32), bits.bits(0))
+        along = bits.bits(1) << jnp.maximum(line - size, 0).astype(jnp.uint32)
+        along = jnp.where((start <= row) & (row < start + length), along, bits.bits(0))
+        ship = jnp.where(line < size, across, along)
+        fits = jnp.all(plan & ship == 0) & (placed < len(self.ships))
+        return plan | jnp.where(fits, ship, bits.bits(0)), placed + fits
+
+    def _finish(
+        self, plan: bits.Rows, placed: Int[Array, ""], last: Bool[Array, ""], key: PRNGKeyArray
+    ) -> bits.Rows:
+        """Place the remaining ships if the episode has ended.
+
+        Ships seldom remain, because the shortest episode has more steps than there are ships.
+        """
+        words, key_of = as_words(key)
+
+        def more(state: tuple) -> tuple:
+            now, later = jax.random.split(key_of(state[2]))
+            return *self._try(jax.random.uniform(now, (TRY,)), *state[:2]), as_words(later)[0]
+
+        return jax.lax.while_loop(
+            lambda s: last & (s[1] < len(self.ships)), more, (plan, placed, words)
+        )[0]
 
 
 def place(u: Float[Array, ""], board: bits.Rows, length: int) -> bits.Rows:

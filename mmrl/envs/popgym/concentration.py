@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int, UInt8
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt8
 
 from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym import pixels
@@ -24,6 +24,7 @@ class State(environment.EnvState):
     values: Leaf  # int32 [n]: type of the card at each position; NO_CARD if not yet dealt
     left: Leaf  # int32 [types]: number of cards of each type that have not been dealt
     up: Leaf  # bool [n]: True for cards that stay face up
+    down: Leaf  # int32: number of the other cards
     first: Leaf  # int32: position of the first card in play; n if there is none
     second: Leaf  # int32: position of the second card in play; n if there is none
 
@@ -69,29 +70,38 @@ class Concentration(Task):
         values = jnp.full(self.cards, NO_CARD, jnp.int32)
         if self.shuffled:
             values, left = jnp.argsort(u).astype(jnp.int32) % self.types, jnp.zeros_like(left)
-        return State(jnp.int32(0), values, left, jnp.zeros(self.cards, bool), none, none)
+        up, down = jnp.zeros(self.cards, bool), jnp.int32(self.cards)
+        return State(jnp.int32(0), values, left, up, down, none, none)
 
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
     ) -> tuple[State, Float[Array, ""]]:
         """Return the next state and the reward."""
-        place, none = jnp.arange(self.cards), jnp.int32(self.cards)
-        values, left = state.values, state.left
+        none, values, left = jnp.int32(self.cards), state.values, state.left
+        card = at(values, action, NO_CARD)
         if not self.shuffled:
-            values, left = self._deal(u[0], state, action)
-        here, before = place == action, place == state.first
-        up = jnp.any(here & state.up)
+            card, left = self._deal(u[0], card, left)
+        up, first_up = at(state.up, action, False), at(state.up, state.first, False)
         # True if this action turns over a second card. A first card that was already face up does
         # not count.
-        is_second = (state.first < none) & (state.second == none) & ~jnp.any(before & state.up)
-        same = jnp.sum(jnp.where(here, values, 0)) == jnp.sum(jnp.where(before, values, 0))
-        pair = is_second & ~up & same & (state.first != action)
+        is_second = (state.first < none) & (state.second == none) & ~first_up
+        pair = (
+            is_second & ~up & (state.first != action) & (card == at(values, state.first, NO_CARD))
+        )
         penalty = jnp.where(is_second, -2.0, jnp.where(up, -1.0, 0.0)) / self.num_steps
         reward = jnp.where(pair, jnp.float32(2 / self.cards), penalty.astype(jnp.float32))
-        first = jnp.where(is_second, state.first, action).astype(jnp.int32)
-        second = jnp.where(is_second, action, none).astype(jnp.int32)
-        now_up = state.up | (pair & (here | before))
-        return State(state.time + 1, values, left, now_up, first, second), reward
+        place = jnp.arange(self.cards)
+        here, before = place == action, place == state.first
+        after = State(
+            time=state.time + 1,
+            values=jnp.where(here, card, values),
+            left=left,
+            up=state.up | (pair & (here | before)),
+            down=state.down - 2 * pair,
+            first=jnp.where(is_second, state.first, action).astype(jnp.int32),
+            second=jnp.where(is_second, action, none).astype(jnp.int32),
+        )
+        return after, reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
         """Return the one-hot type of each card. Face-down cards have a separate type."""
@@ -106,7 +116,7 @@ class Concentration(Task):
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
         """Return True if all cards are face up."""
-        return jnp.all(state.up)
+        return state.down == 0
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
         """Return the type of each card, which cards are up, and the positions of cards in play.
@@ -124,13 +134,17 @@ class Concentration(Task):
         return Concentration(self.num_decks, self.types, shuffled=True)
 
     def _deal(
-        self, u: Float[Array, ""], state: State, action: Action
-    ) -> tuple[Int[Array, " n"], Int[Array, " types"]]:
-        """Deal the card at position `action` if necessary; return `values` and `left`."""
-        card, fewer = draw(u, state.left)
-        new = (jnp.arange(self.cards) == action) & (state.values == NO_CARD)
-        left = jax.lax.select(jnp.any(new), fewer, state.left)
-        return jnp.where(new, card, state.values), left
+        self, u: Float[Array, ""], card: Int[Array, ""], left: Int[Array, " types"]
+    ) -> tuple[Int[Array, ""], Int[Array, " types"]]:
+        """Deal a card if `card` is `NO_CARD`; return the card and `left`."""
+        new, fewer = draw(u, left)
+        is_new = card == NO_CARD
+        return jnp.where(is_new, new, card), jax.lax.select(is_new, fewer, left)
+
+
+def at(row: Shaped[Array, " n"], place: Action, missing: int | bool) -> Shaped[Array, ""]:
+    """Return the element of `row` at a place, or `missing` if the place is out of bounds."""
+    return row.at[place].get(mode="fill", fill_value=missing)
 
 
 TASKS = {
