@@ -19,6 +19,9 @@ def importance_ratio(
 
     μ is the behavior policy. A truncated weight still has the gradient c ∇ log π, because the
     truncation raises μ, which is treated as a constant. Use c ≤ 0 or c = ∞ for no truncation.
+
+        >>> importance_ratio([0.0], [0.0])
+        Array([1.], dtype=float32)
     """
     return jnp.exp(log_prob - _floor(log_prob, log_prob_behavior, importance_max))
 
@@ -65,6 +68,9 @@ def kl_loss(
 
     The paper calls it L^KLPEN_decoupled (cf. Schulman et al. 2017, Eq. 8). `penalty` is either the
     exact divergence, `proximal.kl(policy)`, or its estimate `squared_log_ratio`.
+
+        >>> kl_loss([0.0], [0.0], advantages=[2.0], penalty=[0.5], weight=1.0)
+        Array([-1.5], dtype=float32)
     """
     ratio = importance_ratio(log_prob, log_prob_behavior, importance_max)
     return weight * penalty - ratio * advantages
@@ -76,6 +82,9 @@ def squared_log_ratio(log_prob: Steps, log_prob_proximal: Steps) -> Steps:
 
     Its mean approximates KL[π_p ‖ π] and KL[π ‖ π_p] when π is close to π_p. For actions sampled
     from π, its mean gradient is that of KL[π ‖ π_p], the reverse of the paper's formula.
+
+        >>> squared_log_ratio([-1.0], [-3.0])
+        Array([2.], dtype=float32)
     """
     return 0.5 * (log_prob - log_prob_proximal) ** 2
 
@@ -96,6 +105,9 @@ def policy_gradient_loss(log_prob: Steps, advantages: Steps) -> Steps:
 
     Gradients through the advantages are stopped. Advantages from V-trace already include the
     truncated importance weight ρ_t (Rolnick et al. 2019, Section 3).
+
+        >>> policy_gradient_loss([-1.0], [2.0])
+        Array([2.], dtype=float32)
     """
     return -log_prob * jax.lax.stop_gradient(advantages)
 
@@ -124,6 +136,9 @@ def value_cloning(values: Steps, values_behavior: Steps) -> Steps:
 
     For scalars, this is the squared norm ‖·‖₂² of the paper. Unlike the targets of `value_loss`,
     V_then is never recomputed.
+
+        >>> value_cloning([1.0], [3.0])
+        Array([4.], dtype=float32)
     """
     return (values - jax.lax.stop_gradient(values_behavior)) ** 2
 

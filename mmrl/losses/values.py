@@ -44,6 +44,9 @@ def double_q_target(
     y_t = r_t + γ_t Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)) with γ_t = γ (1 - terminated_t). The online
     network's `next_q` selects the action, and the target network's `next_q_target` evaluates it.
     Gradients are stopped.
+
+        >>> double_q_target([1.0], [0.5], [[0.0, 1.0]], [[6.0, 4.0]])  # 1 + 0.5 · 4
+        Array([3.], dtype=float32)
     """
     best = select_values(next_q_target, jnp.argmax(next_q, axis=-1))
     return jax.lax.stop_gradient(rewards + returns.bootstrap(discount, best))

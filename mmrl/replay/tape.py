@@ -24,7 +24,7 @@ from mmrl.replay import frames, ring, tree
 from mmrl.replay.frames import SHORTEST, Frames
 from mmrl.replay.ring import Rollout
 
-SHORT = 16  # mean episode length, in steps, from which one race in `_episodes` usually suffices
+SHORT = 16  # steps; one race in `_episodes` usually suffices if the mean episode is longer
 
 
 class Tape(eqx.Module):

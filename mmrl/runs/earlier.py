@@ -23,9 +23,8 @@ EARLIER |= {
 }
 # Arrays of a state that are missing in files from earlier versions; they are filled with zeros.
 LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
-# Earlier versions stored additional arrays: the priorities before `sums`, and α and the maximum
-# priority before `cursor`. Each value is the number of arrays to remove before the field in its
-# key.
+# Number of arrays that earlier versions stored just before a field, and that are removed: the
+# priorities before `sums`, and α and the maximum priority before `cursor`.
 FORMER = {".tape.sums[0]": 1, ".tape.cursor": 2}
 
 

@@ -72,15 +72,15 @@ class Claim:
     """Exclusive write access to a folder, held by this process while the object exists."""
 
     def __init__(self, lock: tuple[int, pathlib.Path] | None = None):
-        self._locked = lock
+        self._lock_file = lock
         if lock is not None:
             weakref.finalize(self, os.close, lock[0])
 
     def check(self) -> None:
         """Raise `RunError` if the folder was moved, removed or replaced since it was claimed."""
-        if self._locked is None:
+        if self._lock_file is None:
             return
-        file, path = self._locked
+        file, path = self._lock_file
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file), path.stat()):
                 return

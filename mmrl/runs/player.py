@@ -35,7 +35,7 @@ class Policy:
         """Return the next state and the greedy action.
 
         `obs` is the observation of the environment, an integer if it is discrete. If
-        `about["masked"]` is True, it must end with the mask of legal actions, which
+        `about["masked"]` is True, `obs` must end with the mask of legal actions, which
         `mmrl.envs.wrappers.ActionMask` appends. `begin` is True at the first step of an episode,
         and `reward` is the reward of the previous step.
 
@@ -155,6 +155,7 @@ class Policy:
 
     def _lmu(self, h, x) -> tuple:  # h has one row of coefficients per channel
         u = self.arrays["read_in"] @ x
+        # "held" is the transposed transition matrix, and "drive" the input vector.
         h = h @ self.arrays["held"] + u[:, None] * self.arrays["drive"][None]
         return h, h.ravel()
 

@@ -3,8 +3,8 @@
     for report in log_reports(run, "csv", "tensorboard"):    # the same reports, each written first
         ...
 
-To use another logger, call it in the body of this loop. A resumed run appends to the same files.
-Each writer starts with the complete history of the run, so no block is missing or duplicated.
+To use another logger, call it in the body of this loop. A resumed run continues its logs: each
+writer starts with the complete history of the run, so no block is missing or duplicated.
 """
 
 import csv
