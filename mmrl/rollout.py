@@ -41,6 +41,11 @@ class Transition(eqx.Module):
     `next_obs` differs from the next `obs`, which starts a new episode. At a termination, non-finite
     values in `next_obs` are replaced by 0, because no target depends on them. `begin` is True if
     `obs` is the first of an episode; `terminated` and `truncated` refer to `next_obs`.
+
+        >>> last, x = jnp.array([False, True]), jnp.zeros(2)
+        >>> steps = Transition(x, x, x, x, ~last, terminated=last, truncated=x > 0)
+        >>> steps.last
+        Array([False,  True], dtype=bool)
     """
 
     obs: PyTree[Shaped[AnyArray, "..."]]

@@ -99,9 +99,14 @@ def training(
 
         This is a pure function of the key, so it can be transformed by `jax.jit` and `jax.vmap`:
 
-            seeds = jax.random.split(jax.random.key(0), 5)
-            run = jax.jit(jax.vmap(lambda key: train(config, env, params, key)))
-            state, metrics = run(seeds)         # metrics.returns [seed, block, episode]
+            >>> from mmrl import envs
+            >>> from mmrl.agents import dqn
+            >>> env, params = envs.make("probe-Match-v0")
+            >>> config = dqn.Config(memory="none", block=1, blocks=2)
+            >>> run = jax.jit(jax.vmap(lambda key: dqn.train(config, env, params, key)))
+            >>> state, metrics = run(jax.random.split(jax.random.key(0), 3))
+            >>> metrics.returns.shape  # [seed, block, episode]
+            (3, 2, 32)
 
         For progress, checkpoints and resuming, use `mmrl.runs`, which also appends the inputs in
         `OBSERVES` to the observations.

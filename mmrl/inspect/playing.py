@@ -41,6 +41,14 @@ def play(
     The observations of `env` must already include all inputs of the agent, as in `mmrl.runs`.
     Raises `ValueError` for fewer than two steps, or for fewer than two episodes, because `recall`
     exchanges observations between episodes.
+
+        >>> from mmrl import envs
+        >>> from mmrl.inspect import subject
+        >>> from mmrl.nets import Net
+        >>> env, params = envs.make("probe-Memory-v0")
+        >>> agent = subject(Net.make("none", 3, 2, key=jax.random.key(0)))
+        >>> play(agent, env, params, jax.random.key(1), episodes=2, steps=9).running.sum(1)
+        array([5, 5])
     """
     for name, value in (("episodes", episodes), ("steps", steps)):
         if value < 2:

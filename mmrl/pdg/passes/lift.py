@@ -131,6 +131,14 @@ def lift_loops(
     arguments of `recognize`.
 
     Raises `ValueError` for an unknown dimension, and for any other `when`.
+
+        >>> from mmrl.pdg import Program
+        >>> program = Program("t")
+        >>> x, (t,) = program.tensor("t", name="x"), program.symbols
+        >>> x[0] = 1.0
+        >>> x[t + 1] = 0.5 * x[t]
+        >>> lift_loops(program.graph(x), "t", when="always")[1]
+        ['x, mul became one scan over t: affine']
     """
     if when not in CHOICES:
         raise ValueError(f"`when` must be one of {', '.join(CHOICES)}; got {when!r}.")

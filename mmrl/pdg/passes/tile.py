@@ -54,6 +54,13 @@ def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
     """Vectorize all possible operations over `name`; return the graph and a report.
 
     Each sum over the dimension becomes one operation. Raises `ValueError` for an unknown dimension.
+
+        >>> from mmrl.pdg import Program
+        >>> program = Program("i")
+        >>> x, (i,) = program.tensor("i", name="x"), program.symbols
+        >>> x[i] = 2.0
+        >>> vectorize(program.graph(x), "i")[1]
+        ['vectorized over i: x']
     """
     block = whole(graph, name)
     moved, reasons = movable(graph, block)

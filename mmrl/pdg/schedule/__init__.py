@@ -92,6 +92,13 @@ def schedule(graph: Graph, proximity: Proximity = "upper") -> Schedule:
     no schedule for operations with different strides. The schedule is then restricted to the
     strided points. It remains valid, because every dependence between strided points is also a
     dependence between dense points.
+
+        >>> from mmrl.pdg import Program
+        >>> program = Program("t")
+        >>> x, (t,) = program.tensor("t", name="x"), program.symbols
+        >>> x[t] = 1.0
+        >>> schedule(program.graph(x)).depth  # components of a time
+        2
     """
     isl_context, reduced = sets.new_context(), _without_arrays(graph)
     refuse_own_values(reduced, isl_context)
