@@ -64,6 +64,9 @@ def learning_curves(
     one seed. Thin lines show the seeds, and the band shows the interval of a percentile bootstrap
     (Agarwal et al. 2021). Horizontal lines mark `chance` and `best`. Raises `ValueError` if there
     are more than seven labels, or if lengths differ.
+
+        >>> returns = {"LRU": np.array([[0.0, 0.5, 1.0], [0.1, 0.7, 0.9]])}  # two seeds
+        >>> axes = learning_curves(returns, np.array([100, 200, 300]), best=1.0)
     """
     if not 1 <= len(returns) <= len(STYLES):
         raise ValueError(f"`returns` must have 1 to {len(STYLES)} labels; got {len(returns)}.")

@@ -68,6 +68,10 @@ def agent(
 
     Raises `ValueError` if `functions` does, if the network lacks a method, or if the network
     accepts none of these observations.
+
+        >>> from mmrl import envs, memory
+        >>> net = memory.make("none", 3, 2, key=jax.random.key(0))  # has a network's methods
+        >>> agent(net, *envs.make("probe-Memory-v0"), observes=(), steps=16)  # no error
     """
     calls = ("init", "step", "__call__", "lookahead")
     if missing := [name for name in calls if not callable(getattr(net, name, None))]:
@@ -146,9 +150,9 @@ def functions(
     and the mistake that would produce the same outputs.
 
         >>> from mmrl import envs
-        >>> env, params = envs.make("probe-Memory-v0")
         >>> step = lambda state, obs, begin: (state, obs)  # an agent without a memory
-        >>> functions((), step, lambda state, tape: tape.obs, env, steps=16)  # no error
+        >>> replay = lambda state, tape: tape.obs
+        >>> functions((), step, replay, *envs.make("probe-Memory-v0"), steps=16)  # no error
     """
     params = env.default_params if params is None else params
     key = jax.random.key(0) if key is None else key
@@ -171,9 +175,8 @@ def functions(
     _compare("acting", acting, right, mistakes, tape, tolerance)
     _compare("replay", replay_outputs, right, mistakes, tape, tolerance)
     if ahead is not None:
-        _compare(
-            "ahead", values, expected, list(zip(AHEAD, wrong_ahead, strict=True)), tape, tolerance
-        )
+        mistakes = list(zip(AHEAD, wrong_ahead, strict=True))
+        _compare("ahead", values, expected, mistakes, tape, tolerance)
 
 
 def _cut_off(tape: Any) -> bool:
@@ -188,9 +191,8 @@ def _shorter(params: Any, tape: Any) -> Any:
     limit = max(2, int(np.median(lengths)) - 1) if len(ends) else params.max_steps_in_episode
     kind = jnp.asarray(params.max_steps_in_episode).dtype
     static = isinstance(params.max_steps_in_episode, int)
-    return dataclasses.replace(
-        params, max_steps_in_episode=limit if static else jnp.asarray(limit, kind)
-    )
+    limit = limit if static else jnp.asarray(limit, kind)
+    return dataclasses.replace(params, max_steps_in_episode=limit)
 
 
 @eqx.filter_jit

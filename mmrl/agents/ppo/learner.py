@@ -205,7 +205,15 @@ def loss(
     `terms` selects the parts to include: "policy", "value", or both. If `average` is None, the
     proximal policy is taken from the batch; otherwise it is the policy of `average`. A custom loss
     has the same arguments, and returns a scalar and `Measures`. Use it in a run with
-    `learn=partial(ppo.learn, loss=custom)`, or with `ppg.learn`.
+    `learn=partial(ppo.learn, loss=custom)`, or with `ppg.learn`:
+
+        >>> from functools import partial
+        >>> from mmrl.agents import ppo
+        >>> from mmrl.runs import Setup
+        >>> def custom(net, average, batch, config, terms):
+        ...     total, measures = loss(net, average, batch, config, terms)
+        ...     return 2 * total, measures
+        >>> setup = Setup("CartPole-v1", agent="ppo", learn=partial(ppo.learn, loss=custom))
     """
     outputs = jax.vmap(net)(batch.state, batch.obs, batch.begin)[1]
     policy: Any = outputs.policy
