@@ -10,7 +10,9 @@ from pages import origin, read, scrolling
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-FILE = "baselines.jsonl"
+from mmrl.course.experiments.experiment_failures import TASKS
+
+FILE, FAILURES = "baselines.jsonl", "failures.jsonl"
 HEADS = (
     "agent",
     "memory",
@@ -19,6 +21,7 @@ HEADS = (
     "best",
     "area",
     "learned and stayed",
+    "failures",
     "steps to level",
     "CPU-s to level",
     "total steps",
@@ -36,32 +39,48 @@ class Baselines(SphinxDirective):
         if not rows:
             return [nodes.paragraph(text="No baseline has been published yet.")]
         tasks = list(dict.fromkeys(row["task"] for row in rows))
-        parts: list[nodes.Node] = [nodes.raw("", origin(FILE, rows), format="html")]
-        return parts + [self._section(t, [r for r in rows if r["task"] == t]) for t in tasks]
+        failures = {row["cell"]: row for row in read(FAILURES) if not row["quick"]}
+        sources = [origin(FILE, rows)]
+        if failures:
+            sources.append(origin(FAILURES, list(failures.values())))
+        parts: list[nodes.Node] = [nodes.raw("", text, format="html") for text in sources]
+        for task in tasks:
+            parts.append(self._section(task, [r for r in rows if r["task"] == task], failures))
+        return parts
 
-    def _section(self, task: str, rows: Sequence[dict[str, Any]]) -> nodes.section:
+    def _section(
+        self, task: str, rows: Sequence[dict[str, Any]], failures: dict[str, dict[str, Any]]
+    ) -> nodes.section:
         section = nodes.section(ids=[nodes.make_id(task)])
         section += nodes.title(text=task)
-        section += nodes.raw("", table(task, rows), format="html")
+        section += nodes.raw("", table(task, rows, failures), format="html")
         return section
 
 
-def table(task: str, rows: Sequence[dict[str, Any]]) -> str:
-    """Return a table of scores and curves by agent and memory."""
+def table(
+    task: str, rows: Sequence[dict[str, Any]], failures: dict[str, dict[str, Any]] | None = None
+) -> str:
+    """Return a table of scores and curves by agent and memory.
+
+    `failures` maps the name of a cell to its row of `mmrl experiment failures`.
+    """
     span = [value for row in rows for curve in row["returns"] for value in curve]
     pairs = [(row["agent"], row["memory"]) for row in rows]
     sorted_rows = sorted(rows, key=lambda row: pairs.index((row["agent"], row["memory"])))
-    cells = [_row(row, min(span), max(span)) for row in sorted_rows]
+    cells = [_row(row, min(span), max(span), failures or {}) for row in sorted_rows]
     return scrolling(f"Scores on {task}", HEADS, cells, name=0)
 
 
-def _row(row: dict[str, Any], low: float, high: float) -> list[str]:
+def _row(
+    row: dict[str, Any], low: float, high: float, failures: dict[str, dict[str, Any]]
+) -> list[str]:
     seeds, (least, most) = len(row["seeds"]), row["interval_95"]
     cells = [
         f"{row['interquartile_mean']:.2f} ({least:.2f} to {most:.2f})",
         f"{statistics.median(row['best']):.2f}",
         f"{statistics.median(row['area']):.2f}",
         f"{row['learned_and_stayed']} of {seeds}",
+        _failures(row, failures),
         *map(_thousands, level(row)),
         _thousands(row["env_steps"][-1]),
     ]
@@ -69,6 +88,16 @@ def _row(row: dict[str, Any], low: float, high: float) -> list[str]:
     changes = (f"--{k.replace('_', '-')} {v}" for k, v in row.get("changes", {}).items())
     memory = " ".join((row["memory"], *(f"<code>{html.escape(x)}</code>" for x in changes)))
     return [row["agent"], memory, curve, *map(html.escape, cells)]
+
+
+def _failures(row: dict[str, Any], failures: dict[str, dict[str, Any]]) -> str:
+    """Return the number of failed seeds, which is empty for cells that the study omits."""
+    if row["task"] not in TASKS or row.get("changes"):
+        return ""
+    if row["cell"] not in failures:
+        return "no row"
+    result = failures[row["cell"]]
+    return f"{result['failures']} of {len(result['seeds'])}"
 
 
 def level(row: dict[str, Any]) -> tuple[float | None, float | None]:

@@ -18,6 +18,7 @@ from mmrl.course.continual.cycles import forward_transfer
 from mmrl.course.experiments import experiment_popgym as grid
 from mmrl.course.experiments import stratified
 from mmrl.course.experiments.experiment_baselines import LEVELS
+from mmrl.course.experiments.experiment_failures import TASKS
 from mmrl.course.experiments.tuning import is_stale
 from mmrl.runs import interquartile_mean, interval
 from tests.helpers.tables import Row, Rows, read
@@ -285,12 +286,24 @@ def scan_cost(size: int, log_steps: int, devices: int) -> Any:
 
 
 def default(baselines: Rows, task: str, agent: str) -> str:
-    """Format the final returns of an agent with an LRU and a GRU, as in the README."""
+    """Format the final returns and the failures of an agent with an LRU and a GRU, for README."""
     names = [f"{task}, {agent}, {memory}" for memory in ("lru", "gru")]
-    if not any(row["cell"] in names for row in baselines):
+    texts = [score(baselines, task, name) + failed(task, name) for name in names]
+    return ", ".join(texts)
+
+
+def score(baselines: Rows, task: str, name: str) -> str:
+    """Format the final return of a cell, in italics if it fails, or as a dash if it is missing."""
+    if not any(row["cell"] == name for row in baselines):
         return "–"
-    rows = [baselines[name] for name in names]
-    places = 0 if LEVELS[task][1] > 1 else 2
-    flags = [row["learned_and_stayed"] >= LEAST_SEEDS for row in rows]
-    texts = [f"{end(row):.{places}f}" for row in rows]
-    return ", ".join(x if good else f"*{x}*" for x, good in zip(texts, flags, strict=True))
+    text = f"{end(baselines[name]):.{0 if LEVELS[task][1] > 1 else 2}f}"
+    return text if baselines[name]["learned_and_stayed"] >= LEAST_SEEDS else f"*{text}*"
+
+
+def failed(task: str, name: str) -> str:
+    """Format the number of failed seeds of a cell: "" if the study omits it, "(–)" if missing."""
+    if task not in TASKS:
+        return ""
+    rows = read().get("failures", [])
+    counts = [row["failures"] for row in rows if row["cell"] == name and not row["quick"]]
+    return f" ({counts[0]})" if counts else " (–)"
