@@ -173,6 +173,19 @@ def affecting(row: Row, measure: str, least: float, length: int = 10) -> Scores:
     return np.mean(sizes[:, length:] >= least * sizes.max(axis=1, keepdims=True), axis=1)
 
 
+def log_time_ratios(row: Row, other: Row) -> Scores:
+    """Return the logarithm of the ratio of two times, for each turn in which both were measured."""
+    return np.log(np.array(row["seconds"], float) / np.array(other["seconds"], float))
+
+
+def over_training(row: Row, *names: str) -> Scores:
+    """Return the mean over training of a measure [time][seed], such as a cosine."""
+    values = row
+    for name in names:
+        values = values[name]
+    return np.mean(np.array(values, float), axis=0)
+
+
 def log_gap(row: Row, start: str, place: str) -> Scores:
     """Return log ΔQ of each agent for one initial state of a sequence."""
     return np.log(np.array(row["delta_q"][start][place], float))
@@ -182,19 +195,23 @@ def log_gap(row: Row, start: str, place: str) -> Scores:
 
 
 def cuts(rows: Sequence[Row], memories: Sequence[str]) -> dict[str, dict[str, Row]]:
-    """Pair each row of segments without quirks with the tape of the same task, memory and steps."""
+    """Pair rows of segments with the tape of the same task, memory and number of steps.
+
+    Rows with quirks, or of algorithms as printed, are omitted. If a cell has pairs with different
+    numbers of steps, only the pair with the most steps is returned.
+    """
 
     def study(row: Row) -> tuple[Any, ...]:
         return row["task"], row["memory"], row["env_steps"][-1]
 
-    plain = [row for row in rows if not row["quirks"] and row["memory"] in memories]
+    plain = [row for row in rows if row["memory"] in memories]
+    plain = [row for row in plain if not row["quirks"] and not row.get("printed")]
     tapes = {study(row): row for row in plain if not row["segment_length"]}
-    pairs = {}
-    for row in plain:
+    pairs: dict[str, dict[str, Row]] = {}
+    for row in sorted(plain, key=lambda row: row["env_steps"][-1]):
         if row["segment_length"] and study(row) in tapes:
-            name = f"{row['cell']}, {row['env_steps'][-1]} steps"
-            pairs[name] = {"tape": tapes[study(row)], "cut": row}
-    return pairs
+            pairs[row["cell"]] = {"tape": tapes[study(row)], "cut": row}
+    return {f"{name}, {pair['cut']['env_steps'][-1]} steps": pair for name, pair in pairs.items()}
 
 
 def longer(rows: Sequence[Row], memories: Sequence[str]) -> dict[str, dict[str, Row]]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mmrl.course.experiments import EXPERIMENTS
 from mmrl.course.figures.scores import sampled_scores
 from mmrl.runs.checkpoint import loads
 
@@ -51,8 +52,11 @@ def read() -> dict[str, list[Row]]:
 
 
 def tables(rows: Mapping[str, list[Row]]) -> dict[str, Rows]:
-    """Convert rows to tables. Scores of sampled actions, if present, replace greedy scores."""
-    return {
+    """Convert rows to tables. Scores of sampled actions, if present, replace greedy scores.
+
+    The table of an experiment without published rows is empty.
+    """
+    return {name: Rows() for name in EXPERIMENTS} | {
         name: Rows(sampled_scores(row) if "sampled" in row else row for row in each)
         for name, each in rows.items()
     }

@@ -56,8 +56,7 @@ class Config(Settings):
     dueling: bool = static(default=True)  # dueling head Q = V + A - mean A, Wang et al. 2016
     batching: str = choice("tape", "segments")  # tape: complete episodes; segments: L steps each
     segment_length: int = count(10)  # L, steps per segment; must divide `batch`
-    # B, steps per gradient step; None: 500, or more if an episode can be longer
-    batch: int | None = count(None)
+    batch: int | None = count(None)  # B, steps per gradient step; None: 500 or the longest episode
     tapes: int = count(1)  # number of tapes per batch, which can be sharded over devices
     environments: int = count(16)  # number of environments stepped in parallel
     rollout: int = count(16)  # steps per environment and iteration
@@ -80,10 +79,10 @@ class Config(Settings):
     epsilon_start: float = share(0.5)  # initial ε
     epsilon_end: float = share(0.05)  # final ε
     epsilon_decay: float = positive(80.0)  # iterations over which ε decays linearly
-    # τ in θ⁻ ← θ⁻ + τ (θ - θ⁻), per gradient step (the paper's 1 - β)
-    tau: float = share(0.02, off=0.0)
+    tau: float = share(0.02, off=0.0)  # τ in θ⁻ ← θ⁻ + τ (θ - θ⁻), the paper's 1 - β
     reward_scale: float = positive(1.0)  # factor applied to rewards in the loss
     max_grad_norm: float = limit(1.0)  # maximum gradient norm; larger gradients are scaled down
+    target: str = choice("double", "max")  # targets of double Q-learning, or with max_a Q⁻(s', a)
 
 
 class State(eqx.Module):
@@ -187,16 +186,17 @@ def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
 def loss(net: Any, target: Any, batch: tape.Sample, config: Config) -> Float[Array, ""]:
     """Return the mean of huber(y_t - Q(s_t, a_t)) over real steps, where y_t is the λ-return.
 
-    y_t = r_t + γ_t ((1-λ) v_t + λ y_{t+1}) with v_t = Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)). Tapes
-    and segments differ only in the fields `begin` and `mask` of the batch.
+    y_t = r_t + γ_t ((1-λ) v_t + λ y_{t+1}) with v_t = Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)), or with
+    max_a Q⁻(s_{t+1}, a). Tapes and segments differ only in `begin` and `mask` of the batch.
     """
     steps = batch.steps
     _, q, next_q = net.lookahead(net.init(), steps.obs, batch.begin, steps.next_obs)
     _, _, next_q_target = target.lookahead(target.init(), steps.obs, batch.begin, steps.next_obs)
+    best = next_q if config.target == "double" else next_q_target
     y = returns.lambda_return(
         config.reward_scale * steps.reward,
         returns.discounts(config.gamma, steps.terminated),
-        losses.select_values(next_q_target, jnp.argmax(next_q, axis=-1)),
+        losses.select_values(next_q_target, jnp.argmax(best, axis=-1)),
         steps.last | jnp.append(batch.begin[1:], True),
         config.lam,
     )

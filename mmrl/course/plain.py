@@ -5,6 +5,7 @@ have a constant learning rate, rewards that are not normalized, and no convoluti
 rows were measured with these configs.
 """
 
+import dataclasses
 from typing import Any
 
 from mmrl.agents import clear, dqn, ppo, r2d2
@@ -23,6 +24,8 @@ DQN = dqn.Config(
     lam=0.0,
     epsilon_decay=80.0,
 )
+# A run has 303 104 steps, with half as many gradient steps per environment step.
+LONG_DQN = dataclasses.replace(DQN, environments=32, block=37, epsilon_decay=120.0)
 R2D2 = r2d2.Config(
     encoder="dense",
     overlap=40,

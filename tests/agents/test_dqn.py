@@ -119,6 +119,25 @@ def test_loss_and_gradient_equal_the_oracle():
 
 
 @pytest.mark.slow
+def test_the_target_max_evaluates_the_greedy_actions_of_the_target_network():
+    batch = batch_of(steps([7, 1, 12, 4]))
+    plain_config = dataclasses.replace(CONFIG, target="max")
+    equal = loss(TARGET, TARGET, batch, plain_config)
+    assert_equal(equal, loss(TARGET, TARGET, batch, CONFIG))
+    _, _, next_q = TARGET.lookahead(
+        TARGET.init(), batch.steps.obs, batch.begin, batch.steps.next_obs
+    )
+    q = ONLINE(ONLINE.init(), batch.steps.obs, batch.begin)[1]
+    one_step = dataclasses.replace(plain_config, lam=0.0)
+    discount = jnp.where(batch.steps.terminated, 0.0, one_step.gamma)
+    y = one_step.reward_scale * batch.steps.reward + discount * jnp.max(next_q, axis=-1)
+    errors = y - q[jnp.arange(24), batch.steps.action]
+    value, _ = loss(ONLINE, TARGET, batch, one_step)
+    np.testing.assert_allclose(value, jnp.mean(rlax.huber_loss(errors)), rtol=1e-5)
+    assert value != loss(ONLINE, TARGET, batch, dataclasses.replace(CONFIG, lam=0.0))[0]
+
+
+@pytest.mark.slow
 def test_lambda_returns_end_where_a_segment_does():
     """Two segments of one episode learn as two tapes would."""
     rollout = steps([24])

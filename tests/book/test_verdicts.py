@@ -29,7 +29,9 @@ from mmrl.course import experiments  # noqa: E402
 
 CLAIMS = verdicts.claims()
 WAITING: set[str] = set()  # claims whose tables have rows, but none of the kind they need
-LEARNING = [x for x in CLAIMS if x.tables and not re.search(r"\b(time_ratio|exact)\(", x.effect)]
+UNTRAINED = {"padding"}  # experiments that train no agents
+OTHER_EFFECTS = re.compile(r"\b(time_ratio|log_time_ratios|exact)\(")
+LEARNING = [x for x in CLAIMS if set(x.tables) - UNTRAINED and not OTHER_EFFECTS.search(x.effect)]
 WITH_TABLES = [claim for claim in CLAIMS if claim.tables]
 
 
@@ -66,7 +68,7 @@ def test_a_claim_has_a_decision_rule_exactly_if_it_has_tables(claim: Claim):
     rule = (claim.each != "{}", claim.effect, claim.held, claim.failed)
     assert all(rule) if claim.tables else not any(rule)
     assert set(claim.tables) <= set(experiments.EXPERIMENTS)
-    assert claim.by_device == ("time_ratio(" in claim.effect)
+    assert claim.by_device == ("time_ratio" in claim.effect)
 
 
 def test_rows_on_a_second_device_do_not_change_a_verdict(
@@ -105,6 +107,8 @@ def test_cases_are_selected_by_fields_and_values_that_rows_have(
     claim: Claim, rows: dict[str, Rows]
 ):
     own = [row for name in claim.tables for row in rows[name]]
+    if not own:
+        pytest.skip("its experiments have no rows yet")
     fields = {name for row in own for name in row}
     values = {value for row in own for value in row.values() if isinstance(value, str)}
     strings = {name for code in (claim.let, claim.each) for name in names(code)}

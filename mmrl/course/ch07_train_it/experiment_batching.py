@@ -119,8 +119,13 @@ def cells() -> list[Cell]:
 QUICK: dict[str, Any] = {**fleet.QUICK, "batch": 200}
 
 
-def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Choose the learning rate of a cell, train its agents, and return their results."""
+def measure(
+    cell: Any, quick: bool = False, row: Row | None = None, seeds: Sequence[int] = SEEDS
+) -> Row:
+    """Choose the learning rate of a cell, train its agents, and return their results.
+
+    `cell` is a `Cell`, or has the same fields.
+    """
     start_time, cpu = time.perf_counter(), time.process_time()
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
 
@@ -145,11 +150,11 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
     going = functools.partial(train, cell, config)
     rule = {"span": TASKS[cell.task].span, "row": row}
-    return tuning.tune(going, to_row, RATES, TUNING_SEEDS, SEEDS, **rule)
+    return tuning.tune(going, to_row, RATES, TUNING_SEEDS, seeds, **rule)
 
 
 def train(
-    cell: Cell, config: dqn.Config, rates: Sequence[float], seeds: Sequence[int]
+    cell: Any, config: dqn.Config, rates: Sequence[float], seeds: Sequence[int]
 ) -> FleetResult:
     """Train one agent per rate and seed."""
     return _fleet(cell.task, cell.quirky).train(config, {"learning_rate": rates}, seeds)

@@ -16,6 +16,7 @@ episode.
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -89,7 +90,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     fresh = examine(run.program, run.begin().net, swap=False)
     shares = [outside(curve, LENGTH)[0] for curve in curves["gradient"]]
     middle, low, high = interval(np.array(shares))
-    digits = {name: _round(values) for name, values in curves.items()}
+    digits = {name: round_digits(values) for name, values in curves.items()}
     return {
         "cell": cell.name,
         "task": cell.task,
@@ -102,9 +103,9 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
         "outside": middle,
         "outside_95": [low, high],
         **{name: digits[name] for name in ("gradient", "swap")},
-        **{name: _round(curves[name].mean(0)) for name in ("ones", "flips")},
-        "untrained": _round(fresh["gradient"].mean(0)),
-        "example": _round(example(run.program, run.state.net)),
+        **{name: round_digits(curves[name].mean(0)) for name in ("ones", "flips")},
+        "untrained": round_digits(fresh["gradient"].mean(0)),
+        "example": round_digits(example(run.program, run.state.net)),
         "cpu_seconds": round(time.process_time() - start_time, 1),
         "quick": quick,
     }
@@ -114,13 +115,24 @@ def examine(
     program: Program, nets: Net, swap: bool = True
 ) -> dict[str, Float[np.ndarray, "seed age"]]:
     """Return each measure by seed and age at the last step, averaged over episodes."""
+    return examiner(program, swap)(nets)
+
+
+def examiner(
+    program: Program, swap: bool = True
+) -> Callable[[Net], dict[str, Float[np.ndarray, "seed age"]]]:
+    """Return the function of networks that `examine` calls, to examine them repeatedly."""
     keys = jax.random.split(jax.random.key(1), (len(SEEDS), EPISODES))
 
-    def seed(net, keys):
+    @jax.jit
+    @jax.vmap
+    def seeds(net, keys):
         return jax.lax.map(lambda key: _at_the_end(net, *episode(program, net, key), swap), keys)
 
-    curves = jax.device_get(jax.jit(jax.vmap(seed))(nets, keys))
-    return {name: values.mean(1) for name, values in curves.items()}
+    def curves(nets: Net) -> dict[str, Float[np.ndarray, "seed age"]]:
+        return {name: values.mean(1) for name, values in jax.device_get(seeds(nets, keys)).items()}
+
+    return curves
 
 
 def episode(
@@ -193,9 +205,9 @@ def lower(matrix: Float[np.ndarray, "time time"]) -> Float[np.ndarray, " pairs"]
     return matrix[np.tril_indices(len(matrix))]
 
 
-def _round(values: np.ndarray) -> list:
+def round_digits(values: np.ndarray) -> list:
     """Round to four significant digits, to keep files small."""
-    return [_round(x) if np.ndim(x) else float(f"{x:.4g}") for x in values]
+    return [round_digits(x) if np.ndim(x) else float(f"{x:.4g}") for x in values]
 
 
 GRID = Grid(

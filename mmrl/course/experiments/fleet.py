@@ -23,6 +23,7 @@ class FleetResult(NamedTuple):
     metrics: Any  # `Metrics` per block, [agent, eval, ...]
     cpu_seconds: list[float]  # per agent up to each evaluation, without compilation
     state: Any  # states of the agents, [agent]
+    measured: Sequence[Any] = ()  # results of `after_block`, one per block
 
 
 class Fleet:
@@ -46,11 +47,16 @@ class Fleet:
         return config, self._init(config, keys)
 
     def train(
-        self, config: Any, numbers: Mapping[str, Sequence[float]], seeds: Sequence[int]
+        self,
+        config: Any,
+        numbers: Mapping[str, Sequence[float]],
+        seeds: Sequence[int],
+        after_block: Callable[[int, Any], Any] = lambda block, state: None,
     ) -> FleetResult:
         """Train agents with the given hyperparameters, one per seed.
 
         `numbers` maps the names of hyperparameters to sequences with one value per agent.
+        `after_block` is called with the number of blocks so far and the states of the agents.
         """
         config, state = self._begin(config, numbers, keys(seeds))
         settings, many = (jax.tree.structure(config), *numbers), len(seeds)
@@ -58,16 +64,16 @@ class Fleet:
             self._settings, self.programs = settings, {}
         if many not in self.programs:
             self.programs[many] = self._go_on.lower(config, state).compile()
-        blocks, cpu, began = [], [], time.process_time()
-        for _ in range(config.blocks):
+        blocks, cpu, measured, began = [], [], [], time.process_time()
+        for block in range(1, config.blocks + 1):
             state, metrics = self.programs[many](config, state)
             blocks.append(jax.device_get(metrics))
             cpu.append(round((time.process_time() - began) / len(seeds), 3))
+            measured.append(after_block(block, state))
         finite = np.logical_and.accumulate([one.finite for one in blocks])
         returns = np.where(finite, [one.returns.mean(-1) for one in blocks], np.nan).T
-        return FleetResult(
-            returns, jax.tree.map(lambda *x: np.stack(x, axis=1), *blocks), cpu, state
-        )
+        metrics = jax.tree.map(lambda *x: np.stack(x, axis=1), *blocks)
+        return FleetResult(returns, metrics, cpu, state, measured)
 
 
 def return_fields(config: Any, returns: Float[np.ndarray, "agent eval"]) -> dict[str, Any]:

@@ -123,6 +123,7 @@ class Grid:
     # Returns the number of agents in a row, each of which took `cpu_seconds`.
     agents: Callable[[Row], int] = lambda row: len(row["seeds"])
     small: Sequence[Any] = ()  # cells of a quick run; if empty, `spanning` selects them
+    limit: float = 300.0  # seconds per row after which the queue stops a measurement
     keeps: bool = False  # True: save trained agents in a folder next to the results file
     # Yields lines about the results, which are printed at the end of a run.
     close: Callable[[Sequence[Row]], Iterable[str]] = lambda found: ()

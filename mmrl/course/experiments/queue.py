@@ -1,10 +1,11 @@
 """A queue that measures the missing rows of all experiments until the time limit.
 
 The queue measures experiments in the order of their `turn`, which is their priority. Each unit of
-cells that share a program is measured in a separate process, which is stopped after `LIMIT` seconds
-per row. If a compilation never ends or the device runs out of memory, only that unit is lost. On a
-CPU the limit applies to the processor time over all cores, so that a busy machine does not cause a
-timeout. An experiment that keeps its runs continues from their checkpoints in the next try.
+cells that share a program is measured in a separate process, which is stopped after `Grid.limit`
+seconds per row. If a compilation never ends or the device runs out of memory, only that unit is
+lost. On a CPU the limit applies to the processor time over all cores, so that a busy machine does
+not cause a timeout. An experiment that keeps its runs continues from their checkpoints in the next
+try.
 
 The file `queue.jsonl` next to the results records every try. The queue uses it to estimate times
 and to skip units that failed at the same revision. Remove the file to try these units again.
@@ -32,8 +33,8 @@ from mmrl.runs import append
 from mmrl.runs.results import revision
 
 Device = Literal["cpu", "gpu"]
-LIMIT = 300  # seconds per row, including compilation
-SLOWER = 10  # limit of elapsed time on a CPU, as a multiple of `LIMIT`
+START_LIMIT = 300  # seconds until a device must have started
+SLOWER = 10  # limit of elapsed time on a CPU, as a multiple of `Grid.limit`
 FIRST_GUESS = {"cpu": 120.0, "gpu": 45.0}  # seconds per row, before the first try
 LATE = "the time of the queue was over"
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
@@ -106,7 +107,9 @@ class Queue:
     def run(self, minutes: float = math.inf) -> Iterator[str]:
         """Measure units until the time limit; yield a message per row, and finally a table."""
         end = time.monotonic() + 60 * minutes
-        if self.device == "gpu" and (error := _run_command(_LOOK, "gpu", LIMIT, 60 * minutes)):
+        if self.device == "gpu" and (
+            error := _run_command(_LOOK, "gpu", START_LIMIT, 60 * minutes)
+        ):
             yield f"Nothing was measured, because JAX cannot start a GPU here: {error}"
             return
         yield from self._left_over()
@@ -164,7 +167,7 @@ class Queue:
 
     def _tried(self, unit: Unit, end: float) -> Iterator[str]:
         """Measure a unit in a separate process, record the outcome, and yield messages."""
-        start_time, most = time.monotonic(), LIMIT * len(unit.names)
+        start_time, most = time.monotonic(), unit.grid.limit * len(unit.names)
         error = _run_command(self._command(unit), self.device, most, end - start_time)
         if error and time.monotonic() >= end:
             error = LATE
