@@ -67,5 +67,5 @@ GRID = Grid(
     small=(Cell("Catch-bsuite", "ppo", "lru"), Cell("popgym-RepeatFirstEasy-v0", "pqn", "gru")),
     about="How many of 20 seeds fail with each agent's defaults: two memories, five tasks.",
     decides="how often each agent fails with its defaults",
-    turn=16,
+    turn=23,
 )
