@@ -30,7 +30,7 @@ _CHEAP = {"abs", "add", "add_any", "and", "convert_element_type", "copy", "div",
 _CHEAP |= {"iota", "le", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "select_n", "sign"}
 _CHEAP |= {"square", "stop_gradient", "sub", "broadcast_in_dim", "concatenate", "expand_dims"}
 _CHEAP |= {"pad", "reshape", "rev", "slice", "squeeze", "transpose"}
-REPEAT = 1.1
+REPEAT = 1.25
 """Maximum work of separate backward passes, as a multiple of the work of a single one."""
 
 
