@@ -46,7 +46,7 @@ VALUE = (
 FRESH = "the memory is empty at the final observation, as if an episode started there"
 CUT = "the state is reset only after a termination, and not after a truncation"
 RESETS = (*(name for name, _ in FLAGS), ZEROS, OTHER, CUT)
-AHEAD = (NEXT, VALUE, FRESH)
+AHEAD: tuple[str, ...] = (NEXT, VALUE, FRESH)
 
 
 def agent(
