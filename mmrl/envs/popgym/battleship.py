@@ -147,7 +147,7 @@ class Battleship(Task):
         each segment has one starting square instead of two. u is uniform in [0, 1)².
         """
         size = self.size
-        length = sum(jnp.where(placed == i, n, 0) for i, n in enumerate(self.ships))
+        length: Any = sum(jnp.where(placed == i, n, 0) for i, n in enumerate(self.ships))
         starts = size - length + 1  # number of possible starts along the segment's axis
         line = jnp.floor(u[0] * 2 * size).astype(jnp.int32)  # a row, or `size` + a column
         start = jnp.floor(u[1] * starts).astype(jnp.int32)
