@@ -10,7 +10,7 @@ numbers are compiled as `mmrl train` compiles them.
 A rollout stores its observations as float32. In Concentration they have 156 to 728 numbers, so
 storing them takes about half of the time, and bounds the ratio. A third peer stores an array of the
 same shape, filled with one number per environment and step, and computes nothing else. With 64
-environments it is only about 20 times as fast as popgym's ConcentrationEasy.
+environments it is 22 to 44 times as fast as popgym's ConcentrationEasy, depending on the load.
 
 Battleship is the task whose step costs popgym least: 3 to 5 µs. A step of 64 environments takes
 ours about 10 µs, in 30 small kernels without a dominant one, so 40 times is out of reach unless
