@@ -39,8 +39,8 @@ class XlaProgram:
     """Compiled program with fixed bounds, as a function of a key and the inputs.
 
     The function supports `jit`, `vmap` and forward-mode differentiation (`jax.jvp`, `jax.jacfwd`).
-    Reverse mode requires loops with the same length in every round, and `early` False; otherwise,
-    use `gradient` inside the program. A program that calls the host supports only `jit`. If `alias`
+    Reverse mode requires loops of constant length, which tiles need not have, and `early` False;
+    otherwise, use `gradient` in the program. A program that calls the host supports only `jit`. If `alias`
     is False, merges copy values between rings. If `early`, loops stop where data end them, and
     `ends` contains a sentence about each loop over such a dimension; this is experimental, so loops
     run to their bounds by default.
