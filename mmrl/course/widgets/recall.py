@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import traitlets
 from traitlets import Enum, Int
 
 from mmrl.course.results import published_rows
@@ -13,36 +12,42 @@ AGENTS = {
     "first": "RepeatFirstEasy-dqn-lru",
     "previous": "RepeatPreviousEasy-r2d2-lru",
     "none": "RepeatFirstEasy-dqn-none",
+    "s6": "RepeatFirstEasy-pqn-s6",
+    "mlstm": "RepeatFirstEasy-pqn-mlstm",
+    "window": "RepeatPreviousEasy-pqn-window",
+    "gtrxl": "RepeatPreviousEasy-pqn-gtrxl",
+    "lmu": "RepeatPreviousPaper-pqn-lmu",
 }
+
+
+class Results(Series):
+    """Series whose default value is the published result of the agent that it is named after."""
+
+    def default(self, obj: Any = None) -> Any:
+        """Return the published result, or an empty series if it is missing."""
+        return self.validate(obj, _results(self.name or ""))
 
 
 class RecallExplorer(Explorer):
     """Explorer for the fraction of actions that change if an earlier observation is replaced.
 
-    `first`, `previous` and `none` contain the results of `mmrl experiment inspect` for three agents
-    of the zoo. Each is the lower triangle of a matrix [step, observation], flattened row by row.
-    Only the first 44 steps are shown.
+    Each series contains the result of `mmrl experiment inspect` for an agent of the zoo: the lower
+    triangle of a matrix [step, observation], flattened row by row. Only the first 44 steps are
+    shown.
     """
 
     _esm = source("recall_explorer")
     _css = style()
-    first = Series()
-    previous = Series()
-    none = Series()
+    first = Results()
+    previous = Results()
+    none = Results()
+    s6 = Results()
+    mlstm = Results()
+    window = Results()
+    gtrxl = Results()
+    lmu = Results()
     agent = Enum(tuple(AGENTS), "first").tag(sync=True)
     step = Int(30, min=0).tag(sync=True)
-
-    @traitlets.default("first")
-    def _first(self):
-        return _results("first")
-
-    @traitlets.default("previous")
-    def _previous(self):
-        return _results("previous")
-
-    @traitlets.default("none")
-    def _none(self):
-        return _results("none")
 
 
 def _results(agent: str) -> Any:

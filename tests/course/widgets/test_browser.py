@@ -11,6 +11,7 @@ import pytest
 
 from mmrl.course import widgets
 from mmrl.course.widgets.base import Series
+from mmrl.course.widgets.recall import AGENTS
 from mmrl.course.widgets.training import LiveAgent, PolicyPlayer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "browser"))
@@ -329,7 +330,7 @@ DRAWN_WITH: dict[tuple[str, str], dict[str, Any]] = {
     ("ReturnsExplorer", "log_ratios"): {"kind": "vtrace"},
     ("MemoryExplorer", "real"): {"family": "given"},
     ("MemoryExplorer", "frequencies"): {"family": "s5"},
-    **{("RecallExplorer", name): {"agent": name} for name in ("first", "previous", "none")},
+    **{("RecallExplorer", name): {"agent": name} for name in AGENTS},
     ("SensitivityExplorer", "segments"): {"log": True},
     ("VtraceExplorer", "ratios"): {"policy": "own"},
     ("ShardedScanPlayer", "values"): {"monoid": "affine"},

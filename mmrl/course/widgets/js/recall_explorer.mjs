@@ -5,7 +5,16 @@ import { triangle } from "./triangles.mjs";
 
 const MOST = 990; // 44 steps
 const CLEAR = 0.1; // minimum fraction of changed actions for which an observation is decisive
-const NAMES = { first: "RepeatFirst, LRU", previous: "RepeatPrevious, LRU", none: "RepeatFirst, no memory" };
+const NAMES = {
+  first: "RepeatFirst, LRU",
+  previous: "RepeatPrevious, LRU",
+  none: "RepeatFirst, no memory",
+  s6: "RepeatFirst, S6",
+  mlstm: "RepeatFirst, mLSTM",
+  window: "RepeatPrevious, attention over a window",
+  gtrxl: "RepeatPrevious, GTrXL",
+  lmu: "RepeatPreviousPaper, LMU",
+};
 // The first card decides every answer.
 const EXAMPLE = range(44, (t) => range(t + 1, (i) => (i ? 0 : 0.75))).flat();
 
@@ -82,7 +91,7 @@ function controls(ui) {
 const render = (context) =>
   frame(context, {
     title: "Recall explorer: which observations determine an action",
-    names: ["first", "previous", "none", "agent", "step"],
+    names: ["first", "previous", "none", "s6", "mlstm", "window", "gtrxl", "lmu", "agent", "step"],
     controls,
     draw,
   });
