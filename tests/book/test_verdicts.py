@@ -107,8 +107,8 @@ def test_cases_are_selected_by_fields_and_values_that_rows_have(
     claim: Claim, rows: dict[str, Rows]
 ):
     own = [row for name in claim.tables for row in rows[name]]
-    if not own:
-        pytest.skip("its experiments have no rows yet")
+    if not all(rows[name] for name in claim.tables):
+        pytest.skip("an experiment has no rows yet")
     fields = {name for row in own for name in row}
     values = {value for row in own for value in row.values() if isinstance(value, str)}
     strings = {name for code in (claim.let, claim.each) for name in names(code)}
