@@ -112,11 +112,12 @@ class Battleship(Task):
 
         If the episode ends before all ships are placed, the others are placed now.
         """
+        key, rest = jax.random.split(key)
         u = jax.random.uniform(key, (self.step_numbers,))
         step = self._step(u, state, action, params)
         after, terminated = step[1], step[3]
         last = terminated | self.is_truncated(after, params)
-        fresh = self._begin(self._finish(after.plan, after.placed, last, key))
+        fresh = self._begin(self._finish(after.plan, after.placed, last, rest))
         return step, (self.look(fresh, params), fresh)
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
