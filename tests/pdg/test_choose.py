@@ -161,7 +161,7 @@ def test_a_choice_is_of_its_bounds(graph: Graph):
         ({"Z": 3}, "`bounds` must contain only .* got Z"),
         ({"proximity": "near"}, "`proximity` must be"),
         ({"swap": [("z", 0)]}, "`swap` must name tensors"),
-        ({"passes": {}, "memory": 8}, "`passes` must be the only choice, got memory"),
+        ({"passes": {}, "memory": 8}, "`passes` must be passed without memory"),
         ({"passes": {}, "T": 8}, "`passes` must be the only choice, got T"),
     ],
 )

@@ -345,7 +345,7 @@ def test_until_wants_a_tensor_along_its_dimension():
     i, t = p.symbols
     with pytest.raises(ValueError, match="`stop` must be a tensor along t, got"):
         p.until(p.tensor(i), t)
-    with pytest.raises(ValueError, match="`otherwise` is for where `when` is false"):
+    with pytest.raises(ValueError, match="`otherwise` must be passed together with `when`"):
         p.fn(jnp.sqrt, p.input("y", 0.0), otherwise=1.0)
 
 

@@ -8,7 +8,7 @@ import pytest
 from mmrl.monoid import Moments
 from mmrl.pdg.build.program import Program
 from mmrl.pdg.passes import Refusal, declare, lift, lift_loops, recognize, vectorize
-from mmrl.pdg.passes.loops import summed
+from mmrl.pdg.passes.loops import sum_terms
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.naive import execute
 
@@ -260,10 +260,10 @@ SUMS = {
 
 @pytest.mark.parametrize("name", SUMS)
 def test_a_sum_of_products_is_the_sum_of_its_terms(name):
-    got = summed(SUMS[name], r, v)
+    got = sum_terms(SUMS[name], r, v)
     want = jax.tree.map(lambda x: x.sum(0), jax.vmap(SUMS[name])(r, v))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, want)
-    made = str(jax.make_jaxpr(lambda *z: summed(SUMS[name], *z))(r, v))
+    made = str(jax.make_jaxpr(lambda *z: sum_terms(SUMS[name], *z))(r, v))
     alone = f"f32[{T},{N},{N}]" in made  # terms of a sum
     assert alone == (name in ("what is none", "products of batches"))
 

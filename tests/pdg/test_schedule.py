@@ -25,7 +25,7 @@ from mmrl.pdg.plan.frees import (
     unproved,
 )
 from mmrl.pdg.run.naive import check
-from mmrl.pdg.schedule import Schedule, apart, explain, schedule
+from mmrl.pdg.schedule import Schedule, explain, schedule, with_distinct_times
 from tests.helpers import pdg_graphs
 from tests.helpers.pdg_graphs import (
     PROGRAMS,
@@ -206,7 +206,7 @@ def test_two_points_never_share_a_time():
     assert found.times.is_injective()
     text = "[I, T] -> { x[i, t] -> [i, t]; y[i, t] -> [i, t] }"
     same = isl.UnionMap(text, context=found.times.get_ctx())
-    parted = apart(Schedule(made, same.intersect_domain(found.times.domain()), 2))
+    parted = with_distinct_times(Schedule(made, same.intersect_domain(found.times.domain()), 2))
     assert parted.depth == 3
     assert parted.times.is_injective()
 

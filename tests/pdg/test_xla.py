@@ -152,10 +152,10 @@ def test_distances_of_values_alive_at_once_give_the_fewest_slots_or_a_few_more()
             for pairs in (zip(points, range(9), strict=True), zip(points, ends, strict=True))
         )
         lives = dict(zip(points, zip(range(9), ends, strict=True), strict=True))
-        slots = layout.fewest(layout.in_the_way(first, last))
+        slots = layout.fewest(layout.conflicts(first, last))
         assert oracle.fits(lives, slots)
         late = {p: (b, e + 1) for p, (b, e) in lives.items()}
-        assert oracle.fits(late, layout.fewest(layout.in_the_way(first, last, late=True)))
+        assert oracle.fits(late, layout.fewest(layout.conflicts(first, last, late=True)))
         gap[math.prod(slots) - math.prod(oracle.slots(lives, (3, 3)))] += 1
     assert min(gap) >= 0 and gap[0] >= 50, gap
 

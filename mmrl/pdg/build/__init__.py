@@ -2,7 +2,7 @@
 
 - `expr`: index expressions, as in `x[t + 1]` or `x[t:T]`
 - `graph`: domains, operations, and the edges between them
-- `sets`: domains and edges as integer sets, and the isl calls for expressions
+- `sets`: domains and reads as sets and relations of isl, the integer set library
 - `indexing`, `ops`, `tensor`, `program`: the language for writing programs
 - `derivative`, `autodiff`: gradients, which are also tensors of the program
 - `nn`: layers and optimizers

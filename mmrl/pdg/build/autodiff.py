@@ -58,10 +58,10 @@ def transport(
 
     `kind` is the type of the gradient. If `backwards`, dimensions that occur neither in φ nor in a
     condition are summed from the last point to the first, the order in which a recurrence computes
-    its cotangents. `even` is a discount γ if entry k of each slice has the cotangent γᵏ c, as in a
-    sum, so that the reader passes a single c. φ⁻¹ of a window is then a window of such cotangents.
-    `own` is the argument of a maximum or minimum. `cotangent` then contains the extreme value, and
-    the cotangent of each entry that attains it.
+    its cotangents. `even` is a discount γ (1 for a sum) if entry k of each slice has the cotangent
+    γᵏ c. The reader then passes only c, and φ⁻¹ of a window is a window of these c. `own` is the
+    argument of a maximum or minimum; `cotangent` then contains the extreme value, and the cotangent
+    of each entry that attains it.
     """
     program, ops = cotangent.program, cotangent.program.ops
     sink, source = ops[edge.sink].domain, ops[edge.source].domain
@@ -117,9 +117,9 @@ def total(tensor: Tensor, domain: Domain, when: Expr) -> Tensor:
     """Return the merge of `tensor` where `when` holds and zeros in the rest of the domain.  §5.1"""
     program = tensor.program
     name = program.fresh("gradient_or_zero")
-    nothing = zeros(program, tensor.type, domain)
+    zero = zeros(program, tensor.type, domain)
     merge = program.declare(Op(name, "merge", domain, (tensor.type,)))
-    for case, value in ((when, tensor), (~when, nothing)):
+    for case, value in ((when, tensor), (~when, zero)):
         program.join(name, value, simplify(case, domain))
     return merge
 
@@ -138,7 +138,7 @@ def _gather(
     box = {name: part for name, part in at.items() if isinstance(part, Slice)}
     widths, rank = tuple(part.width() for part in box.values()), len(box)
 
-    def stacked(leaf: ArrayType) -> ArrayType:
+    def stack_type(leaf: ArrayType) -> ArrayType:
         return ArrayType((*widths, *leaf.shape), leaf.dtype)
 
     @jax.jit  # compile here as well, because the interpreter calls operations one at a time
@@ -185,7 +185,7 @@ def _gather(
         flat = jax.tree.map(lambda x: x.reshape(math.prod(sizes), *x.shape[rank:]), block)
         return (jax.tree.map(lambda x: jnp.sum(x, 0), jax.vmap(one)(flat, *steps)),)
 
-    view = cotangent.replace(kind=jax.tree.map(stacked, cotangent.type))
+    view = cotangent.replace(kind=jax.tree.map(stack_type, cotangent.type))
     more: Any = {"domain": cotangent.domain, "params": {"of": str(edge)}}
     inputs = [view] if own is None else [view, own]
     return program.build("gather", run, inputs, (kind,), **more)[0]
@@ -205,8 +205,8 @@ def _even(op: Op, edge: Edge) -> float | None:
     folds = op.kind in ("sum", "mean", "discounted_sum", "max", "min") and axis == 0
     moves = len(edge.slices) == 1 and edge.slices[0].symbols() & set(op.domain.names)
     symbols = {name for part in (*edge.index, edge.when) for name in part.symbols()}
-    alone = op.kind not in ("max", "min") or {*op.domain.names} <= symbols
-    return op.params.get("gamma", 1.0) if folds and moves and alone else None
+    complete = op.kind not in ("max", "min") or {*op.domain.names} <= symbols
+    return op.params.get("gamma", 1.0) if folds and moves and complete else None
 
 
 def gradient(loss: Tensor, *wrt: Tensor, recompute: bool | None = None) -> Any:
@@ -245,7 +245,7 @@ def gradient(loss: Tensor, *wrt: Tensor, recompute: bool | None = None) -> Any:
         if not x.is_whole:
             raise ValueError(
                 f"`wrt` must contain tensors without an index, got `{x!r}`, a read of "
-                f"`{x.source}`: differentiate by the whole tensor"
+                f"`{x.source}`: differentiate with respect to the whole tensor"
             )
     whole = loss if loss.is_whole and not loss.detached else loss.read()
     reverse = _Reverse(whole, {(x.source, x.output) for x in wrt}, recompute)
@@ -384,7 +384,7 @@ class _Reverse:
         return by_argument
 
     def _keep(self, derivative: Derivative, inputs: Sequence[Tensor]) -> list[Residual]:
-        """Add missing residuals to the operation's outputs; return each residual's output."""
+        """Add missing residuals to the operation's outputs, and return all residuals."""
         op, bounds = derivative.op, self.program.bounds
         if op.kind not in ("fn", "random"):
             return []

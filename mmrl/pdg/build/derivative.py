@@ -1,9 +1,9 @@
 """Derivative of one operation, and the residuals that its forward pass stores.
 
 JAX splits the derivative of a function into a forward pass and a linear map from cotangents of the
-results to cotangents of the arguments. The leaves of this map are the *residuals*: values from the
-forward pass. Residuals either become outputs of the operation (`Forward`), which the backward pass
-reads (`PullBack`), or the backward pass recomputes them.
+results to cotangents of the arguments. The map is a pytree, and its leaves are the *residuals*:
+values from the forward pass. Either residuals become outputs of the operation (`Forward`), which
+the backward pass reads (`PullBack`), or the backward pass recomputes them.
 
 Only residuals that are expensive to compute are stored. Sums, entrywise products and reshapes are
 recomputed from the arguments and the other residuals. For example, tanh(x) stores its value but not
@@ -60,7 +60,7 @@ class Derivative:
         forward = self.op.run
         assert forward is not None
 
-        def linearized(here: Mapping[str, Any], primals: list[Any]) -> tuple[Any, tuple[Any, ...]]:
+        def split(here: Mapping[str, Any], primals: list[Any]) -> tuple[Any, tuple[Any, ...]]:
             def f(*floats: Any) -> tuple[Any, Any]:
                 now = dict(enumerate(primals))
                 now |= {k: eqx.combine(x, primals[k]) for k, x in zip(self.wrt, floats)}  # noqa: B905
@@ -72,7 +72,7 @@ class Derivative:
             differentiable = [eqx.filter(primals[k], eqx.is_inexact_array) for k in self.wrt]
             # JAX 0.10 rounds the values that a checkpoint saves, but cannot round complex numbers.
             if not _is_complex(jax.make_jaxpr(f)(*differentiable).jaxpr):
-                f = jax.checkpoint(f, policy=_is_kept, prevent_cse=False)
+                f = jax.checkpoint(f, policy=_is_expensive, prevent_cse=False)
             _, back, results = jax.vjp(f, *differentiable, has_aux=True)
             return back, results
 
@@ -80,7 +80,7 @@ class Derivative:
         # could differ between points. Tracing the function first fixes all types.
         here = {name: env[name] for name in self.op.domain.names}
         arguments = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), list(primals))
-        jaxpr, out = jax.make_jaxpr(linearized, return_shape=True)(here, arguments)
+        jaxpr, out = jax.make_jaxpr(split, return_shape=True)(here, arguments)
         leaves = jaxpr_as_fun(jaxpr)(*jax.tree.leaves((here, arguments)))
         return jax.tree.unflatten(jax.tree.structure(out), leaves)
 
@@ -100,10 +100,10 @@ class Derivative:
         jaxpr, owners = self.trace(run, self.kinds, bounds)
         sizes = [len(jax.tree.leaves(kind)) for kind in self.op.outputs]
         count = len(jaxpr.outvars) - sum(sizes)
-        owned = [k for k, size in enumerate(sizes) for _ in range(size)]
+        owner_of = [k for k, size in enumerate(sizes) for _ in range(size)]
         places = {
             variable: k
-            for k, variable in zip(owned, jaxpr.outvars[count:], strict=True)
+            for k, variable in zip(owner_of, jaxpr.outvars[count:], strict=True)
             if sizes[k] == 1 and not isinstance(variable, Literal)
         }
         residuals, new = [], len(self.op.outputs)
@@ -123,7 +123,7 @@ class Derivative:
     def trace(
         self, run: Callable[..., Any], kinds: Sequence[Any], bounds: Sequence[Sym]
     ) -> tuple[Any, list[int | None]]:
-        """Return the jaxpr of `run`, and the index of the argument that each of its inputs is from.
+        """Return the jaxpr of `run`, and the index of the argument to which each input belongs.
 
         The index is None for inputs that are values of symbols.
         """
@@ -136,7 +136,7 @@ class Derivative:
         return jax.make_jaxpr(call)(env, *values).jaxpr, owners
 
 
-def _is_kept(primitive: Any, *_: Any, **params: Any) -> bool:
+def _is_expensive(primitive: Any, *_: Any, **params: Any) -> bool:
     return primitive.name not in _CHEAP
 
 
@@ -248,17 +248,17 @@ class PullBack:
         residual_types = [outputs[k] for k in whole.residual_outputs]
         jaxpr, owners = derivative.trace(whole, [*kinds, *residual_types, *cotangents], bounds)
         sizes = [len(jax.tree.leaves(inexact(kinds[k]))) for k in wrt]
-        owned = [k for k, size in zip(wrt, sizes, strict=True) for _ in range(size)]
+        owner_of = [k for k, size in zip(wrt, sizes, strict=True) for _ in range(size)]
 
-        def needed(part: Sequence[int]) -> tuple[Any, list[bool]]:
-            return partial_eval.dce_jaxpr(jaxpr, [k in part for k in owned])
+        def prune(part: Sequence[int]) -> tuple[Any, list[bool]]:
+            return partial_eval.dce_jaxpr(jaxpr, [k in part for k in owner_of])
 
-        separate = sum(work(needed(part)[0]) for part in parts)
-        if separate > REPEAT * work(needed(wrt)[0]):
+        separate = sum(work(prune(part)[0]) for part in parts)
+        if separate > REPEAT * work(prune(wrt)[0]):
             parts = [wrt]
         passes = []
         for part in parts:
-            inputs = {owner for owner, yes in zip(owners, needed(part)[1], strict=True) if yes}
+            inputs = {owner for owner, yes in zip(owners, prune(part)[1], strict=True) if yes}
             arguments = tuple(k for k in range(len(kinds)) if k in inputs)
             places = {
                 k for place, k in enumerate(whole.residual_outputs) if len(kinds) + place in inputs
@@ -301,7 +301,7 @@ class PullBack:
 
 
 def guard(back: PullBack) -> dict[str, Any]:
-    """Return parameters of a vjp that describe its operation's `when`; empty without `when`.
+    """Return parameters of a vjp that describe the `when` of its operation, or an empty dictionary.
 
     `rest` is the number of values of `otherwise`, and `read` lists the arguments of the vjp.
     """

@@ -44,8 +44,8 @@ class Expr:
     """Immutable index expression. `==` builds a comparison; `same` compares expressions.
 
     A comparison has a truth value only if its sides differ by a constant. So `t == t + 1` is false,
-    but `bool(t == 0)` raises `TypeError`. Expressions are not hashable: `t in {0, 1}` would be
-    false without comparing anything. In sets and dictionaries, use `structure(t)` as the key.
+    but `bool(t == 0)` raises `TypeError`. Expressions are not hashable, because `t in {0, 1}` would
+    then be false without any comparison. In sets and dictionaries, use `structure(t)` as the key.
     """
 
     symbol: ClassVar[str] = ""
@@ -62,10 +62,7 @@ class Expr:
         raise NotImplementedError
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
-        """Return the value of the expression, given the values of its symbols in `env`.
-
-        The result is traced if any of these values is traced.
-        """
+        """Return the value, given the values of the symbols in `env`, which may be traced."""
         return self.compute(*(term.evaluate(env) for term in self.terms))
 
     def substitute(self, env: Mapping[str, Union["Expr", int]]) -> "Expr":
@@ -76,10 +73,7 @@ class Expr:
         return as_expr(self.compute(*(term.substitute(env) for term in self.terms)))
 
     def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-        """Return inclusive limits on the value, given inclusive limits on the symbols.
-
-        The limits may be loose.
-        """
+        """Return inclusive, possibly loose limits on the value, given limits on the symbols."""
         # On integers, every operator except % is monotone in each term, so the extremes of the
         # value occur at extremes of the terms. `Mod` overrides this method.
         ends = itertools.product(*(term.interval(limits) for term in self.terms))
@@ -355,7 +349,11 @@ def is_index(value: object) -> bool:
 
 
 def as_expr(value: Any) -> Expr:
-    """Convert an integer or a Python slice to an expression; return expressions unchanged."""
+    """Convert an integer or a Python slice to an expression; return expressions unchanged.
+
+    >>> print(as_expr(slice(0, Sym("t") + 1)))
+    0:t + 1
+    """
     if isinstance(value, slice):
         if value.step is not None or value.start is None or value.stop is None:
             raise ValueError(f"`{value}` must have a start, a stop and no step; write lo:hi")
@@ -372,17 +370,19 @@ def as_expr(value: Any) -> Expr:
 def min_(*values: Any) -> Any:
     """Return the minimum of integers, arrays or expressions.
 
-    For example, the slice `t:min_(t + n, T)` covers the next n steps.
+    >>> print(min_(Sym("t") + 4, Sym("T")))
+    min(t + 4, T)
     """
     return functools.reduce(functools.partial(extreme, Min), values)
 
 
 def max_(*values: Any) -> Any:
-    """Return the maximum of integers, arrays or expressions."""
+    """Return the maximum of integers, arrays or expressions.
+
+    >>> print(max_(Sym("t") - 1, 0))
+    max(t - 1, 0)
+    """
     return functools.reduce(functools.partial(extreme, Max), values)
-
-
-# The functions below construct expressions. They fold constants and normalize sums.
 
 
 def is_truth(value: Expr) -> bool:
@@ -420,8 +420,8 @@ def total(*terms: tuple[int, Any]) -> Any:
     number = factors.pop("1", 0)
     # Positive terms come first, and each group is in alphabetical order. The constant comes last,
     # except in sums such as 5 - t.
-    ordered = sorted(filter(factors.get, parts), key=lambda x: (factors[x] < 0, x.lower(), x))
-    summands = [(factors[text], parts[text]) for text in ordered]
+    order = sorted(filter(factors.get, parts), key=lambda x: (factors[x] < 0, x.lower(), x))
+    summands = [(factors[text], parts[text]) for text in order]
     if number or not summands:
         first = summands and summands[0][0] < 0 < number
         summands.insert(0 if first else len(summands), (number, Const(1)))
@@ -519,7 +519,7 @@ def join(kind: type[Binary], left: Expr, right: Expr) -> Expr:
         if not is_truth(term):
             raise ValueError(
                 f"`({left}) {symbol} ({right})` joins `{term}`, which is not a condition: put "
-                f"comparisons in parentheses, as in `(t > 1) & (t < 3)`; odd t are `t % 2 == 1`"
+                f"comparisons in parentheses, as in `(t > 1) & (t < 3)` or `t % 2 == 1`"
             )
     if final.same(left) or neutral.same(right) or left.same(right):
         return left

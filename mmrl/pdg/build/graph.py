@@ -26,7 +26,11 @@ _HUGE = 2**40  # assumed to be larger than any bound
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dim(Structural):
-    """Dimension 0 <= symbol < bound, with its position `rank` among the program's dimensions."""
+    """Dimension 0 <= symbol < bound, with its position `rank` among the program's dimensions.
+
+    >>> print(Dim(Sym("k"), Sym("T")))
+    0 <= k < T
+    """
 
     symbol: Sym
     bound: Expr
@@ -45,6 +49,9 @@ class Domain(Structural):
     """Domain Ω: the points of a box at which the condition `when` holds.
 
     The domain of an ordinary tensor, without symbolic dimensions, has a single point.
+
+    >>> list(Domain.of("t").points({"T": 3}))
+    [(0,), (1,), (2,)]
     """
 
     dims: tuple[Dim, ...] = ()
@@ -171,7 +178,11 @@ def split(when: Expr, names: Collection[str]) -> tuple[Expr, Expr]:
 
 
 def reads(index: Sequence[Expr], env: Mapping[str, Any]) -> Iterator[Point]:
-    """Return the points that an index φ reads, given the values of its symbols in `env`."""
+    """Return the points that an index φ reads, given the values of its symbols in `env`.
+
+    >>> list(reads([Slice(Sym("t"), Sym("T"))], {"t": 1, "T": 4}))
+    [(1,), (2,), (3,)]
+    """
     axes = []
     for part in index:
         if isinstance(part, Slice):

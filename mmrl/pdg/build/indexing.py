@@ -2,7 +2,7 @@
 
     index of a symbolic dimension t      t in the domain             the array
     no index, or t itself                kept                        unchanged
-    `:` before the index of another      kept                        unchanged
+    `:` before an index of a later one   kept                        unchanged
     t + 1, min_(t + 9, T - 1), t % 8     kept                        unchanged
     5, T - 4                             removed                     unchanged
     0:5, 0:T                             removed                     a new first axis
@@ -106,8 +106,8 @@ def read_domain(sink: Domain, source: Domain, index: Sequence[Expr], name: str) 
             high = part.hi if never(above, roomy(sink, above)) else f"min_({part.hi}, {dim.bound})"
             others = [other for other in source if other.name != dim.name]
             likely = [other.name for other in others if part.hi.same(other.bound)]
-            meant = f", or use this slice as the index of {likely[0]}" if likely else ""
-            raise ValueError(f"`{text}` extends beyond 0:{dim.bound}; write {low}:{high}{meant}")
+            hint = f", or use this slice as the index of {likely[0]}" if likely else ""
+            raise ValueError(f"`{text}` extends beyond 0:{dim.bound}; write {low}:{high}{hint}")
         if isinstance(part, Slice) and never(part.hi >= part.lo, roomy(sink, part.hi >= part.lo)):
             raise ValueError(
                 f"`{text}` ends before it begins, at every point of {sink}: swap its two ends"
@@ -116,9 +116,9 @@ def read_domain(sink: Domain, source: Domain, index: Sequence[Expr], name: str) 
     if always(inside, roomy(sink, inside)):
         return sink
     if never(inside, roomy(sink, inside)):
-        has = ", ".join(map(str, (*source, *(() if TRUE.same(source.when) else [source.when]))))
+        extent = ", ".join(map(str, (*source, *(() if TRUE.same(source.when) else [source.when]))))
         raise ValueError(
-            f"`{text}` exists at no point of {sink}, because the domain of `{name}` is {has}: "
+            f"`{text}` exists at no point of {sink}, because the domain of `{name}` is {extent}: "
             f"shift the index"
         )
     return Domain(sink.dims, simplify(sink.when & inside, roomy(sink.box(), inside)))
@@ -147,7 +147,7 @@ def width(part: Slice, sink: Domain) -> Expr:
 
 
 def within(source: Domain, index: Sequence[Expr], name: str) -> Expr:
-    """Return the condition for all points of `source[index]` to exist, in the reader's symbols.
+    """Return the condition, in the reader's symbols, for all points of `source[index]` to exist.
 
     Raises `ValueError` for a slice that may contain points at which `source` is undefined.
     """
@@ -163,7 +163,7 @@ def within(source: Domain, index: Sequence[Expr], name: str) -> Expr:
 
 
 def stays(source: Domain, index: Sequence[Expr]) -> Expr:
-    """Return the condition for `source[index]` to exist, in the symbols of the reader.
+    """Return the condition, in the reader's symbols, for `source[index]` to exist.
 
     The source must exist at all points within each slice, which `within` checks.
     """
@@ -239,10 +239,10 @@ def definition(
                 f"such as 0:4, {dim.symbol} or {dim.symbol} + 1; rewrite the equation in this form"
             )
     if never(when, roomy(domain, when)):
-        has = ", ".join(map(str, domain))
+        extent = ", ".join(map(str, domain))
         raise ValueError(
-            f"`{target.text(name)} = …` defines no point, because the domain of `{name}` is {has}: "
-            f"change the index"
+            f"`{target.text(name)} = …` defines no point, because the domain of `{name}` is "
+            f"{extent}: change the index"
         )
     return simplify(when, domain), change
 

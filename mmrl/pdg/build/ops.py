@@ -219,21 +219,22 @@ def entry_mask(x: Any, kind: ArrayType, axis: int | None, env: Mapping[str, Any]
 def cut(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callable[..., Any]:
     """Return `run` with ragged inputs truncated to their largest size in this domain.
 
-    Gathered cotangents are not truncated, because their sizes depend on dimensions over which they
-    are gathered, and which the domain lacks.
+    A gathered cotangent is not truncated: its sizes depend on dimensions that the domain lacks,
+    because the gather sums over them.
     """
 
     def one(kind: ArrayType, x: Any, env: Mapping[str, Any]) -> Any:
-        sure = [not isinstance(n, Expr) or n.symbols() <= env.keys() for n in kind.shape]
+        has_value = [not isinstance(n, Expr) or n.symbols() <= env.keys() for n in kind.shape]
         cuts = (
-            domain.largest(n, env) if yes else None for n, yes in zip(kind.shape, sure, strict=True)
+            domain.largest(n, env) if yes else None
+            for n, yes in zip(kind.shape, has_value, strict=True)
         )
         return x[tuple(map(slice, cuts))]
 
-    def fitted(env: dict[str, Any], *inputs: Any) -> tuple[Any, ...]:
+    def run_cut(env: dict[str, Any], *inputs: Any) -> tuple[Any, ...]:
         return run(env, *jax.tree.map(lambda k, x: one(k, x, env), list(kinds), list(inputs)))
 
-    return fitted
+    return run_cut
 
 
 # Trial sizes that replace ragged sizes during shape inference. Two trials distinguish ragged sizes
@@ -288,26 +289,26 @@ def infer(
             raise
         raise ValueError(
             f"`{name}` must accept slices of any length {', '.join(sizes)}, but failed for {where} "
-            f"({error}). If the length is always n, write 0:n. Among slices that depend on a "
-            f"symbol, only a window `t:min_(t + n, T)` inside `fn` has a fixed length n"
+            f"({error}). If the length is always n, write 0:n, or pass a window "
+            f"`t:min_(t + n, T)` to `fn`, which pads it to n entries"
         ) from error
 
 
 def _output_types(
     shapes: Callable[[Mapping[str, int]], Any],
-    unsure: Mapping[str, Expr],
+    variables: Mapping[str, Expr],
     numbers: dict[str, int],
     name: str,
 ) -> tuple[Any, ...]:
-    """Return the output types as functions of the ragged sizes `unsure`.
+    """Return the output types as functions of the ragged sizes `variables`.
 
-    Sizes in `numbers` are replaced by the given numbers.
+    Sizes in `numbers` are replaced by these numbers.
     """
-    texts = [text for text in unsure if text not in numbers]
+    texts = [text for text in variables if text not in numbers]
     trials = _TRIALS if texts else _TRIALS[:1]
-    rounds = [dict(zip(unsure, trial, strict=False)) | numbers for trial in trials]
+    rounds = [dict(zip(variables, trial, strict=False)) | numbers for trial in trials]
     results = map(shapes, rounds)
-    sizes = [(unsure[text], [trial[text] for trial in rounds]) for text in texts]
+    sizes = [(variables[text], [trial[text] for trial in rounds]) for text in texts]
 
     def combine(*kinds: jax.ShapeDtypeStruct) -> ArrayType:
         if jnp.issubdtype(kinds[0].dtype, jax.dtypes.prng_key):

@@ -147,11 +147,11 @@ class Program:
 
         `f` is called once per point, in the order of the program's dimensions, even if no
         operation reads its result. To preserve this order, passes never move the call out of its
-        loops. `f` receives NumPy arrays and returns a value like `like`, a pytree of arrays or
-        types, which becomes the value of the tensor. Without `like`, `host` returns None. Where the
-        bool `when` is false, `f` is not called and the value is zero. No gradient flows through the
-        call, and an XLA program that contains the call does not support `vmap`. To order two calls,
-        pass the result of the first one to the second one.
+        loops. `f` receives NumPy arrays. If `like` is a pytree of arrays or types, `f` must return
+        a value of these types, and `host` returns a tensor of these values; without `like`, `host`
+        returns None. Where `when` is false, `f` is not called and the value is zero. No gradient
+        flows through the call, and an XLA program that contains it does not support `vmap`. To
+        order two calls, pass the result of the first one to the second one.
         """
         tensors = [self.as_tensor(x).detach() for x in inputs]
         tensors = tensors if when is None else [self.as_tensor(when), *tensors]
@@ -179,12 +179,13 @@ class Program:
                 )
             return jax.tree.map(lambda x, kind: x.astype(kind.dtype), arrays, types)
 
-        act = lambda env, *values: io_callback(call, types, *values, ordered=True)  # noqa: E731
-        now = lambda env, *values: jax.tree.map(jnp.asarray, call(*values))  # noqa: E731
+        callback = lambda env, *values: io_callback(call, types, *values, ordered=True)  # noqa: E731
+        direct = lambda env, *values: jax.tree.map(jnp.asarray, call(*values))  # noqa: E731
 
         def run(env: dict[str, Any], turn: Any, *values: Any) -> tuple[Any, ...]:
-            one = act if isinstance(turn, Tracer) else now
-            return turn + 1, *(one if when is None else _guard(one, act))(env, *values)
+            effect = callback if isinstance(turn, Tracer) else direct
+            effect = effect if when is None else _guard(effect, callback)
+            return turn + 1, *effect(env, *values)
 
         params = {} if when is None else {"when": 0}
         reads = [before, *tensors]
@@ -194,9 +195,10 @@ class Program:
         return out[0] if out else None
 
     def follow(self, x: Tensor, value: Tensor) -> None:
-        """Define x at the next point of its dimensions, with the last dimension varying fastest.
+        """Define x at every point but the first, from `value` at the point before it.
 
-        For x over (i, k): x[i, k + 1] = value[i, k], and x[i + 1, 0] = value[i, K - 1].
+        The last dimension varies fastest. For x over (i, k): x[i, k + 1] = value[i, k], and
+        x[i + 1, 0] = value[i, K - 1].
         """
         symbols, bounds = x.domain.symbols, [dim.bound for dim in x.domain]
         for k, at in enumerate(symbols):
@@ -224,12 +226,12 @@ class Program:
     ) -> Any:
         """Apply a pure JAX function, such as an Equinox module, at every point of its inputs.
 
-        If `f` returns a tuple, the result is a tuple of tensors. If `whole`, the tuple becomes one
-        tensor (use this for the state of an optax optimizer), as any other pytree does. Ragged
-        inputs are padded with zeros; if `f` needs the number of real entries, pass it as
-        `p.value(…)`. Where the bool `when` is false, `f` is not called, and the result is
-        `otherwise`, or zeros without it; see `until`. `over` adds dimensions that the inputs do not
-        have. If `random`, `f` receives a key as its first argument.
+        If `f` returns a tuple, the result is a tuple of tensors; any other pytree becomes a single
+        tensor. With `whole`, a tuple becomes a single tensor, too, which suits the state of an
+        optax optimizer. Ragged inputs are padded with zeros; if `f` needs the number of real
+        entries, pass it as `p.value(…)`. Where `when` is false, `f` is not called, and the result
+        is `otherwise`, or zeros without it; see `until`. `over` adds dimensions that the inputs do
+        not have. If `random`, `f` receives a key as its first argument.
         """
         if not callable(f):
             raise ValueError(f"`f` must be a function, got {f!r}; pass the inputs after it")
@@ -259,7 +261,8 @@ class Program:
             run, params = _guard(run, run, len(rest)), params | {"when": len(rest)}
         elif otherwise is not None:
             raise ValueError(
-                "`otherwise` is for where `when` is false, but `when` is missing: pass both"
+                "`otherwise` must be passed together with `when`, got no `when`: pass both; the "
+                "result is `otherwise` where `when` is false"
             )
         outputs = self.build(kind, run, tensors, domain=domain, name=name, params=params)
         return outputs if split[0] else outputs[0]
@@ -273,10 +276,10 @@ class Program:
         return self.fn(f, *inputs, random=True, **options)
 
     def until(self, stop: Tensor, along: Sym | str, name: str | None = None) -> Tensor:
-        """Return a bool that is true up to and including the first point where `stop` is true.
+        """Return a tensor that is true up to and including the first point where `stop` is true.
 
         The data thus determine where the dimension `along` ends, and its bound is the maximum
-        number of steps. Pass the bool as `when` to `fn`, `sample` or `host`: in a loop, they run
+        number of steps. Pass the tensor as `when` to `fn`, `sample` or `host`: in a loop, they run
         only where it is true. After the end, `otherwise` can repeat the last state, and zeros leave
         a sum unchanged:
 
@@ -310,16 +313,16 @@ class Program:
 
     def apply(self, kind: str, *inputs: Any, name: str | None = None, **params: Any) -> Tensor:
         """Apply the function `kind` of `ops.TABLE`; inputs may be tensors and Python numbers."""
-        fixed = {k: x for k, x in enumerate(inputs) if isinstance(x, bool | int | float)}
-        tensors = [self.as_tensor(x) for k, x in enumerate(inputs) if k not in fixed]
+        numbers = {k: x for k, x in enumerate(inputs) if isinstance(x, bool | int | float)}
+        tensors = [self.as_tensor(x) for k, x in enumerate(inputs) if k not in numbers]
         sliced = [any(isinstance(part, Slice) for part in x.index) for x in tensors]
-        bound = table.bind(kind, [x.array for x in tensors], params, sliced)
+        row = table.bind(kind, [x.array for x in tensors], params, sliced)
 
         def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
-            rest = iter(values)
-            return bound(env, *(fixed[k] if k in fixed else next(rest) for k in range(len(inputs))))
+            rest, places = iter(values), range(len(inputs))
+            return row(env, *(numbers[k] if k in numbers else next(rest) for k in places))
 
-        more = {"numbers": tuple(sorted(fixed.items()))} if fixed else {}
+        more = {"numbers": tuple(sorted(numbers.items()))} if numbers else {}
         return self.build(kind, run, tensors, name=name, params={**params, **more})[0]
 
     def as_tensor(self, value: Any, like: tuple[Any, ...] = ()) -> Tensor:
@@ -395,8 +398,8 @@ class Program:
         if any(isinstance(part, Slice) for part in tensor.index):
             tensor = tensor.read()
         when, change = definition(target, op.domain, bounds, name)
-        there = tensor.domain.when.substitute(change)
-        for rest in (there, *(~edge.when for edge in self.edges if edge.sink == name)):
+        exists = tensor.domain.when.substitute(change)
+        for rest in (exists, *(~edge.when for edge in self.edges if edge.sink == name)):
             when = when & rest
         if never(when, op.domain):
             raise ValueError(
@@ -404,7 +407,7 @@ class Program:
                 f"remove one of the cases"
             )
         index = tuple(part.substitute(change) for part in tensor.index)
-        extra = {s for part in (*index, there) for s in part.symbols()}
+        extra = {s for part in (*index, exists) for s in part.symbols()}
         extra -= {*bounds, *op.domain.names}
         constants = {n for n, part in change.items() if n not in part.symbols()}
         if extra := extra | constants & set(tensor.domain.names):
@@ -464,12 +467,16 @@ class Program:
 
 
 def fn(f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:
-    """Apply `f` to tensors at every point, with `Program.fn` of the first tensor's program."""
+    """Apply `f` to tensors at every point, with `Program.fn` of the first tensor's program.
+
+    >>> fn(jnp.exp, Program("t").input("x", 0.0, "t"))
+    Tensor(exp over [t]: float32[])
+    """
     for x in inputs:
         if isinstance(x, Tensor):
             return x.program.fn(f, *inputs, name=name)
     raise ValueError(
-        "`fn` found no tensor among its inputs: call `Program.fn` or `Program.constant` instead"
+        "`inputs` must contain a tensor, got none: call `Program.fn` or `Program.constant` instead"
     )
 
 
@@ -499,7 +506,7 @@ def _guard(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0) -
     a version of `run` that JAX can trace; tracing it determines the shapes of the zeros.
     """
 
-    def guarded(env: dict[str, Any], when: Any, *values: Any) -> tuple[Any, ...]:
+    def conditional(env: dict[str, Any], when: Any, *values: Any) -> tuple[Any, ...]:
         def fallback(values: Any) -> tuple[Any, ...]:
             if rest:
                 return values[:rest]
@@ -516,7 +523,7 @@ def _guard(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0) -
             return jax.lax.cond(when, result, fallback, values)
         return result(values) if bool(when) else fallback(values)
 
-    return guarded
+    return conditional
 
 
 def _refuse(kinds: Any, name: str, value: Any) -> None:

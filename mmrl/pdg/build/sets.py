@@ -1,9 +1,9 @@
 """Domains and reads of a graph as integer sets and relations, and inverses of reads.  §5.1, §6.1
 
 isl, the integer set library, computes with sets whose bounds are symbols, so its results hold for
-all bounds, whereas enumeration only covers given bounds. For example, isl computes which points
-read a point, which points must run before a point, and whether a condition always holds. Sets that
-are used together must share one `isl.Context`. Pass the same context to every call, or omit it
+all bounds, whereas enumeration covers only one choice of bounds. For example, isl computes which
+points read a point, which points must run before it, and whether a condition always holds. Sets
+that are used together must share one `isl.Context`. Pass the same context to every call, or omit it
 everywhere to use isl's default.
 """
 
@@ -63,8 +63,8 @@ def points(
     graph: Graph, op: str, context: isl.Context | None = None, *, dense: bool = False
 ) -> isl.Set:
     """Return { op[p] : p in Ω(op) } for one operation."""
-    alone = graph.replace(ops={op: graph.ops[op]})
-    return isl.Set.from_union_set(domains(alone, context, dense=dense))
+    single = graph.replace(ops={op: graph.ops[op]})
+    return isl.Set.from_union_set(domains(single, context, dense=dense))
 
 
 def reads(
@@ -194,16 +194,20 @@ def invert(sink: Domain, source: Domain, index: Sequence[Expr], when: Expr = TRU
 
     For example, the inverses of `[t + 3]`, `[t:T]` and `[0:T]` are `[t - 3]`, `[0:t + 1]` and
     `[0:T]`.
+
+    >>> t = Domain.of("t")
+    >>> print(invert(t, t, [Slice(Sym("t"), Sym("T"))]).index[0])
+    0:t + 1
     """
     context = new_context()
     rename = {name: Sym(f"{name}_") for name in sink.names}
-    primed = [part.substitute(rename) for part in index]
+    indices = [part.substitute(rename) for part in index]
     box = " and ".join(f"0 <= {dim.name}_ < {dim.bound.substitute(rename).isl()}" for dim in sink)
     where = sink.when.substitute(rename) & when.substitute(rename)
     at = [f"{name}_" for name in sink.names]
-    equal = [_equals(dim.name, part) for dim, part in zip(source, primed, strict=True)]
-    mentioned = _names(source, *primed, where, *(dim.bound for dim in sink))
-    parameters = [name for name in mentioned if name not in at]
+    equal = [_equals(dim.name, part) for dim, part in zip(source, indices, strict=True)]
+    names = _names(source, *indices, where, *(dim.bound for dim in sink))
+    parameters = [name for name in names if name not in at]
 
     def points_where(*conditions: str) -> isl.Set:
         text = " and ".join(part for part in conditions if part)

@@ -42,7 +42,7 @@ def _along(kind: str, default: int | None) -> Callable[..., "Tensor"]:
         if any(value is not None for value in rest.values()):  # `np.sum(x)` passes `out=None`
             raise TypeError(f"`{kind}` of a tensor must be called with only `axis`, got {rest}")
         if axis in (None, -1) and len(self.shape) == 1:
-            axis = 0  # a single axis is always 0, so passes need not handle None and -1
+            axis = 0  # passes then need not handle None and -1
         return self.program.apply(kind, self, axis=axis)
 
     return along
@@ -136,12 +136,12 @@ class Tensor:
         widths = tuple(width(x, domain) for x in target.at.values() if isinstance(x, Slice))
         points = {n: part for n, part in target.at.items() if not isinstance(part, Slice)}
 
-        def indexed(leaf: ArrayType) -> ArrayType:
+        def index_type(leaf: ArrayType) -> ArrayType:
             sizes = (n.substitute(points) if isinstance(n, Expr) else n for n in leaf.shape)
             return ArrayType(shape((*widths, *sizes)), leaf.dtype)
 
         index, kind = (part.substitute(target.at) for part in tensor.index), tensor.type
-        kind = jax.tree.map(indexed, kind)
+        kind = jax.tree.map(index_type, kind)
         view = tensor.replace(index=tuple(index), domain=domain, needs=needs, kind=kind)
         if target.axes is None:
             return view

@@ -37,7 +37,7 @@ def clean(graph: Graph) -> Graph:
 def share(graph: Graph) -> Graph:
     """Merge operations that compute the same values; results keep their names.
 
-    Of several equal operations, the one that returns the most residuals for its gradient remains.
+    Among equal operations, the one that returns the most residuals for its gradient remains.
     """
     results = {name for name, _ in graph.results}
     while True:
@@ -76,10 +76,10 @@ def _alike(graph: Graph, groups: Iterable[list[str]]) -> Iterator[tuple[str, str
 def forward(graph: Graph) -> Graph:
     """Remove copies; their readers read the source instead.
 
-    A sum of one gradient is a copy. So are 1 x, x / 1 and x - 0, which return x exactly, including
-    NaN, infinities and -0. In floating point, x + 0 is not a copy, because -0 + 0 is 0. The product
-    0 x is never replaced by 0, because 0 · inf is NaN. Copies of slices and of ragged arrays are
-    kept.
+    A sum with a single term is a copy. So are 1 x, x / 1 and x - 0, which return x exactly,
+    including NaN, infinities and -0. In floating point, x + 0 is not a copy, because -0 + 0 is 0.
+    The product 0 x is never replaced by 0, because 0 · inf is NaN. Copies of slices and of ragged
+    arrays are kept.
     """
     results = {name for name, _ in graph.results}
     for name in [name for name in graph.ops if name not in results]:
@@ -88,18 +88,18 @@ def forward(graph: Graph) -> Graph:
         if not copies or len(inputs) != 1 or inputs[0].slices or ragged(op.outputs):
             continue
         through = functools.partial(_through, graph, inputs[0])
-        slices = [_sliced(graph, edge) for edge in graph.readers(name)]
+        slices = [_sliced_dims(graph, edge) for edge in graph.readers(name)]
         if TRUE.same(op.needs) and all(composes(inputs[0].index, each) for each in slices):
             graph = replace_ops(graph, {name: ()}, through)
     return graph
 
 
-def _sliced(graph: Graph, edge: Edge) -> list[str]:
+def _sliced_dims(graph: Graph, edge: Edge) -> list[str]:
     return [name for name, part in phi(graph, edge).items() if isinstance(part, Slice)]
 
 
-def _through(graph: Graph, copied: Edge, edge: Edge) -> Edge:
-    return compose(graph, edge, copied) if edge.source == copied.sink else edge
+def _through(graph: Graph, copy: Edge, edge: Edge) -> Edge:
+    return compose(graph, edge, copy) if edge.source == copy.sink else edge
 
 
 def _is_identity(graph: Graph, op: Op) -> bool:
@@ -118,7 +118,7 @@ def _is_identity(graph: Graph, op: Op) -> bool:
 def fold(graph: Graph) -> Graph:
     """Replace operations of `ops.TABLE` by their value if all inputs are constants.
 
-    0 x is replaced only if x is constant too, because x may be infinite.
+    The product 0 x remains unless x is also constant, because x may be infinite.
     """
     for name, op in graph.ops.items():
         sources = [graph.ops[edge.source] for edge in graph.inputs(name)]

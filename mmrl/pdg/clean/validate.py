@@ -142,9 +142,9 @@ def run_env(
     declarations = {op.params["name"]: op for op in graph.ops.values() if op.kind == "input"}
     for name in [*inputs, *declarations]:
         if name not in declarations or name not in inputs:
-            has = ", ".join(declarations) or "none"
-            what = "lacks the input" if name in declarations else "was given the unknown input"
-            raise ValueError(f"the run {what} `{name}`; the program's inputs: {has}")
+            own = ", ".join(declarations) or "none"
+            problem = "lacks the input" if name in declarations else "received the unknown input"
+            raise ValueError(f"the run {problem} `{name}`; the program's inputs: {own}")
     values = {name: _fits(op, bounds, inputs[name]) for name, op in declarations.items()}
     return ({} if key is None else {"key": key}) | ({"inputs": values} if values else {})
 

@@ -35,7 +35,8 @@ NEAR = 8
 class Block(Structural):
     """Points of d that one run of an operation computes.
 
-    Without a `size`, they are all points of d; otherwise, `size` points from the run's point on.
+    Without a `size`, they are all points of d; otherwise, `size` points, of which the run's own
+    point is the first.
     """
 
     name: str
@@ -116,11 +117,13 @@ class Step(Structural):
 class Access(Structural):
     """Read along an edge after a move: the new φ, and the steps that extract the old input.
 
-    `steps` contains a rule for each axis, in the order of the source's dimensions. `block_axis` is
-    the position in `steps` of the axis along d if each value of the source contains this axis; in
-    the input, it then comes after the axes of slices. `scan_axis` is the position of the axis along
-    d if iterating over this axis yields the old inputs. If the read needs several tiles, `more`
-    contains φ for each tile after the first; their values are concatenated along d.
+    - `steps`: a rule for each axis, in the order of the source's dimensions
+    - `block_axis`: the position in `steps` of the axis along d, or None unless each value of the
+      source contains this axis. In the input, it then comes after the axes of slices.
+    - `scan_axis`: the position of the axis along d, or None unless iterating over this axis yields
+      the old inputs
+    - `more`: φ of each tile after the first, if the read needs several tiles. Their values are
+      concatenated along d.
     """
 
     index: tuple[Expr, ...]
@@ -149,8 +152,8 @@ class Access(Structural):
     def mixes(self) -> bool:
         """True if the leading axis of the new input does not come from its first slice."""
         sliced = [step for place, step in enumerate(self.steps) if place != self.block_axis]
-        kept = [step for step in self.steps if step.take is None]
-        return bool(sliced) and (not kept or kept[0] is not sliced[0])
+        complete = [step for step in self.steps if step.take is None]
+        return bool(sliced) and (not complete or complete[0] is not sliced[0])
 
     def order(self, *values: Any) -> Any:
         """Concatenate the values of all tiles, and order the axes like the source's dimensions."""
@@ -242,15 +245,15 @@ def access(
             d_axis = len(steps)
         if source.name in moved and dim.name == name:
             # A tile can only be read from nearby tiles, whereas all of d can be read at any index.
-            alone = block.size is None
-            near = block.near(part, domain.box()) if sinks or alone else None
+            is_all = block.size is None
+            near = block.near(part, domain.box()) if sinks or is_all else None
             if near is None:
                 return None
             base, tiles = near
             block_axis, at = len(steps), len(index)
             whole = isinstance(part, Slice) and ZERO.same(part.lo) and dim.bound.same(part.hi)
             steps.append(Step() if whole else Step(part, base))
-            index += [] if alone else [tiles[0]]
+            index += [] if is_all else [tiles[0]]
         elif sinks and name in part.symbols():
             cover = block.cover(part, dim.bound, domain.box())
             if cover is None or dim.name in source.domain.when.symbols():
@@ -293,7 +296,7 @@ class Cycle:
     def __str__(self) -> str:
         return ", ".join(self.ops)
 
-    def renamed(self, names: Mapping[str, str]) -> "Cycle":
+    def rename(self, names: Mapping[str, str]) -> "Cycle":
         """Return the cycle with the operations renamed."""
         edges = (
             dataclasses.replace(edge, sink=names[edge.sink], source=names[edge.source])
@@ -324,11 +327,11 @@ def _components(edges: Sequence[Edge]) -> Iterator[tuple[set[str], list[Edge]]]:
 def level(graph: Graph, name: str) -> list[Edge]:
     """Return the edges along which operations may depend on themselves in one loop over d.
 
-    All other dimensions are fixed in this loop. If no edge of a component leads to a later point of
-    another dimension, edges to its earlier points are removed, because no path along them returns
-    to its start. The same holds with earlier and later exchanged. A read of a merge at a constant
-    index is replaced by reads of the branches that are possible there. For example, w[i, 0] cannot
-    take the branch for k >= 1.
+    All other dimensions are fixed in this loop. Edges that step back along another dimension are
+    removed if no edge of their component steps forward along it, because no path through them then
+    returns to its start. The same holds with back and forward exchanged. A read of a merge at a
+    constant index is replaced by reads of the branches that are possible there. For example,
+    w[i, 0] cannot take the branch for k >= 1.
     """
     pairs = [(edge, branch) for edge in graph.edges for branch in _branches(graph, edge)]
     dims = dict.fromkeys(dim.name for op in graph.ops.values() for dim in op.domain)

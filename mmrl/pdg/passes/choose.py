@@ -218,10 +218,10 @@ def choose(
             return choice
         fused = dataclasses.replace(choice, fuse=True)
         try:
-            one, other = cost(choice), cost(fused)
+            before, after = cost(choice), cost(fused)
         except ValueError:
             return choice
-        saves = other.bytes <= one.bytes and other.seconds < one.seconds
+        saves = after.bytes <= before.bytes and after.seconds < before.seconds
         return fused if saves else choice
 
     largest = widest(graph, bounds, fixed)
@@ -254,12 +254,12 @@ def choose(
 def widest(graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()) -> Choice:
     """Return the choice with one block per dimension, where that saves enough operations."""
     along, sizes = [], fixed.sizes()
-    again = bool(fixed.recompute)
-    current = remove_dead(recompute(graph)[0]) if again else graph
+    repeats = bool(fixed.recompute)
+    current = remove_dead(recompute(graph)[0]) if repeats else graph
     for name in _order(graph):
         lifts = name in map(str, fixed.lift) if fixed.lift is not None else _lifts(current, name)
         after_lift = remove_dead(lift_loops(current, name)[0]) if lifts else current
-        if name not in graph_dims(after_lift):  # only the final states of the lifted loops are read
+        if name not in graph_dims(after_lift):  # lifting removes it if only final states are read
             along.append(Along(name, lifts, 1))
             current = after_lift
             continue
@@ -270,7 +270,7 @@ def widest(graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()) -> C
         if lifts or size != 1:
             along.append(Along(name, lifts, size))
         current = wide
-    return Choice(again, tuple(along), bool(fixed.fuse), fixed.fuse is False)
+    return Choice(repeats, tuple(along), bool(fixed.fuse), fixed.fuse is False)
 
 
 def _order(graph: Graph) -> list[str]:

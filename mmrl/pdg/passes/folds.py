@@ -8,8 +8,8 @@ reads hi - lo points. Folds at all points can share the folds of neighboring poi
     z₀[k] = x[k],    zⱼ₊₁[k] = zⱼ[k] • zⱼ[k + 2ʲ],    where zⱼ[k] folds 2ʲ points starting at k.
 
 Then y[t] combines one zⱼ for each bit set in hi - lo. T windows of n points need O(T log n)
-operations, and no large sums are subtracted. (The paper lifts such slices to cumulative sums and
-convolutions, §5.2, which exist only for sums.)
+operations, and no large sums are subtracted from each other. (The paper lifts such slices to
+cumulative sums and convolutions, §5.2, which exist only for sums.)
 """
 
 import dataclasses

@@ -5,9 +5,9 @@ An operation and its reader at the same point become a single operation:
     y[t] = f(x[t]); z[t] = g(y[t])      ↦      z[t] = g(f(x[t]))
 
 Fusion leaves fewer operations to schedule and launch, and fewer values to store, and XLA optimizes
-the two operations together. A pair is not fused if the second operation also depends on the first
-one through a third one, because the fused operation would then depend on itself. Branching
-definitions are not fused, because they only copy.
+the two operations together. A pair is not fused if the second operation also reads a third one that
+depends on the first, because the fused operation would then depend on itself. Branching definitions
+are not fused, because they only copy.
 """
 
 import dataclasses
@@ -32,6 +32,11 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
 
     `only` limits fusion to the given operations. A region is named after the result that it
     contains, or else after the last of its operations that others read.
+
+    >>> from mmrl.pdg import Program
+    >>> p = Program("t")
+    >>> fuse(p.graph(2.0 * p.value(p.symbols[0])))[1]
+    ['fused into mul: value, mul']
     """
     selection = set(graph.ops if only is None else only)
     graph, copies = _spread(graph, selection)
@@ -45,7 +50,7 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
         if first == second or {first, second} <= results:
             continue
         name, fusion = join(graph, first, second)
-        # Fusing the copy of a constant cannot create a cycle, because it has no inputs.
+        # Fusing the copy of a constant cannot create a cycle, because the copy has no inputs.
         if first not in copies and not has_order(fusion):
             refusals.add(
                 f"{edge.source} and {edge.sink} are not fused: a second path connects them"

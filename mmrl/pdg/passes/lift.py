@@ -32,7 +32,7 @@ from mmrl.pdg.clean import NewOp, phi, replace_ops
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Block, cycles
 from mmrl.pdg.passes.folds import Fold, folds
-from mmrl.pdg.passes.loops import MARK, MATRIX, Carried, analyze, type_of
+from mmrl.pdg.passes.loops import MARK, MATRIX, CarryLoop, analyze, type_of
 from mmrl.pdg.passes.steps import Declared, Refusal
 
 
@@ -160,12 +160,12 @@ def lift_loops(
             words.append(f"{cycle} stay a loop over {name}: {refusal.reason}")
             continue
         graph, names = move.with_views(graph, loop.ops)
-        graph = _replace_loop(analyze(graph, cycle.renamed(names), block), kinds, matrix, monoids)
+        graph = _replace_loop(analyze(graph, cycle.rename(names), block), kinds, matrix, monoids)
         words.append(f"{cycle} became one scan over {name}: {' and '.join(sorted(set(kinds)))}")
     return graph, words
 
 
-def _fill_inputs(loop: Carried) -> Graph:
+def _fill_inputs(loop: CarryLoop) -> Graph:
     """Return the graph with zeros at the points of d where inputs of a loop are undefined."""
     graph, name = loop.graph, loop.block.name
     for edge, reading in zip(loop.outside, loop.readings, strict=True):
@@ -173,7 +173,7 @@ def _fill_inputs(loop: Carried) -> Graph:
             continue
         source, kind = graph.ops[edge.source], graph.ops[edge.source].outputs[edge.output]
         if ragged(kind):
-            reason = f"{edge} exists at only some points of {name}, and its size is not a number"
+            reason = f"{edge} exists at only some points of {name}, and its size varies"
             raise Refusal("read", reason)
         when, always = split(source.domain.when, [name])
         new = f"{source.name}_{edge.output}_or_0"
@@ -197,7 +197,7 @@ def _value(value: Any, env: Mapping[str, Any]) -> tuple[Any]:
     return (value,)
 
 
-def is_sum(loop: Carried) -> bool:
+def is_sum(loop: CarryLoop) -> bool:
     """Return True if a loop is a sum and only its final value is read."""
     try:
         return loop.final and set(forms(loop, matrix=0)) == {"sum"}
@@ -205,7 +205,7 @@ def is_sum(loop: Carried) -> bool:
         return False
 
 
-def _check_cost(loop: Carried) -> None:
+def _check_cost(loop: CarryLoop) -> None:
     """Raise `Refusal` for a sum, and for a forward loop unless every reader needs all of d."""
     if loop.way > 0:
         _check_wait(loop.graph, loop.readers, loop.ops, loop.block)
@@ -228,7 +228,7 @@ def _check_wait(graph: Graph, readers: Sequence[Edge], ops: Sequence[str], block
         raise Refusal("cost", "its points are results, which are available earlier in a loop")
 
 
-def forms(loop: Carried, **how: Any) -> tuple[str, ...]:
+def forms(loop: CarryLoop, **how: Any) -> tuple[str, ...]:
     """Return the forms of a loop's scan, inferred from small shapes.
 
     Raises `Refusal` if the loop cannot become a scan.
@@ -255,17 +255,17 @@ def forms(loop: Carried, **how: Any) -> tuple[str, ...]:
     return results[0]
 
 
-def _replace_loop(loop: Carried, forms: tuple[str, ...], matrix: int, monoids: tuple) -> Graph:
+def _replace_loop(loop: CarryLoop, forms: tuple[str, ...], matrix: int, monoids: tuple) -> Graph:
     """Return the graph with the loop replaced by a single scan operation."""
     graph, block = loop.graph, loop.block
-    kinds = [graph.ops[op].outputs[k] for op, k in loop.needed]
+    kinds = [graph.ops[op].outputs[k] for op, k in loop.exports]
     outputs = tuple(kinds if loop.final else [move.widen(kind, block) for kind in kinds])
-    name = min(loop.needed, key=lambda tensor: tensor != loop.carried)[0]
+    name = min(loop.exports, key=lambda tensor: tensor != loop.carry)[0]
     domain = move.block_domain(graph.ops[name].domain, block)
     run = functools.partial(loop.everywhere, matrix=matrix, monoids=monoids)
     run, params = loop.end if loop.final else run, {"forms": forms, "over": block.name}
     operation = Op(name, "scan", domain, outputs, run, params)
-    place = {tensor: (name, k) for k, tensor in enumerate(loop.needed)}
-    ends = {loop.carried[0]: None} if loop.final else {}
+    place = {tensor: (name, k) for k, tensor in enumerate(loop.exports)}
+    ends = {loop.carry[0]: None} if loop.final else {}
     replacements = {**dict.fromkeys(loop.ops, ()), name: [(operation, loop.reads)]}
     return move.rewire(graph, block, replacements, place, ends)

@@ -81,6 +81,9 @@ def lift(
     `where(begin, 0, x)`, the loop discards the state but the scan returns NaN.
 
     Raises `Refusal` if `recognize` does not support the step.
+
+    >>> lift(lambda x, r: 0.5 * x + r, jnp.float32(0), (jnp.ones(3),))
+    Array([1.  , 1.5 , 1.75], dtype=float32)
     """
     recurrence = recognize(step, x0, *one(inputs), monoids=monoids, matrix=matrix)
     return recurrence(x0, inputs, reverse=reverse, method=method)
@@ -97,7 +100,7 @@ def last(step: Callable, x0: PyTree, inputs: tuple, *, reverse: bool = False) ->
         return jax.lax.scan(lambda x, z: (step(x, *z), None), x0, inputs, reverse=reverse)[0]
     way = -1 if reverse else 1  # the order affects rounding
     inputs = jax.tree.map(lambda x: x[::way], inputs)
-    terms = summed(lambda *z: recurrence.read(recurrence.element(*z)), *inputs)
+    terms = sum_terms(lambda *z: recurrence.read(recurrence.element(*z)), *inputs)
     return jax.tree.map(jnp.add, x0, terms)
 
 
@@ -112,12 +115,11 @@ _ADDS = {"add", "add_any", "sub"}
 _LINEAR = {"broadcast_in_dim", "dot_general", "mul", "neg", "reshape", "squeeze", "transpose"}
 
 
-def summed(function: Callable, *inputs: PyTree) -> PyTree:
+def sum_terms(function: Callable, *inputs: PyTree) -> PyTree:
     """Return Σ_k function(*inputs[k]), with sums of products as one product: Σ_k x_k y_kᵀ = Xᵀ Y.
 
-    The gradient of a parameter is such a sum. To avoid computing its terms, linear operations of
-    `function` are applied to sums instead of terms, from the last operation back to products. If
-    there are no products, the terms are computed and added.
+    The gradient of a parameter is such a sum. Its terms are computed only if `function` has no
+    products near its end, followed by linear operations, which can be applied to the sums instead.
     """
     closed, out = jax.make_jaxpr(function, return_shape=True)(*one(inputs))
     jaxpr, length = closed.jaxpr, len(jax.tree.leaves(inputs)[0])
@@ -222,6 +224,9 @@ def recognize(
 
     Raises `Refusal`, which names the operation, if the step has none of the forms in the table of
     `steps`. Raises `ValueError` if the step does not return arrays like x.
+
+    >>> recognize(lambda x, r: 0.5 * x + r, 0.0, 1.0).forms
+    ('affine',)
     """
     like = jax.eval_shape(lambda x: jax.tree.map(jnp.asarray, x), x)
     leaves, tree = jax.tree.flatten(like)
@@ -314,7 +319,7 @@ def _check_step(step: Callable, like: PyTree, inputs: tuple) -> None:
 
 
 @dataclasses.dataclass
-class Carried:
+class CarryLoop:
     """Loop: a cycle of operations that carries one tensor along d, one point at a time.
 
     `way` is +1 if the loop runs forward and -1 if it runs backward. `ops` are in a valid order of
@@ -331,7 +336,7 @@ class Carried:
     back: Collection[Edge]
     outside: tuple[Edge, ...]
     readings: list[Access]
-    carried: Output
+    carry: Output
     way: int
     later: dict[Edge, bool]
 
@@ -346,24 +351,21 @@ class Carried:
         return [e for e in self.graph.edges if e.source in self.ops and e.sink not in self.ops]
 
     @property
-    def needed(self) -> list[Output]:
-        """Tensors of the loop that are read from outside."""
+    def exports(self) -> list[Output]:
+        """Tensors of the loop that operations outside the loop read."""
         return list(dict.fromkeys(edge.tensor for edge in self.readers))
 
     @property
     def final(self) -> bool:
         """True if every reader reads only the point at which the loop ends."""
-        if self.needed != [self.carried] or move.pointwise_sources(self.graph, self.ops):
+        if self.exports != [self.carry] or move.pointwise_sources(self.graph, self.ops):
             return False
         end = self.block.bound - 1 if self.way > 0 else ZERO
         return all(phi(self.graph, e)[self.block.name].same(end) for e in self.readers)
 
     @property
     def before(self) -> Edge | None:
-        """Edge that supplies the initial state, or None.
-
-        None also if the first point differs from the others in more than this edge.
-        """
+        """Edge that supplies the initial state; None if the first point differs otherwise."""
         first = [edge for edge, flag in self.later.items() if not flag]
         others = [edge for edge, flag in self.later.items() if flag]
         alone = len(first) == 1 and first[0] in self.outside and others == list(self.back)
@@ -416,12 +418,12 @@ class Carried:
             branches = {edge: not flag for edge, flag in self.later.items()}
             return at(point, self.zero_state(env), here, branches)[edge.sink, 0], points
         remaining = jax.tree.map(lambda x: x[rest], points)
-        return at(point, self.zero_state(env), here)[self.carried], remaining
+        return at(point, self.zero_state(env), here)[self.carry], remaining
 
     def zero_state(self, env: Mapping[str, Any]) -> Any:
         """Return a state of zeros, which replaces the previous state at the first point."""
         bounds = {name: value for name, value in env.items() if isinstance(value, int)}
-        like = type_of(self.graph.ops[self.carried[0]], self.carried[1], bounds)
+        like = type_of(self.graph.ops[self.carry[0]], self.carry[1], bounds)
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
 
     def step(self, at: At, env: Mapping[str, Any]) -> Callable[..., Any]:
@@ -430,7 +432,7 @@ class Carried:
         full = isinstance(bound, int) and bound % length == 0
 
         def step(x: Any, point: Any, here: list[Any]) -> Any:
-            new = at(point, x, here, self.later)[self.carried]
+            new = at(point, x, here, self.later)[self.carry]
             if full:
                 return new
             real = point < bound
@@ -464,7 +466,7 @@ class Carried:
         return recognize(self.step(at, env), x, *one(rest), **how), x, rest, at, points
 
     def everywhere(self, env: Mapping[str, Any], *inputs: Any, **how: Any) -> tuple[Any, ...]:
-        """Compute the `needed` tensors at all points in one scan; pass `how` to `recognize`."""
+        """Compute the `exports` at all points in one scan; pass `how` to `recognize`."""
         recurrence, x, rest, at, points = self.recurrence(env, inputs, **how)
         length = len(points[0])
 
@@ -479,20 +481,20 @@ class Carried:
         states = jax.tree.map(join, start, recurrence(x, rest, reverse=self.way < 0))
         sides = [jax.tree.map(lambda x, s=s: x[s], states) for s in (slice(-1), slice(1, None))]
         before, after = sides[:: self.way]
-        if self.needed == [self.carried]:
+        if self.exports == [self.carry]:
             return (after,)
-        values = jax.vmap(at)(points[0], before, points[1]) | {self.carried: after}
-        return tuple(values[tensor] for tensor in self.needed)
+        values = jax.vmap(at)(points[0], before, points[1]) | {self.carry: after}
+        return tuple(values[tensor] for tensor in self.exports)
 
 
-def analyze(graph: Graph, cycle: Cycle, block: Block) -> Carried:
+def analyze(graph: Graph, cycle: Cycle, block: Block) -> CarryLoop:
     """Return a cycle as a loop that carries one tensor. Raises `Refusal` if this is impossible."""
     for op in cycle.ops:
         if block.name not in graph.ops[op].domain.names:
             raise Refusal("domain", f"{op} does not have the dimension {block.name}")
         if graph.ops[op].kind == "host":
             raise Refusal("host", f"{op} calls the host, which happens at one point at a time")
-    tensor, away, back = _carried(graph, cycle, block)
+    tensor, away, back = _carry(graph, cycle, block)
     inside = [edge for edge in cycle.edges if edge not in back]
     order = [name for group in components(inside) for name in group]
     order += [name for name in cycle.ops if name not in order]
@@ -505,12 +507,12 @@ def analyze(graph: Graph, cycle: Cycle, block: Block) -> Carried:
             raise Refusal("read", f"{edge} cannot be read for all values of {block.name} at once")
         readings.append(reading)
     later = _later(graph, cycle.edges + tuple(outside), block, -away)
-    return Carried(
+    return CarryLoop(
         graph, block, tuple(order), inside, back, tuple(outside), readings, tensor, -away, later
     )
 
 
-def _carried(graph: Graph, cycle: Cycle, block: Block) -> tuple[Output, int, list[Edge]]:
+def _carry(graph: Graph, cycle: Cycle, block: Block) -> tuple[Output, int, list[Edge]]:
     """Return the tensor that a cycle carries along d, its distance, and the edges that carry it."""
     back, distances = [], set()
     for edge in cycle.edges:

@@ -67,9 +67,9 @@ def with_views(graph: Graph, moved: Collection[str]) -> tuple[Graph, dict[str, s
     for name in [name for name, new in names.items() if new != name]:
         op, outputs = graph.ops[name], range(len(graph.ops[name].outputs))
         view = Op(name, "view", op.domain, op.outputs, lambda env, *values: values)
-        sees = [Edge(name, names[name], op.domain.symbols, TRUE, k, k) for k in outputs]
+        copies = [Edge(name, names[name], op.domain.symbols, TRUE, k, k) for k in outputs]
         own = dataclasses.replace(op, name=names[name])
-        replacements[name] = [(own, graph.inputs(name)), (view, sees)]
+        replacements[name] = [(own, graph.inputs(name)), (view, copies)]
         place |= {(name, k): (names[name], k) for k in outputs}
 
     def reads(edge: Edge) -> Edge:
@@ -92,9 +92,9 @@ def rewire(
 ) -> Graph:
     """Replace the operations in `replacements`, and adapt their readers.
 
-    `place` maps old outputs to new ones if their names differ. `ends` contains the operations that
-    are only read at the last point of d. It maps each of them to the index along d at which this
-    value is now stored, or to None if the new tensor does not have the dimension d.
+    `place` maps old outputs to new ones if their names differ. `ends` maps each operation that is
+    read only at the last point of d to the index along d at which this value is now stored, or to
+    None if the new tensor does not have the dimension d.
     """
     new = dict(replacements)
     for name in graph.ops.keys() - replacements.keys():
@@ -155,8 +155,8 @@ def _slices(reading: Access) -> list[Slice]:
 
 def _branch_dims(graph: Graph, name: str) -> set[str]:
     """Return the dimensions in the conditions of a branching definition."""
-    asks = {symbol for edge in graph.inputs(name) for symbol in edge.when.symbols()}
-    return asks & set(graph.ops[name].domain.names)
+    symbols = {symbol for edge in graph.inputs(name) for symbol in edge.when.symbols()}
+    return symbols & set(graph.ops[name].domain.names)
 
 
 def graph_dims(graph: Graph) -> dict[str, Expr]:
@@ -265,7 +265,7 @@ def _block_op(
     accesses = readings(graph, reads, block, moved)
     assert accesses is not None, f"{op.name} cannot be moved: see `can_move`"
     kind, run, own = _kind(op, accesses), op.run, op.params
-    if any(reading.more for reading in accesses):  # a read of several tiles adds inputs
+    if any(reading.more for reading in accesses):  # several tiles are several inputs, unlike before
         kind, own = "fn", {name: value for name, value in own.items() if name == "ends"}
     partial = any(block.name in part.symbols() for part in conjuncts(op.domain.when))
     if partial:
@@ -360,7 +360,7 @@ def running(graph: Graph, op: Op, block: Block, moved: Collection[str]) -> tuple
 
     The direction is 1 for prefixes such as 0:t + 1, and -1 for suffixes such as t:T of tiled
     values. A suffix of values that are not tiled is not a running fold: each tile reads its slices
-    directly, so that it need not run after the last tile.
+    directly, so that no tile has to wait for the last one.
     """
     fold = fold_of(graph, op) if block.size is not None else None
     if fold is None or fold.name != block.name or ragged(op.outputs):
@@ -512,13 +512,13 @@ def movable(
     if only is not None:
         moved &= set(only)
     for cycle in cycles(graph, name):
-        on = tuple(op for op in cycle.ops if name in graph.ops[op].domain.names)
+        members = tuple(op for op in cycle.ops if name in graph.ops[op].domain.names)
         if cycle.trivial:
-            groups.append(set(on))
+            groups.append(set(members))
             continue
-        if moved & set(on):
-            reasons.append((on, f"a cycle through different points of {name}"))
-        moved -= set(on)
+        if moved & set(members):
+            reasons.append((members, f"a cycle through different points of {name}"))
+        moved -= set(members)
     progress = True
     while progress:
         progress = False

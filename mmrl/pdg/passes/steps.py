@@ -139,6 +139,9 @@ class Refusal(ValueError):
 
     `primitive` is the first unsupported operation, and `inside` is the `jax.named_scope` that
     contains it.
+
+    >>> print(Refusal("mul", "x times x"))
+    Not a scan: x times x.
     """
 
     inside: str = ""
@@ -169,7 +172,7 @@ class Value(eqx.Module):
     """
 
     kind: str = eqx.field(static=True)
-    leaf: int | None = eqx.field(static=True, default=None)  # index of an array of x
+    leaf: int | None = eqx.field(static=True, default=None)  # index of the array of x
     a: Any = None
     b: Any = None
     which: int = eqx.field(static=True, default=0)  # index of the caller's monoid
@@ -204,7 +207,7 @@ class State(eqx.Module):
         return Value("matrix")
 
 
-def moving(values: Sequence[Value]) -> list[Value]:
+def dependent(values: Sequence[Value]) -> list[Value]:
     """Return the values that depend on x."""
     return [value for value in values if value.kind != "free"]
 
@@ -240,14 +243,14 @@ _CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpo
 
 def _operation(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
     name, kinds = equation.primitive.name, [value.kind for value in values]
-    if not moving(values):
+    if not dependent(values):
         return [Value("free", b=y) for y in bind(equation, [value.b for value in values])]
     if name in _CALLS:
         return _call(state, equation, values)
     if name == "custom_jvp_call":
         return _custom(state, equation, values)
     if "declared" in kinds:
-        text = state.text(moving(values)[0])
+        text = state.text(dependent(values)[0])
         raise Refusal(name, f"{name} of {text}, but a declared monoid must be the last operation")
     family = "max" if name == "max" else next((kind for kind in kinds if kind in FAMILIES), None)
     if family is not None:
@@ -265,7 +268,7 @@ def _call(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> lis
     which = marks.index(equation.params["name"])
     past, new = values[: len(values) // 2], values[len(values) // 2 :]
     whole = [value.leaf if value.kind == "state" else None for value in past]
-    if whole != list(range(len(state.leaves))) or moving(new):
+    if whole != list(range(len(state.leaves))) or dependent(new):
         m = state.monoids[which].name
         reason = f"{m} must be called as {m}(x, element) with the complete state x"
         raise Refusal(m, f"{reason}, and with an element that does not depend on x")
@@ -275,8 +278,8 @@ def _call(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> lis
 def _custom(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
     """Describe a function with a custom derivative; only logaddexp is supported.
 
-    The custom derivative of logaddexp equals the true one. Other functions are analyzed only to
-    find the operation to report.
+    The custom derivative of logaddexp equals the true one. Any other function is refused, and its
+    body is analyzed only to find the operation that the error names.
     """
     inner = equation.params["call_jaxpr"]
     name = inner.jaxpr.debug_info.func_name
@@ -297,10 +300,10 @@ def extreme(
     """
     name = kind if joins else equation.primitive.name
     shape = equation.outvars[0].aval.shape
-    first, *others = moving(values)
-    strange = [v for v in (first, *others) if v.kind not in ("state", "shift", kind)]
-    if strange:
-        raise Refusal(name, f"{name} of {state.text(strange[0])}")
+    first, *others = dependent(values)
+    unsupported = [v for v in (first, *others) if v.kind not in ("state", "shift", kind)]
+    if unsupported:
+        raise Refusal(name, f"{name} of {state.text(unsupported[0])}")
     leaf = first.leaf or 0
     if any(other.leaf != leaf for other in others) or state.leaves[leaf].shape != shape:
         texts = " and ".join(state.text(value) for value in (first, *others))
@@ -345,7 +348,7 @@ def linear(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> Va
     """
     name, shape = equation.primitive.name, equation.outvars[0].aval.shape  # pyright: ignore
     _check(state, equation, values)
-    first, *others = moving(values)
+    first, *others = dependent(values)
     if name in _SAME:
         return first
     alone = first.leaf is not None and all(value.leaf == first.leaf for value in others)
@@ -358,7 +361,7 @@ def linear(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> Va
 
 def _check(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> None:
     name = equation.primitive.name
-    first, *others = moving(values)
+    first, *others = dependent(values)
     text = state.text(first)
     if name not in _TABLE:
         power = equation.params.get("y") if name == "integer_pow" else None
@@ -369,7 +372,7 @@ def _check(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> No
         raise Refusal(name, f"division by {state.text(values[1])}")
     if name == "select_n" and values[0].kind != "free":
         raise Refusal(name, f"a choice that depends on {text}")
-    if name in _INDEXED and moving(values[1:]):
+    if name in _INDEXED and dependent(values[1:]):
         raise Refusal(name, f"{name} at an index that depends on x")
     before, after = (v.aval.dtype for v in (equation.invars[0], equation.outvars[0]))  # pyright: ignore
     # Rounding is not a linear function.
@@ -386,6 +389,6 @@ def _keeps_gain(name: str, values: list[Value]) -> bool:
     shifts = [value.kind in ("state", "shift") for value in values]
     if name == "select_n":
         return all(shifts[1:])
-    if name not in ("add", "add_any", "sub") or len(moving(values)) > 1:
+    if name not in ("add", "add_any", "sub") or len(dependent(values)) > 1:
         return False
     return shifts[0] or (name != "sub" and shifts[1])

@@ -44,7 +44,7 @@ from mmrl.pdg.passes.access import ZERO, Block, cycles
 from mmrl.pdg.passes.folds import Fold, folds
 from mmrl.pdg.passes.fuse import join, straight
 from mmrl.pdg.passes.lift import is_sum
-from mmrl.pdg.passes.loops import Carried, analyze
+from mmrl.pdg.passes.loops import CarryLoop, analyze
 from mmrl.pdg.passes.move import Reason, movable, sentences, whole
 from mmrl.pdg.passes.steps import Refusal
 
@@ -69,14 +69,16 @@ def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
     graph, names = move.with_views(graph, moved)
     inside = [names[op] for op in moved]
     loops = [tile_loop(loop, block, inside) for loop in _loops(graph, name) if is_sum(loop)]
-    fed = [loop for loop in loops if loop and _sources(loop, name) <= set(inside)]
-    summed = [op for loop in fed for op in loop.ops]
-    words = [f"vectorized over {name}: {', '.join([*moved, *summed])}"]
-    words += sentences([(ops, why) for ops, why in reasons if not set(ops) <= set(summed)])
-    return build(graph, block, inside, fed, []), words
+    sums = [loop for loop in loops if loop and _sources(loop, name) <= set(inside)]
+    ends = [op for loop in sums for op in loop.ops]
+    words = [f"vectorized over {name}: {', '.join([*moved, *ends])}"]
+    words += sentences([(ops, why) for ops, why in reasons if not set(ops) <= set(ends)])
+    return build(graph, block, inside, sums, []), words
 
 
-def _with_terms(graph: Graph, loop: Carried, moved: list[str]) -> tuple[Graph, Carried, list[str]]:
+def _with_terms(
+    graph: Graph, loop: CarryLoop, moved: list[str]
+) -> tuple[Graph, CarryLoop, list[str]]:
     """Fuse a sum with the operation that computes its terms, if only the sum reads them.
 
     The gradient of a parameter is then computed for a complete block, never for a single point.
@@ -93,13 +95,13 @@ def _with_terms(graph: Graph, loop: Carried, moved: list[str]) -> tuple[Graph, C
     return graph, loop, moved
 
 
-def _sources(loop: Carried, name: str) -> set[str]:
+def _sources(loop: CarryLoop, name: str) -> set[str]:
     """Return the operations over d that a loop reads from outside."""
     domains = {edge.source: loop.graph.ops[edge.source].domain for edge in loop.outside}
     return {source for source, domain in domains.items() if name in domain.names}
 
 
-def tile_loop(loop: Carried, block: Block, moved: Collection[str]) -> Carried | None:
+def tile_loop(loop: CarryLoop, block: Block, moved: Collection[str]) -> CarryLoop | None:
     """Return the loop with its inputs read in blocks, or None if this is impossible."""
     accesses = move.readings(loop.graph, loop.outside, block, moved)
     if accesses is None or (loop.before and accesses[loop.outside.index(loop.before)].more):
@@ -108,7 +110,7 @@ def tile_loop(loop: Carried, block: Block, moved: Collection[str]) -> Carried | 
 
 
 def build(
-    graph: Graph, block: Block, moved: list[str], loops: list[Carried], sums: list[Fold]
+    graph: Graph, block: Block, moved: list[str], loops: list[CarryLoop], sums: list[Fold]
 ) -> Graph:
     """Return the graph that computes `moved` and the given loops and folds in blocks."""
     before, loops = loops, []
@@ -120,10 +122,10 @@ def build(
     replacements: dict[str, Sequence[NewOp]]
     replacements = {name: move.moved_ops(graph, block, moved, name) for name in moved}
     for loop in loops:
-        replacements |= {**dict.fromkeys(loop.ops, ()), loop.carried[0]: _tiled_loop(loop)}
+        replacements |= {**dict.fromkeys(loop.ops, ()), loop.carry[0]: _tiled_loop(loop)}
     replacements |= {fold.op.name: _tiled_fold(graph, fold, block, end) for fold in sums}
-    ends = {loop.carried[0]: end for loop in loops}
-    place = {loop.carried: (loop.carried[0], 0) for loop in loops}
+    ends = {loop.carry[0]: end for loop in loops}
+    place = {loop.carry: (loop.carry[0], 0) for loop in loops}
     return move.rewire(graph, block, replacements, place, ends)
 
 
@@ -149,24 +151,24 @@ def _chain(
     def merge(name: str, *cases: Edge) -> NewOp:
         return Op(name, "merge", domain, (kind,), None, params), list(cases)
 
-    def goes_on(env: Mapping[str, Any], before: Any, *inputs: Any) -> tuple[Any, ...]:
+    def follow(env: Mapping[str, Any], before: Any, *inputs: Any) -> tuple[Any, ...]:
         return run(env, *inputs, before=before)
 
-    goes = Edge(name, name, back, symbol >= size)
+    carry = Edge(name, name, back, symbol >= size)
     if start is None:
         first, begins = part("_first", symbol == 0, run, edges)
-        more, follows = part("_next", symbol >= size, goes_on, [goes, *edges])
+        more, follows = part("_next", symbol >= size, follow, [carry, *edges])
         return [first, more, merge(name, begins, follows)]
     first, begins = part("_first", symbol == 0, start[0], [start[1]])
-    before = merge(f"{name}_before", begins, goes)
-    every = Op(name, "fn", domain, (kind,), goes_on, params)
+    before = merge(f"{name}_before", begins, carry)
+    every = Op(name, "fn", domain, (kind,), follow, params)
     return [first, before, (every, move.as_inputs([Edge(name, before[0].name, here), *edges]))]
 
 
-def _tiled_loop(loop: Carried) -> list[NewOp]:
+def _tiled_loop(loop: CarryLoop) -> list[NewOp]:
     """Return the operations that run a loop in blocks, passing its state from block to block."""
-    op, block = loop.graph.ops[loop.carried[0]], loop.block
-    kind = op.outputs[loop.carried[1]]
+    op, block = loop.graph.ops[loop.carry[0]], loop.block
+    kind = op.outputs[loop.carry[1]]
     if block.size is None:
         return [
             (Op(op.name, "fn", move.block_domain(op.domain, block), (kind,), loop.end), loop.reads)
@@ -222,6 +224,11 @@ def tile(
     budget, and at least 1.
 
     Raises `ValueError` unless exactly one of `size` and `budget` is a positive integer.
+
+    >>> from mmrl.pdg import Program
+    >>> p = Program("t")
+    >>> tile(p.graph(p.value(p.symbols[0])[0 : p.bounds[0]].sum()), "t", 4)[1]
+    ['tiled by 4 along t: value, sum']
     """
     argument = size if budget is None else budget
     number = operator.index(argument) if isinstance(argument, SupportsIndex) else 0
@@ -236,7 +243,7 @@ def tile(
     moved, loops, sums, reasons = _choose(graph, block)
     if not moved:
         return graph, ["no operation is tiled", *sentences(reasons)]
-    ends = [loop.carried[0] for loop in loops]
+    ends = [loop.carry[0] for loop in loops]
     inside = {op for loop in loops for op in loop.ops}
     words = sentences([(ops, why) for ops, why in reasons if not inside & set(ops)])
     ends += [fold.op.name for fold in sums]
@@ -263,7 +270,7 @@ def _bytes(op: Op, bounds: Mapping[str, int]) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 
-def _loops(graph: Graph, name: str) -> list[Carried]:
+def _loops(graph: Graph, name: str) -> list[CarryLoop]:
     """Return the loops over a dimension whose last state is the only one that is read."""
     loops = []
     for cycle in cycles(graph, name):
@@ -280,7 +287,7 @@ def _loops(graph: Graph, name: str) -> list[Carried]:
 
 def _choose(
     graph: Graph, block: Block
-) -> tuple[list[str], list[Carried], list[Fold], list[Reason]]:
+) -> tuple[list[str], list[CarryLoop], list[Fold], list[Reason]]:
     """Return the largest set of operations that can be tiled, and the loops and folds that read it.
 
     The last result contains the reasons why other operations are not tiled.
@@ -295,8 +302,8 @@ def _choose(
         ends = {*final, *(op for loop in tileable for op in loop.ops)}
         loose = [op for op in moved if not _stays_inside(graph, op, moved, ends)]
         if not loose and (tileable, final) == (loops, sums):
-            fed = [loop for loop in tileable if {edge.source for edge in loop.outside} & set(moved)]
-            blocks = [tile_loop(loop, block, moved) for loop in fed]
+            readers = [x for x in tileable if {edge.source for edge in x.outside} & set(moved)]
+            blocks = [tile_loop(loop, block, moved) for loop in readers]
             return moved, [loop for loop in blocks if loop is not None], [*final.values()], reasons
         loops, sums = tileable, final
         reasons += [((op,), "it is read point by point") for op in loose]

@@ -28,7 +28,7 @@ DEVICE, HOST = "device", "host"
 
 
 @dataclasses.dataclass
-class _Held:
+class _Memory:
     """Memory of a buffer, and the values that are stored there."""
 
     size: int
@@ -44,7 +44,7 @@ class Account:
     """
 
     def __init__(self) -> None:
-        self._held: dict[Hashable, _Held] = {}
+        self._memory: dict[Hashable, _Memory] = {}
         self._keys: dict[tuple[Output, Point, str], list[Hashable]] = {}
         self._live: Counter[tuple[Output | None, str]] = Counter()
         self._peak: Counter[tuple[Output | None, str]] = Counter()
@@ -60,9 +60,9 @@ class Account:
         keys = self._keys.setdefault((tensor, point, place), [])
         for key, size in buffers:
             keys.append(key)
-            memory = self._held.get(key)
+            memory = self._memory.get(key)
             if memory is None:
-                self._held[key] = _Held(size, place, [(tensor, point)])
+                self._memory[key] = _Memory(size, place, [(tensor, point)])
                 self._change(tensor, place, size)
             else:
                 memory.holders.append((tensor, point))
@@ -78,7 +78,7 @@ class Account:
                 f"{tensor[0]}{list(point)}, which has no value on the {place}."
             )
         for key in self._keys.pop((tensor, point, place)):
-            memory = self._held[key]
+            memory = self._memory[key]
             first = memory.holders[0]
             memory.holders.remove((tensor, point))
             if memory.holders and memory.holders[0][0] == first[0]:
@@ -87,12 +87,12 @@ class Account:
             if memory.holders:
                 self._change(memory.holders[0][0], place, memory.size)
             else:
-                del self._held[key]
+                del self._memory[key]
 
-    def alone(self, tensor: Output, point: Point, place: str = DEVICE) -> bool:
-        """Return True if this value shares its memory with no other value."""
+    def is_sole_holder(self, tensor: Output, point: Point, place: str = DEVICE) -> bool:
+        """Return True if no other value shares the memory of this one."""
         keys = self._keys[tensor, point, place]
-        return all(len(self._held[key].holders) == 1 for key in keys)
+        return all(len(self._memory[key].holders) == 1 for key in keys)
 
     def reserve(self, size: int, place: str = DEVICE) -> None:
         """Reserve `size` bytes for a store, or release them if `size` is negative."""
@@ -163,9 +163,9 @@ class Window:
     lows: tuple[int, ...]
     full: bool
 
-    def moved(self, shift: int) -> "Window":
-        """Return the window shifted by `shift` coordinates."""
-        return dataclasses.replace(self, lows=tuple(low + shift for low in self.lows))
+    def shift(self, by: int) -> "Window":
+        """Return the window shifted by a number of coordinates."""
+        return dataclasses.replace(self, lows=tuple(low + by for low in self.lows))
 
 
 class Read:

@@ -54,7 +54,7 @@ def peak(
     rings from these bounds to `bounds`. The latter assumes that the runs differ only in the number
     of values that their rings store.
     """
-    sizes = _cut(schedule.graph, bounds, most)
+    sizes = _reduce_bounds(schedule.graph, bounds, most)
     tensors = swap.of(schedule.graph)
     if sizes == dict(bounds):
         device, host = timelines(schedule, bounds, swap)
@@ -64,14 +64,14 @@ def peak(
     above, most_host = sum(rings.values()) + largest_write, sum(rings[x] for x in tensors)
     if sizes is not None:
         fewer, _ = _rings(schedule, sizes, alias=not tensors)
-        grown = {root: max(0, size - fewer.get(root, 0)) for root, size in rings.items()}
+        growth = {root: max(0, size - fewer.get(root, 0)) for root, size in rings.items()}
         device, host = timelines(schedule, sizes, swap)
-        above = min(above, int(device.max(initial=0)) + sum(grown.values()))
-        most_host = min(most_host, int(host.max(initial=0)) + sum(grown[x] for x in tensors))
+        above = min(above, int(device.max(initial=0)) + sum(growth.values()))
+        most_host = min(most_host, int(host.max(initial=0)) + sum(growth[x] for x in tensors))
     return Peak(above, most_host, exact=False)
 
 
-def _cut(graph: Graph, bounds: Mapping[str, int], most: int) -> dict[str, int] | None:
+def _reduce_bounds(graph: Graph, bounds: Mapping[str, int], most: int) -> dict[str, int] | None:
     """Halve the bounds, outermost first, until a run has at most `most` values.
 
     Each bound stays larger than every constant in the indices along its dimensions. Returns None if
@@ -86,7 +86,7 @@ def _cut(graph: Graph, bounds: Mapping[str, int], most: int) -> dict[str, int] |
 
 
 def _values(graph: Graph, bounds: Mapping[str, int]) -> int:
-    """Return the number of values in a run, including those excluded by conditions."""
+    """Return the number of values in a run, counting points that conditions exclude as well."""
     return sum(math.prod(extents(graph, x, bounds)) * len(graph.ops[x].outputs) for x in graph.ops)
 
 
@@ -104,7 +104,8 @@ def _rings(
 ) -> tuple[dict[Output, int], int]:
     """Return the bytes of each root's ring, and the maximum bytes that an operation writes.
 
-    Two values that are needed at the same time, before or after an operation, have different slots.
+    All values that are alive before or after an operation are in different slots, so their bytes
+    never exceed the bytes of all rings.
     """
     table = ReadTable(schedule.graph, bounds)
     size = {tensor: nbytes(kind) for tensor, kind in table.types.items()}
@@ -136,10 +137,7 @@ def timelines(
 
 
 def _alive(first: np.ndarray, last: np.ndarray, sizes: np.ndarray, length: int) -> np.ndarray:
-    """Return, for each number below `length`, the total size of intervals that contain it.
-
-    The intervals are [first, last].
-    """
+    """Return the total size of the intervals [first, last] that contain k, for k < `length`."""
     steps = np.bincount(first, sizes, length + 2) - np.bincount(last + 1, sizes, length + 2)
     return np.cumsum(steps)[:length].astype(np.int64)
 
@@ -246,7 +244,7 @@ class _Run:
         return root
 
     def ends(self, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the last operations before and during which each root's memory is in use.
+        """Return the last operation before which each root's memory is in use, and the last during.
 
         The two differ where an operation overwrites its input.
         """

@@ -7,6 +7,12 @@ symbol but a different value. In the body of `for t in …`, an operation that l
 at the point [i, t - 2].
 
 `generate` builds the tree from isl's syntax tree, the loops that visit all times of a plan.
+
+>>> from mmrl.pdg import Program, compile
+>>> p = Program("t")
+>>> tree = generate(compile(p.graph(2.0 * p.value(p.symbols[0])), {}).plan, memory=False)
+>>> interleaves(tree, "value", "mul"), trace(tree, T=1)
+(True, [('run', 'value', (0,)), ('run', 'mul', (0,))])
 """
 
 import dataclasses
@@ -21,7 +27,7 @@ from mmrl.pdg.build.expr import Expr, Sym
 from mmrl.pdg.build.graph import Graph, Output
 from mmrl.pdg.build.sets import IN, OUT, context, maps, union
 from mmrl.pdg.plan.frees import MemoryPlan, Statement
-from mmrl.pdg.schedule import fixed
+from mmrl.pdg.schedule import constants
 
 Event = tuple[str, str | Output, tuple[int, ...]]  # ("run", op, p), ("free", (op, output), p), …
 
@@ -240,7 +246,7 @@ def generate(
     times, meanings = _group(plan, memory)
     times = [each.intersect_params(within) for each in times]
     times = [each for each in times if not each.is_empty()]
-    loops = [k for k in range(plan.depth) if not fixed(times, k)]
+    loops = [k for k in range(plan.depth) if not constants(times, k)]
     separate = (loops[1:] or loops) if readable else []
     scan = _tree(times, meanings, separate, 0)
     tree = _node(isl.AstBuild.from_context(within).node_from_schedule(scan), meanings, {})
@@ -257,7 +263,7 @@ def _group(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Meanings]:
     when = {each.get_tuple_name(IN): each.set_tuple_name(IN, "x") for each in maps(plan.times)}
     groups: list[tuple[isl.Map, isl.Map, list[Statement]]] = []
     for name, statement in plan.statements.items():
-        if name in when and (memory or statement.kind == "run"):  # omit all other statements
+        if name in when and (memory or statement.kind == "run"):  # a name without times never runs
             times = when[name]
             # An operation and deallocations differ only in the last coordinate.
             near = statement.kind in ("run", "free")
@@ -273,21 +279,22 @@ def _group(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Meanings]:
 def _tree(times: list[isl.Map], meanings: Meanings, separate: list[int], k: int) -> isl.Schedule:
     """Return the schedule tree of all coordinates from k, with a sequence or a loop for each.
 
-    isl converts a tree to loops faster than times in which coordinates only order statements.
+    isl generates loops faster from such a tree than from times, in which some coordinates only
+    order statements.
     """
     depth = times[0].dim(OUT)
     if k == depth:
         domains = (isl.UnionSet.from_set(each.domain()) for each in times)
         return isl.Schedule.from_domain(functools.reduce(isl.UnionSet.union, domains))
-    if places := fixed(times, k):
+    if places := constants(times, k):
         parts: dict[int, list[isl.Map]] = {place: [] for place in sorted(set(places))}
         for place, each in zip(places, times, strict=True):
             parts[place].append(each)
         bundles = _bundle(parts.values(), meanings, k)
         several = (_tree(bundle, meanings, separate, k + 1) for bundle in bundles)
         return functools.reduce(isl.Schedule.sequence, several)
-    alone = (each.project_out(OUT, k + 1, depth - k - 1).project_out(OUT, 0, k) for each in times)
-    count = isl.MultiUnionPwAff.from_union_map(union(alone))
+    values = (each.project_out(OUT, k + 1, depth - k - 1).project_out(OUT, 0, k) for each in times)
+    count = isl.MultiUnionPwAff.from_union_map(union(values))
     tree = _tree(times, meanings, separate, k + 1).insert_partial_schedule(count)
     if k not in separate:
         return tree
@@ -302,7 +309,7 @@ def _bundle(parts: Iterable[list[isl.Map]], meanings: Meanings, k: int) -> Itera
         one, *others = part
         rest = range(k, one.dim(OUT))
         prefix = one.project_out(OUT, k, len(rest)).set_tuple_name(IN, "x")
-        joins = not others and all(fixed(part, j) for j in rest)
+        joins = not others and all(constants(part, j) for j in rest)
         if joins and before is not None and before.plain_is_equal(prefix):
             meanings[first].extend(meanings[one.get_tuple_name(IN)])
         else:
@@ -382,7 +389,10 @@ def _rename(node: Node, graph: Graph, names: Counters, down: bool) -> Any:
 
 
 def _directions(loop: Loop, graph: Graph) -> Iterator[tuple[int, str]]:
-    """Yield (factor of the counter, or 0 unless it is ±1; dimension) per index with the counter."""
+    """Yield a pair (factor of the counter, dimension) for each index that contains the counter.
+
+    The factor is 1 or -1, or 0 for any other factor.
+    """
     counter = Sym(loop.counter)
     for leaf in leaves(loop.body):
         op = leaf.op if isinstance(leaf, Execute) else leaf.tensor[0]

@@ -25,8 +25,8 @@ def cost(graph: Graph, bounds: Mapping[str, int], most: Peak) -> Cost:
 
 def flops(graph: Graph, bounds: Mapping[str, int]) -> int:
     """Return the floating-point operations of a run, counted in the jaxpr of each operation."""
-    table, without = ReadTable(graph, bounds), ("input", "host", "constant")
-    ops = [op for op in graph.ops.values() if op.run is not None and op.kind not in without]
+    table, uncounted = ReadTable(graph, bounds), ("input", "host", "constant")
+    ops = [op for op in graph.ops.values() if op.run is not None and op.kind not in uncounted]
     return sum(count(op, bounds) * work(jaxpr_of(table, op)) for op in ops)
 
 
@@ -34,7 +34,7 @@ def jaxpr_of(table: ReadTable, op: Op) -> Any:
     """Return the jaxpr of an operation; its first arguments are the counters, sorted by name."""
     types, values = table.types, []
     for read in table.reads[op.name]:
-        values.append(jax.tree.map(functools.partial(_led, read.widths), types[read.tensor]))
+        values.append(jax.tree.map(functools.partial(_with_axes, read.widths), types[read.tensor]))
     here = dict.fromkeys(op.domain.names, jax.ShapeDtypeStruct((), np.int32))
 
     def run(point: Any, values: Any) -> Any:
@@ -44,5 +44,5 @@ def jaxpr_of(table: ReadTable, op: Op) -> Any:
     return jax.make_jaxpr(run)(here, values).jaxpr
 
 
-def _led(lead: Sequence[int], x: Any) -> jax.ShapeDtypeStruct:
+def _with_axes(lead: Sequence[int], x: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((*lead, *x.shape), x.dtype)

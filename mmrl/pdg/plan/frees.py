@@ -7,6 +7,12 @@ the paper adds memory operations to the graph and uses a polyhedral scheduler to
 That is not necessary here: given θ, the last use of x[q] is the lexicographic maximum of θ over
 x[q] and all points that read x[q], and the deallocation follows immediately. Only points that run
 count as uses; points that the stride of a tile skips do not.
+
+>>> from mmrl.pdg import Program, compile
+>>> p = Program("t")
+>>> schedule = compile(p.graph(2.0 * p.value(p.symbols[0])), {}).schedule
+>>> unproved(plan_memory(schedule)).is_empty(), *map(str, donations(schedule))
+(True, 'mul <- value[t]')
 """
 
 import dataclasses
@@ -20,7 +26,7 @@ from mmrl.pdg.build import sets
 from mmrl.pdg.build.expr import Slice
 from mmrl.pdg.build.graph import Edge, Graph, Output
 from mmrl.pdg.build.sets import IN, OUT, maps, union
-from mmrl.pdg.plan.swap import either, phases
+from mmrl.pdg.plan.swap import merge_uses, phases
 from mmrl.pdg.schedule import Schedule, pad_times, violations
 
 # Kinds of events. In a plan, the last coordinate of a time is the kind, so events to which θ
@@ -58,7 +64,7 @@ def plan_memory(
     """
     graph, depth = schedule.graph, schedule.depth
     statements = {name: Statement("run", name) for name in graph.ops}
-    # Exclude bounds of 0, because other operations would be the last uses of some values.
+    # With bounds of 0, other operations would be the last uses of some values.
     within = sets.context(graph, 1, schedule.times.get_ctx())
     times = maps(schedule.times.intersect_params(within))
     placements = [pad_times(each, depth, RUN) for each in times]
@@ -79,7 +85,7 @@ def plan_memory(
     for op, output in swap:
         intervals = phases(schedule, (op, output))
         for k, stay in enumerate(intervals[:-1]):
-            uses = stay.intersect_domain(either(intervals[k + 1 :]).domain())
+            uses = stay.intersect_domain(merge_uses(intervals[k + 1 :]).domain())
             add(Statement("offload", op, output), uses.lexmax_pw_multi_aff(), OFFLOAD)
         for stay in intervals[1:]:
             add(Statement("fetch", op, output), stay.lexmin_pw_multi_aff(), FETCH)
@@ -101,7 +107,7 @@ def ends_of(
 
 
 def donations(schedule: Schedule) -> tuple[Edge, ...]:
-    """Return the edges along which the sink is the last to use its input, so may overwrite it.
+    """Return the edges whose sink uses its input last, so that it may overwrite the input.
 
     The test is exact, based on the equality of isl maps: at every point p of the edge, the last use
     of x[φ(p)] is θ(sink[p]). Only single points are donated, because slices are copied when they

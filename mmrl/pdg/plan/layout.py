@@ -49,7 +49,7 @@ class Place:
         return tuple(c if j is None else point[j] + c for j, c in self.coordinates)
 
     def after(self, inner: "Place") -> "Place":
-        """Return the place in this root of a tensor whose place in this tensor is `inner`."""
+        """Compose two places: if this is x's place, and `inner` is y's place in x, return y's."""
         coordinates = tuple(
             (j, c) if j is None else (inner.coordinates[j][0], inner.coordinates[j][1] + c)
             for j, c in self.coordinates
@@ -92,23 +92,23 @@ def layout(accesses: ReadTable, schedule: Schedule, *, alias: bool = True) -> La
         place, own = places[read.tensor], dict(zip(read.sliced, read.windows, strict=True))
         for k, (j, shift) in enumerate(place.coordinates):
             if j in own:
-                windows[place.root][k].append(own[j].moved(shift))
+                windows[place.root][k].append(own[j].shift(shift))
     rings = {x: Ring((1,) * len(accesses.names[x[0]])) for x in accesses.tensors}
     for root in {place.root for place in places.values()}:
         first, last = lives.of(root, places)
         ends = _ends(first, last, accesses.extents[root[0]])
         slots, fewer = (
-            _slots(in_the_way(_before(first, some), _before(last, some)), windows[root])
+            _slots(conflicts(_before(first, some), _before(last, some)), windows[root])
             for some in ((), ends)
         )
         saves = math.prod(fewer) < math.prod(slots)
         rings[root] = Ring(fewer, ends) if saves else Ring(slots)
     slices = (read for read in itertools.chain(*accesses.reads.values()) if read.sliced)
-    zeros = {x for x in slices if _nothing_behind(x, places, rings, lives, accesses)}
+    zeros = {x for x in slices if _is_zero_beyond(x, places, rings, lives, accesses)}
     return Layout(places, rings, frozenset(aliased), frozenset(zeros))
 
 
-def _nothing_behind(
+def _is_zero_beyond(
     read: Read,
     places: Mapping[Output, Place],
     rings: Mapping[Output, Ring],
@@ -120,19 +120,23 @@ def _nothing_behind(
     An example is k[0:t + 1] in a growing cache, read in the step that computes k[t].
     """
     tensor, (source, sink) = read.tensor, (read.edge.source, read.edge.sink)
-    pairs, times = lives.reads.get(read.edge), lives.made
-    alone = rings[tensor].slots == accesses.extents[source] and len(read.sliced) == 1
-    if pairs is None or not alone or [x for x, p in places.items() if p.root == tensor] != [tensor]:
+    pairs, times = lives.reads.get(read.edge), lives.writes
+    is_full = rings[tensor].slots == accesses.extents[source] and len(read.sliced) == 1
+    if (
+        pairs is None
+        or not is_full
+        or [x for x, p in places.items() if p.root == tensor] != [tensor]
+    ):
         return False
     (k,), (window,), own = read.sliced, read.windows, times[source].domain()
     if max(window.lows, default=0) + window.width > accesses.extents[source][k]:
         return False  # the window would wrap around to the first slot
-    behind = isl.Map.lex_gt(own.get_space()).reverse().intersect_domain(own).intersect_range(own)
+    beyond = isl.Map.lex_gt(own.get_space()).reverse().intersect_domain(own).intersect_range(own)
     for j in {*range(own.dim(_SET))} - {k}:
-        behind = behind.equate(IN, j, OUT, j)
-    behind = pairs.apply_range(behind).subtract(pairs)
+        beyond = beyond.equate(IN, j, OUT, j)
+    beyond = pairs.apply_range(beyond).subtract(pairs)
     before = times[sink].lex_gt_map(times[source])
-    return pairs.domain().is_equal(times[sink].domain()) and behind.is_disjoint(before)
+    return pairs.domain().is_equal(times[sink].domain()) and beyond.is_disjoint(before)
 
 
 def donate(
@@ -159,8 +163,8 @@ def donate(
                 continue
             one, other = lives.of(x.root, places), lives.of(y.root, places)
             both = _between(*one, other[0]).union(_between(*other, one[0]))
-            apart = in_the_way(*one).union(in_the_way(*other)).union(both.deltas())
-            if fits(apart, rings[x.root].slots):
+            distances = conflicts(*one).union(conflicts(*other)).union(both.deltas())
+            if fits(distances, rings[x.root].slots):
                 roots |= {x.root, y.root}
                 tensors = (t for t, place in plan.places.items() if place.root == y.root)
                 places |= {t: Place(x.root, places[t].coordinates) for t in tensors}
@@ -169,22 +173,22 @@ def donate(
 
 
 def blocks(
-    accesses: ReadTable, schedule: Schedule, moved: Collection[Output]
+    accesses: ReadTable, schedule: Schedule, swap: Collection[Output]
 ) -> dict[Output, tuple[int, int, int]]:
     """Return (dimension, slots, extent) of each tensor that is read by slices of one dimension.
 
     These tensors are in block stores of the interpreter, which frees the inputs of an operation
-    only after the operation has run, so outputs never overwrite inputs. Tensors in `moved`, which
-    are swapped to the host, are omitted.
+    only after the operation has run, so outputs never overwrite inputs. Tensors in `swap`, which
+    are moved to the host, are omitted.
     """
     lives, stores = _Lives(schedule, accesses), {}
     for tensor, dims in accesses.sliced.items():
-        if len(dims) == 1 and tensor not in moved:
+        if len(dims) == 1 and tensor not in swap:
             (axis,), extents = dims, accesses.extents[tensor[0]]
-            apart = in_the_way(lives.made[tensor[0]], lives.last[tensor], late=True)
+            distances = conflicts(lives.writes[tensor[0]], lives.last[tensor], late=True)
             for k in {*range(len(extents))} - dims:
-                apart = apart.fix_val(_SET, k, 0)
-            stores[tensor] = (axis, _modulo(apart, [axis])[axis], extents[axis])
+                distances = distances.fix_val(_SET, k, 0)
+            stores[tensor] = (axis, _modulo(distances, [axis])[axis], extents[axis])
     return stores
 
 
@@ -193,14 +197,14 @@ class _Lives:
 
     def __init__(self, schedule: Schedule, accesses: ReadTable):
         at = functools.partial(sets.at, bounds=accesses.bounds)
-        self.made = {name: at(times) for name, times in schedule.when.items()}
+        self.writes = {name: at(times) for name, times in schedule.when.items()}
         self.last = {tensor: at(times) for tensor, times in schedule.last.items()}
         self.reads = {edge: at(read) for edge, read in schedule.reads.items()}
         for tensor in accesses.graph.results:
             never = f"[{', '.join([str(_NEVER)] * schedule.depth)}]"
             text = f"{{ {_axes('c', schedule.depth)} -> {never} }}"
             end = isl.Map(text, context=schedule.times.get_ctx())
-            self.last[tensor] = self.made[tensor[0]].apply_range(end)
+            self.last[tensor] = self.writes[tensor[0]].apply_range(end)
 
     def of(self, root: Output, places: Mapping[Output, Place]) -> tuple[isl.Map, isl.Map]:
         """Return two maps from coordinates in a root: to the first write, and to the last use."""
@@ -208,14 +212,14 @@ class _Lives:
         for tensor, place in places.items():
             if place.root == root:
                 back = self.coordinates(tensor[0], place).reverse()
-                first.append(back.apply_range(self.made[tensor[0]]))
+                first.append(back.apply_range(self.writes[tensor[0]]))
                 last.append(back.apply_range(self.last[tensor]))
         union = functools.partial(functools.reduce, isl.Map.union)
         return union(first).lexmin(), union(last).lexmax()
 
     def coordinates(self, op: str, place: Place) -> isl.Map:
         """Return the map from op[p] to the coordinates of p in a root."""
-        points = self.made[op].domain()
+        points = self.writes[op].domain()
         to = ", ".join(str(c) if j is None else f"p{j} + {c}" for j, c in place.coordinates)
         text = f"{{ {op}{_axes('p', points.dim(_SET))} -> [{to}] }}"
         return isl.Map(text, context=points.get_ctx()).intersect_domain(points)
@@ -254,10 +258,10 @@ def _forward(read: Read, places: dict[Output, Place], aliased: set[Read], lives:
         return
     place = Place(sink, coordinates)
     # Points of the source that the merge does not read must not overwrite points of the merge.
-    others = lives.made[source[0]].domain().subtract(pairs.range())
+    others = lives.writes[source[0]].domain().subtract(pairs.range())
     others = others.apply(lives.coordinates(source[0], place)).set_tuple_name(sink[0])
     inside = others.is_empty() or all(_least(others, k) >= 0 for k in range(others.dim(_SET)))
-    if inside and others.is_disjoint(lives.made[sink[0]].domain()):
+    if inside and others.is_disjoint(lives.writes[sink[0]].domain()):
         places[source] = place
         aliased.add(read)
 
@@ -291,7 +295,7 @@ def _least(points: isl.Set, k: int) -> int:
     return points.dim_min_val(k).to_python()
 
 
-def in_the_way(first: isl.Map, last: isl.Map, *, late: bool = False) -> isl.Set:
+def conflicts(first: isl.Map, last: isl.Map, *, late: bool = False) -> isl.Set:
     """Return the distances q - p of all pairs where q is written while p is still needed.
 
     `first` contains the times of writing, and `last` the times of the last use. The last operation
@@ -330,46 +334,46 @@ def _before(times: isl.Map, ends: Sequence[tuple[int, int]]) -> isl.Map:
     return times
 
 
-def _slots(apart: isl.Set, windows: Mapping[int, Sequence[Window]]) -> tuple[int, ...]:
+def _slots(distances: isl.Set, windows: Mapping[int, Sequence[Window]]) -> tuple[int, ...]:
     """Return the smallest numbers of slots that the distances allow.
 
     If slices start at multiples of their width, the number of slots is rounded up to a multiple of
     that width where possible, so that these slices never wrap around.
     """
-    slots = fewest(apart)
+    slots = fewest(distances)
     for k, several in windows.items():
         for width in {w.width for w in several if 1 < w.width < slots[k] and _aligned(w)}:
             wider = (*slots[:k], -(-slots[k] // width) * width, *slots[k + 1 :])
-            slots = wider if fits(apart, wider) else slots
+            slots = wider if fits(distances, wider) else slots
     return slots
 
 
-def fewest(apart: isl.Set) -> tuple[int, ...]:
+def fewest(distances: isl.Set) -> tuple[int, ...]:
     """Return the fewest slots for these distances over all orders of the dimensions."""
-    orders = itertools.permutations(range(apart.dim(_SET)))
-    return min((_modulo(apart, order) for order in orders), key=lambda s: (math.prod(s), s))
+    orders = itertools.permutations(range(distances.dim(_SET)))
+    return min((_modulo(distances, order) for order in orders), key=lambda s: (math.prod(s), s))
 
 
-def _modulo(apart: isl.Set, order: Sequence[int]) -> tuple[int, ...]:
+def _modulo(distances: isl.Set, order: Sequence[int]) -> tuple[int, ...]:
     """Return the slots for these distances, choosing one dimension after another.
 
     Each dimension gets one slot more than the largest distance of the remaining pairs. Only pairs
     at distance 0 along this dimension, which still share a slot, remain for the next dimension
     (Lefebvre and Feautrier 1998).
     """
-    slots = [1] * apart.dim(_SET)
+    slots = [1] * distances.dim(_SET)
     for k in order:
-        if not apart.is_empty():
-            slots[k] = 1 + max(apart.dim_max_val(k).to_python(), -_least(apart, k))
-            apart = apart.fix_val(_SET, k, 0)
+        if not distances.is_empty():
+            slots[k] = 1 + max(distances.dim_max_val(k).to_python(), -_least(distances, k))
+            distances = distances.fix_val(_SET, k, 0)
     return tuple(slots)
 
 
-def fits(apart: isl.Set, slots: Sequence[int]) -> bool:
+def fits(distances: isl.Set, slots: Sequence[int]) -> bool:
     """Return True if no two values at these distances share a slot."""
     same = " and ".join(f"d{k} mod {w} = 0" for k, w in enumerate(slots)) or "true"
     text = f"{{ {_axes('d', len(slots))} : {same} }}"
-    return apart.is_disjoint(isl.Set(text, context=apart.get_ctx()))
+    return distances.is_disjoint(isl.Set(text, context=distances.get_ctx()))
 
 
 def _aligned(window: Window) -> bool:

@@ -58,9 +58,10 @@ class Swap:
         return dataclasses.replace(self, tensors=tuple(tensors))
 
     def among(self, events: Sequence[Any], sizes: Mapping[Output, int]) -> list[Any]:
-        """Return the events of a run without transfers that the rule excludes, with early fetches.
+        """Return the events of a run, without transfers that the rule excludes.
 
-        `sizes` contains the bytes per value of each tensor.
+        Each fetch happens `ahead` operations earlier. `sizes` contains the bytes per value of each
+        tensor.
         """
         after, offloads, placements = 0, {}, []
         for event in events:
@@ -74,11 +75,11 @@ class Swap:
                     placements[place] = None
                     continue
             early = self.ahead if kind == "fetch" else 0
-            order = {"fetch": 1, "run": 2}.get(kind, 0)
-            placements.append((after - early, order, event))
+            rank = {"fetch": 1, "run": 2}.get(kind, 0)
+            placements.append((after - early, rank, event))
             after += kind == "run"
-        transfers = sorted((each for each in placements if each), key=lambda each: each[:2])
-        return [event for _, _, event in transfers]
+        order = sorted((each for each in placements if each), key=lambda each: each[:2])
+        return [event for *_, event in order]
 
 
 NO_SWAP = Swap(())
@@ -95,20 +96,20 @@ def phases(schedule: Schedule, tensor: Output) -> list[isl.Map]:
     within = iteration(schedule)
     groups = list(schedule.uses(tensor).values())
 
-    def leaves(a: isl.Map, b: isl.Map) -> bool:
+    def precedes(a: isl.Map, b: isl.Map) -> bool:
         late, early = a.lexmax().apply_range(within), b.lexmin().apply_range(within)
         same = isl.Map.identity(late.get_space().domain().map_from_set())
         return late.lex_ge_map(early).intersect(same).is_empty()
 
-    def tangled() -> tuple[isl.Map, isl.Map] | None:
+    def find_overlap() -> tuple[isl.Map, isl.Map] | None:
         pairs = itertools.combinations(groups, 2)
-        return next((pair for pair in pairs if leaves(*pair) == leaves(*reversed(pair))), None)
+        return next((pair for pair in pairs if precedes(*pair) == precedes(*reversed(pair))), None)
 
-    while pair := tangled():
+    while pair := find_overlap():
         groups = [each for each in groups if each not in pair] + [pair[0].union(pair[1])]
-    return sorted(groups, key=functools.cmp_to_key(lambda a, b: -1 if leaves(a, b) else 1))
+    return sorted(groups, key=functools.cmp_to_key(lambda a, b: -1 if precedes(a, b) else 1))
 
 
-def either(several: Iterable[isl.Map]) -> isl.Map:
+def merge_uses(several: Iterable[isl.Map]) -> isl.Map:
     """Return the union of maps from the points of a tensor to times."""
     return functools.reduce(isl.Map.union, several)

@@ -65,7 +65,7 @@ class Tails:
     def __init__(self, table: ReadTable, alive: str, name: str):
         self.table, self.graph = table, table.graph
         self.alive, self.name = alive, name
-        self.fixed = set(self.graph.ops[alive].domain.names) - {name}
+        self.outer = set(self.graph.ops[alive].domain.names) - {name}
         self._zeros: dict[Output, Tail | None] = {}
         source = (edge for edge in self.graph.inputs(alive) if self.over(edge.source))
         steps = {edge.tensor: self.step(edge) for edge in source}
@@ -84,9 +84,9 @@ class Tails:
         return step is not None and step >= 0
 
     def step(self, edge: Edge) -> int | None:
-        """Return c if an edge reads at d + c, with other dimensions of `alive` fixed, else None."""
+        """Return c if an edge reads at d + c, at the same point otherwise; else None."""
         at = phi(self.graph, edge)
-        return shift(at[self.name], self.name) if self._here(at, self.fixed) else None
+        return shift(at[self.name], self.name) if self._here(at, self.outer) else None
 
     def _here(self, at: Mapping[str, Expr], names: Any) -> bool:
         return all(name in at and str(at[name]) == name for name in names)
@@ -94,7 +94,8 @@ class Tails:
     def guard(self, op: Op) -> int | None:
         """Return the number of points after the end at which an operation stops running, or None.
 
-        None for an operation without `when`, or if `when` is not proved to be false through T - 1.
+        The result is None for an operation without `when`, and if there is no proof that `when` is
+        false from there through T - 1.
         """
         inputs = self.graph.inputs(op.name)
         if op.kind == "vjp" and "rest" in op.params:
@@ -113,19 +114,22 @@ class Tails:
         The result is None if the value cannot be proved to become unused.
         """
         op = self.graph.ops[edge.sink]
-        if not self.over(edge.sink) or op.run is None or self._passed(op, edge.input):
+        if not self.over(edge.sink) or op.run is None or self._is_used_if_skipped(op, edge.input):
             return None
         return self.guard(op)
 
-    def _passed(self, op: Op, place: int) -> bool:
-        """Return True if a skipped operation uses this input: its `when` or what it returns."""
+    def _is_used_if_skipped(self, op: Op, place: int) -> bool:
+        """Return True if an operation uses this input even if it is skipped.
+
+        These inputs are its `when`, and the values that it returns instead of results.
+        """
         if op.kind == "vjp":
             count = len(self.graph.inputs(op.name)) - len(op.params["outputs"])
             return place >= count or op.params["read"][place : place + 1] == (0,)
         return place <= op.params.get("when", 0) + (op.kind == "host")
 
-    def _passes(self, tensor: Output) -> int | None:
-        """Return the number of points after the end from which a tensor is not computed, or None.
+    def _first_skip(self, tensor: Output) -> int | None:
+        """Return how many points after the end a tensor is no longer computed, or None.
 
         A skipped operation returns `otherwise`, a cotangent or zeros instead.
         """
@@ -133,7 +137,7 @@ class Tails:
         is_residual = tensor[1] >= op.params.get("plain", len(op.outputs))
         return None if op.kind == "host" or is_residual else self.guard(op)
 
-    def _returned(self, tensor: Output) -> int | None:
+    def _fallback(self, tensor: Output) -> int | None:
         """Return the index of the input that a skipped operation returns, or None for zeros."""
         op, output = self.graph.ops[tensor[0]], tensor[1]
         if op.kind == "vjp":
@@ -149,7 +153,7 @@ class Tails:
             return Tail(-1) if self._is_zeros(self.graph.ops[edge.source]) else None
         at = phi(self.graph, edge)
         part = at[self.name]
-        zero = self.zero(edge.tensor) if self._here(at, self.fixed) else None
+        zero = self.zero(edge.tensor) if self._here(at, self.outer) else None
         if zero is None or not isinstance(part, Slice):
             away = shift(part, self.name)
             if zero and away is None and part.same(self._bound - 1) and not zero.high:
@@ -186,8 +190,8 @@ class Tails:
             return Tail()
         if tensor in self._ending:
             return self._ending[tensor]
-        if (begin := self._passes(tensor)) is not None:
-            place = self._returned(tensor)
+        if (begin := self._first_skip(tensor)) is not None:
+            place = self._fallback(tensor)
             more = Tail(begin) if place is None else self.zero_read(inputs[place])
             return None if more is None else more.join(Tail(begin, 0))
         if op.run is None:
@@ -260,7 +264,7 @@ class Tails:
             chain[tensor] = at
             alias = self._alias(tensor)
             if alias is None:
-                own = self._computed(tensor)
+                own = self._tail_of_result(tensor)
                 return most.join(own.read(at))
             edge, where = alias
             adds |= self.graph.ops[tensor[0]].params.get("f") is plus
@@ -278,12 +282,12 @@ class Tails:
     def _alias(self, tensor: Output) -> tuple[Edge, Tail] | None:
         """Return the edge that an operation copies after the end, and the range of the copies."""
         op, inputs = self.graph.ops[tensor[0]], self.graph.inputs(tensor[0])
-        begin, place = self._passes(tensor), None
+        begin, place = self._first_skip(tensor), None
         where = Tail(begin or 0)
         if op.run is None:
             return self._branch(op, inputs)
         if begin is not None:
-            place = self._returned(tensor)
+            place = self._fallback(tensor)
         elif op.params.get("f") is plus:
             zeros = [self.zero_read(edge) for edge in inputs]
             rest = [k for k, zero in enumerate(zeros) if zero is None]
@@ -312,7 +316,7 @@ class Tails:
         at = phi(self.graph, edge)
         return not edge.slices and self._here(at, at.keys() - {self.name})
 
-    def _computed(self, tensor: Output) -> Tail:
+    def _tail_of_result(self, tensor: Output) -> Tail:
         """Return the tail of an operation's result, given the tails of its inputs."""
         op = self.graph.ops[tensor[0]]
         if op.kind == "host":

@@ -177,7 +177,7 @@ class Automatic:
     """Bounds passed to `compile`, which bounds passed to a method override."""
     options: Mapping[str, Any]
     """Arguments `proximity` and `swap` of `compile`."""
-    _known: dict[Any, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    _cache: dict[Any, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def at(self, bounds: Bounds = None, /, **more: int) -> Compiled:
         """Return the program, with passes chosen for the given bounds.
@@ -190,12 +190,12 @@ class Automatic:
         """Return the passes chosen for the given bounds."""
         sizes = self._sizes(bounds, more)
         place = tuple(sizes.items())
-        if place not in self._known:
+        if place not in self._cache:
             price = functools.partial(self._cost, sizes)
-            self._known[place] = choose(
+            self._cache[place] = choose(
                 self.source, sizes, price, memory=self.memory, fixed=self.fixed
             )
-        return self._known[place]
+        return self._cache[place]
 
     def report(self, bounds: Bounds = None, /, **more: int) -> Report:
         """Return the cost of the choice for the given bounds, and of similar choices."""
@@ -205,7 +205,7 @@ class Automatic:
         for each in neighbors(choice, self.source, sizes, self.fixed):
             try:
                 price, host = self._price(sizes, each)
-            except ValueError:  # not a candidate, because there is no valid order
+            except ValueError:  # without a valid order, it is not a candidate
                 continue
             fits = self.memory is None or price.bytes <= self.memory
             rows.append(Row(str(each), price, fits, each == choice))
@@ -260,9 +260,9 @@ class Automatic:
         return dataclasses.replace(plain, swap=swap)
 
     def _compile(self, choice: Choice) -> Compiled:
-        if choice not in self._known:
-            self._known[choice] = self._by_hand(choice.passes())
-        return self._known[choice]
+        if choice not in self._cache:
+            self._cache[choice] = self._by_hand(choice.passes())
+        return self._cache[choice]
 
     def _cost(self, sizes: Mapping[str, int], choice: Choice) -> Cost:
         return self._price(sizes, choice)[0]
@@ -270,15 +270,15 @@ class Automatic:
     def _price(self, sizes: Mapping[str, int], choice: Choice) -> tuple[Cost, int]:
         """Return the cost of a choice, and its peak bytes on the host."""
         place = choice, tuple(sizes.items())
-        if place not in self._known:
+        if place not in self._cache:
             compiled = self._compile(choice)
             most, passes = compiled.peak(sizes), choice.passes()
-            apart = {name: f for name, f in passes.items() if not name.startswith("fuse")}
-            if len(apart) < len(passes):  # count the values inside fused operations too
-                inside = self._by_hand(apart).peak(sizes)
+            others = {name: f for name, f in passes.items() if not name.startswith("fuse")}
+            if len(others) < len(passes):  # also count the values inside fused operations
+                inside = self._by_hand(others).peak(sizes)
                 most = Peak(max(most.bytes, inside.bytes), max(most.host, inside.host), False)
-            self._known[place] = cost.cost(compiled.graph, sizes, most), most.host
-        return self._known[place]
+            self._cache[place] = cost.cost(compiled.graph, sizes, most), most.host
+        return self._cache[place]
 
 
 @overload
@@ -324,8 +324,8 @@ def compile(
 ) -> Compiled | Automatic:
     """Compile a graph: apply passes, schedule operations, and plan when memory is freed.
 
-    `passes` maps names to functions of a graph. If `passes` is given, exactly these passes run, in
-    order; `{}` compiles the graph without passes.
+    `passes` maps names to functions of a graph. These passes, and no others, run in this order;
+    `{}` compiles the graph without passes.
 
     Without `passes`, the compiler chooses passes once the bounds are known, either here or in a
     call such as `xla(T=9)`. It uses the largest blocks whose peak memory is within `memory`
@@ -377,8 +377,8 @@ def compile(
     more = [name for name, part in {"memory": memory, **parts}.items() if part is not None]
     if more or bounds:
         raise ValueError(
-            f"`passes` must be the only choice, got {', '.join([*more, *bounds])} too: omit "
-            f"`passes`, or pass bounds to `xla` and add passes such as `tile` to `passes`"
+            f"`passes` must be passed without {', '.join([*more, *bounds])}: omit `passes`, or "
+            f"pass bounds to `xla`, and add passes such as `tile` to `passes`"
         )
     return by_hand(graph, passes, proximity, swap)
 

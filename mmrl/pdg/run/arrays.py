@@ -13,8 +13,8 @@ its step is a `Program.host` function, which is called directly.
 To add a third library, write a class with these methods. Like NumPy, PyTorch (the paper's second
 backend) has `stack`, `index_select` and in-place writes, and it compiles operations with
 `torch.compile`. JAX functions of the program could exchange arrays through DLPack without copies
-(`torch.from_dlpack(x)`, `jax.dlpack.from_dlpack(x)`). PyTorch cannot differentiate or compile the
-table and these functions unless they are rewritten for it.
+(`torch.from_dlpack(x)`, `jax.dlpack.from_dlpack(x)`). PyTorch cannot differentiate or compile
+`ops.TABLE` and these functions unless they are rewritten for it.
 """
 
 import dataclasses
@@ -50,10 +50,11 @@ class Arrays(Protocol):
         ...
 
     def thunk(self, run: Run, types: PyTree) -> Callable[..., tuple[PyTree, ...]]:
-        """Return a function `thunk(donated, kept, env)` that calls `run`.
+        """Return a function `thunk(donations, others, env)` that calls `run`.
 
-        `donated` and `kept` map input positions to values. `types` contains the types of the
-        outputs. `env` contains the values of symbols, the inputs of the run, and the key.
+        `donations` and `others` map input positions to values; the thunk may overwrite the arrays
+        in `donations`. `types` contains the types of the outputs. `env` contains the values of
+        symbols, the inputs of the run, and the key.
         """
         ...
 
@@ -120,8 +121,8 @@ class Jax:
 
     def thunk(self, run: Run, types: PyTree) -> Callable[..., tuple[PyTree, ...]]:
         @functools.partial(jax.jit, donate_argnums=0)
-        def thunk(donated: dict[int, Any], kept: dict[int, Any], env: dict[str, Any]) -> tuple:
-            values = {**donated, **kept}
+        def thunk(donations: dict[int, Any], others: dict[int, Any], env: dict[str, Any]) -> tuple:
+            values = {**donations, **others}
             return run(env, *(values[k] for k in sorted(values)))
 
         return thunk
@@ -161,9 +162,9 @@ class NumPy:
         return _window(np, block, low, count, width)
 
     def thunk(self, run: Run, types: PyTree) -> Callable[..., tuple[PyTree, ...]]:
-        def thunk(donated: dict[int, Any], kept: dict[int, Any], env: dict[str, Any]) -> tuple:
+        def thunk(donations: dict[int, Any], others: dict[int, Any], env: dict[str, Any]) -> tuple:
             # Copy the inputs, because a function may write to them.
-            values = jax.tree.map(np.array, {**donated, **kept})
+            values = jax.tree.map(np.array, {**donations, **others})
             with np.errstate(all="ignore"):
                 outputs = tuple(run(env, *(values[k] for k in sorted(values))))
             ids = {id(x) for x in jax.tree.leaves(values)}

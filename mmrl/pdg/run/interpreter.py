@@ -85,10 +85,11 @@ class PointStore:
 
 
 class BlockStore:
-    """Store with an array of `slots` values along `axis` per point of the other dimensions.
+    """Store that keeps, for each point of the other dimensions, an array of values along `axis`.
 
-    Coordinate t is in slot t mod `slots`. The previous value of a slot must be freed before the
-    next one is stored. The memory of an array is released when its last value is freed.
+    The array has `slots` slots, and coordinate t is in slot t mod `slots`. The previous value of a
+    slot must be freed before the next one is stored. The memory of an array is released when its
+    last value is freed.
     """
 
     def __init__(
@@ -215,14 +216,14 @@ class Interpreter:
     """
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int], arrays: Arrays = BACKENDS["jax"]):
-        self._given = functools.partial(run_env, compiled.stages[0].graph, bounds)
+        self._env = functools.partial(run_env, compiled.stages[0].graph, bounds)
         self.graph: Graph = compiled.graph
         self.arrays = arrays
         self.accesses = ReadTable(self.graph, bounds)
         self.events = list(batch_events(compiled.trace(**self.accesses.bounds)))
         tensors = {what for kind, what, _ in self.events if kind == "offload"}
         self.slots = blocks(self.accesses, compiled.schedule, tensors)
-        self.donated = donations(compiled.schedule) if arrays.donates else ()
+        self.donations = donations(compiled.schedule) if arrays.donates else ()
         self.thunks = {name: self._thunk(op) for name, op in self.graph.ops.items()}
 
     def __call__(self, *, key: Any = None, **inputs: Any) -> Execution:
@@ -231,7 +232,7 @@ class Interpreter:
         A `key` replaces the program's seed. Raises `ValueError` for invalid inputs
         (`validate.run_env`).
         """
-        env = self._given(key, inputs)
+        env = self._env(key, inputs)
         values = jax.tree.map(self.arrays.asarray, env.get("inputs", {}))
         return _Run(self, {**env, "inputs": values}).finish()
 
@@ -279,7 +280,7 @@ class _Run:
                 else BlockStore(self.arrays, kind, self.account.reserve, *slots)
             )
         self.host: dict[Output, HostStore] = defaultdict(lambda: HostStore(self.arrays))
-        self.given: set[tuple[Output, Point]] = set()
+        self.early_frees: set[tuple[Output, Point]] = set()
         for event in program.events:
             kind, name, point = event
             getattr(self, kind)(name, point)
@@ -293,7 +294,7 @@ class _Run:
             outputs = (values[0],)
         else:
             last_uses = {
-                k: values.pop(k) for k, read in enumerate(reads) if self.gives(read, point)
+                k: values.pop(k) for k, read in enumerate(reads) if self.can_donate(read, point)
             }
             where = dict(zip(self.accesses.names[name], point, strict=True))
             with warnings.catch_warnings():
@@ -301,7 +302,7 @@ class _Run:
                 outputs = thunk(last_uses, values, {**self.env, **where})
             for tensor, at in (reads[k].of(point) for k in last_uses):
                 self.free(tensor, [at])
-                self.given.add((tensor, at))
+                self.early_frees.add((tensor, at))
         for tensor, value in zip(self.accesses.outputs[name], outputs, strict=True):
             self.account.hold(tensor, point, self.stores[tensor].put(point, value))
 
@@ -316,17 +317,19 @@ class _Run:
                 f"{read.tensor[0]}[{', '.join(parts)}], but some of these values are not in memory."
             ) from None
 
-    def gives(self, read: Read, point: Point) -> bool:
+    def can_donate(self, read: Read, point: Point) -> bool:
         """Return True if a read is the value's last use, and no other value shares its memory."""
-        if read.edge not in self.program.donated:
+        if read.edge not in self.program.donations:
             return False
         tensor, at = read.of(point)
-        return isinstance(self.stores[tensor], PointStore) and self.account.alone(tensor, at)
+        return isinstance(self.stores[tensor], PointStore) and self.account.is_sole_holder(
+            tensor, at
+        )
 
     def free(self, tensor: Output, points: Sequence[Point]) -> None:
         for point in points:
-            if (tensor, point) in self.given:
-                self.given.remove((tensor, point))
+            if (tensor, point) in self.early_frees:
+                self.early_frees.remove((tensor, point))
             else:
                 self.stores[tensor].free(point)
                 self.account.drop(tensor, point)

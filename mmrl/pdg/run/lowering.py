@@ -1,9 +1,9 @@
 """Lower the tree of a schedule to the plan of an XLA program, without conditions in loops.
 
 There are three steps. `rolling` moves copies of a loop's body into the loop, `regroup` replaces
-the conditions of the loop with rounds, and `Lowering` avoids reads of rings, by using values
-directly that were computed earlier in the same block of code. Only results, values that are read by
-slices, and values that are read outside the block are stored in a ring.
+the conditions of the loop with rounds, and `Lowering` replaces reads of rings with values that were
+computed earlier in the same block of code. Only results, values that are read by slices, and values
+that are read outside the block are stored in a ring.
 
 *Rounds* replace the conditions in a loop, so that an XLA program can run every statement
 unconditionally. For example, if learning follows acting at a distance of n steps, the schedule has
@@ -30,7 +30,7 @@ from mmrl.pdg.build.graph import Op, Output
 from mmrl.pdg.plan.account import Read, ReadTable
 from mmrl.pdg.plan.code import Body, Execute, If, Loop, substitute
 from mmrl.pdg.plan.layout import Layout
-from mmrl.pdg.run.rolling import Column, Rolled, Table, regroup, roll, unroll
+from mmrl.pdg.run.rolling import Column, GroupLoop, Table, regroup, roll, unroll
 
 Item = tuple[Expr, Any]
 """Condition, and the execution or loop that it guards."""
@@ -102,7 +102,7 @@ class Lowering:
             match item:
                 case Execute():
                     nodes.append(self._do(item, cache))
-                case Rolled():
+                case GroupLoop():
                     nodes += self._rounds(item, cache)
                 case Loop(counter, start, stop, step, body):
                     number = (stop - start + (step - 1)) // step
@@ -117,7 +117,7 @@ class Lowering:
         """Return an item without its condition, or None if the condition is false.
 
         If the condition depends on counters, returns the pair (condition, item). A loop becomes
-        `Rolled` if possible.
+        `GroupLoop` if possible.
         """
         if not set(condition.symbols()) <= set(self._bounds):
             return condition, item
@@ -137,30 +137,30 @@ class Lowering:
         reads = set(self._accesses.reads[item.op])
         return self._accesses.graph.ops[item.op].run is None and reads <= self._layout.aliased
 
-    def _rounds(self, rolled: Rolled, cache: Cache) -> Sequence[Node]:
+    def _rounds(self, loop: GroupLoop, cache: Cache) -> Sequence[Node]:
         """Lower a sequence to rounds.
 
         If a group runs once per round, its values are available to the groups after it.
         """
-        if not rolled.sequence:
+        if not loop.sequence:
             return ()
-        rounds = regroup(rolled.sequence, len(rolled.groups))
+        rounds = regroup(loop.sequence, len(loop.groups))
         several = len(rounds.counts) > 1
-        k = Sym(f"round of {rolled.counter}") if several else ZERO
-        mine = dict(cache) if several else cache
+        k = Sym(f"round of {loop.counter}") if several else ZERO
+        inner = dict(cache) if several else cache
         nodes: list[Node] = []
         for j, g in enumerate(rounds.order):
             if rounds.counts[:, j].any():
-                nodes += self._group(rolled, g, rounds.column(j, k), mine)
+                nodes += self._group(loop, g, rounds.column(j, k), inner)
         return self._repeat(Const(len(rounds.counts)), tuple(nodes), str(k)) if several else nodes
 
-    def _group(self, rolled: Rolled, g: int, column: Column, cache: Cache) -> Sequence[Node]:
+    def _group(self, loop: GroupLoop, g: int, column: Column, cache: Cache) -> Sequence[Node]:
         """Lower a group in a round to its statements, either once or in a loop."""
-        counter, (start, step, number) = rolled.counter, (column.start, column.step, column.number)
+        counter, (start, step, number) = loop.counter, (column.start, column.step, column.number)
         change: dict[str, Expr] = {}
         if isinstance(start, Expr) and column.most == 1:
             change = {counter: start}
-        items = [(TRUE, substitute(item, change)) for item in rolled.groups[g]]
+        items = [(TRUE, substitute(item, change)) for item in loop.groups[g]]
         if change and ONE.same(number):
             return self._block(items, cache)
         # If the group runs in only one round, values can also be looked up by the round's number.
@@ -189,7 +189,10 @@ class Lowering:
         return [Repeat(number, body, counter, start, step, tuple(again))] if body else []
 
     def _own_reads(self, node: Do, after: Mapping[str, Expr]) -> Iterator[tuple[Read, Key]]:
-        """Yield the reads from rings that, in the iteration `after` this one, read a result."""
+        """Yield the reads from rings that read a result of this iteration in the next one.
+
+        `after` maps the counter to its value in the next iteration. Also yields the result's key.
+        """
         for read in [read for read, key in node.reads if key is None and not read.sliced]:
             key = self._key(read.tensor, self._index(node, read))
             point = [part.substitute(after) for part in key.point]

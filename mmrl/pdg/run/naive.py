@@ -37,9 +37,9 @@ def execute(
 ) -> dict[tuple[str, int], dict[Point, Any]]:
     """Return the values of the graph's results: {(operation, output): {point: value}}.
 
-    `seed` determines only the order of execution. `jit` compiles each operation once, which pays
-    off for many points. A `key` replaces the program's seed, and `inputs` have the names passed to
-    `Program.input`. Raises `ValueError` if a point depends on itself, for invalid bounds
+    `seed` determines only the order of execution. `jit` compiles each operation once, which saves
+    time if there are many points. A `key` replaces the program's seed, and `inputs` have the names
+    passed to `Program.input`. Raises `ValueError` if a point depends on itself, for invalid bounds
     (`validate.fitting`), and for invalid inputs (`validate.run_env`).
 
         >>> from mmrl.pdg import Program
@@ -74,7 +74,13 @@ def execute(
 
 
 def legal_order(graph: Graph, bounds: Mapping[str, int], seed: int) -> list[Instance]:
-    """Return all pairs (operation, point) in a random valid order that depends on `seed`."""
+    """Return all pairs (operation, point) in a random valid order that depends on `seed`.
+
+    >>> from mmrl.pdg import Program
+    >>> p = Program("t")
+    >>> sorted(legal_order(p.graph(p.value(p.symbols[0])), {"T": 2}, seed=0))
+    [('value', (0,)), ('value', (1,))]
+    """
     generator, ready, order = random.Random(seed), [], []
     dependences = {
         (op.name, point): {source for _, source in needs(graph, op.name, point, bounds)}
@@ -91,9 +97,9 @@ def legal_order(graph: Graph, bounds: Mapping[str, int], seed: int) -> list[Inst
     try:
         sorter.prepare()
     except graphlib.CycleError as error:
-        stuck = error.args[1][0]
+        instance = error.args[1][0]
         raise ValueError(
-            f"`graph` must not have a cycle, but {stuck} depends on itself; see `validate`"
+            f"`graph` must not have a cycle, but {instance} depends on itself; see `validate`"
         ) from None
     while sorter:
         ready += sorter.get_ready()
@@ -177,7 +183,7 @@ class _Run:
     def __init__(self, graph: Graph, bounds: Mapping[str, int]):
         self.graph, self.bounds = graph, dict(bounds)
         self.points = {name: set(op.domain.points(bounds)) for name, op in graph.ops.items()}
-        self.ran: set[tuple[str, Point]] = set()
+        self.executions: set[tuple[str, Point]] = set()
         self.place: dict[tuple[Output, Point], str] = {}
         self.live = {"device": collections.Counter[Output](), "host": collections.Counter[Output]()}
         self.peak: dict[str, dict[Output, int]] = {"device": {}, "host": {}}
@@ -198,13 +204,13 @@ class _Run:
         if point not in self.points.get(op, ()):
             self.violations.append(f"{_at(op, point)} runs but is not a point of {op}")
             return
-        if (op, point) in self.ran:
+        if (op, point) in self.executions:
             self.violations.append(f"{_at(op, point)} runs twice")
         for edge, (source, at) in needs(self.graph, op, point, self.bounds):
             # A slice may contain points between strides, which have no value.
             if at in self.points[source] or not edge.slices:
                 self.read(_at(op, point), edge.tensor, at)
-        self.ran.add((op, point))
+        self.executions.add((op, point))
         for output in range(len(self.graph.ops[op].outputs)):
             self.move((op, output), point, "device")
 
@@ -231,7 +237,7 @@ class _Run:
     def finish(self) -> None:
         """Report points that never ran, and values other than results that were never freed."""
         for op, points in self.points.items():
-            for point in sorted(points - {p for name, p in self.ran if name == op}):
+            for point in sorted(points - {p for name, p in self.executions if name == op}):
                 self.violations.append(f"{_at(op, point)} never runs")
         for (tensor, point), place in self.place.items():
             if place != "freed" and tensor not in self.graph.results:
@@ -245,6 +251,11 @@ def check(graph: Graph, events: Sequence[Event], **bounds: int) -> Report:
 
     Every point must run once, after its inputs. A value must not be used after it is freed, and all
     values except for results must be freed. `bounds` are the bounds of the run.
+
+    >>> from mmrl.pdg import Program
+    >>> p = Program("t")
+    >>> print(check(p.graph(p.value(p.symbols[0])), [("run", "value", (0,))], T=2))
+    value[1] never runs
     """
     run, timeline = _Run(graph, bounds), []
     for kind, what, point in events:

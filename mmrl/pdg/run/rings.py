@@ -34,14 +34,14 @@ class Span:
         return cls(0, extent, Window(extent, (0,), True))
 
     def __add__(self, shift: int) -> "Span":
-        return Span(self.low + shift, self.count, self.window.moved(shift))
+        return Span(self.low + shift, self.count, self.window.shift(shift))
 
 
 def empty(ring: Ring, example: PyTree, outer: int) -> Rings:
     """Return a ring of zeros for values like `example`, with its slots after `outer` axes."""
     axes = tuple(w for w in ring.slots if w > 1)
-    around = lambda shape: shape[:outer] + axes + shape[outer:]  # noqa: E731
-    return jax.tree.map(lambda x: jnp.zeros(around(x.shape), x.dtype), example)
+    insert = lambda shape: shape[:outer] + axes + shape[outer:]  # noqa: E731
+    return jax.tree.map(lambda x: jnp.zeros(insert(x.shape), x.dtype), example)
 
 
 def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree, outer: int) -> Rings:
@@ -103,9 +103,9 @@ def repeat(
 ) -> Rings:
     """Copy the value at coordinate `row` of an axis to all coordinates in `span`.
 
-    If `row` is None, write zeros instead. `span` contains the first and the last coordinate; it is
-    empty if the last is smaller. `point` contains a coordinate for each other axis, or None for the
-    entire axis.
+    If `row` is None, write zeros instead. `span` is a pair, the first and the last coordinate, and
+    is empty if the last is smaller. `point` contains a coordinate for each other axis, or None for
+    the entire axis.
     """
     axes, (low, high) = [k for k, w in enumerate(ring.slots) if w > 1], span
     for k, end in ring.ends:

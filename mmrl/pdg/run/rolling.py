@@ -24,7 +24,7 @@ SHIFT = Sym("shift")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rolled:
+class GroupLoop:
     """Loop as groups of statements that depend on its counter, and the order in which they run."""
 
     counter: str
@@ -34,11 +34,11 @@ class Rolled:
 
 def unroll(
     loop: Loop, groups: Sequence[tuple[Expr, list]], bounds: Mapping[str, int]
-) -> Rolled | None:
-    """Return the loop as `Rolled` if it depends only on its counter and the bounds, else None."""
-    mine = {*bounds, loop.counter}
+) -> GroupLoop | None:
+    """Return a `GroupLoop` if the loop depends only on its counter and the bounds, else None."""
+    symbols = {*bounds, loop.counter}
     conditions = [condition for condition, _ in groups]
-    if not all(set(e.symbols()) <= mine for e in (loop.start, loop.stop, *conditions)):
+    if not all(set(e.symbols()) <= symbols for e in (loop.start, loop.stop, *conditions)):
         return None
     sequence = tuple(
         (g, value)
@@ -46,12 +46,12 @@ def unroll(
         for g, condition in enumerate(conditions)
         if condition.evaluate({**bounds, loop.counter: value})
     )
-    return Rolled(loop.counter, tuple(tuple(group) for _, group in groups), sequence)
+    return GroupLoop(loop.counter, tuple(tuple(group) for _, group in groups), sequence)
 
 
 def roll(items: list[Any], bounds: Mapping[str, int]) -> list[Any]:
     """Move statements and loops into neighboring loops that contain equal statements."""
-    loops = [item for item in items if isinstance(item, Rolled)]
+    loops = [item for item in items if isinstance(item, GroupLoop)]
     for loop in sorted(loops, key=lambda each: -len(each.groups)):
         if loop not in items:
             continue
@@ -64,7 +64,7 @@ def roll(items: list[Any], bounds: Mapping[str, int]) -> list[Any]:
 
 
 def _absorb(
-    loop: Rolled, items: list[Any], bounds: Mapping[str, int], backward: bool = False
+    loop: GroupLoop, items: list[Any], bounds: Mapping[str, int], backward: bool = False
 ) -> tuple[tuple[Step, ...], int]:
     """Return the steps of `loop` that equal the adjacent items, and the number of these items."""
     steps: tuple[Step, ...] = ()
@@ -82,12 +82,12 @@ def _absorb(
     return steps, len(items) - len(rest)
 
 
-def _steps(loop: Rolled, items: list[Any], bounds: Mapping[str, int]) -> tuple[Step, ...] | None:
+def _steps(loop: GroupLoop, items: list[Any], bounds: Mapping[str, int]) -> tuple[Step, ...] | None:
     """Return the steps of `loop` that equal `items`, or None.
 
     `items` are either one other loop or the statements of one step.
     """
-    if not isinstance(items[0], Rolled):
+    if not isinstance(items[0], GroupLoop):
         place = _place(loop, items, SHIFT, bounds)
         return place and (place,)
     other = items[0]
@@ -100,7 +100,7 @@ def _steps(loop: Rolled, items: list[Any], bounds: Mapping[str, int]) -> tuple[S
 
 
 def _place(
-    loop: Rolled, statements: Sequence[Any], counter: Expr, bounds: Mapping[str, int]
+    loop: GroupLoop, statements: Sequence[Any], counter: Expr, bounds: Mapping[str, int]
 ) -> Step | None:
     """Return the group of `loop` that equals `statements`, and the value of `SHIFT`, or None.
 
@@ -172,9 +172,9 @@ class Rounds:
         """Return the runs of group `order[j]` as functions of the round k."""
         counts = self.counts[:, j]
         (rounds,) = counts.nonzero()
-        start, step = (_even(values[:, j], rounds, k) for values in (self.starts, self.steps))
+        start, step = (_linear(values[:, j], rounds, k) for values in (self.starts, self.steps))
         only = {str(k): int(rounds[0])} if len(rounds) == 1 else {}
-        number = _even(counts, np.arange(len(counts)), k)
+        number = _linear(counts, np.arange(len(counts)), k)
         return Column(start, step, number, int(counts.max()), only)
 
 
@@ -190,7 +190,7 @@ class Column:
     """Maps the round's symbol to its value if the group runs in only one round; otherwise empty."""
 
 
-def _even(values: np.ndarray, rows: np.ndarray, k: Expr) -> Expr | Table:
+def _linear(values: np.ndarray, rows: np.ndarray, k: Expr) -> Expr | Table:
     """Return values[k] as an expression if it is linear at `rows`, else as a table."""
     slope = int(((values[rows[1:2]] - values[rows[:1]]) // (rows[1:2] - rows[:1])).sum())
     start = int(values[rows[0]] - slope * rows[0])
@@ -203,9 +203,10 @@ def regroup(sequence: Sequence[Step], groups: int) -> Rounds:
     """Return rounds that run a non-empty sequence of pairs (group, counter value).
 
     A round ends after each run of a certain group (for n-step returns, after each `learn`), or as
-    late as the order of groups allows (for Monte-Carlo returns). All choices of this group and of
-    the order of groups are tried, where one group may be at another position than in the loop. The
-    result has as few groups with varying counts as possible, and then as few rounds as possible.
+    late as the order of groups allows (for Monte-Carlo returns). The search
+    tries every choice of this group, and every order that moves at most one group of the loop to
+    another position. The result has as few groups with varying counts as possible, and among these,
+    as few rounds as possible.
     """
     orders: dict[tuple[int, ...], None] = {}
     for group, place in itertools.product(range(groups), repeat=2):

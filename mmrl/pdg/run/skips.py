@@ -127,16 +127,16 @@ class _Loops:
         try:
             skip = None if node in self.rules else self._skip(node, writes, last_end)
         except Obstacle as obstacle:
-            self._say(node, f"runs to its bound: {obstacle}")
+            self._report(node, f"runs to its bound: {obstacle}")
         if skip is None:
             same = not writes and node.counter not in _names(last_end or ())
             self.visit(node.body, last_end if same else None)
         else:
             self.rules[node] = skip
-            self._say(node, f"skips the steps after {self.tails.alive} ends it")
+            self._report(node, f"skips the steps after {self.tails.alive} ends it")
         return skip
 
-    def _say(self, node: Repeat, text: str) -> None:
+    def _report(self, node: Repeat, text: str) -> None:
         names = list(dict.fromkeys(do.op.name for do in executions([node])))
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         self.words.append(f"the loop over {self.tails.name} of {', '.join(names[:3])}{more} {text}")
@@ -149,7 +149,7 @@ class _Loops:
     def _outer(self, do: Do) -> tuple[Expr, ...]:
         """Return the point of an execution in the dimensions of `alive` except d."""
         at = dict(zip(do.op.domain.names, do.point, strict=True))
-        return tuple(at[name] for name in sorted(self.tails.fixed))
+        return tuple(at[name] for name in sorted(self.tails.outer))
 
     def _skip(self, node: Repeat, writes: bool, last_end: Any) -> Skip | None:
         """Return the iterations that a loop skips, or None if it is not over d."""
@@ -192,9 +192,9 @@ class _Loops:
     def _rows(self, node: Repeat) -> tuple[list[_Row], np.ndarray, tuple[Any, ...]]:
         """Return (rows, iterations, conditions) of a loop over d.
 
-        The rows describe executions along d. In the given iterations, or where one of the given
-        conditions holds, the loop also executes other operations. There are no rows if the loop is
-        not over d.
+        The rows describe executions along d. `iterations` is a mask, and `conditions` are numbers:
+        in these iterations, or where one of these numbers is positive, the loop also executes other
+        operations. There are no rows if the loop is not over d.
         """
         bounds, name, rows = self.table.bounds, self.tails.name, []
         turns, unless = np.arange(_number(node.number, bounds)), []
@@ -205,7 +205,7 @@ class _Loops:
         here = {**bounds, node.counter: start + turns * step}
         for do, cases in _walk(node.body, [Case(here, turns >= 0, ())]):
             names, conditions = do.op.domain.names, [x for case in cases for x in case.unless]
-            sure = not conditions and {name, *self.tails.fixed} <= {*names}
+            sure = not conditions and {name, *self.tails.outer} <= {*names}
             at = do.point[names.index(name)] if sure else None
             if at is None or not all(_is_known(case.env, at) for case in cases):
                 if conditions:
@@ -231,12 +231,12 @@ class _Loops:
         Between the two margins, the values of the operation are unused, are zero, or equal a value
         that was stored earlier.
         """
-        margins, spread = Tail(-1), {tensor for tensor, *_ in self._written(op)}
+        margins, spread = Tail(-1), {tensor for tensor, *_ in self._slots(op)}
         for tensor in self.table.outputs[op.name]:
-            ignored = self._ignored(tensor, members, way, 0, {tensor})
+            unused_from = self._unused_from(tensor, members, way, 0, {tensor})
             zero = self.tails.zero(tensor)
-            if ignored is not None:
-                one = Tail(ignored)
+            if unused_from is not None:
+                one = Tail(unused_from)
             elif zero is not None and (tensor in spread or way < 0):
                 one = zero
             else:  # the other values copy the first one, so compute that one
@@ -245,7 +245,7 @@ class _Loops:
             margins = margins.join(one)
         return margins
 
-    def _ignored(
+    def _unused_from(
         self, tensor: Output, members: set[str], way: int, away: int, visited: set[Output]
     ) -> int | None:
         """Return how far after the end the values of a tensor become unused, or None."""
@@ -262,7 +262,7 @@ class _Loops:
             if self.table.graph.ops[edge.sink].run is None:
                 if copy in visited:
                     continue
-                one = self._ignored(copy, members, way, away + step, visited | {copy})
+                one = self._unused_from(copy, members, way, away + step, visited | {copy})
             else:
                 one = self.tails.idle(edge) if away + step <= 0 else None
             if one is None:
@@ -275,13 +275,13 @@ class _Loops:
         if way > 0:
             return 1 + int(np.argmax(_runs(row)))
         limit = self._bound(row) - high
-        for _, place, axis in self._written(row.do.op):
+        for _, place, axis in self._slots(row.do.op):
             ends = (end for k, end in self.layout.rings[place.root].ends if k == axis)
             limit = min([limit, *(end - place.coordinates[axis][1] for end in ends)])
         ready = row.low < limit
         return 1 + int(np.argmax(ready)) if ready.any() else len(ready)
 
-    def _written(self, op: Op) -> Iterator[tuple[Output, Place, int]]:
+    def _slots(self, op: Op) -> Iterator[tuple[Output, Place, int]]:
         """Yield the outputs of an operation that are stored in several slots along d."""
         dim = op.domain.names.index(self.tails.name)
         for tensor in self.table.outputs[op.name]:
@@ -295,7 +295,7 @@ class _Loops:
         fills: dict[Output, Fill] = {}
         join = np.maximum if way > 0 else np.minimum
         for row in rows:
-            for tensor, place, axis in self._written(row.do.op):
+            for tensor, place, axis in self._slots(row.do.op):
                 if any(k != axis for k, _ in self.layout.rings[place.root].ends):
                     raise Obstacle(f"{place.root[0]} is not stored at all its points")
                 ends, away = row.high if way > 0 else row.low, place.coordinates[axis][1]
@@ -421,16 +421,16 @@ def run_with_skips(
     def part(again: Any, state: tuple[Any, Buffers]) -> tuple[Any, Buffers]:
         """Run iterations up to the skipped ones, or all remaining ones if `again`."""
 
-        def goes_on(k: Any, written: Buffers) -> Any:
+        def continues(k: Any, written: Buffers) -> Any:
             before = until[jnp.minimum(k, turns - 1)] < end(written)
             return (k < turns) & ((again == 1) | before)
 
         def more(state: tuple) -> tuple:
             k, _, written = state
             written = turn(k, written)
-            return k + 1, goes_on(k + 1, written), written
+            return k + 1, continues(k + 1, written), written
 
-        begin = (state[0], goes_on(*state), state[1])
+        begin = (state[0], continues(*state), state[1])
         k, _, written = jax.lax.while_loop(lambda state: state[1], more, begin)
         after = jnp.int32(skip.stop)
         if not skip.forward:

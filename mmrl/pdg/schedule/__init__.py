@@ -100,14 +100,15 @@ def schedule(graph: Graph, proximity: Proximity = "upper") -> Schedule:
         >>> schedule(program.graph(x)).depth  # components of a time
         2
     """
-    isl_context, reduced = sets.new_context(), _without_arrays(graph)
-    refuse_own_values(reduced, isl_context)
-    must = sets.reads(reduced, isl_context, dense=True).reverse()
-    near = nearness(reduced, proximity, isl_context)
-    times = solve(reduced, sets.domains(reduced, isl_context, dense=True), must, near)
-    times = times.intersect_domain(sets.domains(reduced, isl_context))
+    isl_context, small = sets.new_context(), _without_arrays(graph)
+    refuse_own_values(small, isl_context)
+    must = sets.reads(small, isl_context, dense=True).reverse()
+    near = nearness(small, proximity, isl_context)
+    times = solve(small, sets.domains(small, isl_context, dense=True), must, near)
+    times = times.intersect_domain(sets.domains(small, isl_context))
     depth = max(each.dim(OUT) for each in maps(times))
-    return apart(Schedule(graph, union(pad_times(each, depth) for each in maps(times)), depth))
+    times = union(pad_times(each, depth) for each in maps(times))
+    return with_distinct_times(Schedule(graph, times, depth))
 
 
 def _without_arrays(graph: Graph) -> Graph:
@@ -119,7 +120,7 @@ def _without_arrays(graph: Graph) -> Graph:
     return graph.replace(bounds=tuple(name for name in graph.bounds if name in symbols))
 
 
-def apart(schedule: Schedule) -> Schedule:
+def with_distinct_times(schedule: Schedule) -> Schedule:
     """Make times distinct by adding a coordinate that orders points with equal times.
 
     If two points had the same time, two operations could be the last use of a value, and neither of
@@ -148,10 +149,11 @@ def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> is
     The result is None for "none". "upper" replaces each slice with its last element, before which
     its reader cannot run, and min(a, b) with a: r[t : min(t + n, T)] becomes r[t + n - 1]. If an
     operation reads another one several times, as fused operations do, only the latest read is a
-    constraint, because the others would conflict with it as the reads of a window do. All other
-    reads between different tiles are ignored. Because the solver schedules all steps, their
-    distance would appear to be the width of the tiles, and the solver would separate the operations
-    of one tile.
+    constraint, because the others would conflict with it as the reads of a window do.
+
+    A read of a different tile is not a constraint, unless the sink also reads the tensor at its own
+    point, and this read is later. Its distance would be the width of a tile, because the solver
+    schedules all steps, and the solver would then separate the operations of one tile.
     """
     if check_proximity(proximity) == "none":
         return None
@@ -184,7 +186,8 @@ def _later(edge: Edge, other: Edge) -> bool:
 def _between_tiles(graph: Graph, edge: Edge) -> bool:
     """Return True if an edge connects two different strided points.
 
-    False if the sink reads the same point of the source too, and this edge reads a later one.
+    The result is False if the sink also reads its own point of the tensor, and this edge reads a
+    later one.
     """
     sink, source = graph.ops[edge.sink].domain, graph.ops[edge.source].domain
     strided = all(not TRUE.same(d.when) and d.dense() != d for d in (sink, source))
@@ -216,21 +219,21 @@ def iteration(schedule: Schedule) -> isl.Map:
 
     The last coordinate ck is the counter of the innermost loop.
     """
-    loops = [k for k in range(schedule.depth) if not fixed(maps(schedule.times), k)]
+    loops = [k for k in range(schedule.depth) if not constants(maps(schedule.times), k)]
     count = 1 + max(loops, default=-1)
     time = [f"c{k}" for k in range(schedule.depth)]
     text = f"{{ [{', '.join(time)}] -> [{', '.join(time[:count])}] }}"
     return isl.Map(text, context=schedule.times.get_ctx())
 
 
-def fixed(times: Sequence[isl.Map], k: int) -> list[int]:
+def constants(times: Sequence[isl.Map], k: int) -> list[int]:
     """Return coordinate k of each map if it is constant in all of them, else an empty list."""
     numbers = [each.plain_get_val_if_fixed(OUT, k) for each in times]
     return [n.to_python() for n in numbers] if all(n.is_int() for n in numbers) else []
 
 
 def pad_times(times: isl.Map, depth: int, last: int | None = None) -> isl.Map:
-    """Pad times with zeros to `depth` coordinates, and append `last` if given."""
+    """Pad times with zeros to `depth` coordinates, and append `last` unless it is None."""
     numbers = [0] * (depth - times.dim(OUT)) + ([] if last is None else [last])
     for number in numbers:
         times = times.add_dims(OUT, 1)

@@ -18,7 +18,7 @@ from mmrl.pdg.build.sets import IN, OUT, PARAM, context
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Wait(Structural):
-    """Last point that must run first, given by `index` where `when` holds."""
+    """Last point on which a point depends: `index`, in the case that `when` holds."""
 
     index: tuple[Expr, ...]
     when: Expr
@@ -26,10 +26,10 @@ class Wait(Structural):
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """Last points of `source` on which each point of `sink` depends, in the cases `waits`.
+    """Last point of `source` on which each point of `sink` depends.
 
-    `waits` is empty if no point of `sink` depends on `source`. Unless `exact`, isl's closure may
-    contain additional dependences.
+    `waits` lists this point case by case, and is empty if `sink` does not depend on `source`.
+    Unless `exact`, isl's closure may contain additional dependences.
     """
 
     sink: str
@@ -51,6 +51,12 @@ def explain(graph: Graph, sink: str, source: str) -> Certificate:
     """Return the last point of `source` that must run before each point of `sink`.
 
     Raises `ValueError` for a name that is not an operation of the graph.
+
+    >>> from mmrl.pdg import Program
+    >>> p = Program("t")
+    >>> (t,), (T,) = p.symbols, p.bounds
+    >>> print(explain(p.graph(p.value(t)[t:T].sum()), "sum", "value"))
+    sum[t] -> value[T - 1]
     """
     for name in (sink, source):
         if name not in graph.ops:
