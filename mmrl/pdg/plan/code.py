@@ -389,10 +389,7 @@ def _rename(node: Node, graph: Graph, names: Counters, down: bool) -> Any:
 
 
 def _directions(loop: Loop, graph: Graph) -> Iterator[tuple[int, str]]:
-    """Yield a pair (factor of the counter, dimension) for each index that contains the counter.
-
-    The factor is 1 or -1, or 0 for any other factor.
-    """
+    """Yield (factor, dimension) for each index with the counter; a factor other than ±1 is 0."""
     counter = Sym(loop.counter)
     for leaf in leaves(loop.body):
         op = leaf.op if isinstance(leaf, Execute) else leaf.tensor[0]

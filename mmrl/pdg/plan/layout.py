@@ -122,11 +122,8 @@ def _is_zero_beyond(
     tensor, (source, sink) = read.tensor, (read.edge.source, read.edge.sink)
     pairs, times = lives.reads.get(read.edge), lives.writes
     is_full = rings[tensor].slots == accesses.extents[source] and len(read.sliced) == 1
-    if (
-        pairs is None
-        or not is_full
-        or [x for x, p in places.items() if p.root == tensor] != [tensor]
-    ):
+    tensors = [x for x, place in places.items() if place.root == tensor]
+    if pairs is None or not is_full or tensors != [tensor]:
         return False
     (k,), (window,), own = read.sliced, read.windows, times[source].domain()
     if max(window.lows, default=0) + window.width > accesses.extents[source][k]:

@@ -189,10 +189,7 @@ class Lowering:
         return [Repeat(number, body, counter, start, step, tuple(again))] if body else []
 
     def _own_reads(self, node: Do, after: Mapping[str, Expr]) -> Iterator[tuple[Read, Key]]:
-        """Yield the reads from rings that read a result of this iteration in the next one.
-
-        `after` maps the counter to its value in the next iteration. Also yields the result's key.
-        """
+        """Yield (read, key) of the reads from rings that read a result of `node` one step later."""
         for read in [read for read, key in node.reads if key is None and not read.sliced]:
             key = self._key(read.tensor, self._index(node, read))
             point = [part.substitute(after) for part in key.point]

@@ -49,7 +49,7 @@ class XlaProgram:
     def __init__(
         self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True, early: bool = False
     ):
-        self._given = functools.partial(run_env, compiled.stages[0].graph, bounds)
+        self._env = functools.partial(run_env, compiled.stages[0].graph, bounds)
         self._graph, self._accesses = compiled.graph, ReadTable(compiled.graph, bounds)
         self.layout = layout(self._accesses, compiled.schedule, alias=alias)
         swapped = compiled.swap.of(compiled.graph)
@@ -69,7 +69,7 @@ class XlaProgram:
         alone = {fill.root for skip in self._skips.values() for fill in skip.fills}
         shared = lowering.stored - alone - {(name, 0) for name in alive}
         self.layout = donate(self.layout, self._accesses, compiled.schedule, shared)
-        # Maps the root of each tensor in `alive` to the tensor and the axis that stores its end.
+        # Maps the root of each `alive` to its name, and to the axis of the dimension that it ends.
         self._ends = {
             self.layout.places[x, 0].root: (x, self._accesses.names[x].index(ends(self._graph)[x]))
             for x in alive
@@ -85,14 +85,14 @@ class XlaProgram:
         host are complete when this method returns. Raises `ValueError` for invalid inputs
         (`run_env`).
         """
-        results = self._jitted(self._given(key, inputs))
+        results = self._jitted(self._env(key, inputs))
         if any(op.kind == "host" for op in self._graph.ops.values()):
             jax.effects_barrier()
         return results
 
     def lower(self, *, key: Any = None, **inputs: Any) -> Any:
         """Lower the program, as `jax.jit(f).lower` does, for example for a memory analysis."""
-        return self._jitted.lower(self._given(key, inputs))
+        return self._jitted.lower(self._env(key, inputs))
 
     def slots(self) -> dict[Output, tuple[int, ...]]:
         """Return the number of slots along each dimension of every stored tensor."""
@@ -131,8 +131,8 @@ class XlaProgram:
         value, grid = self._get(place, spans, buffers), self._accesses.grids[tensor]
         for axis, coordinates in enumerate(grid):
             if len(coordinates) < spans[axis].count:  # some points do not exist
-                some = np.array(coordinates, int)
-                value = jax.tree.map(lambda x, a=axis, some=some: jnp.take(x, some, a), value)
+                at = np.array(coordinates, int)
+                value = jax.tree.map(lambda x, a=axis, at=at: jnp.take(x, at, a), value)
         return value
 
     def _block(self, nodes: Sequence, env: dict, cache: dict, buffers: Buffers) -> Buffers:
