@@ -8,9 +8,9 @@ blocks that fit. It runs twice, with residuals stored and with residuals recompu
 choice with less estimated time.
 
 Operations in blocks are fused, so that they share a loop. In a choice without blocks, for a program
-without `Program.until`, all operations are fused if this takes no more memory and less time. All
-other operations are fused only if no other choice fits, because XLA fuses operations anyway, and
-the scheduler cannot split a fused operation.
+without `Program.until`, all operations are fused if this takes no more memory and less time. In
+all other cases, operations outside blocks are fused only if no other choice fits, because XLA fuses
+operations anyway, and the scheduler cannot split a fused operation.
 
     choice = choose(graph, {"T": 128, "B": 32}, memory=8_000_000, cost=…)
     compile(graph, choice.passes())          # the same program, with explicit passes

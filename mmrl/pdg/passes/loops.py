@@ -376,7 +376,7 @@ class CarryLoop:
 
         `at` returns all outputs of all operations. x is the previous state, `here` contains the
         current entries of the inputs that the loop iterates over, and `branches` specifies for some
-        branches whether they are taken. Points are pairs of coordinates and these inputs.
+        branches whether they are taken. The points are a pair: coordinates, and these inputs.
         """
         start = self.block.begin(env)
         xs, reads = scan_inputs(self.readings, inputs, start)

@@ -146,9 +146,9 @@ class _Run:
     """All values of a run, numbered by tensor, including values that conditions exclude.
 
     Stay k is the interval from operation `start[k]` to `stop[k]` in which `value[k]` is on the
-    device. Stays are sorted by value and time. `away` contains, for each time that a value is on
-    the host, the value, the last operation before the transfer to the host, and the first operation
-    after the transfer back.
+    device. Stays are sorted by value and time. `away` is a triple of arrays with an entry for each
+    time that a value is on the host: the value, the last operation before the transfer to the host,
+    and the first operation after the transfer back.
     """
 
     def __init__(self, schedule: Schedule, bounds: Mapping[str, int], swap: Swap):
