@@ -195,9 +195,9 @@ def invert(sink: Domain, source: Domain, index: Sequence[Expr], when: Expr = TRU
     For example, the inverses of `[t + 3]`, `[t:T]` and `[0:T]` are `[t - 3]`, `[0:t + 1]` and
     `[0:T]`.
 
-    >>> t = Domain.of("t")
-    >>> print(invert(t, t, [Slice(Sym("t"), Sym("T"))]).index[0])
-    0:t + 1
+        >>> t = Domain.of("t")
+        >>> print(invert(t, t, [Slice(Sym("t"), Sym("T"))]).index[0])
+        0:t + 1
     """
     context = new_context()
     rename = {name: Sym(f"{name}_") for name in sink.names}

@@ -33,10 +33,10 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
     `only` limits fusion to the given operations. A region is named after the result that it
     contains, or else after the last of its operations that others read.
 
-    >>> from mmrl.pdg import Program
-    >>> p = Program("t")
-    >>> fuse(p.graph(2.0 * p.value(p.symbols[0])))[1]
-    ['fused into mul: value, mul']
+        >>> from mmrl.pdg import Program
+        >>> p = Program("t")
+        >>> fuse(p.graph(2.0 * p.value(p.symbols[0])))[1]
+        ['fused into mul: value, mul']
     """
     selection = set(graph.ops if only is None else only)
     graph, copies = _spread(graph, selection)

@@ -82,8 +82,8 @@ def lift(
 
     Raises `Refusal` if `recognize` does not support the step.
 
-    >>> lift(lambda x, r: 0.5 * x + r, jnp.float32(0), (jnp.ones(3),))
-    Array([1.  , 1.5 , 1.75], dtype=float32)
+        >>> lift(lambda x, r: 0.5 * x + r, jnp.float32(0), (jnp.ones(3),))
+        Array([1.  , 1.5 , 1.75], dtype=float32)
     """
     recurrence = recognize(step, x0, *one(inputs), monoids=monoids, matrix=matrix)
     return recurrence(x0, inputs, reverse=reverse, method=method)
@@ -225,8 +225,8 @@ def recognize(
     Raises `Refusal`, which names the operation, if the step has none of the forms in the table of
     `steps`. Raises `ValueError` if the step does not return arrays like x.
 
-    >>> recognize(lambda x, r: 0.5 * x + r, 0.0, 1.0).forms
-    ('affine',)
+        >>> recognize(lambda x, r: 0.5 * x + r, 0.0, 1.0).forms
+        ('affine',)
     """
     like = jax.eval_shape(lambda x: jax.tree.map(jnp.asarray, x), x)
     leaves, tree = jax.tree.flatten(like)

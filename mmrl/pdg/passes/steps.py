@@ -140,8 +140,8 @@ class Refusal(ValueError):
     `primitive` is the first unsupported operation, and `inside` is the `jax.named_scope` that
     contains it.
 
-    >>> print(Refusal("mul", "x times x"))
-    Not a scan: x times x.
+        >>> print(Refusal("mul", "x times x"))
+        Not a scan: x times x.
     """
 
     inside: str = ""

@@ -225,10 +225,10 @@ def tile(
 
     Raises `ValueError` unless exactly one of `size` and `budget` is a positive integer.
 
-    >>> from mmrl.pdg import Program
-    >>> p = Program("t")
-    >>> tile(p.graph(p.value(p.symbols[0])[0 : p.bounds[0]].sum()), "t", 4)[1]
-    ['tiled by 4 along t: value, sum']
+        >>> from mmrl.pdg import Program
+        >>> p = Program("t")
+        >>> tile(p.graph(p.value(p.symbols[0])[0 : p.bounds[0]].sum()), "t", 4)[1]
+        ['tiled by 4 along t: value, sum']
     """
     argument = size if budget is None else budget
     number = operator.index(argument) if isinstance(argument, SupportsIndex) else 0

@@ -8,11 +8,11 @@ at the point [i, t - 2].
 
 `generate` builds the tree from isl's syntax tree, the loops that visit all times of a plan.
 
->>> from mmrl.pdg import Program, compile
->>> p = Program("t")
->>> tree = generate(compile(p.graph(2.0 * p.value(p.symbols[0])), {}).plan, memory=False)
->>> interleaves(tree, "value", "mul"), trace(tree, T=1)
-(True, [('run', 'value', (0,)), ('run', 'mul', (0,))])
+    >>> from mmrl.pdg import Program, compile
+    >>> p = Program("t")
+    >>> tree = generate(compile(p.graph(2.0 * p.value(p.symbols[0])), {}).plan, memory=False)
+    >>> interleaves(tree, "value", "mul"), trace(tree, T=1)
+    (True, [('run', 'value', (0,)), ('run', 'mul', (0,))])
 """
 
 import dataclasses

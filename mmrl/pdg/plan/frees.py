@@ -8,11 +8,11 @@ That is not necessary here: given θ, the last use of x[q] is the lexicographic 
 x[q] and all points that read x[q], and the deallocation follows immediately. Only points that run
 count as uses; points that the stride of a tile skips do not.
 
->>> from mmrl.pdg import Program, compile
->>> p = Program("t")
->>> schedule = compile(p.graph(2.0 * p.value(p.symbols[0])), {}).schedule
->>> unproved(plan_memory(schedule)).is_empty(), *map(str, donations(schedule))
-(True, 'mul <- value[t]')
+    >>> from mmrl.pdg import Program, compile
+    >>> p = Program("t")
+    >>> schedule = compile(p.graph(2.0 * p.value(p.symbols[0])), {}).schedule
+    >>> unproved(plan_memory(schedule)).is_empty(), *map(str, donations(schedule))
+    (True, 'mul <- value[t]')
 """
 
 import dataclasses

@@ -76,10 +76,10 @@ def execute(
 def legal_order(graph: Graph, bounds: Mapping[str, int], seed: int) -> list[Instance]:
     """Return all pairs (operation, point) in a random valid order that depends on `seed`.
 
-    >>> from mmrl.pdg import Program
-    >>> p = Program("t")
-    >>> sorted(legal_order(p.graph(p.value(p.symbols[0])), {"T": 2}, seed=0))
-    [('value', (0,)), ('value', (1,))]
+        >>> from mmrl.pdg import Program
+        >>> p = Program("t")
+        >>> sorted(legal_order(p.graph(p.value(p.symbols[0])), {"T": 2}, seed=0))
+        [('value', (0,)), ('value', (1,))]
     """
     generator, ready, order = random.Random(seed), [], []
     dependences = {
@@ -252,10 +252,10 @@ def check(graph: Graph, events: Sequence[Event], **bounds: int) -> Report:
     Every point must run once, after its inputs. A value must not be used after it is freed, and all
     values except for results must be freed. `bounds` are the bounds of the run.
 
-    >>> from mmrl.pdg import Program
-    >>> p = Program("t")
-    >>> print(check(p.graph(p.value(p.symbols[0])), [("run", "value", (0,))], T=2))
-    value[1] never runs
+        >>> from mmrl.pdg import Program
+        >>> p = Program("t")
+        >>> print(check(p.graph(p.value(p.symbols[0])), [("run", "value", (0,))], T=2))
+        value[1] never runs
     """
     run, timeline = _Run(graph, bounds), []
     for kind, what, point in events:

@@ -52,11 +52,11 @@ def explain(graph: Graph, sink: str, source: str) -> Certificate:
 
     Raises `ValueError` for a name that is not an operation of the graph.
 
-    >>> from mmrl.pdg import Program
-    >>> p = Program("t")
-    >>> (t,), (T,) = p.symbols, p.bounds
-    >>> print(explain(p.graph(p.value(t)[t:T].sum()), "sum", "value"))
-    sum[t] -> value[T - 1]
+        >>> from mmrl.pdg import Program
+        >>> p = Program("t")
+        >>> (t,), (T,) = p.symbols, p.bounds
+        >>> print(explain(p.graph(p.value(t)[t:T].sum()), "sum", "value"))
+        sum[t] -> value[T - 1]
     """
     for name in (sink, source):
         if name not in graph.ops:
