@@ -351,8 +351,8 @@ def is_index(value: object) -> bool:
 def as_expr(value: Any) -> Expr:
     """Convert an integer or a Python slice to an expression; return expressions unchanged.
 
-        >>> print(as_expr(slice(0, Sym("t") + 1)))
-        0:t + 1
+    >>> print(as_expr(slice(0, Sym("t") + 1)))
+    0:t + 1
     """
     if isinstance(value, slice):
         if value.step is not None or value.start is None or value.stop is None:
@@ -370,8 +370,8 @@ def as_expr(value: Any) -> Expr:
 def min_(*values: Any) -> Any:
     """Return the minimum of integers, arrays or expressions.
 
-        >>> print(min_(Sym("t") + 4, Sym("T")))
-        min(t + 4, T)
+    >>> print(min_(Sym("t") + 4, Sym("T")))
+    min(t + 4, T)
     """
     return functools.reduce(functools.partial(extreme, Min), values)
 
@@ -379,8 +379,8 @@ def min_(*values: Any) -> Any:
 def max_(*values: Any) -> Any:
     """Return the maximum of integers, arrays or expressions.
 
-        >>> print(max_(Sym("t") - 1, 0))
-        max(t - 1, 0)
+    >>> print(max_(Sym("t") - 1, 0))
+    max(t - 1, 0)
     """
     return functools.reduce(functools.partial(extreme, Max), values)
 

@@ -28,8 +28,8 @@ _HUGE = 2**40  # assumed to be larger than any bound
 class Dim(Structural):
     """Dimension 0 <= symbol < bound, with its position `rank` among the program's dimensions.
 
-        >>> print(Dim(Sym("k"), Sym("T")))
-        0 <= k < T
+    >>> print(Dim(Sym("k"), Sym("T")))
+    0 <= k < T
     """
 
     symbol: Sym
@@ -180,8 +180,8 @@ def split(when: Expr, names: Collection[str]) -> tuple[Expr, Expr]:
 def reads(index: Sequence[Expr], env: Mapping[str, Any]) -> Iterator[Point]:
     """Return the points that an index φ reads, given the values of its symbols in `env`.
 
-        >>> list(reads([Slice(Sym("t"), Sym("T"))], {"t": 1, "T": 4}))
-        [(1,), (2,), (3,)]
+    >>> list(reads([Slice(Sym("t"), Sym("T"))], {"t": 1, "T": 4}))
+    [(1,), (2,), (3,)]
     """
     axes = []
     for part in index:

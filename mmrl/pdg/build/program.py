@@ -469,8 +469,8 @@ class Program:
 def fn(f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:
     """Apply `f` to tensors at every point, with `Program.fn` of the first tensor's program.
 
-        >>> fn(jnp.exp, Program("t").input("x", 0.0, "t"))
-        Tensor(exp over [t]: float32[])
+    >>> fn(jnp.exp, Program("t").input("x", 0.0, "t"))
+    Tensor(exp over [t]: float32[])
     """
     for x in inputs:
         if isinstance(x, Tensor):

@@ -76,10 +76,10 @@ def execute(
 def legal_order(graph: Graph, bounds: Mapping[str, int], seed: int) -> list[Instance]:
     """Return all pairs (operation, point) in a random valid order that depends on `seed`.
 
-        >>> from mmrl.pdg import Program
-        >>> p = Program("t")
-        >>> sorted(legal_order(p.graph(p.value(p.symbols[0])), {"T": 2}, seed=0))
-        [('value', (0,)), ('value', (1,))]
+    >>> from mmrl.pdg import Program
+    >>> p = Program("t")
+    >>> sorted(legal_order(p.graph(p.value(p.symbols[0])), {"T": 2}, seed=0))
+    [('value', (0,)), ('value', (1,))]
     """
     generator, ready, order = random.Random(seed), [], []
     dependences = {
