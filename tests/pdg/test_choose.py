@@ -162,7 +162,7 @@ def test_a_choice_is_of_its_bounds(graph: Graph):
         ({"proximity": "near"}, "`proximity` must be"),
         ({"swap": [("z", 0)]}, "`swap` must name tensors"),
         ({"passes": {}, "memory": 8}, "`passes` must be passed without memory"),
-        ({"passes": {}, "T": 8}, "`passes` must be the only choice, got T"),
+        ({"passes": {}, "T": 8}, "`passes` must be passed without T"),
     ],
 )
 def test_wrong_wishes_are_named(graph: Graph, options: dict, message: str):
