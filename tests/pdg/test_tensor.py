@@ -368,7 +368,7 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "tree": (lambda: p.constant({"a": 1.0}) + 1.0, "is a tree of arrays"),
         "nothing": (lambda: gradient(x.sum()), "`wrt` must name at least one"),
         "symbol": (lambda: p.tensor("q"), "`q` is not a symbol of this program, which has t"),
-        "alone": (lambda: fn(math.sin, 1.0), "found no tensor"),
+        "alone": (lambda: fn(math.sin, 1.0), "must contain a tensor"),
         "key": (lambda: p.sample(lambda key: key, over=(t,)), "typed key"),
         "length": (lambda: p.fn(lambda r: r @ jnp.ones(4), x[t:T]), r"T - t = \d+ .*\(4,\)"),
         "length of all": (lambda: p.fn(lambda r: r.reshape(9), x[0:T]), r"for T = \d+ "),
