@@ -25,7 +25,7 @@ WIDTH, UNITS = 64, 64  # features of a layer, complex units of the memory
 RATE, NORM, TAU = 3e-3, 1.0, 0.02  # learning rate; largest norm of a gradient; target's step
 GAMMA, LAMBDA, SCALE = 0.98, 0.95, 8.0  # discount; decay of λ-returns; brings returns to 1-10
 
-# The task. POPGym's RepeatPreviousEasy, as an environment of gymnax: others can take its place. The
+# The task. POPGym's RepeatPreviousEasy, as a gymnax environment: others can take its place. The
 # agent sees one card at a time. After the first three steps, answers pay 1/48 if right, else -1/48.
 OBS, ACTIONS, LONGEST = 4, 4, 51  # numbers of an observation, actions, steps of an episode
 Cards = namedtuple("Cards", "time last left")  # the last four suits; cards of each suit in the deck

@@ -27,7 +27,7 @@ RATE, NORM = 1e-3, 0.5  # learning rate, which falls to 0; largest norm of a gra
 GAMMA, LAMBDA = 0.99, 0.95  # discount; decay of the advantages
 CLIP, VALUE_WEIGHT, ENTROPY_WEIGHT = 0.2, 0.05, 0.01
 
-# The task. POPGym's RepeatPreviousEasy, as an environment of gymnax. The agent sees one card at a
+# The task. POPGym's RepeatPreviousEasy, as a gymnax environment. The agent sees one card at a
 # time. A right answer pays 1/48 and a wrong one -1/48; the first three steps pay nothing. Another
 # environment with discrete actions and a vector as observation can take its place.
 OBS, ACTIONS, LONGEST = 4, 4, 51  # numbers of an observation, actions, steps of an episode

@@ -20,7 +20,7 @@ Rows = Mapping[str, dict[str, Any]]
 
 
 class Score(NamedTuple):
-    """An MMER in the paper, and the model that achieved it."""
+    """Score (MMER) reported in the paper, and the model that achieved it."""
 
     value: float
     model: str

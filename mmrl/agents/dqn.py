@@ -61,9 +61,10 @@ class Config(Settings):
     environments: int = count(16)  # number of environments stepped in parallel
     rollout: int = count(16)  # steps per environment and iteration
     updates: int = count(4)  # gradient steps per iteration
-    # size of the tape, in steps of all environments; None: 16 384, or more for long episodes
+    # size of the tape in steps, counted over all environments; None: 16 384, or more if episodes
+    # are long
     capacity: int | None = count(None)
-    # normalize features; None: only features without bounds or with bounds beyond ±10
+    # normalize features; None: only features that are unbounded or have bounds beyond ±10
     normalize_observations: bool | None = static(default=None)
     normalize_rewards: bool = static(default=True)  # scale the rewards of a batch; clip to ±10
     block: int = count(10)  # iterations per block; every block ends with an evaluation

@@ -149,7 +149,7 @@ def _place(hosts: Hosts) -> tuple[str, int, int, Sequence[int] | None]:
     if processes < 1:
         raise ValueError(f"--processes must be at least 1; got {processes}.")
     if not 0 <= process < processes:
-        raise ValueError(f"--process must be from 0 to {processes - 1}; got {process}.")
+        raise ValueError(f"--process must be between 0 and {processes - 1}; got {process}.")
     return address, processes, process, None if "JAX_LOCAL_DEVICE_IDS" in os.environ else local
 
 

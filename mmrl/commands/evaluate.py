@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.episodes < 1:
         raise ValueError(f"`episodes` must be at least 1; got {options.episodes}.")
     if not 0 <= options.seed < 2**32:
-        raise ValueError(f"`seed` must be from 0 to 2³² - 1; got {options.seed}.")
+        raise ValueError(f"`seed` must be between 0 and 2³² - 1; got {options.seed}.")
     path = options.path
     if path == zoo.NAMES and not (path / CHECKPOINT).exists():
         _list_zoo()

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     """Serve the app until Ctrl-C. Raises `ValueError` if Voilà is not installed."""
     options = tyro.cli(Options, args=arguments, prog="mmrl explore")
     if not 1 <= options.port < 2**16:
-        raise ValueError(f"`port` must be from 1 to 65535; got {options.port}.")
+        raise ValueError(f"`port` must be between 1 and 65535; got {options.port}.")
     os.environ |= surroundings()
     try:
         from voila.app import Voila

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
         if getattr(options, name) < least:
             raise ValueError(f"`{name}` must be at least {least}; got {getattr(options, name)}.")
     if not 0 <= options.seed < 2**32:
-        raise ValueError(f"`seed` must be from 0 to 2³² - 1; got {options.seed}.")
+        raise ValueError(f"`seed` must be between 0 and 2³² - 1; got {options.seed}.")
     parts = dict(map(_part, options.parts)) or None
     agent, env, params, about, run = _open(options)
     others = gap.setups(run.setup) if options.gap and run is not None else {}

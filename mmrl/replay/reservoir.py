@@ -41,7 +41,7 @@ class Unrolls(NamedTuple):
 
 
 class Reservoir(eqx.Module):
-    """Unrolls of all workers, in one part per worker, and the lots that rank them."""
+    """Unrolls in a separate part for each worker, and the lots that decide which are kept."""
 
     # Rows w · slots to (w + 1) · slots - 1 are the part of worker w, filled in this order.
     unrolls: Unrolls

@@ -108,7 +108,7 @@ def test_slurm_is_found_and_its_devices_can_be_chosen(monkeypatch: pytest.Monkey
         (f"{ALL} --coordinator here --process 0", "must be HOST:PORT, .*; got here"),
         (f"{ALL} --coordinator b:65536 --process 1", "a port below 65536; got b:65536"),
         (f"{ALL} --coordinator b:1 --process 0 --processes 0", "must be at least 1; got 0"),
-        (f"{ALL} --coordinator b:1 --process 2", "must be from 0 to 1; got 2"),
+        (f"{ALL} --coordinator b:1 --process 2", "must be between 0 and 1; got 2"),
     ],
 )
 def test_what_is_missing_is_said_at_once(words: str, message: str):

@@ -27,7 +27,7 @@ def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
         (["nowhere"], "There is no checkpoint in nowhere"),
         ([ZOO, "--episodes", "3"], "`episodes` must be at least 4; got 3"),
         ([ZOO, "--steps", "1"], "`steps` must be at least 2; got 1"),
-        ([ZOO, "--seed", "-1"], "`seed` must be from 0"),
+        ([ZOO, "--seed", "-1"], "`seed` must be between 0"),
         ([ZOO, "--parts", "first"], "`parts` must be written as FIRST:END, such as 0:4"),
         ([ZOO, "--best"], "`--best` must be omitted"),
         ([ZOO, "--gap"], "`--gap` must be omitted"),

@@ -52,7 +52,7 @@ def test_what_is_not_there_or_damaged_is_said(
     for arguments, message in (
         (["zoo/Chess"], "The zoo has no agent 'Chess'. Choose one of CartPole-dqn-gru, "),
         (["nowhere.npz"], "nowhere.npz: No such file"),
-        (["zoo/CartPole-ppo-none", "--seed", "4294967296"], "`seed` must be from 0 to 2³² - 1"),
+        (["zoo/CartPole-ppo-none", "--seed", "4294967296"], "`seed` must be between 0 and 2³² - 1"),
         (
             ["zoo/CartPole-ppo-none", "--best"],
             "`--best` must be omitted unless `path` is a run folder; got zoo/CartPole-",

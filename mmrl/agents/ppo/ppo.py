@@ -110,8 +110,8 @@ class Config(Settings):
     clip: float = limit(0.2)  # ε, maximum deviation of π/π_proximal from 1
     kl_weight: float = weight(1.0)  # β, weight of KL[π_proximal, π]
     importance_max: float = limit(100.0, zero=True)  # maximum of π/π_behavior; 0: no limit
-    # weight of the value loss; the gradients of policy and value are clipped together, so a large
-    # weight can shrink the gradient of the policy
+    # weight of the value loss; the policy and value gradients are clipped together, so a large
+    # weight can shrink the policy gradient
     value_weight: float = weight(0.05)
     entropy_weight: float = weight(0.01)  # weight of the entropy of π
     # center of mass of the average, in gradient steps: β_prox = 1 - 1/(1 + center)

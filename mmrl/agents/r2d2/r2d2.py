@@ -88,7 +88,7 @@ class Config(Settings):
     environments: int = count(16)  # number of environments stepped in parallel
     rollout: int = count(16)  # steps per environment and iteration
     updates: int = count(4)  # gradient steps per iteration
-    capacity: int = count(64_000)  # size of the storage, in steps of all environments
+    capacity: int = count(64_000)  # size of the storage in steps, over all environments
     block: int = count(10)  # iterations per block; every block ends with an evaluation
     blocks: int = count(64)  # number of evaluations in a run
     episodes: int = count(32)  # episodes per evaluation

@@ -3,7 +3,7 @@
 An entry is a JSON file, next to a source file of the same name that defines the memory. `run`
 writes both files. `check` returns reasons to refuse an entry. It first checks the gates, budgets,
 seeds, arithmetic and source, which takes seconds, and then measures the entry twice. The first
-measurement has the reported seeds and detects edited scores. The second measurement has random
+measurement uses the reported seeds and detects edited scores. The second measurement uses random
 seeds and detects a memory that was selected because it scored well on the reported seeds by chance.
 Graders must read the source of an entry, because its imports are not checked.
 """

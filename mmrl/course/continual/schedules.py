@@ -46,7 +46,9 @@ def with_probe(
     """Return a `sequential` schedule with one stage of the task `probe` after `position` stages."""
     plan = sequential(order, cycles, environments)
     if not 0 <= position <= len(plan):
-        raise ValueError(f"`position` must be from 0 to {len(plan)} stages, got {position}.")
+        raise ValueError(
+            f"`position` must be between 0 and {len(plan)}, the number of stages; got {position}."
+        )
     return np.insert(plan, position, np.int32(probe), axis=0)
 
 

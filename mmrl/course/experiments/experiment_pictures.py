@@ -29,7 +29,7 @@ QUICK: dict[str, Any] = {"block": 1, "blocks": 1, "episodes": 2, "width": 8, "en
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A method on a task, with one of two networks."""
+    """One cell of the experiment: a method, a task, and one of the two encoders."""
 
     task: str
     method: str

@@ -118,7 +118,7 @@ def _read(path: pathlib.Path) -> Part | None:
         return None
     except (ValueError, KeyError, TypeError):
         raise RunError(
-            f"{path} is damaged, or no job wrote it. Delete it to measure its cell again."
+            f"{path} is damaged or was not written by a job. Delete it to measure its cell again."
         ) from None
 
 

@@ -85,7 +85,7 @@ def submit_jobs(
     if losses:
         raise RunError(
             f"The jobs of {len(losses)} cells ended without writing their rows, so these cells "
-            "remain. Run the command again."
+            "still have to be measured. Run the command again."
         )
 
 

@@ -132,7 +132,8 @@ def schedules() -> dict[str, Any]:
 def program(order: Schedule, n: int | None) -> tuple[str, str]:
     """Return the generated code and the events of a run, in which only observations are freed."""
     whole = plan_memory(order)
-    # If T is at least the window, prologue, steady loop and epilogue are separate loops.
+    # If T is at least as large as the window, the prologue, the steady loop and the epilogue are
+    # separate loops.
     tree = generate(_only_observations(whole), readable=True, least=n or 2)
     events = trace(tree, I=1, T=STEPS)
     return text(tree), " ".join(_event(order.graph, event) for event in events)

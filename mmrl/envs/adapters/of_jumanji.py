@@ -5,7 +5,7 @@ entry per action is also returned by `action_mask`, so agents select only legal 
 Multi-discrete actions are converted to a single integer, in row-major order.
 
 An episode that ends with discount 0 is terminated, and an episode that ends with any other discount
-is truncated. Many environments of jumanji also end with discount 0 at their time limit. If there is
+is truncated. Many jumanji environments also end with discount 0 at their time limit. If there is
 no time limit, episodes are truncated after `MOST` steps.
 """
 

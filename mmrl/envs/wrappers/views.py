@@ -47,8 +47,8 @@ class PixelObservation(ObservationWrapper):
         super().__init__(mask_in_state(env))
         if not hasattr(env, "pixels"):
             raise ValueError(
-                "`env` must have a method pixels(obs) for observations of pixels, as POPGym's "
-                f"RepeatPrevious and Concentration have; got {env.name}. Omit `observe`, or apply "
+                "`env` must have a method `pixels(obs)`, which renders an observation, as POPGym's "
+                f"RepeatPrevious and Concentration do; got {env.name}. Omit `observe`, or apply "
                 "PixelObservation before other wrappers."
             )
 

@@ -227,11 +227,11 @@ class Program:
         """Apply a pure JAX function, such as an Equinox module, at every point of its inputs.
 
         If `f` returns a tuple, the result is a tuple of tensors; any other pytree becomes a single
-        tensor. With `whole`, a tuple becomes a single tensor, too, which suits the state of an
-        optax optimizer. Ragged inputs are padded with zeros; if `f` needs the number of real
+        tensor. If `whole` is true, a tuple also becomes a single tensor, which suits the state of
+        an optax optimizer. Ragged inputs are padded with zeros; if `f` needs the number of real
         entries, pass it as `p.value(…)`. Where `when` is false, `f` is not called, and the result
-        is `otherwise`, or zeros without it; see `until`. `over` adds dimensions that the inputs do
-        not have. If `random`, `f` receives a key as its first argument.
+        is `otherwise`, or zeros if `otherwise` is not given; see `until`. `over` adds dimensions
+        that the inputs do not have. If `random` is true, `f` receives a key as its first argument.
         """
         if not callable(f):
             raise ValueError(f"`f` must be a function, got {f!r}; pass the inputs after it")

@@ -206,9 +206,9 @@ class Tensor:
     def __iter__(self) -> Iterator["Tensor"]:
         # Without this method, Python would call x[0], x[1], … forever.
         raise TypeError(
-            f"`{self!r}` is one tensor with the array shape `shape` at each point, so it has no "
-            f"`len` and cannot be unpacked: to get several tensors, return a tuple from the "
-            f"function"
+            f"`{self!r}` is a single tensor (`shape` is the shape of its array at each point), "
+            "so it has no `len` and cannot be unpacked: to get several tensors, return a tuple "
+            "from the function"
         )
 
     __len__: ClassVar[Any] = __iter__

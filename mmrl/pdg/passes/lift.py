@@ -13,9 +13,10 @@ earlier points if it is part of a cycle:
     g[t] = Σ_k γᵏ x[t + k]      ↦      g[T - 1] = x[T - 1],  g[t] = x[t] + γ g[t + 1]
 
 The left side reads T - t points at each t, O(T²) in total, whereas the right side reads two. They
-are equal because the fold is a list homomorphism: returns form a monoid. Other prefixes and windows
-become a single operation over all of d (`folds`). (The published system lifts sums, prefix sums and
-sliding sums that match a pattern, §5.2; in its code, discounted sums are a TODO.)
+are equal because the fold is a list homomorphism: returns form a monoid. A fold over other prefixes
+or windows becomes one operation over the whole dimension d (`folds`). (The published system lifts
+sums, prefix sums and sliding sums that match a pattern, §5.2; in its code, discounted sums are a
+TODO.)
 """
 
 import dataclasses
@@ -91,7 +92,7 @@ def _loop(fold: Fold, block: Block, way: int) -> list[NewOp]:
 
 
 def _at_once(graph: Graph, block: Block, auto: bool) -> tuple[Graph, list[str]]:
-    """Compute each fold of prefixes or windows in a single operation over all of d."""
+    """Rewrite each fold over prefixes or windows as one operation over the whole dimension d."""
     candidates = folds(graph, block.name)
     names = [fold.op.name for fold in candidates if block.name in fold.part.symbols()]
     moved, reasons = move.movable(graph, block, names)
@@ -210,7 +211,7 @@ def _check_cost(loop: CarryLoop) -> None:
     if loop.way > 0:
         _check_wait(loop.graph, loop.readers, loop.ops, loop.block)
     elif is_sum(loop):
-        raise Refusal("cost", "only its sum is read, which vectorizing computes without a scan")
+        raise Refusal("cost", "only its sum is read, and vectorizing computes a sum without a scan")
 
 
 def _check_wait(graph: Graph, readers: Sequence[Edge], ops: Sequence[str], block: Block) -> None:
@@ -225,7 +226,8 @@ def _check_wait(graph: Graph, readers: Sequence[Edge], ops: Sequence[str], block
             reason = f"{edge.sink} reads {edge.source}[{part}] at each step, but would have to wait"
             raise Refusal("cost", f"{reason} for all points of {name}")
     if any(op in ops for op, _ in graph.results):
-        raise Refusal("cost", "its points are results, which are available earlier in a loop")
+        reason = "its points are results of the program, and a loop makes each available sooner"
+        raise Refusal("cost", reason)
 
 
 def forms(loop: CarryLoop, **how: Any) -> tuple[str, ...]:

@@ -491,7 +491,10 @@ def _reader(op: Op, readings: list[Access]) -> Op:
 
 
 def _kind(op: Op, readings: Sequence[Access]) -> str:
-    """Return the kind of an operation, or "fn" if the move shifts its parameter `axis`."""
+    """Return the kind of an operation, or "fn" if its `axis` would refer to a different axis.
+
+    This happens if the leading axis of a new input does not come from the input's first slice.
+    """
     return "fn" if op.kind in MASKED and any(reading.mixes for reading in readings) else op.kind
 
 

@@ -156,7 +156,7 @@ def compile_expr(expr: Expr, names: Sequence[str]) -> Callable[..., Any]:
 class Window:
     """Ranges that a slice reads in a run: up to `width` values from any start in `lows`.
 
-    If `full`, the slice always reads exactly `width` values.
+    If `full` is true, the slice always reads exactly `width` values.
     """
 
     width: int

@@ -237,10 +237,10 @@ def generate(
 ) -> Body:
     """Generate the loops of a plan, for all bounds of at least `least`.
 
-    If `memory`, the tree contains deallocations, offloads and fetches. If `readable`, the prologue
-    and epilogue become separate loops, so that the steady-state loop has few conditions, and loops
-    may count down. A readable tree takes twice as long to compile, and contains many copies of the
-    loop body unless `least` is larger than every window.
+    If `memory` is true, the tree contains deallocations, offloads and fetches. If `readable` is
+    true, the prologue and epilogue become separate loops, so that the steady-state loop has few
+    conditions, and loops may count down. A readable tree takes twice as long to compile, and
+    contains many copies of the loop body unless `least` is larger than every window.
     """
     within = context(plan.graph, least, plan.times.get_ctx())
     times, meanings = _group(plan, memory)
@@ -265,7 +265,8 @@ def _group(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Meanings]:
     for name, statement in plan.statements.items():
         if name in when and (memory or statement.kind == "run"):  # a name without times never runs
             times = when[name]
-            # An operation and deallocations differ only in the last coordinate.
+            # The times of an operation and of the deallocations that follow it differ only in the
+            # last coordinate.
             near = statement.kind in ("run", "free")
             key = times.project_out(OUT, plan.depth - 1, 1) if near else times
             together = (group for other, _, group in groups if other.plain_is_equal(key))
@@ -368,8 +369,8 @@ def _rename(node: Node, graph: Graph, names: Counters, down: bool) -> Any:
     """Rename each counter to the dimension that it counts, if there is one.
 
     A counter counts t if all operations in the loop that depend on the counter run at points where
-    t is the counter plus a constant. If `down`, a loop in which t is a constant minus the counter
-    is reversed. `names` maps outer counters to their new names.
+    t is the counter plus a constant. If `down` is true, a loop in which t is a constant minus the
+    counter is reversed. `names` maps outer counters to their new names.
     """
     if isinstance(node, Body):
         return Body(tuple(_rename(child, graph, names, down) for child in node.body))

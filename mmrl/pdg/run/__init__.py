@@ -84,7 +84,7 @@ class Compiled:
     def text(self, *, memory: bool = False, least: int = 12) -> str:
         """Return the program as Python code that is valid for T, I, … of at least `least`.
 
-        If `memory`, the code includes deallocations (`del x[t]`) and transfers.
+        If `memory` is true, the code includes deallocations (`del x[t]`) and transfers.
         """
         tree = generate(self.plan, memory=memory, readable=True, least=least)
         return text(tree, [name for name, op in self.graph.ops.items() if len(op.outputs) > 1])

@@ -113,8 +113,8 @@ def test_killed_cells_alone_are_missing_and_alone_repeated(tmp_path: pathlib.Pat
     assert lines[3:] == [
         "2 of 4 cells remain.",
         f"To continue: mmrl experiment x --out {tmp_path}",
-        "The jobs of 2 cells ended without writing their rows, so these cells remain. Run the "
-        "command again.",
+        "The jobs of 2 cells ended without writing their rows, so these cells still have to be "
+        "measured. Run the command again.",
     ]
     assert sorted(names_in_file(tmp_path)) == ["a3", "b1"]
     again = Here(where.grid, tmp_path)
@@ -276,7 +276,7 @@ def test_a_damaged_row_is_named_and_nothing_is_lost(content: str, tmp_path: path
     list(parts.measure(grid(), tmp_path, ["a1", "b1"]))
     file = parts.folder(grid(), tmp_path) / "b1.json"
     file.write_text(content)
-    with pytest.raises(RunError, match=f"{file} is damaged, or no job wrote it"):
+    with pytest.raises(RunError, match=f"{file} is damaged or was not written by a job"):
         list(parts.merge(grid(), tmp_path))
     file.unlink()
     assert [name for name, _ in parts.merge(grid(), tmp_path)] == ["a1"]

@@ -348,7 +348,7 @@ def test_the_latest_agent_plays_after_every_block(explorer_and_watch):
     beside.episode.value = 7
     assert player.views[-1] == (3, 7)
     beside.episode.value = -1
-    assert "`episode` must be from 0" in beside.said.value and not beside._place.children
+    assert "`episode` must be between 0" in beside.said.value and not beside._place.children
     press(widget, "Clear")
     assert "No agent yet" in beside.said.value and not beside.run.options
 
@@ -385,13 +385,16 @@ def test_names_are_text_not_markup(slow):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"segment_length": 0, "batching": "segments"}, "`segment_length` must be from 1 to 51"),
-        ({"segment_length": 10**9}, "`segment_length` must be from 1 to 51; got 1000000000"),
+        (
+            {"segment_length": 0, "batching": "segments"},
+            "`segment_length` must be between 1 and 51",
+        ),
+        ({"segment_length": 10**9}, "`segment_length` must be between 1 and 51; got 1000000000"),
         ({"gamma": 1.5}, "`gamma` must be between 0 and 1; got 1.5"),
         ({"gamma": float("nan")}, "`gamma` must be between 0 and 1; got nan"),
         ({"learning_rate": -1.0}, "`learning_rate` must be positive and finite"),
-        ({"seeds": 0}, "`seeds` must be from 1 to 20; got 0"),
-        ({"blocks": 10**6}, "`blocks` must be from 1 to 500"),
+        ({"seeds": 0}, "`seeds` must be between 1 and 20; got 0"),
+        ({"blocks": 10**6}, "`blocks` must be between 1 and 500"),
         ({"env": "popgym-RepeatFrist-v0"}, "Nearest: popgym-RepeatFirst"),
         ({"env": "Pendulum-v1"}, "`env` must have discrete actions"),
         ({"env": "popgym-RepeatFirstHard-v0"}, "`capacity` must hold"),
@@ -482,7 +485,7 @@ def test_an_untrained_agent_can_be_watched():
     player = AgentPlayer(run)
     assert len(player.frames) == 51 and "no training" in player.title and run.state is None
     assert AgentPlayer(run, steps=5).frames == player.frames[:5]
-    with pytest.raises(ValueError, match="`seed` must be from 0 to 0; got 1"):
+    with pytest.raises(ValueError, match="`seed` must be between 0 and 0; got 1"):
         AgentPlayer(run, seed=1)
 
 

@@ -194,7 +194,7 @@ class TrainingExplorer(ipywidgets.VBox):
         for key in [key for key in most if key in in_view or key == "seeds"]:
             if not 1 <= getattr(self, key) <= most[key]:
                 raise ValueError(
-                    f"`{key}` must be from 1 to {most[key]}; got {getattr(self, key)}."
+                    f"`{key}` must be between 1 and {most[key]}; got {getattr(self, key)}."
                 )
         config = dataclasses.replace(config, **{key: getattr(self, key) for key in in_view})
         if "batching" in in_view and config.batching == "segments" and config.batch:

@@ -44,7 +44,7 @@ class AgentPlayer(EpisodePlayer):
 def _traits(run: Run, seed: int, episode: int, steps: int | None) -> dict[str, Any]:
     """Play an episode, and return the traits of a player that shows it."""
     if not 0 <= seed < len(run.setup.seeds):
-        raise ValueError(f"`seed` must be from 0 to {len(run.setup.seeds) - 1}; got {seed}.")
+        raise ValueError(f"`seed` must be between 0 and {len(run.setup.seeds) - 1}; got {seed}.")
     tape = jax.tree.map(lambda x: x[:steps], _play(run, seed, episode))
     frames = _frames(run.setup.env, tape)
     state = f"{len(run.history)} blocks of training" if run.history else "no training"

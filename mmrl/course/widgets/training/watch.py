@@ -58,7 +58,7 @@ class Watch(ipywidgets.VBox):
             return
         try:
             if not 0 <= episode < 2**32:
-                raise ValueError(f"`episode` must be from 0 to 2³² - 1; got {episode}.")
+                raise ValueError(f"`episode` must be between 0 and 2³² - 1; got {episode}.")
             if self._player is None:
                 self._say(f"{trial.curve.name} is getting ready to play …")
                 self._player = AgentPlayer(run, episode=episode)
