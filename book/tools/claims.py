@@ -17,7 +17,7 @@ import numpy as np
 import verdicts
 from estimates import NOISE
 from evidence import REASONS, SMALL
-from ledgers import BOOK, Row, read, tables
+from ledgers import BOOK, Row, published_tables
 from verdicts import FAILS, HOLDS, OPEN, WORDS, Case, Claim, Verdict
 
 PAGE = BOOK / "claims.md"
@@ -275,7 +275,7 @@ def with_lines(readme: str, table: str) -> str:
 
 def main() -> None:
     """Write both files."""
-    rows = tables(read())
+    rows = published_tables()
     outcomes = [verdicts.judge(claim, rows) for claim in verdicts.claims()]
     PAGE.write_text(page(PAGE.read_text("utf-8"), outcomes), "utf-8")
     table = "\n".join(lines(outcomes))

@@ -51,12 +51,14 @@ def read() -> dict[str, list[Row]]:
     return rows | {"capstone": [loads(path.read_text("utf-8")) for path in entries]}
 
 
-def tables(rows: Mapping[str, list[Row]]) -> dict[str, Rows]:
-    """Convert rows to tables. Scores of sampled actions, if present, replace greedy scores.
+def published_tables() -> dict[str, Rows]:
+    """Return the tables of all experiments, which are empty for experiments without rows."""
+    return {name: Rows() for name in EXPERIMENTS} | tables(read())
 
-    The table of an experiment without published rows is empty.
-    """
-    return {name: Rows() for name in EXPERIMENTS} | {
+
+def tables(rows: Mapping[str, list[Row]]) -> dict[str, Rows]:
+    """Convert rows to tables. Scores of sampled actions, if present, replace greedy scores."""
+    return {
         name: Rows(sampled_scores(row) if "sampled" in row else row for row in each)
         for name, each in rows.items()
     }

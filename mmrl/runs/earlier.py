@@ -20,6 +20,7 @@ EARLIER |= {
     "normalize_rewards": False,
     "anneal": 0.0,
     "lam": 0.0,
+    "target": "double",
 }
 # Arrays of a state that are missing in files from earlier versions; they are filled with zeros.
 LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")

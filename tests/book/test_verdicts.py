@@ -37,7 +37,7 @@ WITH_TABLES = [claim for claim in CLAIMS if claim.tables]
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, Rows]:
-    return ledgers.tables(ledgers.read())
+    return ledgers.published_tables()
 
 
 @pytest.fixture(scope="module")

@@ -213,9 +213,9 @@ def gradient(loss: Tensor, *wrt: Tensor, recompute: bool | None = None) -> Any:
     """Return ∂(Σ_p loss[p])/∂x[k] for each x in `wrt`, over the domain of x.  §5.1
 
     Each differentiated function also returns its residuals for the backward pass. If `recompute` is
-    True, the backward pass calls the function again instead, which takes less memory and more time.
-    If it is False, residuals are always stored. With the default, None, the compiler chooses
-    (`passes.recompute`).
+    True, the backward pass calls the function again, so that fewer values are stored and more are
+    computed. If it is False, residuals are always stored. With the default, None, the compiler
+    chooses (`passes.recompute`).
 
     The result is a single tensor for one x, and a tuple for several. Each x is treated as an
     independent variable: no gradient flows to its inputs, even if `w[i + 1]` depends on `w[i]`.

@@ -3,7 +3,7 @@
     y[t], r[t] = f(x[t]); dx[t] = g(r[t], dy[t])    ↦    y[t] = f(x[t]); dx[t] = g(x[t], dy[t])
 
 By default, the residuals r occupy memory from the forward pass f to the backward pass g. This pass
-saves that memory at the cost of time: g reads the arguments of f and calls f again. Apply it before
+frees them at the cost of time: g reads the arguments of f and calls f again. Apply it before
 passes that vectorize or tile, because operations that these have changed are not recomputed.
 """
 

@@ -395,5 +395,5 @@ class Report:
             most = f"{'' if cost.exact else '≤ '}{cost.bytes:,}"
             numbers = f"{most:>14} {cost.operations:>12,} {cost.flops:>16,}"
             lines.append(f"{mark} {row.passes:{width}} {numbers}{note}")
-        rule = "* The choice has the largest blocks that fit. Other rows change or omit passes."
+        rule = "* The choice: the faster way to treat residuals, and the largest blocks that fit."
         return "\n".join([*lines, rule, *self.words])
