@@ -61,8 +61,7 @@ class Config(Settings):
     environments: int = count(16)  # number of environments stepped in parallel
     rollout: int = count(16)  # steps per environment and iteration
     updates: int = count(4)  # gradient steps per iteration
-    # size of the tape in steps, counted over all environments; None: 16 384, or more if episodes
-    # are long
+    # steps on the tape, over all environments; None: 16 384, or more if episodes are long
     capacity: int | None = count(None)
     # normalize features; None: only features that are unbounded or have bounds beyond ±10
     normalize_observations: bool | None = static(default=None)

@@ -107,7 +107,7 @@ def test_a_limit_counts_bytes_on_the_device_if_values_are_swapped(graph: Graph):
         blocks[swap.tensors] = compiled.choice().along[-1].size
     assert blocks[None] is None and blocks[()] < SIZES["T"]  # None is one block
     account, report = compiled.interpret().account, compiled.report()
-    peaks = compiled.at().peak(SIZES)
+    peaks = compiled.peak(SIZES)
     assert peaks == Peak(account.peak(), account.peak(place=HOST))
     assert report.chosen.cost.bytes == peaks.bytes <= limit < peaks.bytes + peaks.host
     (line,) = (line for line in report.words if line.startswith(f"{report.chosen.passes}: "))
@@ -157,6 +157,7 @@ def test_a_choice_is_of_its_bounds(graph: Graph):
         ({"memory": 0}, "`memory` must be a number of bytes"),
         ({"vectorize": ["z"]}, "`z` must be a dimension, one of"),
         ({"tile": {"t": 0}}, "`tile` of t must be"),
+        ({"tile": 8}, "`tile` must map dimensions"),
         ({"tile": {"t": 2}, "vectorize": ["t"]}, "different dimensions"),
         ({"Z": 3}, "`bounds` must contain only .* got Z"),
         ({"proximity": "near"}, "`proximity` must be"),

@@ -2,6 +2,7 @@
 
     net = Layers(dense("hidden", 4, 16, jnp.tanh), dense("logits", 16, 2))
     w = {name: p.tensor(i, name=name) for name in net.names}
+    for name, x in net.init(key).items(): w[name][0] = p.constant(x)
     logits = net(w, obs)                      # hidden[i, t], logits[i, t]
     after = Adam(1e-2).step(w.values(), gradient(loss, *w.values()))  # a single layer also works
     for x, y in zip(w.values(), after): p.follow(x, y)

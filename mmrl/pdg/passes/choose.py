@@ -153,6 +153,11 @@ class Fixed:
     fuse: bool | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.tile or {}, Mapping):
+            raise ValueError(
+                f"`tile` must map dimensions to numbers of points, got {self.tile}: write, for "
+                'example, `tile={"t": 8}`'
+            )
         both = {str(name) for name in self.vectorize or ()} & {
             str(name) for name in self.tile or ()
         }

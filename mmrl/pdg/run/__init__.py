@@ -236,6 +236,11 @@ class Automatic:
         sizes = self._sizes(bounds, more)
         return self.at(sizes).check(sizes)
 
+    def peak(self, bounds: Bounds = None, /, **more: int) -> Peak:
+        """Return the peak bytes on the device and on the host, without running the program."""
+        sizes = self._sizes(bounds, more)
+        return self.at(sizes).peak(sizes)
+
     def interpret(
         self, bounds: Bounds = None, /, *, key: Any = None, backend: str = "jax", **more: Any
     ) -> Execution:
