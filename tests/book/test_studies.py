@@ -77,6 +77,7 @@ def build(folder: Path, outputs: bool, monkeypatch: pytest.MonkeyPatch) -> str:
         "baselines",
         "popgym",
         "tasks",
+        "claims",
         "scaling",
         "inspect",
         "models",
