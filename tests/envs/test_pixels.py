@@ -61,7 +61,7 @@ def test_every_kind_of_card_looks_different():
 
 
 def test_a_task_without_pictures_is_refused():
-    with pytest.raises(ValueError, match="`env` must have a method pixels"):
+    with pytest.raises(ValueError, match="`env` must have a method `pixels"):
         envs.make("popgym-AutoencodeEasy-v0", observe="pixels")
-    with pytest.raises(ValueError, match="`env` must have a method pixels"):
+    with pytest.raises(ValueError, match="`env` must have a method `pixels"):
         wrappers.PixelObservation(envs.make("CartPole-v1")[0])

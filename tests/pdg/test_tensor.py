@@ -341,7 +341,7 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "before the start": (define(u, -1, 1.0), "not from the end: instead of -1 write T - 1"),
         "if": (lambda: p.fn(lambda a: a if t == 0 else a + 1, x), "no truth value"),
         "if t <": (lambda: x if t < 1 else u, r"no truth value .*`\(p.value\(t\) == 0\).where\("),
-        "len": (lambda: len(x), r"one tensor with the array shape `shape`"),
+        "len": (lambda: len(x), r"a single tensor \(`shape` is the shape of its array at each"),
         "numpy's": (
             lambda: np.sum(x[0:T], dtype=int),
             "only `axis`, got .*int",
