@@ -285,7 +285,7 @@ def test_too_small_bounds_are_named():
 
 def test_a_tensor_is_neither_many_nor_true():
     _, _, _, x = line()
-    with pytest.raises(TypeError, match="is one tensor"):
+    with pytest.raises(TypeError, match="is a single tensor"):
         _first, _second = x
     with pytest.raises(TypeError, match="has no truth value"):
         bool(x > 0.0)
