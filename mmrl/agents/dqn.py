@@ -56,7 +56,7 @@ class Config(Settings):
     dueling: bool = static(default=True)  # dueling head Q = V + A - mean A, Wang et al. 2016
     batching: str = choice("tape", "segments")  # tape: complete episodes; segments: L steps each
     segment_length: int = count(10)  # L, steps per segment; must divide `batch`
-    batch: int | None = count(None)  # B, steps per gradient step; None: 500 or the longest episode
+    batch: int | None = count(None)  # B, steps per gradient step; None: max(500, longest episode)
     tapes: int = count(1)  # number of tapes per batch, which can be sharded over devices
     environments: int = count(16)  # number of environments stepped in parallel
     rollout: int = count(16)  # steps per environment and iteration

@@ -8,43 +8,20 @@ equally, and the seconds of one turn can be compared in pairs.
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from mmrl.agents import dqn
 from mmrl.course import plain
-from mmrl.course.ch07_train_it.experiment_batching import LENGTHS, MEMORIES, TAPE
+from mmrl.course.ch07_train_it.experiment_training_times import ENV, Cell, cells
 from mmrl.course.experiments.grid import Grid, Row, Rows, round_list
 from mmrl.runs import program
 
-ENV = "popgym-RepeatFirstEasy-v0"
 SEEDS = tuple(range(10))
 BLOCKS = 4  # 10 240 steps and four evaluations
 QUICK: dict[str, Any] = {"block": 1, "episodes": 4, "width": 8, "batch": 200}
-
-
-class Cell(NamedTuple):
-    """A memory and a batching method."""
-
-    memory: str
-    length: int  # L of segments, or TAPE
-
-    @property
-    def batching(self) -> str:
-        """Name of the batching method."""
-        return f"segments of {self.length}" if self.length else "tape"
-
-    @property
-    def name(self) -> str:
-        """Name of the cell in the results."""
-        return f"{self.memory}, {self.batching}"
-
-
-def cells() -> list[Cell]:
-    """Return all cells, memory by memory."""
-    return [Cell(memory, length) for memory in MEMORIES for length in (TAPE, *LENGTHS)]
 
 
 def summarize(row: Row) -> str:

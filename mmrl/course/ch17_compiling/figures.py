@@ -66,6 +66,15 @@ def by_window(
     return lines
 
 
+def _apart(sizes: Sequence[int]) -> list[int]:
+    """Return the sizes whose labels fit side by side on a logarithmic axis."""
+    labels = sizes[:1]
+    for size in sizes[1:]:
+        if (size / labels[-1]) ** 8 >= sizes[-1] / sizes[0]:  # at least an eighth of the axis
+            labels = [*labels, size]
+    return list(labels)
+
+
 def ratios(
     lines: Mapping[str, Mapping[int, float]],
     *,
@@ -88,7 +97,8 @@ def ratios(
         ax.plot(list(line), list(line.values()), label=label, **look)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
-    ax.set_xticks(sizes, [str(size) for size in sizes])
+    labels = _apart(sizes)
+    ax.set_xticks(sizes, [str(size) if size in labels else "" for size in sizes])
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_locator(FixedLocator(TICKS))

@@ -83,3 +83,10 @@ def test_names_of_equal_lines_stand_apart():
 def test_there_are_only_so_many_styles():
     with pytest.raises(ValueError, match=r"`lines` must .* 7 entries, got 8"):
         ratios({str(k): {1: 1.0} for k in range(8)})
+
+
+def test_labels_of_sizes_do_not_overlap():
+    sizes = (16, 64, 256, 1024, 4096, 12288, 196608)
+    axes = ratios({"m = 1": dict.fromkeys(sizes, 1.0)})
+    texts = [tick.get_text() for tick in axes.get_xticklabels()]
+    assert texts == ["16", "64", "256", "1024", "4096", "", "196608"]
