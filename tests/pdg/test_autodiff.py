@@ -17,7 +17,7 @@ from mmrl.pdg.build.expr import max_, min_
 from mmrl.pdg.build.graph import Graph, Op
 from mmrl.pdg.build.program import Program
 from mmrl.pdg.build.tensor import Tensor
-from mmrl.pdg.passes import keeping, recompute, vectorize
+from mmrl.pdg.passes import ops_with_residuals, recompute, vectorize
 from mmrl.pdg.plan.code import generate, trace
 from mmrl.pdg.plan.frees import plan_memory
 from mmrl.pdg.run import compile
@@ -381,7 +381,10 @@ def layer() -> Graph:
 
 def test_the_compiler_may_recompute_what_a_program_keeps():
     graph, again = recurrent(None), recurrent(True)
-    assert keeping(graph) == ["cell"] and keeping(again) == keeping(recurrent(False)) == []
+    assert (
+        ops_with_residuals(graph) == ["cell"]
+        and ops_with_residuals(again) == ops_with_residuals(recurrent(False)) == []
+    )
     assert str(graph) == str(recurrent(False)) and str(recompute(graph)[0]) == str(again)
     assert str(recompute(recurrent(False))[0]) == str(graph)
     assert str(recompute(recurrent(False), ["cell"])[0]) == str(again)

@@ -8,7 +8,7 @@ import pytest
 
 from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.plan.code import Event, generate, trace
-from mmrl.pdg.plan.frees import MemoryPlan, plan_memory, unproved
+from mmrl.pdg.plan.frees import MemoryPlan, order_violations, plan_memory
 from mmrl.pdg.run.naive import Report, check
 from mmrl.pdg.schedule import schedule
 from tests.helpers.pdg_graphs import reinforce, tile_graph
@@ -122,8 +122,8 @@ def dropped(made: Graph, sink: str, source: str) -> Graph:
 def test_a_schedule_without_one_dependence_is_found(edge: tuple[str, str]):
     wrong = plan_memory(schedule(dropped(reinforce(2), *edge)))
     assert not report(trace(generate(wrong), **SIZES)).ok
-    assert unproved(wrong).is_empty()
-    assert not unproved(dataclasses.replace(wrong, graph=reinforce(2))).is_empty()
+    assert order_violations(wrong).is_empty()
+    assert not order_violations(dataclasses.replace(wrong, graph=reinforce(2))).is_empty()
 
 
 def test_frees_from_the_dense_dependences_of_a_strided_graph_are_found():

@@ -17,8 +17,8 @@ from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.passes.choose import (
     Along,
     Choice,
+    Constraints,
     Cost,
-    Fixed,
     choose,
     count,
     operations,
@@ -75,10 +75,10 @@ def wanted(graph: Graph) -> np.ndarray:
 def test_a_limit_holds_by_the_account_of_a_run(
     graph: Graph, free: Automatic, wanted: np.ndarray, part: float | None
 ):
-    most = free.report().chosen.cost
+    most = free.report().choice.cost
     limit = most.bytes if part is None else int(part * most.bytes)
     compiled = compile(graph, memory=limit, **SIZES)
-    done, row = compiled.interpret(), compiled.report().chosen
+    done, row = compiled.interpret(), compiled.report().choice
     np.testing.assert_allclose(done.results[0], wanted, rtol=1e-5)
     np.testing.assert_allclose(compiled.xla()()[0], wanted, rtol=1e-5)
     peak, bound = done.account.peak(), row.cost.bytes
@@ -94,9 +94,9 @@ def test_a_limit_holds_by_the_account_of_a_run(
 def test_the_choice_without_a_limit_runs_the_fewest_operations(free: Automatic):
     report = free.report()
     others = [row for row in report.rows if "fuse" not in row.passes.split(", ")]
-    assert report.chosen.cost.operations == min(row.cost.operations for row in others)
+    assert report.choice.cost.operations == min(row.cost.operations for row in others)
     assert len(report.rows) > 3 and str(report).count("\n") >= len(report.rows)
-    assert [row.chosen for row in report.rows].count(True) == 1
+    assert [row.is_choice for row in report.rows].count(True) == 1
 
 
 @pytest.mark.full
@@ -109,8 +109,8 @@ def test_a_limit_counts_bytes_on_the_device_if_values_are_swapped(graph: Graph):
     account, report = compiled.interpret().account, compiled.report()
     peaks = compiled.peak(SIZES)
     assert peaks == Peak(account.peak(), account.peak(place=HOST))
-    assert report.chosen.cost.bytes == peaks.bytes <= limit < peaks.bytes + peaks.host
-    (line,) = (line for line in report.words if line.startswith(f"{report.chosen.passes}: "))
+    assert report.choice.cost.bytes == peaks.bytes <= limit < peaks.bytes + peaks.host
+    (line,) = (line for line in report.words if line.startswith(f"{report.choice.passes}: "))
     assert f"{peaks.bytes:,} " in line and f"{peaks.host:,} " in line
 
 
@@ -144,7 +144,7 @@ def test_passes_of_a_choice_give_the_same_program(graph: Graph):
 @pytest.mark.full
 def test_a_choice_is_of_its_bounds(graph: Graph):
     compiled = compile(graph, memory=4000)
-    small, large = (compiled.report(SIZES | {"T": T}).chosen for T in (4, 64))
+    small, large = (compiled.report(SIZES | {"T": T}).choice for T in (4, 64))
     assert small.cost.bytes <= 4000 >= large.cost.bytes and small.passes != large.passes
 
 
@@ -238,9 +238,9 @@ def test_loops_stay_as_they_are_where_the_limit_wants_it():
     total[t + 1] = added = p.fn(lambda a, g: a + jnp.tanh(g), total, gain, name="added")
     graph = p.graph(added[T - 1])
     free = compile(graph, T=64)
-    lifted, plain = free.report().chosen.cost.bytes, free._cost({"T": 64}, Choice()).bytes
+    lifted, plain = free.report().choice.cost.bytes, free._cost({"T": 64}, Choice()).bytes
     assert plain < lifted
-    assert compile(graph, memory=plain, T=64).report().chosen.cost.bytes <= plain
+    assert compile(graph, memory=plain, T=64).report().choice.cost.bytes <= plain
 
 
 def test_an_order_that_is_not_legal_does_not_fit(graph: Graph, free: Automatic):
@@ -255,17 +255,17 @@ def test_an_order_that_is_not_legal_does_not_fit(graph: Graph, free: Automatic):
 
 
 def test_blocks_have_whole_numbers_of_points(graph: Graph):
-    fixed = Fixed(tile={"t": np.int64(4)})
-    fixed.check(graph)
-    assert fixed.sizes() == {"t": 4}
+    constraints = Constraints(tile={"t": np.int64(4)})
+    constraints.check(graph)
+    assert constraints.sizes() == {"t": 4}
 
 
 def test_a_reset_stays_in_its_loop(graph: Graph):
     names = [each.name for each in widest(graph, SIZES).along]
     assert "i" not in names and set(names) == {"b", "t"}
     assert operations(graph, SIZES) > 4 * operations(widest(graph, SIZES).apply(graph), SIZES)
-    fixed = Fixed(recompute=False, lift=[])
-    assert not any(each.lift for each in widest(graph, SIZES, fixed).along)
+    constraints = Constraints(recompute=False, lift=[])
+    assert not any(each.lift for each in widest(graph, SIZES, constraints).along)
     assert isinstance(compile(graph), Automatic)
     rows = itertools.pairwise(dataclasses.astuple(Along(name)) for name in names)
     assert all(a != b for a, b in rows)
@@ -275,7 +275,7 @@ def test_a_reset_stays_in_its_loop(graph: Graph):
 def test_gradients_of_parameters_are_not_stored_per_step():
     """The peak stays below 128 gradients of the parameters of a recurrent network (8.4 MB)."""
     compiled = compile(equations("recurrent", 64), I=2, T=128, B=32)
-    assert compiled.report().chosen.cost.bytes < 4_000_000
+    assert compiled.report().choice.cost.bytes < 4_000_000
 
 
 @pytest.mark.parametrize("memory", [None, 100])
@@ -289,7 +289,10 @@ def test_steps_without_blocks_are_fused_if_this_takes_no_more_memory(memory: int
     for extra in (0, 1):
         cost = lambda c, n=extra: Cost(99 + n * c.fuse, operations(c.apply(graph), sizes), 1)  # noqa: E731
         assert choose(graph, sizes, cost, memory=memory) == Choice(fuse=not extra)
-        assert choose(graph, sizes, cost, memory=memory, fixed=Fixed(fuse=False)).passes() == {}
+        assert (
+            choose(graph, sizes, cost, memory=memory, constraints=Constraints(fuse=False)).passes()
+            == {}
+        )
 
 
 def decay() -> tuple[Program, Any]:
@@ -331,7 +334,7 @@ def test_values_inside_of_fused_operations_count():
     graph = p.graph(p.fn(jnp.max, c, name="d")[0:T].sum())
     limit = 20_000
     compiled = compile(graph, memory=limit)
-    assert compiled.report(T=1000).chosen.cost.bytes <= limit
+    assert compiled.report(T=1000).choice.cost.bytes <= limit
     taken = compiled.xla(T=1000).lower().compile().memory_analysis().temp_size_in_bytes
     # XLA has its own temporary arrays, but not those of all blocks.
     assert taken < 4 * limit

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from mmrl.pdg.build.autodiff import gradient
 from mmrl.pdg.build.graph import Graph
-from mmrl.pdg.clean.validate import fitting
+from mmrl.pdg.clean.validate import check_bounds
 from mmrl.pdg.passes import fuse, lift_loops, recompute, tile, vectorize
 from mmrl.pdg.passes.choose import Choice
 from mmrl.pdg.passes.folds import folds
@@ -141,7 +141,7 @@ def program(drawn: Draw, slopes: bool) -> tuple[Graph, list[int]]:
     """The graph with gradients of the first result, if these are not refused; of which leaves."""
     results, leaves = build(drawn)
     graph = results[0].program.graph(*results)
-    fitting(graph, drawn.bounds)
+    check_bounds(graph, drawn.bounds)
     if not slopes:
         return graph, []
     try:
@@ -165,7 +165,7 @@ def chosen(graph: Graph, bounds: Any, limited: bool) -> Any:
     """The program after passes that are chosen, within 60 % of the bytes of the best if it fits."""
     free = compile(graph)
     try:
-        most = free.report(bounds).chosen.cost.bytes if limited else 0
+        most = free.report(bounds).choice.cost.bytes if limited else 0
         return (
             compile(graph, memory=max(1, int(0.6 * most))).at(bounds)
             if limited

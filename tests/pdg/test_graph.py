@@ -226,7 +226,7 @@ def test_a_graph_can_be_read():
     op = Op("r", "fn", Domain.of("t"), (ragged,))
     assert str(ragged) == "float32[T - t, 3]" and op.types({"T": 5})[0].shape == (5, 3)
     window = array_type((Slice(t, min_(t + 4, T)).width(),), "float32")
-    assert window.padded(op.domain, {"T": 9}).shape == (4,)
+    assert window.storage_type(op.domain, {"T": 9}).shape == (4,)
 
 
 def test_components_are_the_cycles_each_after_what_it_reads():

@@ -21,8 +21,8 @@ from mmrl.pdg.plan.frees import (
     MemoryPlan,
     Statement,
     donations,
+    order_violations,
     plan_memory,
-    unproved,
 )
 from mmrl.pdg.run.naive import check
 from mmrl.pdg.schedule import Schedule, explain, schedule, with_distinct_times
@@ -180,15 +180,17 @@ def test_a_cycle_has_no_schedule():
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_order_is_proved_for_all_bounds(name: str):
-    assert unproved(planned(name)).is_empty()
+    assert order_violations(planned(name)).is_empty()
 
 
 def test_the_proof_fails_for_a_wrong_order():
     made = reinforce(3)
     lost = tuple(edge for edge in made.edges if (edge.sink, edge.source) != ("g", "e"))
     wrong = plan_memory(schedule(made.replace(edges=lost)))
-    assert unproved(wrong).is_empty()
-    assert not unproved(MemoryPlan(made, wrong.statements, wrong.times, wrong.depth)).is_empty()
+    assert order_violations(wrong).is_empty()
+    assert not order_violations(
+        MemoryPlan(made, wrong.statements, wrong.times, wrong.depth)
+    ).is_empty()
 
 
 def test_the_proof_fails_for_operations_at_the_same_time():
@@ -196,7 +198,7 @@ def test_the_proof_fails_for_operations_at_the_same_time():
     one_time = isl.UnionMap.from_domain(schedule(made).times.domain())
     still = one_time.apply_range(isl.UnionMap("{ [] -> [0] }", context=one_time.get_ctx()))
     names = {name: Statement("run", name) for name in made.ops}
-    assert not unproved(MemoryPlan(made, names, still, 1)).is_empty()
+    assert not order_violations(MemoryPlan(made, names, still, 1)).is_empty()
 
 
 def test_two_points_never_share_a_time():
@@ -271,7 +273,7 @@ def test_every_free_follows_the_last_use_before_anything_else_runs(name: str):
 def test_exact_frees_keep_no_more_than_the_joint_search(name: str):
     made = PROGRAMS[name]()
     joint = jointly(made)
-    assert unproved(joint).is_empty()
+    assert order_violations(joint).is_empty()
     sizes = bounds(made, 2, 10)
     theirs = check(made, trace(generate(joint), **sizes), **sizes)
     ours = check(made, trace(program(name), **sizes), **sizes)

@@ -22,7 +22,7 @@ from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.clean.validate import needs
 from mmrl.pdg.passes import fuse, lift_loops, recompute, tile, vectorize
 from mmrl.pdg.plan.code import Event, generate, trace
-from mmrl.pdg.plan.frees import plan_memory, unproved
+from mmrl.pdg.plan.frees import order_violations, plan_memory
 from mmrl.pdg.run import Compiled, compile
 from mmrl.pdg.run.naive import check, execute
 from mmrl.pdg.schedule import schedule
@@ -224,7 +224,7 @@ SMALL = [(1, 1), (2, 1), (1, 2), (3, 2), (2, 3), (2, 5), (1, 8)]
 @COMBINED
 def test_order_and_memory_are_right(program: str, names: tuple[str, ...]):
     made = compiled(program, names)
-    assert unproved(made.plan).is_empty()
+    assert order_violations(made.plan).is_empty()
     for few, T in SMALL:
         sizes = bounds(program, I=few, K=few, T=T)
         report = made.check(**sizes)
@@ -312,5 +312,7 @@ def test_a_dropped_dependence_is_found(program: str):
         wrong = plan_memory(schedule(kept))
         if not check(whole, trace(generate(wrong), **sizes), **sizes).ok:
             found += 1
-            assert not unproved(dataclasses.replace(wrong, graph=whole)).is_empty(), str(edge)
+            assert not order_violations(dataclasses.replace(wrong, graph=whole)).is_empty(), str(
+                edge
+            )
     assert found

@@ -374,7 +374,7 @@ class _Reverse:
             results = self.program.build(
                 "vjp",
                 back,
-                [*(inputs[k] for k in back.read), *residual_tensors, *cotangents],
+                [*(inputs[k] for k in back.argument_positions), *residual_tensors, *cotangents],
                 tuple(inexact(derivative.kinds[k]) for k in back.wrt),
                 domain=op.domain,
                 name=f"vjp_{op.name}",

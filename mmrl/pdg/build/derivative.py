@@ -213,16 +213,16 @@ def plain(op: Op) -> tuple[Op, list[Any]]:
 class PullBack:
     """Backward pass `run(env, *arguments, *residuals, *cotangents)` of an operation.
 
-    The function returns the cotangents of the arguments `wrt`. It receives only the arguments
-    `read`; the others are replaced by zeros, because the result does not depend on them. The
-    residuals are read from the outputs `residual_outputs` of the operation. `explicit` is True if
-    the caller of `gradient` decided whether to store residuals.
+    The function returns the cotangents of the arguments `wrt`. It receives only the arguments at
+    `argument_positions`; the others are replaced by zeros, because the result does not depend on
+    them. The residuals are read from the outputs `residual_outputs` of the operation. `explicit` is
+    True if the caller of `gradient` decided whether to store residuals.
     """
 
     derivative: Derivative
     wrt: tuple[int, ...]
     residuals: tuple[Residual, ...]
-    read: tuple[int, ...]
+    argument_positions: tuple[int, ...]
     explicit: bool
 
     @classmethod
@@ -273,18 +273,21 @@ class PullBack:
         return tuple(sorted({residual.output for residual in self.residuals}))
 
     def __call__(self, env: Mapping[str, Any], *values: Any) -> tuple[Any, ...]:
-        derivative, last = self.derivative, len(self.read) + len(self.residual_outputs)
+        derivative, last = (
+            self.derivative,
+            len(self.argument_positions) + len(self.residual_outputs),
+        )
         domain = derivative.op.domain
         arguments = {
             k: padded_zeros(kind, domain, env)
             for k, kind in enumerate(derivative.kinds)
-            if k not in self.read
+            if k not in self.argument_positions
         }
-        arguments |= zip(self.read, values, strict=False)
+        arguments |= zip(self.argument_positions, values, strict=False)
         back, _ = derivative.linearize(env, [arguments[k] for k in sorted(arguments)])
         leaves, tree = jax.tree.flatten(back)
         values_by_output = dict(
-            zip(self.residual_outputs, values[len(self.read) : last], strict=True)
+            zip(self.residual_outputs, values[len(self.argument_positions) : last], strict=True)
         )
         for leaf, output in self.residuals:
             (value,) = jax.tree.leaves(values_by_output[output])
@@ -306,7 +309,7 @@ def guard(back: PullBack) -> dict[str, Any]:
     `rest` is the number of values of `otherwise`, and `read` lists the arguments of the vjp.
     """
     params = back.derivative.op.params
-    return {"rest": params["when"], "read": back.read} if "when" in params else {}
+    return {"rest": params["when"], "read": back.argument_positions} if "when" in params else {}
 
 
 def _inline(f: Callable[[Any], Any], argument: Any) -> Any:
@@ -343,7 +346,7 @@ def bind(equation: Any, arguments: Sequence[Any]) -> list[Any]:
 
 def padded_zeros(kind: Any, domain: Domain, env: Mapping[str, Any]) -> Any:
     """Return zeros with the structure and dtypes of a type, and with the padded sizes."""
-    shapes = jax.tree.map(lambda leaf: leaf.padded(domain, env), kind)
+    shapes = jax.tree.map(lambda leaf: leaf.storage_type(domain, env), kind)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 

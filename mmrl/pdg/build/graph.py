@@ -208,7 +208,7 @@ class ArrayType(Structural):
     shape: tuple[int | Expr, ...]
     dtype: np.dtype
 
-    def padded(self, domain: Domain, bounds: Mapping[str, Any]) -> jax.ShapeDtypeStruct:
+    def storage_type(self, domain: Domain, bounds: Mapping[str, Any]) -> jax.ShapeDtypeStruct:
         """Return the type of the stored array for the given bounds."""
         sizes = tuple(domain.largest(size, bounds) for size in self.shape)
         return jax.ShapeDtypeStruct(sizes, self.dtype)
@@ -236,7 +236,7 @@ class Op:
 
     def types(self, bounds: Mapping[str, int]) -> tuple[Any, ...]:
         """Return the types of the stored outputs, as pytrees of `jax.ShapeDtypeStruct`."""
-        return jax.tree.map(lambda leaf: leaf.padded(self.domain, bounds), self.outputs)
+        return jax.tree.map(lambda leaf: leaf.storage_type(self.domain, bounds), self.outputs)
 
     def __str__(self) -> str:
         outputs = "; ".join(type_text(output) for output in self.outputs)
@@ -309,7 +309,7 @@ class Graph:
         """Check the bounds, and return them as integers.
 
         Raises `ValueError` if a bound is missing, unknown, not an integer, or smaller than 1.
-        `validate.fitting` also checks that the bounds are large enough for the reads.
+        `validate.check_bounds` also checks that the bounds are large enough for the reads.
         """
         names, sizes = list(self.bounds), {str(name): size for name, size in bounds.items()}
         for name in names:

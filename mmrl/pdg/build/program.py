@@ -168,7 +168,9 @@ class Program:
             before[(0,) * len(domain.names)] = zero
         kinds = (array_type((), np.int32), *(() if like is None else (_types(like),)))
 
-        types = tuple(jax.tree.map(lambda x: x.padded(domain, {}), kind) for kind in kinds[1:])
+        types = tuple(
+            jax.tree.map(lambda x: x.storage_type(domain, {}), kind) for kind in kinds[1:]
+        )
 
         def call(*values: Any) -> tuple[Any, ...]:
             results = (f(*jax.tree.map(np.asarray, values)),)[: len(types)]

@@ -244,7 +244,7 @@ def _range(readers: isl.Set, name: str, bound: Expr, assumptions: isl.Set) -> Ex
     box = isl.Set(_braces([*bound.symbols()], [inside]), context=axis.get_ctx())
     for low in lows:
         for high in highs:
-            part = low if low.same(high) else Slice(low, following(high))
+            part = low if low.same(high) else Slice(low, successor(high))
             text = _braces(parameters, [f"[{name}] : {_equals(name, part)}"])
             hull = isl.Set(text, context=axis.get_ctx()).intersect_params(nonempty)
             if axis.is_subset(hull) and hull.is_subset(box):
@@ -252,13 +252,13 @@ def _range(readers: isl.Set, name: str, bound: Expr, assumptions: isl.Set) -> Ex
     return Slice(Const(0), bound)
 
 
-def following(value: Expr) -> Expr:
+def successor(value: Expr) -> Expr:
     """Return value + 1, the stop of a slice or loop whose last point is `value`.
 
     For a minimum or maximum, 1 is added to each argument.
     """
     if isinstance(value, Min | Max):
-        return as_expr(value.compute(following(value.left), following(value.right)))
+        return as_expr(value.compute(successor(value.left), successor(value.right)))
     return value + 1
 
 

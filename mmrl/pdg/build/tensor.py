@@ -130,7 +130,9 @@ class Tensor:
         holes = (self.domain.when & self.needs).symbols() & set(target.slices)
         twice = target.slices and any(isinstance(part, Slice) for part in self.index)
         plain = composes(self.index, target.slices) and not holes and not twice
-        tensor = self if plain else self.filled() if holes and self.covers(target) else self.read()
+        tensor = (
+            self if plain else self.fill_holes() if holes and self.covers(target) else self.read()
+        )
         name = self.source if tensor is self else self.text
         domain, needs = tensor._domain(target.at, target.when, name)
         widths = tuple(width(x, domain) for x in target.at.values() if isinstance(x, Slice))
@@ -153,7 +155,7 @@ class Tensor:
             return False
         return complete(self.domain, self._sink(target.at, target.when), target.at)
 
-    def filled(self) -> "Tensor":
+    def fill_holes(self) -> "Tensor":
         """Return a copy of this tensor that is zero at the points where this one is undefined."""
         full = self.program.tensor(*self.domain.names, name=self.source)
         full[self.domain.symbols] = self

@@ -16,7 +16,7 @@ from mmrl.pdg.build.graph import Graph, Op
 from mmrl.pdg.clean.rewrite import NewOp, remove_dead, replace_ops
 
 
-def keeping(graph: Graph) -> list[str]:
+def ops_with_residuals(graph: Graph) -> list[str]:
     """Return the operations that store residuals by default, and that `recompute` may change."""
     pairs = [(_forward(graph, op), op.run) for op in graph.ops.values()]
     names = [name for name, run in pairs if name and isinstance(run, PullBack) and not run.explicit]
@@ -41,10 +41,10 @@ def drop_idle(graph: Graph) -> Graph:
 def recompute(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list[str]]:
     """Recompute the residuals of some operations in their gradients.
 
-    `only` names these operations; by default, they are all that `keeping` returns. Returns the new
-    graph, and sentences that describe the changes.
+    `only` names these operations; by default, they are those that `ops_with_residuals`
+    returns. Returns the new graph, and sentences that describe the changes.
     """
-    selection = set(keeping(graph) if only is None else only)
+    selection = set(ops_with_residuals(graph) if only is None else only)
     pairs = [(op, name) for op in graph.ops.values() if (name := _forward(graph, op)) in selection]
     replacements = {op.name: [_again(graph, op, str(name))] for op, name in pairs}
     graph = replace_ops(graph, replacements)
@@ -60,7 +60,7 @@ def _forward(graph: Graph, op: Op) -> str | None:
     """Return the operation whose residuals a gradient reads, or None if a pass changed either."""
     if not isinstance(op.run, PullBack) or not op.run.residuals:
         return None
-    source = graph.inputs(op.name)[len(op.run.read)].source
+    source = graph.inputs(op.name)[len(op.run.argument_positions)].source
     run = graph.ops[source].run
     while isinstance(run, Forward) and run is not op.run.derivative.op.run:
         run = run.derivative.op.run
@@ -71,10 +71,10 @@ def _again(graph: Graph, op: Op, name: str) -> NewOp:
     """Return a gradient that reads the operation's arguments instead of its residuals."""
     back, reads = op.run, graph.inputs(op.name)
     assert isinstance(back, PullBack)
-    cotangents = reads[len(back.read) + len(back.residual_outputs) :]
+    cotangents = reads[len(back.argument_positions) + len(back.residual_outputs) :]
     bounds = [Sym(bound) for bound in graph.bounds]
     (new,) = PullBack.parts(back.derivative, [back.wrt], (), (), bounds, back.explicit)
-    arguments = [edge for edge in graph.inputs(name) if edge.input in new.read]
+    arguments = [edge for edge in graph.inputs(name) if edge.input in new.argument_positions]
     edges = [
         dataclasses.replace(edge, sink=op.name, input=k)
         for k, edge in enumerate([*arguments, *cotangents])

@@ -111,7 +111,7 @@ def _check_read(graph: Graph, edge: Edge) -> None:
         )
 
 
-def fitting(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
+def check_bounds(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
     """Check that the bounds fit the program, and return them as integers.
 
     Raises `ValueError` for the same reasons as `Graph.sizes`, and if the bounds are too small for
@@ -129,6 +129,9 @@ def fitting(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
             _try_out(op.domain, cases, sizes, op.name)
         _try_out(op.domain, op.needs, sizes, op.name)
     return sizes
+
+
+fitting = check_bounds  # former name, which can still be imported
 
 
 def run_env(

@@ -10,23 +10,23 @@ from collections.abc import Callable, Mapping
 
 from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.clean import remove_dead
-from mmrl.pdg.clean.recompute import keeping, recompute
+from mmrl.pdg.clean.recompute import ops_with_residuals, recompute
 from mmrl.pdg.passes.fuse import fuse
 from mmrl.pdg.passes.lift import lift_loops
 from mmrl.pdg.passes.loops import Recurrence, lift, recognize
-from mmrl.pdg.passes.steps import Declared, Refusal, declare
+from mmrl.pdg.passes.steps import DeclaredMonoid, Refusal, declare
 from mmrl.pdg.passes.tile import tile, vectorize
 
 __all__ = [
-    "Declared",
+    "DeclaredMonoid",
     "Recurrence",
     "Refusal",
     "Stage",
     "declare",
     "fuse",
-    "keeping",
     "lift",
     "lift_loops",
+    "ops_with_residuals",
     "recognize",
     "recompute",
     "stages",

@@ -32,7 +32,7 @@ import numpy as np
 from mmrl.pdg.build.expr import TRUE
 from mmrl.pdg.build.graph import Graph, Op
 from mmrl.pdg.clean import remove_dead
-from mmrl.pdg.clean.recompute import keeping, recompute
+from mmrl.pdg.clean.recompute import ops_with_residuals, recompute
 from mmrl.pdg.passes.fuse import fuse
 from mmrl.pdg.passes.lift import lift_loops
 from mmrl.pdg.passes.move import graph_dims, movable, whole
@@ -113,7 +113,7 @@ class Choice:
     def __str__(self) -> str:
         return ", ".join(self.passes()) or "no passes"
 
-    def sized(self, *sizes: int | None) -> "Choice":
+    def with_sizes(self, *sizes: int | None) -> "Choice":
         """Return a copy with other block sizes."""
         pairs = zip(self.along, sizes, strict=True)
         along = tuple(dataclasses.replace(each, size=size) for each, size in pairs)
@@ -139,8 +139,8 @@ class Cost:
 
 
 @dataclasses.dataclass(frozen=True)
-class Fixed:
-    """Parts of a choice that the caller has fixed; `choose` decides the parts that are None.
+class Constraints:
+    """Parts of a choice that the caller sets; `choose` decides the parts that are None.
 
     `vectorize` contains all dimensions to vectorize, `tile` contains block sizes, and `lift`
     contains the dimensions whose recurrences become scans where this pays off.
@@ -181,7 +181,7 @@ class Fixed:
                 )
 
     def sizes(self) -> dict[str, int | None]:
-        """Return the block size of each dimension that the caller fixed."""
+        """Return the block size of each dimension for which the caller set one."""
         sizes: dict[str, int | None] = {str(name): None for name in self.vectorize or ()}
         return sizes | {str(name): operator.index(m) for name, m in (self.tile or {}).items()}
 
@@ -192,7 +192,7 @@ def choose(
     cost: Callable[[Choice], Cost],
     *,
     memory: int | None = None,
-    fixed: Fixed = Fixed(),
+    constraints: Constraints = Constraints(),
 ) -> Choice:
     """Return the first choice that fits in `memory`, in the order of the module's docstring.
 
@@ -219,7 +219,7 @@ def choose(
         A program with `Program.until` is not fused, because fused operations cannot be skipped.
         """
         blocks = any(each.size != 1 for each in choice.along)
-        if choice.fuse or fixed.fuse is not None or blocks or ends:
+        if choice.fuse or constraints.fuse is not None or blocks or ends:
             return choice
         fused = dataclasses.replace(choice, fuse=True)
         try:
@@ -229,22 +229,22 @@ def choose(
         saves = after.bytes <= before.bytes and after.seconds < before.seconds
         return fused if saves else choice
 
-    largest = widest(graph, bounds, fixed)
+    largest = widest(graph, bounds, constraints)
     if memory is None or fits(largest):
         return fused_if_free(largest)
     bases = [largest]
-    if fixed.lift is None and any(each.lift for each in largest.along):
-        bases.append(widest(graph, bounds, dataclasses.replace(fixed, lift=())))
-    both = fixed.recompute is None and bool(keeping(graph))
-    for fused in [False, True] if fixed.fuse is None else [fixed.fuse]:
+    if constraints.lift is None and any(each.lift for each in largest.along):
+        bases.append(widest(graph, bounds, dataclasses.replace(constraints, lift=())))
+    both = constraints.recompute is None and bool(ops_with_residuals(graph))
+    for fused in [False, True] if constraints.fuse is None else [constraints.fuse]:
         for base in bases:
             forms = [dataclasses.replace(base, fuse=fused)]
             forms += [dataclasses.replace(forms[0], recompute=True)] if both else []
-            options = [_options(each, graph, bounds, fixed) for each in base.along]
+            options = [_options(each, graph, bounds, constraints) for each in base.along]
             options = [o[o.index(each.size) :] for o, each in zip(options, base.along, strict=True)]
             inner = options[-1] if options else [None]
             for outer in _outer(options[:-1]):
-                rows = [[f.sized(*outer, m) if options else f for m in inner] for f in forms]
+                rows = [[f.with_sizes(*outer, m) if options else f for m in inner] for f in forms]
                 candidates = [choice for row in rows if (choice := _first(row, fits)) is not None]
                 if candidates:
                     return fused_if_free(min(candidates, key=lambda choice: cost(choice).seconds))
@@ -256,26 +256,32 @@ def choose(
     )
 
 
-def widest(graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()) -> Choice:
+def widest(
+    graph: Graph, bounds: Mapping[str, int], constraints: Constraints = Constraints()
+) -> Choice:
     """Return the choice with one block per dimension, where that saves enough operations."""
-    along, sizes = [], fixed.sizes()
-    repeats = bool(fixed.recompute)
+    along, sizes = [], constraints.sizes()
+    repeats = bool(constraints.recompute)
     current = remove_dead(recompute(graph)[0]) if repeats else graph
     for name in _order(graph):
-        lifts = name in map(str, fixed.lift) if fixed.lift is not None else _lifts(current, name)
+        lifts = (
+            name in map(str, constraints.lift)
+            if constraints.lift is not None
+            else _lifts(current, name)
+        )
         after_lift = remove_dead(lift_loops(current, name)[0]) if lifts else current
         if name not in graph_dims(after_lift):  # lifting removes it if only final states are read
             along.append(Along(name, lifts, 1))
             current = after_lift
             continue
-        size = sizes.get(name, None if fixed.vectorize is None else 1)
+        size = sizes.get(name, None if constraints.vectorize is None else 1)
         wide = Choice(along=(Along(name, size=size),)).apply(after_lift)
         if name not in sizes and operations(wide, bounds) > WORTH * operations(after_lift, bounds):
             size, wide = 1, after_lift
         if lifts or size != 1:
             along.append(Along(name, lifts, size))
         current = wide
-    return Choice(repeats, tuple(along), bool(fixed.fuse), fixed.fuse is False)
+    return Choice(repeats, tuple(along), bool(constraints.fuse), constraints.fuse is False)
 
 
 def _order(graph: Graph) -> list[str]:
@@ -291,10 +297,10 @@ def _lifts(graph: Graph, name: str) -> bool:
 
 
 def _options(
-    each: Along, graph: Graph, bounds: Mapping[str, int], fixed: Fixed
+    each: Along, graph: Graph, bounds: Mapping[str, int], constraints: Constraints
 ) -> list[int | None]:
-    """Return the possible block sizes of a dimension, largest first, or only the fixed one."""
-    if each.size == 1 or each.name in fixed.sizes():
+    """Return the possible block sizes of a dimension, largest first, or the one that is set."""
+    if each.size == 1 or each.name in constraints.sizes():
         return [each.size]
     extent = int(graph_dims(graph)[each.name].evaluate(bounds))
     powers = range(math.ceil(math.log2(max(extent, 1))) - 1, -1, -1)
@@ -323,7 +329,10 @@ def _first(choices: Sequence[Choice], fits: Callable[[Choice], bool]) -> Choice 
 
 
 def neighbors(
-    choice: Choice, graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()
+    choice: Choice,
+    graph: Graph,
+    bounds: Mapping[str, int],
+    constraints: Constraints = Constraints(),
 ) -> list[Choice]:
     """Return a choice, similar choices, and `Choice()`, which has no passes.
 
@@ -332,11 +341,11 @@ def neighbors(
     choices = [choice]
     sizes = [each.size for each in choice.along]
     for k, each in enumerate(choice.along):
-        options = _options(dataclasses.replace(each, size=None), graph, bounds, Fixed())
+        options = _options(dataclasses.replace(each, size=None), graph, bounds, Constraints())
         at = options.index(each.size) if each.size in options else 0
         for size in options[max(0, at - 1) : at + 2]:
-            choices.append(choice.sized(*sizes[:k], size, *sizes[k + 1 :]))
-    if keeping(graph):
+            choices.append(choice.with_sizes(*sizes[:k], size, *sizes[k + 1 :]))
+    if ops_with_residuals(graph):
         choices.append(dataclasses.replace(choice, recompute=not choice.recompute))
     choices.append(dataclasses.replace(choice, fuse=not choice.fuse))
     return list(dict.fromkeys([*choices, Choice()]))
@@ -370,7 +379,7 @@ class Row:
     passes: str
     cost: Cost
     fits: bool
-    chosen: bool
+    is_choice: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -386,16 +395,16 @@ class Report:
     words: tuple[str, ...]
 
     @property
-    def chosen(self) -> Row:
+    def choice(self) -> Row:
         """Row of the selected choice."""
-        return next(row for row in self.rows if row.chosen)
+        return next(row for row in self.rows if row.is_choice)
 
     def __str__(self) -> str:
         limit = "no limit" if self.memory is None else f"at most {self.memory:,} bytes"
         width = max(len(row.passes) for row in self.rows)
         lines = [f"  {'passes':{width}} {'bytes':>14} {'operations':>12} {'flops':>16}  ({limit})"]
         for row in self.rows:
-            cost, mark = row.cost, "*" if row.chosen else " "
+            cost, mark = row.cost, "*" if row.is_choice else " "
             note = "" if row.fits else "  too large"
             most = f"{'' if cost.exact else '≤ '}{cost.bytes:,}"
             numbers = f"{most:>14} {cost.operations:>12,} {cost.flops:>16,}"

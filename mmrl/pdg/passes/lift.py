@@ -34,7 +34,7 @@ from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Block, cycles
 from mmrl.pdg.passes.folds import Fold, folds
 from mmrl.pdg.passes.loops import MARK, MATRIX, CarryLoop, analyze, type_of
-from mmrl.pdg.passes.steps import Declared, Refusal
+from mmrl.pdg.passes.steps import DeclaredMonoid, Refusal
 
 
 def unfold(graph: Graph, block: Block) -> tuple[Graph, list[str]]:
@@ -122,7 +122,7 @@ def lift_loops(
     *,
     when: str = "auto",
     matrix: int = MATRIX,
-    monoids: tuple[Declared, ...] = (),
+    monoids: tuple[DeclaredMonoid, ...] = (),
 ) -> tuple[Graph, list[str]]:
     """Lift loops over `name`; return the graph, and a sentence about each loop.
 

@@ -32,7 +32,7 @@ from mmrl.pdg.build.sets import always, never
 from mmrl.pdg.clean import phi
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Access, Block, Cycle, entry, scan_inputs, shift
-from mmrl.pdg.passes.steps import FAMILIES, Declared, Refusal, State, Value, describe
+from mmrl.pdg.passes.steps import FAMILIES, DeclaredMonoid, Refusal, State, Value, describe
 from mmrl.scan import scan
 
 MATRIX = 8  # maximum number of entries of x that may mix, and the size of the matrices of the scan
@@ -71,7 +71,7 @@ def lift(
     *,
     reverse: bool = False,
     method: str = "auto",
-    monoids: tuple[Declared, ...] = (),
+    monoids: tuple[DeclaredMonoid, ...] = (),
     matrix: int = MATRIX,
 ) -> PyTree[Shaped[Array, "time ..."]]:
     """Compute `lax.scan` of x ← step(x, *inputs_t) with `mmrl.scan`, in depth O(log T), not T.
@@ -213,7 +213,7 @@ def recognize(
     step: Callable,
     x: PyTree,
     *inputs: Any,
-    monoids: tuple[Declared, ...] = (),
+    monoids: tuple[DeclaredMonoid, ...] = (),
     matrix: int = MATRIX,
 ) -> Recurrence:
     """Return the scan that is equivalent to the loop x ← step(x, *inputs).

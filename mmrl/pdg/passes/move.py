@@ -109,7 +109,7 @@ def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> s
     op = graph.ops[name]
     domain = block_domain(op.domain, block)
     for edge in graph.inputs(name):
-        if running(graph, op, block, moved):
+        if running_fold(graph, op, block, moved):
             edge = _at_point(edge, block)
         reading, text = access(graph, edge, block, moved, True), ", ".join(map(str, edge.index))
         if reading is None:
@@ -238,7 +238,7 @@ def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
     take the same branch.
     """
     op, reads = graph.ops[name], graph.inputs(name)
-    if fold := running(graph, op, block, moved):
+    if fold := running_fold(graph, op, block, moved):
         return _running_ops(graph, block, moved, *fold)
     if op.run is not None or not _branch_dims(graph, name) - {block.name}:
         return [_block_op(graph, block, moved, op, reads)]
@@ -355,7 +355,9 @@ def _fold_run(
     return run_block
 
 
-def running(graph: Graph, op: Op, block: Block, moved: Collection[str]) -> tuple[Fold, int] | None:
+def running_fold(
+    graph: Graph, op: Op, block: Block, moved: Collection[str]
+) -> tuple[Fold, int] | None:
     """Return a running fold, whose value each tile passes to the next, and its direction, or None.
 
     The direction is 1 for prefixes such as 0:t + 1, and -1 for suffixes such as t:T of tiled
@@ -429,7 +431,7 @@ def _running_run(fold: Fold, reading: Access, block: Block, way: int) -> Callabl
     """
     size, part = block.size, fold.part
     ahead = shift(part.hi if way > 0 else part.lo, block.name)
-    assert size is not None and ahead is not None, f"{fold.op.name} is not carried: see `running`"
+    assert size is not None and ahead is not None, f"{fold.op.name}: see `running_fold`"
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, Any]:
         start, k = block.begin(env)[block.name], jnp.arange(size)

@@ -47,7 +47,7 @@ from mmrl.pdg.build.derivative import bind
 _TOLERANCE = 1e-4  # relative, because the two bracketings are rounded differently
 
 
-class Declared(Monoid):
+class DeclaredMonoid(Monoid):
     """Custom monoid with a name, an associative function and its identity. See `declare`.
 
     When a step that calls the monoid is traced, its name is recorded in the jaxpr, where `describe`
@@ -87,7 +87,7 @@ def declare(
     name: str = "combine",
     sample: Callable[[Key[Array, ""]], PyTree] | None = None,
     triples: int = 64,
-) -> Declared:
+) -> DeclaredMonoid:
     """Return a monoid from `combine(earlier, later)` and its identity, after testing its laws.
 
     The laws are tested on random triples, which is evidence but not a proof. `sample(key)` returns
@@ -102,7 +102,7 @@ def declare(
     draw = sample or (lambda key: _random(key, empty))
     keys = jax.random.split(jax.random.key(0), (3, triples))
     a, b, c = (jax.vmap(draw)(k) for k in keys)
-    monoid = Declared(combine, empty, name)
+    monoid = DeclaredMonoid(combine, empty, name)
     products = jax.eval_shape(jax.vmap(monoid), a, b)
     if jax.tree.structure(products) != jax.tree.structure(a):
         raise ValueError(
@@ -183,7 +183,7 @@ class State(eqx.Module):
 
     leaves: tuple[jax.ShapeDtypeStruct, ...] = eqx.field(static=True)
     matrix: int = eqx.field(static=True)
-    monoids: tuple[Declared, ...] = ()
+    monoids: tuple[DeclaredMonoid, ...] = ()
 
     def text(self, value: Value) -> str:
         several = len(self.leaves) > 1 and value.leaf is not None

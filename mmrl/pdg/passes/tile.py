@@ -248,7 +248,7 @@ def tile(
     words = sentences([(ops, why) for ops, why in reasons if not inside & set(ops)])
     ends += [fold.op.name for fold in sums]
     words = [f"tiled by {count} along {name}: {', '.join([*moved, *ends])}", *words]
-    for op in [op for op in moved if move.running(graph, graph.ops[op], block, moved)]:
+    for op in [op for op in moved if move.running_fold(graph, graph.ops[op], block, moved)]:
         words.append(f"{op} is a running fold, passed from each block of {name} to the next")
     return build(graph, block, moved, loops, sums), words
 

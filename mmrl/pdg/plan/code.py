@@ -343,7 +343,7 @@ def _loop(node: isl.AstNode, meanings: Meanings, counters: Counters) -> Body:
         return _node(node.for_get_body(), meanings, {**counters, counter: start})
     condition = node.for_get_cond()  # `counter < stop` or `counter <= last`
     stop = _expression(condition.get_op_arg(1), counters)
-    stop = sets.following(stop) if condition.get_op_type() == Op.le else stop
+    stop = sets.successor(stop) if condition.get_op_type() == Op.le else stop
     step = node.for_get_inc().get_val().to_python()
     return Body((Loop(counter, start, stop, step, _node(node.for_get_body(), meanings, counters)),))
 

@@ -11,7 +11,7 @@ count as uses; points that the stride of a tile skips do not.
     >>> from mmrl.pdg import Program, compile
     >>> p = Program("t")
     >>> schedule = compile(p.graph(2.0 * p.value(p.symbols[0])), {}).schedule
-    >>> unproved(plan_memory(schedule)).is_empty(), *map(str, donations(schedule))
+    >>> order_violations(plan_memory(schedule)).is_empty(), *map(str, donations(schedule))
     (True, 'mul <- value[t]')
 """
 
@@ -134,7 +134,7 @@ def _last_user(schedule: Schedule, edge: Edge) -> bool:
     return read.apply_range(schedule.last[edge.tensor]).is_equal(own)
 
 
-def unproved(plan: MemoryPlan) -> isl.UnionMap:
+def order_violations(plan: MemoryPlan) -> isl.UnionMap:
     """Return the pairs of points that the plan executes in the wrong order.
 
     An empty result proves, for all bounds, that every value is computed before it is read, and
@@ -151,6 +151,9 @@ def unproved(plan: MemoryPlan) -> isl.UnionMap:
             must.append(ends.intersect_range(isl.UnionSet.from_set(times.domain())))
     after = functools.reduce(isl.UnionMap.union, must)
     return violations(after.intersect_params(sets.context(graph, 1, context)), plan.times)
+
+
+unproved = order_violations  # former name, which can still be imported
 
 
 def _pieces(times: isl.PwMultiAff, points: isl.Set) -> list[isl.Map]:

@@ -72,7 +72,7 @@ class Layout:
 
     places: Mapping[Output, Place]
     rings: Mapping[Output, Ring]
-    aliased: frozenset[Read]
+    aliases: frozenset[Read]
     """Reads by merges that need no copy or that never happen."""
     zeros: frozenset[Read]
     """Reads of slices whose padding is already zero, because it has not been written yet."""
@@ -82,10 +82,10 @@ def layout(accesses: ReadTable, schedule: Schedule, *, alias: bool = True) -> La
     """Return the places and rings under a schedule. Without `alias`, no tensors share a ring."""
     lives = _Lives(schedule, accesses)
     places = {x: _own(x, accesses) for x in accesses.tensors}
-    aliased: set[Read] = set()
+    aliases: set[Read] = set()
     for name, op in accesses.graph.ops.items():
         for read in accesses.reads[name] if alias and op.kind == "merge" else ():
-            _forward(read, places, aliased, lives)
+            _forward(read, places, aliases, lives)
     places = {tensor: _resolve(tensor, places) for tensor in places}
     windows: dict[Output, dict[int, list[Window]]] = defaultdict(lambda: defaultdict(list))
     for read in itertools.chain(*accesses.reads.values()):
@@ -105,7 +105,7 @@ def layout(accesses: ReadTable, schedule: Schedule, *, alias: bool = True) -> La
         rings[root] = Ring(fewer, ends) if saves else Ring(slots)
     slices = (read for read in itertools.chain(*accesses.reads.values()) if read.sliced)
     zeros = {x for x in slices if _is_zero_beyond(x, places, rings, lives, accesses)}
-    return Layout(places, rings, frozenset(aliased), frozenset(zeros))
+    return Layout(places, rings, frozenset(aliases), frozenset(zeros))
 
 
 def _is_zero_beyond(
@@ -166,7 +166,7 @@ def donate(
                 tensors = (t for t, place in plan.places.items() if place.root == y.root)
                 places |= {t: Place(x.root, places[t].coordinates) for t in tensors}
     zeros = {read for read in plan.zeros if plan.places[read.tensor].root not in roots}
-    return Layout(places, rings, plan.aliased, frozenset(zeros))
+    return Layout(places, rings, plan.aliases, frozenset(zeros))
 
 
 def blocks(
@@ -238,7 +238,7 @@ def _resolve(tensor: Output, places: Mapping[Output, Place]) -> Place:
     return place
 
 
-def _forward(read: Read, places: dict[Output, Place], aliased: set[Read], lives: _Lives) -> None:
+def _forward(read: Read, places: dict[Output, Place], aliases: set[Read], lives: _Lives) -> None:
     """Place the source of a merge's edge in the storage of the merge, if that is possible.
 
     At most one point of the merge may read each point of the source.
@@ -248,7 +248,7 @@ def _forward(read: Read, places: dict[Output, Place], aliased: set[Read], lives:
         return
     pairs = lives.reads.get(read.edge)
     if pairs is None or pairs.is_empty():
-        aliased.add(read)
+        aliases.add(read)
         return
     coordinates = _fit(pairs.reverse()) if pairs.is_injective() else None
     if coordinates is None:
@@ -260,7 +260,7 @@ def _forward(read: Read, places: dict[Output, Place], aliased: set[Read], lives:
     inside = others.is_empty() or all(_least(others, k) >= 0 for k in range(others.dim(_SET)))
     if inside and others.is_disjoint(lives.writes[sink[0]].domain()):
         places[source] = place
-        aliased.add(read)
+        aliases.add(read)
 
 
 def _fit(pairs: isl.Map) -> tuple[tuple[int | None, int], ...] | None:

@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex, overload
 
 from mmrl.pdg.build.graph import Graph, Output
-from mmrl.pdg.clean.validate import check_cycles, fitting
+from mmrl.pdg.clean.validate import check_bounds, check_cycles
 from mmrl.pdg.passes import Pass, Stage, stages
 from mmrl.pdg.passes.choose import (
     Choice,
+    Constraints,
     Cost,
-    Fixed,
     Report,
     Row,
     choose,
@@ -104,7 +104,7 @@ class Compiled:
         return self.swap.among(events, bytes_per_value)
 
     def _sizes(self, bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
-        return fitting(self.stages[0].graph, _merge(bounds, more))
+        return check_bounds(self.stages[0].graph, _merge(bounds, more))
 
     def check(self, bounds: Bounds = None, /, **more: int) -> naive.Report:
         """Enumerate a run; report violations of order or memory, and the peak number of values."""
@@ -171,8 +171,8 @@ class Automatic:
     """Original graph."""
     memory: int | None
     """Limit on the bytes alive on the device, or None."""
-    fixed: Fixed
-    """Parts of the choice that the caller fixed."""
+    constraints: Constraints
+    """Parts of the choice that the caller set."""
     bounds: Mapping[str, int]
     """Bounds passed to `compile`, which bounds passed to a method override."""
     options: Mapping[str, Any]
@@ -193,7 +193,7 @@ class Automatic:
         if place not in self._cache:
             price = functools.partial(self._cost, sizes)
             self._cache[place] = choose(
-                self.source, sizes, price, memory=self.memory, fixed=self.fixed
+                self.source, sizes, price, memory=self.memory, constraints=self.constraints
             )
         return self._cache[place]
 
@@ -202,7 +202,7 @@ class Automatic:
         sizes = self._sizes(bounds, more)
         choice, swap = self.choice(sizes), self.options["swap"]
         rows, transfers = [], []
-        for each in neighbors(choice, self.source, sizes, self.fixed):
+        for each in neighbors(choice, self.source, sizes, self.constraints):
             try:
                 price, host = self._price(sizes, each)
             except ValueError:  # without a valid order, it is not a candidate
@@ -257,7 +257,7 @@ class Automatic:
         return self.at(sizes).xla(sizes, alias=alias, early=early)
 
     def _sizes(self, bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
-        return fitting(self.source, {**self.bounds, **_merge(bounds, more)})
+        return check_bounds(self.source, {**self.bounds, **_merge(bounds, more)})
 
     def _by_hand(self, passes: Mapping[str, Pass]) -> Compiled:
         plain = by_hand(self.source, passes, self.options["proximity"])
@@ -377,7 +377,12 @@ def compile(
     }
     if passes is None:
         return automatic(
-            graph, parse_bytes(memory), Fixed(**parts), bounds, check_proximity(proximity), swap
+            graph,
+            parse_bytes(memory),
+            Constraints(**parts),
+            bounds,
+            check_proximity(proximity),
+            swap,
         )
     more = [name for name, part in {"memory": memory, **parts}.items() if part is not None]
     if more or bounds:
@@ -391,7 +396,7 @@ def compile(
 def automatic(
     graph: Graph,
     memory: int | None,
-    fixed: Fixed,
+    constraints: Constraints,
     bounds: Mapping[str, int],
     proximity: Proximity,
     swap: Swap,
@@ -402,9 +407,9 @@ def automatic(
             f"`bounds` must contain only {list(graph.bounds)}, got {', '.join(unknown)}: remove "
             "them, or pass options of `xla`, such as `early`, to `xla`"
         )
-    fixed.check(graph)
+    constraints.check(graph)
     swap.of(graph)
-    return Automatic(graph, memory, fixed, bounds, {"proximity": proximity, "swap": swap})
+    return Automatic(graph, memory, constraints, bounds, {"proximity": proximity, "swap": swap})
 
 
 def by_hand(

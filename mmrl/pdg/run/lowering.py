@@ -135,7 +135,7 @@ class Lowering:
         if isinstance(item, Loop):
             return not self._items(item.body)
         reads = set(self._accesses.reads[item.op])
-        return self._accesses.graph.ops[item.op].run is None and reads <= self._layout.aliased
+        return self._accesses.graph.ops[item.op].run is None and reads <= self._layout.aliases
 
     def _rounds(self, loop: GroupLoop, cache: Cache) -> Sequence[Node]:
         """Lower a sequence to rounds.
@@ -206,7 +206,7 @@ class Lowering:
         op, reads = self._accesses.graph.ops[node.op], self._accesses.reads[node.op]
         pairs = []
         for read in reads:
-            if read not in self._layout.aliased:
+            if read not in self._layout.aliases:
                 at = self._index(node, read)
                 key = None if read.sliced else cache.get(self._key(read.tensor, at))
                 self.stored |= {self._layout.places[read.tensor].root} if key is None else set()

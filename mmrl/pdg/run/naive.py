@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.pdg.build.graph import Edge, Graph, Op, Output, Point, reads
-from mmrl.pdg.clean.validate import Instance, fitting, needs, run_env
+from mmrl.pdg.clean.validate import Instance, check_bounds, needs, run_env
 from mmrl.pdg.plan.code import Event
 
 
@@ -40,7 +40,7 @@ def execute(
     `seed` determines only the order of execution. `jit` compiles each operation once, which saves
     time if there are many points. A `key` replaces the program's seed, and `inputs` have the names
     passed to `Program.input`. Raises `ValueError` if a point depends on itself, for invalid bounds
-    (`validate.fitting`), and for invalid inputs (`validate.run_env`).
+    (`validate.check_bounds`), and for invalid inputs (`validate.run_env`).
 
         >>> from mmrl.pdg import Program
         >>> program = Program("t")
@@ -50,7 +50,7 @@ def execute(
         >>> float(execute(program.graph(x), {"T": 3})["x", 0][(2,)])
         0.25
     """
-    sizes = fitting(graph, bounds)
+    sizes = check_bounds(graph, bounds)
     more = run_env(graph, sizes, key, inputs)
     values: dict[Instance, tuple[Any, ...]] = {}
     numbers = tuple(sizes.items())
