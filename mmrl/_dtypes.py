@@ -15,7 +15,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Int, PyTree
 
 Call = TypeVar("Call", bound=Callable[..., Any])
-FLAGS = ("last", "terminated", "mask", "trained")
+FLAGS = ("last", "terminated", "mask", "loss_mask")
 """Names of arguments that are converted to boolean arrays: nonzero values become True."""
 RANGES = {"gamma": 1, "lam": 1, "rho_max": math.inf, "c_max": math.inf, "eps": math.inf}
 """Upper bounds of nonnegative scalar arguments. Traced values are not checked."""
@@ -23,7 +23,7 @@ KEEP = ("actions",)
 """Names of arguments that are converted to arrays without changing their dtype."""
 
 
-def promoting(call: Call) -> Call:
+def with_promotion(call: Call) -> Call:
     """Decorate a function so that it also runs under JAX's `strict` type promotion."""
 
     @functools.wraps(call)
@@ -47,7 +47,7 @@ def in_32_bits(call: Call) -> Call:
     @functools.wraps(call)
     def narrow(*args: Any, **kwargs: Any) -> Any:
         if not _wide():
-            return promoting(call)(*args, **kwargs)
+            return with_promotion(call)(*args, **kwargs)
         args, kwargs = jax.tree.map(_narrow, (args, kwargs))
         with standard():
             return jax.tree.map(jnp.asarray, call(*args, **kwargs))
@@ -73,7 +73,7 @@ def _narrow(x: Any) -> Any:
     return x if narrow == kind else jnp.asarray(x, narrow)
 
 
-def converting(*names: str) -> Callable[[Call], Call]:
+def convert_arguments(*names: str) -> Callable[[Call], Call]:
     """Decorate a function to convert the arguments `names` to a common floating-point dtype.
 
     The function then accepts everything that `jax.numpy` accepts: lists, NumPy arrays, integers,
@@ -97,7 +97,7 @@ def converting(*names: str) -> Callable[[Call], Call]:
             }
             return call(**arguments)
 
-        return promoting(converted)  # pyright: ignore[reportReturnType]
+        return with_promotion(converted)  # pyright: ignore[reportReturnType]
 
     return decorate
 
@@ -139,7 +139,7 @@ def _flags(name: str, values: Any) -> Array:
     return array if mistaken else array.astype(bool)
 
 
-@promoting
+@with_promotion
 def floats(*numbers: Any) -> list[Array]:
     """Convert arrays to a common floating-point dtype of at least 32 bits.
 
@@ -151,7 +151,7 @@ def floats(*numbers: Any) -> list[Array]:
     return [x.astype(kind) for x in arrays]
 
 
-@promoting
+@with_promotion
 def advance(count: Int[Array, "*n"], by: Any = 1, *periods: int) -> Int[Array, "*n"]:
     """Increment a 32-bit counter without overflow.
 
@@ -163,7 +163,7 @@ def advance(count: Int[Array, "*n"], by: Any = 1, *periods: int) -> Int[Array, "
     return jnp.where(by <= left, count + by, 2**31 - 1 - (left - by) % period)
 
 
-@promoting
+@with_promotion
 def accumulate(total: tuple[Array, Array], x: Any) -> tuple[Array, Array]:
     """Add a number to a compensated sum.  Kahan 1965.
 

@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
-from mmrl._dtypes import converting, floats, whole
+from mmrl._dtypes import convert_arguments, floats, whole
 from mmrl.monoid import Affine, Resettable
 from mmrl.scan import scan
 
@@ -45,7 +45,7 @@ Steps = Float[Array, " time"]
 Flags = Bool[Array, " time"]
 
 
-@converting()
+@convert_arguments()
 def discounts(gamma: Scalar, terminated: Flags) -> Steps:
     """Return the discounts γ_t = γ (1 - terminated_t).
 
@@ -57,14 +57,14 @@ def discounts(gamma: Scalar, terminated: Flags) -> Steps:
     return jnp.where(terminated, 0.0, gamma)
 
 
-@converting("discount", "values")
+@convert_arguments("discount", "values")
 def bootstrap(discount: Steps, values: Steps) -> Steps:
     """Return γ_t v'_t, which is 0 where γ_t = 0, even if v'_t is NaN or infinite."""
     unused = (discount == 0) & ~jnp.isfinite(values)
     return discount * jnp.where(unused, 0, values)
 
 
-@converting("rewards", "discount", "next_values")
+@convert_arguments("rewards", "discount", "next_values")
 def discounted_return(
     rewards: Steps, discount: Steps, next_values: Steps | None = None, last: Flags | None = None
 ) -> Steps:
@@ -87,7 +87,7 @@ def discounted_return(
     return _backward(((discount, rewards), flags))
 
 
-@converting("rewards", "discount", "next_values")
+@convert_arguments("rewards", "discount", "next_values")
 def n_step(rewards: Steps, discount: Steps, next_values: Steps, last: Flags, n: int) -> Steps:
     """Return the n-step return of each step.  Sutton & Barto 2018, Eq. 7.1.
 
@@ -109,7 +109,7 @@ def n_step(rewards: Steps, discount: Steps, next_values: Steps, last: Flags, n: 
     return total + bootstrap(jnp.where(ends, 0, gain), _shift(next_values, n - 1, 0))
 
 
-@converting("rewards", "discount", "next_values")
+@convert_arguments("rewards", "discount", "next_values")
 def lambda_return(
     rewards: Steps, discount: Steps, next_values: Steps, last: Flags, lam: Scalar
 ) -> Steps:
@@ -127,7 +127,7 @@ def lambda_return(
     return _backward(((discount * lam, rewards + bootstrap(discount * share, next_values)), last))
 
 
-@converting("rewards", "discount", "values", "next_values")
+@convert_arguments("rewards", "discount", "values", "next_values")
 def gae(
     rewards: Steps, discount: Steps, values: Steps, next_values: Steps, last: Flags, lam: Scalar
 ) -> Steps:
@@ -151,7 +151,7 @@ class VTrace(NamedTuple):
     advantages: Steps
 
 
-@converting("rewards", "discount", "values", "next_values", "ratio")
+@convert_arguments("rewards", "discount", "values", "next_values", "ratio")
 def vtrace(
     rewards: Steps,
     discount: Steps,
@@ -191,7 +191,7 @@ def vtrace(
     return VTrace(targets, rho * (rewards + bootstrap(discount, ahead) - values))
 
 
-@converting("rewards", "discount", "values", "next_values", "ratio")
+@convert_arguments("rewards", "discount", "values", "next_values", "ratio")
 def retrace(
     rewards: Steps,
     discount: Steps,
@@ -221,7 +221,7 @@ def retrace(
     return _backward(((discount * c, rewards + rest), last))
 
 
-@converting("x")
+@convert_arguments("x")
 def rescale(x: Float[Array, "*shape"], eps: Scalar = 1e-3) -> Float[Array, "*shape"]:
     """Return h(x) = sign(x) (√(|x| + 1) - 1) + εx, which compresses returns.  Pohlen et al. 2018.
 
@@ -233,7 +233,7 @@ def rescale(x: Float[Array, "*shape"], eps: Scalar = 1e-3) -> Float[Array, "*sha
     return x / (jnp.sqrt(jnp.abs(x) + 1) + 1) + eps * x
 
 
-@converting("y")
+@convert_arguments("y")
 def unrescale(y: Float[Array, "*shape"], eps: Scalar = 1e-3) -> Float[Array, "*shape"]:
     """Return h⁻¹(y), the inverse of `rescale`.
 

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
 from mmrl._devices import split_rows
-from mmrl._dtypes import accumulate, finite, promoting
+from mmrl._dtypes import accumulate, finite, with_promotion
 from mmrl._spaces import stuck
 
 __all__ = ["AnyArray", "Carry", "Evaluation", "Policy", "Transition"]
@@ -72,7 +72,7 @@ class Carry(NamedTuple):
     policy_state: Any
 
 
-@promoting
+@with_promotion
 def start(env: Any, params: Any, policy_state: PyTree, key: PRNGKeyArray) -> Carry:
     """Reset an environment and return the initial carry, in which `begin` is True.
 
@@ -114,7 +114,7 @@ def unroll(
     return jax.lax.scan(lambda c, w: act(policy, env, params, c, key_of(w)), carry, words)
 
 
-@promoting
+@with_promotion
 def act(
     policy: Policy, env: Any, params: Any, carry: Carry, keys: Key[Array, "2"]
 ) -> tuple[Carry, Transition]:
@@ -170,7 +170,7 @@ class Evaluation(eqx.Module):
     stuck: Int[Array, " episodes"] | None = None
 
 
-@promoting
+@with_promotion
 def evaluate(
     policy: Policy,
     env: Any,

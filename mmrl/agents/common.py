@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import _random
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl._spaces import stuck
 from mmrl.agents.checks import check_net, normalized_features, seen_picture
 from mmrl.nets import Net
@@ -131,7 +131,7 @@ def constant(net: Any) -> Any:
     return eqx.combine(jax.lax.stop_gradient(arrays), rest)
 
 
-@promoting
+@with_promotion
 def descend(
     rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
 ) -> tuple[Any, PyTree]:
@@ -146,7 +146,7 @@ def adam(config: Any, rate: Float[Array, ""] | float, eps: float | Float[Array, 
     return optax.chain(clip, optax.adam(rate, eps=eps))
 
 
-@promoting
+@with_promotion
 def rate_at(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """Return the learning rate of iteration i: η (1 - anneal min(1, i / (block horizon)))."""
     horizon = config.horizon

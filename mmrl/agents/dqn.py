@@ -30,7 +30,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses, returns
 from mmrl._devices import split_rows
-from mmrl._dtypes import advance, promoting, whole
+from mmrl._dtypes import advance, whole, with_promotion
 from mmrl.agents import checks, common, normalize
 from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net
 from mmrl.agents.settings import Paper, Settings, choice, count, limit, positive, share, static
@@ -116,7 +116,7 @@ def resolve_sizes(config: Config, env: Any, params: Any) -> Config:
     return config
 
 
-@promoting
+@with_promotion
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
     """Build the Q-network with `make`, and return the initial state of a run."""
     config = resolve_sizes(config, env, params)
@@ -213,7 +213,7 @@ def loss_of_tapes(loss: Callable, net: Any, target: Any, batch: Any, config: Con
     return jnp.sum(steps * values) / jnp.maximum(jnp.sum(steps), 1)
 
 
-@promoting
+@with_promotion
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., Float[Array, ""]] = loss
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
@@ -255,7 +255,7 @@ def iterate(
     return state, (jnp.mean(value), jnp.mean(fill), finite)
 
 
-@promoting
+@with_promotion
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:

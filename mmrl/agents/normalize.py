@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mmrl._dtypes import converting, like, promoting
+from mmrl._dtypes import convert_arguments, like, with_promotion
 from mmrl.monoid import Affine, LongMoments, Moments
 from mmrl.scan import scan_and_last
 
@@ -43,7 +43,7 @@ def rewards_of(config: Any) -> RewardScale | None:
     return reward_scale(config.environments) if config.normalize_rewards else None
 
 
-@promoting
+@with_promotion
 def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> RewardScale | None:
     """Update the statistics with the rewards of a `Transition` [env, time].
 
@@ -62,7 +62,7 @@ def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> Rewar
     return RewardScale(last, _merge(scale.moments, sample(past)))
 
 
-@promoting
+@with_promotion
 def scale_rewards(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) -> Any:
     """Normalize the rewards of steps: r / √(Var R + 1e-8), clipped to ±`most`.
 
@@ -74,7 +74,7 @@ def scale_rewards(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) ->
     return dataclasses.replace(steps, reward=jnp.clip(scaled, -most, most))
 
 
-@converting("x")
+@convert_arguments("x")
 def standardize(
     moments: Averages, x: Float[Array, "*shape"], decay: Scalar
 ) -> tuple[Averages, Float[Array, "*shape"]]:
@@ -105,7 +105,7 @@ def standardize(
     return moments, (x - within[1]) / (jnp.sqrt(variance(within)) + jnp.maximum(1e-8 / unit, 1e-30))
 
 
-@converting("x")
+@convert_arguments("x")
 def sample(x: Float[Array, "*shape"]) -> Averages:
     """Return the moments (n, μ, M₂) of all values of an array."""
     rough = jnp.mean(x)
@@ -114,7 +114,7 @@ def sample(x: Float[Array, "*shape"]) -> Averages:
     return jnp.asarray(x.size, x.dtype), mean, jnp.sum((x - mean) ** 2)
 
 
-@promoting
+@with_promotion
 def variance(moments: Averages) -> Float[Array, ""]:
     """Return the variance M₂ / n."""
     return moments[2] / moments[0]

@@ -35,7 +35,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses, returns
-from mmrl._dtypes import advance, promoting
+from mmrl._dtypes import advance, with_promotion
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete
 from mmrl.agents.common import (
@@ -125,7 +125,7 @@ def check(config: Config, env: Any, params: Any) -> None:
     check_discrete(env, params)
 
 
-@promoting
+@with_promotion
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
     """Build the Q-network with `make`, and return the initial state of a run."""
     check(config, env, params)
@@ -193,7 +193,7 @@ def loss(net: Any, batch: Batch, config: Config) -> Float[Array, ""]:
     return 0.5 * jnp.mean(losses.value_loss(values, batch.targets))
 
 
-@promoting
+@with_promotion
 def learn(
     config: Config,
     state: State,
@@ -218,7 +218,7 @@ def learn(
     return dataclasses.replace(state, net=net, optimizer=inner), values
 
 
-@promoting
+@with_promotion
 def iterate(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, tuple[Float[Array, ""], Bool[Array, ""]]]:
@@ -235,7 +235,7 @@ def iterate(
     return state, (jnp.mean(value), finite)
 
 
-@promoting
+@with_promotion
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl._own import one_line
 from mmrl._spaces import disorder, misfit, offset, parts
 from mmrl.envs._gymnax import environment as gymnax_environment
@@ -254,7 +254,7 @@ def action_shape(env: Any, params: Any) -> Any:
     return jax.eval_shape(partial(random_action, env.action_space(params)), jax.random.key(0))
 
 
-@promoting
+@with_promotion
 def random_action(space: Any, key: PRNGKeyArray, mask: Any = None) -> Any:
     """Sample a random action that is legal according to `mask`.
 

@@ -287,5 +287,5 @@ def _saturation(numbers: Mapping[str, Any]) -> Table:
         means = np.array(numbers[name], float).mean(1)
         table.add_row(words, *(f"{means[i]:z.2f}" for i in windows))
     table.add_row("norm of the state", *(_number(numbers["norm"][i], 2) for i in windows))
-    table.add_row("not finite", *(f"{numbers['broken'][i]:.1%}" for i in windows))
+    table.add_row("not finite", *(f"{numbers['nonfinite'][i]:.1%}" for i in windows))
     return table

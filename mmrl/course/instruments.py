@@ -67,7 +67,7 @@ def replay_delta_q(state: State, key: PRNGKeyArray, count: int, prefix: int) -> 
         _q(net, with_prefix.state, with_prefix, burn_in),
     ]
     error = jnp.stack([delta_q(q, truth) for q in values])  # [start, sequence, time]
-    end = jnp.maximum(jnp.sum(alone.trained, axis=1) - 1, 0)
+    end = jnp.maximum(jnp.sum(alone.loss_mask, axis=1) - 1, 0)
     last = jnp.take_along_axis(error, end[None, :, None], axis=2)[..., 0]
     valid = jnp.any(whole.begin[:, :prefix], axis=1)
     return DeltaQ(error[..., 0], last, valid)

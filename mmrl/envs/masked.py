@@ -13,7 +13,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.envs.popgym.base import Action, Numbers, Params, Task
 from mmrl.envs.popgym.higher_lower import RANKS, HigherLower, State
 from mmrl.envs.probes import (
@@ -64,19 +64,19 @@ class MaskedBandit(Probe):
         """Return the observation, which is constant."""
         return jnp.ones(1)
 
-    @promoting
+    @with_promotion
     def reward(self, state: ProbeState, action: Action) -> Reward:
         """Return the reward for taking `action` in `state`."""
         legal = (state.cue >> action) % 2 == 1
         return jnp.where(legal, action / (ARMS - 1), -1.0).astype(jnp.float32)
 
-    @promoting
+    @with_promotion
     def state_obs(self, state: ProbeState, params: Params) -> Float[Array, " state"]:
         """Return the mask of legal actions and t / num_steps."""
         mask = self.action_mask(state, params).astype(jnp.float32)
         return jnp.append(mask, state.time / self.num_steps)
 
-    @promoting
+    @with_promotion
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         """Return Q* for each step of a tape, with -∞ for illegal arms.
 

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, Task, one_hot
 from mmrl.envs.wrappers.trial import Trial
@@ -83,7 +83,7 @@ class Probe(Task):
         """Return True after `num_steps` steps."""
         return jnp.asarray(state.time >= self.num_steps)
 
-    @promoting
+    @with_promotion
     def state_obs(self, state: ProbeState, params: Params) -> Float[Array, " state"]:
         """Return the cue and t / num_steps."""
         return jnp.stack([state.cue, state.time / self.num_steps]).astype(jnp.float32)
@@ -101,7 +101,7 @@ class Constant(Probe):
     def reward(self, state: ProbeState, action: Action) -> Reward:
         return jnp.float32(1)
 
-    @promoting
+    @with_promotion
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return jnp.ones((len(obs), 2))
 
@@ -118,7 +118,7 @@ class Observation(Probe):
     def reward(self, state: ProbeState, action: Action) -> Reward:
         return _sign(state.cue == 1)
 
-    @promoting
+    @with_promotion
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return _both(_sign(obs[:, 1] == 1))
 
@@ -139,7 +139,7 @@ class Delay(Probe):
     def reward(self, state: ProbeState, action: Action) -> Reward:
         return (state.time == self.num_steps - 1).astype(jnp.float32)
 
-    @promoting
+    @with_promotion
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return _both(gamma ** (self.num_steps - 1.0 - steps_since(begin)))
 
@@ -165,7 +165,7 @@ class Truncation(Probe):
     def is_terminated(self, state: ProbeState, params: Params) -> Bool[Array, ""]:
         return jnp.array(False)
 
-    @promoting
+    @with_promotion
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return _both(jnp.where(obs[:, 1] == 1, 1.0, gamma) / (1.0 - gamma))
 
@@ -185,7 +185,7 @@ class Choice(Probe):
     def reward(self, state: ProbeState, action: Action) -> Reward:
         return _sign(jnp.asarray(action) == 1)
 
-    @promoting
+    @with_promotion
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return jnp.tile(jnp.array([-1.0, 1.0]), (len(obs), 1))
 
@@ -202,7 +202,7 @@ class Match(Probe):
     def reward(self, state: ProbeState, action: Action) -> Reward:
         return _sign(jnp.asarray(action) == state.cue)
 
-    @promoting
+    @with_promotion
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return 2.0 * obs - 1.0
 
@@ -233,7 +233,7 @@ class Memory(Probe):
         right = _sign(jnp.asarray(action) == state.cue)
         return jnp.where(state.time == self.num_steps - 1, right, 0.0)
 
-    @promoting
+    @with_promotion
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         since = steps_since(begin)
         cue = obs[jnp.arange(len(obs)) - since, :2]
@@ -273,7 +273,7 @@ class Arm(Probe):
     def reward(self, state: ProbeState, action: Action) -> Reward:
         return jnp.asarray(action == state.cue, jnp.float32)
 
-    @promoting
+    @with_promotion
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return jnp.full((len(obs), self.actions), 1 / self.actions)
 

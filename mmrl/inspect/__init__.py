@@ -4,7 +4,7 @@
     episodes = play(agent, env, params, key, episodes=32, steps=100)
     recall(agent, episodes, key).reach()                    # number of observations that matter
     leak(agent, episodes)                                   # effects of an earlier episode
-    decode(episodes.memory, episodes.state, episodes.running, lags=(0, 1, 2, 4))
+    decode(episodes.memory, episodes.state, episodes.mask, lags=(0, 1, 2, 4))
     ablate(agent, env, params, key, harms(at=8), 64)        # wipe, freeze, delay, noise
     saturate(agent, env, params, key, episodes=16, times=8) # long episodes without resets
 

@@ -12,7 +12,7 @@ RIDGES = (1e-4, 1e-2, 1.0, 1e2)  # ridge penalties, for standardized features
 def decode(
     memory: Float[np.ndarray, "episode time h"],
     target: Float[np.ndarray, "episode time part"],
-    running: Bool[np.ndarray, "episode time"],
+    mask: Bool[np.ndarray, "episode time"],
     lags: Sequence[int],
 ) -> Float[np.ndarray, " lag"]:
     """Return R² of a ridge regression from `memory` at step t to `target` at step t - lag.
@@ -27,29 +27,29 @@ def decode(
     Raises `ValueError` for fewer than four episodes.
 
         >>> memory = np.random.default_rng(0).normal(size=(40, 9, 3))  # [episode, time, h]
-        >>> target, running = memory[..., :1], np.ones((40, 9), bool)
-        >>> decode(memory, target, running, lags=(0,)).round(2)
+        >>> target, mask = memory[..., :1], np.ones((40, 9), bool)
+        >>> decode(memory, target, mask, lags=(0,)).round(2)
         array([1.])
     """
-    if len(running) < 4:
+    if len(mask) < 4:
         raise ValueError(
-            f"`running` must have at least 4 episodes; got {len(running)}. Episodes are split into "
+            f"`mask` must have at least 4 episodes; got {len(mask)}. Episodes are split into "
             "training, validation and test episodes."
         )
     memory = np.nan_to_num(np.asarray(memory, np.float64), nan=0, posinf=0, neginf=0)
     if memory.shape[2] > WIDEST:
         shape = memory.shape[2], WIDEST
         memory = memory @ np.random.default_rng(0).normal(size=shape) / np.sqrt(WIDEST)
-    return np.array([_at_lag(memory, np.asarray(target), np.asarray(running), k) for k in lags])
+    return np.array([_at_lag(memory, np.asarray(target), np.asarray(mask), k) for k in lags])
 
 
-def _at_lag(memory: np.ndarray, target: np.ndarray, running: np.ndarray, lag: int) -> float:
-    time = running.shape[1]
+def _at_lag(memory: np.ndarray, target: np.ndarray, mask: np.ndarray, lag: int) -> float:
+    time = mask.shape[1]
     if lag >= time:
         return np.nan
-    episode, step = np.nonzero(running[:, lag:])
+    episode, step = np.nonzero(mask[:, lag:])
     xs, ys = memory[episode, step + lag], target[episode, step].astype(np.float64)
-    part = np.minimum(4 * episode // len(running), 3)
+    part = np.minimum(4 * episode // len(mask), 3)
     fit, select, test = part < 2, part == 2, part == 3
     if min(fit.sum(), select.sum(), test.sum()) < 2:
         return np.nan

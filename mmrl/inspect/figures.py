@@ -80,7 +80,7 @@ def returns_by_window(ax: Axes, numbers: Mapping[str, Any]) -> Axes:
 
 def norm_by_window(ax: Axes, numbers: Mapping[str, Any]) -> Axes:
     """Plot the norm of the memory's state and the fraction of values that are not finite."""
-    norm, shares = (np.array(numbers[name], float) for name in ("norm", "broken"))
+    norm, shares = (np.array(numbers[name], float) for name in ("norm", "nonfinite"))
     _line(ax, 1 + np.arange(len(norm)), norm, "norm", STYLES[0])
     _line(ax, 1 + np.arange(len(shares)), shares, "fraction not finite", STYLES[1])
     ax.set_ylim(bottom=0)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.inspect.subjects import Subject
 from mmrl.rollout import act, start
 
@@ -19,7 +19,7 @@ HostArray = np.ndarray
 class Episodes(NamedTuple):
     """One episode of each environment, padded to equal lengths.
 
-    `running` is False after the end of an episode. `memory` is the memory state after the
+    `mask` is False after the end of an episode. `memory` is the memory state after the
     observation of each step, and `values` are the agent's values at that step. `state` is the
     Markov state of the environment, with size 0 if the environment does not provide it.
     """
@@ -27,7 +27,7 @@ class Episodes(NamedTuple):
     obs: PyTree[Shaped[HostArray, "episode time ..."]]
     action: Shaped[HostArray, "episode time *action"]
     reward: Float[HostArray, "episode time"]
-    running: Bool[HostArray, "episode time"]
+    mask: Bool[HostArray, "episode time"]
     memory: Float[HostArray, "episode time h"]
     values: Float[HostArray, "episode time action"]
     state: Float[HostArray, "episode time state"]
@@ -47,7 +47,7 @@ def play(
         >>> from mmrl.nets import Net
         >>> env, params = envs.make("probe-Memory-v0")
         >>> agent = subject(Net.make("none", 3, 2, key=jax.random.key(0)))
-        >>> play(agent, env, params, jax.random.key(1), episodes=2, steps=9).running.sum(1)
+        >>> play(agent, env, params, jax.random.key(1), episodes=2, steps=9).mask.sum(1)
         array([5, 5])
     """
     for name, value in (("episodes", episodes), ("steps", steps)):
@@ -59,7 +59,7 @@ def play(
 
 
 @eqx.filter_jit
-@promoting
+@with_promotion
 def _play(
     agent: Subject, env: Any, params: Any, key: PRNGKeyArray, episodes: int, steps: int
 ) -> Episodes:
@@ -70,7 +70,7 @@ def _play(
         words, key_of = _random.as_words(jax.random.split(key, (steps, 2)))
 
         def step(loop: Any, words: Any) -> Any:
-            carry, running = loop
+            carry, mask = loop
             state = _markov_state(env, carry.env_state, params)
             carry, transition = act(policy, env, params, carry, key_of(words))
             memory, values = transition.extras
@@ -78,12 +78,12 @@ def _play(
                 transition.obs,
                 transition.action,
                 transition.reward,
-                running,
+                mask,
                 memory,
                 values,
                 state,
             )
-            return (carry, running & ~transition.last), row
+            return (carry, mask & ~transition.last), row
 
         first = start(env, params, agent.start, start_key), jnp.array(True)
         return Episodes(*jax.lax.scan(step, first, words)[1])

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.inspect.playing import Episodes, unroll
 from mmrl.inspect.subjects import Subject
 
@@ -122,13 +122,13 @@ def recall(
     The cost is about `swaps` + 2 agent steps per episode, step and lag. Raises `ValueError` if
     `lags` or `swaps` is below 1.
     """
-    time = episodes.running.shape[1]
+    time = episodes.mask.shape[1]
     most = time if lags is None else lags
     for name, value in (("lags", most), ("swaps", swaps)):
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1; got {value}.")
     own = jax.tree.map(lambda x: np.ones(x.shape[2:], bool), episodes.obs) if own is None else own
-    donors = _donors(np.asarray(episodes.running), _random.one_key(key), swaps)
+    donors = _donors(np.asarray(episodes.mask), _random.one_key(key), swaps)
     shape = min(most, time), swaps
     sums = jax.device_get(_effects(agent, episodes, own, donors, *shape))
     gradient, steps, change, flips, pairs = (np.asarray(x, np.float64) for x in sums)
@@ -145,20 +145,20 @@ def recall(
 
 
 def _donors(
-    running: Bool[np.ndarray, "episode time"], key: PRNGKeyArray, swaps: int
+    mask: Bool[np.ndarray, "episode time"], key: PRNGKeyArray, swaps: int
 ) -> tuple[Int[np.ndarray, "swap episode time"], Int[np.ndarray, "swap episode time"]]:
     """Choose a replacement from another episode for each step; return its episode and step."""
-    episodes, time = running.shape
+    episodes, time = mask.shape
     scores = np.array(jax.random.uniform(key, (swaps, episodes, time, episodes)))
-    scores += running.T
+    scores += mask.T
     scores[:, np.arange(episodes), :, np.arange(episodes)] = -1
     donor = scores.argmax(-1)
-    last = running.sum(1) - 1
+    last = mask.sum(1) - 1
     return donor, np.minimum(np.arange(time), last[donor])
 
 
 @eqx.filter_jit
-@promoting
+@with_promotion
 def _effects(
     agent: Subject, episodes: Episodes, own: PyTree, donors: Any, lags: int, swaps: int
 ) -> tuple[Array, ...]:
@@ -169,19 +169,19 @@ def _effects(
 
     def one(number: Any) -> tuple[Array, ...]:
         obs = at(number)
-        action, running = (jnp.asarray(x)[number] for x in (episodes.action, episodes.running))
+        action, mask = (jnp.asarray(x)[number] for x in (episodes.action, episodes.mask))
         gradient = _gradients(agent, obs, action, own)
-        steps = running[:, None] & (jnp.arange(len(running))[:, None] >= jnp.arange(lags)[None])
+        steps = mask[:, None] & (jnp.arange(len(mask))[:, None] >= jnp.arange(lags)[None])
         sums = jnp.where(steps, _by_lag(gradient, lags), 0), steps
         total: list[Any] = [0.0] * 3
         for swap in range(swaps):
             other = at(tuple(jnp.asarray(x)[swap, number] for x in donors))
             other = jax.tree.map(lambda f, x, y: jnp.where(f[None], x, y), own, other, obs)
-            effects = _interventions(agent, obs, other, action, running, lags)
+            effects = _interventions(agent, obs, other, action, mask, lags)
             total = [a + b for a, b in zip(total, effects, strict=True)]
         return tuple(x.astype(jnp.float32) for x in (*sums, *total))
 
-    count = len(episodes.running)
+    count = len(episodes.mask)
     each = jax.lax.map(one, jnp.arange(count), batch_size=min(TOGETHER, count))
     return tuple(jnp.sum(x, axis=0) for x in each)
 
@@ -226,14 +226,14 @@ def _by_lag(matrix: Float[Array, "time time"], lags: int) -> Float[Array, "time 
 
 
 def _interventions(
-    agent: Subject, obs: PyTree, other: PyTree, action: Array, running: Array, lags: int
+    agent: Subject, obs: PyTree, other: PyTree, action: Array, mask: Array, lags: int
 ) -> tuple[Array, ...]:
     """Replace each observation in turn; return |Δv|, changes in the action, and validity (0 or 1).
 
     All results have shape [time, lag], where time is the step of the action, and are 0 where there
     is no intervention.
     """
-    time = len(running)
+    time = len(mask)
     steps = jnp.arange(time)
     _, before, values = unroll(agent, agent.start, obs)
     states, first = jax.vmap(agent.step)(before, other, steps == 0)
@@ -249,7 +249,7 @@ def _interventions(
 
     def compare(at: Any, lag: Any) -> tuple[Array, ...]:
         new, old = after[lag, jnp.maximum(at - lag, 0)][None], values[at][None]
-        counts = running[at] & (at >= lag) & differs[jnp.maximum(at - lag, 0)]
+        counts = mask[at] & (at >= lag) & differs[jnp.maximum(at - lag, 0)]
         pair = (action_values(agent, x, action[at][None]) for x in (new, old))
         change = jnp.linalg.norm(difference(*pair))
         flip = jnp.any(agent.choose(new) != agent.choose(old))
@@ -299,7 +299,7 @@ def leak(agent: Subject, episodes: Episodes) -> Leak:
 
 
 @eqx.filter_jit
-@promoting
+@with_promotion
 def _after_another(agent: Subject, episodes: Episodes) -> tuple[Array, Array, Array]:
     def one(obs: PyTree, other: PyTree) -> tuple[Array, Array]:
         nans = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), other)
@@ -313,8 +313,8 @@ def _after_another(agent: Subject, episodes: Episodes) -> tuple[Array, Array, Ar
     obs = jax.tree.map(lambda x: jnp.asarray(x).astype(float), episodes.obs)
     other = jax.tree.map(lambda x: jnp.roll(x, 1, axis=0), obs)
     apart, sizes = jax.vmap(one)(obs, other)  # [episode, past, time, action]
-    running = jnp.asarray(episodes.running)[:, :, None]
+    mask = jnp.asarray(episodes.mask)[:, :, None]
     most = jnp.max(sizes)
-    leaks = running & ~(apart[:, 1] <= TOLERANCE * jnp.maximum(1, most))
-    change = jnp.max(jnp.where(running, apart[:, 0], 0), axis=(0, 2))
+    leaks = mask & ~(apart[:, 1] <= TOLERANCE * jnp.maximum(1, most))
+    change = jnp.max(jnp.where(mask, apart[:, 0], 0), axis=(0, 2))
     return change, jnp.any(leaks, axis=(0, 2)), most

@@ -46,7 +46,7 @@ def stages(
     steps = min(steps, int(params.max_steps_in_episode))
     data = play(agent, env, params, keys[0], episodes, max(2, steps))
     named_parts = _parts(data, parts)
-    lengths = data.running.sum(1)
+    lengths = data.mask.sum(1)
     yield "play", {"episodes": episodes, "steps": steps, "length": float(lengths.mean())}
     yield "recall", _recall(agent, data, keys[1], own_numbers(env, params))
     crossing = leak(agent, data)
@@ -93,20 +93,20 @@ def _recall(agent: Subject, data: Episodes, key: Any, own: Any) -> Numbers:
 
 
 def _decodability(data: Episodes, parts: Parts) -> Numbers:
-    time = data.running.shape[1]
+    time = data.mask.shape[1]
     lags = [0, *(2**i for i in range(12) if 2**i < time)]
     obs = np.concatenate(
         [np.asarray(x).reshape(*x.shape[:2], -1) for x in jax.tree.leaves(data.obs)], axis=2
     )
     targets = {"observation": obs, **{name: data.state[:, :, x] for name, x in parts.items()}}
     sources = {"memory": data.memory, "observation": obs}
-    if len(data.running) < 4:
+    if len(data.mask) < 4:
         return {"lags": lags, "parts": {}}
     return {
         "lags": lags,
         "parts": {
             name: {
-                source: _plain(decode(features, target, data.running, lags))
+                source: _plain(decode(features, target, data.mask, lags))
                 for source, features in sources.items()
             }
             for name, target in targets.items()
@@ -216,8 +216,8 @@ def _on_ablations(numbers: Numbers) -> Iterator[str]:
 
 
 def _on_saturation(numbers: Numbers) -> Iterator[str]:
-    if any(numbers["broken"]):
-        yield f"Without resets, up to {max(numbers['broken']):.1%} of the state is not finite."
+    if any(numbers["nonfinite"]):
+        yield f"Without resets, up to {max(numbers['nonfinite']):.1%} of the state is not finite."
     first, last = (numbers["norm"][i] for i in (0, -1))
     if first and last and last > 2 * first:
         yield f"Without resets, the norm of the state grows by a factor of {last / first:.3g}."

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from mmrl import _random
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.inspect.subjects import Subject
 from mmrl.rollout import act, start
 
@@ -18,13 +18,13 @@ from mmrl.rollout import act, start
 class Saturation(NamedTuple):
     """Measurements without memory resets, in windows of T steps.
 
-    `norm` is the mean norm of the memory's state, and `broken` is the fraction of its values that
-    are not finite. `returns` is the sum of rewards in each window. `reset_returns` is the same sum
-    for the agent with the usual resets.
+    `norm` is the mean norm of the memory's state. `nonfinite` is the fraction of its values that
+    are not finite. `returns` is the sum of rewards in each window, and `reset_returns` is the same
+    sum for the agent with the usual resets.
     """
 
     norm: Float[np.ndarray, " window"]
-    broken: Float[np.ndarray, " window"]
+    nonfinite: Float[np.ndarray, " window"]
     returns: Float[np.ndarray, "window episode"]
     reset_returns: Float[np.ndarray, "window episode"]
 
@@ -41,7 +41,7 @@ def saturate(
 
     New episodes start as usual, but `begin` is True only at the first step, so the memory is never
     reset. In tasks that require resets, such as recalling the first card of an episode, `returns`
-    decreases for this reason. `norm` and `broken` show whether the state is stable. Raises
+    decreases for this reason. `norm` and `nonfinite` show whether the state is stable. Raises
     `ValueError` if `times` is below 2.
     """
     if times < 2:
@@ -64,7 +64,7 @@ def saturate(
 
 
 @eqx.filter_jit
-@promoting
+@with_promotion
 def _long(
     agent: Subject, env: Any, params: Any, key: PRNGKeyArray, episodes: int, steps: int, reset: bool
 ) -> tuple[Array, Array, Array]:

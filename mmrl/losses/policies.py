@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mmrl._dtypes import converting
+from mmrl._dtypes import convert_arguments
 
 Scalar = float | int | Float[Array, ""]
 Steps = Float[Array, "*shape"]
 """One value per step, with any number of axes."""
 
 
-@converting("log_prob", "log_prob_behavior")
+@convert_arguments("log_prob", "log_prob_behavior")
 def importance_ratio(
     log_prob: Steps, log_prob_behavior: Steps, importance_max: Scalar = 100.0
 ) -> Steps:
@@ -26,7 +26,7 @@ def importance_ratio(
     return jnp.exp(log_prob - _floor(log_prob, log_prob_behavior, importance_max))
 
 
-@converting("log_prob", "log_prob_behavior", "log_prob_proximal", "advantages")
+@convert_arguments("log_prob", "log_prob_behavior", "log_prob_proximal", "advantages")
 def clip_loss(
     log_prob: Steps,
     log_prob_behavior: Steps,
@@ -55,7 +55,7 @@ def clip_loss(
     return jnp.maximum(-advantages * free, -advantages * bounded)
 
 
-@converting("log_prob", "log_prob_behavior", "advantages", "penalty")
+@convert_arguments("log_prob", "log_prob_behavior", "advantages", "penalty")
 def kl_loss(
     log_prob: Steps,
     log_prob_behavior: Steps,
@@ -76,7 +76,7 @@ def kl_loss(
     return weight * penalty - ratio * advantages
 
 
-@converting("log_prob", "log_prob_proximal")
+@convert_arguments("log_prob", "log_prob_proximal")
 def squared_log_ratio(log_prob: Steps, log_prob_proximal: Steps) -> Steps:
     """Return (log π - log π_p)² / 2, the KL estimate in the code of Hilton et al. 2022.
 
@@ -89,7 +89,7 @@ def squared_log_ratio(log_prob: Steps, log_prob_proximal: Steps) -> Steps:
     return 0.5 * (log_prob - log_prob_proximal) ** 2
 
 
-@converting("values", "targets")
+@convert_arguments("values", "targets")
 def value_loss(values: Steps, targets: Steps) -> Steps:
     """Return (V - y)² per step, without ½ or clipping; gradients through y are stopped.
 
@@ -99,7 +99,7 @@ def value_loss(values: Steps, targets: Steps) -> Steps:
     return (values - jax.lax.stop_gradient(targets)) ** 2
 
 
-@converting("log_prob", "advantages")
+@convert_arguments("log_prob", "advantages")
 def policy_gradient_loss(log_prob: Steps, advantages: Steps) -> Steps:
     """Return the policy gradient loss -log π(a_t) A_t per step.  Williams 1992.
 
@@ -112,7 +112,7 @@ def policy_gradient_loss(log_prob: Steps, advantages: Steps) -> Steps:
     return -log_prob * jax.lax.stop_gradient(advantages)
 
 
-@converting("logits", "logits_behavior")
+@convert_arguments("logits", "logits_behavior")
 def policy_cloning(
     logits: Float[Array, "*shape action"], logits_behavior: Float[Array, "*shape action"]
 ) -> Steps:
@@ -130,7 +130,7 @@ def policy_cloning(
     return jnp.sum(p * jnp.where(p > 0, apart, 0), axis=-1)
 
 
-@converting("values", "values_behavior")
+@convert_arguments("values", "values_behavior")
 def value_cloning(values: Steps, values_behavior: Steps) -> Steps:
     """Return (V - V_then)², where V_then is the actor's stored value.  Rolnick et al. 2019.
 

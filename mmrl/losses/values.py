@@ -5,10 +5,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from mmrl import returns
-from mmrl._dtypes import converting
+from mmrl._dtypes import convert_arguments
 
 
-@converting("x")
+@convert_arguments("x")
 def masked_mean(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float[Array, ""]:
     """Return the mean of `x` where `mask` is True: Σ m_t x_t / Σ m_t.
 
@@ -21,7 +21,7 @@ def masked_mean(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float
     return jnp.sum(jnp.where(mask, x, 0)) / jnp.maximum(count, 1)
 
 
-@converting("x")
+@convert_arguments("x")
 def huber(x: Float[Array, "*shape"], delta: float = 1.0) -> Float[Array, "*shape"]:
     """Return the Huber loss: x²/2 if |x| ≤ δ, otherwise δ(|x| - δ/2).  Huber 1964.
 
@@ -32,7 +32,7 @@ def huber(x: Float[Array, "*shape"], delta: float = 1.0) -> Float[Array, "*shape
     return small * (jnp.abs(x) - 0.5 * small)
 
 
-@converting("rewards", "discount", "next_q", "next_q_target")
+@convert_arguments("rewards", "discount", "next_q", "next_q_target")
 def double_q_target(
     rewards: Float[Array, " time"],
     discount: Float[Array, " time"],
@@ -52,7 +52,7 @@ def double_q_target(
     return jax.lax.stop_gradient(rewards + returns.bootstrap(discount, best))
 
 
-@converting("q")
+@convert_arguments("q")
 def select_values(
     q: Float[Array, "time action"], actions: Int[Array, " time"]
 ) -> Float[Array, " time"]:
@@ -64,7 +64,7 @@ def select_values(
     return jnp.take_along_axis(q, actions[:, None], axis=-1)[:, 0]
 
 
-@converting("td_error", "weights")
+@convert_arguments("td_error", "weights")
 def td_loss(
     td_error: Float[Array, "*shape"],
     mask: Bool[Array, "*shape"],

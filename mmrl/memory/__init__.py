@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jaxtyping import PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl._lazy import homes, on_demand
 from mmrl.memory.checks import check_keywords, check_sizes, quote_names
 
@@ -50,7 +50,7 @@ _FILES = {home.rpartition(".")[2]: name for name, home in homes(__name__).items(
 NAMES = tuple(file for file in _FILES if file not in _PARTS)
 
 
-@promoting
+@with_promotion
 def make(
     name: str,
     input_size: int,

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
-from mmrl._dtypes import like, like_result, promoting
+from mmrl._dtypes import like, like_result, with_promotion
 from mmrl.memory.checks import check_call
 from mmrl.monoid import Monoid, Resettable
 from mmrl.scan import scan_and_last
@@ -109,7 +109,7 @@ class Memory(SequenceModel):
     ) -> Float[Array, " {self.output_size}"]:
         """Return the Markov state g(h, x), given the element h and the latest observation x."""
 
-    @promoting
+    @with_promotion
     def init(self) -> PyTree:
         """Return the identity e of H."""
         return like_result(self.monoid.identity(), self.encode, jnp.zeros(self.input_size))
@@ -132,13 +132,13 @@ class Memory(SequenceModel):
         hs, last = scan_and_last(Resettable(self.monoid), elements, start, method=method, axis=axis)
         return hs[0], last[0]
 
-    @promoting
+    @with_promotion
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         begin, xs = check_call(self, state, begin, tape=True, xs=xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
         return last, jax.vmap(self.decode)(hs, xs)
 
-    @promoting
+    @with_promotion
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
         """Process one observation; return the new state and the output."""
         begin, x = check_call(self, state, begin, tape=False, x=x)
@@ -146,7 +146,7 @@ class Memory(SequenceModel):
         h, _ = Resettable(self.monoid)((state, jnp.zeros((), bool)), element)
         return h, self.decode(h, x)
 
-    @promoting
+    @with_promotion
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
@@ -157,7 +157,7 @@ class Memory(SequenceModel):
         return last, jax.vmap(self.decode)(hs, xs), jax.vmap(self.decode)(next_hs, next_xs)
 
 
-@promoting
+@with_promotion
 def dense(layer: eqx.nn.Linear, x: Shaped[Array, " in"]) -> Float[Array, " out"]:
     """Return x Wᵀ + b, which is faster on a CPU than W x + b, because `vmap` transposes W x."""
     y = x @ layer.weight.T

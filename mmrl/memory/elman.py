@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import dense
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.recurrent import Recurrent
@@ -38,12 +38,12 @@ class Elman(Recurrent):
         """Return the initial state, a vector of zeros."""
         return jnp.zeros(self.recur.weight.shape[0])
 
-    @promoting
+    @with_promotion
     def cell(self, h, x) -> PyTree:
         """Return the new state h_t."""
         return jnp.tanh(self.read_in(x) + self.recur(h))
 
-    @promoting
+    @with_promotion
     def read(self, h, x) -> Array:
         """Return the output y_t."""
         return dense(self.read_out, h)

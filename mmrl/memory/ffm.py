@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, apply_norm, bounded_exp, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Decay
@@ -21,7 +21,7 @@ class FFM(Memory):
     column per context. The columns receive the same inputs and differ only in the frequency ω. The
     skip connection is s = W x, because the input and output sizes may differ.
 
-    The default y_t follows the paper's code and memax. `printed` selects Eq. 76 instead, where we
+    The default y_t follows the paper's code and memax. `use_mlp` selects Eq. 76 instead, where we
     add a missing plus sign: y_t = MLP(LN(z_t)) ⊙ g + s ⊙ (1 - g). The paper does not specify the
     MLP; it is W₆ GELU(W₅ x) here, with the width of y. The two models differ when the gate closes.
     The default normalizes after the gate, which cancels most of its effect, so the memory's
@@ -56,7 +56,7 @@ class FFM(Memory):
         context_size: int = 4,
         decay: tuple[float, float] = (1e-6, 0.5),
         period: tuple[float, float] = (2.0, 1000.0),
-        printed: bool | int = False,  # configs and the command line pass 0 or 1
+        use_mlp: bool | int = False,  # configs and the command line pass 0 or 1
         key: PRNGKeyArray,
     ):
         check_sizes(key, input_size=input_size, output_size=output_size)
@@ -78,21 +78,21 @@ class FFM(Memory):
         first, second = jax.random.split(jax.random.fold_in(key, len(keys)))
         sizes = (output_size, output_size)
         mlp = eqx.nn.Linear(*sizes, key=first), eqx.nn.Linear(*sizes, key=second)
-        self.mlp = mlp if printed else None
+        self.mlp = mlp if use_mlp else None
 
     @property
     def monoid(self) -> Decay:
         """Monoid `Decay` with the current α and ω."""
         return Decay(bounded_exp(self.log_alpha), bounded_exp(self.log_omega, 16.0))
 
-    @promoting
+    @with_promotion
     def encode(self, x) -> PyTree:
         """Return f(x) = (u 1ᵀ, 1), the trace of one observation."""
         u = dense(self.write, x) * jax.nn.sigmoid(dense(self.write_gate, x))
         columns = jnp.broadcast_to(u[:, None], (self.log_alpha.size, self.log_omega.size))
         return jax.lax.complex(columns, jnp.zeros_like(columns)), jnp.ones(())
 
-    @promoting
+    @with_promotion
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         trace, _ = h

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Window
@@ -33,13 +33,13 @@ class FrameStack(Memory):
         self.monoid = Window(frames, (input_size,))
         self.read_out = eqx.nn.Linear(frames * input_size, output_size, key=key)
 
-    @promoting
+    @with_promotion
     def encode(self, x) -> PyTree:
         """Return a window that contains one observation."""
         items, _ = self.monoid.identity()
         return items.at[-1].set(x), jnp.ones(())
 
-    @promoting
+    @with_promotion
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         return dense(self.read_out, h[0].ravel())

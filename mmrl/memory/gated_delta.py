@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.linear_attention import outer
@@ -56,14 +56,14 @@ class GatedDelta(Memory):
         self.gates = eqx.tree_at(lambda g: g.bias, gates, jnp.array([4.0, 0.0]))
         self.read_out = eqx.nn.Linear(value_size, output_size, key=keys[4])
 
-    @promoting
+    @with_promotion
     def encode(self, x) -> PyTree:
         """Return the transition α (I - β k kᵀ) and the update β v kᵀ for one observation."""
         k, v = unit(dense(self.key, x)), dense(self.value, x)
         alpha, beta = jax.nn.sigmoid(dense(self.gates, x)) * jnp.array([1.0, 2.0])
         return alpha * (jnp.eye(k.size) - beta * outer(k, k)), beta * outer(v, k)
 
-    @promoting
+    @with_promotion
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         return dense(self.read_out, h[1] @ unit(dense(self.query, x)))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import dense
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.recurrent import Recurrent
@@ -39,12 +39,12 @@ class GRU(Recurrent):
         """Return the initial state, a vector of zeros."""
         return jnp.zeros(self.gru.hidden_size)
 
-    @promoting
+    @with_promotion
     def cell(self, h, x) -> PyTree:
         """Return the new state h_t."""
         return self.gru(x, h)
 
-    @promoting
+    @with_promotion
     def read(self, h, x) -> Array:
         """Return the output y_t."""
         return dense(self.read_out, h)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import SequenceModel, apply_norm, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.residual import Residual
@@ -33,7 +33,7 @@ class Gate(eqx.Module):
         self.candidate = eqx.nn.Linear(width, width, use_bias=False, key=keys[2])
         self.bias = jnp.full(width, 2.0)
 
-    @promoting
+    @with_promotion
     def __call__(
         self, x: Float[Array, " width"], y: Float[Array, " width"]
     ) -> Float[Array, " width"]:
@@ -68,12 +68,12 @@ class GatedBlock(eqx.Module):
         self.up = eqx.nn.Linear(width, 2 * width, key=keys[2])
         self.down = eqx.nn.Linear(2 * width, width, key=keys[3])
 
-    @promoting
+    @with_promotion
     def before(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
         """Return the memory's input: LN(x), or x itself if its width is 1."""
         return apply_norm(self.norm, x)
 
-    @promoting
+    @with_promotion
     def after(self, x: Float[Array, " width"], y: Float[Array, " width"]) -> Float[Array, " width"]:
         """Return the block's output, given its input x and the memory's output y."""
         x = self.gate(x, jax.nn.relu(y))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Sum
@@ -60,13 +60,13 @@ class LinearAttention(Memory):
         self.value = eqx.nn.Linear(input_size, value_size, use_bias=False, key=keys[2])
         self.read_out = eqx.nn.Linear(value_size, output_size, key=keys[3])
 
-    @promoting
+    @with_promotion
     def encode(self, x) -> PyTree:
         """Return φ(k) vᵀ and φ(k) for one observation."""
         k, v = self.feature_map(dense(self.key, x)), dense(self.value, x)
         return outer(k, v), k
 
-    @promoting
+    @with_promotion
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         values, weights = h

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float64, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.linear_attention import outer
@@ -58,13 +58,13 @@ class LMU(Memory):
         self.read_out = eqx.nn.Linear(channels * order, output_size, use_bias=False, key=keys[1])
         self.skip = eqx.nn.Linear(input_size, output_size, key=keys[2])
 
-    @promoting
+    @with_promotion
     def encode(self, x) -> PyTree:
         """Return the affine map (Ā, B̄ u) for one observation."""
         system, drive = map(jnp.float32, legendre(self.monoid.keys, self.delay))
         return system.T, outer(dense(self.read_in, x), drive)
 
-    @promoting
+    @with_promotion
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         return dense(self.read_out, h[1].ravel()) + dense(self.skip, x)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, bounded_exp, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Affine
@@ -65,20 +65,20 @@ class LRU(Memory):
         self.skip = eqx.nn.Linear(input_size, output_size, key=keys[4])
 
     @property
-    @promoting
+    @with_promotion
     def eigenvalues(self) -> Complex[Array, " h"]:
         """Eigenvalues λ of all units; after t steps, an input is scaled by |λ|^t."""
         # Above exp(16), float32 is too coarse to represent the phase.
         return jnp.exp(-bounded_exp(self.nu) + 1j * bounded_exp(self.theta, 16.0))
 
-    @promoting
+    @with_promotion
     def encode(self, x) -> PyTree:
         """Return the affine map (λ, γ ⊙ B x) for one observation."""
         gain = jnp.sqrt(-jnp.expm1(-2 * bounded_exp(self.nu)))  # √(1 - |λ|²) without cancellation
         real, imag = gain[None, :, None] * self.read_in
         return self.eigenvalues, jax.lax.complex(x @ real.T, x @ imag.T)
 
-    @promoting
+    @with_promotion
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         real, imag = self.read_out

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import dense
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.recurrent import Recurrent
@@ -43,12 +43,12 @@ class LSTM(Recurrent):
         zero = jnp.zeros(self.lstm.hidden_size)
         return zero, zero
 
-    @promoting
+    @with_promotion
     def cell(self, h, x) -> PyTree:
         """Return (h_t, c_t)."""
         return self.lstm(x, h)
 
-    @promoting
+    @with_promotion
     def read(self, h, x) -> Array:
         """Return the output y_t."""
         return dense(self.read_out, h[0])

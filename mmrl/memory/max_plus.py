@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Max
@@ -40,12 +40,12 @@ class MaxPlus(Memory):
         self.write = eqx.nn.Linear(input_size, state_size, key=keys[1])
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
 
-    @promoting
+    @with_promotion
     def encode(self, x) -> PyTree:
         """Return -softplus(W_w x) and W x for one observation."""
         return -jax.nn.softplus(dense(self.fade, x)), dense(self.write, x)
 
-    @promoting
+    @with_promotion
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         return dense(self.read_out, h[1])

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Affine
@@ -39,13 +39,13 @@ class MinGRU(Memory):
         self.candidate = eqx.nn.Linear(input_size, state_size, key=keys[1])
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
 
-    @promoting
+    @with_promotion
     def encode(self, x) -> PyTree:
         """Return the map (1 - z, z ⊙ W x) of one observation."""
         logit = dense(self.gate, x)
         return jax.nn.sigmoid(-logit), jax.nn.sigmoid(logit) * dense(self.candidate, x)
 
-    @promoting
+    @with_promotion
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         return dense(self.read_out, h[1])

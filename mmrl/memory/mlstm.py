@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.linear_attention import outer
@@ -58,7 +58,7 @@ class MLSTM(Memory):
         self.output_gate = eqx.nn.Linear(input_size, value_size, key=keys[4])
         self.read_out = eqx.nn.Linear(value_size, output_size, key=keys[5])
 
-    @promoting
+    @with_promotion
     def encode(self, x) -> PyTree:
         """Return the monoid element (log f, log i, v kᵀ) of one observation."""
         log_i, f = dense(self.gates, x)
@@ -67,7 +67,7 @@ class MLSTM(Memory):
         m = jax.lax.stop_gradient(log_i)  # exp(log_i - m) is 1, but its gradient is not 0
         return jax.nn.log_sigmoid(f), m, jnp.exp(log_i - m) * outer(v, k)
 
-    @promoting
+    @with_promotion
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         _, m, table = h

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import SequenceModel, dense
 from mmrl.memory.checks import check_call, check_sizes
 
@@ -32,18 +32,18 @@ class Memoryless(SequenceModel):
         """Return the empty tuple."""
         return ()
 
-    @promoting
+    @with_promotion
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         begin, xs = check_call(self, state, begin, tape=True, xs=xs)
         return (), _along(self.read_out, xs)
 
-    @promoting
+    @with_promotion
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
         """Return the state and W x + b."""
         begin, x = check_call(self, state, begin, tape=False, x=x)
         return (), dense(self.read_out, x)
 
-    @promoting
+    @with_promotion
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import SequenceModel
 
 
@@ -21,16 +21,16 @@ class Nothing(SequenceModel):
         """Return the empty tuple."""
         return ()
 
-    @promoting
+    @with_promotion
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         return (), jnp.zeros((len(xs), 0), xs.dtype)
 
-    @promoting
+    @with_promotion
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
         """Return the state and an empty output."""
         return (), jnp.zeros(0, x.dtype)
 
-    @promoting
+    @with_promotion
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:

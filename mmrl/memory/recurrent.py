@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from mmrl._dtypes import like, promoting
+from mmrl._dtypes import like, with_promotion
 from mmrl.memory.base import SequenceModel
 from mmrl.memory.checks import check_call
 
@@ -27,7 +27,7 @@ class Recurrent(SequenceModel):
     ) -> Float[Array, " {self.output_size}"]:
         """Return the output, given the state h_t and the observation x_t."""
 
-    @promoting
+    @with_promotion
     def states(
         self,
         state: PyTree,
@@ -61,20 +61,20 @@ class Recurrent(SequenceModel):
         last, hs = jax.lax.scan(step, state, (xs, begin))
         return hs, last
 
-    @promoting
+    @with_promotion
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         begin, xs = check_call(self, state, begin, tape=True, xs=xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
         return last, jax.vmap(self.read)(hs, xs)
 
-    @promoting
+    @with_promotion
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
         """Process one observation; return the new state and the output."""
         begin, x = check_call(self, state, begin, tape=False, x=x)
         h = self._reset_then_absorb(state, x, begin)
         return h, self.read(h, x)
 
-    @promoting
+    @with_promotion
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import SequenceModel, apply_norm, dense
 from mmrl.memory.checks import check_call, check_sizes
 
@@ -34,12 +34,12 @@ class Block(eqx.Module):
         self.value = eqx.nn.Linear(width, width, key=value_key)
         self.gate = eqx.nn.Linear(width, width, key=gate_key)
 
-    @promoting
+    @with_promotion
     def before(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
         """Return the memory's input: LN(x), or x itself if its width is 1."""
         return apply_norm(self.norm, x)
 
-    @promoting
+    @with_promotion
     def after(self, x: Float[Array, " width"], y: Float[Array, " width"]) -> Float[Array, " width"]:
         """Return the block's output, given its input x and the memory's output y."""
         u = jax.nn.gelu(y)
@@ -86,7 +86,7 @@ class Residual(SequenceModel):
         """Return a tuple with the initial state of each memory."""
         return tuple(block.memory.init() for block in self.blocks)
 
-    @promoting
+    @with_promotion
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         begin, xs = check_call(self, state, begin, tape=True, xs=xs)
         xs, after = _along(self.read_in, xs), []
@@ -96,7 +96,7 @@ class Residual(SequenceModel):
             after.append(h)
         return tuple(after), _along(self.read_out, xs)
 
-    @promoting
+    @with_promotion
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
         """Process one observation; return the new state and the output."""
         begin, x = check_call(self, state, begin, tape=False, x=x)
@@ -107,7 +107,7 @@ class Residual(SequenceModel):
             after.append(h)
         return tuple(after), dense(self.read_out, x)
 
-    @promoting
+    @with_promotion
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:

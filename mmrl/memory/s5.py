@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Complex128, Float, Float64, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Affine
@@ -38,7 +38,7 @@ class S5(Memory):
     read_out: Float[Array, "2 out h"]
     skip: eqx.nn.Linear
 
-    @promoting
+    @with_promotion
     def __init__(
         self,
         input_size: int,
@@ -76,12 +76,12 @@ class S5(Memory):
         self.skip = eqx.nn.Linear(input_size, output_size, key=keys[3])
 
     @property
-    @promoting
+    @with_promotion
     def eigenvalues(self) -> Complex[Array, " h"]:
         """Eigenvalues Λ̄ = exp(ΛΔ) of all units; after t steps, an input is scaled by |Λ̄|^t."""
         return jnp.exp(self._rate())
 
-    @promoting
+    @with_promotion
     def encode(self, x) -> PyTree:
         """Return the affine map (Λ̄, B̄ u) for one observation."""
         rate, step = self._rate(), self._step()
@@ -89,7 +89,7 @@ class S5(Memory):
         weights = hold[:, None] * jax.lax.complex(*self.read_in)
         return jnp.exp(rate), jax.lax.complex(x @ weights.real.T, x @ weights.imag.T)
 
-    @promoting
+    @with_promotion
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         real, imag = 2 * self.read_out

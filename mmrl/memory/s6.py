@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.linear_attention import outer
@@ -70,7 +70,7 @@ class S6(Memory):
         self.skip = jnp.ones(channels)
         self.read_out = eqx.nn.Linear(channels, output_size, key=keys[4])
 
-    @promoting
+    @with_promotion
     def encode(self, x) -> PyTree:
         """Return the affine map (exp(ΔA), A⁻¹ (exp(ΔA) - I) B u) for one observation."""
         u = dense(self.read_in, x)
@@ -80,7 +80,7 @@ class S6(Memory):
         gain = jnp.expm1(turn) / rate
         return jnp.exp(turn), gain * outer(u, self._projections(u)[0])
 
-    @promoting
+    @with_promotion
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         u = dense(self.read_in, x)

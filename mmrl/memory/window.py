@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Window
@@ -60,21 +60,21 @@ class WindowAttention(Memory):
         self.position_bias = jnp.zeros((heads, head_size))
         self.read_out = eqx.nn.Linear(width, output_size, key=keys[4])
 
-    @promoting
+    @with_promotion
     def encode(self, x) -> PyTree:
         """Return a window that contains the key and the value of one observation."""
         items, _ = self.monoid.identity()
         item = jnp.concatenate([dense(self.key, x), dense(self.value, x)])
         return items.at[-1].set(item), jnp.ones(())
 
-    @promoting
+    @with_promotion
     def decode(self, h, x) -> Array:
         """Return the output y_t."""
         weights, values = self.attention(h, x), self._split(h[0])[1]
         heads = jnp.einsum("ih,ihd->hd", weights, values)
         return dense(self.read_out, heads.ravel())
 
-    @promoting
+    @with_promotion
     def attention(self, h: PyTree, x: Float[Array, " in"]) -> Float[Array, "window heads"]:
         """Return the attention weights over the window, with the current step last.
 

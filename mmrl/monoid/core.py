@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Inexact, PyTree, Shaped
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 
 Arrays = PyTree[Shaped[Array, "..."]]
 Map = tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]]
@@ -86,7 +86,7 @@ class Affine(Monoid):
         """Return the identity map h ↦ h, which is (1, 0)."""
         return jnp.ones(self.shape, self.dtype), jnp.zeros(self.shape, self.dtype)
 
-    @promoting
+    @with_promotion
     def __call__(self, a: Map, b: Map) -> Map:
         (a_gain, a_sum), (b_gain, b_sum) = a, b
         return b_gain * a_gain, b_gain * a_sum + b_sum

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, PyTree, Shaped
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.monoid.core import Monoid
 
 # Types of the elements of the monoids below.
@@ -48,7 +48,7 @@ class MatrixAffine(Monoid):
         """Return the identity matrix and X = 0."""
         return jnp.eye(self.keys), jnp.zeros((self.values, self.keys))
 
-    @promoting
+    @with_promotion
     def __call__(self, a: Matrices, b: Matrices) -> Matrices:
         (a_map, a_sum), (b_map, b_sum) = a, b
         return a_map @ b_map, a_sum @ b_map + b_sum
@@ -68,12 +68,12 @@ class Decay(Monoid):
         """Return a zero trace that spans 0 steps."""
         return jnp.zeros((self.alpha.size, self.omega.size), jnp.complex64), jnp.zeros(())
 
-    @promoting
+    @with_promotion
     def __call__(self, a: Trace, b: Trace) -> Trace:
         (a_trace, a_time), (b_trace, b_time) = a, b
         return a_trace * self.gain(b_time) + b_trace, a_time + b_time
 
-    @promoting
+    @with_promotion
     def gain(self, time: Float[Array, ""]) -> Complex[Array, "trace context"]:
         """Return exp(t (-α + iω)), the factor by which a trace is multiplied over t steps.
 
@@ -97,7 +97,7 @@ class Max(Monoid):
         """Return w = 0 and m = -∞."""
         return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
 
-    @promoting
+    @with_promotion
     def __call__(self, a: Pair, b: Pair) -> Pair:
         (a_fade, a_max), (b_fade, b_max) = a, b
         return a_fade + b_fade, jnp.maximum(a_max + b_fade, b_max)
@@ -115,7 +115,7 @@ class LogSumExp(Monoid):
         """Return w = 0 and m = -∞."""
         return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
 
-    @promoting
+    @with_promotion
     def __call__(self, a: Pair, b: Pair) -> Pair:
         (a_fade, a_log), (b_fade, b_log) = a, b
         past_log = a_log + b_fade
@@ -139,7 +139,7 @@ class LogAffine(Monoid):
         """Return w = 0, m = -∞ and X = 0."""
         return jnp.zeros(()), jnp.full((), -jnp.inf), jnp.zeros(self.shape)
 
-    @promoting
+    @with_promotion
     def __call__(self, a: ScaledSum, b: ScaledSum) -> ScaledSum:
         (a_log, a_scale, a_sum), (b_log, b_scale, b_sum) = a, b
         past_scale = a_scale + b_log
@@ -169,7 +169,7 @@ class Moments(Monoid):
         zero = jnp.zeros(self.shape)
         return zero, zero, zero
 
-    @promoting
+    @with_promotion
     def __call__(self, a: Triple, b: Triple) -> Triple:
         (a_count, a_mean, a_square), (b_count, b_mean, b_square) = a, b
         count = a_count + b_count
@@ -197,7 +197,7 @@ class LongMoments(Monoid):
         """Return zeros, the moments of an empty sample."""
         return (jnp.zeros(self.shape),) * 6
 
-    @promoting
+    @with_promotion
     def __call__(self, a: Pairs, b: Pairs) -> Pairs:
         a_count, a_mean, a_square = zip(a[:3], a[3:], strict=True)
         b_count, b_mean, b_square = zip(b[:3], b[3:], strict=True)
@@ -241,7 +241,7 @@ class EWMA(Monoid):
         """Return β = 1, w = 0 and m = 0."""
         return jnp.ones(self.shape), jnp.zeros(self.shape), jnp.zeros(self.shape)
 
-    @promoting
+    @with_promotion
     def __call__(self, a: Triple, b: Triple) -> Triple:
         (a_beta, a_weight, a_mean), (b_beta, b_weight, b_mean) = a, b
         past_weight = b_beta * a_weight
@@ -277,7 +277,7 @@ class TopK(Monoid):
         empty = jax.tree.map(lambda x: jnp.zeros((self.k, *x.shape), x.dtype), self.example)
         return jnp.full(self.k, -jnp.inf), empty
 
-    @promoting
+    @with_promotion
     def __call__(self, a: Largest, b: Largest) -> Largest:
         both = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), a, b)
         keys, rows = jax.lax.top_k(both[0], self.k)
@@ -301,7 +301,7 @@ class Window(Monoid):
         """Return an empty window."""
         return jnp.zeros((self.k, *self.shape)), jnp.zeros(())
 
-    @promoting
+    @with_promotion
     def __call__(self, a: Items, b: Items) -> Items:
         (a_items, a_count), (b_items, b_count) = a, b
         shift = b_count.astype(jnp.int32)

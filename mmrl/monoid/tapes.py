@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Shaped
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.monoid.core import Monoid
 
 
-@promoting
+@with_promotion
 def as_elements(monoid: Any, xs: PyTree) -> PyTree[Shaped[Array, "time ..."]]:
     """Convert the lists in `xs` to arrays, and check that `xs` is a tape of elements of `monoid`.
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Shaped
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.monoid import LongMoments
 
 MOST = 10.0
@@ -53,14 +53,14 @@ class Normalizer(eqx.Module):
         scale = jnp.where(variance > 0, jax.lax.rsqrt(jnp.maximum(variance, 1e-36)), 1)
         return jnp.where(some, mean, 0), scale
 
-    @promoting
+    @with_promotion
     def __call__(self, obs: PyTree[Shaped[Array, "..."]]) -> Float[Array, " features"]:
         x = self._rows(obs)[0]
         center, scale = self.units
         most = jnp.where(jnp.array(self.mask), MOST, jnp.inf)
         return jnp.clip((x - center) * scale, -most, most)
 
-    @promoting
+    @with_promotion
     def count(self, obs: PyTree[Shaped[Array, "..."]]) -> "Normalizer":
         """Return a copy of the layer whose statistics include more observations, [..., *obs].
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.memory.base import dense
 from mmrl.memory.nothing import Nothing
 from mmrl.nets.base import LinearHead, Net, Stack
@@ -47,19 +47,19 @@ class Categorical(eqx.Module):
         """Return the most probable action."""
         return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
 
-    @promoting
+    @with_promotion
     def log_prob(self, action: Int[Array, "*time"]) -> Float[Array, "*time"]:
         """Return log π(a)."""
         # Use a mask, because the gradient of a gather is a slow loop on a CPU.
         mask = jax.nn.one_hot(action, self.logits.shape[-1], dtype=bool)
         return jnp.sum(jnp.where(mask, jax.nn.log_softmax(self.logits), 0), axis=-1)
 
-    @promoting
+    @with_promotion
     def entropy(self) -> Float[Array, "*time"]:
         """Return the entropy, -Σ π log π, in nats."""
         return -self._mean(jax.nn.log_softmax(self.logits))
 
-    @promoting
+    @with_promotion
     def kl(self, other: "Categorical") -> Float[Array, "*time"]:
         """Return KL[self ‖ other] = Σ π log(π / π') in nats, with an error of about 1e-7."""
         return self._mean(jax.nn.log_softmax(self.logits) - jax.nn.log_softmax(other.logits))
@@ -94,18 +94,18 @@ class Gaussian(eqx.Module):
         ends = (jnp.asarray(x, self.mean.dtype) for x in self.bounds)
         return jnp.clip(self.mean, *(jnp.broadcast_to(x, self.mean.shape) for x in ends))
 
-    @promoting
+    @with_promotion
     def log_prob(self, action: Float[Array, "*time action"]) -> Float[Array, "*time"]:
         """Return log π(a), the log density at a."""
         z = (action - self.mean) * jnp.exp(-self.log_std)
         return -jnp.sum(0.5 * z**2 + self.log_std + 0.5 * math.log(2 * math.pi), axis=-1)
 
-    @promoting
+    @with_promotion
     def entropy(self) -> Float[Array, "*time"]:
         """Return the entropy, Σ (log σ + log(2πe) / 2), in nats; it may be negative."""
         return jnp.sum(self.log_std + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
 
-    @promoting
+    @with_promotion
     def kl(self, other: "Gaussian") -> Float[Array, "*time"]:
         """Return KL[self ‖ other] = Σ (log(σ'/σ) + (σ² + (μ - μ')²) / (2σ'²) - 1/2), in nats."""
         wider = 2 * (self.log_std - other.log_std)  # log(σ²/σ'²)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.monoid import Max, Product, Resettable, Sum
 from mmrl.scan import scan_and_last
 
@@ -67,7 +67,7 @@ class Cut(eqx.Module):
         """Return the start of each sequence in an episode of `steps` steps."""
         return [0, *range(self.period, max(steps - self.overlap, 0), self.period)]
 
-    @promoting
+    @with_promotion
     def wrap_counter(self, steps: Int[Array, "*n"]) -> Int[Array, "*n"]:
         """Keep step counters below about 2³⁰, so that they never overflow.
 
@@ -79,7 +79,7 @@ class Cut(eqx.Module):
         least = 2**30 // cycle * cycle
         return jnp.where(steps < 2**30, steps, least + steps % cycle)
 
-    @promoting
+    @with_promotion
     def completions(
         self, offset: Int[Array, "*time"], last: Bool[Array, "*time"]
     ) -> tuple[Int[Array, "*time n"], Int[Array, "*time n"]]:
@@ -97,7 +97,7 @@ class Cut(eqx.Module):
         whole = (steps == self.full) | (last[..., None] & (steps < self.full))
         return start, jnp.where((start >= 0) & whole, steps, 0)
 
-    @promoting
+    @with_promotion
     def openings(self, offset: Int[Array, "*time"]) -> Bool[Array, "*time"]:
         """Return True where a window starts, except at the first step of an episode."""
         return ((offset + self.burn_in) % self.period == 0) & (offset > 0)
@@ -124,7 +124,7 @@ class Cut(eqx.Module):
         """Return the initial values of max|δ| and Σ|δ| for all sequences in progress."""
         return jax.tree.map(lambda e: jnp.full(self.within, e, jnp.float32), _FOLD.inner.identity())
 
-    @promoting
+    @with_promotion
     def fold(
         self,
         folds: PyTree[Float[Array, " open"]],
@@ -148,7 +148,7 @@ class Cut(eqx.Module):
         (after, _), (last, _) = jax.vmap(scan_column, (1, 0), (1, 0))(elements, folds)
         return after, last
 
-    @promoting
+    @with_promotion
     def initial_priority(
         self,
         after: PyTree[Float[Array, "time open"]],

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 
 SHORTEST = 16
 """Default length, in steps, below which a truncated episode loses its last step."""
@@ -85,7 +85,7 @@ def outline(frames: Frames | None, rollout: Any) -> Any:
     return _with_indices(rollout, 2, zeros, zeros)
 
 
-@promoting
+@with_promotion
 def add(
     frames: Frames | None, rollout: Any, starts: Int[Array, "worker time"]
 ) -> tuple[Frames | None, Any, Bool[Array, "worker time"]]:
@@ -103,7 +103,7 @@ def add(
     return *write(frames, rollout, bootstrap & long), bootstrap & ~long
 
 
-@promoting
+@with_promotion
 def cut(
     frames: Frames | None,
     steps: Any,
@@ -125,7 +125,7 @@ def cut(
     return replace(steps, truncated=truncated.at[before].set(True, mode="drop"))
 
 
-@promoting
+@with_promotion
 def write(
     frames: Frames, rollout: Any, keeps_next: Bool[Array, "worker time"]
 ) -> tuple[Frames, Any]:
@@ -157,7 +157,7 @@ def write(
     return frames, _with_indices(rollout, 2, place, behind)
 
 
-@promoting
+@with_promotion
 def read(
     frames: Frames | None, steps: Any, worker: Int[Array, "..."], mask: Bool[Array, "*n"]
 ) -> PyTree[Shaped[Array, "..."]]:
@@ -190,7 +190,7 @@ def like(frames: Frames, workers: int) -> Frames:
     return Frames(tuple(rings), jnp.zeros(workers, jnp.int32), frames.size, frames.shortest)
 
 
-@promoting
+@with_promotion
 def move(
     frames: Frames, workers: Int[Array, " n"], others: Frames, source: Int[Array, " n"]
 ) -> Frames:

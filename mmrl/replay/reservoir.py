@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from mmrl._dtypes import advance, converting, promoting
+from mmrl._dtypes import advance, convert_arguments, with_promotion
 from mmrl.monoid import TopK
 from mmrl.replay import frames, ring
 from mmrl.replay.frames import SHORTEST, Frames
@@ -126,7 +126,7 @@ def init(
     )
 
 
-@promoting
+@with_promotion
 def add(reservoir: Reservoir, unrolls: Unrolls, key: PRNGKeyArray) -> Reservoir:
     """Add new unrolls [unroll, time, ...] to the reservoir.
 
@@ -155,7 +155,7 @@ def _fine_scale(
     return jnp.where(near, -jnp.log2(rest), lots)
 
 
-@converting("lots")
+@convert_arguments("lots")
 def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]) -> Reservoir:
     """Add unrolls with the given lots; if two lots are equal, the earlier unroll is kept."""
     here = reservoir
@@ -201,7 +201,7 @@ def _move_images(
     return new, unrolls._replace(steps=steps), jnp.all(fits, axis=1)
 
 
-@promoting
+@with_promotion
 def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
     """Sample `batch` unrolls with replacement, the same number from each worker.
 
@@ -238,7 +238,7 @@ def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
     return unrolls._replace(steps=steps)
 
 
-@promoting
+@with_promotion
 def merge(first: Reservoir, second: Reservoir) -> Reservoir:
     """Merge two reservoirs into a uniform sample of all unrolls that the two have received.
 

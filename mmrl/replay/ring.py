@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 
 
 @runtime_checkable
@@ -101,7 +101,7 @@ def check_leaves(name: str, buffer: PyTree, rollout: PyTree, axes: tuple[int, ..
             )
 
 
-@promoting
+@with_promotion
 def write(
     steps: PyTree[Shaped[Array, "capacity ..."]], rows: Int[Array, " n"], rollout: Rollout
 ) -> PyTree[Shaped[Array, "capacity ..."]]:
@@ -116,23 +116,23 @@ def write(
     )
 
 
-@promoting
+@with_promotion
 def episode_starts(
-    unfinished: Int[Array, " worker"], last: Bool[Array, "worker time"]
+    current_length: Int[Array, " worker"], last: Bool[Array, "worker time"]
 ) -> tuple[Int[Array, "worker time"], Int[Array, " worker"]]:
     """Return the time index at which the episode of each step began.
 
-    The index is negative, -`unfinished`, for an episode that began in an earlier rollout. The
+    The index is negative, -`current_length`, for an episode that began in an earlier rollout. The
     second result is the index for the step that will follow the rollout; it is the number of steps
     if the rollout ends with the last step of an episode.
     """
-    first_begin = -unfinished[:, None]
+    first_begin = -current_length[:, None]
     index = jnp.arange(last.shape[1], dtype=jnp.int32)[None]
     after = jax.lax.cummax(jnp.where(last, index + 1, first_begin), axis=1)
     return jnp.concatenate([first_begin, after[:, :-1]], axis=1), after[:, -1]
 
 
-@promoting
+@with_promotion
 def read(
     steps: PyTree[Shaped[Array, "capacity ..."]], rows: Int[Array, "*n"], mask: Bool[Array, "*n"]
 ) -> PyTree[Shaped[Array, "..."]]:

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.replay import tree
 from mmrl.replay.tape import Sample, Tape, gather
 
 
-@promoting
+@with_promotion
 def sample(tape: Tape, key: PRNGKeyArray, batch: int, length: int) -> Sample:
     """Sample `batch / length` random segments, concatenated to a single tape.
 

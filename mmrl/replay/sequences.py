@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from mmrl._dtypes import converting, promoting
+from mmrl._dtypes import convert_arguments, with_promotion
 from mmrl.replay import frames, ring, tree
 from mmrl.replay.cutting import Cut
 from mmrl.replay.frames import SHORTEST, Frames
@@ -44,7 +44,7 @@ class Sequences(eqx.Module):
     # max|δ| and Σ|δ| of the sequences in progress
     folds: PyTree[Float[Array, "worker open"]]
     cursor: Int[Array, ""]  # next index to write in every ring
-    unfinished: Int[Array, " worker"]  # current length of the unfinished episode
+    current_length: Int[Array, " worker"]  # current length of the unfinished episode
     alpha: Float[Array, ""]  # exponent of the priorities; 0 samples uniformly
     eta: Float[Array, ""]  # weight of max |δ| in the priorities
     cut: Cut  # sizes of the sequences
@@ -53,7 +53,7 @@ class Sequences(eqx.Module):
     @property
     def workers(self) -> int:
         """Number of workers, each with its own ring."""
-        return self.unfinished.shape[-1]
+        return self.current_length.shape[-1]
 
     @property
     def capacity(self) -> int:
@@ -94,7 +94,7 @@ class Window(eqx.Module):
     state: PyTree[Shaped[Array, "sequence ..."]]
     begin: Bool[Array, "sequence window"]
     mask: Bool[Array, "sequence window"]  # True at real steps, False at padding
-    trained: Bool[Array, "sequence window"]  # True at real steps outside the prefix and the tail
+    loss_mask: Bool[Array, "sequence window"]  # True at real steps outside the prefix and the tail
     rows: Int[Array, " sequence"]  # row in which each sequence begins, or `capacity`
 
 
@@ -139,7 +139,7 @@ def init(
         count=jnp.zeros((), jnp.int32),
         folds=jax.tree.map(lambda x: jnp.stack([x] * workers), cut.no_folds()),
         cursor=jnp.zeros((), jnp.int32),
-        unfinished=jnp.zeros(workers, jnp.int32),
+        current_length=jnp.zeros(workers, jnp.int32),
         alpha=jnp.asarray(alpha, jnp.float32),
         eta=jnp.asarray(eta, jnp.float32),
         cut=cut,
@@ -153,7 +153,7 @@ def init(
     return rings
 
 
-@promoting
+@with_promotion
 def add(
     sequences: Sequences,
     rollout: Rollout,
@@ -176,7 +176,7 @@ def add(
     ring.check_numbers("errors", errors, (here.workers, time), "step")
     base = jnp.arange(here.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
-    begins, after = ring.episode_starts(here.unfinished, rollout.last)
+    begins, after = ring.episode_starts(here.current_length, rollout.last)
     pictures, rollout, short = frames.add(here.frames, rollout, begins)
     errors = jnp.where(short, 0, jnp.asarray(errors, jnp.float32))  # ignore omitted steps
     offset = index - begins  # index of a step in its episode
@@ -209,7 +209,7 @@ def add(
         count=here.count + change,
         folds=folds,
         cursor=(here.cursor + time) % depth,
-        unfinished=here.cut.wrap_counter(time - after),
+        current_length=here.cut.wrap_counter(time - after),
         frames=pictures,
     )
 
@@ -236,7 +236,7 @@ def _write_states(here: Sequences, rows, offset, states) -> PyTree:
     )
 
 
-@promoting
+@with_promotion
 def sample(
     sequences: Sequences, key: PRNGKeyArray, batch: int, beta: float | Float[Array, ""] = 1.0
 ) -> Sample:
@@ -260,7 +260,7 @@ def sample(
     return Sample(**vars(window(sequences, rows, sequences.cut.burn_in)), weights=weights)
 
 
-@promoting
+@with_promotion
 def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> Window:
     """Return the sequences that begin at `rows`, each with the `before` steps that precede it.
 
@@ -282,24 +282,24 @@ def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> 
         state=jax.tree.map(lambda d: d[slot], here.states),
         begin=(at == -past) & mask,
         mask=mask,
-        trained=mask & (at >= 0) & (at < here.cut.length),
+        loss_mask=mask & (at >= 0) & (at < here.cut.length),
         rows=rows,
     )
 
 
-@converting("errors")
+@convert_arguments("errors")
 def priority(
     errors: Float[Array, "sequence window"],
-    trained: Bool[Array, "sequence window"],
+    loss_mask: Bool[Array, "sequence window"],
     eta: float | Float[Array, ""] = 0.9,
 ) -> Float[Array, " sequence"]:
     """Return p = η max_t |δ_t| + (1 - η) mean_t |δ_t| over the trained steps of each sequence."""
-    size = jnp.where(trained, jnp.abs(errors), 0)
-    mean = size.sum(axis=1) / jnp.maximum(trained.sum(axis=1), 1)
+    size = jnp.where(loss_mask, jnp.abs(errors), 0)
+    mean = size.sum(axis=1) / jnp.maximum(loss_mask.sum(axis=1), 1)
     return eta * size.max(axis=1) + (1 - eta) * mean
 
 
-@converting("values")
+@convert_arguments("values")
 def set_priority(
     sequences: Sequences, rows: Int[Array, " n"], values: Float[Array, " n"]
 ) -> Sequences:

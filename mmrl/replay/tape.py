@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.replay import frames, ring, tree
 from mmrl.replay.frames import SHORTEST, Frames
 from mmrl.replay.ring import Rollout
@@ -36,13 +36,13 @@ class Tape(eqx.Module):
     length: Int[Array, " capacity"]
     sums: tree.Tree  # sum tree over the complete episodes, with the columns 1 and length - 1
     cursor: Int[Array, ""]  # next index to write in every ring
-    unfinished: Int[Array, " worker"]  # current length of the unfinished episode, at most depth
+    current_length: Int[Array, " worker"]  # current length of the unfinished episode, at most depth
     frames: Frames | None = None  # images of `steps`, if any
 
     @property
     def workers(self) -> int:
         """Number of workers, each with its own ring."""
-        return self.unfinished.shape[-1]
+        return self.current_length.shape[-1]
 
     @property
     def depth(self) -> int:
@@ -84,12 +84,12 @@ def init(example: PyTree, capacity: int, *, workers: int = 1, shortest: int = SH
         length=jnp.zeros(capacity, jnp.int32),
         sums=tree.build(jnp.zeros((2, capacity), jnp.float32)),
         cursor=jnp.zeros((), jnp.int32),
-        unfinished=jnp.zeros(workers, jnp.int32),
+        current_length=jnp.zeros(workers, jnp.int32),
         frames=pictures,
     )
 
 
-@promoting
+@with_promotion
 def add(tape: Tape, rollout: Rollout) -> Tape:
     """Append a rollout ρ of [worker, time, ...] to the tape.  Eqs. 30-34.
 
@@ -104,7 +104,7 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     """
     outline = frames.outline(tape.frames, rollout)
     time = ring.check_rollout(tape.steps, tape.workers, tape.depth, outline)
-    begins, after = ring.episode_starts(tape.unfinished, rollout.last)
+    begins, after = ring.episode_starts(tape.current_length, rollout.last)
     pictures, rollout, gaps = frames.add(tape.frames, rollout, begins)
     capacity, depth = tape.length.shape[0], tape.depth
     base = jnp.arange(tape.workers, dtype=jnp.int32)[:, None] * depth
@@ -113,7 +113,7 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     # Omit episodes whose first step is overwritten later in the same rollout.
     whole = rollout.last & (time - begins <= depth)
     first = jnp.where(whole, base + (tape.cursor + begins) % depth, capacity)
-    open_rows = (base + (tape.cursor - tape.unfinished[:, None]) % depth).reshape(-1)
+    open_rows = (base + (tape.cursor - tape.current_length[:, None]) % depth).reshape(-1)
     updates = jnp.concatenate([rows, open_rows])
     # List enough rows to recompute every changed node of the tree. Rows are written at the same
     # indices in all rings; where the indices wrap around, add the first and last row of the ring.
@@ -134,7 +134,7 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
         length=length,
         sums=tree.update(tape.sums, updates, now.T, places),
         cursor=(tape.cursor + time) % depth,
-        unfinished=jnp.minimum(time - after, depth),
+        current_length=jnp.minimum(time - after, depth),
         frames=pictures,
     )
 
@@ -150,7 +150,7 @@ def valid(tape: Tape) -> Bool[Array, " capacity"]:
     return tape.length > 0
 
 
-@promoting
+@with_promotion
 def sample(tape: Tape, key: PRNGKeyArray, batch: int) -> Sample:
     """Sample a batch of `batch` steps that consists of complete episodes.  Eq. 35.
 
@@ -217,7 +217,7 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
     return first[0] if short == most else jax.lax.while_loop(lambda s: ~s[1], longer, first)[0]
 
 
-@promoting
+@with_promotion
 def gather(
     tape: Tape, first: Int[Array, " n"], offset: Int[Array, " n"], mask: Bool[Array, " n"]
 ) -> PyTree[Shaped[Array, "n ..."]]:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 
 # A node has 32 children, which fill two cache lines. With at most 1024 nodes at the top, a table of
 # 33k to 1M rows needs two levels below the top.
@@ -28,7 +28,7 @@ Tree = tuple[Float[Array, "..."], ...]
 Noise = tuple[Float[Array, "..."], ...]
 
 
-@promoting
+@with_promotion
 def build(weights: Float[Array, "column row"]) -> Tree:
     """Build the tree of nonnegative weights in O(row).
 
@@ -43,7 +43,7 @@ def build(weights: Float[Array, "column row"]) -> Tree:
     return (weights, *levels)
 
 
-@promoting
+@with_promotion
 def update(
     tree: Tree,
     rows: Int[Array, " n"],
@@ -71,7 +71,7 @@ def update(
     return (levels[0].at[:, rows].set(weights.T, mode="drop"), *levels[1:])
 
 
-@promoting
+@with_promotion
 def cover(first: Int[Array, "*n"], count: int) -> Int[Array, "*n m"]:
     """Return rows that cover `count` consecutive rows, from `first` on, for `update`.
 
@@ -80,7 +80,7 @@ def cover(first: Int[Array, "*n"], count: int) -> Int[Array, "*n m"]:
     return first[..., None] + jnp.minimum(jnp.arange(-(-count // BRANCH) + 1) * BRANCH, count - 1)
 
 
-@promoting
+@with_promotion
 def weights(tree: Tree, rows: Int[Array, " n"]) -> Float[Array, "n column"]:
     """Return the weights at `rows`, and 0 for rows past the end of the table."""
     *_, leaves = tree
@@ -112,7 +112,7 @@ def extend(first: Noise, more: Noise) -> Noise:
     return (first[0], *rows)
 
 
-@promoting
+@with_promotion
 def race(
     tree: Tree, noise: Noise, count: int
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
@@ -156,7 +156,7 @@ def _earliest(
     return -late, nodes[at]
 
 
-@promoting
+@with_promotion
 def draw(
     tree: Tree, scales: Float[Array, " column"], uniform: Float[Array, "level count"]
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:

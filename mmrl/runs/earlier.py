@@ -27,6 +27,9 @@ LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
 # Number of arrays that earlier versions stored just before a field, and that are removed: the
 # priorities before `sums`, and α and the maximum priority before `cursor`.
 FORMER = {".tape.sums[0]": 1, ".tape.cursor": 2}
+# Current names of settings, and of entries of `memory_sizes` by memory, keyed by former name.
+RENAMED = {"stored": "storage_dtype"}
+RENAMED_SIZES = {"ffm": {"printed": "use_mlp"}}
 
 
 def complete(leaves: list[np.ndarray], paths: list[tuple[Any, Any]]) -> list[np.ndarray]:
@@ -65,9 +68,9 @@ def _align(
 def earlier(setup: dict[str, Any]) -> dict[str, Any]:
     """Convert the description of a setup from an earlier version to this version.
 
-    In earlier versions, each name in `observes` was a boolean setting, and sizes that are chosen
-    automatically were 0 instead of None. CLEAR's `capacity` is not converted, because 0 still
-    disables the reservoir.
+    In earlier versions, each name in `observes` was a boolean setting, sizes that are chosen
+    automatically were 0 instead of None, and some settings had other names. CLEAR's `capacity` is
+    not converted, because 0 still disables the reservoir.
 
     Raises `RunError` for a run with several shards, whose state had an additional axis.
     """
@@ -81,7 +84,16 @@ def earlier(setup: dict[str, Any]) -> dict[str, Any]:
         names = ("previous_action", "previous_reward", "begin_flag")
         rest = {name: value for name, value in setup.items() if name not in names}
         setup = rest | {"observes": [name for name in names if setup.get(name)]}
-    config, names = setup.get("config", {}), {"batch", "horizon"}
+    config, names = current_names(setup.get("config", {})), {"batch", "horizon"}
     names |= {"capacity"} if setup.get("agent") != "clear" else set()
     zeros = {name: None for name in names if config.get(name) == 0}
-    return setup | {"config": config | zeros} if zeros else setup
+    return setup | {"config": config | zeros} if "config" in setup else setup
+
+
+def current_names(config: dict[str, Any]) -> dict[str, Any]:
+    """Rename settings of a config, and sizes of its memory, that had another name earlier."""
+    config = {RENAMED.get(name, name): value for name, value in config.items()}
+    former, sizes = RENAMED_SIZES.get(config.get("memory", ""), {}), config.get("memory_sizes", ())
+    if former.keys() & dict(sizes):
+        config["memory_sizes"] = [[former.get(name, name), size] for name, size in sizes]
+    return config

@@ -35,7 +35,7 @@ class Step(NamedTuple):
     action: Shaped[np.ndarray, "episode *action"]
     reward: Float[np.ndarray, " episode"]  # 0 after the end of an episode
     next_obs: Shaped[np.ndarray, "episode *obs"]
-    running: Bool[np.ndarray, " episode"]  # False after the end of an episode
+    mask: Bool[np.ndarray, " episode"]  # False after the end of an episode
     outputs: Float[np.ndarray, "episode out"]  # Q(s, ·), logits, or the mean action
     memory: Shaped[np.ndarray, "episode *h"]  # memory state h after this observation
 
@@ -87,21 +87,21 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
     carries = start_all(jax.random.split(jax.random.fold_in(key, longest % 2**32), episodes))
     states, outputs = [policy.init()] * episodes, [np.zeros(0)] * episodes
     actions: list[Any] = [None] * episodes
-    reward, running = np.zeros(episodes), np.ones(episodes, bool)
+    reward, mask = np.zeros(episodes), np.ones(episodes, bool)
     for t in range(longest):
         obs = np.asarray(carries.obs)
-        for i in np.flatnonzero(running):
+        for i in np.flatnonzero(mask):
             (h, _), outputs[i] = policy.outputs(states[i], obs[i], t == 0, float(reward[i]))
             actions[i] = policy.greedy(outputs[i])
             states[i] = h, actions[i]
         action = np.array(actions)
         carries, result = step_all(carries, action, jax.random.fold_in(key, t))
         result = jax.device_get(result)
-        reward = np.where(running, result.reward, 0.0)
+        reward = np.where(mask, result.reward, 0.0)
         memory = np.array([h for h, _ in states])
-        yield Step(obs, action, reward, result.next_obs, running, np.array(outputs), memory)
-        running = running & ~result.last
-        if not running.any():
+        yield Step(obs, action, reward, result.next_obs, mask, np.array(outputs), memory)
+        mask = mask & ~result.last
+        if not mask.any():
             return
 
 

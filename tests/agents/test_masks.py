@@ -157,7 +157,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "r2d2": {"length": 3, "overlap": 0, "burn_in": 1, "n_step": 2, "capacity": 1200, "updates": 4},
     "ppo": {"rollout": 32, "block": 4},
     "ppg": {"rollout": 32, "block": 4},
-    "clear": {"rollout": 12, "capacity": 480, "block": 30, "stored": "uint8"},
+    "clear": {"rollout": 12, "capacity": 480, "block": 30, "storage_dtype": "uint8"},
     "pqn": {"rollout": 32, "block": 8, "minibatches": 8, "epochs": 4},
 }
 CARDS: dict[str, dict[str, Any]] = {

@@ -35,7 +35,7 @@ def test_delta_q_equals_a_loop():
     past = np.asarray(state.sequences.past[batch.rows])
     np.testing.assert_array_equal(ours.valid, (past > 0) & (past <= PREFIX))
     assert 5 < ours.valid.sum() < COUNT
-    steps = np.asarray(batch.trained.sum(axis=1))
+    steps = np.asarray(batch.loss_mask.sum(axis=1))
     for i in np.flatnonzero(ours.valid):
         expected = np.array(
             oracle.stale_by_loop("lstm", later.net, int(batch.rows[i]), int(steps[i]))

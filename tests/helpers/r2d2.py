@@ -194,7 +194,7 @@ def by_loop(config: r2d2.Config, sample: Any, next_q: Any, next_q_target: Any):
     at = config.burn_in
     targets, naive = np.zeros((2, *next_q.shape[:2]))
     reward, terminated = (x[:, at:] for x in (sample.steps.reward, sample.steps.terminated))
-    for i, t in np.argwhere(sample.trained[:, at:]):
+    for i, t in np.argwhere(sample.loss_mask[:, at:]):
         total, gain = 0.0, 1.0
         for k in reads(config, sample, i, t):
             total += gain * config.reward_scale * reward[i, k]

@@ -52,7 +52,7 @@ def test_the_card_that_is_asked_for_decides(card: Any):
 
 def test_play_records_what_the_agent_saw_and_did(card: Any):
     agent, episodes = card
-    assert episodes.running.all() and episodes.obs.shape == (8, 16, 4)
+    assert episodes.mask.all() and episodes.obs.shape == (8, 16, 4)
     np.testing.assert_array_equal(episodes.action[:, LAG:], episodes.obs[:, :-LAG].argmax(-1))
     memory = episodes.memory.reshape(8, 16, LAG + 1, 4)
     np.testing.assert_array_equal(memory[:, LAG:, 0], episodes.obs[:, :-LAG])
@@ -68,7 +68,7 @@ def test_a_window_is_read_back_exactly_up_to_its_length(kind: str):
     for seed in range(10):
         obs = np.asarray(jnp.asarray(noise(seed, 16, 24)).astype(kind).astype(jnp.float32))
         episodes = record(agent, obs, lengths=[24, 12] * 8)
-        scores = decode(episodes.memory, obs, episodes.running, (0, 1, 2, 3, 4, 30))
+        scores = decode(episodes.memory, obs, episodes.mask, (0, 1, 2, 3, 4, 30))
         assert scores[:3].min() > 0.999 and scores[3:5].max() < 0.2 and np.isnan(scores[5])
 
 
@@ -77,21 +77,21 @@ def test_a_memory_that_is_not_finite_has_a_score():
     memory = np.concatenate([episodes.memory] * 2, axis=2)
     memory[:, 5:, :2], memory[:, 9:, 3] = np.inf, np.nan
     memory[3, :, 0] = -np.inf
-    assert decode(memory, episodes.obs, episodes.running, (0, 1)).min() > 0.99
+    assert decode(memory, episodes.obs, episodes.mask, (0, 1)).min() > 0.99
 
 
 def test_each_number_of_a_part_counts_equally_and_constant_ones_do_not():
     episodes = record(window(1, 0), noise(0, 16, 24))
     large = 1e4 * noise(1, 16, 24, 1)
     part = np.concatenate([episodes.obs[:, :, :1], large, np.ones_like(large)], axis=2)
-    assert decode(episodes.memory, part, episodes.running, (0,))[0] == pytest.approx(0.5, abs=0.05)
+    assert decode(episodes.memory, part, episodes.mask, (0,))[0] == pytest.approx(0.5, abs=0.05)
 
 
 def test_constant_parts_and_few_episodes_have_no_score():
     episodes = record(window(3, 0), noise(0))
-    assert np.isnan(decode(episodes.memory, np.ones((8, 12, 1)), episodes.running, (0, 1))).all()
-    with pytest.raises(ValueError, match="`running` must have at least 4 episodes; got 3"):
-        decode(episodes.memory[:3], episodes.obs[:3], episodes.running[:3], (0,))
+    assert np.isnan(decode(episodes.memory, np.ones((8, 12, 1)), episodes.mask, (0, 1))).all()
+    with pytest.raises(ValueError, match="`mask` must have at least 4 episodes; got 3"):
+        decode(episodes.memory[:3], episodes.obs[:3], episodes.mask[:3], (0,))
 
 
 @pytest.mark.full
@@ -160,11 +160,11 @@ def test_a_state_that_grows_is_measured():
     # XLA can multiply by 1 / 48 instead of dividing, so that 1 minus a mean is not exactly 0.
     result = saturate(Subject(jnp.zeros(48), Growing(1.0)), env, params, KEY, 6, 4)
     np.testing.assert_allclose(result.norm, np.sqrt(48) * np.array([3, 8, 13, 18]), rtol=1e-6)
-    assert result.growth == pytest.approx(6) and not result.broken.any()
+    assert result.growth == pytest.approx(6) and not result.nonfinite.any()
     assert result.returns.shape == (4, 6)
     np.testing.assert_array_equal(result.returns, result.reset_returns)
     result = saturate(Subject(jnp.zeros(1), Growing(1e10)), env, params, KEY, 6, 4)
-    np.testing.assert_allclose(result.broken, [1 / 5, 1, 1, 1], rtol=1e-6)
+    np.testing.assert_allclose(result.nonfinite, [1 / 5, 1, 1, 1], rtol=1e-6)
     with pytest.raises(ValueError, match="`times` must be at least 2"):
         saturate(Subject(jnp.zeros(1), Growing(1.0)), env, params, KEY, 6, 1)
 

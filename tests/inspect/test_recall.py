@@ -54,13 +54,13 @@ def replay_values(agent: Subject, obs: np.ndarray) -> np.ndarray:
 
 def test_an_intervention_is_another_tape_that_is_read_again(case: Any):
     agent, episodes, result = case
-    donor, step = _donors(episodes.running, jax.random.key(1), 3)
+    donor, step = _donors(episodes.mask, jax.random.key(1), 3)
     change, flips, pairs = np.zeros((3, 7))
     for swap, e, i in np.ndindex(3, 4, 7):
         obs = episodes.obs[e].copy()
         obs[i] = episodes.obs[donor[swap, e, i], step[swap, e, i]]
         new, old = replay_values(agent, obs), replay_values(agent, episodes.obs[e])
-        for t in range(i, int(episodes.running[e].sum())):
+        for t in range(i, int(episodes.mask[e].sum())):
             action = old[t].argmax()
             change[t - i] += abs(new[t, action] - old[t, action])
             flips[t - i] += new[t].argmax() != action
@@ -74,7 +74,7 @@ def test_an_intervention_is_another_tape_that_is_read_again(case: Any):
 
 
 def test_another_episode_gives_the_observation_of_a_running_step(case: Any):
-    running = case[1].running
+    running = case[1].mask
     donor, step = _donors(running, jax.random.key(0), 5)
     assert (donor != np.arange(4)[None, :, None]).all()
     assert running[donor, step].all() and (step <= np.arange(7)).all()
@@ -84,7 +84,7 @@ def test_another_episode_gives_the_observation_of_a_running_step(case: Any):
 def test_the_gradient_of_the_present_observation_is_that_of_one_step(case: Any):
     agent, episodes, result = case
     sizes = []
-    for e, t in np.argwhere(episodes.running):
+    for e, t in np.argwhere(episodes.mask):
         state = np.zeros((3, 2), np.float32)
         for now in episodes.obs[e, :t]:
             state = np.concatenate([state[1:], now[None]])
@@ -94,7 +94,7 @@ def test_the_gradient_of_the_present_observation_is_that_of_one_step(case: Any):
 
         sizes.append(np.linalg.norm(jax.grad(value)(episodes.obs[e, t])))
     assert result.gradient[0] == pytest.approx(np.mean(sizes), rel=1e-5)
-    steps = episodes.running.sum(0)
+    steps = episodes.mask.sum(0)
     whole = (result.gradient_at[:, 0] * steps).sum() / steps.sum()
     assert whole == pytest.approx(result.gradient[0], rel=1e-5)
 

@@ -22,7 +22,7 @@ T, SPLIT, IN, OUT = 14, 7, 5, 3  # a tree over T + 1 steps has one level less th
 STARTS = (0, SPLIT, 8)  # an episode of one step, which begins where tapes are split
 LATER = 8  # the last episode
 FFM_AND_GRU = ("ffm", "gru")
-MONOIDS = (*filter(is_monoid, memory.NAMES), "ffm printed")
+MONOIDS = (*filter(is_monoid, memory.NAMES), "ffm use_mlp")
 MODELS = (*MONOIDS, *(n for n in memory.NAMES if not is_monoid(n)), "lru x 2", "ffm + gru")
 
 # Of the module, so that all tests of a model follow one another, and one worker compiles for them.

@@ -233,7 +233,7 @@ def ffm_as_printed(model, xs):
 
 @pytest.mark.slow
 def test_ffm_as_printed_equals_a_loop():
-    model, xs = build("ffm", trace_size=4, context_size=3, printed=True), inputs(200)
+    model, xs = build("ffm", trace_size=4, context_size=3, use_mlp=True), inputs(200)
     close(run(model, xs), ffm_as_printed(model, xs))
 
 
@@ -265,7 +265,7 @@ def test_ffm_equals_memax_with_the_same_parameters():
 @pytest.mark.parametrize("literal", [False, True])
 def test_a_norm_behind_the_gate_of_ffm_undoes_it(literal):
     """How much smaller the memory's part gets when the bias of the gate falls from 0 to -5."""
-    model, xs = build("ffm", printed=literal), inputs(200)
+    model, xs = build("ffm", use_mlp=literal), inputs(200)
     silent = jax.tree.map(jnp.zeros_like, model.skip)
     model = eqx.tree_at(lambda m: m.skip, model, silent)
     biases = (jnp.zeros(OUT), jnp.full(OUT, -5.0))

@@ -146,12 +146,12 @@ class Model:
     def window(self, place: Place) -> dict[str, np.ndarray]:
         """Ids, masks and begin of the prefix, the trained steps and the tail; id 0 is no step."""
         here = self.setting
-        results = {"id": [], "mask": [], "trained": [], "begin": []}
+        results = {"id": [], "mask": [], "loss_mask": [], "begin": []}
         for at in range(-here.burn_in, here.length + here.tail):
             real = -place.past <= at < place.steps
             results["id"].append(self.ids[place.worker][place.first + at] if real else 0)
             results["mask"].append(real)
-            results["trained"].append(real and 0 <= at < here.length)
+            results["loss_mask"].append(real and 0 <= at < here.length)
             results["begin"].append(at == -place.past)
         return {name: np.array(values) for name, values in results.items()}
 
@@ -181,7 +181,7 @@ def check_window(model: Model, batch, i: int, counts: Counter) -> None:
     expected, result = model.window(place), at(batch, i)
     np.testing.assert_array_equal(result.steps.id, expected["id"])
     np.testing.assert_array_equal(result.steps.pixels["image"][:, 1, 0], expected["id"] % 251)
-    for name in ("mask", "trained", "begin"):
+    for name in ("mask", "loss_mask", "begin"):
         np.testing.assert_array_equal(getattr(result, name), expected[name], name)
     # Where the window holds the episode's first step, `begin` wipes any state.
     if place.past > setting.burn_in:
@@ -200,7 +200,7 @@ def check_sample(model: Model, table, batch, beta: float, counts: Counter) -> No
     capacity, (available, _, weights, count) = model.setting.capacity, table
     counts["empty"] += count == 0
     if not count:
-        assert (batch.rows == capacity).all() and not batch.mask.any() and not batch.trained.any()
+        assert (batch.rows == capacity).all() and not batch.mask.any() and not batch.loss_mask.any()
         assert not batch.begin.any() and (batch.weights == 1).all()
         assert all(not x.any() for x in jax.tree.leaves(batch.steps))
         return
@@ -230,7 +230,7 @@ def count_new(model: Model, new: list, counts: Counter) -> None:
 
 def check_every_step_is_trained(model: Model, everything, counts: Counter) -> None:
     """Of every episode that is stored whole, the steps, the terminal one included."""
-    ids = everything.steps.id[everything.trained]
+    ids = everything.steps.id[everything.loss_mask]
     begin = model.head - model.setting.depth + model.setting.burn_in + model.setting.period
     for w, first, end in model.closed:
         if first >= begin:

@@ -83,7 +83,7 @@ def test_sequences_reach_every_step(length, overlap, tail):
 
     def draw(key):
         batch = sequences.sample(rings, key, 8)
-        return batch.steps.number, batch.trained
+        return batch.steps.number, batch.loss_mask
 
     assert trained_steps(draw) == set(range(1, STEPS + 1))
 

@@ -135,7 +135,7 @@ def test_every_step_is_trained_also_in_episodes_shorter_than_a_sequence():
     rows = begins(t)
     assert t.count == rows.size == sum(len(oracle.cuts(n, 80, 40)) for n in lengths)
     result = window(t, rows, 40)
-    times = np.bincount(result.steps.id[result.trained], minlength=1 + sum(lengths))
+    times = np.bincount(result.steps.id[result.loss_mask], minlength=1 + sum(lengths))
     assert times[0] == 0 and set(times[1:]) == {1, 2}
     assert (times[np.cumsum(lengths)] > 0).all()
 
@@ -157,7 +157,7 @@ def test_one_long_rollout_is_two_short_ones():
     twice = add(t, *steps(ids[:, :13], last[:, :13]), errors[:, :13])
     twice = add(twice, *steps(ids[:, 13:], last[:, 13:]), errors[:, 13:])
     assert_same(once, twice, rtol=1e-6)
-    assert once.count > 5 and (once.unfinished > 0).any()
+    assert once.count > 5 and (once.current_length > 0).any()
 
 
 @pytest.mark.full
@@ -185,7 +185,7 @@ def test_a_loop_copies_nothing_of_the_capacity():
         t = sequences.add(t, *steps(jnp.ones(shape) * x[0], jnp.ones(shape)), jnp.ones(shape))
         batch = sequences.sample(t, x[1], 8)
         errors = batch.steps.id.astype(jnp.float32)
-        values = sequences.priority(errors, batch.trained)
+        values = sequences.priority(errors, batch.loss_mask)
         return sequences.set_priority(t, batch.rows, values), batch.weights.sum()
 
     def loop(t):

@@ -154,5 +154,5 @@ def test_an_empty_storage_gives_an_empty_batch():
     np.testing.assert_array_equal(batch.mask.any(axis=(1, 2)), [False, True])
     assert all(np.isfinite(x).all() and not x[0].any() for x in jax.tree.leaves(batch.steps))
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(batch.state))
-    assert not (batch.trained | batch.begin)[0].any()
+    assert not (batch.loss_mask | batch.begin)[0].any()
     assert_same(set_priority(t, batch.rows[0], np.ones(3, np.float32)), t)

@@ -39,7 +39,7 @@ def in_sequences() -> tuple[Any, Any]:
     states = jnp.zeros((2, 5, 3), jnp.float32)
     full = sequences.add(empty, rollout(), states, jnp.ones((2, 5)))
     batch = sequences.sample(full, jax.random.key(0), 4, 0.5)
-    priority = sequences.priority(jnp.ones(batch.mask.shape), batch.trained)
+    priority = sequences.priority(jnp.ones(batch.mask.shape), batch.loss_mask)
     return empty, (full, sequences.set_priority(full, batch.rows, priority))
 
 

@@ -334,7 +334,7 @@ def test_one_long_rollout_is_two_short_ones():
     twice = add(t, steps(ids[:, :13], last[:, :13]))
     twice = add(twice, steps(ids[:, 13:], last[:, 13:]))
     assert_same(once, twice)
-    assert once.length.any() and (once.unfinished > 0).any()
+    assert once.length.any() and (once.current_length > 0).any()
 
 
 def test_no_number_grows_with_time():
@@ -345,13 +345,13 @@ def test_no_number_grows_with_time():
 
     t = tape.init(EXAMPLE, 32, workers=2)
     t = jax.jit(lambda t: jax.lax.scan(body, t, length=100)[0])(t)
-    np.testing.assert_array_equal(t.unfinished, [16, 16])
+    np.testing.assert_array_equal(t.current_length, [16, 16])
     assert t.cursor == 500 % 16
     # The endless episode ends, and is not stored; the next one is.
     last = np.tile([0, 1, 0, 1, 0], (2, 1))
     t = add(t, steps(np.ones((2, 5)), last))
     assert sorted(t.length.tolist())[-3:] == [0, 2, 2]
-    np.testing.assert_array_equal(t.unfinished, [1, 1])
+    np.testing.assert_array_equal(t.current_length, [1, 1])
 
 
 @pytest.mark.full

@@ -248,7 +248,7 @@ def test_storage_is_divided_where_twice_its_size_has_another_level(capacity: int
     axes = environment_axes(init, find("dqn").Config(environments=8, capacity=capacity), 1)
     top, *levels = axes.sums
     assert top == 2 and set(levels) <= {1}
-    assert axes.steps == axes.length == axes.unfinished == 1 and axes.cursor == 0
+    assert axes.steps == axes.length == axes.current_length == 1 and axes.cursor == 0
 
 
 def other_mesh() -> list[Any]:

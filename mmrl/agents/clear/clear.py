@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import _random
-from mmrl._dtypes import advance, promoting
+from mmrl._dtypes import advance, with_promotion
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete, check_net
 from mmrl.agents.clear.storage import cast_for_storage, check_storage_dtype
@@ -81,7 +81,7 @@ class Config(Settings):
     rollout: int = count(64)  # U, steps per unroll; gradients flow through all of them
     capacity: int = count(51_200, least=0)  # size of the reservoir, in steps; 0: no reservoir
     # dtype of stored observations; uint8 takes a quarter of the memory of float32
-    stored: str = choice("float32", "float16", "uint8", "int8")
+    storage_dtype: str = choice("float32", "float16", "uint8", "int8")
     block: int = count(50)  # iterations per block; every block ends with an evaluation
     blocks: int = count(48)  # number of evaluations in a run, or in a stage of a cycle
     episodes: int = count(32)  # episodes per evaluation and task
@@ -126,7 +126,7 @@ class State(eqx.Module):
         return self.net
 
 
-@promoting
+@with_promotion
 def check(config: Config, env: Any, params: Any) -> None:
     """Raise `ValueError` for invalid settings; the message suggests a fix."""
     config.check_ranges()
@@ -143,11 +143,11 @@ def check(config: Config, env: Any, params: Any) -> None:
             "positive number."
         )
     check_discrete(env, params)
-    if config.stored != "float32":
-        check_storage_dtype(config.stored, env, params)
+    if config.storage_dtype != "float32":
+        check_storage_dtype(config.storage_dtype, env, params)
 
 
-@promoting
+@with_promotion
 def init(
     config: Config,
     env: Any,
@@ -194,7 +194,7 @@ def init(
     return eqx.tree_at(lambda s: s.reservoir, state, empty, is_leaf=lambda x: x is None)
 
 
-@promoting
+@with_promotion
 def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
     """Reset all environments to new `tasks`; the rest of the state is unchanged."""
     env_key, key = jax.random.split(state.key)
@@ -222,7 +222,7 @@ def _begin(config, env, params, net, tasks, key) -> Carry:
     return jax.vmap(one)(tasks, jax.random.split(key, config.environments))
 
 
-@promoting
+@with_promotion
 def act(
     config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
 ) -> tuple[Carry, Unrolls]:
@@ -234,12 +234,12 @@ def act(
 
     keys = jax.random.split(key, config.environments)
     carries, steps = jax.vmap(one)(state.carries, state.tasks, keys)
-    obs, next_obs = (cast_for_storage(config.stored, x) for x in (steps.obs, steps.next_obs))
+    obs, next_obs = (cast_for_storage(config.storage_dtype, x) for x in (steps.obs, steps.next_obs))
     steps = dataclasses.replace(steps, obs=obs, next_obs=next_obs)
     return carries, Unrolls(state.carries.policy_state, steps)
 
 
-@promoting
+@with_promotion
 def pair(
     config: Config, storage: Reservoir | None, new: Unrolls, key: PRNGKeyArray
 ) -> tuple[Reservoir | None, Unrolls, Bool[Array, " env"]]:
@@ -269,7 +269,7 @@ Loss = Callable[..., tuple[Float[Array, ""], Measures]]
 """Function with the signature of `vtrace.loss`."""
 
 
-@promoting
+@with_promotion
 def learn(
     config: Config, state: State, batch: Unrolls, replayed: Bool[Array, " env"], loss: Loss = loss
 ) -> tuple[State, tuple[Float[Array, ""], Measures]]:
@@ -283,7 +283,7 @@ def learn(
     return dataclasses.replace(state, net=net, optimizer=inner), (value, measures)
 
 
-@promoting
+@with_promotion
 def iterate(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, tuple[Float[Array, ""], Measures, Bool[Array, ""]]]:
@@ -300,7 +300,7 @@ def iterate(
     return state, (value, measures, finite)
 
 
-@promoting
+@with_promotion
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:

@@ -40,8 +40,8 @@ def check_storage_dtype(kind: str, env: Any, params: Any, steps: int = 128) -> N
             fits = all(_fits(x, kind) for pairs in numbers for x, is_tested in pairs if is_tested)
     if not fits:
         raise ValueError(
-            f"`stored` must be a dtype that can represent the observations of `env`; got "
-            f"{kind!r}, which would round values or overflow. Set stored='float32'."
+            f"`storage_dtype` must be a dtype that can represent the observations of `env`; got "
+            f"{kind!r}, which would round values or overflow. Set storage_dtype='float32'."
         )
 
 

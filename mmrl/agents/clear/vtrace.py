@@ -13,7 +13,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from mmrl import losses, returns
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.replay.reservoir import Unrolls
 from mmrl.rollout import Policy
 
@@ -71,7 +71,7 @@ def sampler(net: Any) -> Policy:
     return policy
 
 
-@promoting
+@with_promotion
 def trace(
     config: Any, net: Any, unroll: Unrolls
 ) -> tuple[Any, Float[Array, " time"], returns.VTrace, Float[Array, " time"]]:
@@ -100,7 +100,7 @@ def trace(
     return now, log_prob, targets, jnp.minimum(config.rho_max, ratio)
 
 
-@promoting
+@with_promotion
 def loss(
     net: Any,
     config: Any,

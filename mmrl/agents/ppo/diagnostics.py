@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.agents.minibatches import shuffle, take
 from mmrl.agents.ppo.learner import BOTH, Batch, Learner, Loss, Measures, loss
 
@@ -27,24 +27,24 @@ class Diagnostics(NamedTuple):
     steps: Measures  # means over the gradient steps
     advantage_std: Float[Array, "*blocks"]  # standard deviation of the advantages
     advantage_swing: Float[Array, "*blocks"]  # largest / smallest standard deviation in the block
-    explained: Float[Array, "*blocks"]  # 1 - Var[targets - actor's values] / Var[targets]
+    explained_variance: Float[Array, "*blocks"]  # 1 - Var[targets - actor's values] / Var[targets]
     noise: NoiseScale | None = None  # noise of the policy gradient if `noise_scale` is True
 
 
-@promoting
+@with_promotion
 def summarize(measures: Measures, scales: Any, noise: NoiseScale | None = None) -> Diagnostics:
     """Average the measures of gradient steps and iterations over a block."""
-    std, explained = scales
+    std, explained_variance = scales
     return Diagnostics(
         steps=jax.tree.map(jnp.mean, measures),
         advantage_std=jnp.mean(std),
         advantage_swing=jnp.max(std) / jnp.maximum(jnp.min(std), 1e-8),
-        explained=jnp.mean(explained),
+        explained_variance=jnp.mean(explained_variance),
         noise=jax.tree.map(lambda x: jnp.ravel(x)[-1], noise),
     )
 
 
-@promoting
+@with_promotion
 def noise_scale(
     config: Any,
     learner: Learner,
@@ -77,7 +77,7 @@ def noise_scale(
     return NoiseScale(noise, signal, noise / signal)
 
 
-@promoting
+@with_promotion
 def policy_noise(
     config: Any,
     learner: Learner,

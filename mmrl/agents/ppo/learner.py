@@ -16,7 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import losses, returns
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.agents import normalize
 from mmrl.agents.common import descend, trainable
 from mmrl.agents.minibatches import Rollout as Rollout  # part of this module's API
@@ -81,7 +81,7 @@ class Batch(NamedTuple):
 class Measures(NamedTuple):
     """Means over a minibatch, before a gradient step on the policy."""
 
-    clipped: Float[Array, "*steps"]  # fraction of ratios π/π_proximal beyond 1 ± ε
+    clip_fraction: Float[Array, "*steps"]  # fraction of ratios π/π_proximal beyond 1 ± ε
     kl_behavior: Float[Array, "*steps"]  # KL[π_behavior ‖ π], estimated from the actions, nats
     kl_proximal: Float[Array, "*steps"]  # KL[π_proximal ‖ π], estimated from the actions, nats
     entropy: Float[Array, "*steps"]  # nats
@@ -192,11 +192,11 @@ def prepare(
     residual, total = (
         normalize.variance(normalize.sample(x)) for x in (targets - steps.extras.value, targets)
     )
-    explained = 1 - residual / jnp.maximum(total, 1e-8)
-    return moments, batch, (jnp.sqrt(normalize.variance(moments)), explained)
+    explained_variance = 1 - residual / jnp.maximum(total, 1e-8)
+    return moments, batch, (jnp.sqrt(normalize.variance(moments)), explained_variance)
 
 
-@promoting
+@with_promotion
 def loss(
     net: Any, average: Average | None, batch: Batch, config: Any, terms: tuple[str, ...]
 ) -> tuple[Float[Array, ""], Measures]:
@@ -237,7 +237,9 @@ def loss(
             config.importance_max,
         )
     measures = Measures(
-        clipped=jnp.mean(jnp.abs(jnp.exp(log_prob - near) - 1) > config.clip, dtype=jnp.float32),
+        clip_fraction=jnp.mean(
+            jnp.abs(jnp.exp(log_prob - near) - 1) > config.clip, dtype=jnp.float32
+        ),
         kl_behavior=jnp.mean(_divergence(log_prob, batch.log_prob)),
         kl_proximal=jnp.mean(_divergence(log_prob, near)),
         entropy=jnp.mean(policy.entropy()),

@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import losses
 from mmrl._devices import split_rows
-from mmrl._dtypes import advance, promoting
+from mmrl._dtypes import advance, with_promotion
 from mmrl.agents import minibatches
 from mmrl.agents.common import Make, Metrics, descend, rate_at, training, watch
 from mmrl.agents.policies import actor_critic
@@ -104,7 +104,7 @@ def check(config: Config, env: Any, params: Any) -> None:
         )
 
 
-@promoting
+@with_promotion
 def init(
     config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = actor_critic
 ) -> State:
@@ -127,7 +127,7 @@ def init(
     return State(policy, None if config.value_epochs == config.epochs else fresh, fresh)
 
 
-@promoting
+@with_promotion
 def learn(
     config: Config,
     state: State,
@@ -159,7 +159,7 @@ def learn(
     return State(policy, optimizer, state.auxiliary), ((*outcome, *statistics), data)
 
 
-@promoting
+@with_promotion
 def iterate(
     config: Config,
     env: Any,
@@ -185,7 +185,7 @@ def iterate(
     return state, ((*outcome, finite), data)
 
 
-@promoting
+@with_promotion
 def auxiliary_loss(
     net: Any, batch: AuxiliaryBatch, before: Distribution, config: Config
 ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], ...]]:
@@ -203,7 +203,7 @@ def auxiliary_loss(
     return total, (auxiliary, value, cloning)
 
 
-@promoting
+@with_promotion
 def auxiliary_phase(
     config: Config, state: State, phase_batch: AuxiliaryBatch, key: PRNGKeyArray
 ) -> tuple[State, tuple[Float[Array, " steps"], ...]]:
@@ -230,7 +230,7 @@ def auxiliary_phase(
     return state, measures
 
 
-@promoting
+@with_promotion
 def phase(
     config: Config,
     env: Any,
@@ -259,7 +259,7 @@ def phase(
     return state, (outcome, measures)
 
 
-@promoting
+@with_promotion
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:

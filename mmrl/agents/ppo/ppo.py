@@ -38,7 +38,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
-from mmrl._dtypes import advance, promoting
+from mmrl._dtypes import advance, with_promotion
 from mmrl.agents import normalize
 from mmrl.agents.checks import action_size, check_observation_space
 from mmrl.agents.common import Make, Metrics, end_block, fresh, rate_at, training, watch
@@ -128,7 +128,7 @@ class State(eqx.Module):
     advantages: normalize.Averages  # moments of the advantages
     rewards: normalize.RewardScale
     carries: Carry  # one carry per environment
-    waiting: PyTree  # ring of the last staleness + 1 rollouts; None without staleness
+    rollouts: PyTree  # ring of the last staleness + 1 rollouts; None without staleness
     key: PRNGKeyArray
     iteration: Int[Array, ""]
 
@@ -150,7 +150,7 @@ def check(config: Config, env: Any, params: Any) -> None:
     check_observation_space(env, params)
 
 
-@promoting
+@with_promotion
 def init(
     config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = actor_critic
 ) -> State:
@@ -163,7 +163,7 @@ def init(
         advantages=LongMoments().identity(),
         rewards=normalize.reward_scale(config.environments),
         carries=carries,
-        waiting=None,
+        rollouts=None,
         key=key,
         iteration=jnp.zeros((), jnp.int32),
     )
@@ -171,7 +171,7 @@ def init(
         return state
     example = jax.eval_shape(lambda: act(config, env, params, state, key)[1])
     ring = jax.tree.map(lambda x: jnp.zeros((config.staleness + 1, *x.shape), x.dtype), example)
-    return eqx.tree_at(lambda s: s.waiting, state, ring, is_leaf=lambda x: x is None)
+    return eqx.tree_at(lambda s: s.rollouts, state, ring, is_leaf=lambda x: x is None)
 
 
 def act(
@@ -202,12 +202,12 @@ def delay(config: Config, state: State, rollout: Rollout) -> tuple[State, Rollou
         return state, rollout
     size = config.staleness + 1
     new, old = state.iteration % size, (state.iteration % size + 1) % size
-    ring = jax.tree.map(lambda ring, x: ring.at[new].set(x), state.waiting, rollout)
-    state = eqx.tree_at(lambda s: s.waiting, state, ring)
+    ring = jax.tree.map(lambda ring, x: ring.at[new].set(x), state.rollouts, rollout)
+    state = eqx.tree_at(lambda s: s.rollouts, state, ring)
     return state, jax.tree.map(lambda ring: ring[old], ring)
 
 
-@promoting
+@with_promotion
 def learn(
     config: Config,
     state: State,
@@ -247,7 +247,7 @@ def prepare(
     return eqx.tree_at(lambda s: s.advantages, state, moments), batch, (scales, *noise)
 
 
-@promoting
+@with_promotion
 def iterate(
     config: Config,
     env: Any,
@@ -274,7 +274,7 @@ def iterate(
     return dataclasses.replace(after, iteration=iteration), (*outcome, finite)
 
 
-@promoting
+@with_promotion
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl import returns
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.agents.common import explore, legal
 from mmrl.rollout import Carry, Policy, Transition, collect
 
@@ -24,7 +24,7 @@ class ActorOutputs(NamedTuple):
     best: Float[Array, "*time"]
 
 
-@promoting
+@with_promotion
 def epsilons(config: Any) -> Float[Array, " env"]:
     """Return the constant ε_i = base^(1 + exponent i / (N - 1)) of each actor i."""
     rank = jnp.arange(config.environments) / max(config.environments - 1, 1)
@@ -54,7 +54,7 @@ def act(
     return jax.vmap(one)(carries, epsilons(config), keys)
 
 
-@promoting
+@with_promotion
 def first_errors(config: Any, steps: Transition) -> Float[Array, " time"]:
     """Return |δ_t| computed from the actor's values.
 
@@ -66,7 +66,7 @@ def first_errors(config: Any, steps: Transition) -> Float[Array, " time"]:
     return jnp.abs(targets(config, steps, next_best) - values.value)
 
 
-@promoting
+@with_promotion
 def targets(config: Any, steps: Any, next_q: Float[Array, " time"]) -> Float[Array, " time"]:
     """Return n-step targets, with fewer rewards near the end of an episode.
 

@@ -34,7 +34,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses
 from mmrl._devices import split_rows
-from mmrl._dtypes import advance, promoting
+from mmrl._dtypes import advance, with_promotion
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete
 from mmrl.agents.common import (
@@ -159,7 +159,7 @@ def _storage(config: Config, params: Any, example: PyTree, state: PyTree) -> seq
     )
 
 
-@promoting
+@with_promotion
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
     """Build the Q-network with `make`, and return the initial state of a run.
 
@@ -227,7 +227,7 @@ def unroll(
     return steps, jax.vmap(one)(window.state, prefix, begin, steps, mask, window.begin[:, at:])
 
 
-@promoting
+@with_promotion
 def loss(
     net: Any, target: Any, sample: sequences.Sample, config: Config
 ) -> tuple[Float[Array, ""], Float[Array, "sequence time"]]:
@@ -244,18 +244,18 @@ def loss(
         return y - losses.select_values(q[:-1], steps.action)
 
     td = jax.vmap(errors)(steps, q, q_target)
-    in_loss = sample.trained[:, config.burn_in :]
+    in_loss = sample.loss_mask[:, config.burn_in :]
     return losses.td_loss(td, in_loss, sample.weights[:, None]), jnp.where(in_loss, td, 0)
 
 
-@promoting
+@with_promotion
 def beta(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """Return β, which changes linearly over `beta_decay` iterations and is then constant."""
     progress = jnp.minimum(iteration / config.beta_decay, 1)
     return config.beta_start + progress * (config.beta_end - config.beta_start)
 
 
-@promoting
+@with_promotion
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., tuple[Any, Any]] = loss
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
@@ -268,7 +268,7 @@ def learn(
     rule = adam(config, rate_at(config, state.iteration), config.adam_eps)
     net, inner = descend(rule, state.net, state.optimizer, gradient)
     updates = advance(state.gradient_steps, 1, config.target_period, config.actor_period)
-    priority = sequences.priority(td, batch.trained[:, config.burn_in :], config.eta)
+    priority = sequences.priority(td, batch.loss_mask[:, config.burn_in :], config.eta)
     state = dataclasses.replace(
         state,
         net=net,
@@ -278,14 +278,14 @@ def learn(
         sequences=sequences.set_priority(state.sequences, batch.rows, priority),
         gradient_steps=updates,
     )
-    return state, (value, jnp.sum(batch.trained) / (config.batch * config.length))
+    return state, (value, jnp.sum(batch.loss_mask) / (config.batch * config.length))
 
 
 def _copy(due: Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda x, y: jnp.where(due, x, y) if eqx.is_array(x) else x, new, old)
 
 
-@promoting
+@with_promotion
 def iterate(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Outcome]:
@@ -304,7 +304,7 @@ def iterate(
     return state, (jnp.mean(value), jnp.mean(fill), finite)
 
 
-@promoting
+@with_promotion
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:

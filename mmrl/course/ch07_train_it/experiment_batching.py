@@ -62,6 +62,9 @@ TASKS = {
     )
 }
 
+NAMES_IN_ROWS = {"use_mlp": "printed"}
+"""Former names of sizes, which the names of published cells contain."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
@@ -77,7 +80,7 @@ class Cell:
     def name(self) -> str:
         """Name that identifies the cell in the results."""
         batching = f"segments of {self.length}" if self.length else "tape"
-        sizes = [f"{name} {value}" for name, value in self.sizes]
+        sizes = [f"{NAMES_IN_ROWS.get(name, name)} {value}" for name, value in self.sizes]
         return ", ".join([self.task, self.memory, *sizes, batching, *self.quirky])
 
     @property

@@ -9,7 +9,7 @@ from mmrl.course.ch07_train_it.experiment_batching import Cell
 from mmrl.course.experiments.grid import Grid, Row, interval_at_rate, one_by_one
 
 TASKS = ("RepeatPreviousPaper", "CountRecallEasy", "RepeatFirstEasy")
-FORMS = {"code": (), "printed": (("printed", 1),)}
+FORMS = {"code": (), "printed": (("use_mlp", 1),)}
 
 
 def cells() -> list[Cell]:

@@ -256,7 +256,7 @@ law = Exercise(
         Mistake(
             lambda δ, mask, *rest: _law(δ, np.ones_like(mask), *rest),
             "Your priorities depend on padding and burn-in. Take both the maximum and the mean "
-            "over the steps where `trained` is true.",
+            "over the steps where `loss_mask` is true.",
         ),
         Mistake(
             lambda δ, mask, *rest: _mixture(_sizes(δ, mask).max(1), np.abs(δ).mean(1), *rest),

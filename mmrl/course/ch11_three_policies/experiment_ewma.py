@@ -202,8 +202,9 @@ def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
 def _diagnostics(arrays: Any) -> dict[str, list[float]]:
     """Return the mean of each diagnostic over agents, at every evaluation."""
     arrays = arrays.policy if isinstance(arrays, ppg.Diagnostics) else arrays
-    fields = {**arrays.steps._asdict(), "explained": arrays.explained}
-    names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
+    fields = {**arrays.steps._asdict(), "clipped": arrays.steps.clip_fraction}
+    fields["explained"] = arrays.explained_variance
+    names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")  # as in earlier rows
     return {name: round_list(fields[name].mean(axis=0)) for name in names}
 
 

@@ -190,8 +190,9 @@ def _by_rate(row: dict[str, Any]) -> dict[float, dict[str, Any]]:
 
 def _diagnostics(config: ppo.Config, arrays: ppo.Diagnostics) -> dict[str, list[float]]:
     """Return mean diagnostics over the reported seeds, NaN in blocks without learning."""
-    fields = {**arrays.steps._asdict(), "explained": arrays.explained}
-    names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
+    fields = {**arrays.steps._asdict(), "clipped": arrays.steps.clip_fraction}
+    fields["explained"] = arrays.explained_variance
+    names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")  # as in earlier rows
     filling = -(-config.staleness // config.block)  # blocks
     means = {name: round_list(fields[name][len(TUNING_SEEDS) :].mean(axis=0)) for name in names}
     return {name: [math.nan] * len(x[:filling]) + x[filling:] for name, x in means.items()}

@@ -221,7 +221,7 @@ def measure(together: Sequence[Cell], by_name: Rows, quick: bool) -> list[Row]:
             "best": TASKS[cell.task].best,
             "returns": _table(np.where(np.logical_and.accumulate(own.finite), own.returns, np.nan)),
             "advantage_swing": _table(own.swing),
-            "clipped": _table(own.clipped.mean(1, keepdims=True))[0],
+            "clipped": _table(own.clip_fraction.mean(1, keepdims=True))[0],
             "kl_behavior": _table(own.kl.mean(1, keepdims=True))[0],
             "noise_scale": noise if cell == base else [],
             "cpu_seconds": round(seconds / len(agents), 2),

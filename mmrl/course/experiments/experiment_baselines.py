@@ -23,6 +23,7 @@ from mmrl.agents import AGENTS, find
 from mmrl.course.experiments.grid import Grid, Row, in_folder, round_list, settings
 from mmrl.runs import Run, Setup, interval
 from mmrl.runs.checkpoint import dumps, loads
+from mmrl.runs.earlier import current_names
 from mmrl.runs.folder import Folder
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -170,7 +171,7 @@ def has_other_settings(row: Row, cells: Iterable[Cell]) -> bool:
         if cell.name == row["cell"]:
             config = cell.setup(row["quick"]).config
             now = loads(dumps(dataclasses.asdict(config)))
-            before = row["settings"]
+            before = current_names(row["settings"])
             return any((before[x] or None) != (now[x] or None) for x in before.keys() & now.keys())
     return False
 

@@ -67,7 +67,7 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
         "decodability": numbers["decodability"],
         "ablations": {k: _brief(np.mean(x)) for k, x in numbers["ablations"].items()},
         "norm": numbers["saturation"]["norm"],
-        "broken": max(numbers["saturation"]["broken"]),
+        "broken": max(numbers["saturation"]["nonfinite"]),
         "returns": [_brief(np.mean(x)) for x in numbers["saturation"]["returns"]],
         "decides": rows(recall["flips_at"]),
         "slopes": rows(recall["gradient_at"]),

@@ -20,7 +20,7 @@ GAMES = ("Breakout", "SpaceInvaders", "Freeway")
 STEPS = 2_000_000
 AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "r2d2": ("r2d2", {}),
-    "clear": ("clear", {"stored": "uint8"}),
+    "clear": ("clear", {"storage_dtype": "uint8"}),
     "ppo-ewma": ("ppo", {"proximal": "ewma", "objective": "kl"}),
 }
 """Agent and changed settings of each method."""

@@ -67,7 +67,7 @@ class Block(NamedTuple):
 
     returns: Float[Array, "*any"]  # mean return of finished episodes, in unscaled rewards
     swing: Float[Array, "*any"]  # largest σ of the advantages divided by the smallest
-    clipped: Float[Array, "*any"]  # fraction of clipped ratios
+    clip_fraction: Float[Array, "*any"]  # fraction of clipped ratios
     kl: Float[Array, "*any"]  # divergence from the behavior policy, in nats
     finite: Bool[Array, "*any"]  # True if all losses were finite
 
@@ -99,7 +99,7 @@ def advance(config: ppo.Config, env: Any, params: Any, state: Any) -> tuple[Any,
     return state, Block(
         returns=jnp.sum(book.returns) / jnp.sum(book.episodes),
         swing=jnp.max(deviation) / jnp.maximum(jnp.min(deviation), 1e-8),
-        clipped=jnp.mean(measures.clipped),
+        clip_fraction=jnp.mean(measures.clip_fraction),
         kl=jnp.mean(measures.kl_behavior),
         finite=jnp.all(finite),
     )

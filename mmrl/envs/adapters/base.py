@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl._spaces import holds
 from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.base import Obs, Reset, Resetting, Step
@@ -57,12 +57,12 @@ class Adapter(Resetting):
     def next(self, key: PRNGKeyArray, inner: Any, action: Any) -> Outcome:
         """Step the library's environment from state `inner`, without automatic reset."""
 
-    @promoting
+    @with_promotion
     def reset_env(self, key: PRNGKeyArray, params: Any) -> Reset:
         """Return the initial observation and state."""
         return self._begun(*self.first(key))
 
-    @promoting
+    @with_promotion
     def step_env(self, key: PRNGKeyArray, state: State, action: Any, params: Any) -> Step:
         """Take a step without automatic reset."""
         obs, inner, reward, *ends = jax.lax.stop_gradient(self.next(key, state.inner, action))

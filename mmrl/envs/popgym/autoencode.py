@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, levels, one_hot, plus_minus
 from mmrl.envs.popgym.cards import DECK, SUITS, CardTask, check_decks, draw, full_deck
@@ -64,7 +64,7 @@ class Autoencode(CardTask):
         """Return the one-hot mode (PLAY, WATCH) and the one-hot suit of the visible card."""
         return jnp.concatenate([self._mode(state), one_hot(state.card, SUITS)])
 
-    @promoting
+    @with_promotion
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
         """Return the one-hot suits of the deck, the one-hot mode, and the fraction left to repeat.
 

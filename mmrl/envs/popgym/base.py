@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.base import Resetting
 
@@ -85,18 +85,18 @@ class Task(Resetting):
         """Return `look(state)`. Neither the key nor the action is used."""
         return self.look(state, params)
 
-    @promoting
+    @with_promotion
     def reset_env(self, key: PRNGKeyArray, params: Params) -> Reset:
         """Return the initial observation and state."""
         return self._reset(jax.random.uniform(key, (self.start_numbers,)), params)
 
-    @promoting
+    @with_promotion
     def step_env(self, key: PRNGKeyArray, state: Any, action: Action, params: Params) -> Step:
         """Take a step without automatic reset; return (obs, state, reward, terminated, info)."""
         u = jax.random.uniform(key, (self.step_numbers,))
         return self._step(u, state, action, params)
 
-    @promoting
+    @with_promotion
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Action, params: Params
     ) -> tuple[Step, Reset]:

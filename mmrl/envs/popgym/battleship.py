@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl._random import as_words
 from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym import bits
@@ -104,7 +104,7 @@ class Battleship(Task):
         )
         return after, reward
 
-    @promoting
+    @with_promotion
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Action, params: Params
     ) -> tuple[Step, Reset]:

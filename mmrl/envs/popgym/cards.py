@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.envs.popgym.base import Params, Task, check_positive
 
 DECK = 52  # number of cards in a deck
@@ -52,7 +52,7 @@ def draw(
     return card, left - (jnp.arange(left.size) == card)
 
 
-@promoting
+@with_promotion
 def share_left(left: Int[Array, " types"], num_decks: int) -> Float[Array, " types"]:
     """Return the fraction of the cards of each type that have not been dealt."""
     return left / jnp.float32(DECK * num_decks // left.size)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.envs._gymnax import cartpole, environment, spaces
 from mmrl.envs.popgym.base import (
     Action,
@@ -70,13 +70,13 @@ class PositionOnlyCartPole(Task):
         pole = PHYSICS.step_env(None, state, action, params)[1]  # pyright: ignore
         return State(**vars(pole), noise=self._noise(u)), jnp.float32(1 / self.num_steps)
 
-    @promoting
+    @with_promotion
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
         """Return x [m] and θ [rad] with noise, clipped to the observation space."""
         high = self._limits(params)
         return jnp.clip(jnp.stack([state.x, state.theta]) + self.sigma * state.noise, -high, high)
 
-    @promoting
+    @with_promotion
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
         """Return True if |x| > 2.4 m or |θ| > 12°."""
         return PHYSICS.is_terminated(state, params)  # pyright: ignore

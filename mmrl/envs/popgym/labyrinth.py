@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl._random import as_words
 from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym import bits, maze
@@ -120,7 +120,7 @@ class Labyrinth(Task):
     def reward(self, state: State, new: Bool[Array, ""]) -> Float[Array, ""]:
         """Return the reward of a step, given whether the agent's square is `new`."""
 
-    @promoting
+    @with_promotion
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Action, params: Params
     ) -> tuple[Step, Reset]:

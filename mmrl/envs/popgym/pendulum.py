@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.popgym.base import (
     Entry,
@@ -71,7 +71,7 @@ class PositionOnlyPendulum(Task):
         after = State(state.time + 1, theta + DT * speed, speed, self._noise(u))
         return after, (1 - 2 * cost / MOST) / self.num_steps
 
-    @promoting
+    @with_promotion
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
         """Return (cos θ, sin θ) with noise, clipped to [-1, 1]."""
         place = jnp.stack([jnp.cos(state.theta), jnp.sin(state.theta)])

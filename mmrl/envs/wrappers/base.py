@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.base import Obs, Reset, Resetting, Step, step_and_reset
 
@@ -60,14 +60,14 @@ class Wrapper(Resetting):
         """
         return key, key
 
-    @promoting
+    @with_promotion
     def reset_env(self, key: PRNGKeyArray, params: Any) -> Reset:
         """Return the initial observation and state."""
         inner, key = self.keys(key)
         reset = self.env.reset_env(inner, self.inner_params(params))
         return self.after_reset(key, reset, params)
 
-    @promoting
+    @with_promotion
     def step_env(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Step:
         """Take a step without automatic reset."""
         inner, key = self.keys(key)
@@ -75,7 +75,7 @@ class Wrapper(Resetting):
         step = self.env.step_env(inner, *here)
         return self.after_step(key, state, action, step, params)
 
-    @promoting
+    @with_promotion
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import with_promotion
 from mmrl._spaces import MASK, is_picture
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.wrappers.base import (
@@ -304,7 +304,7 @@ def legal_actions(env: Any, params: Any, obs: Any) -> Bool[Array, " action"] | N
     return obs[place[0] : sum(place)] > 0.5
 
 
-@promoting
+@with_promotion
 def _append(space: Any, count: int, low: Any, high: Any, dtype: Any = None) -> spaces.Box:
     """Append `count` elements, with values between `low` and `high`, to a space of vectors."""
     lows, highs = bounds(space)

@@ -367,9 +367,11 @@ def test_a_replayed_unroll_is_as_it_was_acted():
 
 def test_a_type_that_rounds_observations_is_refused():
     env, params = make("CartPole-v1")
-    with pytest.raises(ValueError, match=r"`stored` must .*observations of `env`; got 'uint8'"):
-        clear.check(change(TINY, stored="uint8"), env, params)
-    clear.check(change(TINY, stored="float16"), env, params)
+    with pytest.raises(
+        ValueError, match=r"`storage_dtype` must .*observations of `env`; got 'uint8'"
+    ):
+        clear.check(change(TINY, storage_dtype="uint8"), env, params)
+    clear.check(change(TINY, storage_dtype="float16"), env, params)
 
 
 @pytest.mark.parametrize(
@@ -396,8 +398,10 @@ def test_a_type_that_cannot_hold_later_observations_is_refused(
             return spaces.Box(0.0, high, (self.obs_size,), jnp.float32)
 
     env = Rising()
-    with pytest.raises(ValueError, match=f"`stored` .* got '{dtype}', .* Set stored='float32'"):
-        clear.check(change(TINY, stored=dtype), env, env.default_params)
+    with pytest.raises(
+        ValueError, match=f"`storage_dtype` .* got '{dtype}', .* Set storage_dtype='float32'"
+    ):
+        clear.check(change(TINY, storage_dtype=dtype), env, env.default_params)
     clear.check(TINY, env, env.default_params)
 
 
@@ -415,7 +419,7 @@ def test_whole_numbers_without_bounds_are_looked_at():
             return spaces.Box(-jnp.inf, jnp.inf, (3,), jnp.int32)
 
     env = Counting(probes.Memory())
-    with pytest.raises(ValueError, match=r"`stored` .* got 'uint8'"):
+    with pytest.raises(ValueError, match=r"`storage_dtype` .* got 'uint8'"):
         check_storage_dtype("uint8", env, env.default_params)
     check_storage_dtype("int16", env, env.default_params)
 
@@ -425,7 +429,7 @@ def test_a_type_is_checked_while_a_run_is_traced():
     env = probes.Memory()
 
     def loss_of(x: Any) -> Any:
-        clear.check(change(TINY, stored="float16"), env, env.default_params)
+        clear.check(change(TINY, storage_dtype="float16"), env, env.default_params)
         return x
 
     assert jax.jit(loss_of)(1.0) == 1.0
@@ -433,7 +437,7 @@ def test_a_type_is_checked_while_a_run_is_traced():
 
 @pytest.mark.full
 def test_whole_numbers_may_be_stored_as_such():
-    plain, small = run(TINY, 4), run(change(TINY, stored="uint8"), 4)
+    plain, small = run(TINY, 4), run(change(TINY, storage_dtype="uint8"), 4)
     obs = plain.reservoir.unrolls.steps.obs
     assert small.reservoir.unrolls.steps.obs.dtype == jnp.uint8 and len(jnp.unique(obs)) > 1
     np.testing.assert_array_equal(small.reservoir.unrolls.steps.obs, obs)
@@ -526,7 +530,7 @@ def test_rmsprop_is_impalas():
     [
         ("optimizer", {"optimizer": "sgd"}),
         ("reduction", {"reduction": "max"}),
-        ("stored", {"stored": "bool"}),
+        ("storage_dtype", {"storage_dtype": "bool"}),
         ("capacity", {"capacity": 23}),
         ("replay_fraction", {"capacity": 0}),
         ("replay_fraction", {"replay_fraction": 1.5}),

@@ -172,11 +172,11 @@ def test_an_average_of_one_step_clips_nothing(stray_batch):
     expected = vanilla(net)
     scale = max(np.abs(x).max() for x in numbers(expected))
     ours, measures = gradient(config, net, average, batch)
-    assert distance(ours, expected) < 1e-5 * scale and measures.clipped == 0
+    assert distance(ours, expected) < 1e-5 * scale and measures.clip_fraction == 0
     free, _ = gradient(change(config, clip=math.inf), net, learner.restart(stray(net)), batch)
     assert distance(free, expected) < 1e-5 * scale
     clipped_gradient, measures = gradient(change(config, proximal="behavior"), net, None, batch)
-    assert distance(clipped_gradient, expected) > 0.05 * scale and measures.clipped > 0.2
+    assert distance(clipped_gradient, expected) > 0.05 * scale and measures.clip_fraction > 0.2
 
 
 @pytest.mark.slow
@@ -499,7 +499,7 @@ def test_learning_waits_for_the_ring_and_then_lags():
     assert distances[:3] == [0, 0, 0] and distances[3] > 0 and distances[4] > distances[3] / 2
     # What is learned from third is what was acted first, by the parameters of then.
     first = states[0]
-    ring = jax.tree.map(lambda x: x[0], states[3].waiting)
+    ring = jax.tree.map(lambda x: x[0], states[3].rollouts)
     act_key, _, _ = jax.random.split(first.key, 3)
     _, rollout = act(config, first, act_key)
     assert distance(ring, rollout) < 1e-6
@@ -512,7 +512,7 @@ def test_a_ring_gives_back_what_it_was_given():
     state = begin(config)
     inputs = []
     for i in range(7):
-        rollout = jax.tree.map(lambda x, i=i: jnp.full_like(x[0], i), state.waiting)
+        rollout = jax.tree.map(lambda x, i=i: jnp.full_like(x[0], i), state.rollouts)
         state = eqx.tree_at(lambda s: s.iteration, state, jnp.int32(i))
         state, old = ppo.delay(config, state, rollout)
         inputs.append(float(old.steps.reward[0, 0]))

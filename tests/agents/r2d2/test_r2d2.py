@@ -77,14 +77,14 @@ def test_loss_and_gradient_equal_a_loop_and_rlax(memory: str, n: int, start: str
     def by_hand(net, sample, y):
         q, next_q = stepwise(net, sample, config)
         chosen_q = jnp.take_along_axis(q, sample.steps.action[:, at:, None], axis=2)[..., 0]
-        errors = jnp.where(sample.trained[:, at:], y - chosen_q, 0)
+        errors = jnp.where(sample.loss_mask[:, at:], y - chosen_q, 0)
         total = jnp.sum(sample.weights[:, None] * rlax.huber_loss(errors))
-        return total / sample.trained.sum(), (q, next_q)
+        return total / sample.loss_mask.sum(), (q, next_q)
 
     with jax.enable_x64(True):
         (net, target), sample = oracle.double((nets, sample))
         (value, td), gradient = loss(net, target, sample, config)
-        real, own = sample.mask[:, at:], sample.trained[:, at:]
+        real, own = sample.mask[:, at:], sample.loss_mask[:, at:]
         any_y = np.zeros(real.shape)
         (_, (q, next_q)), _ = jax.device_get(by_hand(net, sample, any_y))
         (_, (_, next_q_target)), _ = jax.device_get(by_hand(target, sample, any_y))
@@ -117,7 +117,7 @@ def test_a_reward_counts_where_a_target_reads_it():
     sample = jax.tree.map(lambda x: x[:40], cut(config))
     host, at = jax.device_get(sample), config.burn_in
     read = np.zeros(sample.mask.shape, bool)
-    for i, t in np.argwhere(host.trained[:, at:]):
+    for i, t in np.argwhere(host.loss_mask[:, at:]):
         read[i, [at + k for k in oracle.reads(config, host, i, t)]] = True
     np.testing.assert_array_equal(read[:, at:], host.mask[:, at:])  # hence every real step counts
 
@@ -163,8 +163,8 @@ def test_padding_is_never_looked_at():
     sample, at = cut(CONFIG), CONFIG.burn_in
     pad = ~np.asarray(sample.mask)
     before = pad & (np.arange(pad.shape[1]) < at)
-    assert before.any() and (pad & ~before).any() and (sample.trained & pad).sum() == 0
-    context = ~np.asarray(sample.trained)  # an action of the tail is not valued either
+    assert before.any() and (pad & ~before).any() and (sample.loss_mask & pad).sum() == 0
+    context = ~np.asarray(sample.loss_mask)  # an action of the tail is not valued either
     steps = sample.steps
     noise = np.float32(np.random.default_rng(0).normal(size=steps.obs.shape))
     # Where no `begin` follows, what is no number would spoil the parameters' gradient.
@@ -200,7 +200,7 @@ def test_a_whole_prefix_or_a_fresh_state_gives_the_exact_values():
         state, _, _, q, _ = game(memory)
         config = dataclasses.replace(CONFIG, start=start, burn_in=burn_in)
         sample = cut(config, memory)
-        own = np.asarray(sample.trained[:, burn_in:])
+        own = np.asarray(sample.loss_mask[:, burn_in:])
         where = place(np.asarray(sample.rows), own.shape[1])
         ours = np.asarray(unroll(config, state.net, sample)[1][:, :-1])
         error = np.abs(ours - q[where])[own].max()

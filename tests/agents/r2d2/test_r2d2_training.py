@@ -71,7 +71,7 @@ def test_the_actors_priorities_are_the_learners():
         q_of_action = q[w, t, steps.action[w, t]]
         mine[w, t] = abs(oracle.h(total + gain * oracle.inverse(v)) - q_of_action)
     mine, at = mine[place(sample.rows, td.shape[1])], CONFIG.burn_in
-    own, seam = sample.trained[:, at:], 0
+    own, seam = sample.loss_mask[:, at:], 0
     for i in np.flatnonzero(own.any(axis=1)):
         cut_off = (sample.steps.truncated & sample.mask)[i, at:].any()
         for errors in [mine[i]] if cut_off else [mine[i], np.abs(td[i])]:
@@ -142,8 +142,8 @@ def test_a_gradient_step_sets_priorities_and_makes_the_copies_that_are_due():
         before = np.asarray(state.sequences.sums[0][0])
         state, (our_value, fill) = learn(config, state, key)
         np.testing.assert_allclose(our_value, value, rtol=1e-5)
-        np.testing.assert_allclose(fill, batch.trained.sum() / (config.batch * config.length))
-        expected, own = before.copy(), np.asarray(batch.trained[:, at:])
+        np.testing.assert_allclose(fill, batch.loss_mask.sum() / (config.batch * config.length))
+        expected, own = before.copy(), np.asarray(batch.loss_mask[:, at:])
         for i, row in enumerate(np.asarray(batch.rows)):
             sizes = np.abs(td[i])[own[i]]
             expected[row] = (config.eta * sizes.max() + 0.1 * sizes.mean()) ** config.alpha

@@ -287,7 +287,7 @@ def test_sequences_are_those_of_the_replay():
     storage = jax.jit(sequences.add)(storage, steps, jnp.zeros((1, size)), jnp.ones((1, size)))
     window = jax.jit(sequences.window, static_argnums=2)
     sample = window(storage, jnp.arange(4 * size), sizes["burn_in"])
-    real, own = np.asarray(sample.mask), np.asarray(sample.trained)
+    real, own = np.asarray(sample.mask), np.asarray(sample.loss_mask)
     part = np.where(own, 1, 2 * (np.arange(real.shape[1]) >= sizes["burn_in"]))
     results = [[(real & (part == k)).sum(1) for k in range(3)], [np.arange(len(real))]]
     rows = np.concatenate(results).T[own.any(1)]
