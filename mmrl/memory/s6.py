@@ -75,10 +75,11 @@ class S6(Memory):
         """Return the affine map (exp(ΔA), A⁻¹ (exp(ΔA) - I) B u) for one observation."""
         u = dense(self.read_in, x)
         step = jax.nn.softplus(self.step_bias + self.step_gain @ u)
-        rate = -jnp.exp(jnp.clip(self.log_decay, -20, 20))  # clipped so that 1 / rate² is finite
-        turn = step[:, None] * rate
-        gain = jnp.expm1(turn) / rate
-        return jnp.exp(turn), gain * outer(u, self._projections(u)[0])
+        # Arrays are flat, because XLA sums over [time, channels, 1] slowly on a CPU.
+        rate = -jnp.exp(jnp.clip(self.log_decay, -20, 20)).ravel()  # keeps 1 / rate² finite
+        turn = jnp.repeat(step, self.log_decay.shape[1]) * rate
+        drive = jnp.expm1(turn) / rate * outer(u, self._projections(u)[0]).ravel()
+        return tuple(x.reshape(self.log_decay.shape) for x in (jnp.exp(turn), drive))
 
     @with_promotion
     def decode(self, h, x) -> Array:
