@@ -52,7 +52,7 @@ def _exit_code(arguments: list[str], interrupts: Interrupts) -> int:
             importlib.import_module("mmrl.commands.connect").connect(arguments[1:])
         command = importlib.import_module(f"mmrl.commands.{arguments[0]}")
         importlib.import_module("mmrl._random").compile_quickly()
-        with interrupts.raising():
+        with interrupts.as_exceptions():
             return command.main(arguments[1:])
     except KeyboardInterrupt as interrupt:
         _say(str(interrupt) or "Stopped.")

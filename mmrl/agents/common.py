@@ -77,7 +77,7 @@ def watch(state: Any, nets: Callable[[Any], Any], obs: PyTree) -> Any:
     return eqx.tree_at(nets, state, net, is_leaf=lambda x: x is None)
 
 
-def training(
+def make_train(
     check: Callable[..., None],
     init: Callable[..., Any],
     block: Callable[..., tuple[Any, Metrics]],

@@ -269,7 +269,7 @@ def block(
     return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)
 
 
-train = common.training(check, init, block, q_net, learn)
+train = common.make_train(check, init, block, q_net, learn)
 
 
 def label(config: Config) -> tuple[str, str]:

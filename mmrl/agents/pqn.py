@@ -45,11 +45,11 @@ from mmrl.agents.common import (
     end_block,
     fresh,
     greedy,
+    make_train,
     q_net,
     rate_at,
     repeat,
     trainable,
-    training,
     watch,
 )
 from mmrl.agents.dqn import epsilon, epsilon_greedy
@@ -249,7 +249,7 @@ def block(
     return end_block(config, env, params, state, greedy, loss=value, finite=finite)
 
 
-train = training(check, init, block, q_net, learn)
+train = make_train(check, init, block, q_net, learn)
 
 
 def label(config: Config) -> tuple[str, str]:

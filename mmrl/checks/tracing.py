@@ -14,7 +14,7 @@ from mmrl._own import one_line
 from mmrl._spaces import disorder, misfit, offset, parts
 from mmrl.envs._gymnax import environment as gymnax_environment
 from mmrl.envs._gymnax import spaces
-from mmrl.envs.base import Resetting
+from mmrl.envs.base import AutoResetEnvironment
 from mmrl.envs.wrappers.base import bounds
 from mmrl.rollout import legal
 
@@ -203,7 +203,7 @@ def _alike(reset: Any, step: Any) -> Iterator[str]:
 
 def own_step(env: Any) -> bool:
     """Return True if the environment overrides the `step` of gymnax and of mmrl."""
-    ours = (gymnax_environment.Environment.step, Resetting.step)
+    ours = (gymnax_environment.Environment.step, AutoResetEnvironment.step)
     return getattr(type(env), "step", None) not in ours
 
 

@@ -43,7 +43,7 @@ class Interrupts:
         self._restore.close()
 
     @contextlib.contextmanager
-    def raising(self) -> Iterator[None]:
+    def as_exceptions(self) -> Iterator[None]:
         """Make Ctrl-C raise KeyboardInterrupt inside this context."""
         self._runs = True
         try:

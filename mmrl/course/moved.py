@@ -7,7 +7,7 @@ the same module. `mmrl.course` calls `install` when it is imported.
 
 from mmrl import _moved
 
-MOVED = {
+SUCCESSORS = {
     "exercises.chapter_00": "ch00_start_here.exercises",
     "exercises.chapter_00b": "ch00b_jax_in_thirty_minutes.exercises",
     "exercises.chapter_01": "ch01_partial_observability.exercises",
@@ -68,7 +68,7 @@ MOVED = {
 }
 """Current name of each module that moved, keyed by former name, relative to `mmrl.course`."""
 
-SPLIT = {
+SPLITS = {
     "figures.r2d2": ("ch09_r2d2.figures", "ch09b_stale_states.figures", "figures.errors"),
     "figures.policies": ("ch10_ppo_with_memory.figures", "ch11_three_policies.figures"),
     "figures.batching": ("ch07_train_it.figures", "figures.lines"),
@@ -91,6 +91,6 @@ A name is looked up in these modules in order.
 def install() -> None:
     """Make the former names importable in this process."""
     full = "mmrl.course.{}".format
-    names = {name: full(heir) for name, heir in MOVED.items()}
-    split = {name: tuple(map(full, heirs)) for name, heirs in SPLIT.items()}
+    names = {name: full(heir) for name, heir in SUCCESSORS.items()}
+    split = {name: tuple(map(full, heirs)) for name, heirs in SPLITS.items()}
     _moved.install("mmrl.course", names, split)

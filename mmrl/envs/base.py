@@ -17,7 +17,7 @@ Step = tuple[Obs, Any, Any, Any, dict[Any, Any]]
 """Result of `step_env`: (obs, state, reward, terminated, info)."""
 
 
-class Resetting(environment.Environment, abc.ABC):
+class AutoResetEnvironment(environment.Environment, abc.ABC):
     """Environment whose `step` resets automatically.
 
     Subclasses implement `step_and_reset`, which returns the step and the reset separately; `step`
@@ -61,7 +61,7 @@ def step_and_reset(
     env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any
 ) -> tuple[Step, Reset]:
     """Return the results of a step and of a reset, which use the same keys as in `env.step`."""
-    if isinstance(env, Resetting):
+    if isinstance(env, AutoResetEnvironment):
         return env.step_and_reset(key, state, action, params)
     key_step, key_reset = jax.random.split(key)
     return env.step_env(key_step, state, action, params), env.reset_env(key_reset, params)

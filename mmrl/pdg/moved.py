@@ -5,7 +5,7 @@ from mmrl import _moved
 _BUILD = ("expr", "graph", "sets")
 _LANGUAGE = ("autodiff", "indexing", "ops", "tensor")
 _PROGRAMS = ("programs", "programs.decoder", "programs.parts", "programs.policy_gradients")
-MOVED = {
+SUCCESSORS = {
     **{name: f"mmrl.pdg.build.{name}" for name in _BUILD},
     **{f"language.{name}": f"mmrl.pdg.build.{name}" for name in _LANGUAGE},
     **{name: f"mmrl.course.{name}" for name in _PROGRAMS},
@@ -16,7 +16,7 @@ MOVED = {
 }
 """Map from former names below `mmrl.pdg` to current modules."""
 
-SPLIT = {
+SPLITS = {
     "language": ("mmrl.pdg.build.program",),
     "verify": ("mmrl.pdg.clean.validate",),
     "schedule.frees": (
@@ -30,4 +30,4 @@ SPLIT = {
 
 def install() -> None:
     """Make the former names importable in this process."""
-    _moved.install("mmrl.pdg", MOVED, SPLIT)
+    _moved.install("mmrl.pdg", SUCCESSORS, SPLITS)

@@ -28,8 +28,8 @@ LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
 # priorities before `sums`, and α and the maximum priority before `cursor`.
 FORMER = {".tape.sums[0]": 1, ".tape.cursor": 2}
 # Current names of settings, and of entries of `memory_sizes` by memory, keyed by former name.
-RENAMED = {"stored": "storage_dtype"}
-RENAMED_SIZES = {"ffm": {"printed": "use_mlp"}}
+CURRENT_NAMES = {"stored": "storage_dtype"}
+CURRENT_SIZES = {"ffm": {"printed": "use_mlp"}}
 
 
 def complete(leaves: list[np.ndarray], paths: list[tuple[Any, Any]]) -> list[np.ndarray]:
@@ -92,8 +92,8 @@ def earlier(setup: dict[str, Any]) -> dict[str, Any]:
 
 def current_names(config: dict[str, Any]) -> dict[str, Any]:
     """Rename settings of a config, and sizes of its memory, that had another name earlier."""
-    config = {RENAMED.get(name, name): value for name, value in config.items()}
-    former, sizes = RENAMED_SIZES.get(config.get("memory", ""), {}), config.get("memory_sizes", ())
+    config = {CURRENT_NAMES.get(name, name): value for name, value in config.items()}
+    former, sizes = CURRENT_SIZES.get(config.get("memory", ""), {}), config.get("memory_sizes", ())
     if former.keys() & dict(sizes):
         config["memory_sizes"] = [[former.get(name, name), size] for name, size in sizes]
     return config

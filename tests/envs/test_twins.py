@@ -34,7 +34,7 @@ def test_the_twin_of_concentration_shows_every_card_also_inside_a_wrapper():
 @pytest.mark.parametrize(
     ("name", "observe", "words"),
     [
-        ("CartPole-v1", "state", "`env` must have a method state_obs.*CartPole-v1"),
+        ("CartPole-v1", "state", "`env` must have a method `state_obs\\(.*CartPole-v1"),
         (
             "probe-Memory-v0",
             "all",

@@ -44,10 +44,10 @@ from mmrl.agents.common import (
     Metrics,
     descend,
     end_block,
+    make_train,
     rate_at,
     repeat,
     trainable,
-    training,
     watch,
 )
 from mmrl.agents.policies import actor_critic
@@ -316,4 +316,4 @@ def block(
     )
 
 
-train = training(check, init, block, actor_critic, learn)
+train = make_train(check, init, block, actor_critic, learn)

@@ -30,7 +30,7 @@ from mmrl import losses
 from mmrl._devices import split_rows
 from mmrl._dtypes import advance, with_promotion
 from mmrl.agents import minibatches
-from mmrl.agents.common import Make, Metrics, descend, rate_at, training, watch
+from mmrl.agents.common import Make, Metrics, descend, make_train, rate_at, watch
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.ppo import about, learner, ppo
 from mmrl.agents.settings import count, positive, weight
@@ -278,7 +278,7 @@ def block(
     return State(policy, state.value, state.auxiliary), metrics
 
 
-train = training(check, init, block, actor_critic, learn)
+train = make_train(check, init, block, actor_critic, learn)
 
 
 def label(config: Config) -> tuple[str, str]:

@@ -41,7 +41,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 from mmrl._dtypes import advance, with_promotion
 from mmrl.agents import normalize
 from mmrl.agents.checks import action_size, check_observation_space
-from mmrl.agents.common import Make, Metrics, end_block, fresh, rate_at, training, watch
+from mmrl.agents.common import Make, Metrics, end_block, fresh, make_train, rate_at, watch
 from mmrl.agents.minibatches import Rollout as Rollout
 from mmrl.agents.minibatches import check_rows
 from mmrl.agents.policies import actor_critic
@@ -305,4 +305,4 @@ def evaluate(
     )
 
 
-train = training(check, init, block, actor_critic, learn)
+train = make_train(check, init, block, actor_critic, learn)

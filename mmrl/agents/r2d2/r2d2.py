@@ -47,12 +47,12 @@ from mmrl.agents.common import (
     end_block,
     fresh,
     greedy,
+    make_train,
     q_net,
     rate_at,
     repeat,
     scan_learning,
     trainable,
-    training,
     watch,
 )
 from mmrl.agents.r2d2.actors import act, bare, first_errors, targets
@@ -317,4 +317,4 @@ def block(
     return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)
 
 
-train = training(check, init, block, q_net, learn)
+train = make_train(check, init, block, q_net, learn)

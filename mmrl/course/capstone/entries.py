@@ -85,7 +85,11 @@ def run(
     source = out.with_suffix(".py") if needs_copy else file
     tuning = {"tasks": list(tuned_on), "seeds": list(tuning_seeds)}
     paths = (out, source) if needs_copy else (out,)
-    refusals = [*checks.tuning_complaints(tuning), *checks.short(file), *_existing(paths, protocol)]
+    refusals = [
+        *checks.tuning_complaints(tuning),
+        *checks.short(file),
+        *_file_complaints(paths, protocol),
+    ]
     if refusals:
         raise ValueError(" ".join(refusals))
     verdict = gates.judge(factory)
@@ -111,7 +115,7 @@ def run(
         **provenance(),
     }
     # Another run may have written the files meanwhile.
-    if refusals := [*_existing(paths, protocol)]:
+    if refusals := [*_file_complaints(paths, protocol)]:
         raise ValueError(" ".join(refusals))
     with write_errors(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +125,7 @@ def run(
     return entry
 
 
-def _existing(paths: Sequence[pathlib.Path], protocol: Protocol) -> Iterator[str]:
+def _file_complaints(paths: Sequence[pathlib.Path], protocol: Protocol) -> Iterator[str]:
     """Yield a complaint about each file that already exists and must not be replaced."""
     for path in paths:
         if path.exists() and not (protocol.quick and _quick(path)):

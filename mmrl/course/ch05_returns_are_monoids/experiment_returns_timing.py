@@ -37,7 +37,7 @@ LFILTER = "scipy lfilter per episode"
 STEPS = "Python loop over steps"
 ASSOCIATIVE = "associative scan with resets"
 CHUNKS = "chunked scan with resets"
-RAGGED = "pad, vmap(lax.scan), unpad"
+UNPAD = "pad, vmap(lax.scan), unpad"
 RECTANGLE = "vmap(lax.scan), already padded"
 COLUMNS = "numpy over padded columns"
 
@@ -133,7 +133,7 @@ def forms(batch: Batch) -> dict[str, Callable[[], Any]]:
         OURS: compile_and_wait(ours, *flat),
         ASSOCIATIVE: compile_and_wait(functools.partial(resettable, "associative"), *flat),
         CHUNKS: compile_and_wait(functools.partial(resettable, "chunked"), *flat),
-        RAGGED: compile_and_wait(unpad, batch.rewards, places),
+        UNPAD: compile_and_wait(unpad, batch.rewards, places),
         RECTANGLE: compile_and_wait(jax.vmap(one_episode, 1, 1), columns_first),
         COLUMNS: functools.partial(columns, columns_first),
         LFILTER: functools.partial(by_filter, batch),

@@ -23,7 +23,7 @@ from mmrl.course.experiments.grid import Grid, Row, interval_at_rate, one_by_one
 SEEDS = tuple(range(10))
 SIZES = {name: getattr(plain.LONG_DQN, name) for name in ("environments", "block", "epsilon_decay")}
 LONGER: dict[str, dict[str, Any]] = {"CountRecallEasy": {"block": 62}}  # 507 904 steps in all
-PRINTED: dict[str, Any] = {"target": "max", "dueling": False}
+AS_IN_PAPER: dict[str, Any] = {"target": "max", "dueling": False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Cell:
     @property
     def config(self) -> dqn.Config:
         """Settings of the cell."""
-        changes = SIZES | LONGER.get(self.task, {}) | (PRINTED if self.printed else {})
+        changes = SIZES | LONGER.get(self.task, {}) | (AS_IN_PAPER if self.printed else {})
         return dataclasses.replace(self.short.config, **changes)
 
 

@@ -80,9 +80,9 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
         return agents.train(config, {"learning_rate": rates}, seeds, after)
 
     def to_row(result: FleetResult) -> Row:
-        times = [i for i, one in enumerate(result.measured) if one is not None]
+        times = [i for i, one in enumerate(result.measurements) if one is not None]
         by_name = jax.tree.map(
-            lambda *x: round_list(np.stack(x)), *[result.measured[i] for i in times]
+            lambda *x: round_list(np.stack(x)), *[result.measurements[i] for i in times]
         )
         steps = fleet.env_steps(config)
         curves = sensitivity.examine(measured.program, result.state.net)

@@ -70,7 +70,7 @@ def _swallow(rewards, values, next_values, terminated, truncated, gamma, lam):
     return _gae(rewards, values, next_values, last, truncated, gamma, lam)
 
 
-def _following(rewards, values, next_values, terminated, truncated, gamma, lam):
+def _next_step_values(rewards, values, next_values, terminated, truncated, gamma, lam):
     ahead = np.append(values[1:], next_values[-1])
     return _gae(rewards, values, ahead, terminated, truncated, gamma, lam)
 
@@ -120,7 +120,7 @@ advantages = Exercise(
             "value, so the discount of v' is zero only where `terminated` is true.",
         ),
         Mistake(
-            _following,
+            _next_step_values,
             "At a truncation you bootstrap from the next entry of `values`, but that is a value of "
             "another episode. The value of the state after the last action is in `next_values`.",
         ),

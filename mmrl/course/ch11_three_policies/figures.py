@@ -12,7 +12,7 @@ from mmrl.show import INK, STYLES, dress, figure
 PROXIMAL = ("decoupled", "recent", "behavior")
 
 
-def aging(
+def area_by_staleness(
     rows: Sequence[Mapping[str, Any]],
     rate: float | None = None,
     *,

@@ -96,7 +96,7 @@ def _count_fades(batches, decay):
     return mean, np.sqrt(square / count)
 
 
-def _running(batches, decay):
+def _moving_averages(batches, decay):
     """Compute running averages of the means and deviations of batches."""
     mean, deviation = np.mean(batches[0]), np.std(batches[0])
     for x in batches[1:]:
@@ -158,7 +158,7 @@ moments = Exercise(
             "multiply it by the decay before each merge.",
         ),
         Mistake(
-            _running,
+            _moving_averages,
             "You keep running averages of means and deviations. They ignore the sizes of batches "
             "and the differences between their means: keep (n, μ, M) instead.",
         ),

@@ -262,7 +262,7 @@ def _first(reads: Reads, key: Callable[[Point], Any]) -> list[Point]:
     return past
 
 
-ACTING = ("obs", "act", "step")
+ACTOR_OPS = ("obs", "act", "step")
 
 orders = CountExercise(
     "16.3",
@@ -287,7 +287,7 @@ orders = CountExercise(
             "step, the alphabetical order does not respect the reads either.",
         ),
         Mistake(
-            order_check(lambda reads: _first(reads, lambda p: (p[0] not in ACTING, p[1]))),
+            order_check(lambda reads: _first(reads, lambda p: (p[0] not in ACTOR_OPS, p[1]))),
             "Legal, but acting is always ready, so it runs to the end of the episode first. Among "
             "the ready points, prefer one that frees a value.",
         ),

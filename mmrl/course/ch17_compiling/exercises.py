@@ -134,7 +134,7 @@ def _shift(scores, values):
         return np.cumsum(weights * values) / np.cumsum(weights)
 
 
-def _rising(values):
+def _rise(values):
     """Return scores that rise enough for the first weights to be negligible at the end."""
     return np.array([-400, -399, -250, -251, 0, 5, 4], "f4"), values.astype("f4")
 
@@ -164,7 +164,7 @@ average = Exercise(
             (scale * rng.normal(size=T).astype("f4"), rng.normal(size=T).astype("f4"))
             for T, scale in ((12, 1.0), (1, 1.0), (12, 3.0), (12, 200.0), (12, 60.0))
         ]
-        + [_rising(rng.normal(size=7))]
+        + [_rise(rng.normal(size=7))]
     ),
     mistakes=(
         Mistake(

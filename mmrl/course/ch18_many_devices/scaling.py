@@ -33,7 +33,7 @@ ACROSS = Link(30e-6, 50e9)  # between nodes
 class Cost(NamedTuple):
     """Bytes per device, and seconds, of a scan over several devices."""
 
-    received: int  # bytes of the totals of all other devices
+    received_bytes: int  # bytes of the totals of all other devices
     prefixes: int  # bytes of one element per step on a device
     memory: float  # seconds for reading and writing elements
     latency: float  # seconds until the first byte of each all-gather arrives
@@ -90,7 +90,7 @@ def cost(
     prefixes, arrivals = steps // devices * element, (devices - 1) * element
     gathers = (1 if united else len(sizes)) * several
     return Cost(
-        received=arrivals,
+        received_bytes=arrivals,
         prefixes=prefixes,
         memory=(4 if several else 2) * prefixes / bandwidth,
         latency=gathers * link.latency,

@@ -87,7 +87,7 @@ def _measure_cell(cell: Cell, seconds: float, quick: bool) -> Row:
     size, parameters = _bytes(state), _count(state.net)
     parts = {
         "environment": _shortest_time(_environment(env, params, config), seconds),
-        "acting": _shortest_time(_acting(agent, env, params, config, state), seconds),
+        "acting": _shortest_time(_act_call(agent, env, params, config, state), seconds),
         "memory": _shortest_time(_memory(config, state.net), seconds),
     }
     holder = [state]
@@ -135,7 +135,7 @@ def _environment(env: Any, params: Any, config: Any) -> Callable[[], Any]:
     return partial(jax.jit(jax.vmap(act)), carries, keys)
 
 
-def _acting(agent: Any, env: Any, params: Any, config: Any, state: Any) -> Callable[[], Any]:
+def _act_call(agent: Any, env: Any, params: Any, config: Any, state: Any) -> Callable[[], Any]:
     act, key = jax.jit(partial(agent.act, config, env, params)), jax.random.key(2)
     own = jax.tree.map(jnp.copy, state)  # the iterations donate the storage of `state`
     return lambda: act(own, key)

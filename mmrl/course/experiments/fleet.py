@@ -23,7 +23,7 @@ class FleetResult(NamedTuple):
     metrics: Any  # `Metrics` per block, [agent, eval, ...]
     cpu_seconds: list[float]  # per agent up to each evaluation, without compilation
     state: Any  # states of the agents, [agent]
-    measured: Sequence[Any] = ()  # results of `after_block`, one per block
+    measurements: Sequence[Any] = ()  # results of `after_block`, one per block
 
 
 class Fleet:

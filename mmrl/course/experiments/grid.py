@@ -63,7 +63,7 @@ def in_folder(
     return each
 
 
-def spanning(cells: Sequence[Any]) -> list[Any]:
+def representatives(cells: Sequence[Any]) -> list[Any]:
     """Return a subset of the cells that contains every value of every field."""
     union: set[tuple[str, str]] = set()
     choice = []
@@ -122,7 +122,7 @@ class Grid:
     cost: Callable[[Any], float] = lambda cell: 1.0  # relative amount of computation
     # Returns the number of agents in a row, each of which took `cpu_seconds`.
     agents: Callable[[Row], int] = lambda row: len(row["seeds"])
-    small: Sequence[Any] = ()  # cells of a quick run; if empty, `spanning` selects them
+    small: Sequence[Any] = ()  # cells of a quick run; if empty, `representatives` selects them
     limit: float = 300.0  # seconds per row after which the queue stops a measurement
     keeps: bool = False  # True: save trained agents in a folder next to the results file
     # Yields lines about the results, which are printed at the end of a run.
@@ -154,7 +154,7 @@ class Grid:
             longest = max(longest, time.monotonic() - start)
             left = [cell for cell in left if cell not in together]
             by_name = self.read(out, quick)
-        yield from self.ending(out, quick, only)
+        yield from self.closing_lines(out, quick, only)
 
     def _rows(self, out: pathlib.Path, together: Sequence[Any], quick: bool) -> Iterator[str]:
         """Measure cells that still have no row, write the rows, and yield a summary of each."""
@@ -186,12 +186,12 @@ class Grid:
         return (self.small or self._few()) if quick else self.cells
 
     def _few(self) -> list[Any]:
-        """Return the cells that `spanning` selects, and the cells that they depend on."""
-        few = spanning(self.cells)
+        """Return the cells that `representatives` selects, and the cells that they depend on."""
+        few = representatives(self.cells)
         read = {name for cell in few for name in self.after(cell)}
         return [cell for cell in self.cells if cell in few or cell.name in read]
 
-    def lacking(self, out: pathlib.Path, quick: bool, only: str = "") -> list[Any]:
+    def missing_cells(self, out: pathlib.Path, quick: bool, only: str = "") -> list[Any]:
         """Return the cells without a row or with an outdated one, in order of priority."""
         by_name = self.read(out, quick)
         lacking = [cell for cell in self.select(quick, only) if self.lacks(cell.name, by_name)]
@@ -259,12 +259,12 @@ class Grid:
         """Summarize a row in a line, with the seconds that it took."""
         return f"{self.cell_of(row)}: {self.summarize(row)}, {seconds:.0f} s"
 
-    def ending(
+    def closing_lines(
         self, out: pathlib.Path, quick: bool, only: str = "", how: str = ""
     ) -> Iterator[str]:
         """Yield the closing lines, the number of cells that remain, and the command to continue."""
         yield from self.close(list(self.read(out, quick).values()))
-        left, cells = self.lacking(out, quick, only), self.select(quick, only)
+        left, cells = self.missing_cells(out, quick, only), self.select(quick, only)
         yield f"{len(left)} of {len(cells)} cells remain{'' if left else ': all done'}."
         if left:
             yield f"To continue: {self.again(out, quick, only)}{how}"

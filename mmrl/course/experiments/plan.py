@@ -38,9 +38,9 @@ class Plan(NamedTuple):
 
     grid: Grid
     cells: list[Any]  # all selected cells
-    missing: list[Any]  # cells without a row or with an outdated one, in order of priority
+    missing_cells: list[Any]  # cells without a row or with an outdated one, in order of priority
     failures: set[str]  # names of cells that failed in the queue at this revision
-    spent: float  # seconds spent on rows of these cells, where they are recorded
+    spent_seconds: float  # seconds spent on rows of these cells, where they are recorded
     rows: int  # number of rows of these cells, including outdated ones
     timed_rows: int  # number of these rows that record their seconds
     estimate: Estimate
@@ -65,7 +65,7 @@ def plan(grid: Grid, queue: Queue, only: str = "") -> Plan:
     """Return the plan of an experiment, for the folder and the device of a queue."""
     cells, by_name = grid.select(queue.quick, only), grid.read(queue.out, queue.quick)
     names = {cell.name for cell in cells}
-    left = grid.lacking(queue.out, queue.quick, only)
+    left = grid.missing_cells(queue.out, queue.quick, only)
     tries = [x for x in queue.tries if x.study == grid.name and x.failed]
     failures = {cell.name for cell in left} & {name for x in tries for name in x.cells}
     durations = {name: seconds_of(grid, row, queue.device) for name, row in by_name.items()}
@@ -119,16 +119,16 @@ def lines(
 def _line(one: Plan, device: Device) -> str:
     past = _hours([one])
     source = one.estimate.source + ", elapsed" * (one.estimate.elapsed and device == "cpu")
-    source = source if one.missing else "all done"
+    source = source if one.missing_cells else "all done"
     failures = f"; {len(one.failures)} failed" * bool(one.failures)
-    return _columns(one.grid.name, len(one.cells), len(one.missing), past, one.seconds) + (
+    return _columns(one.grid.name, len(one.cells), len(one.missing_cells), past, one.seconds) + (
         f"  {source}{failures}"
     )
 
 
 def _total(plans: Sequence[Plan], device: Device) -> str:
     """Format the sums, and how much of the time is elapsed time although the rest is not."""
-    cells, left = sum(len(one.cells) for one in plans), sum(len(one.missing) for one in plans)
+    cells, left = sum(len(one.cells) for one in plans), sum(len(one.missing_cells) for one in plans)
     seconds = sum(one.seconds for one in plans)
     wall = sum(one.seconds for one in plans if one.estimate.elapsed)
     is_mixed = device == "cpu" and wall > 0
@@ -139,7 +139,7 @@ def _total(plans: Sequence[Plan], device: Device) -> str:
 def _hours(plans: Sequence[Plan]) -> str:
     """Format the hours spent, which are a lower bound if some rows do not record their time."""
     rows, count = sum(one.rows for one in plans), sum(one.timed_rows for one in plans)
-    return f"{'≥ ' * (count < rows)}{sum(one.spent for one in plans) / 3600:.2f} h"
+    return f"{'≥ ' * (count < rows)}{sum(one.spent_seconds for one in plans) / 3600:.2f} h"
 
 
 def _columns(name: str, cells: int, left: int, past: str, seconds: float) -> str:
@@ -149,6 +149,6 @@ def _columns(name: str, cells: int, left: int, past: str, seconds: float) -> str
 
 def _cells(one: Plan) -> Iterator[str]:
     """Yield a line for each missing cell."""
-    for cell in one.missing:
+    for cell in one.missing_cells:
         failure = ", failed at this revision" * (cell.name in one.failures)
         yield f"Left: {cell.name}, about {one.estimate.seconds[cell.name]:.0f} s{failure}"

@@ -57,7 +57,7 @@ BASES = {"Catch": (CATCH, 4), "Dark": (LRU, 2)}
 """Base config and number of cycles of each family."""
 
 
-class Fading(ObservationWrapper):
+class HiddenBall(ObservationWrapper):
     """Wrapper of Catch that hides the ball except at the beginning of an episode."""
 
     def view(self, key: Any, obs: Any, state: Any, cause: Any, params: Any) -> Any:
@@ -74,7 +74,9 @@ def family(name: str, count: int) -> tuple[Any, Any]:
     """
     if name == "Catch":
         return tasks.permuted_catch(count, rows=7)
-    env = tasks.PermutedTasks(FlattenObservation(Fading(make("Catch-bsuite", rows=7)[0])), count)
+    env = tasks.PermutedTasks(
+        FlattenObservation(HiddenBall(make("Catch-bsuite", rows=7)[0])), count
+    )
     return env, env.default_params
 
 

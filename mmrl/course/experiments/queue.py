@@ -94,7 +94,7 @@ class Queue:
         self.tries = self._earlier()
         self.new: list[Try] = []
 
-    def waiting(self) -> list[Unit]:
+    def pending_units(self) -> list[Unit]:
         """Return the missing units in order of priority.
 
         On a CPU, the cheaper units of an experiment come first. Units that failed at this revision
@@ -114,8 +114,8 @@ class Queue:
             return
         yield from self._left_over()
         while (unit := self._next(end)) is not None:
-            yield from self._tried(unit, end)
-        if not self.new and self.waiting():
+            yield from self._attempt(unit, end)
+        if not self.new and self.pending_units():
             yield f"Nothing was measured: each remaining unit may take over {minutes:g} minutes."
         yield from self.table()
 
@@ -132,9 +132,9 @@ class Queue:
         yield f"{count} rows measured in {sum(x.seconds for x in self.new):.0f} s."
         for failure in (x for x in self.new if not x.measured):
             yield f"Not measured: {failure.study}: {failure.cells[0]}: {failure.outcome}"
-        waiting = self.waiting()
-        yield f"{sum(len(unit.names) for unit in waiting)} rows remain."
-        for unit in waiting[:5]:
+        units = self.pending_units()
+        yield f"{sum(len(unit.names) for unit in units)} rows remain."
+        for unit in units[:5]:
             estimate = f"about {self.seconds(unit):.0f} s"
             yield f"Next: {unit.title}, {estimate}. It shows {unit.grid.decides}."
 
@@ -157,7 +157,7 @@ class Queue:
     def _next(self, end: float) -> Unit | None:
         """Return the first unit whose estimated duration fits into the remaining time."""
         left = end - time.monotonic()
-        return next((unit for unit in self.waiting() if self.seconds(unit) <= left), None)
+        return next((unit for unit in self.pending_units() if self.seconds(unit) <= left), None)
 
     def _left_over(self) -> Iterator[str]:
         """Merge the rows of an earlier queue that was killed before it could merge them."""
@@ -165,14 +165,14 @@ class Queue:
             for _, line in parts.merge(grid, self.out):
                 yield f"{grid.name}: {line}"
 
-    def _tried(self, unit: Unit, end: float) -> Iterator[str]:
+    def _attempt(self, unit: Unit, end: float) -> Iterator[str]:
         """Measure a unit in a separate process, record the outcome, and yield messages."""
         start_time, most = time.monotonic(), unit.grid.limit * len(unit.names)
         error = _run_command(self._command(unit), self.device, most, end - start_time)
         if error and time.monotonic() >= end:
             error = LATE
         lines = [line for _, line in parts.merge(unit.grid, self.out)]
-        lacking = {x.name for x in unit.grid.lacking(self.out, self.quick)}
+        lacking = {x.name for x in unit.grid.missing_cells(self.out, self.quick)}
         outcome = (error or "it wrote no row") if lacking & set(unit.names) else "measured"
         new = Try(
             unit.grid.name, list(unit.names), outcome, round(time.monotonic() - start_time, 1)

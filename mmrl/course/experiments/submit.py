@@ -20,7 +20,7 @@ from mmrl.runs import RunError
 Start = Callable[[Sequence[str], int], Any]  # (names of cells, slot of the job) -> submitit.Job
 
 
-class Running(NamedTuple):
+class Submission(NamedTuple):
     """A submitted job and the cells that it measures."""
 
     job: Any
@@ -48,7 +48,7 @@ def submit_jobs(
     if a job ended without writing its rows.
     """
     start_time, longest = time.monotonic(), 0.0
-    running: dict[int, Running] = {}  # running jobs, keyed by slot
+    running: dict[int, Submission] = {}  # running jobs, keyed by slot
     attempts, finished_names, losses = set[str](), set[str](), list[str]()
     grid.select(quick, only)
     yield from (line for _, line in parts.merge(grid, out))  # rows of earlier jobs
@@ -59,7 +59,7 @@ def submit_jobs(
             for together in waiting[: jobs - len(running)]:
                 names = [cell.name for cell in together]
                 place = min(set(range(jobs)) - set(running))
-                running[place] = Running(start(names, place), names, time.monotonic())
+                running[place] = Submission(start(names, place), names, time.monotonic())
                 attempts |= set(names)
             if not running:
                 break
@@ -70,7 +70,7 @@ def submit_jobs(
                 new = dict(parts.merge(grid, out))
             finished_names |= set(new)
             yield from new.values()
-            lacking = {cell.name for cell in grid.lacking(out, quick, only)} - finished_names
+            lacking = {cell.name for cell in grid.missing_cells(out, quick, only)} - finished_names
             for one in [running.pop(place) for place in places]:
                 longest = max(longest, time.monotonic() - one.since)
                 if missing := [name for name in one.names if name in lacking]:
@@ -81,7 +81,7 @@ def submit_jobs(
     finally:
         for one in running.values():
             one.job.cancel(check=False)
-    yield from grid.ending(out, quick, only, how)
+    yield from grid.closing_lines(out, quick, only, how)
     if losses:
         raise RunError(
             f"The jobs of {len(losses)} cells ended without writing their rows, so these cells "
@@ -93,7 +93,7 @@ def ready(
     grid: Grid, out: pathlib.Path, quick: bool, only: str = "", attempts: set[str] | None = None
 ) -> list[list[Any]]:
     """Return the units that can be measured now, because all rows that they need are present."""
-    lacking = grid.lacking(out, quick, only)
+    lacking = grid.missing_cells(out, quick, only)
     missing = {cell.name for cell in lacking}
     units = grid.units([cell for cell in lacking if cell.name not in (attempts or set())])
     return [

@@ -23,7 +23,7 @@ class Choice(NamedTuple):
 
     setting: Setting  # the winner
     trials: list[Trial]  # all settings with their scores, in ascending order
-    bound: list[str]  # hyperparameters of the winner that are at the edge of their grid
+    at_edge: list[str]  # hyperparameters of the winner that are at the edge of their grid
 
 
 def choose(
@@ -153,7 +153,7 @@ def record(choice: Choice) -> dict[str, Any]:
         "learning_rate": choice.setting["learning_rate"],
         "tuning": {rate: one.score for rate, one in trials},
         "tuning_areas": {rate: one.area for rate, one in trials},
-        "tuning_at_bound": bool(choice.bound),
+        "tuning_at_bound": bool(choice.at_edge),
     }
 
 

@@ -26,7 +26,7 @@ def places(order: Order, name: str) -> dict[Point, int]:
     return by_point
 
 
-def waiting(order: Order, write: str, read: str) -> Integer[np.ndarray, " place"]:
+def waiting_times(order: Order, write: str, read: str) -> Integer[np.ndarray, " place"]:
     """Count the values of `write` that `read` has not used yet, at each place in the order.
 
     A value is counted from its computation until `read` is executed at the same point. Entry i is
@@ -63,7 +63,7 @@ def lifetimes(
     for label, x, style in zip(labels, (start, end), STYLES, strict=False):
         look = {"color": style["color"], "marker": style["marker"], "linestyle": ""}
         ax.plot(x, steps, markersize=6, label=label, zorder=3, **look)
-    most = int(waiting(order, write, read).max())
+    most = int(waiting_times(order, write, read).max())
     title = f"{title}: {most} at once" if title else f"{most} at once"
     dress(ax, title, "step t", xlabel="place in the order of execution", grid="x", size=10)
     ax.set_yticks(steps[:: max(1, len(steps) // 6)])

@@ -79,12 +79,12 @@ class Memory:
 class Steps:
     """Tensors of the environment steps, over [i, t, b]."""
 
-    seen: Tensor
+    observation: Tensor
     """(observation, alive). `alive` is 1 up to the step that ends the episode, and 0 afterwards."""
-    carried: Tensor
+    totals: Tensor
     """(environment state, return so far)"""
     after: Tensor
-    """The (observation, alive) pair after the action, which is `seen` at t + 1."""
+    """The (observation, alive) pair after the action, which is `observation` at t + 1."""
     reward: Tensor
     """Reward, which is 0 after the end of the episode."""
     goes_on: Tensor

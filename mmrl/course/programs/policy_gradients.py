@@ -91,7 +91,7 @@ def _learn(
         return -log_prob(logits, action) * returns * seen[1] / count
 
     count = p.value(p.bounds[2])
-    total = p.fn(loss, logits, action, returns, now.seen, count, name="loss")
+    total = p.fn(loss, logits, action, returns, now.observation, count, name="loss")
     return p.graph(learner.descend(total), now.score)
 
 
@@ -146,7 +146,7 @@ def _loss(
     clipped objective.
     """
     (i, *_, t, _), (*_, T, B) = p.symbols, p.bounds
-    alive = p.fn(lambda seen: seen[1], now.seen, name="alive")
+    alive = p.fn(lambda seen: seen[1], now.observation, name="alive")
     count = alive[i, t, 0:B].sum(0)[i, 0:T].sum(0)
 
     def loss(

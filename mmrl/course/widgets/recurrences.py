@@ -66,7 +66,7 @@ def _oscillator(x, u):
     return 1.5 * now - 0.8 * before + u, now
 
 
-def _gated(x, u):
+def _gate(x, u):
     z = sigmoid(u)
     return (1 - z) * x + z * tanh(u)
 
@@ -100,7 +100,7 @@ CASES = {
     "maximum": Case("running max", _maximum, "0", "u", x0=-1.0),
     "queue": Case("queue", _queue, "u", "0"),
     "oscillator": Case("two states", _oscillator, "[[1.5, -0.8], [1, 0]]", "[u, 0]", x0=(0.0, 0.0)),
-    "gated": Case("gates of u", _gated, "1 - sigmoid(u)", "sigmoid(u) * tanh(u)"),
+    "gated": Case("gates of u", _gate, "1 - sigmoid(u)", "sigmoid(u) * tanh(u)"),
     "gru": Case(
         "gates of u and x",
         _gru,

@@ -40,8 +40,8 @@ class ReservoirExplorer(Explorer):
     """Explorer for a reservoir that samples unrolls of three consecutive tasks.
 
     A reservoir of size k keeps the unrolls with the k largest random keys, and `seed` determines
-    the keys. Each task provides 40 unrolls, which are dealt round-robin to `parts` workers. `seen`
-    unrolls have arrived so far, or all of them if it is `END`.
+    the keys. Each task provides 40 unrolls, which are dealt round-robin to `parts` workers.
+    `arrivals` is the number of unrolls so far; `END` stands for all of them.
 
     As in `mmrl.replay.reservoir`, each worker has a reservoir of size capacity // parts. If `merge`
     is True, each worker has a reservoir of size `capacity`, and the largest keys over all workers
@@ -52,7 +52,7 @@ class ReservoirExplorer(Explorer):
 
     _esm = source("reservoir_explorer")
     _css = style()
-    seen = Int(END, min=0).tag(sync=True)
+    arrivals = Int(END, min=0).tag(sync=True)
     capacity = Int(24, min=8, max=60).tag(sync=True)
     parts = Int(1, min=1, max=8).tag(sync=True)
     merge = Bool(False).tag(sync=True)

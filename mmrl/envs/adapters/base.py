@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from mmrl._dtypes import with_promotion
 from mmrl._spaces import holds
 from mmrl.envs._gymnax import environment, spaces
-from mmrl.envs.base import Obs, Reset, Resetting, Step
+from mmrl.envs.base import AutoResetEnvironment, Obs, Reset, Step
 
 
 class Outcome(NamedTuple):
@@ -35,7 +35,7 @@ class State(environment.EnvState):
     truncated: Any  # bool: True if the last step truncated the episode
 
 
-class Adapter(Resetting):
+class Adapter(AutoResetEnvironment):
     """Base class of adapters for the environments of a library.
 
     Subclasses implement `first`, `next` and the two spaces. The only parameter is
@@ -60,7 +60,7 @@ class Adapter(Resetting):
     @with_promotion
     def reset_env(self, key: PRNGKeyArray, params: Any) -> Reset:
         """Return the initial observation and state."""
-        return self._begun(*self.first(key))
+        return self._reset_result(*self.first(key))
 
     @with_promotion
     def step_env(self, key: PRNGKeyArray, state: State, action: Any, params: Any) -> Step:
@@ -68,7 +68,7 @@ class Adapter(Resetting):
         obs, inner, reward, *ends = jax.lax.stop_gradient(self.next(key, state.inner, action))
         terminated, truncated = (jnp.asarray(x, bool) for x in ends)
         state = State(state.time + 1, inner, terminated, truncated)
-        return self._shown(obs), state, jnp.asarray(reward, jnp.float32), terminated, {}
+        return self._observation(obs), state, jnp.asarray(reward, jnp.float32), terminated, {}
 
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
@@ -107,11 +107,11 @@ class Adapter(Resetting):
     @abc.abstractmethod
     def observation_space(self, params: Any = None) -> spaces.Box: ...
 
-    def _begun(self, obs: Any, inner: Any) -> Reset:
+    def _reset_result(self, obs: Any, inner: Any) -> Reset:
         no = jnp.asarray(False)
-        return self._shown(obs), State(jnp.int32(0), inner, no, no)
+        return self._observation(obs), State(jnp.int32(0), inner, no, no)
 
-    def _shown(self, obs: Any) -> Obs:
+    def _observation(self, obs: Any) -> Obs:
         return jnp.asarray(obs, self.observation_space().dtype)
 
     def __eq__(self, other: object) -> bool:

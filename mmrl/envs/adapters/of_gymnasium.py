@@ -71,7 +71,7 @@ class Gymnasium(Adapter):
         """Return the results of a step and of the reset that follows if the episode ends."""
         step = self.step_env(key, state, action, params)
         last = step[3] | self.is_truncated(step[1], params)
-        return step, self._begun(*self.first(jax.random.fold_in(key, 1), last))
+        return step, self._reset_result(*self.first(jax.random.fold_in(key, 1), last))
 
     def action_space(self, params: Any = None) -> Any:
         """Return the action space."""

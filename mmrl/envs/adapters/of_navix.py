@@ -34,12 +34,12 @@ class Navix(Adapter):
 
     def first(self, key: PRNGKeyArray) -> tuple[Any, Any]:
         """Reset the library's environment; return its observation and state."""
-        step = self._kept(self.env.reset(key))
+        step = self._without_unused_cache(self.env.reset(key))
         return step.observation, step
 
     def next(self, key: PRNGKeyArray, inner: Any, action: Any) -> Outcome:
         """Step the library's environment from state `inner`, without automatic reset."""
-        step = self._kept(self.env._step(inner, action))
+        step = self._without_unused_cache(self.env._step(inner, action))
         ends = step.is_termination(), step.is_truncation()
         return Outcome(step.observation, step, step.reward, *ends)
 
@@ -53,7 +53,7 @@ class Navix(Adapter):
         low, high = (float(np.asarray(x)) for x in (space.minimum, space.maximum))
         return box(low, max(high, PLAYER), space.shape, space.dtype)
 
-    def _kept(self, step: Any) -> Any:
+    def _without_unused_cache(self, step: Any) -> Any:
         return step if self.draws else self._bare(step)
 
     @staticmethod

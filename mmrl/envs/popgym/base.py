@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray
 
 from mmrl._dtypes import with_promotion
 from mmrl.envs._gymnax import environment, spaces
-from mmrl.envs.base import Resetting
+from mmrl.envs.base import AutoResetEnvironment
 
 Action = Integer[Array, ""] | Float[Array, " action"] | int
 Numbers = Float[Array, " numbers"]
@@ -32,7 +32,7 @@ Reset = tuple[Float[Array, " obs"], Any]
 Leaf = Any
 
 
-class Task(Resetting):
+class Task(AutoResetEnvironment):
     """Base class of tasks, defined by the functions `start`, `advance` and `look`.
 
     s_0 = start(u), (s_{t+1}, r_t) = advance(u, s_t, a_t), o_t = look(s_t), with u ~ U[0, 1)ⁿ.

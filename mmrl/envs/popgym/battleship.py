@@ -41,7 +41,7 @@ class State(environment.EnvState):
     left: Leaf  # int32: number of squares with a ship that were not guessed
     hit: Leaf  # bool: True if the last guess was a new hit
     plan: Leaf  # uint32 [size]: board of ships placed for the next episode
-    placed: Leaf  # int32: number of these ships
+    plan_size: Leaf  # int32: number of these ships
 
 
 class Battleship(Task):
@@ -92,7 +92,7 @@ class Battleship(Task):
         hit = jnp.any(guess & state.ships & ~state.guesses != 0)
         miss = -1 / (self.num_steps - self.squares)
         reward = jnp.where(hit, jnp.float32(1 / self.squares), jnp.float32(miss))
-        plan, placed = self._try(u, state.plan, state.placed)
+        plan, placed = self._try(u, state.plan, state.plan_size)
         after = State(
             time=state.time + 1,
             ships=state.ships,
@@ -100,7 +100,7 @@ class Battleship(Task):
             left=state.left - hit,
             hit=hit,
             plan=plan,
-            placed=placed,
+            plan_size=placed,
         )
         return after, reward
 
@@ -117,7 +117,7 @@ class Battleship(Task):
         step = self._step(u, state, action, params)
         after, terminated = step[1], step[3]
         last = terminated | self.is_truncated(after, params)
-        fresh = self._begin(self._finish(after.plan, after.placed, last, rest))
+        fresh = self._begin(self._finish(after.plan, after.plan_size, last, rest))
         return step, (self.look(fresh, params), fresh)
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:

@@ -26,7 +26,7 @@ class State(environment.EnvState):
     """State of an episode."""
 
     time: Leaf  # int32: number of steps taken
-    won: Leaf  # int32: 1 if the last pull paid, otherwise 0
+    win: Leaf  # int32: 1 if the last pull paid, otherwise 0
     odds: Leaf  # float32 [arms]: probability of winning with each arm
 
 
@@ -47,7 +47,7 @@ class MultiarmedBandit(Task):
 
     def start(self, u: Numbers, params: Params) -> State:
         """Return the initial state of an episode."""
-        return State(time=jnp.int32(0), won=jnp.int32(0), odds=u)
+        return State(time=jnp.int32(0), win=jnp.int32(0), odds=u)
 
     def advance(
         self, u: Numbers, state: State, action: Action, params: Params
@@ -55,12 +55,12 @@ class MultiarmedBandit(Task):
         """Return the next state and the reward."""
         arm = jnp.arange(self.actions) == action
         win = u[0] < jnp.sum(jnp.where(arm, state.odds, 0.0))
-        state = State(time=state.time + 1, won=win.astype(jnp.int32), odds=state.odds)
+        state = State(time=state.time + 1, win=win.astype(jnp.int32), odds=state.odds)
         return state, plus_minus(win, 1 / self.num_steps)
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
         """Return the one-hot result of the last pull, which is "lost" before the first pull."""
-        return one_hot(state.won, OUTCOMES)
+        return one_hot(state.win, OUTCOMES)
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
         """Return False, because only the time limit ends an episode."""

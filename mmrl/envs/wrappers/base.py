@@ -16,10 +16,10 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from mmrl._dtypes import with_promotion
 from mmrl.envs._gymnax import environment, spaces
-from mmrl.envs.base import Obs, Reset, Resetting, Step, step_and_reset
+from mmrl.envs.base import AutoResetEnvironment, Obs, Reset, Step, step_and_reset
 
 
-class Wrapper(Resetting):
+class Wrapper(AutoResetEnvironment):
     """Base class of wrappers. Without overrides, it behaves like the inner environment.
 
     Subclasses override the methods whose results they change. `env` is the inner environment, and
@@ -32,7 +32,10 @@ class Wrapper(Resetting):
     """
 
     def __init__(self, env: Any):
-        if getattr(type(env), "step", None) not in (environment.Environment.step, Resetting.step):
+        if getattr(type(env), "step", None) not in (
+            environment.Environment.step,
+            AutoResetEnvironment.step,
+        ):
             raise ValueError(
                 "`env` must be a gymnax Environment that does not override `step`, got "
                 f"{type(env).__name__}. Apply the wrappers of mmrl.envs before any other wrappers, "
@@ -116,7 +119,7 @@ class Wrapper(Resetting):
         """
         if not hasattr(self.env, "state_obs"):
             raise ValueError(
-                "`env` must have a method state_obs(state, params) if its state is observed, got "
+                "`env` must have a method `state_obs(state, params)` if its state is observed; got "
                 f"{self.env.name}. POPGym's tasks and the probes have this method. Omit `observe` "
                 "if the observation is already the state, or define `state_obs` in a subclass."
             )

@@ -52,7 +52,7 @@ class ActionMask(Wrapper):
         """Append the mask to the observation of the inner reset."""
         obs, state = reset
         mask = self._mask(obs, state, params)
-        return self._shown(obs, mask, params), MaskedState(state, _number(mask, state, False))
+        return self._with_mask(obs, mask, params), MaskedState(state, _number(mask, state, False))
 
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
@@ -61,7 +61,13 @@ class ActionMask(Wrapper):
         obs, state, reward, terminated, info = step
         mask = self._mask(obs, state, params)
         number = _first(before.stuck, _number(mask, state, terminated))
-        return self._shown(obs, mask, params), MaskedState(state, number), reward, terminated, info
+        return (
+            self._with_mask(obs, mask, params),
+            MaskedState(state, number),
+            reward,
+            terminated,
+            info,
+        )
 
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
@@ -72,11 +78,11 @@ class ActionMask(Wrapper):
 
     def observation_space(self, params: Any) -> spaces.Box:
         """Return the observation space, including the mask."""
-        low, high = flat_bounds(self._seen(params))
+        low, high = flat_bounds(self._inner_space(params))
         more = jnp.zeros(self.actions), jnp.ones(self.actions)
         return box(jnp.append(low, more[0]), jnp.append(high, more[1]))
 
-    def _seen(self, params: Any) -> Any:
+    def _inner_space(self, params: Any) -> Any:
         """Return the inner observation space without the mask."""
         return without_mask(self.env.observation_space(self.inner_params(params)))
 
@@ -86,8 +92,8 @@ class ActionMask(Wrapper):
         mask = obs[MASK] if has_key else self.env.action_mask(state, here)
         return jnp.asarray(mask).astype(bool)
 
-    def _shown(self, obs: Any, mask: Bool[Array, " action"], params: Any) -> Any:
-        vector = flat(self._seen(params), obs)
+    def _with_mask(self, obs: Any, mask: Bool[Array, " action"], params: Any) -> Any:
+        vector = flat(self._inner_space(params), obs)
         return jnp.concatenate([vector, mask.astype(vector.dtype)])
 
 

@@ -426,13 +426,13 @@ def total(*terms: tuple[int, Any]) -> Any:
         first = summands and summands[0][0] < 0 < number
         summands.insert(0 if first else len(summands), (number, Const(1)))
     (factor, term), *rest = summands
-    result = _scaled(factor, term)
+    result = _multiple(factor, term)
     for factor, term in rest:
-        result = (Add if factor > 0 else Sub)(result, _scaled(abs(factor), term))
+        result = (Add if factor > 0 else Sub)(result, _multiple(abs(factor), term))
     return result
 
 
-def _scaled(factor: int, term: Expr) -> Expr:
+def _multiple(factor: int, term: Expr) -> Expr:
     if isinstance(term, Const):
         return Const(factor * term.value)
     return term if factor == 1 else Mul(Const(factor), term)

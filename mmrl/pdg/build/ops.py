@@ -2,7 +2,7 @@
 
 Each row is a pure function of arrays, so `jax.vjp` differentiates all rows, and abstract evaluation
 infers all shapes. A ragged array, for example with T - t rewards, is padded with zeros. Rows whose
-result would depend on the padding (`MASKED`) take a `mask` of the real entries.
+result would depend on the padding (`WITH_MASK`) take a `mask` of the real entries.
 """
 
 import contextlib
@@ -48,8 +48,8 @@ def _cast(x: Any, *, dtype: Any) -> Any:
     return np.where(inside, np.where(inside, x, 0).astype(dtype), ends)
 
 
-_NAMED = "add exp log tanh sqrt abs less less_equal equal not_equal bitwise_and bitwise_or invert "
-_NAMED += "where minimum maximum cumsum transpose expand_dims squeeze"
+_NUMPY_NAMES = "add exp log tanh sqrt abs less less_equal equal not_equal bitwise_and bitwise_or "
+_NUMPY_NAMES += "invert where minimum maximum cumsum transpose expand_dims squeeze"
 
 
 def rows(xp: Any) -> dict[str, Callable[..., Any]]:
@@ -84,7 +84,7 @@ def rows(xp: Any) -> dict[str, Callable[..., Any]]:
         return jax.nn.softmax(x, axis, where=mask)
 
     return {
-        **{name: getattr(xp, name) for name in _NAMED.split()},
+        **{name: getattr(xp, name) for name in _NUMPY_NAMES.split()},
         "sub": xp.subtract,
         "mul": xp.multiply,
         "div": xp.divide,
@@ -108,7 +108,7 @@ def rows(xp: Any) -> dict[str, Callable[..., Any]]:
 
 TABLE, NUMPY = rows(jnp), rows(np)
 """Tables for JAX and NumPy; `bind` uses the NumPy table if no input is a JAX array."""
-MASKED = {"sum", "mean", "max", "min", "discounted_sum", "softmax", "matmul", "flip"}
+WITH_MASK = {"sum", "mean", "max", "min", "discounted_sum", "softmax", "matmul", "flip"}
 
 # Kinds that the program itself builds. All except merges define their own `run`:
 #   merge     branching definition: the value along the only edge whose condition holds
@@ -149,7 +149,7 @@ def bind(
             )
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
-        mask = {"mask": entry_mask(inputs[0], types[0], axis, env)} if kind in MASKED else {}
+        mask = {"mask": entry_mask(inputs[0], types[0], axis, env)} if kind in WITH_MASK else {}
         mask |= {"zeros": sliced[1]} if kind == "matmul" else {}
         table = TABLE if any(isinstance(x, jax.Array) for x in inputs) else NUMPY
         return (table[kind](*inputs, **params, **mask),)

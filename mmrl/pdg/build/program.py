@@ -32,8 +32,8 @@ from mmrl.pdg.build.sets import never, simplify
 from mmrl.pdg.build.tensor import Tensor
 
 # Reserved words of Python and isl. isl ignores case.
-_RESERVED = {"min", "max", "floor", "ceil", "mod", "and", "or", "not", "exists", "true", "false"}
-_RESERVED |= {"implies", "rat", "infty", "infinity", "nan", "floord", "ceild", *keyword.kwlist}
+_KEYWORDS = {"min", "max", "floor", "ceil", "mod", "and", "or", "not", "exists", "true", "false"}
+_KEYWORDS |= {"implies", "rat", "infty", "infinity", "nan", "floord", "ceild", *keyword.kwlist}
 
 
 class Program:
@@ -56,7 +56,7 @@ class Program:
         wrong = [
             n
             for n in map(str, names)
-            if not (n.isidentifier() and n.isascii()) or n == n.upper() or n.lower() in _RESERVED
+            if not (n.isidentifier() and n.isascii()) or n == n.upper() or n.lower() in _KEYWORDS
         ]
         if wrong or len(set(names)) < len(names):
             raise ValueError(
@@ -432,7 +432,7 @@ class Program:
         names = {*self.ops, *self.box.names, *(b.name for b in self.bounds)}
         name = name if name.isidentifier() and name.isascii() else "fn"
         count, candidate = 1, name
-        while candidate in names or candidate.lower() in _RESERVED:
+        while candidate in names or candidate.lower() in _KEYWORDS:
             count, candidate = count + 1, f"{name}_{count + 1}"
         return candidate
 

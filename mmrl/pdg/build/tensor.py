@@ -33,7 +33,7 @@ def _method(kind: str) -> Callable[..., "Tensor"]:
     return lambda self, *others: self.program.apply(kind, self, *others)
 
 
-def _reflected(kind: str) -> Callable[..., "Tensor"]:
+def _reflection(kind: str) -> Callable[..., "Tensor"]:
     return lambda self, other: self.program.apply(kind, other, self)
 
 
@@ -247,15 +247,15 @@ class Tensor:
     # Each method below applies the row of `ops.TABLE` with the given name.
     __add__ = __radd__ = _method("add")
     __mul__ = __rmul__ = _method("mul")
-    __sub__, __rsub__ = _method("sub"), _reflected("sub")
-    __truediv__, __rtruediv__ = _method("div"), _reflected("div")
-    __pow__, __rpow__ = _method("pow"), _reflected("pow")
-    __lt__, __gt__ = _method("less"), _reflected("less")
-    __le__, __ge__ = _method("less_equal"), _reflected("less_equal")
+    __sub__, __rsub__ = _method("sub"), _reflection("sub")
+    __truediv__, __rtruediv__ = _method("div"), _reflection("div")
+    __pow__, __rpow__ = _method("pow"), _reflection("pow")
+    __lt__, __gt__ = _method("less"), _reflection("less")
+    __le__, __ge__ = _method("less_equal"), _reflection("less_equal")
     __eq__: ClassVar[Any] = _method("equal")
     __ne__: ClassVar[Any] = _method("not_equal")
     __and__, __or__, __invert__ = _method("bitwise_and"), _method("bitwise_or"), _method("invert")
-    __matmul__, __rmatmul__, __neg__ = _method("matmul"), _reflected("matmul"), _method("neg")
+    __matmul__, __rmatmul__, __neg__ = _method("matmul"), _reflection("matmul"), _method("neg")
     exp, log, tanh, relu = _method("exp"), _method("log"), _method("tanh"), _method("relu")
     sqrt, equal = _method("sqrt"), _method("equal")
     abs = __abs__ = _method("abs")

@@ -28,7 +28,7 @@ from mmrl.pdg.build.graph import (
     split,
 )
 from mmrl.pdg.build.indexing import roomy, stays
-from mmrl.pdg.build.ops import MASKED
+from mmrl.pdg.build.ops import WITH_MASK
 from mmrl.pdg.build.sets import always
 from mmrl.pdg.clean import NewOp, phi, redirect, replace_ops
 from mmrl.pdg.passes.access import (
@@ -497,7 +497,7 @@ def _kind(op: Op, readings: Sequence[Access]) -> str:
 
     This happens if the leading axis of a new input does not come from the input's first slice.
     """
-    return "fn" if op.kind in MASKED and any(reading.mixes for reading in readings) else op.kind
+    return "fn" if op.kind in WITH_MASK and any(reading.mixes for reading in readings) else op.kind
 
 
 Reason = tuple[tuple[str, ...], str]  # operations, and the reason why they are not moved

@@ -333,11 +333,11 @@ def _parts(state: State, value: Value, shape: tuple[int, ...]) -> tuple[Shaped[A
 _SAME = {"convert_element_type", "copy", "copy_p", "reduce_precision"}
 _ENTRYWISE = {"add", "sub", "add_any", "neg", "select_n", "mul", "div"}
 _PRODUCTS = {"mul": "times", "dot_general": "times", "conv_general_dilated": "convolved with"}
-_INDEXED = {"dynamic_slice", "gather"}  # linear in the first operand if the index is fixed
+_INDEX_OPS = {"dynamic_slice", "gather"}  # linear in the first operand if the index is fixed
 _SUMS = {"cumsum", "reduce_sum"}
 _MOVES = {"broadcast_in_dim", "concatenate", "expand_dims", "pad", "reshape", "rev", "slice"}
 _MOVES |= {"squeeze", "transpose"}
-_TABLE = _SAME | _ENTRYWISE | _SUMS | _MOVES | _INDEXED | set(_PRODUCTS)
+_TABLE = _SAME | _ENTRYWISE | _SUMS | _MOVES | _INDEX_OPS | set(_PRODUCTS)
 
 
 def linear(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> Value:
@@ -372,7 +372,7 @@ def _check(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> No
         raise Refusal(name, f"division by {state.text(values[1])}")
     if name == "select_n" and values[0].kind != "free":
         raise Refusal(name, f"a choice that depends on {text}")
-    if name in _INDEXED and dependent(values[1:]):
+    if name in _INDEX_OPS and dependent(values[1:]):
         raise Refusal(name, f"{name} at an index that depends on x")
     before, after = (v.aval.dtype for v in (equation.invars[0], equation.outvars[0]))  # pyright: ignore
     # Rounding is not a linear function.

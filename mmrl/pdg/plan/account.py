@@ -39,8 +39,8 @@ class _Memory:
 class Account:
     """Live bytes of each tensor after every event, separately for the device and the host.
 
-    `reserved` counts all memory that stores have allocated, whether or not it is in use. A ring of
-    n slots reserves n slots, but only occupied slots are live.
+    `reserved_bytes` counts all memory that stores have allocated, whether or not it is in use. A
+    ring of n slots reserves n slots, but only occupied slots are live.
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Account:
         """Return the peak of the live bytes, for one tensor or for all tensors."""
         return self._peak[tensor, place]
 
-    def reserved(self, place: str = DEVICE) -> int:
+    def reserved_bytes(self, place: str = DEVICE) -> int:
         """Return the peak of the bytes reserved by all stores."""
         return self._reserved_peak[place]
 

@@ -59,7 +59,7 @@ def test_an_order_that_learns_as_soon_as_it_can_is_right():
     """Not ours, and it keeps as little."""
 
     def learning_first(reads):
-        return check._first(reads, lambda p: (p[0] in check.ACTING, p[1]))
+        return check._first(reads, lambda p: (p[0] in check.ACTOR_OPS, p[1]))
 
     check.orders(check.order_check(learning_first))
 
@@ -91,7 +91,7 @@ def test_what_is_wrong_with_an_order_is_named(change, message: str):
 def test_what_an_order_keeps_too_long_is_named():
     def learns_a_step_late(reads):
         order = check.greedy(reads)
-        late = [p for p in order if p[0] not in check.ACTING and p[1] == 0]
+        late = [p for p in order if p[0] not in check.ACTOR_OPS and p[1] == 0]
         rest = [p for p in order if p not in late]
         return [*rest[:12], *late, *rest[12:]]  # after four steps, where three are enough
 

@@ -45,7 +45,7 @@ def test_a_compiled_program_sends_the_bytes_that_are_counted():
         sizes = leaf_bytes(MEMORIES[name](key=KEY))
         # Of what four totals take, three were received; on a CPU each leaf comes by itself.
         assert sizes_sent == [4 * size for size in sizes]
-        assert cost(sizes, 2**20, 4).received == sum(sizes_sent) * 3 // 4
+        assert cost(sizes, 2**20, 4).received_bytes == sum(sizes_sent) * 3 // 4
 
 
 # A million steps of 64 complex units, or of 64 keys by 64 values: (devices, bytes, share of time).
@@ -61,7 +61,7 @@ FIGURES = [
 def test_a_million_steps(name: str, devices: int, bytes_in: int, share: float):
     sizes = leaf_bytes(MEMORIES[name](key=KEY))
     result = cost(sizes, 2**20, devices)
-    assert result.received == bytes_in
+    assert result.received_bytes == bytes_in
     assert result.share == pytest.approx(share, rel=0.01)
     # By hand: four passes over its own elements, one latency, and then the bytes.
     latency, speed = (10e-6, 450e9) if devices == 8 else (30e-6, 50e9)
@@ -71,7 +71,7 @@ def test_a_million_steps(name: str, devices: int, bytes_in: int, share: float):
 
 def test_one_device_has_nobody_to_talk_to():
     result = cost([400, 112], 1000, 1)
-    assert (result.received, result.latency, result.transfer, result.share) == (0, 0, 0, 0)
+    assert (result.received_bytes, result.latency, result.transfer, result.share) == (0, 0, 0, 0)
     assert result.prefixes == 512_000 and result.limit == "memory"
     # Two devices read and write twice, half as much each: they are no quicker.
     assert cost([400, 112], 1000, 2).memory == result.memory == 2 * 512_000 / 4.8e12
@@ -87,7 +87,7 @@ def test_what_takes_longest_limits():
 def test_leaves_that_travel_alone_wait_alone():
     together, alone = (cost([8, 8, 1], 64, 8, ACROSS, united=united) for united in (True, False))
     assert alone.latency == pytest.approx(3 * together.latency) == pytest.approx(90e-6)
-    assert alone.received == together.received == 7 * 17
+    assert alone.received_bytes == together.received_bytes == 7 * 17
     slow = cost([8, 8, 1], 64, 8, Link(1.0, 17.0), bandwidth=68.0)
     assert (slow.memory, slow.latency, slow.transfer) == (8.0, 1.0, 7.0)
 

@@ -42,12 +42,12 @@ def test_short_times_are_not_rounded_to_0(monkeypatch: pytest.MonkeyPatch):
 def test_missing_cells_cost_in_proportion_to_the_rows(tmp_path: pathlib.Path):
     append(tmp_path / "one.jsonl", {"cell": "small", "processor_s": 20.0, "elapsed_s": 30.0})
     result = plan_of(tmp_path)
-    assert result.spent == 20.0 and result.timed_rows == 1
+    assert result.spent_seconds == 20.0 and result.timed_rows == 1
     assert result.estimate.seconds == {"large": 180.0, "middle": 60.0} and result.seconds == 240.0
     assert plan_of(tmp_path, device="gpu").seconds == 360.0
     some = plan_of(tmp_path, only="mid")
     assert len(some.cells) == 1 and some.estimate.seconds == {"middle": 60.0}
-    assert (some.spent, some.rows, some.estimate.source) == (0.0, 0, "1 row")
+    assert (some.spent_seconds, some.rows, some.estimate.source) == (0.0, 0, "1 row")
 
 
 def test_an_outdated_row_takes_as_long_as_before(tmp_path: pathlib.Path):
@@ -61,7 +61,7 @@ def test_an_outdated_row_takes_as_long_as_before(tmp_path: pathlib.Path):
 def test_an_older_row_has_the_seconds_of_training(tmp_path: pathlib.Path):
     row = {"cell": "small", "cpu_seconds": [1.0, 2.5], "seeds": [0, 1]}
     append(tmp_path / "one.jsonl", row)
-    assert plan_of(tmp_path).spent == 5.0
+    assert plan_of(tmp_path).spent_seconds == 5.0
     on_gpu = plan_of(tmp_path, device="gpu")
     assert on_gpu.timed_rows == 0 and on_gpu.estimate.source == "a first guess"
     estimate = plan_of(tmp_path, Try("one", ["x"], "measured", 7.0), device="gpu").estimate

@@ -84,7 +84,7 @@ def test_a_row_that_was_measured_before_a_kill_is_kept(
 
 def test_a_unit_is_left_out_for_one_that_fits(attempts: list[str], tmp_path: pathlib.Path):
     queue_now = Queue(tmp_path, "gpu", grids=[GRID])
-    units = {unit.names[0]: unit for unit in queue_now.waiting()}
+    units = {unit.names[0]: unit for unit in queue_now.pending_units()}
     both = dataclasses.replace(units["large"], names=("large", "broken"))
     assert queue_now.seconds(both) == 2 * queue_now.seconds(units["small"]) > 0
     queue_now.tries.append(queue.Try("one", ["other"], "measured", 7.0))

@@ -38,7 +38,7 @@ def names(results):
 def test_the_best_score_wins_and_a_winner_inside_costs_nothing_more():
     trainer = Trainer({1e-3: 0.2, 3e-3: 0.9, 1e-2: 0.5})
     result = choice(trainer)
-    assert result.setting == {"rate": 3e-3} and result.bound == []
+    assert result.setting == {"rate": 3e-3} and result.at_edge == []
     assert trainer.trained == [1e-3, 3e-3, 1e-2] == names(result)
     np.testing.assert_allclose([one.score for one in result.trials], [0.2, 0.9, 0.5])
     np.testing.assert_allclose([one[2] or 0 for one in result.trials], [0.2, 0.9, 0.5])
@@ -56,7 +56,7 @@ def test_equal_scores_are_told_apart_by_area_and_not_by_order():
 def test_a_winner_at_an_edge_is_given_neighbors():
     trainer = Trainer({1e-4: 0.3, 3e-4: 0.8, 1e-3: 0.7, 3e-3: 0.5, 1e-2: 0.1})
     result = choice(trainer)
-    assert result.setting == {"rate": 3e-4} and result.bound == []
+    assert result.setting == {"rate": 3e-4} and result.at_edge == []
     assert trainer.trained == [1e-3, 3e-3, 1e-2, 3e-4, 1e-4]
     assert names(result) == sorted(names(result))
     trainer = Trainer({1e-3: 0.1, 3e-3: 0.5, 1e-2: 0.8, 3e-2: 0.7})
@@ -66,11 +66,11 @@ def test_a_winner_at_an_edge_is_given_neighbors():
 def test_the_grid_has_ends_and_a_winner_there_is_said_to_lie_there():
     trainer = Trainer({x: -x for x in tuning.GRID})
     result = choice(trainer, span=1e-6)
-    assert result.setting == {"rate": tuning.GRID[0]} and result.bound == ["rate"]
+    assert result.setting == {"rate": tuning.GRID[0]} and result.at_edge == ["rate"]
     assert sorted(trainer.trained) == list(tuning.GRID[:5])
     # A number without a grid is not at an end.
     result = choose(Trainer({1e-3: 1.0}), rates(1e-3, 3e-3), {})
-    assert result.setting == {"rate": 1e-3} and result.bound == []
+    assert result.setting == {"rate": 1e-3} and result.at_edge == []
 
 
 def test_a_loss_that_diverged_never_wins():
@@ -82,7 +82,7 @@ def test_a_loss_that_diverged_never_wins():
     curves[0, 1, -1] = np.nan  # one seed of two, at the end
     assert tuning.final(curves) == tuning.area(curves) == -np.inf
     nothing = choice(Trainer({}, default=np.nan))  # smaller rates may do
-    assert nothing.setting == {"rate": tuning.GRID[0]} and nothing.bound == ["rate"]
+    assert nothing.setting == {"rate": tuning.GRID[0]} and nothing.at_edge == ["rate"]
 
 
 def test_what_is_known_is_not_trained_again_unless_its_area_is_needed():
@@ -121,7 +121,7 @@ def test_several_numbers_climb_to_a_setting_without_better_neighbors():
 
     first = [{"a": a, "b": b, "c": c} for a in (2.0, 3.0) for b in (2.0, 3.0) for c in (0.0, 1.0)]
     result = choose(train, first, grid)
-    assert result.setting == {"a": 4, "b": 1, "c": 0} and result.bound == ["b"]
+    assert result.setting == {"a": 4, "b": 1, "c": 0} and result.at_edge == ["b"]
     assert len(calls) == len(set(calls)) < 25
     assert {(5, 1, 0), (3, 1, 0), (4, 2, 0)} <= set(calls)
 

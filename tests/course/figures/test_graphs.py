@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mmrl.course.figures.graphs import lifetimes, places, waiting
+from mmrl.course.figures.graphs import lifetimes, places, waiting_times
 from mmrl.show import figure
 
 # Two steps acted, then both learned from; `o` of step 2 is made and never read.
@@ -25,7 +25,7 @@ def test_a_place_is_where_a_point_comes():
 
 
 def test_what_is_made_waits_until_it_is_read():
-    np.testing.assert_array_equal(waiting(ORDER, "o", "d"), [0, 0, 1, 2, 1, 1, 0])
+    np.testing.assert_array_equal(waiting_times(ORDER, "o", "d"), [0, 0, 1, 2, 1, 1, 0])
 
 
 def test_every_life_is_drawn_from_end_to_end():

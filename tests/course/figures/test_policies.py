@@ -70,7 +70,7 @@ ROWS = [
     [(1e-3, [0.8, 0.6, 0.2], [0.8, 0.7]), (None, [0.9, 0.7, 0.3], [0.9, 0.4])],
 )
 def test_lines_begin_where_nothing_is_stale_and_go_on_in_order(rate, behavior, decoupled):
-    ax = proximal.aging(ROWS, rate, title="Task")
+    ax = proximal.area_by_staleness(ROWS, rate, title="Task")
     lines = {line.get_label(): line for line in ax.get_lines() if line.get_linewidth() == 1.6}
     assert set(lines) == {"behavior", "decoupled"}
     assert list(lines["behavior"].get_ydata()) == behavior
@@ -80,7 +80,7 @@ def test_lines_begin_where_nothing_is_stale_and_go_on_in_order(rate, behavior, d
 
 
 def test_intervals_and_seeds_stand_at_their_line():
-    ax = proximal.aging(ROWS, 1e-3)
+    ax = proximal.area_by_staleness(ROWS, 1e-3)
     bars = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() == 2]
     assert any(np.allclose(bar, [0.1, 0.3]) for bar in bars) and len(bars) == 5
     dots = [line for line in ax.get_lines() if line.get_marker() == "."]
@@ -90,7 +90,7 @@ def test_intervals_and_seeds_stand_at_their_line():
 @pytest.mark.parametrize("rows", [ROWS[:1], [*ROWS, stale("recent", 4, 0.1, 0.1, task="Other")]])
 def test_staleness_needs_a_beginning_and_one_task(rows: list[dict[str, Any]]):
     with pytest.raises(ValueError, match=r"`rows` must .* staleness 0"):
-        proximal.aging(rows)
+        proximal.area_by_staleness(rows)
 
 
 def test_gains_stand_at_their_task_with_their_interval_and_test():

@@ -23,7 +23,7 @@ function state(ui) {
   const [capacity, runs, seed] = ["capacity", "runs", "seed"].map(ui.get);
   const parts = ui.get("parts");
   const merge = parts > 1 && ui.get("merge");
-  const seen = clamp(ui.get("seen"), 0, COUNT);
+  const seen = clamp(ui.get("arrivals"), 0, COUNT);
   // Merged parts have the full capacity each; otherwise, parts share the capacity, without a remainder.
   const slots = merge ? capacity : Math.floor(capacity / parts);
   const room = merge ? capacity : slots * parts;
@@ -194,8 +194,8 @@ function draw(ui) {
 }
 
 function controls(ui) {
-  player(ui, "seen", { last: () => COUNT, what: "unroll", pause: 120 });
-  slider(ui, "seen", { label: "unrolls so far", min: 0, max: COUNT, step: 1 });
+  player(ui, "arrivals", { last: () => COUNT, what: "unroll", pause: 120 });
+  slider(ui, "arrivals", { label: "unrolls so far", min: 0, max: COUNT, step: 1 });
   slider(ui, "capacity", { label: "capacity (unrolls)", min: 8, max: 60, step: 1 });
   slider(ui, "parts", { label: "parts (workers)", min: 1, max: 8, step: 1 });
   slider(ui, "runs", { label: "runs", min: 0, max: 1000, step: 50 });
@@ -207,7 +207,7 @@ function controls(ui) {
 const render = (context) =>
   frame(context, {
     title: "Reservoir explorer: a uniform sample of everything so far",
-    names: ["seen", "capacity", "parts", "merge", "runs", "seed", "compare"],
+    names: ["arrivals", "capacity", "parts", "merge", "runs", "seed", "compare"],
     controls,
     draw,
   });

@@ -25,7 +25,7 @@ export function cost(leaves, steps, devices, { latency, bandwidth }, united = tr
   const gathers = several ? (united ? 1 : leaves.length) : 0;
   const times = { memory: ((several ? 4 : 2) * held) / MEMORY, latency: gathers * latency, transfer: received / bandwidth };
   const seconds = times.memory + times.latency + times.transfer;
-  return { received, prefixes: held, ...times, seconds, share: (times.latency + times.transfer) / seconds };
+  return { received_bytes: received, prefixes: held, ...times, seconds, share: (times.latency + times.transfer) / seconds };
 }
 
 /** Format a number as 1 048 576, and as 2²⁰. */
@@ -116,7 +116,7 @@ function table({ at, model, leaves, found, need, room }) {
     ["prefixes, one device", `${size(one.prefixes)}${binary(one.prefixes)}`],
     ["prefixes, one of n devices", `${size(found.prefixes)}${binary(found.prefixes)}`],
     ["prefixes and elements", `${size(need)} of ${size(room)}`],
-    ["received by each device", size(found.received)],
+    ["received by each device", size(found.received_bytes)],
     ["communication", percent(found.share)],
     ["speed (one device: 1)", num(one.seconds / found.seconds)],
   ];
@@ -142,7 +142,7 @@ function draw(ui) {
   const now = state(ui);
   const { model, steps, d, devices, found, link, within } = now;
   const wide = Math.max(300, ui.width);
-  const talk = devices > 1 ? `Each of ${devices} devices receives ${size(found.received)} and communicates for ${percent(found.share)} of ${time(found.seconds)}.` : `One device needs ${time(found.seconds)}.`;
+  const talk = devices > 1 ? `Each of ${devices} devices receives ${size(found.received_bytes)} and communicates for ${percent(found.share)} of ${time(found.seconds)}.` : `One device needs ${time(found.seconds)}.`;
   const taken = devices > 1 ? `, read and written twice, and ${time(link.latency)} and ${size(link.bandwidth)}/s ${within ? "within a node" : "between nodes"}` : ", read and written once";
   const summary = `${model.name}, d = ${d}, T = ${whole(steps)}. ${talk} ${verdict(now)} Computed, not measured: from ${size(MEMORY)}/s of memory${taken}.`;
   return { pictures: [drawTimes(wide >= 700 ? wide - 310 : wide, now), table(now)], summary, notes: [] };

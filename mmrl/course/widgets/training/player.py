@@ -57,12 +57,12 @@ def _traits(run: Run, seed: int, episode: int, steps: int | None) -> dict[str, A
 
 def _play(run: Run, seed: int, episode: int) -> Transition:
     state = run.begin() if run.state is None else run.state
-    play = _playing(run.setup.agent, Same(run.program.env), Same(run.program.params))
+    play = _player(run.setup.agent, Same(run.program.env), Same(run.program.params))
     return jax.device_get(play(state.net, seed, jax.random.key(episode)))
 
 
 @functools.lru_cache(4)  # players before and after training share a compiled program
-def _playing(agent: str, env: Same, params: Same) -> Callable[[Any, int, Any], Transition]:
+def _player(agent: str, env: Same, params: Same) -> Callable[[Any, int, Any], Transition]:
     game, its = env.part, params.part  # compared by identity, because parameters may be arrays
 
     @jax.jit

@@ -9,7 +9,7 @@ import numpy as np
 from mmrl.course.widgets.training.live import Curve
 from mmrl.runs import Report, Run, RunError, Setup
 
-COMPILING = "compiling (10 to 30 s for new settings, no time for earlier ones) …"
+COMPILATION = "compiling (10 to 30 s for new settings, no time for earlier ones) …"
 ACTIVE = ("compiling", "training", "pausing", "paused")
 
 
@@ -102,7 +102,7 @@ class Trial:
         if self.status == "pausing":
             return "pauses at the end of this block"
         if not past:
-            return COMPILING
+            return COMPILATION
         so_far = f"{self.status}, block {past} of {blocks}"
         if past == 1:  # the first block includes compilation, so it does not predict later ones
             return f"{so_far}, {_seconds(times[0])} including compilation"

@@ -40,7 +40,7 @@ class Watch(ipywidgets.VBox):
 
     def look(self, wait: bool = True) -> None:
         """Play an episode of the selected run, unless its current agent is already shown."""
-        trial = self._chosen()
+        trial = self._selection()
         if trial is None or trial.last_run is None or not self._lock.acquire(blocking=wait):
             return
         try:
@@ -83,12 +83,12 @@ class Watch(ipywidgets.VBox):
         if not names:
             self._seen = None
             return self._leave(NOTHING)
-        trial = self._chosen()
+        trial = self._selection()
         soon = time.monotonic() - self._when < PAUSE
         if self.follow.value and not (soon and trial is not None and trial.active):
             self.look(wait=False)
 
-    def _chosen(self) -> Trial | None:
+    def _selection(self) -> Trial | None:
         for trial in self._explorer.in_view():
             if trial.curve.name == self.run.value:
                 return trial

@@ -9,7 +9,7 @@ import numpy as np
 
 from mmrl.course.ch15_recurrent_tensors.exercises import executor
 from mmrl.course.ch16_graphs_and_schedules.exercises import (
-    ACTING,
+    ACTOR_OPS,
     greedy,
     order_check,
     timing_check,
@@ -105,7 +105,7 @@ def _learning_first(reads):
     order = []
     while len(order) < len(reads):
         ready = [p for p in reads if p not in order and set(reads[p]) <= set(order)]
-        order.append(min(ready, key=lambda p: (p[0] in ACTING, p[1])))
+        order.append(min(ready, key=lambda p: (p[0] in ACTOR_OPS, p[1])))
     return order
 
 
