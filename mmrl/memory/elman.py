@@ -12,10 +12,10 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from mmrl._dtypes import with_promotion
 from mmrl.memory.base import dense
 from mmrl.memory.checks import check_sizes
-from mmrl.memory.recurrent import Recurrent
+from mmrl.memory.recurrent import Gated
 
 
-class Elman(Recurrent):
+class Elman(Gated):
     """Elman network: h_t = tanh(W x_t + U h_{t-1} + b),  y_t = C h_t.  Elman 1990."""
 
     input_size: int = eqx.field(static=True)
@@ -39,9 +39,19 @@ class Elman(Recurrent):
         return jnp.zeros(self.recur.weight.shape[0])
 
     @with_promotion
-    def cell(self, h, x) -> PyTree:
+    def drive(self, x) -> Array:
+        """Return W x_t + b."""
+        return dense(self.read_in, x)
+
+    @property
+    def transition(self) -> Array:
+        """Weight matrix U."""
+        return self.recur.weight
+
+    @staticmethod
+    def mix(h, drive, product) -> PyTree:
         """Return the new state h_t."""
-        return jnp.tanh(self.read_in(x) + self.recur(h))
+        return jnp.tanh(drive + product)
 
     @with_promotion
     def read(self, h, x) -> Array:

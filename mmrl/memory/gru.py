@@ -3,6 +3,8 @@
 The recurrence is not a monoid; `elman.py` explains why.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,10 +13,10 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from mmrl._dtypes import with_promotion
 from mmrl.memory.base import dense
 from mmrl.memory.checks import check_sizes
-from mmrl.memory.recurrent import Recurrent
+from mmrl.memory.recurrent import Gated
 
 
-class GRU(Recurrent):
+class GRU(Gated):
     """Gated recurrent unit.  Cho et al. 2014.
 
     h_t = (1 - z) ⊙ n + z ⊙ h_{t-1},  n = tanh(W x + r ⊙ (U h_{t-1} + b)). This is
@@ -40,9 +42,24 @@ class GRU(Recurrent):
         return jnp.zeros(self.gru.hidden_size)
 
     @with_promotion
-    def cell(self, h, x) -> PyTree:
+    def drive(self, x) -> Array:
+        """Return the input's part of the gates r, z and n, followed by b."""
+        gru: Any = self.gru  # for pyright, which does not know that the biases are not None
+        return jnp.concatenate([x @ gru.weight_ih.T + gru.bias, gru.bias_n])
+
+    @property
+    def transition(self) -> Array:
+        """Weight matrix U of the three gates."""
+        return self.gru.weight_hh
+
+    @staticmethod
+    def mix(h, drive, product) -> PyTree:
         """Return the new state h_t."""
-        return self.gru(x, h)
+        (reset, keep, new, bias), products = jnp.split(drive, 4), jnp.split(product, 3)
+        reset = jax.nn.sigmoid(reset + products[0])
+        keep = jax.nn.sigmoid(keep + products[1])
+        new = jnp.tanh(new + reset * (products[2] + bias))
+        return new + keep * (h - new)
 
     @with_promotion
     def read(self, h, x) -> Array:

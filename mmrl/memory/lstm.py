@@ -3,6 +3,8 @@
 The recurrence is not a monoid; `elman.py` explains why.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,10 +13,10 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from mmrl._dtypes import with_promotion
 from mmrl.memory.base import dense
 from mmrl.memory.checks import check_sizes
-from mmrl.memory.recurrent import Recurrent
+from mmrl.memory.recurrent import Gated
 
 
-class LSTM(Recurrent):
+class LSTM(Gated):
     """Long short-term memory.  Hochreiter & Schmidhuber 1997.
 
     c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t). The state is (h, c). This is
@@ -44,9 +46,22 @@ class LSTM(Recurrent):
         return zero, zero
 
     @with_promotion
-    def cell(self, h, x) -> PyTree:
+    def drive(self, x) -> Array:
+        """Return the input's part of the gates i, f, g and o."""
+        lstm: Any = self.lstm  # for pyright, which does not know that the bias is not None
+        return x @ lstm.weight_ih.T + lstm.bias
+
+    @property
+    def transition(self) -> Array:
+        """Weight matrix U of the four gates."""
+        return self.lstm.weight_hh
+
+    @staticmethod
+    def mix(h, drive, product) -> PyTree:
         """Return (h_t, c_t)."""
-        return self.lstm(x, h)
+        write, keep, new, output = jnp.split(drive + product, 4)
+        c = jax.nn.sigmoid(keep) * h[1] + jax.nn.sigmoid(write) * jnp.tanh(new)
+        return jax.nn.sigmoid(output) * jnp.tanh(c), c
 
     @with_promotion
     def read(self, h, x) -> Array:

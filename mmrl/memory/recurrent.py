@@ -1,7 +1,12 @@
-"""Base class of recurrences that are not monoids."""
+"""Base classes of recurrences that are not monoids.
+
+`Recurrent` accepts any cell. `Gated` is faster, for cells such as those of a GRU and an LSTM.
+"""
 
 import abc
+from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
@@ -9,6 +14,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from mmrl._dtypes import like, with_promotion
 from mmrl.memory.base import SequenceModel
 from mmrl.memory.checks import check_call
+from mmrl.monoid.tapes import shift
 
 
 class Recurrent(SequenceModel):
@@ -54,12 +60,7 @@ class Recurrent(SequenceModel):
                 "or place complete tapes on each device."
             )
 
-        def step(h, inputs):
-            h = self._reset_then_absorb(h, *inputs)
-            return h, h
-
-        last, hs = jax.lax.scan(step, state, (xs, begin))
-        return hs, last
+        return self._unroll(state, xs, begin)
 
     @with_promotion
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
@@ -84,6 +85,104 @@ class Recurrent(SequenceModel):
         next_hs = jax.vmap(self.cell)(hs, next_xs)
         return last, jax.vmap(self.read)(hs, xs), jax.vmap(self.read)(next_hs, next_xs)
 
+    def _unroll(self, state, xs, begin):
+        def step(h, inputs):
+            h = self._reset_then_absorb(h, *inputs)
+            return h, h
+
+        last, hs = jax.lax.scan(step, state, (xs, begin))
+        return hs, last
+
     def _reset_then_absorb(self, h, x, begin):
         fresh = jax.tree.map(lambda e, h: jnp.where(begin, e, h), like(self.init(), h), h)
         return like(self.cell(fresh, x), h)
+
+
+class Gated(Recurrent):
+    """Recurrence h_t = mix(h_{t-1}, drive(x_t), U h_{t-1}), where `mix` is elementwise.
+
+    If the state is a tuple, U multiplies its first entry. The loop over time contains only `mix`
+    and the product with U. `drive` is applied to all steps at once, and gradients with respect to
+    its parameters and to U are computed after the loop. The initial state is zero.
+    """
+
+    @abc.abstractmethod
+    def drive(self, x: Float[Array, " {self.input_size}"]) -> Float[Array, " drive"]:
+        """Return the part of the gates' inputs that depends only on the observation."""
+
+    @property
+    @abc.abstractmethod
+    def transition(self) -> Float[Array, "gates state"]:
+        """Weight matrix U."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def mix(h: PyTree, drive: Float[Array, " drive"], product: Float[Array, " gates"]) -> PyTree:
+        """Return the next state. Without parameters: they belong to `drive` or U."""
+
+    @with_promotion
+    def cell(self, h, x) -> PyTree:
+        """Return the next state h_t."""
+        return self.mix(h, self.drive(x), _first(h) @ self.transition.T)
+
+    def _unroll(self, state, xs, begin):
+        return _gated(self.transition, jax.vmap(self.drive)(xs), begin, state, mix=self.mix)
+
+
+def _first(h: PyTree) -> Array:
+    """Return the vector that U multiplies."""
+    return jax.tree.leaves(h)[0]
+
+
+def _reset(h: PyTree, begin: Array) -> PyTree:
+    return jax.tree.map(lambda h: jnp.where(begin, jnp.zeros_like(h), h), h)
+
+
+@eqx.filter_custom_jvp
+def _gated(
+    weight: Array, drives: Array, begin: Array, start: PyTree, *, mix: Callable
+) -> tuple[PyTree, PyTree]:
+    """Return the states of all steps of a `Gated`, and the last state."""
+
+    def step(h, inputs):
+        drive, begin = inputs
+        h = _reset(h, begin)
+        h = like(mix(h, drive, weight @ _first(h)), h)
+        return h, h
+
+    last, hs = jax.lax.scan(step, start, (drives, begin))
+    return hs, last
+
+
+@_gated.def_jvp
+def _gated_jvp(primals, tangents, *, mix):
+    """Differentiate `_gated`: ḣ_t = ∂_h ḣ_{t-1} + ∂_p (U ḣ_{t-1} + U̇ h_{t-1}) + ∂_d ḋ_t.
+
+    p = U h and d are the arguments of `mix`, whose derivatives are computed for all steps at once.
+    In the transposed recurrence, the gradient of U is one product of two matrices.
+    """
+    weight, drives, begin, start = primals
+    hs, last = _gated(*primals, mix=mix)
+    d_weight, d_drives, _, d_start = _fill(primals, tangents)
+    before = jax.vmap(_reset)(shift(hs, start, reverse=False), begin)
+
+    def derivative(h, drive, d_drive):
+        along = jax.linearize(lambda *x: like(mix(*x), h), h, drive, weight @ _first(h))[1]
+        return along, along(jax.tree.map(jnp.zeros_like, h), d_drive, d_weight @ _first(h))
+
+    def step(dh, inputs):
+        (along, push), begin = inputs
+        dh = _reset(dh, begin)
+        dh = jax.tree.map(jnp.add, along(dh, none, weight @ _first(dh)), push)
+        return dh, dh
+
+    none = jnp.zeros(drives.shape[1:], drives.dtype)
+    derivatives = jax.vmap(derivative)(before, drives, d_drives)
+    d_last, d_hs = jax.lax.scan(step, d_start, (derivatives, begin))
+    return (hs, last), (d_hs, d_last)
+
+
+def _fill(primals: PyTree, tangents: PyTree) -> PyTree:
+    """Replace missing tangents by zeros."""
+    zero = lambda dx, x: jax.tree.map(jnp.zeros_like, x) if dx is None else dx  # noqa: E731
+    return jax.tree.map(zero, tangents, primals, is_leaf=lambda dx: dx is None)
