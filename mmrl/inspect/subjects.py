@@ -98,6 +98,7 @@ class _ExportedPolicy(eqx.Module):
 
     def __call__(self, state: PyTree, obs: Any, begin: Any) -> tuple[PyTree, Any]:
         state = jnp.where(begin, self.arrays["state"], state)
+        obs = jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in jax.tree.leaves(obs)])
         state, values = Player(dict(self.about), self.arrays, jnp).network(state, obs)
         if self.mask is not None:
             first, actions = self.mask
@@ -114,7 +115,8 @@ def policy_subject(policy: Player, env: Any, params: Any) -> Subject:
     arrays = {name: jnp.asarray(x) for name, x in policy.arrays.items()}
     place = mask_place(env, params) if about.get("masked") else None
     layers = (("encoder", tuple(about["encoder"])), ("head", tuple(about["head"])))
-    step = _ExportedPolicy(arrays, (("memory", about["memory"]), *layers), place)
+    parts = ("memory", about["memory"]), ("picture", tuple(about.get("picture", ()))), *layers
+    step = _ExportedPolicy(arrays, parts, place)
     return Subject(arrays["state"], step, bool(about["continuous"]))
 
 

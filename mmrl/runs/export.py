@@ -1,34 +1,29 @@
 """Export of trained policies to files that `mmrl.runs.player` can play with NumPy."""
 
 import io
+import math
 import os
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.memory import GRU, LMU, LRU, MLSTM, S6, GTrXL, Memoryless, Nothing, WindowAttention
+from mmrl.agents.checks import observed_spaces
 from mmrl.memory.checks import quote_names
-from mmrl.memory.lmu import legendre
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, MaskedNet, Net, Stack, Tanh
 from mmrl.nets.inputs import MOST, Normalizer
+from mmrl.nets.pictures import Conv, Filters, PictureEncoder, Pixels
 from mmrl.nets.policy import unit
 from mmrl.runs.checkpoint import RunError, dumps
+from mmrl.runs.export_memories import CONVERTERS, Arrays, linear
 from mmrl.runs.files import create, expand, write_errors
 from mmrl.runs.identity import describe
-from mmrl.runs.player import FORMAT, LATER, MASKS, MEMORIES
+from mmrl.runs.player import FORMAT, LATER, MASKS, MEMORIES, PICTURES
 from mmrl.runs.results import provenance
 from mmrl.runs.run import Run
 
 FIRST = "gru", "lru", "none"  # memories that every format supports
-Arrays = dict[str, Any]
-Reading = tuple[Any, Any, Any]
-"""Parameters (`of_h`, `of_x`, `bias`) of a memory's output y = of_h h + of_x x + bias.
-
-x is the memory's input, and h is the vector that the player's method for this memory returns.
-"""
 
 
 def export(
@@ -66,6 +61,8 @@ def export(
         about["format"] = MASKS
     if about["memory"] not in FIRST:
         about["format"] = MEMORIES
+    if "picture" in about:
+        about["format"] = PICTURES
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(dumps(about)), **arrays)
     with write_errors(path.parent):
@@ -85,12 +82,15 @@ def _setting(run: Run) -> dict[str, Any]:
     actions = int(space.n) if hasattr(space, "n") else int(space.shape[0])
     more = {"previous_action": actions, "previous_reward": 1, "begin_flag": 1}
     description = describe(run.setup)
+    seen, *beside = observed_spaces(env, params)
+    size = math.prod(seen.shape) - (0 if beside else sum(more[x] for x in observes))
     return {
         "env": description.get("env") or description["own"]["env"],
         "agent": run.setup.agent,
         "observes": list(observes),
-        "observation": env.observation_space(params).shape[0] - sum(more[x] for x in observes),
+        "observation": size,
         "actions": actions,
+        **({"picture": list(seen.shape)} if len(seen.shape) == 3 else {}),
     }
 
 
@@ -101,9 +101,9 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
     policy = net.policy if isinstance(net, ActorCritic) else net
     if not isinstance(policy, Net):
         raise _export_error("network", policy)
-    if type(policy.memory) not in _MEMORIES:
+    if type(policy.memory) not in CONVERTERS:
         raise _export_error("memory", policy.memory)
-    memory, convert = _MEMORIES[type(policy.memory)]
+    memory, convert = CONVERTERS[type(policy.memory)]
     arrays, read_out = convert(policy.memory)
     about = {part: _layers(part, getattr(policy, part), arrays) for part in ("encoder", "head")}
     _merge_output(arrays, *read_out)
@@ -130,7 +130,7 @@ def _rescale_last(net: ActorCritic, arrays: Arrays, last: str) -> Arrays:
 
 def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
     """Add the arrays of all layers in `module` to `arrays`, and return the kinds of the layers."""
-    layers = module.layers if isinstance(module, Stack) else (module,)
+    layers = _flatten(module)
     for i, layer in enumerate(layers):
         if type(layer) not in _LAYERS:
             raise _export_error(part, layer)
@@ -142,11 +142,33 @@ def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
         if isinstance(layer, DuelingHead):
             weight, bias = _fold(layer)
         else:
+            if isinstance(layer, Conv):
+                arrays |= _filters(f"{part}.{i}", layer)
             weight, bias = layer.linear.weight, layer.linear.bias
         arrays |= {f"{part}.{i}.weight": weight, f"{part}.{i}.bias": bias}
     if part == "head" and not layers:
         raise _export_error(part, module)
     return [_LAYERS[type(layer)] for layer in layers]
+
+
+def _flatten(module: Any) -> list[Any]:
+    """Return the layers of a module in the order in which they are applied."""
+    if isinstance(module, Stack):
+        return [layer for each in module.layers for layer in _flatten(each)]
+    if isinstance(module, PictureEncoder):
+        convolutions = [] if isinstance(module.conv, Pixels) else [module.conv]
+        return [*convolutions, module.layer]
+    return [module]
+
+
+def _filters(name: str, conv: Conv) -> Arrays:
+    """Return the arrays of all convolutions; the first one also scales the pixels."""
+    arrays: Arrays = {}
+    filters = jax.tree.leaves(conv.blocks, is_leaf=lambda x: isinstance(x, Filters))
+    for k, each in enumerate(filters):
+        arrays |= linear(f"{name}.{k}", each.linear)
+    arrays[f"{name}.0.weight"] = arrays[f"{name}.0.weight"] / conv.unit
+    return arrays
 
 
 def _fold(head: DuelingHead) -> tuple[Any, Any]:
@@ -168,135 +190,12 @@ def _merge_output(arrays: Arrays, of_h: Any, of_x: Any, bias: Any) -> None:
     arrays["head.0.bias"] = arrays["head.0.bias"] + of_y @ bias
 
 
-def _lru(memory: LRU) -> tuple[Arrays, Reading]:
-    # In the player's h, real and imaginary parts alternate, so the columns of `read_out` do, too.
-    gain = jnp.sqrt(-jnp.expm1(-2 * jnp.exp(memory.nu)))
-    real, imag = gain[None, :, None] * memory.read_in
-    states = {"state": jnp.zeros_like(memory.eigenvalues), "eigenvalues": memory.eigenvalues}
-    real_out, imag_out = memory.read_out
-    read_out = jnp.stack([real_out, -imag_out], axis=-1).reshape(len(real_out), -1)
-    skip: Any = memory.skip
-    return {**states, "read_in": real + 1j * imag}, (read_out, skip.weight, skip.bias)
-
-
-def _gru(memory: GRU) -> tuple[Arrays, Reading]:
-    gru: Any = memory.gru
-    state = memory.init()
-    arrays = {
-        "state": state,
-        **{"input.weight": gru.weight_ih, "input.bias": gru.bias},
-        **{"recur.weight": gru.weight_hh},
-        # Only the candidate n has a bias in the recurrent product.
-        "recur.bias": jnp.concatenate([state, state, gru.bias_n]),
-    }
-    out: Any = memory.read_out
-    return arrays, (out.weight, jnp.zeros((len(out.bias), gru.weight_ih.shape[1])), out.bias)
-
-
-def _memoryless(memory: Memoryless) -> tuple[Arrays, Reading]:
-    out: Any = memory.read_out
-    return _no_units(out.in_features), (jnp.zeros((len(out.bias), 0)), out.weight, out.bias)
-
-
-def _nothing(memory: Nothing) -> tuple[Arrays, Reading]:
-    sizes = memory.input_size
-    return _no_units(sizes), (jnp.zeros((0, 0)), jnp.zeros((0, sizes)), jnp.zeros(0))
-
-
-def _no_units(inputs: int) -> Arrays:
-    """Return the arrays of an LRU without units."""
-    none = jnp.zeros(0, jnp.complex64)
-    return {"state": none, "eigenvalues": none, "read_in": jnp.zeros((0, inputs), jnp.complex64)}
-
-
-def _lmu(memory: LMU) -> tuple[Arrays, Reading]:
-    read_in, out, skip = memory.read_in.weight, memory.read_out.weight, memory.skip
-    order = memory.monoid.keys
-    system, drive = (jnp.asarray(x, jnp.float32) for x in legendre(order, memory.delay))
-    arrays = {"state": jnp.zeros((len(read_in), order)), "read_in": read_in}
-    return {**arrays, "held": system.T, "drive": drive}, (out, skip.weight, skip.bias)
-
-
-def _s6(memory: S6) -> tuple[Arrays, Reading]:
-    names = "step_bias", "step_gain", "skip"
-    return {
-        "state": jnp.zeros_like(memory.log_decay),
-        "rate": -jnp.exp(jnp.clip(memory.log_decay, -20, 20)),
-        **{"read_in": memory.read_in.weight, "select": memory.select.weight},
-        **{name: getattr(memory, name) for name in names},
-    }, _read_out(memory)
-
-
-def _mlstm(memory: MLSTM) -> tuple[Arrays, Reading]:
-    _, scale, table = memory.init()
-    arrays = {"state": jnp.append(scale, table)}
-    for name in ("key", "query", "value", "gates", "output_gate"):
-        arrays |= _linear(name, getattr(memory, name))
-    size = memory.monoid.shape[1] ** -0.5  # scale of the keys
-    arrays |= {name: arrays[name] * size for name in ("key.weight", "key.bias")}
-    return arrays, _read_out(memory)
-
-
-def _window(memory: WindowAttention) -> tuple[Arrays, Reading]:
-    return _attention(memory), _read_out(memory)
-
-
-def _attention(memory: WindowAttention, part: str = "") -> Arrays:
-    """Return the arrays of an attention layer, under names that begin with `part`."""
-    items, _ = memory.init()
-    flags = jnp.zeros((len(items), 1))  # 1 for the slots that are not empty
-    arrays = {"state": jnp.concatenate([items, flags], 1), **_linear(f"{part}value", memory.value)}
-    for name in ("key", "query"):
-        arrays[f"{part}{name}.weight"] = getattr(memory, name).weight
-    for name in ("relative", "content_bias", "position_bias"):
-        arrays[part + name] = getattr(memory, name)
-    return arrays
-
-
-def _gtrxl(memory: GTrXL) -> tuple[Arrays, Reading]:
-    arrays, states = _linear("blocks", memory.read_in), []
-    for i, block in enumerate(memory.blocks):
-        part = f"blocks.{i}."
-        attention = _attention(block.memory, part)
-        states.append(attention.pop("state"))
-        arrays |= attention | _linear(f"{part}read_out", block.memory.read_out)
-        for name in ("norm", "mlp_norm", "up", "down"):
-            arrays |= _linear(part + name, getattr(block, name))
-        for name in ("gate", "mlp_gate"):
-            gate = getattr(block, name)
-            arrays[f"{part}{name}.bias"] = gate.bias
-            for weights in ("from_y", "from_x", "candidate"):
-                arrays[f"{part}{name}.{weights}"] = getattr(gate, weights).weight
-    return {"state": jnp.stack(states), **arrays}, _read_out(memory)
-
-
-def _read_out(memory: Any) -> Reading:
-    """Return the parameters of an output that depends on x only through h."""
-    out = memory.read_out
-    return out.weight, jnp.zeros((len(out.bias), memory.input_size)), out.bias
-
-
-def _linear(name: str, layer: Any) -> Arrays:
-    return {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
-
-
 _LAYERS = {Dense: "dense", Tanh: "tanh", LinearHead: "linear", DuelingHead: "linear"}
-_LAYERS[Normalizer] = "normalized"
-_MEMORIES: dict[type, tuple[str, Callable[[Any], tuple[Arrays, Reading]]]] = {
-    LRU: ("lru", _lru),
-    GRU: ("gru", _gru),
-    GTrXL: ("gtrxl", _gtrxl),
-    LMU: ("lmu", _lmu),
-    MLSTM: ("mlstm", _mlstm),
-    S6: ("s6", _s6),
-    WindowAttention: ("window", _window),
-    Memoryless: ("none", _memoryless),
-    Nothing: ("none", _nothing),
-}
+_LAYERS |= {Normalizer: "normalized", Conv: "picture"}
 
 
 def _export_error(part: str, module: Any) -> RunError:
-    memories = sorted({name for name, _ in _MEMORIES.values()})
+    memories = sorted({name for name, _ in CONVERTERS.values()})
     return RunError(
         f"A {part} of type {type(module).__name__} cannot be exported. The player supports the "
         f"layers of `mmrl.nets` and one of the memories {quote_names(memories)}. Only `gtrxl` may "

@@ -13,7 +13,8 @@ FORMAT = "mmrl policy 2"
 LATER = "mmrl policy 3"  # adds normalized observations, and vectors as previous actions
 MASKS = "mmrl policy 4"  # adds masks of legal actions
 MEMORIES = "mmrl policy 5"  # adds the memories gtrxl, lmu, mlstm, s6 and window
-FORMATS = FORMAT, LATER, MASKS, MEMORIES
+PICTURES = "mmrl policy 6"  # adds convolutions, whose input is an image of shape about["picture"]
+FORMATS = FORMAT, LATER, MASKS, MEMORIES, PICTURES
 BOUNDS = {"low": -np.inf, "high": np.inf}  # default bounds of a continuous action
 
 
@@ -129,6 +130,9 @@ class Policy:
                 )
                 x = xp.clip((x - center) * scale, -most, most)
                 continue
+            if kind == "picture":
+                x = self._picture(f"{part}.{i}", x)
+                continue
             x = self._linear(f"{part}.{i}", x)
             if kind == "tanh":
                 x = xp.tanh(x)
@@ -136,6 +140,41 @@ class Policy:
                 x = self._normal(x)
                 x = xp.maximum(x, 0.01 * x)
         return x
+
+    def _picture(self, name, x):
+        """Return the features of an image, followed by the inputs besides the image."""
+        xp, shape = self.xp, tuple(self.about["picture"])
+        size = shape[0] * shape[1] * shape[2]
+        image, rest = x[:size].reshape(shape), x[size:]
+        if f"{name}.1.weight" not in self.arrays:
+            image = self._filters(f"{name}.0", image, 0)
+        else:
+            for k in (0, 5, 10):  # the first filters of each block
+                image = self._pool(self._filters(f"{name}.{k}", image))
+                for n in (k + 1, k + 3):
+                    y = xp.maximum(self._filters(f"{name}.{n}", xp.maximum(image, 0)), 0)
+                    image = image + self._filters(f"{name}.{n + 1}", y)
+        y = self._linear(name, xp.maximum(image, 0).ravel())
+        return xp.concatenate([xp.maximum(y, 0), rest])
+
+    def _filters(self, name, x, edge=1):  # a 3 × 3 convolution
+        x = self.xp.pad(x, ((edge, edge), (edge, edge), (0, 0)))
+        rows, columns = x.shape[0] - 2, x.shape[1] - 2
+        patches = [x[i : i + rows, j : j + columns] for i in range(3) for j in range(3)]
+        patches = self.xp.concatenate(patches, axis=-1)
+        return patches @ self.arrays[name + ".weight"].T + self.arrays[name + ".bias"]
+
+    def _pool(self, x):  # the maximum of each 3 × 3 window, with stride 2
+        xp, (rows, columns) = self.xp, [-(-n // 2) for n in x.shape[:2]]
+        edges = [max(2 * m + 1 - n, 0) for m, n in ((rows, x.shape[0]), (columns, x.shape[1]))]
+        pads = [(n // 2, n - n // 2) for n in edges]
+        x = xp.pad(x, (*pads, (0, 0)), constant_values=-np.inf)
+        windows = [
+            x[i : i + 2 * rows - 1 : 2, j : j + 2 * columns - 1 : 2]
+            for i in range(3)
+            for j in range(3)
+        ]
+        return xp.stack(windows).max(0)
 
     # Each method below returns the next state of a memory, and a vector. The memory's output is a
     # linear function of this vector, which `mmrl export` has merged into the first layer of the

@@ -32,8 +32,10 @@ CONTINUOUS = ("Pendulum-v1", "PointRobot-misc")
 def random_run(env: str, agent: str, memory: str, **settings: Any) -> Run:
     """A run of one block whose networks have any weights."""
     observes = OPTIONAL_INPUTS if env not in CONTINUOUS else ("begin_flag",)
+    settings = dict(settings)
+    shown = {"observes": observes, "observe": settings.pop("observe", "observation")}
     config = find(agent).Config(memory=memory, **SIZES, **settings)
-    run = Run(Setup(env, config=config, agent=agent, seeds=(3, 5), observes=observes))
+    run = Run(Setup(env, config=config, agent=agent, seeds=(3, 5), **shown))
     shapes = jax.eval_shape(run.begin).net
     draw = np.random.default_rng(0).normal  # biases too, which start at zero
     nets = jax.tree.map(lambda x: draw(scale=0.5, size=x.shape).astype(x.dtype), shapes)
@@ -61,6 +63,7 @@ def greedy_steps(run: Run, at: int) -> Any:
     return jax.device_get(steps(jax.tree.map(lambda x: x[at], run.state.net), jax.random.key(1)))
 
 
+IMPALA = {"observe": "pixels", "encoder": "impala"}
 CASES = [
     ("popgym-RepeatFirstEasy-v0", "dqn", "lru", {"batch": 64, "capacity": 1024}),
     ("probe-Memory-v0", "r2d2", "gru", {"batch": 4, "length": 4, "overlap": 2, "burn_in": 2}),
@@ -70,6 +73,8 @@ CASES = [
     ("probe-Memory-v0", "ppo", "none", {}),
     ("probe-Memory-v0", "dqn", "none", {"batch": 16, "capacity": 64, "dueling": False}),
     ("probe-MaskedBandit-v0", "dqn", "gru", {"batch": 16, "capacity": 64}),
+    ("Breakout-MinAtar", "ppo", "lru", {}),
+    ("popgym-RepeatPreviousEasy-v0", "pqn", "gru", {"minibatches": 4, **IMPALA}),
     *[
         ("popgym-RepeatFirstEasy-v0", "pqn", memory, {"minibatches": 4, "memory_sizes": sizes})
         for memory, sizes in {
@@ -97,8 +102,10 @@ def test_the_player_plays_as_the_network(
     state, reward = policy.init(), np.nan  # which is not read at a start
     assert steps.begin.sum() > 1 or env in CONTINUOUS
     assert (about["format"] == player.MEMORIES) == (memory not in ("gru", "lru", "none"))
+    picture = steps.obs[0] if isinstance(steps.obs, tuple) else None
+    assert ("picture" in about) == (picture is not None)
     for t in range(STEPS):
-        obs = steps.obs[t][: about["observation"]]
+        obs = steps.obs[t][: about["observation"]] if picture is None else picture[t]
         _, outputs = policy.outputs(state, obs, bool(steps.begin[t]), float(reward))
         state, action = policy.step(state, obs, bool(steps.begin[t]), float(reward))
         np.testing.assert_allclose(outputs, steps.extras[t], rtol=1e-5, atol=1e-5)

@@ -101,7 +101,8 @@ class PolicyPlayer(EpisodePlayer):
         about = policy_.about
         tape = [[x[0] for x in step] for step in zoo.play(policy_, 1, episode)][:steps]
         steps_of_play = zoo.Step(*map(np.array, zip(*tape, strict=True)))
-        frames = _frames(about["env"], steps_of_play)
+        observe = about.get("setup", {}).get("observe", "observation")
+        frames = _frames(about["env"], steps_of_play, observe=observe)
         outputs = steps_of_play.outputs[: len(frames)].astype(float)
         least = outputs.min(initial=0, where=np.isfinite(outputs))  # replaces -∞ of illegal actions
         memory = "no memory" if about["memory"] == "none" else f"memory {about['memory']}"
