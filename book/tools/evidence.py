@@ -33,6 +33,8 @@ CEILING = 0.98  # scores above this value do not show which of two arms is bette
 REASONS = {  # reasons that the functions with these names return
     "no_learning": "the best arm does not learn the task",
     "ceiling": "every arm is at the ceiling",
+    "saturated": "every arm is at the ceiling of a task with a highest return",
+    "unlearned": "no arm is two standard deviations of random episodes above random actions",
     "full": "the other arm leaves no room for a gain",
     "forgets": "100 % replay does not resist forgetting",
     "edge": "a tuned setting is at the end of its grid",
@@ -61,6 +63,25 @@ def ceiling(*scores: Any, level: float = CEILING) -> str:
         return flaw
     low = min(mean(x).interval(0.05).low for x in scores)
     return f"{REASONS['ceiling']}: all scores are above {level:g}" if low >= level else ""
+
+
+def saturated(*rows: Row) -> str:
+    """Report that all rows are at the ceiling, unless their task has no highest return."""
+    if any("maximum" in row and row["maximum"] is None for row in rows):
+        return ""
+    return REASONS["saturated"] if ceiling(*map(final, rows)) else ""
+
+
+def unlearned(*rows: Row) -> str:
+    """Report that no row is two standard deviations of random episodes above random actions.
+
+    This matters if a score of 1 is the return of a trained agent, which may have learned nothing.
+    Rows without the field `deviation` have another scale, and are not tested.
+    """
+    levels = [2 * x["deviation"] / (x["best"] - x["worst"]) for x in rows if "deviation" in x]
+    if not levels or not no_learning(*map(final, rows), level=max(levels)):
+        return ""
+    return REASONS["unlearned"]
 
 
 def full(high: float, *others: Any) -> str:
@@ -152,6 +173,11 @@ def retention(row: Row) -> Scores:
 def probe(row: Row) -> Scores:
     """Return the scores on the probe task during its stage."""
     return _on_catch(in_its_stage(row).mean(axis=1))
+
+
+def swing(row: Row) -> float:
+    """Return the median factor by which the deviation of the advantages changes in a block."""
+    return float(np.median(row["advantage_swing"]))
 
 
 def outside(row: Row, measure: str = "gradient", length: int = 10) -> Scores:
@@ -270,15 +296,25 @@ def by(rows: Rows, field: str, **arms: Any) -> dict[str, dict[str, Row]]:
 
 def scaling(invariance: Rows, condition: str, c: int) -> dict[str, dict[str, Any]]:
     """Return the cases that measure the effect of a condition at c, one per agent and task."""
-    cases = {}
-    for agent in dict.fromkeys(row["agent"] for row in invariance):
-        whole = stratified.select(invariance, agent, EVERY)
-        ablation = stratified.select(invariance, agent, condition)
+    cases, arms_only = {}, [row for row in invariance if "condition" in row]
+    for agent in dict.fromkeys(row["agent"] for row in arms_only):
+        whole = stratified.select(arms_only, agent, EVERY)
+        ablation = stratified.select(arms_only, agent, condition)
         for task, rows in whole.items():
             if {1, c} <= set(rows) and c in ablation.get(task, {}):
                 arms = {"one": rows[1], "every": rows[c], "changed": ablation[task][c]}
                 cases[f"{task}, {agent}, ÷ {c}"] = arms
     return cases
+
+
+def steady(cases: dict[str, dict[str, Any]], factor: float = 10) -> dict[str, dict[str, Any]]:
+    """Return the cases of `scaling` whose changed arm has deviations that swing less."""
+    return {name: arms for name, arms in cases.items() if swing(arms["changed"]) < factor}
+
+
+def studies(rows: Rows, ten: Rows) -> list[tuple[str, Rows]]:
+    """Return two tables of one experiment, with a suffix for the names of their cases."""
+    return [("", rows), (", ten seeds", ten)]
 
 
 def quickest(row: Row) -> float:

@@ -25,6 +25,7 @@ def rescale(
     advantages: bool = True,
     phases: bool = True,
     betas: bool = False,
+    beta2: bool = False,
 ) -> AnyConfig:
     """Divide the batch sizes of a config by c, and adjust its hyperparameters.
 
@@ -35,6 +36,7 @@ def rescale(
         advantages  multiply the span of the advantages' moving moments by c
         phases      multiply the iterations per policy phase N_π by c (PPG)
         betas       raise β₁ and β₂ of Adam to the power 1/c, which the paper mostly omits
+        beta2       raise only β₂ to the power 1/c, as in Figure 6 of the paper
 
     A block has c times as many iterations, so that its number of steps does not change. The
     minibatch size and the learning rate of the auxiliary phase do not change. A fraction c < 1
@@ -59,7 +61,9 @@ def rescale(
     if advantages:
         new["advantage_decay"] = _stretch(config.advantage_decay, factor)
     if betas:
-        new |= {"beta1": config.beta1 ** (1 / factor), "beta2": config.beta2 ** (1 / factor)}
+        new["beta1"] = config.beta1 ** (1 / factor)
+    if betas or beta2:
+        new["beta2"] = config.beta2 ** (1 / factor)
     if "policy_iterations" in {field.name for field in dataclasses.fields(config)}:
         name = "policy_iterations" if phases else "auxiliary_minibatches"
         size = Fraction(getattr(config, name))

@@ -76,10 +76,10 @@ def cells() -> list[Cell]:
 
 def measure_all(together: Sequence[Cell], by_name: Rows, quick: bool) -> list[Row]:
     """Measure each cell at its candidate rates and at its task's rate without staleness."""
-    return [measure(c, quick, by_name.get(c.name), _common_rate(c.task, by_name)) for c in together]
+    return [measure(c, quick, by_name.get(c.name), common_rate(c.task, by_name)) for c in together]
 
 
-def _common_rate(task: str, by_name: Rows) -> list[float]:
+def common_rate(task: str, by_name: Rows) -> list[float]:
     """Return a list with the task's learning rate without staleness, or an empty list."""
     fresh = by_name.get(Cell(task).name)
     return [fresh["learning_rate"]] if fresh else []
@@ -87,7 +87,7 @@ def _common_rate(task: str, by_name: Rows) -> list[float]:
 
 def is_stale(row: Row, by_name: Rows) -> bool:
     """Return True if the tuning rule changed, or if the row lacks its task's shared rate."""
-    return tuning.is_stale(row) or not set(_common_rate(row["task"], by_name)) <= set(row["rates"])
+    return tuning.is_stale(row) or not set(common_rate(row["task"], by_name)) <= set(row["rates"])
 
 
 def summarize(row: Row) -> str:
@@ -101,15 +101,17 @@ def measure(
     quick: bool = False,
     old: Row | None = None,
     more_rates: Sequence[float] = (),
+    reported: Sequence[int] = SEEDS,
 ) -> Row:
     """Train agents of a cell at every rate, including `more_rates`, and return the row.
 
-    Agents that are already in the row `old` are not trained again.
+    `reported` contains the seeds of the results, in addition to `TUNING_SEEDS`. Agents that are
+    already in the row `old` are not trained again.
     """
     task = TASKS[cell.task]
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
     fleet, some = agents("ppo", cell.task), len(TUNING_SEEDS)
-    seeds, by_rate = (*TUNING_SEEDS, *SEEDS), _by_rate(old or {"rates": []})
+    seeds, by_rate = (*TUNING_SEEDS, *reported), _by_rate(old or {"rates": []})
 
     def train(trying: list[tuning.Setting]) -> np.ndarray:
         curves = []
@@ -135,7 +137,7 @@ def measure(
         "proximal": cell.proximal,
         "staleness": cell.staleness,
         "tuning_seeds": list(TUNING_SEEDS),
-        "seeds": list(SEEDS),
+        "seeds": list(reported),
         "worst": task.worst,
         "best": task.best,
         "env_steps": env_steps(config),

@@ -207,7 +207,7 @@ def measure(together: Sequence[Cell], by_name: Rows, quick: bool) -> list[Row]:
     configs = [cell.config(rate, quick) for cell in together]
     seeds = TASKS[base.task].seeds
     agents = [(config, seed) for config in configs for seed in seeds]
-    blocks, noise, seconds = train(base, agents, noise=base in together)
+    blocks, noise, seconds = train(TASKS[base.task].env, base.agent, agents, base in together)
     cut = [jax.tree.map(lambda x, i=i: x[:, i], blocks) for i in _slices(len(agents), len(seeds))]
     return [
         {
@@ -245,7 +245,8 @@ def tune(base: Cell, quick: bool) -> dict[str, Any]:
 
     def returns(rates: Sequence[float], seeds: Sequence[int]) -> np.ndarray:
         configs = [base.config(rate, quick) for rate in rates]
-        return np.asarray(train(base, list(zip(configs, seeds, strict=True)))[0].returns).T
+        env, agents = TASKS[base.task].env, list(zip(configs, seeds, strict=True))
+        return np.asarray(train(env, base.agent, agents)[0].returns).T
 
     rates, score = TASKS[base.task].rates, tuning.area
     return tuning.record(
@@ -254,15 +255,15 @@ def tune(base: Cell, quick: bool) -> dict[str, Any]:
 
 
 def train(
-    cell: Cell, agents: Sequence[tuple[ppo.Config, int]], noise: bool = False
+    env: str, agent: str, agents: Sequence[tuple[ppo.Config, int]], noise: bool = False
 ) -> tuple[Block, list[dict[str, Any]], float]:
-    """Train one agent per pair of a config and a seed.
+    """Train one agent per pair of a config and a seed, on the environment with the id `env`.
 
     Returns blocks [eval, agent], measurements of the gradient noise scale, and CPU-seconds. Configs
     must agree in all static settings.
     """
     configs, seeds = zip(*agents, strict=True)
-    init, block, measure_noise = _compile(cell.task, cell.agent)
+    init, block, measure_noise = _compile(env, agent, configs[0].memory != "none")
     stack = jax.tree.map(lambda *x: jnp.asarray(x, jnp.float32), *configs)
     state = init(stack, jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)))
     block = block.lower(stack, state).compile()
@@ -280,10 +281,10 @@ def train(
 
 
 @functools.lru_cache(4)  # few, because compiled programs use a lot of memory
-def _compile(task: str, agent: str):
+def _compile(env_id: str, agent: str, has_memory: bool):
     """Return jitted `init`, `block` and `noise`, vmapped over configs and keys."""
-    env, params = make(TASKS[task].env)
-    if TASKS[task].settings["memory"] != "none":
+    env, params = make(env_id)
+    if has_memory:
         env = BeginFlag(FlattenObservation(env))
     env, module = Ledger(env), {"ppo": ppo, "ppg": ppg}[agent]
 

@@ -162,7 +162,7 @@ def test_what_has_phases_has_the_same_measures():
     for agent in ("ppo", "ppg"):
         config = invariance.Cell("Catch", agent, stratified.EVERY, 4).config(1e-3, True)
         configs = jax.tree.map(lambda x: jnp.full(2, x, jnp.float32), config)
-        init, block, noise = invariance._compile("Catch", agent)
+        init, block, noise = invariance._compile("Catch-bsuite", agent, False)
         state = jax.eval_shape(init, configs, keys)
         after, report = jax.eval_shape(block, configs, state)
         assert jax.tree.structure(after) == jax.tree.structure(state)
@@ -195,5 +195,5 @@ def test_the_experiment_goes_on_where_it_stopped(
         assert result["env_steps"] == first["env_steps"]
         assert np.isfinite(result["returns"]).all() and result["cpu_seconds"] > 0
     alone = dataclasses.replace(others[1].config(first["learning_rate"], True))
-    blocks, _, _ = invariance.train(base, 6 * [(alone, task.seeds[2])])
+    blocks, _, _ = invariance.train("Catch-bsuite", "ppo", 6 * [(alone, task.seeds[2])])
     np.testing.assert_allclose(blocks.returns[:, 0], rest[1]["returns"][2], atol=1e-4)
