@@ -115,8 +115,9 @@ def lambda_return(
 ) -> Steps:
     """Return the λ-return of each step.  Sutton & Barto 2018, Eq. 12.18.
 
-    G_t = r_t + γ_t ((1-λ) v'_t + λ G_{t+1}). This equals `discounted_return` for λ = 1, and the
-    one-step target r_t + γ_t v'_t for λ = 0. For example, for an episode of three steps:
+    G_t = r_t + γ_t ((1-λ) v'_t + λ G_{t+1}), where γ_t is `discount` and v'_t is `next_values`, the
+    value of the observation after step t. At the last step of an episode, G_t = r_t + γ_t v'_t.
+    λ = 1 gives `discounted_return`, and λ = 0 gives one-step targets.
 
         >>> rewards, discount, last = [0.0, 0.0, 4.0], [0.5, 0.5, 0.0], [False, False, True]
         >>> lambda_return(rewards, discount, [2.0, 2.0, 0.0], last, lam=0.5)

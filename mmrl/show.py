@@ -33,6 +33,10 @@ def figure(
 
     `width` and `height` are the size of each panel in inches. The figure is not registered with
     pyplot; save it with `fig.savefig(path)`.
+
+        >>> fig, (left, right) = figure(2, width=3.0)
+        >>> fig.get_size_inches()
+        array([6. , 4.2])
     """
     fig = _DisplayFigure(figsize=(width * panels, height), layout="constrained", dpi=150)
     axes = fig.subplots(1, panels, sharey=True, squeeze=False)[0]
@@ -196,7 +200,14 @@ def apart(heights: Sequence[float], gap: float, top: float) -> np.ndarray:
 
 
 def provenance_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Describe how rows were measured: seeds, devices, dates and commands."""
+    """Describe how rows were measured: seeds, devices, dates and commands.
+
+        >>> row = {"date": "2026-11-22", "device": "one CPU", "command": "mmrl experiment ffm"}
+        >>> print(provenance_note([{"seeds": [0, 1], **row}]))
+        Seeds 0, 1.
+        Measured on one CPU, 2026-11-22, with
+            mmrl experiment ffm
+    """
     seeds = sorted({seed for row in rows for seed in row.get("seeds", ())})
     dates = sorted({row["date"][:10] for row in rows})
     lines = [

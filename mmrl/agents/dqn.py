@@ -42,7 +42,7 @@ OBSERVES = ("begin_flag",)  # default inputs in addition to o_t
 
 
 class Config(Settings):
-    """Settings of DQN. Sizes and names are static; all other fields are traced.
+    """Settings of DQN. Changing a size or a name recompiles; real-valued fields are traced.
 
     >>> Config(memory="gru", memory_sizes=(("state_size", 32),)).block_steps  # steps per block
     2560

@@ -61,7 +61,7 @@ OBSERVES = ("begin_flag",)  # default inputs in addition to o_t
 
 
 class Config(Settings):
-    """Settings of PQN. Sizes and names are static; all other fields are traced."""
+    """Settings of PQN. Changing a size or a name recompiles; real-valued fields are traced."""
 
     memory: str = static(default="lru")  # name of a memory (none: an MLP), or my_module:Mine
     # sizes of the memory by name, e.g. state_size 32

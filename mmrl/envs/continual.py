@@ -101,6 +101,10 @@ def permuted_catch(
 
     An episode takes `rows` - 1 steps. Its return is +1 if the ball is caught, and -1 otherwise. The
     optimal return is 1. A policy that ignores observations earns 2/columns - 1 on average.
+
+        >>> family, params = permuted_catch(rows=7)
+        >>> family.observation_space(params).shape
+        (35,)
     """
     env, _ = make("Catch-bsuite", rows=rows, columns=columns)
     family = PermutedTasks(FlattenObservation(env), tasks, seed)

@@ -24,6 +24,10 @@ class LRU(Memory):
 
     `state_size` is the number of complex units. Initially |λ| lies within `decay`, with |λ|²
     uniformly distributed, and the argument of λ is uniform over (0, `phase`) radians per step.
+
+        >>> memory = LRU(4, 8, key=jax.random.key(0))
+        >>> memory(memory.init(), jnp.ones((10, 4)), begin=jnp.arange(10) == 0)[1].shape
+        (10, 8)
     """
 
     input_size: int = eqx.field(static=True)

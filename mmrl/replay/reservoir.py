@@ -134,6 +134,11 @@ def add(reservoir: Reservoir, unrolls: Unrolls, key: PRNGKeyArray) -> Reservoir:
     the lots, and O(unrolls) for the data if the storage is donated or is the carry of a loop.
     Raises `ValueError` if the leaves of `unrolls` do not match `init`, or if the number of unrolls
     is not a multiple of the number of workers.
+
+        >>> storage = init({"obs": jnp.zeros(3)}, state=(), capacity=100, length=20)
+        >>> unrolls = Unrolls((), {"obs": jnp.ones((2, 20, 3))})
+        >>> add(storage, unrolls, jax.random.key(0)).arrivals
+        Array(2, dtype=int32)
     """
     count = _count(reservoir, unrolls)
     fine = jax.random.uniform(jax.random.fold_in(key, 0), (count,), jnp.float32)

@@ -152,11 +152,11 @@ def valid(tape: Tape) -> Bool[Array, " capacity"]:
 
 @with_promotion
 def sample(tape: Tape, key: PRNGKeyArray, batch: int) -> Sample:
-    """Sample a batch of `batch` steps that consists of complete episodes.  Eq. 35.
+    """Sample complete episodes, and concatenate them to a tape of `batch` steps.  Eq. 35.
 
-    B = concat(D[I[j] : I[j+1]], …)[:batch]. The episodes j are sampled uniformly without
-    replacement (Algorithm 5, as printed, may sample an episode twice). If all complete episodes
-    together have fewer than `batch` steps, the batch contains all of them, followed by padding.
+    B = concat(D[I[j] : I[j+1]], …)[:batch], where episode j begins in row I[j] of the steps D. The
+    episodes are sampled uniformly without replacement (Algorithm 5 may sample one twice). If all
+    complete episodes together have fewer than `batch` steps, padding follows them.
 
     The last episode of a batch may be cut off. Steps near the end of an episode are therefore
     sampled less often, and steps beyond the first `batch` steps of an episode are never sampled.

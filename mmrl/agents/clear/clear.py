@@ -63,7 +63,7 @@ Tasks = Int[Array, " env"]
 
 
 class Config(Settings):
-    """Settings of CLEAR. Sizes and names are static; all other fields are traced."""
+    """Settings of CLEAR. Changing a size or a name recompiles; real-valued fields are traced."""
 
     memory: str = static(default="lru")  # name of a memory (none: an MLP), or my_module:Mine
     # sizes of the memory by name, e.g. state_size 32

@@ -61,7 +61,7 @@ OBSERVES = ("begin_flag",)  # default inputs in addition to o_t
 
 
 class Config(Settings):
-    """Settings of PPO. Sizes and names are static; all other fields are traced.
+    """Settings of PPO. Changing a size or a name recompiles; real-valued fields are traced.
 
     >>> Config(memory="gru", rollout=32, environments=8).block_steps  # steps per block
     2560

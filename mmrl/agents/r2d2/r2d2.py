@@ -66,7 +66,7 @@ OBSERVES = ("previous_action", "previous_reward", "begin_flag")
 
 
 class Config(Settings):
-    """Settings of R2D2, sized for a laptop. Sizes and names are static; other fields are traced."""
+    """Settings of R2D2, sized for a laptop. Changing a size or a name recompiles."""
 
     memory: str = static(default="lstm")  # name of a memory in `mmrl.memory`, or my_module:Mine
     # sizes of the memory by name, e.g. state_size 32

@@ -48,6 +48,10 @@ def dense(
     """Return a layer that computes f(x W + b).
 
     W is normal with standard deviation `scale` (default 1 / √inputs), and b is initially 0.
+
+        >>> layer = dense("hidden", 4, 16, jnp.tanh)
+        >>> layer.apply(layer.init(jax.random.key(0)), jnp.ones(4)).shape
+        (16,)
     """
     deviation = inputs**-0.5 if scale is None else scale
 
