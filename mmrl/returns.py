@@ -119,7 +119,8 @@ def lambda_return(
     value of the observation after step t. At the last step of an episode, G_t = r_t + γ_t v'_t.
     λ = 1 gives `discounted_return`, and λ = 0 gives one-step targets.
 
-        >>> rewards, discount, last = [0.0, 0.0, 4.0], [0.5, 0.5, 0.0], [False, False, True]
+        >>> rewards, discount = [0.0, 0.0, 4.0], [0.5, 0.5, 0.0]
+        >>> last = [False, False, True]
         >>> lambda_return(rewards, discount, [2.0, 2.0, 0.0], last, lam=0.5)
         Array([0.875, 1.5  , 4.   ], dtype=float32)
     """

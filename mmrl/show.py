@@ -202,11 +202,11 @@ def apart(heights: Sequence[float], gap: float, top: float) -> np.ndarray:
 def provenance_note(rows: Sequence[Mapping[str, Any]]) -> str:
     """Describe how rows were measured: seeds, devices, dates and commands.
 
-        >>> row = {"date": "2026-11-22", "device": "one CPU", "command": "mmrl experiment ffm"}
-        >>> print(provenance_note([{"seeds": [0, 1], **row}]))
-        Seeds 0, 1.
-        Measured on one CPU, 2026-11-22, with
-            mmrl experiment ffm
+    >>> row = {"date": "2026-11-22", "device": "one CPU", "command": "mmrl experiment ffm"}
+    >>> print(provenance_note([{"seeds": [0, 1], **row}]))
+    Seeds 0, 1.
+    Measured on one CPU, 2026-11-22, with
+        mmrl experiment ffm
     """
     seeds = sorted({seed for row in rows for seed in row.get("seeds", ())})
     dates = sorted({row["date"][:10] for row in rows})

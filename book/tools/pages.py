@@ -31,13 +31,36 @@ from sphinx.util.inspect import stringify_signature
 typing.GENERATING_DOCUMENTATION = "mmrl"  # makes jaxtyping print types as in the source code
 RESULTS = Path(__file__).parent.parent / "results"
 MOST_ROWS = 60
+MOST_PARAMETERS = 10  # in the signature of a class, whose fields are shown below it
 # Fields with the provenance of a row. They are shown above the table.
 ORIGIN = ("command", "device", "date", "revision", "python", "versions")
+
+
+# A symbol with a subscript or superscript, or any other underscore, outside code.
+SCRIPT = re.compile(
+    r"^    .*$|`[^`]+`|\"[^\"\n]+\"|"
+    r"((?:\b|(?<=_))(?:[^\W\d_]|arg(?:max|min)|max|min|mean|log)[\u0300-\u036f'*]*)"
+    r"([_^])(\{[^{}]+\}|[^\W_]+)|_",
+    flags=re.MULTILINE,
+)
+
+
+def typeset(text: str) -> str:
+    """Convert x_t and γ^{t-s} in a docstring to subscripts and superscripts, and escape other _."""
+
+    def replacement(match: re.Match[str]) -> str:
+        symbol, kind, script = match.groups()
+        if script is None:
+            return r"\_" if match[0] == "_" else match[0]
+        return f"{symbol}{{{'sub' if kind == '_' else 'sup'}}}`{script.strip('{}')}`"
+
+    return SCRIPT.sub(replacement, text)
 
 
 def markdown(lines: list[str]) -> list[str]:
     """Wrap a docstring in a `markdown` directive, and add blank lines before indented blocks."""
     text = re.sub(r"^(?![-*] | ).+\n(?=    \S)", r"\g<0>\n", "\n".join(lines), flags=re.MULTILINE)
+    text = typeset(text)
     return [".. markdown::", "", *(f"    {line}" for line in text.split("\n")), ""]
 
 
@@ -69,14 +92,17 @@ def process_docstring(
 def process_signature(
     app: Any, what: str, name: str, obj: Any, options: Any, signature: str, result: str
 ) -> tuple[str, str] | None:
-    """Remove types from the signature of a class whose fields are shown below it."""
+    """Remove types, or many parameters, from the signature of a class with fields below it."""
     if what != "class" or not signature:
         return None
     if "*args" in signature:  # protocols and classes with traits have no useful signature
         return "", ""
     fields = getattr(obj, "__dataclass_fields__", getattr(obj, "_fields", ()))
-    if not {*inspect.signature(obj).parameters} <= {*fields}:
+    parameters = inspect.signature(obj).parameters
+    if not {*parameters} <= {*fields}:
         return None
+    if len(parameters) > MOST_PARAMETERS:
+        return "", ""
     text = stringify_signature(inspect.signature(obj), show_annotation=False)
     return re.sub(r"<(?:class|function) '?([\w.]+)[^>]*>", r"\1", text), ""
 

@@ -54,7 +54,8 @@ class Run:
     """Training run of all seeds of a setup, and of all settings of a sweep.
 
         >>> from mmrl.agents import dqn
-        >>> run = Run(Setup("probe-Match-v0", dqn.Config(memory="none", blocks=2), seeds=(0, 1)))
+        >>> config = dqn.Config(memory="none", blocks=2)
+        >>> run = Run(Setup("probe-Match-v0", config, seeds=(0, 1)))
         >>> [(report.block, report.returns.shape) for report in run]
         [(1, (2,)), (2, (2,))]
 

@@ -1,0 +1,23 @@
+"""Docstrings on the pages of the library: formulas outside code are typeset."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "book" / "tools")]
+import pages  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("G_t = v'_t + λ G_{t+1}", "G{sub}`t` = v'{sub}`t` + λ G{sub}`t+1`"),
+        ("γ^{t-s} v̂_s, max_a Q_θ", "γ{sup}`t-s` v̂{sub}`s`, max{sub}`a` Q{sub}`θ`"),
+        ('`x_t`, "n_step" and stop_gradient', '`x_t`, "n_step" and stop\\_gradient'),
+        ("Returns:\n\n    x_t = y_{t+1}", "Returns:\n\n    x_t = y_{t+1}"),
+    ],
+)
+def test_formulas_outside_code_get_subscripts(text: str, expected: str):
+    assert pages.typeset(text) == expected
