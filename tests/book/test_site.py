@@ -289,7 +289,8 @@ def test_a_docstring_reads_as_it_was_written(api_page: BeautifulSoup):
     body = documentation(api_page, "scan").dd
     assert isinstance(body, Tag)
     first, second = (node.get_text() for node in body.find_all("p", recursive=False))
-    assert first == "Return x_t = a • |b|, x_t of <name>.  Eq. 1." and second == "See scan:"
+    assert first == "Return xt = a • |b|, x_t of <name>.  Eq. 1." and second == "See scan:"
+    assert [node.get_text() for node in body.find_all("sub")] == ["t"]
     assert [node.get_text() for node in body.find_all("em")] == ["a"]
     assert [node.get_text() for node in body.find_all("code")] == ["x_t", "scan", "x"]
     assert body.pre and body.pre.get_text() == "a  | b\n1    2\n"
