@@ -119,16 +119,16 @@ def gradients(stack: str, seeds: int) -> dict[str, Program]:
     nets = eqx.filter_vmap(lambda key: Conv(picture, key=key))(keys(seeds))
     x = jax.random.randint(jax.random.key(1), (BATCH, *SHAPES[stack]), 0, 256).astype(jnp.uint8)
 
-    def loss(net: Any) -> Any:
+    def loss(net: Any, x: Any) -> Any:
         return jnp.mean(jax.vmap(net)(x) ** 2)
 
     both = {"ours": nets, "peer": eqx.filter_vmap(by_hand)(nets)}
     if seeds == 1:
         both = {name: jax.tree.map(lambda x: x[0], net) for name, net in both.items()}
     gradient = eqx.filter_grad(loss)
-    one = gradient if seeds == 1 else eqx.filter_vmap(gradient)
-    program = jax.jit(lambda net: one(net))
-    return {name: partial(program, net) for name, net in both.items()}
+    one = gradient if seeds == 1 else eqx.filter_vmap(gradient, in_axes=(0, None))
+    program = jax.jit(lambda net, x: one(net, x))
+    return {name: partial(program, net, x) for name, net in both.items()}
 
 
 def iterations(stack: str, seeds: int) -> dict[str, Program]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
@@ -134,10 +135,18 @@ def flat(obs: Any) -> Float[Array, " obs"]:
 
 
 def on_host(function: Callable, like: Any, *arguments: Any) -> Any:
-    """Call a Python function from a compiled program, for one environment after another.
+    """Call a Python function from a compiled program, once for all environments in a `jax.vmap`.
 
-    The results of the function must have the shapes and dtypes of `like`. The function must be
-    pure, because XLA may repeat or omit calls.
+    The results for one environment have the shapes and dtypes of `like`. The function receives and
+    returns arrays with a leading axis of environments; the first of the `arguments` is a scalar.
+    The function must be pure, because XLA may repeat or omit calls.
     """
     types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
-    return jax.pure_callback(function, types, *arguments, vmap_method="sequential")
+
+    def call(*arguments: Any) -> Any:
+        batch = np.shape(arguments[0])
+        rows = [np.asarray(x).reshape(-1, *np.shape(x)[len(batch) :]) for x in arguments]
+        shape = lambda x, kind: np.asarray(x, kind.dtype).reshape(*batch, *kind.shape)  # noqa: E731
+        return jax.tree.map(shape, function(*rows), types)
+
+    return jax.pure_callback(call, types, *arguments, vmap_method="broadcast_all")
