@@ -6,7 +6,11 @@ Time: an iteration of PPO without memory in which `Conv` is replaced by the same
 with `conv_general_dilated` and `reduce_window`, with the same weights. Everything else is equal:
 the environment, the storage, the layers above, the minibatches. The other rows time only a gradient
 of the network, on 64 pictures. With five seeds, each with its own filters, both are vmapped.
-Rounds alternate, and CPU-seconds are compared, so that a busy machine slows both alike.
+Rounds alternate, and CPU-seconds are compared, so that a busy machine slows both alike. Measured on
+two cores, `Conv` takes 1.14 times as long as by hand for a gradient of the IMPALA stack with one
+seed, and 0.53 times with five, whose filters by hand become a grouped convolution. For the small
+stack, the factors are 0.91 and 0.94. An iteration of PPO takes at most 0.06 times as long, because
+inside loops XLA does not use its fast convolution for gradients by hand.
 
 Bytes: of a step in each storage, for pictures of 84 × 84 × 4 bytes and for the 10 × 10 × 4 flags of
 MinAtar, against a storage that holds both pictures of a step as float32. The rest of a step is
