@@ -36,30 +36,37 @@ MOST_PARAMETERS = 10  # in the signature of a class, whose fields are shown belo
 ORIGIN = ("command", "device", "date", "revision", "python", "versions")
 
 
-# A symbol with a subscript or superscript, or any other underscore, outside code.
-SCRIPT = re.compile(
+# A symbol with subscripts and superscripts, or any other underscore, outside code.
+SCRIPTS = re.compile(
     r"^    .*$|`[^`]+`|\"[^\"\n]+\"|"
     r"((?:\b|(?<=_))(?:[^\W\d_]|arg(?:max|min)|max|min|mean|log)[\u0300-\u036f'*]*)"
-    r"([_^])(\{[^{}]+\}|[^\W_]+)|_",
+    r"((?:[_^](?:\{[^{}]+\}|[^\W_]+))+)|_",
     flags=re.MULTILINE,
 )
+SCRIPT = re.compile(r"([_^])(?:\{([^{}]+)\}|([^\W_]+))")
 
 
 def typeset(text: str) -> str:
     """Convert x_t and γ^{t-s} in a docstring to subscripts and superscripts, and escape other _."""
 
     def replacement(match: re.Match[str]) -> str:
-        symbol, kind, script = match.groups()
-        if script is None:
+        symbol, scripts = match.groups()
+        if scripts is None:
             return r"\_" if match[0] == "_" else match[0]
-        return f"{symbol}{{{'sub' if kind == '_' else 'sup'}}}`{script.strip('{}')}`"
+        parts = SCRIPT.findall(scripts)
+        return symbol + "".join(
+            f"{{{'sub' if kind == '_' else 'sup'}}}`{long or short}`" for kind, long, short in parts
+        )
 
-    return SCRIPT.sub(replacement, text)
+    return SCRIPTS.sub(replacement, text)
 
 
 def markdown(lines: list[str]) -> list[str]:
-    """Wrap a docstring in a `markdown` directive, and add blank lines before indented blocks."""
-    text = re.sub(r"^(?![-*] | ).+\n(?=    \S)", r"\g<0>\n", "\n".join(lines), flags=re.MULTILINE)
+    """Wrap a docstring in a `markdown` directive, and indent and separate its code blocks."""
+    text = "\n".join(lines)
+    # In a docstring that consists of a line and an example, the example is not indented.
+    text = re.sub(r"^>>> (?:.+\n?)+", lambda x: textwrap.indent(x[0], "    "), text, flags=re.M)
+    text = re.sub(r"^(?![-*] | ).+\n(?=    \S)", r"\g<0>\n", text, flags=re.MULTILINE)
     text = typeset(text)
     return [".. markdown::", "", *(f"    {line}" for line in text.split("\n")), ""]
 

@@ -21,3 +21,9 @@ import pages  # noqa: E402
 )
 def test_formulas_outside_code_get_subscripts(text: str, expected: str):
     assert pages.typeset(text) == expected
+
+
+def test_an_example_below_a_single_line_is_code():
+    lines = ["Return x_t.", "", ">>> f(x_t)", "1", ""]
+    block = ["    Return x{sub}`t`.", "    ", "        >>> f(x_t)", "        1"]
+    assert pages.markdown(lines)[2:6] == block
