@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mmrl.memory.mlstm import MLSTM as MLSTM
     from mmrl.memory.none import Memoryless as Memoryless
     from mmrl.memory.nothing import Nothing as Nothing
-    from mmrl.memory.recurrent import Gated as Gated
+    from mmrl.memory.recurrent import GatedRecurrent as GatedRecurrent
     from mmrl.memory.recurrent import Recurrent as Recurrent
     from mmrl.memory.residual import Residual as Residual
     from mmrl.memory.s5 import S5 as S5

@@ -12,10 +12,10 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from mmrl._dtypes import with_promotion
 from mmrl.memory.base import dense
 from mmrl.memory.checks import check_sizes
-from mmrl.memory.recurrent import Gated
+from mmrl.memory.recurrent import GatedRecurrent
 
 
-class Elman(Gated):
+class Elman(GatedRecurrent):
     """Elman network: h_t = tanh(W x_t + U h_{t-1} + b),  y_t = C h_t.  Elman 1990."""
 
     input_size: int = eqx.field(static=True)

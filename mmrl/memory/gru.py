@@ -13,10 +13,10 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from mmrl._dtypes import with_promotion
 from mmrl.memory.base import dense
 from mmrl.memory.checks import check_sizes
-from mmrl.memory.recurrent import Gated
+from mmrl.memory.recurrent import GatedRecurrent
 
 
-class GRU(Gated):
+class GRU(GatedRecurrent):
     """Gated recurrent unit.  Cho et al. 2014.
 
     h_t = (1 - z) ⊙ n + z ⊙ h_{t-1},  n = tanh(W x + r ⊙ (U h_{t-1} + b)). This is

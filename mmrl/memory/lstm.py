@@ -13,10 +13,10 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from mmrl._dtypes import with_promotion
 from mmrl.memory.base import dense
 from mmrl.memory.checks import check_sizes
-from mmrl.memory.recurrent import Gated
+from mmrl.memory.recurrent import GatedRecurrent
 
 
-class LSTM(Gated):
+class LSTM(GatedRecurrent):
     """Long short-term memory.  Hochreiter & Schmidhuber 1997.
 
     c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t). The state is (h, c). This is

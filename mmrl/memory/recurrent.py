@@ -1,6 +1,7 @@
 """Base classes of recurrences that are not monoids.
 
-`Recurrent` accepts any cell. `Gated` is faster, for cells such as those of a GRU and an LSTM.
+`Recurrent` accepts any cell. `GatedRecurrent` is faster, for cells such as those of a GRU and an
+LSTM.
 """
 
 import abc
@@ -98,7 +99,7 @@ class Recurrent(SequenceModel):
         return like(self.cell(fresh, x), h)
 
 
-class Gated(Recurrent):
+class GatedRecurrent(Recurrent):
     """Recurrence h_t = mix(h_{t-1}, drive(x_t), U h_{t-1}), where `mix` is elementwise.
 
     If the state is a tuple, U multiplies its first entry. The loop over time contains only `mix`
@@ -126,7 +127,7 @@ class Gated(Recurrent):
         return self.mix(h, self.drive(x), _first(h) @ self.transition.T)
 
     def _unroll(self, state, xs, begin):
-        return _gated(self.transition, jax.vmap(self.drive)(xs), begin, state, mix=self.mix)
+        return _unroll_gated(self.transition, jax.vmap(self.drive)(xs), begin, state, mix=self.mix)
 
 
 def _first(h: PyTree) -> Array:
@@ -139,10 +140,10 @@ def _reset(h: PyTree, begin: Array) -> PyTree:
 
 
 @eqx.filter_custom_jvp
-def _gated(
+def _unroll_gated(
     weight: Array, drives: Array, begin: Array, start: PyTree, *, mix: Callable
 ) -> tuple[PyTree, PyTree]:
-    """Return the states of all steps of a `Gated`, and the last state."""
+    """Return the states of all steps of a `GatedRecurrent`, and the last state."""
 
     def step(h, inputs):
         drive, begin = inputs
@@ -154,15 +155,15 @@ def _gated(
     return hs, last
 
 
-@_gated.def_jvp
+@_unroll_gated.def_jvp
 def _gated_jvp(primals, tangents, *, mix):
-    """Differentiate `_gated`: ḣ_t = ∂_h ḣ_{t-1} + ∂_p (U ḣ_{t-1} + U̇ h_{t-1}) + ∂_d ḋ_t.
+    """Differentiate `_unroll_gated`: ḣ_t = ∂_h ḣ_{t-1} + ∂_p (U ḣ_{t-1} + U̇ h_{t-1}) + ∂_d ḋ_t.
 
     p = U h and d are the arguments of `mix`, whose derivatives are computed for all steps at once.
     In the transposed recurrence, the gradient of U is one product of two matrices.
     """
     weight, drives, begin, start = primals
-    hs, last = _gated(*primals, mix=mix)
+    hs, last = _unroll_gated(*primals, mix=mix)
     d_weight, d_drives, _, d_start = _fill(primals, tangents)
     before = jax.vmap(_reset)(shift(hs, start, reverse=False), begin)
 

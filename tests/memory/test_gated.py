@@ -1,4 +1,4 @@
-"""`Gated` computes the same states and derivatives as a loop over its cells."""
+"""`GatedRecurrent` computes the same states and derivatives as a loop over its cells."""
 
 from functools import partial
 from typing import Any
@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from mmrl import memory
-from mmrl.memory import Gated, Recurrent
+from mmrl.memory import GatedRecurrent, Recurrent
 
 MODELS = ("gru", "lstm", "elman")
 T, WIDTH = 13, 3
 
 
 def unrolls(name: str) -> tuple[Any, Any, tuple]:
-    """Return functions that unroll a model with and without `Gated`, and their arguments."""
+    """Return functions that unroll a model as each class does, and their arguments."""
     keys = jax.random.split(jax.random.key(0), 4)
     model: Any = memory.make(name, WIDTH, WIDTH, key=keys[0])
     params, static = eqx.partition(model, eqx.is_inexact_array)
@@ -28,7 +28,7 @@ def unrolls(name: str) -> tuple[Any, Any, tuple]:
     def by_class(form: Any) -> Any:
         return lambda params, state, xs: form._unroll(eqx.combine(params, static), state, xs, begin)
 
-    return by_class(Gated), by_class(Recurrent), (params, state, xs)
+    return by_class(GatedRecurrent), by_class(Recurrent), (params, state, xs)
 
 
 def close(ours: Any, expected: Any) -> None:
