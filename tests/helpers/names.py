@@ -18,7 +18,7 @@ PARTICIPLE = re.compile(
 WORDS = re.compile(
     "aligned|ceiling|embed|ragged|red|ring|seed|speed|swing|heading|meaning|nothing|reading|"
     "setting|timing|batching|clipping|cloning|finding|lowering|padding|rounding|training|tuning|"
-    "compiled|terminated|truncated|unwrapped"
+    "compiled|done|terminated|truncated|unwrapped"
 )
 FORMER = re.compile("composed|fitting|Made|renamed|replaced|unproved")
 """Former names, which can still be imported."""
