@@ -14,7 +14,7 @@ import pytest
 from mmrl import runs
 from mmrl.agents import AGENTS, ppo, repeatable
 from mmrl.runs import Run, Sweep, checkpoint, saved_sweep, zoo
-from mmrl.runs.earlier import earlier
+from mmrl.runs.earlier import current_names, earlier
 from mmrl.runs.export import export
 from tests.helpers.runs import leaves
 
@@ -100,6 +100,15 @@ def test_zeros_of_an_earlier_setup_are_sizes_that_are_chosen_automatically():
     assert today["dqn"] == {"batch": None, "capacity": None, "horizon": None, "burn_in": 0}
     assert today["clear"] == {**today["dqn"], "capacity": 0}  # without a reservoir
     assert earlier(earlier(setups["dqn"])) == earlier(setups["dqn"]) and zeros["batch"] == 0
+
+
+def test_settings_with_former_names_are_renamed():
+    config = {"memory": "ffm", "memory_sizes": [["printed", 1]], "stored": "uint8"}
+    today = earlier({"agent": "clear", "observes": [], "config": config})["config"]
+    expected = {"memory_sizes": [["use_mlp", 1]], "storage_dtype": "uint8"}
+    assert today == {"memory": "ffm", **expected}
+    again = {**config, "memory": "window"}  # another memory may have a size of this name
+    assert current_names(again)["memory_sizes"] == config["memory_sizes"]
 
 
 def test_a_run_in_several_shards_is_refused():
