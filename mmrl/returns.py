@@ -2,11 +2,11 @@
 
     y_t = x_t + g_t y_{t+1}                    until the episode's last step, where y_t = x_t
 
-Each function below defines its own x and g. The recurrence is a product of the affine maps y ↦ x_t
-+ g_t y, so it is a `scan` of `Affine`. Morad et al. 2024 prove this for the discounted return and
-for GAE (Theorems 3.3 and D.1). Their operator (Eqs. 17 and 55) is `Affine` with its arguments
-swapped. Applied in the forward direction, as printed in the paper, their operator accumulates past
-rewards. A target depends on future rewards instead, so the scans in this module run in reverse.
+Each function below defines its own x and g. The recurrence is a product of the affine maps
+y ↦ x_t + g_t y, so it is a `scan` of `Affine`. Morad et al. 2024 prove this for the discounted
+return and for GAE (Theorems 3.3 and D.1). Their operator (Eqs. 17 and 55) is `Affine` with its
+arguments swapped. Applied forward, as printed in the paper, it accumulates past rewards. A target
+depends on future rewards instead, so the scans in this module run in reverse.
 
 All functions operate on a single tape, which may contain many episodes; use `jax.vmap` for several
 tapes. Arguments are always in this order, and all except the scalars at the end have one entry per
@@ -239,10 +239,10 @@ def rescale(x: Float[Array, "*shape"], eps: Scalar = 1e-3) -> Float[Array, "*sha
 def unrescale(y: Float[Array, "*shape"], eps: Scalar = 1e-3) -> Float[Array, "*shape"]:
     """Return h⁻¹(y), the inverse of `rescale`.
 
-    h⁻¹(y) = sign(y) q (q + 2) with q = 2|y| / (1 + 2ε + √((1 + 2ε)² + 4ε|y|)), because q = √(|x| +
-    1) - 1 solves |y| = q + ε q (q + 2). The closed form in the literature subtracts two values near
-    1 and divides the difference by ε². In float32, its error is about 1 % at |x| = 0.01 and 10 % at
-    |x| = 0.001, where the form used here is accurate to six digits.
+    h⁻¹(y) = sign(y) q (q + 2) with q = 2|y| / (1 + 2ε + √((1 + 2ε)² + 4ε|y|)), because the value
+    q = √(|x| + 1) - 1 solves |y| = q + ε q (q + 2). The closed form in the literature subtracts two
+    values near 1 and divides the difference by ε². In float32, its error is about 1 % at |x| = 0.01
+    and 10 % at |x| = 0.001, where the form used here is accurate to six digits.
 
         >>> unrescale([-1.0, 0.0, 1.0], eps=0.0)
         Array([-3.,  0.,  3.], dtype=float32)

@@ -231,9 +231,9 @@ class ActorCritic(eqx.Module):
         with a `Net` that has no memory, use "frame_stack" with `frames` = 1.
 
         The weights of the policy's outputs are scaled by 0.01, so the initial policy is almost
-        uniform, or has a mean close to 0. The initial standard deviation of `continuous` actions is
-        1. With `bounds`, which must be the same at all steps, mean and standard deviation refer to
-        the output x of the network (see `unit`).
+        uniform, or has a mean close to 0. At first, `continuous` actions have a standard
+        deviation of 1. With `bounds`, which must be the same at all steps, mean and standard
+        deviation refer to the output x of the network (see `unit`).
         """
         policy_key, critic_key = jax.random.split(key)
         kind: Any = {"width": width, "normalized": normalized, "picture": picture, **memory_sizes}
