@@ -99,6 +99,16 @@ def test_the_choice_without_a_limit_runs_the_fewest_operations(free: Automatic):
     assert [row.is_choice for row in report.rows].count(True) == 1
 
 
+def test_a_report_omits_passes_that_change_nothing():
+    p = Program("i")
+    (i,) = p.symbols
+    w, x = p.tensor(i), p.sample(jax.random.normal, over=(i,))
+    w[0] = 0.0
+    w[i + 1] = w + 0.1 * (x - w)
+    rows = compile(p.graph(w)).report(I=16).rows  # tiles of 8 would contain no operation
+    assert [row.passes for row in rows] == ["vectorize i", "no passes", "vectorize i, fuse"]
+
+
 @pytest.mark.full
 def test_a_limit_counts_bytes_on_the_device_if_values_are_swapped(graph: Graph):
     limit, blocks = 2500, {}

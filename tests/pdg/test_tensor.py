@@ -315,9 +315,13 @@ def test_a_target_network_is_a_detached_read():
     np.testing.assert_allclose(target_network(detached=True), w, rtol=1e-6)
 
 
+JAX_ONLY = r"`f` must compute with JAX arrays, .*\(.*\): write `jnp` instead of `np`, `jnp.where`"
+
+
 def misuse() -> dict[str, tuple[Any, str]]:
     p, t, T, x = line()
     u, v = p.tensor(t, name="u"), p.tensor(name="v")
+    tree, key = p.fn(lambda a: {"a": a, "b": -a}, x, name="d"), jax.random.key(0)
 
     def define(tensor: Tensor, key: Any, value: Any) -> Any:
         def act() -> None:
@@ -377,10 +381,40 @@ def misuse() -> dict[str, tuple[Any, str]]:
             lambda: x[t:T].program.fn(lambda r: jnp.outer(r, r).ravel(), x[t:T]),
             "linear.* T - t =",
         ),
+        "numbers of NumPy": (lambda: p.fn(lambda a: np.tanh(a), x, name="f"), JAX_ONLY),
+        "if in a function": (lambda: p.fn(lambda a: a if a > 0 else -a, x, name="f"), JAX_ONLY),
+        "if in a sample": (
+            lambda: p.sample(lambda k, a: -a if a > 0 else a, x, name="f"),
+            JAX_ONLY,
+        ),
+        "number": (lambda: p.fn(lambda a: float(a), x, name="f"), JAX_ONLY),
+        "range": (lambda: p.fn(lambda a: sum(range(a)), t, name="f"), JAX_ONLY),
+        "mask": (lambda: p.fn(lambda a: a[a > 0], p.constant(jnp.ones(3)), name="f"), JAX_ONLY),
+        "if with a slice": (lambda: p.fn(lambda a: a if a[0] else -a, x[t:T], name="f"), JAX_ONLY),
+        "entry": (lambda: tree["a"], r"`'a'` is not an index .*`p.fn\(lambda x: x\['a'\], x\)`"),
+        "entry of a constant": (lambda: p.constant({"a": 1.0})["a"], "`'a'` is not an index"),
+        "entry of a read": (lambda: tree[t + 1]["a"], "x = d$"),
+        "entry that is defined": (define(u, "a", 1.0), "`'a'` is not an index of points of `u`"),
+        "index from a tensor": (lambda: x[x], r"is not an index .*lambda x, k: x\[k\], x, k\)"),
+        "end from a tensor": (lambda: x[t:x], "is not an index of points of `cast`"),
+        "gradient of a tree": (
+            lambda: gradient(p.fn(lambda w: w["a"], tree, name="loss"), tree) * 0.1,
+            r"`vjp_loss`, a gradient, must be a single array .*`p.fn\(lambda w, dw: jax.tree.map",
+        ),
+        "tree as a loss": (lambda: gradient(tree, x), r"`d` must be a single .*lambda w: w\['a'\]"),
+        "list of tensors": (lambda: gradient(x.sum(), [x]), "each tensor as a separate argument"),  # pyright: ignore
+        "key of a function": (lambda: p.fn(jax.random.normal, key), r"`p.sample\(f, …\)` in place"),
+        "key of an input": (lambda: p.input("seeds", key), r"typed key: .*`p.sample\(f, …\)`"),
         "hole": (lambda: x[t + 1][0:T], "leaves|exists only where"),
         "where defined": (
             lambda: p.graph((x[t + 1] * 1.0)[t:T].sum()),
-            r"`mul` exists only where T >= t \+ 2, so a slice along \['t'\] may .*, as in 0:T - 1",
+            r"`mul` exists only where T >= t \+ 2, so a slice along t may have holes, because it "
+            r"reads `cast\[t \+ 1\]`; write t:T - 1; shorten",
+        ),
+        "hole in a window": (
+            lambda: (x[t + 2] * 1.0 + x)[t : min_(t + 2, T)],
+            r"`add` exists only where T >= t \+ 3, .* reads `cast\[t \+ 2\]`; "
+            r"write t:min_\(t \+ 2, T - 2\)",
         ),
         "target": (
             lambda: target_network(detached=False),
@@ -388,11 +422,28 @@ def misuse() -> dict[str, tuple[Any, str]]:
         ),
         "hole at the end for small T": (
             lambda: ((x[t + 1] - x) * 1.0)[0:5],
-            r"exists only where T >= t \+ 2, so a slice along \['t'\] may have holes",
+            r"exists only where T >= t \+ 2, so .* `cast\[t \+ 1\]`; write 0:min_\(5, T - 1\)",
         ),
-        "hole at the start": (lambda: (x[t - 1] * 1.0)[0:T], "exists only where t >= 1, so"),
+        "hole at the start": (
+            lambda: (x[t - 1] * 1.0)[0:T],
+            r"exists only where t >= 1, so .* `cast\[t - 1\]`; write 1:T",
+        ),
         "hole in the middle": (lambda: (x * 1.0)[t % 2 == 0][0:T], "so a slice along .* may have"),
     }
+
+
+def test_a_tuple_of_one_symbol_is_not_a_symbol(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users make mistakes
+    p = Program("t")
+    t, T = p.symbols, p.bounds
+    x = p.tensor("t", name="x")
+    x[t] = 1.0
+    acts = [lambda: t + 1, lambda: T - 1, lambda: 2 * t, lambda: t == 0, lambda: t < 1]  # pyright: ignore
+    acts += [lambda: x[0:T], lambda: p.tensor(t), lambda: p.input("y", 0.0, t)]  # pyright: ignore
+    for act in acts:
+        with pytest.raises((TypeError, ValueError), match=r"\(t,\), \(T,\) = p.symbols"):
+            act()
+    assert t == tuple(t) and f"{t} {T}" == "(t,) (T,)"
 
 
 NUMBERS: list[Any] = [jnp.tanh, jax.nn.softmax, jnp.asarray, np.tanh, np.asarray, math.tanh, float]

@@ -233,7 +233,8 @@ def gradient(loss: Tensor, *wrt: Tensor, recompute: bool | None = None) -> Any:
     for x in (loss, *wrt):
         if not isinstance(x, Tensor):
             raise ValueError(
-                f"`loss` and `wrt` must be tensors of a program, got {x!r}; use `Program.constant`"
+                f"`loss` and `wrt` must be tensors of a program, got {x!r}: pass each tensor as a "
+                f"separate argument, and numbers as `Program.constant`"
             )
     if loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.inexact):
         raise ValueError(

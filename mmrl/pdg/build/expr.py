@@ -507,8 +507,8 @@ def refuse(value: Any, *_: Any, **__: Any) -> Any:
     """Raise `ValueError`, because an expression or a tensor has no numeric value yet."""
     raise ValueError(
         f"`{value}` has no numeric value while the program is being built. To apply a Python "
-        "function at every point, use `fn`, as in `p.fn(jnp.tanh, x)`. In an index, use `min_` or "
-        "`max_`."
+        "function at every point, use `fn`, as in `p.fn(jnp.tanh, x)`, or a method of a tensor, "
+        "`x.tanh()`. In an index, use `min_` or `max_`."
     )
 
 

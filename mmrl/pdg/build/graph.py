@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mmrl.pdg.build.expr import TRUE, And, Compare, Const, Expr, Mod, Slice, Structural, Sym
@@ -22,6 +23,29 @@ Output = tuple[str, int]  # name of an operation, and index of one of its output
 
 Point = tuple[int, ...]
 _HUGE = 2**40  # assumed to be larger than any bound
+
+
+class Symbols(tuple[Sym, ...]):
+    """Symbols or bounds of a program, which must be unpacked before they are used.
+
+    Raises `TypeError` for arithmetic and comparisons, which Python defines for other tuples.
+    """
+
+    def refuse(self, other: Any = None) -> Any:
+        """Raise `TypeError`, because the symbols were not unpacked; `other` may be a tuple."""
+        if isinstance(other, tuple):
+            return NotImplemented
+        raise TypeError(
+            f"`{self}` is a tuple, and must be unpacked before it is used in an index, as in "
+            f"`(t,), (T,) = p.symbols, p.bounds` for one dimension"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = refuse
+    __mod__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = refuse
+    __hash__ = tuple.__hash__
+
+    def __repr__(self) -> str:
+        return f"({', '.join(map(str, self))}{',' * (len(self) == 1)})"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -366,7 +390,16 @@ def components(edges: Iterable["Edge"]) -> list[set[str]]:
 
 
 def array_type(sizes: tuple[int | Expr, ...], dtype: Any) -> ArrayType:
-    """Return an `ArrayType` with any dtype that NumPy accepts."""
+    """Return an `ArrayType` with any dtype that NumPy accepts.
+
+    Raises `ValueError` for a typed random key.
+    """
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        raise ValueError(
+            "a value must be an array, got a typed key: write `p.sample(f, …)` in place of "
+            "`p.fn(f, key, …)`, which passes a separate key at each point; otherwise, use "
+            "`jax.random.key_data(key)`"
+        )
     return ArrayType(shape(sizes), np.dtype(dtype))
 
 

@@ -21,8 +21,19 @@ from typing import Any
 
 import numpy as np
 
-from mmrl.pdg.build.expr import TRUE, Const, Expr, Slice, Sym, as_expr, is_index, is_truth, max_
-from mmrl.pdg.build.graph import Dim, Domain, conjuncts
+from mmrl.pdg.build.expr import (
+    TRUE,
+    Const,
+    Expr,
+    Slice,
+    Sym,
+    as_expr,
+    is_index,
+    is_truth,
+    max_,
+    min_,
+)
+from mmrl.pdg.build.graph import Dim, Domain, Symbols, conjuncts
 from mmrl.pdg.build.sets import always, never, simplify
 
 
@@ -51,6 +62,9 @@ def subscript(key: Any, domain: Domain, name: str) -> Subscript:
     places = [k for k, item in enumerate(items) if item is Ellipsis]
     if places:
         items, axes = items[: places[0]], tuple(items[places[0] + 1 :]) or None
+    for item in items:
+        for end in (item.start, item.stop) if isinstance(item, slice) else (item,):
+            _check_index(end, name)
     when, at = TRUE, {}
     if len(items) == 1 and is_index(items[0]) and is_truth(as_expr(items[0])):
         when, items = as_expr(items[0]), []
@@ -75,6 +89,20 @@ def subscript(key: Any, domain: Domain, name: str) -> Subscript:
     return Subscript(at, when, axes)
 
 
+def _check_index(item: Any, name: str) -> None:
+    """Raise `ValueError` or `TypeError` for an item that is not part of an index."""
+    if item is None or is_index(item):
+        return
+    if isinstance(item, Symbols):
+        item.refuse()
+    entry, inputs = (repr(item), "x") if isinstance(item, str) else ("k", "x, k")
+    raise ValueError(
+        f"`{item!r}` is not an index of points of `{name}`, which consists of integers and symbols "
+        f"of the program. To index the value at each point, such as an array or a dictionary, "
+        f"write `p.fn(lambda {inputs}: x[{entry}], {inputs})`, here with x = {name}"
+    )
+
+
 def _from_start(item: Any, bound: Expr, name: str) -> Expr:
     """Convert an index to an expression; `3:` and `:t` extend to the ends of the dimension."""
     for end in (item.start, item.stop) if isinstance(item, slice) else (item,):
@@ -91,11 +119,13 @@ def _from_start(item: Any, bound: Expr, name: str) -> Expr:
     return as_expr(item)
 
 
-def read_domain(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> Domain:
+def read_domain(
+    sink: Domain, source: Domain, index: Sequence[Expr], name: str, hint: str = ""
+) -> Domain:
     """Return the points of `sink` at which `source[index]` exists.
 
     Raises `ValueError` if the index exists at no point, or if a slice extends beyond the source's
-    domain, because such a slice would be truncated silently.
+    domain, because such a slice would be truncated silently. `hint` is a remedy for `within`.
     """
     text = f"{name}[{', '.join(map(str, index))}]"
     for dim, part in zip(source, index, strict=True):
@@ -112,7 +142,7 @@ def read_domain(sink: Domain, source: Domain, index: Sequence[Expr], name: str) 
             raise ValueError(
                 f"`{text}` ends before it begins, at every point of {sink}: swap its two ends"
             )
-    inside = within(source, index, name)
+    inside = within(source, index, name, hint)
     if always(inside, roomy(sink, inside)):
         return sink
     if never(inside, roomy(sink, inside)):
@@ -140,23 +170,39 @@ def complete(source: Domain, sink: Domain, at: dict[str, Expr]) -> bool:
     return always(when, Domain((*sink.dims, *dims), sink.when & inside))
 
 
+def without_holes(source: Domain, sink: Domain, at: dict[str, Any], name: str) -> Expr:
+    """Return the slice `at[name]` without points at its ends where `source` is undefined.
+
+    If no such slice is found, return the slice unchanged.
+    """
+    part, (bound,) = at[name], [dim.bound for dim in source if dim.name == name]
+    for k in range(1, largest_number(source.when) + 2):
+        earlier = part.hi.substitute({str(bound): bound - k})
+        earlier = min_(part.hi, bound - k) if earlier.same(part.hi) else earlier
+        for shorter in (Slice(part.lo, earlier), Slice(max_(part.lo, k), part.hi)):
+            if complete(source, sink, {**at, name: shorter}):
+                return shorter
+    return part
+
+
 def width(part: Slice, sink: Domain) -> Expr:
     """Return the number of points in a slice, or 0 where its end precedes its start."""
     size = part.width()
     return size if always(size >= 0, roomy(sink, size)) else max_(size, 0)
 
 
-def within(source: Domain, index: Sequence[Expr], name: str) -> Expr:
+def within(source: Domain, index: Sequence[Expr], name: str, hint: str = "") -> Expr:
     """Return the condition, in the reader's symbols, for all points of `source[index]` to exist.
 
-    Raises `ValueError` for a slice that may contain points at which `source` is undefined.
+    Raises `ValueError` for a slice that may contain points at which `source` is undefined; the
+    message contains `hint`.
     """
     at = dict(zip(source.names, index, strict=True))
     holes = [n for n in source.when.symbols() if isinstance(at.get(n), Slice)]
     if holes:
         raise ValueError(
-            f"`{name}` exists only where {source.when}, so a slice along {holes} may have "
-            f"holes; end the slice before them, as in 0:T - 1, or define the missing points in a "
+            f"`{name}` exists only where {source.when}, so a slice along {', '.join(holes)} may "
+            f"have holes{hint}; shorten the slice, or define the missing points in a "
             f"`Program.tensor`, as in `x[T - 1] = 0.0`, `x[t] = …`"
         )
     return stays(source, index)

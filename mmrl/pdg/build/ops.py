@@ -241,6 +241,12 @@ def cut(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callab
 # from constants, and the third detects sizes that are not linear in them.
 _TRIALS = ((5, 11, 17, 23, 31, 41), (7, 13, 19, 29, 37, 43), (8, 16, 27, 35, 39, 47))
 BOUND = 53
+_NEEDS_NUMBERS = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 
 
 def infer(
@@ -257,8 +263,8 @@ def infer(
     An output size may be a constant or a linear function of one ragged size of the inputs. If the
     function fails for some sizes and `full` is True, windows are evaluated at their full width (4
     for min(4, T - t)), and the output sizes that depend on them become numbers. Raises `ValueError`
-    for any other size, for typed random keys, and if `run` fails for ragged inputs. If `run` fails
-    without ragged inputs, its own error is raised.
+    for any other size, for typed random keys, if `run` needs values as Python numbers, and if it
+    fails for ragged inputs. If it fails without ragged inputs, its own error is raised.
     """
     sizes = ragged(list(inputs))
     if len(sizes) > len(_TRIALS[0]):
@@ -278,6 +284,13 @@ def infer(
     try:
         return _output_types(shapes, sizes, {}, name)
     except Exception as error:  # user code may raise any exception
+        if isinstance(error, _NEEDS_NUMBERS):
+            problem = str(error).splitlines()[0].rstrip(".")
+            raise ValueError(
+                f"`{name}` must compute with JAX arrays, but uses one as a number of Python or "
+                f"NumPy ({problem}): write `jnp` instead of `np`, `jnp.where` instead of `if`, and "
+                f"loops of `jax.lax` instead of loops that depend on a value"
+            ) from error
         where = ", ".join(f"{text} = {size}" for text, size in trial.items())
         most = {text: domain.ceiling(size) for text, size in sizes.items()} if full else {}
         windows = {text: size for text, size in most.items() if size is not None}
@@ -311,10 +324,6 @@ def _output_types(
     sizes = [(variables[text], [trial[text] for trial in rounds]) for text in texts]
 
     def combine(*kinds: jax.ShapeDtypeStruct) -> ArrayType:
-        if jnp.issubdtype(kinds[0].dtype, jax.dtypes.prng_key):
-            raise ValueError(
-                f"`{name}` must return arrays, got a typed key; return `jax.random.key_data` of it"
-            )
         shape = [_size(n, sizes, name) for n in zip(*(k.shape for k in kinds), strict=True)]
         return array_type(tuple(shape), kinds[0].dtype)
 

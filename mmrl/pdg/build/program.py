@@ -26,7 +26,7 @@ from jax.experimental import io_callback
 
 from mmrl.pdg.build import ops as table
 from mmrl.pdg.build.expr import TRUE, Expr, Slice, Sym, as_expr
-from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, array_type, type_text
+from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, Symbols, array_type, type_text
 from mmrl.pdg.build.indexing import definition, subscript
 from mmrl.pdg.build.sets import never, simplify
 from mmrl.pdg.build.tensor import Tensor
@@ -64,8 +64,8 @@ class Program:
             )
         self.seed = seed
         self.box = Domain.of(*names)
-        self.symbols: tuple[Sym, ...] = self.box.symbols
-        self.bounds: tuple[Sym, ...] = tuple(Sym(name.upper()) for name in names)
+        self.symbols = Symbols(self.box.symbols)
+        self.bounds = Symbols(Sym(name.upper()) for name in names)
         self.ops: dict[str, Op] = {}
         self.edges: list[Edge] = []
         self.reads: dict[str, tuple[Tensor, ...]] = {}  # arguments of each operation
@@ -81,8 +81,8 @@ class Program:
         unknown = ", ".join(sorted(choice - set(self.box.names)))
         if unknown:
             raise ValueError(
-                f"`{unknown}` is not a symbol of this program, which has {own}: use these, or add "
-                f"the symbol to `Program`"
+                f"`{unknown}` is not a symbol of this program, which has {own}: use these (for "
+                f"one, unpack `(t,), (T,) = p.symbols, p.bounds`), or add the symbol to `Program`"
             )
         return Domain(tuple(dim for dim in self.box if dim.name in choice), when)
 

@@ -23,6 +23,7 @@ from mmrl.pdg.build.indexing import (
     stays,
     subscript,
     width,
+    without_holes,
 )
 
 if TYPE_CHECKING:
@@ -83,9 +84,12 @@ class Tensor:
     def array(self) -> ArrayType:
         """Type of a tensor that is a single array. Raises `ValueError` for any other pytree."""
         if not isinstance(self.type, ArrayType):
+            name, gradient = self.source, self.source.startswith(("vjp_", "grad_"))
             raise ValueError(
-                f"`{self.source}` must be a single array, but is a tree of arrays "
-                f"({type_text(self.type)}): apply a function to it with `fn`"
+                f"`{name}`{', a gradient,' * gradient} must be a single array here, but is a tree "
+                f"of arrays ({type_text(self.type)}): apply a function to the tree, such as "
+                "`p.fn(lambda w, dw: jax.tree.map(lambda w, dw: w - 0.1 * dw, w, dw), w, dw)`, or "
+                "`p.fn(lambda w: w['a'], w)` for one entry"
             )
         return self.type
 
@@ -134,7 +138,8 @@ class Tensor:
             self if plain else self.fill_holes() if holes and self.covers(target) else self.read()
         )
         name = self.source if tensor is self else self.text
-        domain, needs = tensor._domain(target.at, target.when, name)
+        hint = self._shorter(target) if holes and tensor is not self else ""
+        domain, needs = tensor._domain(target.at, target.when, name, hint)
         widths = tuple(width(x, domain) for x in target.at.values() if isinstance(x, Slice))
         points = {n: part for n, part in target.at.items() if not isinstance(part, Slice)}
 
@@ -155,6 +160,26 @@ class Tensor:
             return False
         return complete(self.domain, self._sink(target.at, target.when), target.at)
 
+    def _shorter(self, target: Subscript) -> str:
+        """Return the reason why this tensor has holes, and a slice without them, as text."""
+        read = self.partial_read()
+        hint = f", because it reads `{read.text}`" if read.text != self.text else ""
+        for name in target.slices:
+            sink = self._sink(target.at, target.when)
+            part = without_holes(self.domain, sink, target.at, name)
+            if not part.same(target.at[name]):
+                text = str(part).replace("min(", "min_(").replace("max(", "max_(")
+                return f"{hint}; write {text}"
+        return hint
+
+    def partial_read(self) -> "Tensor":
+        """Return the indexed read to which this tensor owes the condition on its domain."""
+        if not TRUE.same(self.program.ops[self.source].domain.when):
+            for x in self.program.reads.get(self.source, ()):
+                if not TRUE.same(x.domain.when):
+                    return x.partial_read()
+        return self
+
     def fill_holes(self) -> "Tensor":
         """Return a copy of this tensor that is zero at the points where this one is undefined."""
         full = self.program.tensor(*self.domain.names, name=self.source)
@@ -169,11 +194,11 @@ class Tensor:
             names |= part.symbols() - {bound.name for bound in self.program.bounds}
         return self.program.domain(names, when)
 
-    def _domain(self, at: dict[str, Expr], when: Expr, name: str) -> tuple[Domain, Expr]:
+    def _domain(self, at: dict[str, Expr], when: Expr, name: str, hint: str) -> tuple[Domain, Expr]:
         """Return the domain of the indexed tensor, and the condition `needs`."""
         source = self.program.ops[self.source].domain
         index = [at.get(dim.name, dim.symbol) for dim in self.domain]
-        domain = read_domain(self._sink(at, when), self.domain, index, name)
+        domain = read_domain(self._sink(at, when), self.domain, index, name, hint)
         if self.is_whole:
             return domain, TRUE
         # A nested read exists where both reads exist: x[t + 1][t - 1] is x[t] except at t = 0.

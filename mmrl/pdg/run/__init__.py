@@ -137,7 +137,8 @@ class Compiled:
     ) -> XlaProgram:
         """Compile a run to one XLA program, called with a key and inputs: `xla(T=9)(rate=0.1)`.
 
-        The options are described in `XlaProgram`.
+        The options are described in `XlaProgram`. `early=True` can be slower, for example
+        if the data end a dimension late, so measure both.
         """
         return xla(self, self._sizes(bounds, more), alias=alias, early=early)
 
@@ -201,15 +202,17 @@ class Automatic:
         """Return the cost of the choice for the given bounds, and of similar choices."""
         sizes = self._sizes(bounds, more)
         choice, swap = self.choice(sizes), self.options["swap"]
-        rows, transfers = [], []
+        rows: dict[str, Row] = {}
+        transfers = []
         for each in neighbors(choice, self.source, sizes, self.constraints):
             try:
                 price, host = self._price(sizes, each)
             except ValueError:  # without a valid order, it is not a candidate
                 continue
             fits = self.memory is None or price.bytes <= self.memory
-            rows.append(Row(str(each), price, fits, each == choice))
-            transfers.append(f"{each}: {price.bytes:,} bytes on the device, {host:,} on the host")
+            if (name := self._passes(each)) not in rows:
+                rows[name] = Row(name, price, fits, each == choice)
+                transfers += [f"{name}: {price.bytes:,} bytes on the device, {host:,} on the host"]
         compiled = self.at(sizes)
         words = [line for stage in compiled.stages for line in stage.words]
         if swap.of(self.source):
@@ -220,7 +223,7 @@ class Automatic:
             ]
         if ends(compiled.graph) and not compiled.swap.of(compiled.graph):
             words += (f"With `early=True`, {line}" for line in compiled.xla(sizes, early=True).ends)
-        return Report(tuple(rows), self.memory, tuple(words))
+        return Report(tuple(rows.values()), self.memory, tuple(words))
 
     def text(self, bounds: Bounds = None, /, *, memory: bool = False, **more: int) -> str:
         """Return the program as Python code, with deallocations if `memory`."""
@@ -268,6 +271,13 @@ class Automatic:
         if choice not in self._cache:
             self._cache[choice] = self._by_hand(choice.passes())
         return self._cache[choice]
+
+    def _passes(self, choice: Choice) -> str:
+        """Return the names of the passes of a choice that change the graph."""
+        stages = self._compile(choice).stages
+        texts = [str(stage.graph) for stage in stages]
+        pairs = zip(stages[1:], texts, texts[1:], strict=False)
+        return ", ".join(s.name for s, old, new in pairs if old != new) or str(Choice())
 
     def _cost(self, sizes: Mapping[str, int], choice: Choice) -> Cost:
         return self._price(sizes, choice)[0]

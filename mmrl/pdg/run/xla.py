@@ -42,8 +42,8 @@ class XlaProgram:
     Reverse mode requires loops of constant length, which tiles need not have, and `early` False;
     otherwise, use `gradient` in the program. A program that calls the host supports only `jit`. If
     `alias` is False, merges copy values between rings. If `early`, loops stop where data end them,
-    and `ends` contains a sentence about each loop over such a dimension; this is experimental, so
-    loops run to their bounds by default.
+    and `ends` contains a sentence about each loop over such a dimension. This is experimental, and
+    can be slower, because each iteration costs more, so loops run to their bounds by default.
     """
 
     def __init__(
