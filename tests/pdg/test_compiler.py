@@ -139,6 +139,9 @@ def test_a_run_takes_a_key_and_its_inputs_and_nothing_else(made: Compiled):
             made.xla(I=2, T=4)(**wrong)
         with pytest.raises(ValueError, match=r"`bounds` must .* each bound|unknown input `kye`"):
             made.interpret({"I": 2, "T": 4}, **wrong)
+    for run in (made.xla(I=2, T=4), lambda key: made.interpret(I=2, T=4, key=key)):
+        with pytest.raises(ValueError, match=r"got 3: write `jax.random.key\(3\)`"):
+            run(key=3)
 
 
 @pytest.mark.slow

@@ -409,7 +409,7 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "where defined": (
             lambda: p.graph((x[t + 1] * 1.0)[t:T].sum()),
             r"`mul` exists only where T >= t \+ 2, so a slice along t may have holes, because it "
-            r"reads `cast\[t \+ 1\]`; write t:T - 1; shorten",
+            r"reads `cast\[t \+ 1\]`; write t:T - 1, or define",
         ),
         "hole in a window": (
             lambda: (x[t + 2] * 1.0 + x)[t : min_(t + 2, T)],

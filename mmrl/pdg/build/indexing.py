@@ -36,6 +36,9 @@ from mmrl.pdg.build.expr import (
 from mmrl.pdg.build.graph import Dim, Domain, Symbols, conjuncts
 from mmrl.pdg.build.sets import always, never, simplify
 
+SHORTEN = "; shorten the slice"
+"""Remedy for a slice with holes, used if a shorter slice is not suggested."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Subscript:
@@ -120,7 +123,7 @@ def _from_start(item: Any, bound: Expr, name: str) -> Expr:
 
 
 def read_domain(
-    sink: Domain, source: Domain, index: Sequence[Expr], name: str, hint: str = ""
+    sink: Domain, source: Domain, index: Sequence[Expr], name: str, hint: str = SHORTEN
 ) -> Domain:
     """Return the points of `sink` at which `source[index]` exists.
 
@@ -191,7 +194,7 @@ def width(part: Slice, sink: Domain) -> Expr:
     return size if always(size >= 0, roomy(sink, size)) else max_(size, 0)
 
 
-def within(source: Domain, index: Sequence[Expr], name: str, hint: str = "") -> Expr:
+def within(source: Domain, index: Sequence[Expr], name: str, hint: str = SHORTEN) -> Expr:
     """Return the condition, in the reader's symbols, for all points of `source[index]` to exist.
 
     Raises `ValueError` for a slice that may contain points at which `source` is undefined; the
@@ -202,8 +205,8 @@ def within(source: Domain, index: Sequence[Expr], name: str, hint: str = "") -> 
     if holes:
         raise ValueError(
             f"`{name}` exists only where {source.when}, so a slice along {', '.join(holes)} may "
-            f"have holes{hint}; shorten the slice, or define the missing points in a "
-            f"`Program.tensor`, as in `x[T - 1] = 0.0`, `x[t] = …`"
+            f"have holes{hint}, or define the missing points in a `Program.tensor`, as in "
+            f"`x[T - 1] = 0.0`, `x[t] = …`"
         )
     return stays(source, index)
 

@@ -16,6 +16,7 @@ import numpy as np
 from mmrl.pdg.build.expr import TRUE, Expr, Slice, refuse, structure
 from mmrl.pdg.build.graph import ArrayType, Domain, ragged, shape, type_text
 from mmrl.pdg.build.indexing import (
+    SHORTEN,
     Subscript,
     complete,
     composes,
@@ -138,7 +139,7 @@ class Tensor:
             self if plain else self.fill_holes() if holes and self.covers(target) else self.read()
         )
         name = self.source if tensor is self else self.text
-        hint = self._shorter(target) if holes and tensor is not self else ""
+        hint = self._shorter(target) if holes and tensor is not self else SHORTEN
         domain, needs = tensor._domain(target.at, target.when, name, hint)
         widths = tuple(width(x, domain) for x in target.at.values() if isinstance(x, Slice))
         points = {n: part for n, part in target.at.items() if not isinstance(part, Slice)}
@@ -170,7 +171,7 @@ class Tensor:
             if not part.same(target.at[name]):
                 text = str(part).replace("min(", "min_(").replace("max(", "max_(")
                 return f"{hint}; write {text}"
-        return hint
+        return f"{hint}{SHORTEN}"
 
     def partial_read(self) -> "Tensor":
         """Return the indexed read to which this tensor owes the condition on its domain."""

@@ -140,8 +140,12 @@ def run_env(
     """Check the random key and the inputs of a run, and return them as entries of `env`.
 
     Raises `ValueError` if an input is missing or unknown, or has the wrong structure, shape or
-    dtype.
+    dtype, and if the key is a number.
     """
+    if isinstance(key, int | float):
+        raise ValueError(
+            f"`key` must be a random key, got {key}: write `jax.random.key({int(key)})`"
+        )
     declarations = {op.params["name"]: op for op in graph.ops.values() if op.kind == "input"}
     for name in [*inputs, *declarations]:
         if name not in declarations or name not in inputs:
