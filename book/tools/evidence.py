@@ -161,8 +161,12 @@ def _on_catch(returns: Float[np.ndarray, " _seed"]) -> Scores:
 
 
 def total(row: Row) -> Scores:
-    """Return the cumulative scores of a continual learner, averaged over tasks."""
-    return _on_catch(np.mean(np.array(row["cumulative"], float), axis=1))
+    """Return the cumulative scores of a continual learner, averaged over tasks.
+
+    Rows with the field `learned` are already normalized.
+    """
+    scale = np.asarray if "learned" in row else _on_catch
+    return scale(np.mean(np.array(row["cumulative"], float), axis=1))
 
 
 def retention(row: Row) -> Scores:
@@ -310,6 +314,11 @@ def scaling(invariance: Rows, condition: str, c: int) -> dict[str, dict[str, Any
 def steady(cases: dict[str, dict[str, Any]], factor: float = 10) -> dict[str, dict[str, Any]]:
     """Return the cases of `scaling` whose changed arm has deviations that swing less."""
     return {name: arms for name, arms in cases.items() if swing(arms["changed"]) < factor}
+
+
+def learned(rows: Rows) -> list[Row]:
+    """Return the rows of trained agents, without the games of the experiment on Freeway."""
+    return [row for row in rows if row["method"] != "scale" and row["family"] != "Freeway"]
 
 
 def studies(rows: Rows, ten: Rows) -> list[tuple[str, Rows]]:

@@ -1,13 +1,14 @@
 """Figures of how Q depends on the past: by age, and outside the segment."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from mmrl.runs import interval
-from mmrl.show import GRID, INK, STYLES, dress, figure
+from mmrl.show import GRID, INK, STYLES, dress, figure, learning_curves
 
 
 def by_age(
@@ -71,6 +72,41 @@ def outside(
     dress(ax, title, size=10)
     ax.grid(axis="x", color=GRID, linewidth=0.8)
     return ax
+
+
+def over_training(
+    row: Mapping[str, Any], measures: Mapping[str, Any], *, title: str = "", ax: Axes | None = None
+) -> Axes:
+    """Draw measures of a row of `gradients` against the environment steps of training.
+
+    `measures` maps a label to values [time][seed], such as the cosines `row["cosine"]["10"]`, or
+    the fraction `row["outside"]` of the gradient on old observations. Lines are interquartile means
+    over seeds, with 95 % bootstrap intervals.
+    """
+    curves = {label: np.array(values, float).T for label, values in measures.items()}
+    ax = learning_curves(curves, np.array(row["measured_at"]), title=title, ax=ax)
+    ax.set_ylabel("cosine or fraction", color=INK)
+    return ax
+
+
+def truncated_gradients(row: Mapping[str, Any], axes: Sequence[Axes] | None = None) -> list[Axes]:
+    """Draw Figures 3 and 7 of Morad et al. (2024) for the agents of a row of `gradients`.
+
+    The three panels are separate figures unless `axes` is given, because only the first one is
+    logarithmic. It shows ‖∂Q/∂o‖ by age after training. The second panel shows the fractions of the
+    sum on old observations during training, and the third one shows the cosines between whole and
+    truncated gradients.
+    """
+    axes = [figure()[1][0] for _ in range(3)] if axes is None else axes
+    first = by_age({row["memory"]: np.array(row["gradient"], float)}, ax=axes[0], title=row["cell"])
+    shares = {"10 steps or older": row["outside"], "first observation": row["oldest"]}
+    cosines = {f"L = {n}": values for n, values in row["cosine"].items()}
+    cosines["another batch"] = row["resampled"]
+    return [
+        first,
+        over_training(row, shares, title="old observations", ax=axes[1]),
+        over_training(row, cosines, title="cosine with the whole gradient", ax=axes[2]),
+    ]
 
 
 def _shares(label: str, rows: Float[np.ndarray, "seed age"]) -> Float[np.ndarray, "seed age"]:

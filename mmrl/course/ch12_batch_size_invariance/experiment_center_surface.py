@@ -51,9 +51,9 @@ def measure(cell: Surface, quick: bool, _: Row | None) -> Row:
             for center in centers
             for seed in seeds
         ]
-        blocks, _, spent = invariance.train(batch_sizes.TASKS[cell.task].env, "ppg", agents)
-        curves.append(batch_sizes.finite_returns(blocks))
-        seconds.append(round(spent / len(agents), 2))
+        results = invariance.train(batch_sizes.TASKS[cell.task].env, "ppg", agents)
+        curves.append(batch_sizes.finite_returns(results[0]))
+        seconds.append(round(results[2] / len(agents), 2))
     best = scale["reached"] if scale["maximum"] is None else scale["maximum"]
     scores = (np.stack(curves) - scale["random"]) / (best - scale["random"])
     scores = scores.reshape(len(weights), len(centers), len(seeds), -1)

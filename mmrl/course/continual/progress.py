@@ -31,6 +31,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import _random, losses
+from mmrl.agents.checks import seen_picture
 from mmrl.agents.clear import clear
 from mmrl.agents.clear.clear import Tasks
 from mmrl.agents.clear.vtrace import optimizer
@@ -146,14 +147,16 @@ class Columns(eqx.Module):
 
 
 def columns(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> Columns:
-    """Initialize two columns with the memory, memory sizes and width of a config."""
-    size = math.prod(env.observation_space(params).shape)
+    """Initialize two columns with the encoder, memory, memory sizes and width of a config."""
+    picture = seen_picture(config, env, params)
+    size = 0 if picture else math.prod(env.observation_space(params).shape)
     actions, width = int(env.action_space(params).n), config.width
 
     def column(key: PRNGKeyArray) -> Column:
         keys = jax.random.split(key)
         sizes: dict[str, Any] = dict(config.memory_sizes)
-        net = body(config.memory, size, width, width=width, key=keys[0], **sizes)
+        kind: dict[str, Any] = {"width": width, "picture": picture, "key": keys[0]}
+        net = body(config.memory, size, width, **kind, **sizes)
         head = LinearHead(width, actions + 1, key=keys[1])
         # Small weights make the initial policy almost uniform.
         return Column(net, jax.tree.map(lambda x: 0.1 * x, head))

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.course.ch08_what_truncation_costs import experiment_gradients as experiment
+from mmrl.course.ch08_what_truncation_costs import figures
 from mmrl.replay.tape import Sample
 
 
@@ -28,3 +29,18 @@ def test_agents_differ_only_in_task_memory_and_batching():
     cells = experiment.cells()
     assert len({cell.name for cell in cells}) == len(cells) == 16
     assert {cell.config.batching for cell in cells} == {"tape", "segments"}
+
+
+def test_the_figure_shows_ages_fractions_and_cosines_of_a_row():
+    over_time = [[0.2, 0.4], [0.6, 0.8], [1.0, 1.0]]  # [time][seed]
+    row = {"cell": "RepeatFirstEasy, s5", "memory": "s5", "measured_at": [10, 20, 30]}
+    row |= {"gradient": [[1.0, 1.0, 2.0]] * 2, "outside": over_time, "oldest": over_time}
+    row |= {"cosine": {"10": over_time, "50": over_time}, "resampled": over_time}
+    by_age, shares, cosines = figures.truncated_gradients(row)
+    np.testing.assert_allclose(by_age.lines[-1].get_ydata(), [0.25, 0.25, 0.5])
+    for ax, count in ((shares, 2), (cosines, 3)):
+        middles = [np.asarray(x.get_ydata()) for x in ax.lines]
+        matches = [x for x in middles if x.shape == (3,) and np.allclose(x, [0.3, 0.7, 1.0])]
+        assert len(matches) == count and ax.get_title("left")
+        assert ax.get_yscale() == "linear"
+    assert shares.get_xlim()[1] == 30
