@@ -82,6 +82,7 @@ def build(folder: Path, outputs: bool, monkeypatch: pytest.MonkeyPatch) -> str:
         "inspect",
         "models",
         "own",
+        "choosing",
         *(f"notebooks/{x.stem}" for x in execute.chapters()),
     ):
         (folder / f"{page}.rst").write_text(f"Title of {page}\n{'=' * 60}\n")
