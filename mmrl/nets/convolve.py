@@ -59,7 +59,7 @@ def _batch(arguments: Any, axes: Any, *, edges: Edges) -> tuple[Any, int]:
     if axes[1] is None:
         y = convolve(images.reshape(-1, *images.shape[2:]), filters, edges)
         return y.reshape(*images.shape[:2], *y.shape[1:]), 0
-    return jax.lax.map(lambda pair: convolve(*pair, edges), (images, filters)), 0
+    return jax.lax.map(lambda pair: convolve(pair[0], pair[1], edges), (images, filters)), 0
 
 
 _convolve = Primitive("convolve")
