@@ -14,7 +14,7 @@ import pytest
 
 from mmrl import runs
 from mmrl.agents import AGENTS, find, repeatable
-from mmrl.agents.common import q_net, rate_at, repeat, training
+from mmrl.agents.common import make_train, q_net, rate_at, repeat
 from mmrl.agents.ppo import ppg
 from mmrl.memory import LRU
 from mmrl.runs import Run, Setup, checkpoint
@@ -64,7 +64,7 @@ def train_as(run: Run) -> tuple[Any, Any]:
         with jax.disable_jit(False):
             return function(config, x)
 
-    train = training(
+    train = make_train(
         agent.check,
         lambda c, e, p, k, make: alone(program.init, c, k[None]),
         lambda c, e, p, s, learn: alone(program.block, c, s),
