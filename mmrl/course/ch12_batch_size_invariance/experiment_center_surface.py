@@ -98,7 +98,7 @@ GRID = Grid(
     summarize,
     agents=agents,
     small=[Surface("Breakout")],
-    limit=3600.0,
+    limit=14_400.0,
     about="PPG-EWMA with the smallest batches: center of mass against the KL penalty's weight.",
     decides="whether the center of mass and the penalty's weight compensate for each other",
     turn=30,

@@ -242,7 +242,7 @@ GRID = Grid(
     ],
     cost=lambda cell: 1.0 if cell.family == "Pair" else 20.0,
     close=freeway_lines,
-    limit=7200.0,
+    limit=36_000.0,
     about="MinAtar games with convolutions, and two tasks that help each other.",
     decides="which methods forget games that need convolutions",
     turn=31,
