@@ -137,8 +137,10 @@ def cosines(config: dqn.Config, state: dqn.State, key: PRNGKeyArray) -> dict[str
     def one(key: PRNGKeyArray) -> dict[str, Any]:
         keys = jax.random.split(key)
         whole, other = (dqn.sample(config, state, k) for k in keys)
-        slope = gradient(whole)
-        cuts = {str(n): cosine(slope, gradient(cut(whole, n))) for n in LENGTHS}
+        begins = jnp.stack([whole.begin, *(cut(whole, n).begin for n in LENGTHS)])
+        of = lambda begin: gradient(dataclasses.replace(whole, begin=begin))  # noqa: E731
+        slope, *truncated = jax.lax.map(of, begins)  # compiled once
+        cuts = {str(n): cosine(slope, each) for n, each in zip(LENGTHS, truncated, strict=True)}
         return {"cosine": cuts, "resampled": cosine(slope, gradient(other))}
 
     return jax.tree.map(lambda x: jnp.mean(x, 0), jax.lax.map(one, jax.random.split(key, BATCHES)))
