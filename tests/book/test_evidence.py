@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,3 +42,13 @@ def test_intervals_are_those_of_scipy():
 
 def test_equal_seeds_have_an_interval_without_width():
     assert evidence.difference(np.ones(5), np.zeros(5)).interval(0.05) == (1.0, 1.0, 1.0)
+
+
+def test_games_that_no_agent_learns_decide_no_claim():
+    rows: Any = [
+        {"method": "CLEAR", "family": "MinAtar", "learned": [True, True, False]},
+        {"method": "CLEAR", "family": "Pair", "learned": [True, True]},
+        {"method": "CLEAR", "family": "Freeway", "learned": [True, True]},
+        {"method": "scale", "family": "Pair", "learned": [True, True]},
+    ]
+    assert evidence.learned(rows) == [rows[1]]
