@@ -1,9 +1,10 @@
 """R2D2, CLEAR and PPO-EWMA on MinAtar, with convolutions and with a dense network.
 
 The cells of a pair differ only in `encoder`. R2D2 and CLEAR play three games, and PPO-EWMA plays
-Breakout. All other settings are the agents' defaults. Each run has five seeds and two million steps
-per seed. The last pairs compare POPGym tasks observed as images and as vectors. Each evaluation
-plays 32 episodes greedily, and `returns` has shape [seed][evaluation].
+Breakout. All other settings are the agents' defaults. Each run has five seeds. R2D2 trains on about
+thirty times as many steps as it plays and has shorter runs, so a cell takes at most about twenty
+minutes on a CPU. The last pairs compare POPGym tasks observed as images and as vectors. Each
+evaluation plays 32 episodes greedily, and `returns` has shape [seed][evaluation].
 """
 
 import dataclasses
@@ -17,7 +18,8 @@ from mmrl.runs import Setup
 
 SEEDS = (0, 1, 2, 3, 4)
 GAMES = ("Breakout", "SpaceInvaders", "Freeway")
-STEPS = 2_000_000
+STEPS = {"ppo-ewma": 500_000, "clear": 500_000, "r2d2": 150_000}
+"""Environment steps per seed."""
 AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "r2d2": ("r2d2", {}),
     "clear": ("clear", {"storage_dtype": "uint8"}),
@@ -46,7 +48,7 @@ class Cell:
         """Return the `Setup` that trains this cell."""
         agent, own = AGENTS[self.method]
         config = dataclasses.replace(find(agent).Config(), encoder=self.encoder, **own)
-        config = config.for_steps(STEPS)
+        config = config.for_steps(STEPS[self.method])
         if quick:
             small = {"capacity": 1280} if agent == "r2d2" else {}
             small |= {"minibatches": 1, "rollout": 8} if agent == "ppo" else {}
