@@ -17,7 +17,7 @@ def test_pairs_differ_in_the_encoder_only():
 
 
 @pytest.mark.parametrize("cell", pictures.cells(), ids=lambda cell: cell.name)
-def test_a_run_has_at_least_two_million_steps(cell: pictures.Cell):
+def test_a_run_has_at_least_the_steps_of_its_method(cell: pictures.Cell):
     config = cell.setup().config
     assert 0 <= config.blocks * config.block_steps - pictures.STEPS[cell.method] < config.block_steps
     assert cell.setup(quick=True).config.blocks == 1
