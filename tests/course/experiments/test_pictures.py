@@ -18,6 +18,6 @@ def test_pairs_differ_in_the_encoder_only():
 
 @pytest.mark.parametrize("cell", pictures.cells(), ids=lambda cell: cell.name)
 def test_a_run_has_at_least_the_steps_of_its_method(cell: pictures.Cell):
-    config = cell.setup().config
-    assert 0 <= config.blocks * config.block_steps - pictures.STEPS[cell.method] < config.block_steps
+    config, steps = cell.setup().config, pictures.STEPS[cell.method]
+    assert 0 <= config.blocks * config.block_steps - steps < config.block_steps
     assert cell.setup(quick=True).config.blocks == 1
