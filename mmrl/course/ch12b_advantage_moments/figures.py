@@ -1,4 +1,4 @@
-"""Figure and table of the cost of a smaller batch, by condition."""
+"""Figures of the cost of a smaller batch and of the scale of advantages, and a table of effects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from mmrl.course.experiments import stratified
 from mmrl.runs.results import RESAMPLES
-from mmrl.show import INK, STYLES, dress, figure, label_ends
+from mmrl.show import INK, STYLES, dress, figure, label_ends, learning_curves
 
 Row = dict[str, Any]
 
@@ -71,6 +71,31 @@ def differences(
     if names:
         label_ends(ax, end, ends, [STYLES[CONDITIONS.index(name)] for name in ends])
     dress(ax, title, f"{label}: c = 1 minus c", size=10).label_outer()
+    return ax
+
+
+def swing_curves(
+    rows: Sequence[Row], agent: str, task: str, factors: Sequence[int], *, ax: Axes | None = None
+) -> Axes:
+    """Draw how much the standard deviation of advantages changes within each block of training.
+
+    A curve is log₁₀ of the largest standard deviation divided by the smallest, as the interquartile
+    mean over seeds with a 95 % interval. There is one curve
+    for c = 1, and for each of the `factors` two: with all rules, and without that of the span. The
+    rows with c = 1 have one curve, because the rules do not change them. Hilton et al. (2022),
+    Figure 13, shows the standard deviation itself.
+    """
+    every, without = (
+        stratified.select(rows, agent, x)[task] for x in (stratified.EVERY, "no advantage span")
+    )
+    chosen = {"c = 1": every[1]}
+    for c in factors:
+        chosen |= {f"÷ {c}, all rules": every[c], f"÷ {c}, no span": without[c]}
+    curves = {name: np.log10(np.array(row["advantage_swing"])) for name, row in chosen.items()}
+    steps = np.array(every[1]["env_steps"])
+    ax = learning_curves(curves, steps, title=f"{task}, {agent.upper()}", ax=ax)
+    ax.set_xlabel("steps", color=INK)
+    ax.set_ylabel("log₁₀ of largest / smallest σ" if ax.get_subplotspec().is_first_col() else "")
     return ax
 
 
