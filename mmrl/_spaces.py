@@ -1,7 +1,8 @@
 """Properties of spaces: bounds, valid dtypes, and legal actions.
 
 Spaces are recognized by their attributes: a `Discrete` has `n`, a `Box` has `low`, and a `Dict` or
-`Tuple` has `spaces`. This avoids importing gymnax, which is slow.
+`Tuple` has `spaces`. The pair of an image and a vector has `is_pair`. This avoids importing gymnax,
+which is slow.
 """
 
 from collections.abc import Iterator
@@ -45,12 +46,12 @@ def _is_masked(x: Any) -> bool:
 def parts(space: Any, obs: Any = None, place: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield (place, space, observation) for each leaf of a nested space.
 
-    A place is a path such as "['cards']". A space that is neither a `Dict` nor a `Tuple` has a
-    single leaf, the space itself, with the place "". The observation is None if `obs` does not
-    contain this leaf.
+    A place is a path such as "['cards']". A space that is neither a `Dict` nor the pair of an image
+    and a vector has a single leaf, the space itself, with the place "". The observation is None if
+    `obs` does not contain this leaf.
     """
     inner = getattr(space, "spaces", None)
-    if isinstance(inner, tuple):
+    if getattr(space, "is_pair", False):
         inner = dict(enumerate(inner))
         obs = dict(enumerate(obs)) if isinstance(obs, tuple) else None
     if not isinstance(inner, dict):

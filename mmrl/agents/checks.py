@@ -283,10 +283,22 @@ def normalized_features(config: Any, env: Any, params: Any) -> tuple[bool, ...]:
     if config.normalize_observations:
         return (*(True,) * own, *extra)
     ends = None if hasattr(space, "n") else limits(space)
-    if ends is None or getattr(getattr(bare, "unwrapped", bare), "name", None) in MODERATE:
+    if ends is None or _is_moderate(bare):
         return ()
     large = np.maximum(*np.abs(ends)).ravel() > LARGE
     return (*large.tolist(), *extra) if large.any() else ()
+
+
+def _is_moderate(env: Any) -> bool:
+    """Return True if `env` shows the numbers of an environment in `MODERATE`, unchanged."""
+    from mmrl.envs.wrappers import FlattenObservation, MaskObservation, base
+
+    while isinstance(env, base.Wrapper):
+        keeps = isinstance(env, FlattenObservation | MaskObservation)
+        if isinstance(env, base.ObservationWrapper) and not keeps:
+            return False
+        env = env.env
+    return getattr(env, "name", None) in MODERATE
 
 
 def observed_spaces(env: Any, params: Any) -> list[Any]:

@@ -1,6 +1,7 @@
 """Base class of this package's environments and wrappers."""
 
 import abc
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,13 @@ Reset = tuple[Obs, Any]
 """Result of `reset_env`: (obs, state)."""
 Step = tuple[Obs, Any, Any, Any, dict[Any, Any]]
 """Result of `step_env`: (obs, state, reward, terminated, info)."""
+Ends = Callable[[Step], Any]
+"""Function of a step. It returns True if a wrapper ends the episode after this step."""
+
+
+def never(step: Step) -> bool:
+    """Return False: outside of all wrappers, only the environment itself ends episodes."""
+    return False
 
 
 class AutoResetEnvironment(environment.Environment, abc.ABC):
@@ -27,9 +35,13 @@ class AutoResetEnvironment(environment.Environment, abc.ABC):
 
     @abc.abstractmethod
     def step_and_reset(
-        self, key: PRNGKeyArray, state: Any, action: Any, params: Any
+        self, key: PRNGKeyArray, state: Any, action: Any, params: Any, ends: Ends = never
     ) -> tuple[Step, Reset]:
-        """Return the results of a step and of the reset that follows if the episode ends."""
+        """Return the results of a step and of the reset that follows if the episode ends.
+
+        The reset is used if the step terminates or truncates the episode, or if `ends(step)` is
+        True, for example because of a wrapper's time limit.
+        """
 
     @partial(jax.jit, static_argnames="self")
     def step(
@@ -58,10 +70,10 @@ class AutoResetEnvironment(environment.Environment, abc.ABC):
 
 
 def step_and_reset(
-    env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any
+    env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any, ends: Ends = never
 ) -> tuple[Step, Reset]:
     """Return the results of a step and of a reset, which use the same keys as in `env.step`."""
     if isinstance(env, AutoResetEnvironment):
-        return env.step_and_reset(key, state, action, params)
+        return env.step_and_reset(key, state, action, params, ends)
     key_step, key_reset = jax.random.split(key)
     return env.step_env(key_step, state, action, params), env.reset_env(key_reset, params)

@@ -142,6 +142,10 @@ MISTAKES: dict[str, tuple[Plain, str]] = {
         Plain(spaces.Tuple([TWO, VECTOR]), TWO),
         r"`observation_space` must be .*; got Tuple.*one vector",
     ),
+    "a tuple made of a tuple": (
+        Plain(spaces.Tuple((TWO, VECTOR)), TWO),
+        r"`observation_space` must be .*; got Tuple.*one vector",
+    ),
     "a tuple in a dictionary": (
         Plain(spaces.Dict({"a": spaces.Tuple([TWO])}), TWO),
         r"`observation_space\['a'\]` must be .*; got Tuple",

@@ -11,7 +11,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from mmrl import checks, envs, rollout
+from mmrl.envs import wrappers
 from mmrl.envs.adapters.of_gymnasium import Gymnasium
+from mmrl.envs.adapters.pools import flat
 from tests.helpers import foreign
 
 WORKERS, STEPS = 4, 40
@@ -88,9 +90,11 @@ def test_a_vector_environment_plays_the_episodes_of_its_games(kind: str):
         assert not tape.obs[w][tape.begin[w] & ~extra].any()
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("kind", ["disabled", "same", "next"])
-def test_a_shorter_time_limit_resets_single_games(kind: str):
+def test_a_shorter_time_limit_resets_single_games(kind: str, wrapped: bool):
     env, params = make(kind)
+    env = wrappers.TimeLimit(env, 2) if wrapped else env
     tape = play(env, params.replace(max_steps_in_episode=2))
     assert tape.truncated[:, 1].all() and tape.begin[:, 2].all() and not tape.obs[:, 2].any()
     assert not tape.terminated.any()
@@ -113,6 +117,54 @@ def test_games_are_stepped_together_and_forward():
             jax.block_until_ready(step(jax.random.key(0), bad, 1, params))
     with pytest.raises(Exception, match="can only be played forward"):
         jax.block_until_ready(step(jax.random.key(0), states, 2, params))
+
+
+class Cards(gymnasium.Env):
+    """A game in which only the card that lies on the table may be played."""
+
+    action_space = gymnasium.spaces.Discrete(3)
+    observation_space = gymnasium.spaces.Dict(
+        z=gymnasium.spaces.Box(-1, 1, (2,), np.float32),
+        action_mask=gymnasium.spaces.MultiBinary(3),
+        card=gymnasium.spaces.Discrete(3),
+    )
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return self.show(), {}
+
+    def step(self, action: Any) -> Any:
+        reward = float(action == self.card)
+        self.time += 1
+        return self.show(), reward, self.time == 5, False, {}
+
+    def show(self) -> Any:
+        self.card = int(self.np_random.integers(3))
+        numbers = np.float32([self.time / 5, -1])
+        return {"z": numbers, "action_mask": np.eye(3, dtype=np.int8)[self.card], "card": self.card}
+
+
+def test_a_mask_in_a_dictionary_restricts_actions():
+    env = Gymnasium(lambda n: SyncVectorEnv([lambda: flat(Cards())] * n, autoreset_mode="Disabled"))
+    space = env.observation_space()
+    assert space.spaces["obs"].shape == (5,) and space.spaces["action_mask"].shape == (3,)
+    masked = wrappers.ActionMask(env)
+
+    def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
+        return state, jax.numpy.argmax(obs[-3:])
+
+    @jax.jit
+    @jax.vmap
+    def one(key: Any) -> Any:
+        carry = rollout.start(masked, masked.default_params, None, key)
+        return rollout.collect(policy, masked, masked.default_params, carry, key, STEPS)[1]
+
+    tape = jax.device_get(one(jax.random.split(jax.random.key(0), WORKERS)))
+    assert (tape.reward == 1).all() and tape.terminated[:, 4::5].all()
+    np.testing.assert_array_equal(tape.obs[..., :3], tape.obs[..., 5:])  # the card, and its mask
+    clock = np.float32(np.arange(STEPS) % 5 / 5)
+    np.testing.assert_array_equal(tape.obs[..., 3], np.tile(clock, (WORKERS, 1)))
 
 
 @pytest.mark.full

@@ -239,6 +239,50 @@ def test_scale_reward(env):
     assert result.reward.dtype == np.float32
 
 
+def has_all_ships(env, state):
+    return jax.lax.population_count(state.ships).sum() == env.squares
+
+
+def has_a_whole_maze(env, state):
+    entrances = 2 if "Escape" in env.name else 1
+    return jax.lax.population_count(state.open).sum() == 2 * env.size**2 - 1 + entrances
+
+
+WHOLE = {
+    "popgym-BattleshipEasy-v0": has_all_ships,
+    "popgym-LabyrinthEscapeEasy-v0": has_a_whole_maze,
+    "popgym-LabyrinthExploreEasy-v0": has_a_whole_maze,
+}
+EARLY = {
+    "limit": lambda env: wrappers.TimeLimit(env, 3),
+    "outside": lambda env: wrappers.TimeLimit(wrappers.BeginFlag(env), 3),
+    "inside": lambda env: wrappers.BeginFlag(wrappers.ScaleReward(wrappers.TimeLimit(env, 3), 2.0)),
+    "trial": lambda env: wrappers.Trial(env, 2),
+}
+
+
+@pytest.mark.parametrize("early", EARLY)
+@pytest.mark.parametrize("env_id", WHOLE)
+def test_episodes_that_a_wrapper_ends_early_are_followed_by_complete_tasks(env_id, early):
+    task, _ = envs.make(env_id)
+    env = EARLY[early](task)
+    params = env.default_params.replace(max_steps_in_episode=3)
+
+    def step(state, key):
+        action = jax.random.randint(key, (), 0, env.num_actions)
+        _, state, *_, truncated, _ = env.step(key, state, action, params)
+        inner = state.env_state if early == "trial" else state
+        return state, (truncated, WHOLE[env_id](task, inner))
+
+    @jax.jit
+    def play(key):
+        key, first = jax.random.split(key)
+        return jax.lax.scan(step, env.reset_env(first, params)[1], jax.random.split(key, 30))[1]
+
+    truncated, whole = jax.vmap(play)(jax.random.split(jax.random.key(0), 20))
+    assert truncated.sum() == 200 and whole.all()
+
+
 def test_time_limit():
     tape = rollouts(wrappers.TimeLimit(TAGS, 4))
     tag, time = tape.obs[..., 0].astype(int), tape.obs[..., 1].astype(int) + 1

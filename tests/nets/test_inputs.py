@@ -137,6 +137,22 @@ def test_the_default_tasks_are_seen_as_they_are(env_id):
     assert normalized_features(Flags(), env, params) == ()
 
 
+@pytest.mark.parametrize(
+    ("wrap", "shown"),
+    [
+        (lambda env: env, ()),
+        (wrappers.PreviousAction, ()),
+        (lambda env: wrappers.TimeLimit(env, 9), ()),
+        (lambda env: wrappers.MaskObservation(env, [True, False, True, False]), ()),
+        (lambda env: Shift(env, 30_000.0), (True,) * 4),
+        (lambda env: wrappers.TimeLimit(Shift(env, 30_000.0), 9), (True,) * 4),
+    ],
+)
+def test_cart_pole_is_seen_as_it_is_unless_a_wrapper_changes_its_numbers(wrap, shown):
+    env = wrap(envs.make("CartPole-v1")[0])
+    assert normalized_features(Flags(), env, env.default_params) == shown
+
+
 SIZES: dict[str, Any] = {"memory": "lru", "width": 8, "environments": 2, "block": 2, "blocks": 1}
 SIZES |= {"episodes": 2, "rollout": 4, "normalize_observations": None}
 OWN: dict[str, dict[str, Any]] = {

@@ -226,8 +226,8 @@ class Crashing(probes.Memory):
 
     always = False
 
-    def step_and_reset(self, key: Any, state: Any, action: Any, params: Any):
-        (obs, *rest), reset = super().step_and_reset(key, state, action, params)
+    def step_and_reset(self, key: Any, state: Any, action: Any, params: Any, *ends: Any):
+        (obs, *rest), reset = super().step_and_reset(key, state, action, params, *ends)
         return (jnp.where(rest[2] | self.always, jnp.nan, obs), *rest), reset
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from mmrl.envs import make
 from mmrl.envs._gymnax import spaces
-from mmrl.envs.base import AutoResetEnvironment, Obs, Reset, Step
+from mmrl.envs.base import AutoResetEnvironment, Ends, Obs, Reset, Step, never
 from mmrl.envs.continual import FamilyParams, minatar
 from mmrl.envs.wrappers import FlattenObservation, ObservationWrapper
 
@@ -90,7 +90,7 @@ class Games(AutoResetEnvironment):
         return obs, GameState(states, state.time + 1), reward, ended, {}
 
     def step_and_reset(
-        self, key: PRNGKeyArray, state: Any, action: Any, params: Any
+        self, key: PRNGKeyArray, state: Any, action: Any, params: Any, ends: Ends = never
     ) -> tuple[Step, Reset]:
         """Return the results of a step and of the reset that follows if the episode ends."""
         step_key, reset_key = jax.random.split(key)

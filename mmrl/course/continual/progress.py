@@ -39,6 +39,7 @@ from mmrl.agents.common import Make, descend, trainable
 from mmrl.agents.settings import count, positive
 from mmrl.course.continual import ewc
 from mmrl.course.continual.ewc import estimate_fisher, ewc_penalty, update_fisher
+from mmrl.envs.wrappers.observation import mask_place
 from mmrl.nets import Categorical, LinearHead, Net, Outputs, body
 
 
@@ -147,7 +148,15 @@ class Columns(eqx.Module):
 
 
 def columns(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> Columns:
-    """Initialize two columns with the encoder, memory, memory sizes and width of a config."""
+    """Initialize two columns with the encoder, memory, memory sizes and width of a config.
+
+    Raises `ValueError` if the environment has a mask of legal actions.
+    """
+    if mask_place(env, params):
+        raise ValueError(
+            f"`env` must not have a mask of legal actions for Progress & Compress; got {env!r}. "
+            "Use CLEAR or EWC."
+        )
     picture = seen_picture(config, env, params)
     size = 0 if picture else math.prod(env.observation_space(params).shape)
     actions, width = int(env.action_space(params).n), config.width

@@ -29,6 +29,7 @@ from mmrl.agents.common import trainable
 from mmrl.course.experiments.experiment_baselines import train
 from mmrl.course.experiments.grid import Grid, Row, in_folder, round_list
 from mmrl.envs import popgym
+from mmrl.envs.base import Ends, never
 from mmrl.envs.wrappers import Wrapper
 from mmrl.runs import Setup
 
@@ -126,9 +127,11 @@ class Tally(Wrapper):
         )
         return obs, state, reward, terminated, info
 
-    def step_and_reset(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Any:
+    def step_and_reset(
+        self, key: PRNGKeyArray, state: Any, action: Any, params: Any, ends: Ends = never
+    ) -> Any:
         """Step the environment, and carry the totals into the state after a reset."""
-        step, (obs, fresh) = super().step_and_reset(key, state, action, params)
+        step, (obs, fresh) = super().step_and_reset(key, state, action, params, ends)
         # If no episode ended, `fresh` is discarded.
         tally, block = step[1], state.clock // self.block
         returns = tally.returns.at[block].add(tally.total)

@@ -9,7 +9,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl.agents import ppo
 from mmrl.agents.ppo import diagnostics, learner, ppg
-from mmrl.envs.wrappers.base import Reset, Step, Wrapper
+from mmrl.envs.base import Ends, Reset, Step, never
+from mmrl.envs.wrappers.base import Wrapper
 
 NOISE_ROLLOUTS = 8  # rollouts per estimate of the gradient noise scale
 
@@ -54,10 +55,10 @@ class Ledger(Wrapper):
         return obs, Account(env_state, total, returns, count), reward, terminated, info
 
     def step_and_reset(
-        self, key: PRNGKeyArray, state: Account, action: Any, params: Any
+        self, key: PRNGKeyArray, state: Account, action: Any, params: Any, ends: Ends = never
     ) -> tuple[Step, Reset]:
         """Step the environment, and carry the totals into the state after a reset."""
-        step, (obs, fresh) = Wrapper.step_and_reset(self, key, state, action, params)
+        step, (obs, fresh) = Wrapper.step_and_reset(self, key, state, action, params, ends)
         after = step[1]
         return step, (obs, fresh._replace(returns=after.returns, episodes=after.episodes))
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from mmrl._dtypes import with_promotion
 from mmrl._spaces import holds
 from mmrl.envs._gymnax import environment, spaces
-from mmrl.envs.base import AutoResetEnvironment, Obs, Reset, Step
+from mmrl.envs.base import AutoResetEnvironment, Ends, Obs, Reset, Step, never
 
 
 class Outcome(NamedTuple):
@@ -72,7 +72,7 @@ class Adapter(AutoResetEnvironment):
         return self._observation(obs), state, jnp.asarray(reward, jnp.float32), terminated, {}
 
     def step_and_reset(
-        self, key: PRNGKeyArray, state: Any, action: Any, params: Any
+        self, key: PRNGKeyArray, state: Any, action: Any, params: Any, ends: Ends = never
     ) -> tuple[Step, Reset]:
         """Return the results of a step and of the reset that follows if the episode ends."""
         key_step, key_reset = jax.random.split(key)

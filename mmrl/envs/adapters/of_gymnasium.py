@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.envs._gymnax import spaces
-from mmrl.envs.adapters.base import Adapter, Outcome, box, on_host
-from mmrl.envs.adapters.pools import Pools
-from mmrl.envs.base import Reset, Step
+from mmrl.envs.adapters.base import Adapter, Outcome, on_host
+from mmrl.envs.adapters.pools import Pools, flat, seen, split
+from mmrl.envs.base import Ends, Reset, Step, never
 
 LIMIT = 1000  # time limit, in steps, of games for which gymnasium defines no limit
 
@@ -33,7 +33,7 @@ class Gymnasium(Adapter):
         if not isinstance(self.acts, gymnasium.spaces.Discrete | gymnasium.spaces.Box):
             raise ValueError(f"`env` must have Discrete or Box actions, got {self.acts}.")
         self.pools, place = Pools(build), (np.int32(0),) * 3
-        self.like = np.zeros(self.shown.shape, self.observation_space().dtype), place
+        self.like = np.zeros(self.shown.shape, seen(self.shown, whole=True).dtype), place
 
     def first(self, key: Any) -> tuple[Any, Any]:
         """Reset the library's environment; return its observation and state."""
@@ -44,10 +44,12 @@ class Gymnasium(Adapter):
         like = *self.like, np.float32(0), np.bool_(0), np.bool_(0)
         return Outcome(*on_host(self.pools.step, like, *inner, action))
 
-    def step_and_reset(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Step, Reset]:
+    def step_and_reset(
+        self, key: Any, state: Any, action: Any, params: Any, ends: Ends = never
+    ) -> tuple[Step, Reset]:
         """Return the results of a step and of the reset that follows if the episode ends."""
         step = self.step_env(key, state, action, params)
-        last = step[3] | self.is_truncated(step[1], params)
+        last = step[3] | self.is_truncated(step[1], params) | ends(step)
         return step, self._reset_result(*on_host(self.pools.reset, self.like, *step[1].inner, last))
 
     def action_space(self, params: Any = None) -> Any:
@@ -56,25 +58,23 @@ class Gymnasium(Adapter):
             return spaces.Discrete(int(self.acts.n))
         return spaces.Box(self.acts.low, self.acts.high, self.acts.shape)
 
-    def observation_space(self, params: Any = None) -> spaces.Box:
-        """Return the observation space."""
-        return box(self.shown.low, self.shown.high, self.shown.shape, self.shown.dtype)
+    def observation_space(self, params: Any = None) -> Any:
+        """Return the observation space, a Dict if it contains a mask of legal actions."""
+        return seen(self.shown)
+
+    def _observation(self, obs: Any) -> Any:
+        return split(self.shown, obs)
 
 
 def make(name: str, **kwargs: Any) -> Gymnasium:
     """Return an adapter for `gymnasium.make_vec(name, n, **kwargs)`, and warn that it is slow.
 
-    Observations that are not arrays are flattened.
+    Observations that are not arrays are flattened, except for the "action_mask" of a dictionary.
     """
     warnings.warn(
         f"{name} runs in Python and is slow. Use it to act and to evaluate.", stacklevel=4
     )
     kwargs = {"vectorization_mode": "sync"} | kwargs
     if kwargs["vectorization_mode"] in ("sync", "async"):
-        kwargs = {"vector_kwargs": {"autoreset_mode": "Disabled"}, "wrappers": [_flat]} | kwargs
+        kwargs = {"vector_kwargs": {"autoreset_mode": "Disabled"}, "wrappers": [flat]} | kwargs
     return Gymnasium(lambda number: gymnasium.make_vec(name, number, **kwargs))
-
-
-def _flat(game: Any) -> Any:
-    is_array = isinstance(game.observation_space, gymnasium.spaces.Box)
-    return game if is_array else gymnasium.wrappers.FlattenObservation(game)

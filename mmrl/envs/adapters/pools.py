@@ -1,10 +1,20 @@
-"""Vector environments of gymnasium, whose games take a step in one call of Python."""
+"""Vector environments of gymnasium, whose games take a step in one call of Python.
+
+`flat` converts the observations of a game to arrays.
+"""
 
 import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
+import jax.numpy as jnp
 import numpy as np
+from gymnasium import spaces
+
+from mmrl._spaces import MASK
+from mmrl.envs._gymnax import spaces as jax_spaces
+from mmrl.envs.adapters.base import box
 
 MOST = 64  # maximum number of open vector environments
 
@@ -73,6 +83,50 @@ class Pool:
             self.obs, _ = self.env.reset(options={"reset_mask": early})
         self.reset_time = time
         return self.obs
+
+
+class MaskedBox(spaces.Box):
+    """Box whose last `masked` entries are the mask of legal actions."""
+
+    masked = 0
+
+
+def flat(game: Any) -> Any:
+    """Flatten observations that are not arrays, and move a mask of actions to the end."""
+    space = game.observation_space
+    if isinstance(space, spaces.Box):
+        return game
+    if not isinstance(space, spaces.Dict) or MASK not in space.spaces:
+        return gymnasium.wrappers.FlattenObservation(game)
+    rest = spaces.Dict({key: part for key, part in space.items() if key != MASK})
+    inner: Any = spaces.flatten_space(rest)
+    legal = np.zeros(int(game.action_space.n), np.float32)
+    low, high = np.append(inner.low, legal), np.append(inner.high, legal + 1)
+    joined = MaskedBox(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+    joined.masked = len(legal)
+
+    def join(obs: Any) -> Any:
+        others = spaces.flatten(rest, {key: obs[key] for key in rest.spaces})
+        return np.append(others, obs[MASK]).astype(np.float32)
+
+    return gymnasium.wrappers.TransformObservation(game, join, joined)
+
+
+def seen(space: Any, whole: bool = False) -> Any:
+    """Return the JAX space of arrays from `space`, without separating the mask if `whole`."""
+    n = getattr(space, "masked", 0)
+    if whole or not n:
+        return box(space.low, space.high, space.shape, space.dtype)
+    low, high = space.low[:-n], space.high[:-n]
+    rest = box(low, high, low.shape, space.dtype)
+    return jax_spaces.Dict({MASK: box(0, 1, (n,), bool), "obs": rest})
+
+
+def split(space: Any, obs: Any) -> Any:
+    """Separate the mask of legal actions from an array, if `space` has a mask."""
+    if not (n := getattr(space, "masked", 0)):
+        return jnp.asarray(obs, seen(space).dtype)
+    return {MASK: obs[-n:] > 0, "obs": obs[:-n]}
 
 
 class Pools:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray
 
 from mmrl._dtypes import with_promotion
 from mmrl.envs._gymnax import environment, spaces
-from mmrl.envs.base import AutoResetEnvironment
+from mmrl.envs.base import AutoResetEnvironment, Ends, never
 
 Action = Integer[Array, ""] | Float[Array, " action"] | int
 Numbers = Float[Array, " numbers"]
@@ -98,7 +98,7 @@ class Task(AutoResetEnvironment):
 
     @with_promotion
     def step_and_reset(
-        self, key: PRNGKeyArray, state: Any, action: Action, params: Params
+        self, key: PRNGKeyArray, state: Any, action: Action, params: Params, ends: Ends = never
     ) -> tuple[Step, Reset]:
         """Return the results of a step and of a reset, sampling all random numbers at once.
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from mmrl._dtypes import with_promotion
 from mmrl._random import as_words
 from mmrl.envs._gymnax import environment
+from mmrl.envs.base import Ends, never
 from mmrl.envs.popgym import bits
 from mmrl.envs.popgym.base import (
     Action,
@@ -106,7 +107,7 @@ class Battleship(Task):
 
     @with_promotion
     def step_and_reset(
-        self, key: PRNGKeyArray, state: Any, action: Action, params: Params
+        self, key: PRNGKeyArray, state: Any, action: Action, params: Params, ends: Ends = never
     ) -> tuple[Step, Reset]:
         """Return the results of a step and of a reset, which uses the ships placed so far.
 
@@ -116,7 +117,7 @@ class Battleship(Task):
         u = jax.random.uniform(key, (self.step_numbers,))
         step = self._step(u, state, action, params)
         after, terminated = step[1], step[3]
-        last = terminated | self.is_truncated(after, params)
+        last = terminated | self.is_truncated(after, params) | ends(step)
         fresh = self._begin(self._finish(after.plan, after.plan_size, last, rest))
         return step, (self.look(fresh, params), fresh)
 

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from mmrl._dtypes import with_promotion
 from mmrl._random import as_words
 from mmrl.envs._gymnax import environment
+from mmrl.envs.base import Ends, never
 from mmrl.envs.popgym import bits, maze
 from mmrl.envs.popgym.base import (
     Action,
@@ -122,7 +123,7 @@ class Labyrinth(Task):
 
     @with_promotion
     def step_and_reset(
-        self, key: PRNGKeyArray, state: Any, action: Action, params: Params
+        self, key: PRNGKeyArray, state: Any, action: Action, params: Params, ends: Ends = never
     ) -> tuple[Step, Reset]:
         """Return the results of a step and of a reset, which uses the maze carved so far.
 
@@ -132,7 +133,7 @@ class Labyrinth(Task):
         u = jax.random.uniform(key, (self.step_numbers + ENTER,))
         step = self._step(u[:-ENTER], state, action, params)
         after, terminated = step[1], step[3]
-        last = terminated | self.is_truncated(after, params)
+        last = terminated | self.is_truncated(after, params) | ends(step)
         fresh = self._enter(self._finish(after.plan, last, rest), u[-ENTER:])
         fresh = jax.lax.stop_gradient(fresh)
         return step, (self.look(fresh, params), fresh)

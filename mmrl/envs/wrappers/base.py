@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from mmrl._dtypes import with_promotion
 from mmrl.envs._gymnax import environment, spaces
-from mmrl.envs.base import AutoResetEnvironment, Obs, Reset, Step, step_and_reset
+from mmrl.envs.base import AutoResetEnvironment, Ends, Obs, Reset, Step, never, step_and_reset
 
 
 class Wrapper(AutoResetEnvironment):
@@ -80,12 +80,18 @@ class Wrapper(AutoResetEnvironment):
 
     @with_promotion
     def step_and_reset(
-        self, key: PRNGKeyArray, state: Any, action: Any, params: Any
+        self, key: PRNGKeyArray, state: Any, action: Any, params: Any, ends: Ends = never
     ) -> tuple[Step, Reset]:
         """Return the results of a step and of the reset that follows if the episode ends."""
         inner, key = self.keys(key)
         here = self.inner_state(state), self.inner_action(action, params), self.inner_params(params)
-        step, reset = step_and_reset(self.env, inner, *here)
+
+        def ends_here(step: Step) -> Any:
+            step = self.after_step(key, state, action, step, params)
+            own = jnp.logical_or(step[3], self.is_truncated(step[1], params))
+            return jnp.logical_or(own, ends(step))
+
+        step, reset = step_and_reset(self.env, inner, *here, ends_here)
         step = self.after_step(key, state, action, step, params)
         return step, self.after_reset(jax.random.fold_in(key, 1), reset, params)
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, PRNGKeyArray
 
 from mmrl._spaces import MASK, MaskedState
 from mmrl.envs._gymnax import spaces
-from mmrl.envs.base import Reset, Step
+from mmrl.envs.base import Ends, Reset, Step, never
 from mmrl.envs.wrappers.base import Wrapper, action_count, box, flat, flat_bounds
 
 
@@ -70,10 +70,10 @@ class ActionMask(Wrapper):
         )
 
     def step_and_reset(
-        self, key: PRNGKeyArray, state: Any, action: Any, params: Any
+        self, key: PRNGKeyArray, state: Any, action: Any, params: Any, ends: Ends = never
     ) -> tuple[Step, Reset]:
         """Return the results of a step and of the reset that follows if the episode ends."""
-        step, (obs, fresh) = Wrapper.step_and_reset(self, key, state, action, params)
+        step, (obs, fresh) = Wrapper.step_and_reset(self, key, state, action, params, ends)
         return step, (obs, fresh._replace(stuck=_first(step[1].stuck, fresh.stuck)))
 
     def observation_space(self, params: Any) -> spaces.Box:

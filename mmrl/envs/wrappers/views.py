@@ -61,6 +61,12 @@ class PixelObservation(ObservationWrapper):
         return spaces.Box(0, 255, picture.shape, picture.dtype)
 
 
+class Pair(spaces.Tuple):
+    """Space of an image and a vector, the only tuple that networks accept."""
+
+    is_pair = True
+
+
 class Beside(ObservationWrapper):
     """Wrapper that pairs an image with the vector of inputs that `wrappers` append."""
 
@@ -76,9 +82,9 @@ class Beside(ObservationWrapper):
             numbers = wrapper.view(key, numbers, state, cause, params)
         return obs, numbers
 
-    def observation_space(self, params: Any) -> spaces.Tuple:
+    def observation_space(self, params: Any) -> Pair:
         pair = self.env.observation_space(params), self.shown[-1].observation_space(params)
-        return spaces.Tuple(pair)
+        return Pair(pair)
 
 
 class Nothing(ObservationWrapper):

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mmrl import envs
 from mmrl.course.continual import cycles, progress, schedules
 from mmrl.envs import continual as tasks
+from mmrl.envs.wrappers import ActionMask
 from mmrl.nets import Categorical
 
 pytestmark = pytest.mark.slow
@@ -155,3 +157,10 @@ def test_it_fits_into_a_cycle():
     assert jax.tree.structure(state) == jax.tree.structure(begin(LONG))
     _, (_, _, finite) = iterate(LONG, leave(LONG, begin(LONG)))
     assert finite
+
+
+def test_a_mask_of_legal_actions_is_refused():
+    env, params = envs.make("probe-MaskedBandit-v0")
+    env = ActionMask(env)
+    with pytest.raises(ValueError, match="`env` must not have a mask"):
+        progress.init(TINY, env, params, jax.random.key(0))
