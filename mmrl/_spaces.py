@@ -50,7 +50,7 @@ def parts(space: Any, obs: Any = None, place: str = "") -> Iterator[tuple[str, A
     and a vector has a single leaf, the space itself, with the place "". The observation is None if
     `obs` does not contain this leaf.
     """
-    inner = getattr(space, "spaces", None)
+    inner: Any = getattr(space, "spaces", None)
     if getattr(space, "is_pair", False):
         inner = dict(enumerate(inner))
         obs = dict(enumerate(obs)) if isinstance(obs, tuple) else None

@@ -55,7 +55,7 @@ class Config(Settings):
     encoder: str = choice("auto", "dense", "small", "impala")
     dueling: bool = static(default=True)  # dueling head Q = V + A - mean A, Wang et al. 2016
     batching: str = choice("tape", "segments")  # tape: complete episodes; segments: L steps each
-    segment_length: int = count(10)  # L, steps per segment; must divide `batch`
+    segment_length: int = count(10)  # L, steps per segment; must divide `batch` if that is set
     batch: int | None = count(None)  # B, steps per gradient step; None: max(500, longest episode)
     tapes: int = count(1)  # number of tapes per batch, which can be sharded over devices
     environments: int = count(16)  # number of environments stepped in parallel

@@ -64,7 +64,8 @@ class Options:
     out: Path | None = None
     """Folder of the run. Default: a new folder under results/, or with --resume the latest one."""
     resume: bool = False
-    """Continue the run in --out with its settings. To extend it, set --blocks or --steps."""
+    """Continue the run in --out with its settings. To extend it, set --blocks or --steps. If
+    ENVIRONMENT is given and the folder contains no run, a new run starts."""
     seeds: tuple[int, ...] = Setup.seeds
     """Random seeds, e.g. `--seeds 0 1 2`, one per agent. The default with --over is 100 101 102.
     Report results on seeds that you did not use to select a setting."""

@@ -109,7 +109,7 @@ def _state_message(setup: Setup, state: PyTree, free: str = "") -> str:
         f"There is not enough memory: `{name}`, the largest array of this run, takes "
         f"{_human(_bytes(array))}. The complete state takes {_human(_bytes(state))} and is stored "
         f"{STATES} times while a block is trained{free}. Lower "
-        f"{_names(setup, 'capacity', 'environments', 'rollout')} or the number of seeds."
+        f"{_names(setup, 'capacity', 'environments', 'rollout', 'width')} or the number of seeds."
     )
 
 

@@ -34,6 +34,11 @@ def test_the_share_of_a_gap_is_stated_only_where_there_is_one():
     assert len(lines) == 3 and "%" not in lines[1]
 
 
+def test_an_environment_without_a_state_is_refused(capsys: pytest.CaptureFixture[str]):
+    assert main(["gap", "CartPole-v1"]) == 2
+    assert "must have a method state_obs" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", gap.EXCLUSIONS)
 def test_options_that_do_not_fit_are_refused(word: str, capsys: pytest.CaptureFixture[str]):
     assert main(["gap", ENV, word]) == 2

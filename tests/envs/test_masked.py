@@ -21,6 +21,7 @@ from mmrl.envs import make, masked
 from mmrl.envs.continual import PadObservation, PermutedTasks
 from mmrl.envs.wrappers import ActionMask, FlattenObservation, NoisyObservation, TimeLimit, Trial
 from mmrl.envs.wrappers.observation import OBSERVE, legal_actions, mask_place, with_inputs
+from mmrl.runs import Run, Setup
 
 ACTIONS, STEPS = 3, 5
 
@@ -290,3 +291,29 @@ def test_the_masked_bandits_values_are_those_of_its_rules():
         legal = tape.obs[t, 1:] == 1
         np.testing.assert_allclose(row[legal], (np.arange(4) / 3 + later)[legal], rtol=1e-5)
         assert np.all(np.isneginf(row[~legal]))
+
+
+class Paying(Doors):
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        obs, after, reward, *rest = super().step_env(key, state, action, params)
+        return obs, after, jnp.float32(reward), *rest
+
+
+class Additive(Paying):
+    def action_mask(self, state: Any, params: Any) -> Any:
+        return jnp.where(super().action_mask(state, params), 0, -jnp.inf)
+
+
+class Forgetful(Paying):
+    def action_mask(self, state: Any) -> Any:
+        return jnp.ones(ACTIONS, bool)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [(Additive, "must be boolean.*float32"), (Forgetful, r"cannot be traced: TypeError: .*given")],
+)
+def test_a_mask_of_another_form_is_refused_before_a_run(kind: type, message: str):
+    for check in (ActionMask, checks.environment, lambda env: Run(Setup(env, seeds=(0,)))):
+        with pytest.raises(ValueError, match=message):
+            check(kind())

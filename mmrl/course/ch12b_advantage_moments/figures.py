@@ -95,7 +95,7 @@ def swing_curves(
     steps = np.array(every[1]["env_steps"])
     ax = learning_curves(curves, steps, title=f"{task}, {agent.upper()}", ax=ax)
     ax.set_xlabel("steps", color=INK)
-    ax.set_ylabel("log₁₀ of largest / smallest σ" if ax.get_subplotspec().is_first_col() else "")
+    ax.set_ylabel("log₁₀ of largest / smallest σ" if ax is ax.figure.axes[0] else "")
     return ax
 
 

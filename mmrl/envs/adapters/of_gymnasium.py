@@ -16,7 +16,7 @@ import numpy as np
 
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.adapters.base import Adapter, Outcome, on_host
-from mmrl.envs.adapters.pools import Pools, flat, seen, split
+from mmrl.envs.adapters.pools import Pools, flat, jax_space, split
 from mmrl.envs.base import Ends, Reset, Step, never
 
 LIMIT = 1000  # time limit, in steps, of games for which gymnasium defines no limit
@@ -33,7 +33,7 @@ class Gymnasium(Adapter):
         if not isinstance(self.acts, gymnasium.spaces.Discrete | gymnasium.spaces.Box):
             raise ValueError(f"`env` must have Discrete or Box actions, got {self.acts}.")
         self.pools, place = Pools(build), (np.int32(0),) * 3
-        self.like = np.zeros(self.shown.shape, seen(self.shown, whole=True).dtype), place
+        self.like = np.zeros(self.shown.shape, jax_space(self.shown, whole=True).dtype), place
 
     def first(self, key: Any) -> tuple[Any, Any]:
         """Reset the library's environment; return its observation and state."""
@@ -60,7 +60,7 @@ class Gymnasium(Adapter):
 
     def observation_space(self, params: Any = None) -> Any:
         """Return the observation space, a Dict if it contains a mask of legal actions."""
-        return seen(self.shown)
+        return jax_space(self.shown)
 
     def _observation(self, obs: Any) -> Any:
         return split(self.shown, obs)

@@ -86,9 +86,9 @@ class Pool:
 
 
 class MaskedBox(spaces.Box):
-    """Box whose last `masked` entries are the mask of legal actions."""
+    """Box whose last `mask_size` entries are the mask of legal actions."""
 
-    masked = 0
+    mask_size = 0
 
 
 def flat(game: Any) -> Any:
@@ -103,18 +103,18 @@ def flat(game: Any) -> Any:
     legal = np.zeros(int(game.action_space.n), np.float32)
     low, high = np.append(inner.low, legal), np.append(inner.high, legal + 1)
     joined = MaskedBox(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
-    joined.masked = len(legal)
+    joined.mask_size = len(legal)
 
     def join(obs: Any) -> Any:
-        others = spaces.flatten(rest, {key: obs[key] for key in rest.spaces})
+        others: Any = spaces.flatten(rest, {key: obs[key] for key in rest.spaces})
         return np.append(others, obs[MASK]).astype(np.float32)
 
     return gymnasium.wrappers.TransformObservation(game, join, joined)
 
 
-def seen(space: Any, whole: bool = False) -> Any:
+def jax_space(space: Any, whole: bool = False) -> Any:
     """Return the JAX space of arrays from `space`, without separating the mask if `whole`."""
-    n = getattr(space, "masked", 0)
+    n = getattr(space, "mask_size", 0)
     if whole or not n:
         return box(space.low, space.high, space.shape, space.dtype)
     low, high = space.low[:-n], space.high[:-n]
@@ -124,8 +124,8 @@ def seen(space: Any, whole: bool = False) -> Any:
 
 def split(space: Any, obs: Any) -> Any:
     """Separate the mask of legal actions from an array, if `space` has a mask."""
-    if not (n := getattr(space, "masked", 0)):
-        return jnp.asarray(obs, seen(space).dtype)
+    if not (n := getattr(space, "mask_size", 0)):
+        return jnp.asarray(obs, jax_space(space).dtype)
     return {MASK: obs[-n:] > 0, "obs": obs[:-n]}
 
 

@@ -4,8 +4,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PRNGKeyArray
+from jaxtyping import Array, Bool, PRNGKeyArray, Shaped
 
+from mmrl._own import one_line
 from mmrl._spaces import MASK, MaskedState
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.base import Ends, Reset, Step, never
@@ -24,8 +25,8 @@ class ActionMask(Wrapper):
     terminates. `MaskedState.stuck` records the first step that violates this, and runs then raise
     an error.
 
-    Raises `ValueError` if the environment has no mask, if its actions are not discrete, or if the
-    mask does not have one entry per action.
+    Raises `ValueError` if the environment has no mask, if its actions are not discrete, if the mask
+    cannot be traced or has no entry per action, or if `action_mask` returns floats.
     """
 
     def __init__(self, env: Any):
@@ -37,7 +38,18 @@ class ActionMask(Wrapper):
                 f"{MASK}(state, params), or add {MASK!r} to a dictionary observation."
             )
         obs, state = jax.eval_shape(env.reset_env, jax.random.key(0), params)
-        mask = jax.eval_shape(lambda obs, state: self._mask(obs, state, params), obs, state)
+        try:
+            mask = jax.eval_shape(lambda obs, state: self._raw(obs, state, params), obs, state)
+        except Exception as error:
+            raise ValueError(
+                f"`{MASK}(state, params)` cannot be traced: {one_line(error)}. Return an array "
+                "that is True for each legal action."
+            ) from error
+        if jnp.issubdtype(mask.dtype, jnp.inexact) and not _has_key(env.observation_space(params)):
+            raise ValueError(
+                f"`{MASK}` must be boolean, True for legal actions; got {mask.dtype}. Return flags "
+                "instead of numbers that are added to logits."
+            )
         if mask.shape != (self.actions,):
             raise ValueError(
                 f"`{MASK}` must have shape ({self.actions},), with one entry per action; got "
@@ -87,10 +99,13 @@ class ActionMask(Wrapper):
         return without_mask(self.env.observation_space(self.inner_params(params)))
 
     def _mask(self, obs: Any, state: Any, params: Any) -> Bool[Array, "*action"]:
+        return self._raw(obs, state, params).astype(bool)
+
+    def _raw(self, obs: Any, state: Any, params: Any) -> Shaped[Array, "*action"]:
+        """Return the mask in the dtype that the environment returns."""
         here = self.inner_params(params)
         has_key = _has_key(self.env.observation_space(here))
-        mask = obs[MASK] if has_key else self.env.action_mask(state, here)
-        return jnp.asarray(mask).astype(bool)
+        return jnp.asarray(obs[MASK] if has_key else self.env.action_mask(state, here))
 
     def _with_mask(self, obs: Any, mask: Bool[Array, " action"], params: Any) -> Any:
         vector = flat(self._inner_space(params), obs)
