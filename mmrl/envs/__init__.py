@@ -47,14 +47,21 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     if adapters.is_adapter(env_id):
         return adapters.make(env_id, kwargs)
     if ":" in str(env_id):
-        return own.make(env_id, kwargs)
+        library = str(env_id).partition(":")[0]
+        try:
+            return own.make(env_id, kwargs)
+        except ValueError as error:
+            near = difflib.get_close_matches(library, adapters.LIBRARIES, n=1)
+            more = f" The library with the nearest name is {near[0]}." if near else ""
+            raise ValueError(f"{error}{more}") from error
     names = registered_ids()
     if env_id not in names:
-        nearest = difflib.get_close_matches(str(env_id), names, n=3, cutoff=0.0)
+        nearest = difflib.get_close_matches(str(env_id), names, n=3, cutoff=0.4)
+        advice = f"Nearest: {', '.join(nearest)}. " if nearest else ""
         raise ValueError(
-            f"`env_id` must name a registered environment, got {env_id!r}. Nearest: "
-            f"{', '.join(nearest)}. `mmrl train --list` lists all {len(names)} environments. For a "
-            "custom environment, use an id like my_module:MyEnv."
+            f"`env_id` must name a registered environment, got {env_id!r}. {advice}"
+            f"`mmrl train --list` lists all {len(names)} environments. For a custom environment, "
+            "use an id like my_module:MyEnv."
         )
     own.check_arguments(env_id, gymnax.registration._registry[env_id], kwargs)
     return _of_gymnax(env_id, kwargs)

@@ -46,9 +46,10 @@ def check_arguments(env_id: str, factory: Callable[..., Any], kwargs: dict[str, 
         signature.bind(**kwargs)
     except TypeError as error:
         takes = ", ".join(str(p) for p in signature.parameters.values()) or "none"
+        remedy = "" if kwargs else " To set them, name a function without arguments instead."
         raise ValueError(
             f"`kwargs` must be arguments of {env_id}, got {kwargs}: {error}. Its arguments: "
-            f"{takes}."
+            f"{takes}.{remedy}"
         ) from None
 
 

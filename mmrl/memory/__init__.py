@@ -104,7 +104,8 @@ def _constructor(name: str) -> Callable[..., Any]:
 
         return own.constructor(name)
     near = difflib.get_close_matches(str(name).lower(), NAMES, n=3, cutoff=0.5)
-    advice = f"Did you mean {quote_names(near)}?" if near else f"Use one of {quote_names(NAMES)}."
+    advice = f"Did you mean {quote_names(near)}? " if near else ""
+    advice += f"Use one of {quote_names(NAMES)}."
     raise ValueError(
         f"`name` must be the name of a memory; got {name!r}. {advice} For a custom memory, use "
         "my_module:MyMemory."
