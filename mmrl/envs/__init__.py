@@ -56,12 +56,12 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
             raise ValueError(f"{error}{more}") from error
     names = registered_ids()
     if env_id not in names:
-        nearest = difflib.get_close_matches(str(env_id), names, n=3, cutoff=0.4)
-        advice = f"Nearest: {', '.join(nearest)}. " if nearest else ""
+        near = [difflib.get_close_matches(str(env_id), names, n=3, cutoff=x) for x in (0.4, 0)]
+        nearest = near[0] or near[1]
         raise ValueError(
-            f"`env_id` must name a registered environment, got {env_id!r}. {advice}"
-            f"`mmrl train --list` lists all {len(names)} environments. For a custom environment, "
-            "use an id like my_module:MyEnv."
+            f"`env_id` must name a registered environment, got {env_id!r}. Nearest: "
+            f"{', '.join(nearest)}. `mmrl train --list` lists all {len(names)} environments. For a "
+            "custom environment, use an id like my_module:MyEnv."
         )
     own.check_arguments(env_id, gymnax.registration._registry[env_id], kwargs)
     return _of_gymnax(env_id, kwargs)
