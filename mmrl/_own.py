@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,14 +15,15 @@ from typing import Any
 NOT_OWN = (f"{Path(__file__).parent}{os.sep}", f"{Path(os.__file__).parent}", "<frozen")
 
 
-def find(path: str, argument: str) -> Any:
+def find(path: str, argument: str, libraries: Iterable[str] = ()) -> Any:
     """Return the object that a string such as "my_module:name" refers to.
 
     `argument` is the name of the option to which the string was passed; error messages contain it.
+    They suggest one of `libraries`, which may stand before the colon, if its name is similar.
     Raises `ValueError` if the object cannot be imported.
     """
     place, _, name = path.partition(":")
-    value: Any = (module := _module(path, place, argument))
+    value: Any = (module := _module(path, place, argument, libraries))
     for part in name.split("."):
         if not hasattr(value, part):
             own = [
@@ -41,7 +43,7 @@ def find(path: str, argument: str) -> Any:
     return value
 
 
-def _module(path: str, place: str, argument: str) -> ModuleType:
+def _module(path: str, place: str, argument: str, libraries: Iterable[str]) -> ModuleType:
     # Search the current folder, as `python -m` does. Leave the folder on the path, because the
     # module may import other modules later.
     if os.getcwd() not in sys.path:
@@ -60,6 +62,8 @@ def _module(path: str, place: str, argument: str) -> ModuleType:
             ) from error
         near = difflib.get_close_matches(place, [file.stem for file in Path().glob("*.py")], n=3)
         advice = f" Nearest in this folder: {', '.join(near)}." if near else ""
+        if library := difflib.get_close_matches(place, libraries, n=1):
+            advice += f" Nearest library: {library[0]}."
         raise ValueError(
             f"`{argument}` must name a module before the colon, got {path!r}: there is no module "
             f"{place!r} in the current folder or on PYTHONPATH.{advice} Run mmrl in the folder "

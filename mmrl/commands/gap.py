@@ -44,11 +44,6 @@ def main(arguments: Sequence[str]) -> int:
         with unless_empty(path):
             runs = {name: _run(x, path / name, options) for name, x in setups(setup).items()}
     except ValueError as error:
-        if "state_obs" in str(error):
-            raise ValueError(
-                f"ENVIRONMENT must have a method state_obs(state, params), because `mmrl gap` also "
-                f"trains on the state; got {setup.env}. POPGym's tasks and the probes have it."
-            ) from None
         raise ValueError(in_words_of_help(str(error), options.config)) from None
     console, before = open_console(), sum(len(run.history) for run in runs.values())
     for name, run in runs.items():

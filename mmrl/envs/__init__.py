@@ -47,17 +47,11 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     if adapters.is_adapter(env_id):
         return adapters.make(env_id, kwargs)
     if ":" in str(env_id):
-        library = str(env_id).partition(":")[0]
-        try:
-            return own.make(env_id, kwargs)
-        except ValueError as error:
-            near = difflib.get_close_matches(library, adapters.LIBRARIES, n=1)
-            more = f" The library with the nearest name is {near[0]}." if near else ""
-            raise ValueError(f"{error}{more}") from error
+        return own.make(env_id, kwargs)
     names = registered_ids()
     if env_id not in names:
-        near = [difflib.get_close_matches(str(env_id), names, n=3, cutoff=x) for x in (0.4, 0)]
-        nearest = near[0] or near[1]
+        near = (difflib.get_close_matches(str(env_id), names, n=3, cutoff=x) for x in (0.4, 0))
+        nearest = next(filter(None, near))
         raise ValueError(
             f"`env_id` must name a registered environment, got {env_id!r}. Nearest: "
             f"{', '.join(nearest)}. `mmrl train --list` lists all {len(names)} environments. For a "

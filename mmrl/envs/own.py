@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mmrl._own import find, one_line
+from mmrl.envs.adapters import LIBRARIES
 
 
 def make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -12,7 +13,7 @@ def make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
     Raises `ValueError` in the cases that `mmrl.envs.make` lists.
     """
-    part = find(env_id, "env_id")
+    part = find(env_id, "env_id", LIBRARIES)
     if isinstance(part, type) or (callable(part) and not hasattr(part, "step_env")):
         check_arguments(env_id, part, kwargs)
         try:

@@ -36,7 +36,7 @@ def test_the_share_of_a_gap_is_stated_only_where_there_is_one():
 
 def test_an_environment_without_a_state_is_refused(capsys: pytest.CaptureFixture[str]):
     assert main(["gap", "CartPole-v1"]) == 2
-    assert "must have a method state_obs" in capsys.readouterr().err
+    assert "must have a method `state_obs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", gap.EXCLUSIONS)

@@ -304,6 +304,18 @@ class Additive(Paying):
         return jnp.where(super().action_mask(state, params), 0, -jnp.inf)
 
 
+class Hidden(Paying):
+    """Doors whose dictionary observation has a mask that is added to logits."""
+
+    def _at(self, key: Any, time: Any, params: Any) -> Any:
+        obs, state = super()._at(key, time, params)
+        return {"obs": obs, "action_mask": jnp.full(ACTIONS, -jnp.inf)}, state
+
+    def observation_space(self, params: Any) -> Any:
+        mask = spaces.Box(-jnp.inf, 0, (ACTIONS,), jnp.float32)
+        return spaces.Dict({"obs": super().observation_space(params), "action_mask": mask})
+
+
 class Forgetful(Paying):
     def action_mask(self, state: Any) -> Any:
         return jnp.ones(ACTIONS, bool)
@@ -311,7 +323,11 @@ class Forgetful(Paying):
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [(Additive, "must be boolean.*float32"), (Forgetful, r"cannot be traced: TypeError: .*given")],
+    [
+        (Additive, "must consist of flags.*float32"),
+        (Hidden, "must consist of flags.*-inf"),
+        (Forgetful, r"cannot be traced: TypeError: .*given"),
+    ],
 )
 def test_a_mask_of_another_form_is_refused_before_a_run(kind: type, message: str):
     for check in (ActionMask, checks.environment, lambda env: Run(Setup(env, seeds=(0,)))):

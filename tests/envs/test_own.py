@@ -70,6 +70,7 @@ def test_a_class_a_function_and_an_object_are_found_in_the_current_folder():
             r"half raised ModuleNotFoundError: No module named 'no_such_module' \(half.py",
         ),
         ("torn:Env", r"torn raised SyntaxError: .* \(torn.py, line 1\)"),
+        ("gymnasum:Acrobot-v1", r"no module 'gymnasum' in .* Nearest library: gymnasium\."),
         ("games:mine", r"'mine' does not exist. Nearest: .*Mine"),
         ("games:nothing_alike", r"games has: (?!.*(jax|environment))"),
         ("games:", r"must name an object of games after the colon, got 'games:': no name follows"),

@@ -80,10 +80,9 @@ def swing_curves(
     """Draw how much the standard deviation of advantages changes within each block of training.
 
     A curve is log₁₀ of the largest standard deviation divided by the smallest, as the interquartile
-    mean over seeds with a 95 % interval. There is one curve
-    for c = 1, and for each of the `factors` two: with all rules, and without that of the span. The
-    rows with c = 1 have one curve, because the rules do not change them. Hilton et al. (2022),
-    Figure 13, shows the standard deviation itself.
+    mean over seeds with a 95 % interval. There is one curve for c = 1, which the rules do not
+    change, and two for each of the `factors`: with all rules, and without that of the span. Hilton
+    et al. (2022), Figure 13, shows the standard deviation itself.
     """
     every, without = (
         stratified.select(rows, agent, x)[task] for x in (stratified.EVERY, "no advantage span")

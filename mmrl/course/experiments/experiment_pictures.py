@@ -1,10 +1,10 @@
 """R2D2, CLEAR and PPO-EWMA on MinAtar, with convolutions and with a dense network.
 
 The cells of a pair differ only in `encoder`. R2D2 and CLEAR play three games, and PPO-EWMA plays
-Breakout. All other settings are the agents' defaults. Each run has five seeds. R2D2 trains on about
-thirty times as many steps as it plays and has shorter runs, so a cell takes at most about twenty
-minutes on a CPU. The last pairs compare POPGym tasks observed as images and as vectors. Each
-evaluation plays 32 episodes greedily, and `returns` has shape [seed][evaluation].
+Breakout. All other settings are the agents' defaults. Each run has five seeds. R2D2 trains on
+twenty times as many steps as it plays, so its runs are shorter. The last pairs compare POPGym tasks
+observed as images and as vectors. Each evaluation plays 32 episodes greedily, and `returns` has
+shape [seed][evaluation].
 """
 
 import dataclasses

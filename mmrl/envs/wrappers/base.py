@@ -126,8 +126,8 @@ class Wrapper(AutoResetEnvironment):
         if not hasattr(self.env, "state_obs"):
             raise ValueError(
                 "`env` must have a method `state_obs(state, params)` if its state is observed; got "
-                f"{self.env.name}. POPGym's tasks and the probes have this method. Omit `observe` "
-                "if the observation is already the state, or define `state_obs` in a subclass."
+                f"{self.env.name}. POPGym's tasks and the probes have this method. Define it in a "
+                "subclass, unless the observation is already the state."
             )
         return self.env.state_obs(self.inner_state(state), self.inner_params(params))
 

@@ -4,10 +4,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, PRNGKeyArray, Shaped
 
 from mmrl._own import one_line
-from mmrl._spaces import MASK, MaskedState
+from mmrl._spaces import MASK, MaskedState, limits
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.base import Ends, Reset, Step, never
 from mmrl.envs.wrappers.base import Wrapper, action_count, box, flat, flat_bounds
@@ -26,7 +27,7 @@ class ActionMask(Wrapper):
     an error.
 
     Raises `ValueError` if the environment has no mask, if its actions are not discrete, if the mask
-    cannot be traced or has no entry per action, or if `action_mask` returns floats.
+    cannot be traced or does not have one entry per action, or if its entries are not flags.
     """
 
     def __init__(self, env: Any):
@@ -45,11 +46,7 @@ class ActionMask(Wrapper):
                 f"`{MASK}(state, params)` cannot be traced: {one_line(error)}. Return an array "
                 "that is True for each legal action."
             ) from error
-        if jnp.issubdtype(mask.dtype, jnp.inexact) and not _has_key(env.observation_space(params)):
-            raise ValueError(
-                f"`{MASK}` must be boolean, True for legal actions; got {mask.dtype}. Return flags "
-                "instead of numbers that are added to logits."
-            )
+        _check_flags(env.observation_space(params), mask.dtype)
         if mask.shape != (self.actions,):
             raise ValueError(
                 f"`{MASK}` must have shape ({self.actions},), with one entry per action; got "
@@ -128,8 +125,14 @@ class MaskInState(Wrapper):
     """Wrapper that copies the mask of a dictionary observation to the state.
 
     The method `action_mask` returns this copy. Wrappers that replace the dictionary apply this
-    wrapper first, so that the mask is not lost.
+    wrapper first, so that the mask is not lost. Raises `ValueError` if the mask's entries are not
+    flags.
     """
+
+    def __init__(self, env: Any):
+        super().__init__(env)
+        space = env.observation_space(env.default_params)
+        _check_flags(space, space.spaces[MASK].dtype)
 
     def inner_state(self, state: Any) -> Any:
         """Return the inner environment's state."""
@@ -174,6 +177,17 @@ def without_mask(space: Any) -> Any:
     if not _has_key(space):
         return space
     return spaces.Dict({key: x for key, x in space.spaces.items() if key != MASK})
+
+
+def _check_flags(space: Any, dtype: Any) -> None:
+    """Raise `ValueError` if a mask may contain numbers that are added to logits, such as -inf."""
+    ends = limits(space.spaces[MASK]) if _has_key(space) else None
+    if jnp.issubdtype(dtype, jnp.inexact) and (ends is None or np.any(ends[0] < 0)):
+        bound = "" if ends is None else f" with the lower bound {ends[0].min():g}"
+        raise ValueError(
+            f"`{MASK}` must consist of flags, which are True or 1 for legal actions; got {dtype}"
+            f"{bound}. Return booleans instead of numbers that are added to logits."
+        )
 
 
 def _has_key(space: Any) -> bool:
