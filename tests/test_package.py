@@ -113,6 +113,15 @@ def test_the_lock_pins_every_dependency_and_names_no_index():
 RIVALS = {"sb3": {"sb3_contrib", "stable_baselines3"}}
 
 
+# Libraries that only their adapters import: nobody who does not adapt them needs them.
+ADAPTED = {path.stem.removeprefix("of_") for path in ROOT.glob("mmrl/envs/adapters/of_*.py")}
+
+
+def adapted(path: Path) -> set[str]:
+    """Libraries of which `path` is an adapter, or a part of one."""
+    return ADAPTED if path.parent.name == "adapters" and path.stem != "__init__" else set()
+
+
 @pytest.mark.full
 def test_every_imported_package_is_declared():
     runtime, extras = dependencies()
@@ -121,16 +130,14 @@ def test_every_imported_package_is_declared():
         # A rival that cannot live beside ours has an environment, and a script named after it.
         rival = path.stem.partition("_")[0]
         missing -= RIVALS.get(rival, {rival}) if "benchmarks" in path.parts else set()
-        foreign = {path.stem.removeprefix("of_")} if "adapters" in path.parts else set()
-        missing -= foreign  # a library that only its adapter imports
+        missing -= adapted(path)
         assert not missing, f"{path.name} imports {missing}"
     for path, tree in modules_in("mmrl").items():
         # Widgets come with the notebooks; the rest must import without an extra, or with its own.
         plots = {"show", "course"} & set(path.parts)
         rung = path.relative_to(ROOT / "mmrl").parts[0]
         own = set(map(distribution, PROJECT["optional-dependencies"].get(rung, ())))
-        foreign = {path.stem.removeprefix("of_")} if "adapters" in path.parts else set()
-        missing = set() if plots else missing_modules(tree.body, runtime | own) - foreign
+        missing = set() if plots else missing_modules(tree.body, runtime | own) - adapted(path)
         assert not missing, f"{path.name} needs {missing} at run time"
 
 
