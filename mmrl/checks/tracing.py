@@ -16,6 +16,7 @@ from mmrl.envs._gymnax import environment as gymnax_environment
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.base import AutoResetEnvironment
 from mmrl.envs.wrappers.base import bounds
+from mmrl.envs.wrappers.observation import legal_actions
 from mmrl.rollout import legal
 
 METHODS = ("reset", "step", "reset_env", "step_env", "is_truncated")
@@ -272,3 +273,13 @@ def random_action(space: Any, key: PRNGKeyArray, mask: Any = None) -> Any:
     inside = jax.random.uniform(key, space.shape, minval=low, maxval=high)
     anywhere = jax.random.normal(jax.random.fold_in(key, 0), space.shape)
     return legal(space, jnp.where(bounded, inside, nearest + anywhere))
+
+
+def random_policy(env: Any, params: Any) -> Any:
+    """Return a policy for `mmrl.rollout` that takes random legal actions and has no memory."""
+
+    def policy(state: Any, obs: Any, begin: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
+        mask = legal_actions(env, params, obs)
+        return state, random_action(env.action_space(params), key, mask)
+
+    return policy

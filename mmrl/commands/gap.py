@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -13,6 +14,8 @@ from mmrl.commands.options import in_words_of_help, parse, unless_empty
 from mmrl.commands.progress import watch
 from mmrl.commands.terminal import open_console
 from mmrl.runs import Run, Setup, append, interval, saved_setup
+from mmrl.runs.checkpoint import loads
+from mmrl.runs.results import whole_lines
 from mmrl.runs.shell import command_line
 
 ABOUT = """Train an agent three times: on the state of a task, with a memory, and without either.
@@ -45,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
             runs = {name: _run(x, path / name, options) for name, x in setups(setup).items()}
     except ValueError as error:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
-    console, before = open_console(), sum(len(run.history) for run in runs.values())
+    console = open_console()
     for name, run in runs.items():
         console.print(f"{setup.env}, {name}  →  {run.path}", highlight=False, soft_wrap=True)
         try:
@@ -60,11 +63,18 @@ def main(arguments: Sequence[str]) -> int:
         table.add_row(_title(name, setup), *row)
     console.print(table)
     console.print(*verdict(returns), sep="\n", soft_wrap=True, highlight=False)
-    each = {name: x.tolist() for name, x in returns.items()}
-    if sum(len(run.history) for run in runs.values()) == before:
-        return 0  # no block was trained, so the file already contains this row
-    append(path / FILE, {"env": setup.env, "seeds": list(setup.seeds), "returns": each})
+    row = {"env": setup.env, "seeds": list(setup.seeds)}
+    row |= {"env_steps": {name: run.history[-1]["env_steps"] for name, run in runs.items()}}
+    row |= {"returns": {name: x.tolist() for name, x in returns.items()}}
+    if not _contains(path / FILE, row):
+        append(path / FILE, row)
     return 0
+
+
+def _contains(file: pathlib.Path, row: dict[str, Any]) -> bool:
+    """Return True if a file contains a row with these values, and any provenance."""
+    lines = whole_lines(file.read_bytes()).splitlines() if file.exists() else []
+    return any(row.items() <= loads(line).items() for line in lines)
 
 
 def setups(setup: Setup) -> dict[str, Setup]:

@@ -20,7 +20,7 @@ from mmrl.commands.connect import Hosts
 from mmrl.commands.terminal import Path, path_of
 from mmrl.envs import registered_ids
 from mmrl.runs import SEEDS, RunError, Setup, saved_setup
-from mmrl.runs.files import write_errors
+from mmrl.runs.files import change_time, write_errors
 from mmrl.runs.shell import command_line
 
 RESULTS = pathlib.Path("results")
@@ -113,8 +113,8 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
     _check_options(names, agent)
     if there and there.agent != agent:
         raise RunError(f"{holds} of {there.agent}, not of {agent}. Omit --agent.")
-    usual = there or _usual(agent, words.preset, sweeps or "--over" in names)
-    options = _parse(arguments, usual, command)
+    usual = _usual(agent, words.preset, sweeps or "--over" in names)  # raises for a wrong preset
+    options = _parse(arguments, there or usual, command)
     if not options.env:
         raise _no_environment(path if words.resume else None, command)
     if there and options.env != there.env:
@@ -168,7 +168,7 @@ def latest(env: str = "", agent: str | None = None, sweeps: bool = False) -> pat
     Runs that cannot be opened are skipped. Raises `RunError` if there is none.
     """
     path = None
-    for file in sorted(RESULTS.glob("*/results.json"), key=lambda x: -x.stat().st_mtime):
+    for file in sorted(RESULTS.glob("*/results.json"), key=change_time, reverse=True):
         path = file.parent
         with contextlib.suppress(RunError):
             setup = saved_setup(path)

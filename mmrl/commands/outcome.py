@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from rich.console import Console
 
-from mmrl.checks.tracing import random_action
+from mmrl.checks.tracing import random_policy
 from mmrl.commands.options import assignments, option, options_of
 from mmrl.commands.progress import table
 from mmrl.rollout import evaluate
@@ -89,12 +89,15 @@ def verdict(run: Run, devices: int | None = None) -> str:
 
 
 def to_train(setup: Setup, setting: Mapping[str, float], devices: int | None) -> str:
-    """Return a command that trains a setting of a sweep with the default seeds."""
+    """Return a command that trains a setting of a sweep with seeds that were not in the sweep."""
     words = [word for name, value in setting.items() for word in option(name, value)]
     defaults = {name: getattr(type(setup.config)(), name) for name in setting}
     others = dataclasses.replace(setup, config=dataclasses.replace(setup.config, **defaults))
     places = [] if devices is None else ["--devices", devices]
-    return command_line("train", setup.env, *words, *options_of(others), *places)
+    first, seeds = max(setup.seeds) + 1, []
+    if {*setup.seeds} & {*Setup.seeds}:
+        seeds = ["--seeds", *range(first, first + len(Setup.seeds))]
+    return command_line("train", setup.env, *words, *options_of(others), *seeds, *places)
 
 
 def at_chance(run: Run, returns: Returns) -> str:
@@ -120,14 +123,11 @@ def at_chance(run: Run, returns: Returns) -> str:
 def random_returns(run: Run, seed: int = 0) -> Float[np.ndarray, " episodes"]:
     """Return the undiscounted returns of random actions.
 
-    Actions are sampled uniformly, or from N(0, 1) if they are not bounded.
+    Legal actions are sampled uniformly, or from N(0, 1) if they are not bounded.
     """
     env, params, *_ = run.program
-    space, steps = env.action_space(params), params.max_steps_in_episode
+    steps, policy = params.max_steps_in_episode, random_policy(env, params)
     episodes = max(EPISODES, 4 * run.setup.config.episodes)
-
-    def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
-        return state, random_action(space, key)
 
     @jax.jit
     def play(key: Any) -> Any:

@@ -31,11 +31,11 @@ def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
     """Write a checkpoint with a `header` (JSON data) and a `state` (arrays and random keys)."""
     buffer = io.BytesIO()
     np.savez(buffer, *(np.asarray(leaf) for leaf in jax.tree.leaves(unwrap_keys(state))))
-    content = dumps(header).encode() + b"\n" + buffer.getvalue()
-    replace(path, _MAGIC + _checksum(content) + content)
+    content = dumps(header).encode() + b"\n", buffer.getbuffer()
+    replace(path, _MAGIC, _checksum(*content), *content)
 
 
-def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
+def read(path: pathlib.Path) -> tuple[dict[str, Any], memoryview]:
     """Return the header and the payload of a checkpoint. Raises `RunError` if it cannot be read."""
     try:
         content = broadcast(path.read_bytes)
@@ -50,15 +50,15 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
         raise RunError(
             f"{path} is not a checkpoint of this version of mmrl. Use the version that wrote it."
         )
-    checksum, _, content = content[len(_MAGIC) :].partition(b"\n")
-    if checksum + b"\n" != _checksum(content):
+    body = content.find(b"\n", len(_MAGIC)) + 1
+    if content[len(_MAGIC) : body] != _checksum(memoryview(content)[body:]):
         play = command_line("evaluate", path.parent, "--best")
         raise RunError(
             f"{path} is damaged or cut short. If the file `best` next to it is intact, you can "
             f"still play the best networks with `{play}`. To train, start again in another folder."
         )
-    header, _, payload = content.partition(b"\n")
-    return loads(header), payload
+    payload = content.index(b"\n", body) + 1
+    return loads(content[body:payload]), memoryview(content)[payload:]
 
 
 def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
@@ -72,6 +72,7 @@ def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
     try:
         with np.load(io.BytesIO(payload), allow_pickle=False) as file:
             leaves = complete([file[name] for name in file.files], paths)
+        leaves = [_with_dtype(leaf, dtype) for leaf, (_, dtype) in zip(leaves, shapes, strict=True)]
         if [(x.shape, x.dtype) for x in leaves] != shapes:
             raise ValueError
     except (ValueError, EOFError, zipfile.BadZipFile):
@@ -121,8 +122,17 @@ def wrap_keys(tree: PyTree, like: PyTree) -> PyTree:
     return jax.tree.map(wrap, tree, like)
 
 
-def _checksum(content: bytes) -> bytes:
-    return hashlib.sha256(content).hexdigest().encode() + b"\n"
+def _checksum(*parts: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest().encode() + b"\n"
+
+
+def _with_dtype(leaf: np.ndarray, dtype: Any) -> np.ndarray:
+    """Restore a dtype that NumPy lacks, such as bfloat16: `np.load` returns its bytes as void."""
+    is_same_size = leaf.dtype.itemsize == np.dtype(dtype).itemsize
+    return leaf.view(dtype) if leaf.dtype.kind == "V" and is_same_size else leaf
 
 
 def _is_key(x: Any) -> bool:

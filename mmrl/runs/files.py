@@ -9,6 +9,7 @@ import fcntl
 import io
 import os
 import pathlib
+import threading
 import uuid
 import weakref
 from collections.abc import Iterator
@@ -16,15 +17,18 @@ from collections.abc import Iterator
 from mmrl.runs.processes import RunError
 
 
-def replace(path: pathlib.Path, content: bytes) -> None:
-    """Replace a file atomically. After a crash, it has either the old or the new content."""
+def replace(path: pathlib.Path, *parts: bytes | memoryview) -> None:
+    """Replace a file atomically. After a crash, it has either the old or the new content.
+
+    The new content consists of all parts. They are not joined in memory.
+    """
     partial = path.with_name(path.name + ".partial")
     with open_exclusive(partial) as file:
         try:
             file.truncate(0)
-            left = memoryview(content)
-            while left:
-                left = left[file.write(left) :]
+            for left in map(memoryview, parts):
+                while left:
+                    left = left[file.write(left) :]
             os.fsync(file.fileno())
         except OSError:
             partial.unlink(missing_ok=True)  # free the disk space
@@ -56,6 +60,14 @@ def expand(path: str | os.PathLike) -> pathlib.Path:
     return pathlib.Path(os.path.expanduser(path))
 
 
+def change_time(file: pathlib.Path) -> float:
+    """Return the time of the last change of a file, or 0 if it no longer exists."""
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
 @contextlib.contextmanager
 def write_errors(path: pathlib.Path) -> Iterator[None]:
     """Convert an `OSError` raised while writing to `path` to a `RunError`."""
@@ -69,10 +81,14 @@ def write_errors(path: pathlib.Path) -> Iterator[None]:
 
 
 class Claim:
-    """Exclusive write access to a folder, held by this process while the object exists."""
+    """Exclusive write access to a folder, held by this process while the object exists.
+
+    The threads of a process share the claim, and hold `turn` while they write.
+    """
 
     def __init__(self, lock: tuple[int, pathlib.Path] | None = None):
         self._lock_file = lock
+        self.turn = threading.Lock()
         if lock is not None:
             weakref.finalize(self, os.close, lock[0])
 

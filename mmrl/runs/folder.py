@@ -76,19 +76,24 @@ class Folder:
         with OPEN_LOCK:
             self._check(new.description, resume)  # raise errors before any file is written
             access = self._claim()
-            # Check again, because another process may have changed the folder before the claim.
-            on_disk = self._check(new.description, resume)
-            blocks = new.description["config"]["blocks"]
-            self.total_blocks = on_disk["config"]["blocks"] if on_disk else blocks
-            snapshot = new
-            if resume and self.has(CHECKPOINT):
-                snapshot = self.read(like)._replace(description=new.description)
-                if len(snapshot.history) > blocks:
-                    return snapshot  # the files already contain more blocks
-                snapshot = self._catch_up(snapshot, longer=on_disk != new.description)
-            self.do(lambda: self._put_results(snapshot, new=on_disk is None))
-            self._stamp = self._read_stamp()
-            self._access = access if len(snapshot.history) < blocks else None
+            with access.turn:
+                return self._open(new, like, resume, access)
+
+    def _open(self, new: Snapshot, like: PyTree, resume: bool, access: Claim) -> Snapshot:
+        """Open a claimed folder; see `open`."""
+        # Check again, because another process may have changed the folder before the claim.
+        on_disk = self._check(new.description, resume)
+        blocks = new.description["config"]["blocks"]
+        self.total_blocks = on_disk["config"]["blocks"] if on_disk else blocks
+        snapshot = new
+        if resume and self.has(CHECKPOINT):
+            snapshot = self.read(like)._replace(description=new.description)
+            if len(snapshot.history) > blocks:
+                return snapshot  # the files already contain more blocks
+            snapshot = self._catch_up(snapshot, longer=on_disk != new.description)
+        self.do(lambda: self._put_results(snapshot, new=on_disk is None))
+        self._stamp = self._read_stamp()
+        self._access = access if len(snapshot.history) < blocks else None
         return snapshot
 
     def _check(self, description: dict[str, Any], resume: bool) -> dict[str, Any] | None:
@@ -194,27 +199,36 @@ class Folder:
     def hold(self) -> Iterator[Claim]:
         """Hold the claim during training. Raises `RunError` if another run changed the folder."""
         access, self._access = self._access or self._claim(), None
-        if broadcast(lambda: self._read_stamp() not in (None, self._stamp)):
+        broadcast(self._check_unchanged)
+        yield access
+
+    def _check_unchanged(self) -> None:
+        """Raise `RunError` if the checkpoint is not the one that this run read or wrote last."""
+        if self._read_stamp() not in (None, self._stamp):
             raise RunError(
                 f"Another run has changed {self.path} since this one opened it. Open it "
                 "again, with `resume=True` or `--resume`."
             )
-        yield access
 
     def write(self, snapshot: Snapshot, access: Claim) -> None:
-        """Write a snapshot. Raises `RunError` if the files cannot be written."""
+        """Write a snapshot.
+
+        Raises `RunError` if the files cannot be written, or if another run has changed them.
+        """
 
         def put() -> None:
-            access.check()
-            self._put_state(snapshot)
-            if snapshot.best is not None and snapshot.best is not self._best:
-                self._put_best(snapshot.header, snapshot.best)
-            self._put_results(snapshot)
+            with access.turn:
+                access.check()
+                self._check_unchanged()
+                try:
+                    self._put_state(snapshot)
+                    if snapshot.best is not None and snapshot.best is not self._best:
+                        self._put_best(snapshot.header, snapshot.best)
+                    self._put_results(snapshot)
+                finally:
+                    self._stamp = self._read_stamp()
 
-        try:
-            self.do(put)
-        finally:
-            self._stamp = self._read_stamp()
+        self.do(put)
 
     def keep(self, snapshot: Snapshot) -> None:
         """Write a snapshot to a new folder. Raises `RunError` if the folder contains a run."""

@@ -7,10 +7,14 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
+
 from mmrl import checks, envs
 from mmrl.agents import find
 from mmrl.agents.checks import check_observations
 from mmrl.envs.repaired import check_repairs
+from mmrl.envs.wrappers.base import Wrapper
 from mmrl.envs.wrappers.observation import with_inputs
 from mmrl.runs.content import content, own_parts
 from mmrl.runs.devices import ONE, Devices
@@ -138,5 +142,25 @@ def _environment(env: Any) -> tuple[Any, Any]:
     if env not in envs.registered_ids():
         check_repairs(pair[0])
         checks.environment(*pair, steps=0)
+        _check_params(*pair)
         check_observations(*pair)
     return pair
+
+
+def _check_params(env: Any, params: Any) -> None:
+    """Raise `ValueError` if `params` are the defaults of an environment inside a wrapper."""
+    inner = env
+    while isinstance(inner, Wrapper):
+        inner = inner.env
+        if _equal(params, inner.default_params) and not _equal(params, env.default_params):
+            raise ValueError(
+                f"`params` must be those of {env!r}, {env.default_params!r}; got the defaults of "
+                f"{inner!r}, {params!r}, with which the wrapper around it has no effect. Pass "
+                "`env.default_params`."
+            )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return True if two pytrees have equal structures and leaves."""
+    (one, tree), (other, shape) = jax.tree.flatten(one), jax.tree.flatten(other)
+    return tree == shape and all(map(np.array_equal, one, other))

@@ -26,7 +26,7 @@ RESAMPLES = 10_000
 
 def provenance() -> dict[str, Any]:
     """Return the provenance of this process: date, command, device and versions."""
-    program = "mmrl" if "mmrl" in sys.argv[0] else sys.argv[0]
+    program = "mmrl" if _is_own_command(sys.argv[0]) else sys.argv[0]
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": shlex.join([program, *sys.argv[1:]]),
@@ -36,6 +36,12 @@ def provenance() -> dict[str, Any]:
         | dict(zip(PACKAGES, map(version, PACKAGES), strict=True)),
         "revision": revision(),
     }
+
+
+def _is_own_command(program: str) -> bool:
+    """Return True if `program` is the command `mmrl`, or the file that `python -m mmrl` runs."""
+    path, package = pathlib.Path(program), pathlib.Path(__file__).parents[1]
+    return path.name == "mmrl" or path.absolute() == package / "__main__.py"
 
 
 def _cores() -> int | None:

@@ -16,18 +16,21 @@ from mmrl.runs.setup import Setup
 INSIDE = ("environments", "rollout", "batch", "segment_length", "length", "burn_in", "width")
 INSIDE += ("episodes",)
 STATES = 2  # number of states in memory during a block: the previous and the current one
+STATES_IN_SAVING = 3  # the same while a checkpoint is written, which is assembled in memory
 
 
-def check_room(setup: Setup, state: PyTree) -> None:
+def check_room(setup: Setup, state: PyTree, is_saved: bool = False) -> None:
     """Raise `ValueError` if the state does not fit into the free memory.
 
-    `state` contains the shapes of the state of all agents. Accelerators are not checked, because a
-    failed allocation raises an error there. Runs of several processes are not checked either,
-    because a process must not stop before the others.
+    `state` contains the shapes of the state of all agents. If `is_saved` is True, the run writes
+    checkpoints, which take as much memory as another state while they are written. Accelerators are
+    not checked, because a failed allocation raises an error there. Runs of several processes are
+    not checked either, because a process must not stop before the others.
     """
     free = _free()
-    if free is not None and STATES * _bytes(state) > free:
-        raise ValueError(_state_message(setup, state, f"; {_human(free)} are free"))
+    states = STATES_IN_SAVING if is_saved else STATES
+    if free is not None and states * _bytes(state) > free:
+        raise ValueError(_state_message(setup, state, f"; {_human(free)} are free", states))
 
 
 def size(state: PyTree) -> str:
@@ -101,14 +104,14 @@ def _counters(path: pathlib.Path) -> dict[str, int]:
     return {name.rstrip(":"): int(number) for name, number, *_ in lines}
 
 
-def _state_message(setup: Setup, state: PyTree, free: str = "") -> str:
+def _state_message(setup: Setup, state: PyTree, free: str = "", states: int = STATES) -> str:
     """Return the error message for a state that does not fit into memory."""
     path, array = max(jax.tree_util.tree_leaves_with_path(state), key=lambda x: _bytes(x[1]))
     name = jax.tree_util.keystr(path, simple=True, separator=".")
     return (
         f"There is not enough memory: `{name}`, the largest array of this run, takes "
         f"{_human(_bytes(array))}. The complete state takes {_human(_bytes(state))} and is stored "
-        f"{STATES} times while a block is trained{free}. Lower "
+        f"{states} times while a block is trained{' and saved' * (states > STATES)}{free}. Lower "
         f"{_names(setup, 'capacity', 'environments', 'rollout', 'width')} or the number of seeds."
     )
 

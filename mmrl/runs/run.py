@@ -107,7 +107,7 @@ class Run:
 
     def _start(self, resume: bool) -> Snapshot:
         """Check that the run fits into memory, open the folder, and return its snapshot."""
-        check_room(self.setup, self._shapes)
+        check_room(self.setup, self._shapes, is_saved=self.folder is not None)
         check_products(self.setup.precision, self.program.block, self._config, self._shapes)
         warn_of_main(self.path, self.description)
         new = Snapshot(self.description, None, [], None, {})

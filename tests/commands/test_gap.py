@@ -53,7 +53,13 @@ def test_a_gap_is_measured_and_continued(
     arguments = ["gap", ENV, *ARGUMENTS, "--out", "gap"]
     assert main([*arguments, "--blocks", "1"]) == 0
     assert main([*arguments, "--blocks", "2"]) == 0
-    first, second = map(json.loads, pathlib.Path("gap/gap.jsonl").read_text().splitlines())
+    rows = pathlib.Path("gap/gap.jsonl")
+    lines = rows.read_text().splitlines(keepends=True)
+    rows.write_text(lines[0])  # as if the process was killed before it wrote the second row
+    for _ in range(2):  # the second time, the row exists
+        assert main([*arguments, "--blocks", "2"]) == 0
+    first, second = map(json.loads, rows.read_text().splitlines())
+    assert second["returns"] == json.loads(lines[1])["returns"]
     assert first["seeds"] == second["seeds"] == [0, 1]
     for name, one in gap.setups(setup(blocks=2)).items():
         assert saved_setup(tmp_path / "gap" / name) == one

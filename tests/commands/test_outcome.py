@@ -2,15 +2,18 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnax.environments import spaces
 
+from mmrl.checks.tracing import random_policy
 from mmrl.commands import outcome
 from mmrl.commands.terminal import open_console
 from mmrl.envs.probes import Memory
 from mmrl.envs.wrappers import Wrapper
+from mmrl.rollout import evaluate
 from mmrl.runs import Run, Setup
 
 
@@ -27,6 +30,21 @@ def test_random_actions_earn_chance(run: Run):
     assert set(np.unique(returns)) == {-1.0, 1.0}
     np.testing.assert_allclose(returns.mean(), 0.0, atol=4 / np.sqrt(len(returns)))
     assert (returns != outcome.random_returns(run, seed=1)).any()
+
+
+def test_random_actions_are_legal():
+    run = Run(Setup("probe-MaskedBandit-v0", seeds=(0,)))
+    env, params, *_ = run.program
+    returns = outcome.random_returns(run)
+    policy, steps = random_policy(env, params), params.max_steps_in_episode
+    legal = evaluate(policy, env, params, (), jax.random.key(1), 256, steps).returns
+
+    def blind(state: Any, obs: Any, begin: Any, key: Any) -> Any:
+        return state, env.action_space(params).sample(key)
+
+    illegal = evaluate(blind, env, params, (), jax.random.key(1), 256, steps).returns
+    assert returns.mean() > illegal.mean() + 1
+    np.testing.assert_allclose(returns.mean(), legal.mean(), atol=0.5)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 16])

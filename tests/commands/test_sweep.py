@@ -117,6 +117,9 @@ def test_the_last_command_repeats_the_whole_setup():
     assert command[:5] == ["mmrl", "train", ENV, "--eta", "0.30000000000000004"]
     options, setup_of, _ = parse(command[2:])
     config = dataclasses.replace(setup.config, eta=0.1 + 0.2)
+    for seeds, others in (((1, 2), {3, 4, 5, 6, 7}), ((7,), {0, 1, 2, 3, 4})):
+        words = outcome.to_train(dataclasses.replace(setup, seeds=seeds), {"eta": 0.3}, None)
+        assert {*parse(shlex.split(words)[2:])[1].seeds} == others
     assert setup_of == dataclasses.replace(setup, config=config, seeds=Setup.seeds, over=())
     assert options.devices == 2 and setup.over == (("eta", (0.1, 0.2)),)
 
@@ -221,6 +224,8 @@ def test_presets_are_listed_and_a_run_keeps_its_own(capsys: pytest.CaptureFixtur
     Run(setup, path)  # killed before its first block
     again, *_ = parse(["--resume", "--preset", "paper", "--blocks", "2"])
     assert again.config.rollout == 4 and again.config.blocks == 2
+    with pytest.raises(ValueError, match="`preset` of dqn must be one of paper; got 'mine'"):
+        parse(["--resume", "--preset", "mine"])
 
 
 def test_steps_are_whole_blocks_that_reach_them():

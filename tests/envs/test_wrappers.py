@@ -75,9 +75,9 @@ BARE = {"gymnax": TAGS, "task": TASK}
 
 
 @functools.cache
-def rollouts(env):
+def rollouts(env, params=None):
     """[worker, time] of random actions; the same keys for every environment."""
-    params = env.default_params
+    params = env.default_params if params is None else params
 
     def policy(state, obs, begin, key):
         return state, jax.random.randint(key, (), 0, env.num_actions)
@@ -302,6 +302,11 @@ def test_a_time_limit_leaves_the_task_its_own_clock():
     assert short.default_params.max_steps_in_episode == 10
     long = wrappers.TimeLimit(TASK, 1000)
     assert long.default_params == TASK.default_params
+
+
+def test_a_time_limit_holds_with_the_parameters_of_the_task():
+    tape = rollouts(wrappers.TimeLimit(TASK, 10), TASK.default_params)
+    np.testing.assert_array_equal(np.flatnonzero(tape.last[0]), [9, 19, 29, 39])
 
 
 class Pace(Tags):

@@ -118,6 +118,17 @@ def test_a_run_does_not_go_on_from_before_what_another_one_wrote(tmp_path: pathl
     assert (tmp_path / "checkpoint").read_bytes() == whole
 
 
+def test_a_started_iterator_does_not_overwrite_what_another_run_wrote(tmp_path: pathlib.Path):
+    blocks = iter(Run(SETUP, tmp_path))
+    next(blocks)
+    assert [report.block for report in Run(SETUP, tmp_path, resume=True)] == [2, 3]
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for _ in range(2):
+        with pytest.raises((RunError, StopIteration), match=r"Another run has changed|^$"):
+            next(blocks)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
+
+
 def test_a_run_leaves_alone_what_replaces_its_folder(tmp_path: pathlib.Path):
     blocks = iter(Run(SETUP, tmp_path / "run"))
     next(blocks)

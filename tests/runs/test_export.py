@@ -113,6 +113,19 @@ def test_the_player_plays_as_the_network(
         reward = steps.reward[t]
 
 
+@pytest.mark.slow
+def test_a_dtype_that_numpy_lacks_is_exported_as_float32(tmp_path: pathlib.Path):
+    run = random_run("probe-Memory-v0", "dqn", "none", batch=16, capacity=64)
+    nets = jax.tree.map(lambda x: x.astype("bfloat16"), run.state.net)
+    run.snapshot = run.snapshot._replace(state=SimpleNamespace(net=nets))
+    export(run, tmp_path / "policy.npz")
+    policy = player.load(tmp_path / "policy.npz")
+    obs = np.ones(policy.about["observation"], np.float32)
+    outputs = policy.outputs(policy.init(), obs, True)[1]
+    assert {x.dtype.name for x in policy.arrays.values()} <= {"float32", "complex64"}
+    assert np.isfinite(outputs).all()
+
+
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The folder of a run of three blocks. Read only."""

@@ -142,6 +142,22 @@ def test_a_run_writes_its_results_for_people(tmp_path: pathlib.Path):
     assert {"date", "versions", "device"} < results.keys()
 
 
+@pytest.mark.parametrize(
+    "program, expected",
+    [
+        ("/usr/bin/mmrl", "mmrl"),
+        (str(pathlib.Path(runs.__file__).parents[1] / "__main__.py"), "mmrl"),
+        ("/home/me/mmrl-experiments/train.py", "/home/me/mmrl-experiments/train.py"),
+        ("/home/mmrl/env/ipykernel_launcher.py", "/home/mmrl/env/ipykernel_launcher.py"),
+    ],
+)
+def test_only_our_own_command_is_named_mmrl(
+    program: str, expected: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, "argv", [program, "--lr", "3"])
+    assert runs.provenance()["command"] == f"{expected} --lr 3"
+
+
 @pytest.mark.slow
 def test_results_keep_every_command_and_after_which_block_it_went_on(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -45,6 +45,18 @@ def test_a_state_is_in_memory_twice(monkeypatch: pytest.MonkeyPatch):
                 Run(run.setup)
 
 
+def test_a_run_that_is_saved_needs_the_memory_of_another_state(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = Run(setup(capacity=4_000))
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(run._shapes))
+    monkeypatch.setattr(room, "free_bytes", lambda: 3 * size - 1)
+    with pytest.raises(ValueError, match=r"There is not enough memory: `tape\."):
+        Run(run.setup, tmp_path / "run")
+    monkeypatch.setattr(room, "free_bytes", lambda: 3 * size)
+    assert Run(run.setup, tmp_path / "run").path == tmp_path / "run"
+
+
 def test_arrays_inside_of_a_block_count_too(monkeypatch: pytest.MonkeyPatch):
     run = Run(SETUP)
     state = run.begin()

@@ -8,6 +8,7 @@ import os
 import pathlib
 import pickle
 import shutil
+import tracemalloc
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,8 @@ from mmrl.agents import AGENTS, dqn, find, r2d2
 from mmrl.agents.ppo import ppg
 from mmrl.agents.settings import Settings as Base
 from mmrl.envs.probes import Memory
-from mmrl.runs import Run, RunError, Setup, checkpoint, describe, restore
+from mmrl.envs.wrappers import TimeLimit, Trial
+from mmrl.runs import Run, RunError, Setup, checkpoint, describe, restore, room
 from mmrl.runs.earlier import earlier
 from mmrl.runs.identity import check_same
 from mmrl.runs.parallel import keys, side_by_side
@@ -143,6 +145,16 @@ class Unhashable:
 def test_a_part_that_does_not_fit_is_named(changes: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
         Setup(**({"env": "probe-Memory-v0"} | changes))
+
+
+@pytest.mark.parametrize("wrapper", [TimeLimit, Trial])
+def test_parameters_of_an_inner_environment_are_refused(wrapper: Any):
+    env = wrapper(Memory(), 3)
+    with pytest.raises(ValueError, match=r"`params` must be those of (TimeLimit|Trial)\(Memory"):
+        Run(Setup((env, Memory().default_params)))
+    assert Run(Setup((env, env.default_params))).program.env is not None
+    other = dataclasses.replace(env.default_params, max_steps_in_episode=2)
+    assert Run(Setup((env, other))).program.params == other
 
 
 @dataclasses.dataclass
@@ -268,6 +280,28 @@ def test_a_checkpoint_holds_everything(full_run: pathlib.Path):
         assert ours.dtype == theirs.dtype
         np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_array_equal(again.history[2]["returns"], reports[2].returns)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int4", "float16", "complex64"])
+def test_a_checkpoint_holds_arrays_of_any_dtype(dtype: str, tmp_path: pathlib.Path):
+    state = {"a": jnp.arange(6.0).astype(dtype).reshape(2, 3), "b": jnp.arange(3)}
+    checkpoint.save(tmp_path / "state", {}, state)
+    _, again = checkpoint.load(tmp_path / "state", state)
+    assert again["a"].dtype == dtype
+    np.testing.assert_array_equal(*(x["a"].astype(jnp.complex64) for x in (again, state)))
+
+
+def test_a_checkpoint_takes_the_memory_of_one_state(tmp_path: pathlib.Path):
+    state = {name: np.ones(2**20, np.float32) for name in "abcd"}
+    size = sum(x.nbytes for x in state.values())
+    peaks = []
+    for work in (checkpoint.save, lambda path, *_: checkpoint.load(path, state)):
+        tracemalloc.start()
+        work(tmp_path / "state", {}, state)
+        peaks.append(tracemalloc.get_traced_memory()[1] / size)
+        tracemalloc.stop()
+    # While it is read, the bytes of the file, those of the archive and the arrays exist.
+    assert peaks[0] < 1.5 and peaks[1] < room.STATES_IN_SAVING + 0.5, peaks
 
 
 @pytest.mark.parametrize("default", ["threefry2x32", "rbg"])

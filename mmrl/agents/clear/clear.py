@@ -86,7 +86,7 @@ class Config(Settings):
     blocks: int = count(48)  # number of evaluations in a run, or in a stage of a cycle
     episodes: int = count(32)  # episodes per evaluation and task
 
-    # fraction of a batch that is replayed, rounded to complete unrolls; 0: plain V-trace
+    # fraction of a batch that is replayed, rounded at random to whole unrolls; 0: plain V-trace
     replay_fraction: float = share(0.5)
     policy_cloning: float = weight(0.1)  # weight of KL[μ ‖ π]
     value_cloning: float = weight(0.05)  # weight of (V - V_then)²
@@ -245,8 +245,7 @@ def pair(
 ) -> tuple[Reservoir | None, Unrolls, Bool[Array, " env"]]:
     """Add new unrolls to the reservoir, and choose a new or an old unroll for each environment.
 
-    Returns the updated reservoir, one unroll per environment, and flags that are True for old
-    unrolls.
+    Returns the updated reservoir, one unroll per environment, and flags that mark old unrolls.
     """
     if storage is None:
         return None, new, jnp.zeros(config.environments, bool)
@@ -254,7 +253,9 @@ def pair(
     storage = reservoir.add(storage, new, add_key)
     old = reservoir.sample(storage, sample_key, config.environments)
     draws = jax.random.uniform(choose_key, (config.environments,))
-    replayed = jnp.argsort(draws) < jnp.round(config.replay_fraction * draws.size)
+    # A fractional number of unrolls is rounded at random, so that the mean is right.
+    rounding = jax.random.uniform(jax.random.fold_in(choose_key, 0))
+    replayed = jnp.argsort(draws) + rounding < config.replay_fraction * draws.size
     # A worker's part of the reservoir can be empty, because unrolls of images that contain many
     # short episodes are discarded.
     replayed &= storage.counts > 0

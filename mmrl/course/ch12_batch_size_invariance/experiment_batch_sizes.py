@@ -31,7 +31,7 @@ import jax
 import numpy as np
 
 from mmrl.agents import ppo
-from mmrl.checks.tracing import random_action
+from mmrl.checks.tracing import random_policy
 from mmrl.course import plain
 from mmrl.course.ch12_batch_size_invariance import experiment_invariance as invariance
 from mmrl.course.experiments import stratified, tuning
@@ -251,10 +251,7 @@ def finite_returns(blocks: Any) -> np.ndarray:
 def random_returns(env_id: str, episodes: int) -> np.ndarray:
     """Return the returns of episodes with random actions."""
     env, params = make(env_id)
-
-    def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
-        return state, random_action(env.action_space(params), key)
-
+    policy = random_policy(env, params)
     steps = int(params.max_steps_in_episode)
     play = jax.jit(lambda key: evaluate(policy, env, params, (), key, episodes, steps).returns)
     return np.asarray(play(jax.random.key(0)), np.float64)

@@ -39,7 +39,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.agents.clear.clear import of_task
-from mmrl.checks.tracing import random_action
+from mmrl.checks.tracing import random_policy
 from mmrl.course.continual import cycles
 from mmrl.course.continual.cycles import Curves, PolicyScores
 from mmrl.course.experiments import protocols, tuning
@@ -92,12 +92,11 @@ def random_returns(cell: Cell, quick: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean return of random actions on each task, and its standard error."""
     env, episodes = family(cell.family)[1], 2 if quick else EPISODES
 
-    def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
-        return state, random_action(env.action_space(), key)
-
     def play(task: Any, key: Any) -> Any:
         params = of_task(env.default_params, task)
-        return evaluate(policy, env, params, (), key, episodes, env.max_steps).returns
+        return evaluate(
+            random_policy(env, params), env, params, (), key, episodes, env.max_steps
+        ).returns
 
     keys = jax.random.split(jax.random.key(0), cell.tasks)
     returns = np.asarray(jax.jit(jax.vmap(play))(jnp.arange(cell.tasks), keys), np.float64)

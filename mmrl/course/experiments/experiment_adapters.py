@@ -15,7 +15,7 @@ import numpy as np
 
 from mmrl import envs
 from mmrl.agents import ppo
-from mmrl.checks.tracing import random_action
+from mmrl.checks.tracing import random_policy
 from mmrl.course.experiments.experiment_baselines import trained_row
 from mmrl.course.experiments.grid import Grid, Row, in_folder
 from mmrl.rollout import evaluate
@@ -50,11 +50,7 @@ class Cell:
 def chance(task: str, episodes: int) -> float:
     """Estimate the mean return of random actions on a task."""
     env, params = envs.make(task)
-
-    def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
-        return state, random_action(env.action_space(params), key)
-
-    most = params.max_steps_in_episode
+    policy, most = random_policy(env, params), params.max_steps_in_episode
     play = functools.partial(evaluate, policy, env, params, (), jax.random.key(0), episodes, most)
     return float(np.mean(jax.jit(play)().returns))
 

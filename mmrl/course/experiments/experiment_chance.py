@@ -6,12 +6,11 @@ environments plays one episode.
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import numpy as np
 
-from mmrl.checks.tracing import random_action
+from mmrl.checks.tracing import random_policy
 from mmrl.course.experiments.grid import Grid, Row, one_by_one
 from mmrl.envs import popgym
 from mmrl.rollout import evaluate
@@ -35,12 +34,8 @@ class Cell:
 def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
     """Play random actions on a task and return the row with statistics of the episodes."""
     env = popgym.SPECS[f"popgym-{cell.name}-v0"]()
-    episodes = 4 if quick else EPISODES
-
-    def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
-        return state, random_action(env.action_space(), key)
-
-    play = functools.partial(evaluate, policy, env, env.default_params, ())
+    params, episodes = env.default_params, 4 if quick else EPISODES
+    play = functools.partial(evaluate, random_policy(env, params), env, params, ())
     result = jax.jit(lambda key: play(key, episodes, env.num_steps))(jax.random.key(SEED))
     returns = np.asarray(result.returns, np.float64)
     deviation = float(returns.std(ddof=1))

@@ -30,9 +30,9 @@ class ScaleReward(Wrapper):
 class TimeLimit(Wrapper):
     """Wrapper that truncates episodes after `steps` steps.
 
-    The limit is stored as `max_steps_in_episode` in the parameters, so it may be traced. The inner
-    environment keeps its own limit, because its rewards or terminations may depend on that limit.
-    A limit above the inner one therefore has no effect.
+    The limit is also stored as `max_steps_in_episode` in the parameters, where it may be traced and
+    lowered. The inner environment keeps its own limit, because its rewards or terminations may
+    depend on that limit. A limit above the inner one therefore has no effect.
     """
 
     def __init__(self, env: Any, steps: int):
@@ -61,7 +61,8 @@ class TimeLimit(Wrapper):
     def is_truncated(self, state: Any, params: Any) -> Any:
         """Return True if the episode is truncated in this state."""
         inner = self.env.is_truncated(state, self.inner_params(params))
-        return jnp.logical_or(inner, state.time >= params.max_steps_in_episode)
+        limit = jnp.minimum(self.steps, params.max_steps_in_episode)
+        return jnp.logical_or(inner, state.time >= limit)
 
 
 class EpisodeState(NamedTuple):

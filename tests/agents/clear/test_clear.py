@@ -318,6 +318,23 @@ def numbered_unrolls(config: clear.Config, number: int) -> Unrolls:
     return Unrolls({"first": name[:, 0]}, {"name": name})
 
 
+@pytest.mark.parametrize("environments, fraction", [(1, 0.5), (3, 0.5), (8, 0.05), (5, 0.9)])
+def test_any_fraction_is_replayed_on_average(environments: int, fraction: float):
+    config = change(
+        TINY, environments=environments, capacity=environments * 60, replay_fraction=fraction
+    )
+    new = numbered_unrolls(config, 1)
+    one = jax.tree.map(lambda x: x[0], (new.steps["name"][0], new.state))
+    size = {"workers": environments, "length": 6}
+    storage = reservoir.init({"name": one[0]}, one[1], environments * 60, **size)
+    keys = jax.random.split(jax.random.key(0), 2000)
+    counts = jax.vmap(lambda key: clear.pair(config, storage, new, key)[2].sum())(keys)
+    whole = environments * fraction
+    assert {int(np.floor(whole)), int(np.ceil(whole))} == {*np.unique(counts).tolist()}
+    error = 4 * np.std(counts) / len(keys) ** 0.5
+    np.testing.assert_allclose(np.mean(counts), whole, atol=error)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fraction, count", [(0, 0), (0.25, 2), (0.5, 4), (0.75, 6), (1, 8)])
 def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
