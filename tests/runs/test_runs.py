@@ -150,7 +150,9 @@ def test_a_part_that_does_not_fit_is_named(changes: dict[str, Any], message: str
 @pytest.mark.parametrize("wrapper", [TimeLimit, Trial])
 def test_parameters_of_an_inner_environment_are_refused(wrapper: Any):
     env = wrapper(Memory(), 3)
-    with pytest.raises(ValueError, match=r"`params` must be those of (TimeLimit|Trial)\(Memory"):
+    with pytest.raises(
+        ValueError, match=r"`params` must be the parameters of (TimeLimit|Trial)\(Memory"
+    ):
         Run(Setup((env, Memory().default_params)))
     assert Run(Setup((env, env.default_params))).program.env is not None
     other = dataclasses.replace(env.default_params, max_steps_in_episode=2)
