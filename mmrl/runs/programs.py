@@ -154,8 +154,8 @@ def _check_params(env: Any, params: Any) -> None:
         inner = inner.env
         if _equal(params, inner.default_params) and not _equal(params, env.default_params):
             raise ValueError(
-                f"`params` must be the parameters of {env!r}, {env.default_params!r}; got the defaults of "
-                f"{inner!r}, {params!r}, which turn off its wrapper. Pass "
+                f"`params` must be the parameters of {env!r}, {env.default_params!r}; got the "
+                f"defaults of {inner!r}, {params!r}, which turn off its wrapper. Pass "
                 "`env.default_params`."
             )
 
