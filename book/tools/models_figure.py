@@ -72,8 +72,8 @@ def figure(points: Sequence[Point]) -> str:
         "<figcaption>Recall against the number of values in the state. Recall is the mean accuracy "
         f"above chance over the lags. A vertical line shows the range over {seeds} seeds, if it is "
         "longer than the mark. Circles stand for monoids, squares for other recurrences, diamonds "
-        "for stacks of monoids, and the triangle for no memory. Memories with filled marks "
-        "distinguish the order of two inputs; those with hollow marks do not.</figcaption></figure>"
+        "for stacks of monoids, and the triangle for no memory. Filled marks "
+        "have a mean score above 0.5 in telling the order of two inputs.</figcaption></figure>"
     )
 
 

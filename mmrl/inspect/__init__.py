@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mmrl.inspect.figures import overview as overview
     from mmrl.inspect.playing import Episodes as Episodes
     from mmrl.inspect.playing import play as play
+    from mmrl.inspect.playing import read_entries as read_entries
     from mmrl.inspect.recalling import Leak as Leak
     from mmrl.inspect.recalling import Recall as Recall
     from mmrl.inspect.recalling import leak as leak
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from mmrl.inspect.saturation import Saturation as Saturation
     from mmrl.inspect.saturation import saturate as saturate
     from mmrl.inspect.subjects import Subject as Subject
+    from mmrl.inspect.subjects import all_numbers as all_numbers
     from mmrl.inspect.subjects import own_numbers as own_numbers
     from mmrl.inspect.subjects import policy_subject as policy_subject
     from mmrl.inspect.subjects import subject as subject

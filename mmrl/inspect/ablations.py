@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl import _random
+from mmrl.inspect.playing import find_entries
 from mmrl.inspect.subjects import Subject
 from mmrl.rollout import Policy, evaluate
 
@@ -23,8 +24,8 @@ class Harm(NamedTuple):
     - `every`: reset the state before each step.
     - `freeze`: stop updating the state, starting at this step.
     - `delay`: act on the current observation and the state from `delay` steps earlier.
-    - `noise`: add Gaussian noise to the state before each step. Its standard deviation is relative
-      to the root mean square of each array.
+    - `noise`: add Gaussian noise to the state before each step, in the entries on which the values
+      depend. Its standard deviation is relative to the root mean square of these entries.
     """
 
     wipe: int = NEVER  # steps
@@ -53,20 +54,28 @@ def ablate(
     key: PRNGKeyArray,
     kinds: Mapping[str, Harm],
     episodes: int,
+    read: PyTree | None = None,
 ) -> dict[str, Float[np.ndarray, " episodes"]]:
     """Return the undiscounted returns of the greedy agent under each harm.
 
-    All harms are evaluated with the same random seeds of the environments. Raises `ValueError` for
-    negative steps, delays or noise.
+    All harms are evaluated with the same random seeds of the environments. `read` marks the entries
+    of the state to which noise is added, by default those that `read_entries` finds in a few
+    episodes. Raises `ValueError` for negative steps, delays or noise, or if `episodes` is below 1.
     """
+    if episodes < 1:
+        raise ValueError(f"`episodes` must be at least 1; got {episodes}.")
     for name, harm in kinds.items():
-        if min(harm.wipe, harm.freeze, harm.delay, harm.noise) < 0:
-            raise ValueError(f"`kinds` must not have negative values; got {name}: {harm}.")
+        if not (min(harm.wipe, harm.freeze, harm.delay) >= 0 and 0 <= harm.noise < np.inf):
+            message = "`kinds` must have finite values that are not negative"
+            raise ValueError(f"{message}; got {name}: {harm}.")
+    read = find_entries(agent, env, params, key) if read is None else read
     longest = max([1, *(harm.delay for harm in kinds.values())])
     key = _random.one_key(key)
     return {
         name: np.asarray(
-            _returns(agent, env, params, key, jax.tree.map(jnp.asarray, harm), longest, episodes)
+            _returns(
+                agent, env, params, key, jax.tree.map(jnp.asarray, harm), longest, episodes, read
+            )
         )
         for name, harm in kinds.items()
     }
@@ -81,16 +90,18 @@ def _returns(
     harm: Any,
     longest: int,
     episodes: int,
+    read: PyTree,
 ) -> Float[Array, " episodes"]:
     steps = params.max_steps_in_episode
-    policy, start = with_harm(agent, harm, longest)
+    policy, start = with_harm(agent, harm, longest, read)
     return evaluate(policy, env, params, start, key, episodes, steps).returns
 
 
-def with_harm(agent: Subject, harm: Harm, longest: int) -> tuple[Policy, PyTree]:
+def with_harm(agent: Subject, harm: Harm, longest: int, read: PyTree) -> tuple[Policy, PyTree]:
     """Return the greedy policy of an agent under a harm, and the initial state of this policy.
 
-    `longest` is the largest delay that `harm` may have.
+    `longest` is the largest delay that `harm` may have, and `read` marks the entries of the state
+    to which noise is added.
     """
     past = jax.tree.map(lambda x: jnp.stack([x] * longest), agent.start)
     fresh = (agent.start, past, jnp.int32(0))
@@ -100,7 +111,7 @@ def with_harm(agent: Subject, harm: Harm, longest: int) -> tuple[Policy, PyTree]
         memory, past, time = state
         past, time = _select(begin, (fresh[1], fresh[2]), (past, time))
         memory = _select((time == harm.wipe) | harm.every, agent.start, memory)
-        memory = _select(harm.noise > 0, _noisy(memory, harm.noise, key), memory)
+        memory = _select(harm.noise > 0, _noisy(memory, harm.noise, key, read), memory)
         earlier = jax.tree.map(lambda x: x[longest - jnp.maximum(harm.delay, 1)], past)
         before = _select(harm.delay > 0, earlier, memory)
         values = agent.step(before, obs, begin)[1]
@@ -117,13 +128,17 @@ def _select(condition: Any, x: PyTree, y: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)
 
 
-def _noisy(state: PyTree, noise: Any, key: PRNGKeyArray) -> PyTree:
-    """Add noise to the real and complex arrays of a state, but not to integer arrays."""
+def _noisy(state: PyTree, noise: Any, key: PRNGKeyArray, read: PyTree) -> PyTree:
+    """Add noise to the finite entries of a state that `read` marks."""
     leaves, tree = jax.tree.flatten(state)
-    for i, x in enumerate(leaves):
-        if jnp.issubdtype(x.dtype, jnp.inexact) and x.size:
-            size = jnp.sqrt(jnp.mean(jnp.abs(x) ** 2))
-            leaves[i] = x + noise * size * jax.random.normal(
-                jax.random.fold_in(key, i), x.shape, x.dtype
-            )
+    flags = [f & jnp.isfinite(x) for f, x in zip(jax.tree.leaves(read), leaves, strict=True)]
+    squares = [
+        jnp.sum(jnp.abs(jnp.where(f, x, 0)) ** 2) for f, x in zip(flags, leaves, strict=True)
+    ]
+    count = sum(jnp.sum(f) for f in flags)
+    scale = noise * jnp.sqrt(sum(squares) / jnp.maximum(count, 1))
+    for i, (f, x) in enumerate(zip(flags, leaves, strict=True)):
+        if jnp.issubdtype(x.dtype, jnp.inexact):
+            draws = jax.random.normal(jax.random.fold_in(key, i), x.shape, x.dtype)
+            leaves[i] = x + jnp.where(f, scale * draws, 0)
     return jax.tree.unflatten(tree, leaves)

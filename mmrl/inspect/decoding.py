@@ -24,7 +24,8 @@ def decode(
     The first half of the episodes is used for fitting and for the mean ȳ, the third quarter selects
     the penalty, and R² is measured on the last quarter. Values of the memory that are not finite
     are replaced by 0. The result is NaN if the target is constant or if too few steps remain.
-    Raises `ValueError` for fewer than four episodes.
+    Raises `ValueError` for fewer than four episodes, for negative lags, and for arrays whose shapes
+    do not fit together.
 
         >>> memory = np.random.default_rng(0).normal(size=(40, 9, 3))  # [episode, time, h]
         >>> target, mask = memory[..., :1], np.ones((40, 9), bool)
@@ -36,6 +37,15 @@ def decode(
             f"`mask` must have at least 4 episodes; got {len(mask)}. Episodes are split into "
             "training, validation and test episodes."
         )
+    if min(lags, default=0) < 0:
+        raise ValueError(f"`lags` must not be negative; got {list(lags)}.")
+    for name, x in (("memory", memory), ("target", target)):
+        if np.ndim(x) != 3 or np.shape(x)[:2] != np.shape(mask):
+            episodes, time = np.shape(mask)
+            raise ValueError(
+                f"`{name}` must have the shape ({episodes}, {time}, numbers), as `mask` has "
+                f"({episodes}, {time}); got {np.shape(x)}. Add an axis with target[..., None]."
+            )
     memory = np.nan_to_num(np.asarray(memory, np.float64), nan=0, posinf=0, neginf=0)
     if memory.shape[2] > WIDEST:
         shape = memory.shape[2], WIDEST

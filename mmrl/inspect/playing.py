@@ -116,3 +116,58 @@ def unroll(
 
     (state, _), (before, values) = jax.lax.scan(step, (state, jnp.asarray(first)), obs)
     return state, before, values
+
+
+def check_own(own: PyTree, episodes: Episodes) -> PyTree:
+    """Return the flags `own`, or flags that are all True if `own` is None.
+
+    Raises `ValueError` if they do not have the shape of an observation.
+    """
+    if own is None:
+        return jax.tree.map(lambda x: np.ones(x.shape[2:], bool), episodes.obs)
+    shapes = jax.tree.map(lambda x: x.shape[2:], episodes.obs), jax.tree.map(np.shape, own)
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"`own` must have the observation's shape, {shapes[0]}; got {shapes[1]}.")
+    return own
+
+
+def read_entries(agent: Subject, episodes: Episodes) -> PyTree[Bool[HostArray, "..."]]:
+    """Return flags that mark the entries of the memory's state on which the values depend.
+
+    The flags have the structure of the state. An entry is marked if the values have a gradient with
+    respect to it at any step. Counters, such as the number of steps in a window, have none.
+    """
+    return jax.device_get(_read_entries(agent, episodes.obs, episodes.mask))
+
+
+def find_entries(agent: Subject, env: Any, params: Any, key: PRNGKeyArray) -> PyTree:
+    """Return `read_entries` of 16 episodes, of which at most 128 steps are played."""
+    steps = min(max(2, int(params.max_steps_in_episode)), 128)
+    return read_entries(agent, play(agent, env, params, key, 16, steps))
+
+
+@eqx.filter_jit
+@with_promotion
+def _read_entries(agent: Subject, obs: PyTree, mask: Any) -> PyTree:
+    other = eqx.filter(agent.start, eqx.is_inexact_array, inverse=True)
+
+    def at(state: PyTree, obs: PyTree, mask: Any) -> PyTree:
+        def values(real: PyTree) -> Array:
+            return agent.step(eqx.combine(real, state), obs, jnp.array(False))[1]
+
+        own = eqx.filter(state, eqx.is_inexact_array)
+        result, back = jax.vjp(values, own)
+        direction = jax.random.normal(jax.random.key(0), result.shape, result.dtype)
+        return jax.tree.map(lambda x: mask & (x != 0), back(direction)[0])
+
+    def one(row: Any) -> PyTree:
+        obs, mask = row
+        obs = jax.tree.map(lambda x: jnp.asarray(x).astype(float), obs)
+        _, before, _ = unroll(agent, agent.start, obs)
+        # The first step is left out, because the memory is reset there.
+        flags = jax.vmap(at)(before, obs, mask & (jnp.arange(len(mask)) > 0))
+        return jax.tree.map(lambda x: jnp.any(x, axis=0), flags)
+
+    flags = jax.tree.map(lambda x: jnp.any(x, axis=0), jax.lax.map(one, (obs, mask), batch_size=8))
+    unread = jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), bool), other)
+    return eqx.combine(flags, unread)

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
 from mmrl._dtypes import with_promotion
-from mmrl.inspect.playing import Episodes, unroll
+from mmrl.inspect.playing import Episodes, check_own, unroll
 from mmrl.inspect.subjects import Subject
 
 TOGETHER = 8  # number of episodes that are replayed in parallel
@@ -71,12 +71,13 @@ class Recall(NamedTuple):
 
     @property
     def ignores_memory(self) -> bool:
-        """True if replacing earlier observations has no effect on actions and values.
+        """True if earlier observations were replaced, without effect on actions and values.
 
         Changes in values up to 1 % of the largest change are ignored. Inputs that were not
         replaced, such as earlier actions and rewards, may still matter.
         """
-        return self.reach()["change"] <= 1 and not np.nan_to_num(self.flips[1:]).any()
+        flips = np.nan_to_num(self.flips[1:]).any()
+        return bool(self.pairs[1:].any() and self.reach()["change"] <= 1 and not flips)
 
 
 def often(
@@ -115,22 +116,21 @@ def recall(
     """Measure the effects of earlier observations on each action, up to `lags` steps back.
 
     Each observation is replaced `swaps` times with an observation from another episode, at the same
-    step if another episode is still running. `own` marks the entries of an observation that are
-    replaced and differentiated, by default all of them (see `own_numbers`). Earlier actions and
-    rewards are unchanged. Relative changes up to 1e-5 of the largest value are treated as rounding.
+    step if another episode is still running. `own` marks the entries that are replaced and
+    differentiated, by default all (see `own_numbers`). Earlier actions and rewards are unchanged.
+    Relative changes up to 1e-5 of the largest value are treated as rounding.
 
     The cost is about `swaps` + 2 agent steps per episode, step and lag. Raises `ValueError` if
-    `lags` or `swaps` is below 1.
+    `lags` or `swaps` is below 1, or if `own` does not fit the observations.
     """
     time = episodes.mask.shape[1]
     most = time if lags is None else lags
     for name, value in (("lags", most), ("swaps", swaps)):
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1; got {value}.")
-    own = jax.tree.map(lambda x: np.ones(x.shape[2:], bool), episodes.obs) if own is None else own
+    own = check_own(own, episodes)
     donors = _donors(np.asarray(episodes.mask), _random.one_key(key), swaps)
-    shape = min(most, time), swaps
-    sums = jax.device_get(_effects(agent, episodes, own, donors, *shape))
+    sums = jax.device_get(_effects(agent, episodes, own, donors, min(most, time), swaps))
     gradient, steps, change, flips, pairs = (np.asarray(x, np.float64) for x in sums)
     with np.errstate(invalid="ignore"):
         flips_at = np.nan if agent.continuous else flips / pairs

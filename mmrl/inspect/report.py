@@ -8,10 +8,10 @@ import numpy as np
 
 from mmrl.inspect.ablations import ablate, harms
 from mmrl.inspect.decoding import decode
-from mmrl.inspect.playing import Episodes, play
+from mmrl.inspect.playing import Episodes, play, read_entries
 from mmrl.inspect.recalling import leak, recall
 from mmrl.inspect.saturation import saturate
-from mmrl.inspect.subjects import Subject, own_numbers
+from mmrl.inspect.subjects import Subject, all_numbers, own_numbers
 from mmrl.runs import interval
 
 STAGES = ("play", "recall", "leak", "decodability", "ablations", "saturation")
@@ -48,14 +48,15 @@ def stages(
     named_parts = _parts(data, parts)
     lengths = data.mask.sum(1)
     yield "play", {"episodes": episodes, "steps": steps, "length": float(lengths.mean())}
-    yield "recall", _recall(agent, data, keys[1], own_numbers(env, params))
+    flags = own_numbers(env, params), all_numbers(env, params)
+    yield "recall", _recall(agent, data, keys[1], *flags)
     crossing = leak(agent, data)
     yield "leak", {"change": _plain(crossing.change), "steps": crossing.steps.tolist()}
     yield "decodability", _decodability(data, named_parts)
-    kinds = harms(at=max(1, int(lengths.mean()) // 2))
-    returns = ablate(agent, env, params, keys[2], kinds, max(LEAST_EPISODES, episodes))
+    kinds, read = harms(at=max(1, int(lengths.mean()) // 2)), read_entries(agent, data)
+    returns = ablate(agent, env, params, keys[2], kinds, max(LEAST_EPISODES, episodes), read)
     yield "ablations", {name: _plain(x) for name, x in returns.items()}
-    long = saturate(agent, env, params, keys[3], max(8, episodes // 4), TIMES)
+    long = saturate(agent, env, params, keys[3], max(8, episodes // 4), TIMES, read)
     yield "saturation", {name: _plain(x) for name, x in long._asdict().items()}
 
 
@@ -72,21 +73,22 @@ def _parts(data: Episodes, parts: Parts | None) -> Parts:
     return parts
 
 
-def _recall(agent: Subject, data: Episodes, key: Any, own: Any) -> Numbers:
+def _recall(agent: Subject, data: Episodes, key: Any, own: Any, every: Any) -> Numbers:
     """Measure recall of the observation, and of all inputs if runs append inputs to it.
 
     The main result refers to the observation, or to all inputs if the observation is constant.
     """
     results = {OWN: recall(agent, data, key, own=own)}
-    if not all(np.all(x) for x in jax.tree.leaves(own)):
-        results[ALL] = recall(agent, data, key)
+    if any(np.any(x & ~y) for x, y in zip(*map(jax.tree.leaves, (every, own)), strict=True)):
+        results[ALL] = recall(agent, data, key, own=every)
+    tested = [x for x in results.values() if x.pairs[1:].any()]
     kind = OWN if results[OWN].pairs.any() else [*results][-1]
     result, whole = results[kind], results.get(ALL)
     return {
         **{name: _plain(x) for name, x in result._asdict().items()},
         "by_observation": _plain(result.by_observation()),
         "reach": result.reach(),
-        "ignores_memory": all(x.ignores_memory for x in results.values()),
+        "ignores_memory": bool(tested) and all(x.ignores_memory for x in tested),
         "replaced": kind,
         "all_inputs": None if whole is None else whole.reach(),
     }
@@ -130,6 +132,8 @@ def sentences(numbers: Mapping[str, Any]) -> Iterator[str]:
     memory, reach = numbers["recall"], numbers["recall"]["reach"]
     if not any(memory["pairs"]):
         yield "All observations are equal, so none can be replaced."
+    elif not any(memory["pairs"][1:]):
+        yield "No earlier observation can be replaced, for example because episodes have one step."
     elif memory["ignores_memory"]:
         yield (
             "The agent ignores its memory: replacing earlier observations does not change any "

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
+from mmrl._spaces import MASK
 from mmrl.envs.wrappers.observation import bare, mask_place
 from mmrl.rollout import Policy
 from mmrl.runs.player import Policy as Player
@@ -126,12 +127,23 @@ def own_numbers(env: Any, params: Any) -> PyTree[Bool[np.ndarray, "..."]]:
     The flags are False for a mask of legal actions, and for the entries that runs append: the
     previous action, the previous reward and the begin flag.
     """
-    obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
-    if isinstance(obs, tuple):  # a pair: an image and additional features
-        return tuple(np.full(x.shape, i == 0) for i, x in enumerate(obs))
-    flags = np.ones(obs.shape, bool)
-    if obs.ndim == 1:
+    flags = all_numbers(env, params)
+    if isinstance(flags, tuple):  # a pair: an image and additional features
+        return tuple(np.full(x.shape, i == 0) for i, x in enumerate(flags))
+    if isinstance(flags, np.ndarray) and flags.ndim == 1:
         flags[bare(env).observation_space(params).shape[0] :] = False
-        if (place := mask_place(env, params)) is not None:
-            flags[place[0] : sum(place)] = False
+    return flags
+
+
+def all_numbers(env: Any, params: Any) -> PyTree[Bool[np.ndarray, "..."]]:
+    """Return flags that are True for the entries of an observation, except a mask of actions.
+
+    If a mask were replaced, the chosen action could become illegal, with the value -∞.
+    """
+    obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
+    flags = jax.tree.map(lambda x: np.ones(x.shape, bool), obs)
+    if isinstance(flags, dict):
+        return flags | {k: np.zeros_like(x) for k, x in flags.items() if k == MASK}
+    if isinstance(flags, np.ndarray) and (place := mask_place(env, params)) is not None:
+        flags[place[0] : sum(place)] = False
     return flags

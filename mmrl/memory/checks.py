@@ -1,6 +1,7 @@
 """Checks of the arguments of memories."""
 
 import inspect
+import math
 import numbers
 from collections.abc import Iterable
 from typing import Any
@@ -21,6 +22,19 @@ def check_sizes(key: Any, /, **sizes: Any) -> None:
     for name, size in sizes.items():
         if not isinstance(size, numbers.Integral) or isinstance(size, bool) or size < 1:
             raise ValueError(f"`{name}` must be a whole number of at least 1; got {size!r}.")
+
+
+def is_number(x: Any) -> bool:
+    """Return True if x is a finite real number, and not a boolean."""
+    return isinstance(x, numbers.Real) and not isinstance(x, bool) and math.isfinite(x)
+
+
+def ends_of(name: str, ends: Any) -> tuple[float, float]:
+    """Return the ends of a range. Raises `ValueError` if they are not a pair of numbers."""
+    if not isinstance(ends, (tuple, list)) or len(ends) != 2 or not all(map(is_number, ends)):
+        raise ValueError(f"`{name}` must be a pair of finite numbers, (low, high); got {ends!r}.")
+    low, high = ends
+    return low, high
 
 
 def check_keywords(name: str, model: Any, sizes: Iterable[str]) -> set[str]:

@@ -1,7 +1,5 @@
 """Fast and forgetful memory (Morad et al. 2023)."""
 
-import math
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,7 +7,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, apply_norm, bounded_exp, dense
-from mmrl.memory.checks import check_sizes
+from mmrl.memory.checks import check_sizes, ends_of
 from mmrl.monoid import Decay
 
 
@@ -61,7 +59,8 @@ class FFM(Memory):
     ):
         check_sizes(key, input_size=input_size, output_size=output_size)
         check_sizes(key, trace_size=trace_size, context_size=context_size)
-        if not all(0 < x < math.inf for x in (*decay, *period)):
+        decay, period = ends_of("decay", decay), ends_of("period", period)
+        if not min(*decay, *period) > 0:
             raise ValueError(
                 f"`decay` and `period` must be positive and finite; got {decay} and {period}."
             )

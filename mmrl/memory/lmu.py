@@ -1,7 +1,6 @@
 """Legendre memory unit (Voelker et al. 2019), a polynomial approximation of a sliding window."""
 
 import functools
-import math
 
 import equinox as eqx
 import jax
@@ -11,7 +10,7 @@ from jaxtyping import Array, Float64, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
-from mmrl.memory.checks import check_sizes
+from mmrl.memory.checks import check_sizes, is_number
 from mmrl.memory.linear_attention import outer
 from mmrl.monoid import MatrixAffine
 
@@ -49,8 +48,8 @@ class LMU(Memory):
     ):
         check_sizes(key, input_size=input_size, output_size=output_size)
         check_sizes(key, channels=channels, order=order)
-        if not 0 < delay < math.inf:
-            raise ValueError(f"`delay` must be positive and finite, in steps; got {delay}.")
+        if not is_number(delay) or delay <= 0:
+            raise ValueError(f"`delay` must be positive and finite, in steps; got {delay!r}.")
         keys = jax.random.split(key, 3)
         self.input_size, self.output_size, self.delay = input_size, output_size, float(delay)
         self.monoid = MatrixAffine(channels, order)

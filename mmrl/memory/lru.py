@@ -9,7 +9,7 @@ from jaxtyping import Array, Complex, Float, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, bounded_exp, dense
-from mmrl.memory.checks import check_sizes
+from mmrl.memory.checks import check_sizes, ends_of, is_number
 from mmrl.monoid import Affine
 
 
@@ -50,11 +50,11 @@ class LRU(Memory):
         key: PRNGKeyArray,
     ):
         check_sizes(key, input_size=input_size, output_size=output_size, state_size=state_size)
-        low, high = decay
+        low, high = ends_of("decay", decay)
         if not 0 <= low < high < 1:
             raise ValueError(f"`decay` must be (low, high) with 0 ≤ low < high < 1; got {decay}.")
-        if not 1e-4 < phase < math.inf:
-            raise ValueError(f"`phase` must be between 1e-4 and ∞ radians per step; got {phase}.")
+        if not is_number(phase) or phase <= 1e-4:
+            raise ValueError(f"`phase` must be between 1e-4 and ∞ radians per step; got {phase!r}.")
         keys = jax.random.split(key, 5)
         self.input_size, self.output_size = input_size, output_size
         self.monoid = Affine((state_size,), jnp.complex64)

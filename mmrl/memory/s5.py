@@ -8,7 +8,7 @@ from jaxtyping import Array, Complex, Complex128, Float, Float64, PRNGKeyArray, 
 
 from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
-from mmrl.memory.checks import check_sizes
+from mmrl.memory.checks import check_sizes, ends_of
 from mmrl.monoid import Affine
 
 
@@ -53,7 +53,8 @@ class S5(Memory):
         check_sizes(key, blocks=blocks)
         if state_size % blocks:
             raise ValueError(f"`blocks` must divide `state_size` = {state_size}; got {blocks}.")
-        if not 0 < step_size[0] <= step_size[1] < np.inf:
+        low, high = ends_of("step_size", step_size)
+        if not 0 < low <= high:
             raise ValueError(
                 f"`step_size` must be (low, high) with 0 < low ≤ high < ∞; got {step_size}."
             )
@@ -64,7 +65,6 @@ class S5(Memory):
         basis = np.kron(np.eye(blocks), basis).astype(np.complex64)
         self.log_decay = jnp.log(-jnp.tile(np.real(eigenvalues), blocks).astype(jnp.float32))
         self.frequency = jnp.tile(np.imag(eigenvalues), blocks).astype(jnp.float32)
-        low, high = step_size
         self.log_step = jax.random.uniform(
             keys[0], (state_size,), minval=np.log(low), maxval=np.log(high)
         )

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import with_promotion
 from mmrl.memory.base import Memory, dense
-from mmrl.memory.checks import check_sizes
+from mmrl.memory.checks import check_sizes, ends_of
 from mmrl.memory.linear_attention import outer
 from mmrl.monoid import Affine
 
@@ -52,8 +52,8 @@ class S6(Memory):
     ):
         check_sizes(key, input_size=input_size, output_size=output_size)
         check_sizes(key, channels=channels, state_size=state_size)
-        low, high = step_size
-        if not 0 < low <= high < math.inf:
+        low, high = ends_of("step_size", step_size)
+        if not 0 < low <= high:
             raise ValueError(
                 f"`step_size` must be (low, high) with 0 < low ≤ high < ∞; got {step_size}."
             )

@@ -253,18 +253,18 @@ def test_the_verdicts_of_a_paper_are_counted(all_verdicts: list[Verdict]):
 # The links of the chapters
 
 
-def site(folder: Path, section: str) -> str:
+def site(folder: Path, section: str, text: str = "Text.") -> str:
     """Build a site of chapter 09 and a page of claims; return the warnings."""
     pages = {"index": "I\n=\n\n.. toctree::\n\n   claims\n   notebooks/09_r2d2\n"}
     pages["claims"] = "Claims\n======\n\nR2D2\n----\n\nText.\n"
-    pages["notebooks/09_r2d2"] = f"R2D2\n====\n\n{section}\n{'-' * 40}\n\nText.\n\nNext\n----\n"
+    pages["notebooks/09_r2d2"] = f"R2D2\n====\n\n{section}\n{'-' * 40}\n\n{text}\n\nNext\n----\n"
     for name, text in pages.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.rst").write_text(text)
     warnings = io.StringIO()
     with docutils_namespace():
         places: Any = (folder, None, folder / "html", folder / "doctrees", "html")
-        Sphinx(*places, {"extensions": ["claim_links"]}, status=None, warning=warnings).build()
+        Sphinx(*places, {"extensions": ["claim_links", "page_links"]}, status=None, warning=warnings).build()
     return warnings.getvalue()
 
 
@@ -275,6 +275,14 @@ def test_a_chapter_links_to_the_claims_of_its_paper(tmp_path: Path):
     assert link["href"] == "../claims.html#r2d2"
     html = BeautifulSoup((tmp_path / "html/claims.html").read_text(), "html.parser")
     assert html.select("#r2d2")
+
+
+def test_the_title_of_a_page_is_a_link(tmp_path: Path):
+    text = "The page *Claims* lists all. *Claims* and the page *R2D2* do not."
+    assert site(tmp_path, "What did not reproduce", text) == ""
+    page = BeautifulSoup((tmp_path / "html/notebooks/09_r2d2.html").read_text(), "html.parser")
+    (link,) = page.select("#what-did-not-reproduce > p > a:has(em)")
+    assert link["href"] == "../claims.html" and link.text == "Claims"
 
 
 def test_a_chapter_without_its_section_is_reported(tmp_path: Path):

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from mmrl.inspect.playing import Episodes, unroll
-from mmrl.inspect.subjects import Subject
+from mmrl.inspect.subjects import Subject, flat_state
 
 ACTIONS = 3
 
@@ -45,8 +45,8 @@ def window(steps: int, seed: int, obs: int = 2, reset: str = "select") -> Subjec
 def _record(agent: Subject, obs: Array) -> tuple[Array, Array, Array]:
     def one(obs: Array) -> tuple[Array, Array]:
         last, before, values = unroll(agent, agent.start, obs)
-        states = jnp.concatenate([before[1:], last[None]])
-        return jnp.reshape(states, (len(obs), -1)), values
+        states = jax.tree.map(lambda x, y: jnp.concatenate([x[1:], y[None]]), before, last)
+        return jax.vmap(flat_state)(states), values
 
     memory, values = jax.vmap(one)(obs)
     return agent.choose(values), memory, values
@@ -87,10 +87,10 @@ class Cue(eqx.Module):
 
 
 class Growing(eqx.Module):
-    """Agent that always takes action 0; each step maps its state h to `factor` · h + 1."""
+    """Agent with values 0 and -h² - 1; each step maps its state h to `factor` · h + 1."""
 
     factor: float = eqx.field(static=True)
 
     def __call__(self, state: Array, obs: Array, begin: Any) -> tuple[Array, Array]:
         state = self.factor * jnp.where(begin, 0, state) + 1
-        return state, jnp.zeros(2)
+        return state, jnp.stack([jnp.zeros(()), -jnp.sum(state**2) - 1])

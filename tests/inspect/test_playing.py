@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -13,17 +14,19 @@ from mmrl.inspect import (
     Harm,
     Subject,
     ablate,
+    all_numbers,
     decode,
     harms,
     own_numbers,
     play,
+    read_entries,
     recall,
     saturate,
     subject,
 )
 from mmrl.inspect.ablations import with_harm
 from mmrl.inspect.subjects import flat_state
-from mmrl.memory import FrameStack
+from mmrl.memory import NAMES, FrameStack, make
 from mmrl.nets import ActorCritic, Net
 from mmrl.rollout import evaluate
 from tests.helpers.inspection import Card, Cue, Growing, noise, record, window
@@ -131,9 +134,67 @@ def test_a_harm_that_loses_the_cue_costs_half(name: str, cue: Any):
     assert -0.5 < cue[name].mean() < 0.5
 
 
+@pytest.fixture(scope="module")
+def noisy() -> Any:
+    """A function that returns the values of a memory, played under a harm, and its read entries."""
+    obs = noise(0, 4, 24, 3)
+
+    def values(name: str, harm: Harm) -> tuple[np.ndarray, Any]:
+        net = make(name, 3, 2, key=KEY)
+        agent = subject(net)
+        read = read_entries(agent, record(agent, obs))
+        act, start = with_harm(Subject(agent.start, agent.step, True), harm, 1, read)
+
+        def step(carry: Any, now: Any) -> Any:
+            t, x = now
+            return act(carry, x, t % 8 == 0, jax.random.fold_in(KEY, t))
+
+        run = jax.jit(lambda obs: jax.lax.scan(step, start, (jnp.arange(24), obs))[1])
+        return np.stack([run(x) for x in obs]), read
+
+    return values
+
+
+@pytest.mark.full_except("False-window", "False-mlstm", "True-max_plus", "False-gtrxl")
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "none"])
+@pytest.mark.parametrize("every", [False, True])
+def test_noise_leaves_the_values_finite_and_changes_them(name: str, every: bool, noisy: Any):
+    plain, _ = noisy(name, Harm(every=every))
+    values, read = noisy(name, Harm(noise=0.5, every=every))
+    assert np.isfinite(values).all() and any(x.any() for x in jax.tree.leaves(read))
+    assert every or (values != plain).any()  # if the state is wiped, it may have no scale
+
+
+def test_counters_are_not_read(noisy: Any):
+    for name, counter in (("window", 1), ("ffm", 1), ("max_plus", 0), ("gated_delta", 0)):
+        _, read = noisy(name, Harm())
+        assert not read[counter].any() and read[1 - counter].any(), name
+
+
+def test_what_is_out_of_range_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    env, params = envs.make("probe-Memory-v0")
+    agent = Subject(jnp.zeros(3), Cue())
+    with pytest.raises(ValueError, match="`episodes` must be at least 1; got 0"):
+        saturate(agent, env, params, KEY, 0)
+    with pytest.raises(ValueError, match="`episodes` must be at least 1; got 0"):
+        ablate(agent, env, params, KEY, {"none": Harm()}, 0)
+    with pytest.raises(ValueError, match="`kinds` must have finite values"):
+        ablate(agent, env, params, KEY, {"none": Harm(noise=float("nan"))}, 4)
+    episodes = record(window(3, 0), noise(0, 16, 24))
+    with pytest.raises(ValueError, match=r"`lags` must not be negative; got \[-1\]"):
+        decode(episodes.memory, episodes.obs, episodes.mask, (-1,))
+    with pytest.raises(ValueError, match=r"`target` must have the shape \(16, 24, numbers\)"):
+        decode(episodes.memory, episodes.reward, episodes.mask, (0,))
+    with pytest.raises(ValueError, match=r"`memory` must have the shape .* got \(8, 24, 6\)"):
+        decode(episodes.memory[:8], episodes.obs, episodes.mask, (0,))
+    with pytest.raises(ValueError, match=r"`own` must have the observation's shape, \(2,\)"):
+        recall(window(3, 0), episodes, KEY, own=np.ones(3, bool))
+
+
 def test_a_delay_does_not_reach_into_the_next_episode():
     agent = window(3, 0)
-    act, state = with_harm(agent, Harm(delay=2), 2)
+    act, state = with_harm(agent, Harm(delay=2), 2, read=jnp.ones((3, 2), bool))
     act, obs, actions = jax.jit(act), jnp.asarray(noise(0, 1, 8)[0]), []
     for t in range(16):
         state, action = act(state, obs[t % 8], t % 8 == 0, KEY)
@@ -203,6 +264,10 @@ def test_only_the_numbers_of_the_task_are_its_own():
     bare = own_numbers(with_inputs(env, params, ()), params)
     every = own_numbers(with_inputs(env, params, ("previous_action", "begin_flag")), params)
     actions = with_inputs(env, params, ()).action_space(params).n
+    everything = all_numbers(with_inputs(env, params, ("previous_action", "begin_flag")), params)
+    np.testing.assert_array_equal(
+        np.flatnonzero(~everything), len(bare) - np.arange(actions, 0, -1)
+    )
     assert bare[:-actions].all() and not bare[-actions:].any()
     np.testing.assert_array_equal(every[: len(bare)], bare)
     assert len(every) == len(bare) + actions + 1 and not every[len(bare) :].any()

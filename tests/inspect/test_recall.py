@@ -176,9 +176,38 @@ def test_earlier_inputs_that_a_run_appends_count_as_memory():
     actions = np.eye(3)[rng.integers(3, size=(8, 12))]
     obs = np.concatenate([noise(0, obs=1), actions], axis=2).astype(np.float32)
     agent = Subject(jnp.zeros((2, 4)), Window(jnp.zeros((2, 4, 3)).at[0, 1:].set(jnp.eye(3))))
-    result = _recall(agent, record(agent, obs), jax.random.key(0), np.arange(4) == 0)
+    result = _recall(
+        agent, record(agent, obs), jax.random.key(0), np.arange(4) == 0, np.ones(4, bool)
+    )
     assert result["reach"]["flips"] == 0 and not result["ignores_memory"]
     assert result["all_inputs"]["flips"] == 2
+
+
+def test_a_mask_is_not_replaced():
+    """The values of actions that the mask forbids are -∞, and a new mask would forbid others."""
+    rng = np.random.default_rng(0)
+    legal = np.ones((8, 12, 3))
+    legal[np.arange(8)[:, None], np.arange(12), rng.integers(3, size=(8, 12))] = 0
+    obs = np.concatenate([noise(0, obs=2), legal], axis=2).astype(np.float32)
+    plain = Window(jnp.zeros((2, 5, 3)).at[:, :2].set(window(2, 0).step.weights))
+
+    def step(state: Any, obs: Any, begin: Any) -> tuple[Any, Any]:
+        state, values = plain(state, obs, begin)
+        return state, jnp.where(obs[2:] > 0.5, values, -jnp.inf)
+
+    agent, flags = Subject(jnp.zeros((2, 5)), step), np.arange(5) < 2
+    result = _recall(agent, record(agent, obs), jax.random.key(0), flags, flags)
+    assert result["reach"]["change"] == 2 and result["all_inputs"] is None
+    assert np.isfinite(np.array(result["change"][:2], float)).all()
+
+
+def test_memory_is_not_ignored_if_no_earlier_observation_was_replaced():
+    agent = window(3, 0)
+    short = record(agent, noise(0, 8, 2), lengths=[1] * 8)
+    assert not recall(agent, short, jax.random.key(0)).ignores_memory
+    flags = np.ones(2, bool)
+    result = _recall(agent, short, jax.random.key(0), flags, flags)
+    assert not result["ignores_memory"] and not any(result["pairs"][1:])
 
 
 def test_sizes_are_refused(case: Any):

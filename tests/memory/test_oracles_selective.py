@@ -6,6 +6,7 @@ As `test_oracles.py`: in float64, from the parameters only, after these have bee
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -256,6 +257,21 @@ def test_lmu_state_reconstructs_a_delayed_input():
     "call, message",
     [
         (lambda key: memory.make("s6", IN, OUT, key=key, step_size=(0.1, 0.01)), "`step_size`"),
+        *[
+            (lambda key, n=n, s=s, x=x: memory.make(n, IN, OUT, key=key, **{s: x}), f"`{s}` must")
+            for n, s in (
+                ("s6", "step_size"),
+                ("s5", "step_size"),
+                ("lru", "decay"),
+                ("ffm", "period"),
+            )
+            for x in (1, 0.1, (0.1, 0.2, 0.3), ("a", "b"), (True, 2.0), (0.1, np.inf))
+        ],
+        *[
+            (lambda key, n=n, s=s, x=x: memory.make(n, IN, OUT, key=key, **{s: x}), f"`{s}` must")
+            for n, s in (("lmu", "delay"), ("lru", "phase"))
+            for x in ("16", True, (2.0,), np.nan)
+        ],
         (lambda key: memory.make("lmu", IN, OUT, key=key, delay=0.0), "`delay`.*positive"),
         (lambda key: memory.make("lmu", IN, OUT, key=key, delay=np.inf), "`delay`"),
         (lambda key: memory.make("window", IN, OUT, key=key, window=0), "`window`.*at least 1"),
@@ -263,6 +279,7 @@ def test_lmu_state_reconstructs_a_delayed_input():
         (lambda key: memory.make("gtrxl", IN, OUT, key=key, layers=0), "`layers`.*at least 1"),
     ],
 )
-def test_wrong_sizes_are_refused(call, message):
+def test_wrong_sizes_are_refused(call, message, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users make mistakes
     with pytest.raises(ValueError, match=message):
         call(jax.random.key(0))
