@@ -264,7 +264,8 @@ def site(folder: Path, section: str, text: str = "Text.") -> str:
     warnings = io.StringIO()
     with docutils_namespace():
         places: Any = (folder, None, folder / "html", folder / "doctrees", "html")
-        Sphinx(*places, {"extensions": ["claim_links", "page_links"]}, status=None, warning=warnings).build()
+        extensions = {"extensions": ["claim_links", "page_links"]}
+        Sphinx(*places, extensions, status=None, warning=warnings).build()
     return warnings.getvalue()
 
 
