@@ -18,12 +18,12 @@ from pages import origin, read, scrolling
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from mmrl.course.experiments.experiment_baselines import LEVELS
+from mmrl.course.experiments.experiment_failures import TASKS
+from mmrl.course.experiments.experiment_model_tasks import AGENT
 from mmrl.course.experiments.recall_probes import LAGS
 from mmrl.memory import NAMES
 
 MISSING = "no row"
-TASKS = tuple(task for task in LEVELS if "CountRecall" not in task)
 Rows = Mapping[str, Mapping[str, Any]]
 
 
@@ -51,7 +51,8 @@ def content(part: str) -> list[str]:
     if part == "order":
         return [order(models)]
     if part == "tasks":
-        return [tasks(read("baselines.jsonl"))]
+        others = read("model_tasks.jsonl")
+        return [tasks([*read("baselines.jsonl"), *others]), *sources("model_tasks", others)]
     raise ValueError(f"`part` must be figure, cost, recall, order or tasks; got {part!r}.")
 
 
@@ -134,20 +135,23 @@ def order(models: Rows) -> str:
 
 
 def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of scores on the tasks: the range over the agents with their defaults."""
+    """Return a table of scores with default settings: that of PQN, and the range over agents."""
 
     def cell(name: str, task: str) -> str:
-        scores = [
-            row["interquartile_mean"]
+        scores = {
+            row["agent"]: row["interquartile_mean"]
             for row in rows
-            if (row["memory"], row["task"]) == (name, task) and not row.get("changes")
-        ]
+            if (row["memory"], row["task"]) == (name, task)
+            and not (row.get("changes") or row["quick"])
+        }
         if not scores:
             return MISSING
-        digits = 0 if max(scores) > 10 else 2
-        least, most = (number(x, digits) for x in (min(scores), max(scores)))
-        agents = f"{len(scores)} agent{'s' * (len(scores) > 1)}"
-        return f"{least} to {most}<br><small>{agents}</small>"
+        digits = 0 if max(scores.values()) > 10 else 2
+        score = number(scores[AGENT], digits) if AGENT in scores else MISSING
+        if {*scores} <= {AGENT}:
+            return score
+        least, most = (number(x, digits) for x in (min(scores.values()), max(scores.values())))
+        return f"{score}<br><small>{least} to {most}, {len(scores)} agents</small>"
 
     heads = ("memory", *(task.removeprefix("popgym-").partition("-")[0] for task in TASKS))
     return table(

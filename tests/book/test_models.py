@@ -72,14 +72,16 @@ def test_every_memory_has_a_row_and_what_is_missing_is_named():
 
 def test_scores_are_those_of_agents_with_defaults():
     task = models_table.TASKS[2]
-    scores = [("dqn", 0.9, {}), ("ppo", -0.25, {}), ("ppo", 1.0, {"gamma": 0.5})]
+    scores = [("pqn", 0.9, {}), ("ppo", -0.25, {}), ("ppo", 1.0, {"gamma": 0.5})]
     rows = [
-        {"memory": "lru", "task": task, "interquartile_mean": x, "changes": changes}
-        for _, x, changes in scores
+        {"agent": agent, "memory": "lru", "task": task, "interquartile_mean": x, "changes": changes}
+        for agent, x, changes in scores
     ]
-    result = cells(models_table.tasks(rows))["lru"]
-    assert result[2] == "−0.25 to 0.90<br><small>2 agents</small>"
-    assert result[:2] == ["no row", "no row"] and len(result) == 5
+    rows = [row | {"quick": False} for row in (*rows, rows[0] | {"memory": "s6"})]
+    result = cells(models_table.tasks(rows))
+    assert result["lru"][2] == "0.90<br><small>−0.25 to 0.90, 2 agents</small>"
+    assert result["s6"][2] == "0.90" and result["lmu"][2] == "no row"
+    assert result["lru"][:2] == ["no row", "no row"] and len(result["lru"]) == 5
 
 
 def test_an_unknown_part_is_rejected():
