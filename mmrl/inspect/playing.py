@@ -168,6 +168,6 @@ def _read_entries(agent: Subject, obs: PyTree, mask: Any) -> PyTree:
         flags = jax.vmap(at)(before, obs, mask & (jnp.arange(len(mask)) > 0))
         return jax.tree.map(lambda x: jnp.any(x, axis=0), flags)
 
-    flags = jax.tree.map(lambda x: jnp.any(x, axis=0), jax.lax.map(one, (obs, mask), batch_size=8))
+    flags = jax.tree.map(lambda x: jnp.any(x, axis=0), jax.lax.map(one, (obs, mask)))
     unread = jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), bool), other)
     return eqx.combine(flags, unread)

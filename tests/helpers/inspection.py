@@ -46,7 +46,7 @@ def _record(agent: Subject, obs: Array) -> tuple[Array, Array, Array]:
     def one(obs: Array) -> tuple[Array, Array]:
         last, before, values = unroll(agent, agent.start, obs)
         states = jax.tree.map(lambda x, y: jnp.concatenate([x[1:], y[None]]), before, last)
-        return jax.vmap(flat_state)(states), values
+        return jax.vmap(lambda x, _: flat_state(x))(states, values), values
 
     memory, values = jax.vmap(one)(obs)
     return agent.choose(values), memory, values

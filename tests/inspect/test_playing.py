@@ -165,6 +165,18 @@ def test_noise_leaves_the_values_finite_and_changes_them(name: str, every: bool,
     assert every or (values != plain).any()  # if the state is wiped, it may have no scale
 
 
+@pytest.mark.parametrize("start", [(), jnp.zeros(0), jnp.zeros(0, jnp.complex64)])
+def test_an_agent_without_a_state_has_no_entries(start: Any):
+    agent = Subject(start, lambda state, obs, begin: (state, obs))
+    read = read_entries(agent, record(agent, noise(0)))
+    assert jax.tree.structure(read) == jax.tree.structure(start)
+    env, params = envs.make("probe-Memory-v0")
+    agent = Subject(start, lambda state, obs, begin: (state, obs[:2]))
+    assert not saturate(agent, env, params, KEY, 4, 2).norm.any()
+    returns = ablate(agent, env, params, KEY, {"a": Harm(), "b": Harm(noise=1.0)}, 4)
+    np.testing.assert_array_equal(returns["a"], returns["b"])
+
+
 def test_counters_are_not_read(noisy: Any):
     for name, counter in (("window", 1), ("ffm", 1), ("max_plus", 0), ("gated_delta", 0)):
         _, read = noisy(name, Harm())
