@@ -11,6 +11,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -141,7 +142,7 @@ def install(folder: Path) -> str:
 NEXT = """
 Give students the notebooks in {folder}/release and the files in {folder}/install. They type
     python3 -m venv course
-    course/bin/pip install -c requirements.lock '{wheel}[notebooks]'
+    course/bin/pip install -c requirements.lock {wheel}
 Put submissions into {folder}/submitted/STUDENT/CHAPTER/CHAPTER.ipynb, and type
     . .venv/bin/activate && cd {folder} && nbgrader autograde CHAPTER && nbgrader export
 """
@@ -151,4 +152,4 @@ if __name__ == "__main__":
     write(FOLDER)
     WHEEL = install(FOLDER / "install")
     release(FOLDER)
-    print(NEXT.format(folder=FOLDER, wheel=WHEEL))
+    print(NEXT.format(folder=shlex.quote(str(FOLDER)), wheel=shlex.quote(f"{WHEEL}[notebooks]")))

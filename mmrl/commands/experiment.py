@@ -99,7 +99,7 @@ def _check(options: Options) -> None:
 
 def _refusals(options: Options) -> Iterator[str]:
     jobs, submit, queue = options.jobs, options.submit, options.queue
-    if options.quick and options.out.parts[-2:] == ("book", "results"):
+    if options.quick and options.out.resolve().parts[-2:] == ("book", "results"):
         yield (
             "`out` must not be book/results with `quick`, because its results are meaningless. "
             "Choose another folder with `--out`."
@@ -154,6 +154,8 @@ def _lines(options: Options) -> Generator[str]:
         rows: Any = experiments.run(name, out, options.minutes, quick, options.only)
         if options.unit:
             rows = parts.measure(experiments.load(name), out, options.unit, quick)
+        else:  # rows of jobs need not be measured again
+            yield from (line for _, line in parts.merge(experiments.load(name), out))
         yield from (line for _, line in in_background([lambda: rows]))
 
 

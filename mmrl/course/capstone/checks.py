@@ -1,6 +1,7 @@
 """Checks of a leaderboard entry, each of which yields sentences about the faults it finds."""
 
 import dataclasses
+import math
 import pathlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -69,6 +70,8 @@ def arithmetic(entry: Entry) -> Iterator[str]:
                 f"Its {name} was edited: {entry[name]} is reported, but its returns and times "
                 f"yield {value}."
             )
+    if not 0 < entry["cpu_seconds"] < math.inf:
+        yield f"Its cpu_seconds must be positive and finite; got {entry['cpu_seconds']}."
 
 
 def measure_again(

@@ -23,6 +23,8 @@ from mmrl.runs import RunError, provenance
 from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.files import create, expand, replace, write_errors
 
+SIZES = ("state", "parameters", "remembers")  # of a memory, as the gates measure them
+
 
 def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory, pathlib.Path]:
     """Find the class that "my_module:MyMemory" names, and its file.
@@ -45,7 +47,7 @@ def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory,
 
 def _load(source: pathlib.Path) -> str:
     """Import a file as a module whose name depends on its contents; return this name."""
-    name = f"{source.stem}_{_hash(source)[:12]}"
+    name = f"{source.stem}_{_hash(source.read_bytes())[:12]}"
     spec = importlib.util.spec_from_file_location(name, source)
     assert spec is not None and spec.loader is not None
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
@@ -80,7 +82,7 @@ def run(
     entry of another quick run.
     """
     factory, file = find(place)
-    out = expand(out)
+    content, out = file.read_bytes(), expand(out)  # the file may be edited during the evaluation
     name, needs_copy = name or place.rpartition(":")[2], not (protocol.quick or _ours(file))
     source = out.with_suffix(".py") if needs_copy else file
     tuning = {"tasks": list(tuned_on), "seeds": list(tuning_seeds)}
@@ -101,16 +103,12 @@ def run(
         "name": name,
         "memory": place,
         "sees": "state" if oracle else "observation",
-        "source": {"file": source.name, "sha256": _hash(file)},
+        "source": {"file": source.name, "sha256": _hash(content)},
         "protocol": checks.describe(protocol),
         "seeds": list(protocol.seeds),
         "tuning": tuning,
         "gates": verdict.refusals,
-        **{
-            "state": verdict.state,
-            "parameters": verdict.parameters,
-            "remembers": verdict.remembers,
-        },
+        **{size: getattr(verdict, size) for size in SIZES},
         **results,
         **provenance(),
     }
@@ -121,7 +119,7 @@ def run(
         out.parent.mkdir(parents=True, exist_ok=True)
         (replace if protocol.quick else create)(out, dumps(entry, indent=1).encode() + b"\n")
         if needs_copy:
-            create(source, file.read_bytes())
+            create(source, content)
     return entry
 
 
@@ -166,21 +164,25 @@ def check(
             *checks.arithmetic(entry),
         ]
         factory, file = find(entry["memory"], source)
+        _ = entry["source"]["sha256"], entry["score"], [entry[x] for x in ("name", "sees", *SIZES)]
     except (KeyError, TypeError, AttributeError) as error:
         return [f"It was not written by `mmrl capstone run` of this version: {error!r}."]
     except ValueError as error:
         return [f"Its memory cannot be loaded: {error}"]
     refusals += checks.short(file)
-    if _hash(file) != entry["source"]["sha256"]:
+    if _hash(file.read_bytes()) != entry["source"]["sha256"]:
         refusals.append(f"Its source has changed: {file.name} is not what was evaluated.")
-    verdict = gates.judge(factory)
-    refusals += checks.gate_refusals(entry["name"], verdict)
-    for size in ("state", "parameters", "remembers"):
-        if not refusals and entry[size] != getattr(verdict, size):
-            refusals.append(f"Its `{size}` must be {getattr(verdict, size)}, got {entry[size]}.")
-    if again and not refusals:
-        evaluate = evaluate or evaluation.evaluate
-        refusals = checks.measure_again(entry, factory, fresh, protocol, evaluate, log)
+    try:
+        verdict = gates.judge(factory)
+        refusals += checks.gate_refusals(entry["name"], verdict)
+        for size in SIZES:
+            if not refusals and entry[size] != (size_of := getattr(verdict, size)):
+                refusals.append(f"Its `{size}` must be {size_of}, got {entry[size]}.")
+        if again and not refusals:
+            evaluate = evaluate or evaluation.evaluate
+            refusals = checks.measure_again(entry, factory, fresh, protocol, evaluate, log)
+    except (Exception, SystemExit) as error:  # a student's memory can raise anything
+        refusals.append(f"Its memory raised {_own.one_line(error)} while it was measured again.")
     return refusals
 
 
@@ -210,8 +212,8 @@ def control(entry: Entry) -> bool:
     return entry["name"] in baselines.CONTROLS or entry.get("sees") == "state"
 
 
-def _hash(file: pathlib.Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _ours(file: pathlib.Path) -> bool:

@@ -11,6 +11,7 @@ greedily.
 """
 
 import dataclasses
+import itertools
 import pathlib
 import time
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ from jaxtyping import Float
 
 from mmrl.agents import AGENTS, find
 from mmrl.course.experiments.grid import Grid, Row, in_folder, round_list, settings
-from mmrl.runs import Run, Setup, interval
+from mmrl.runs import Run, Setup, interval, saved_setup
 from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.earlier import current_names
 from mmrl.runs.folder import Folder
@@ -95,13 +96,25 @@ def train(setup: Setup, folder: pathlib.Path) -> tuple[Run, list[float] | None]:
     """Train a run to its end, resuming from a checkpoint if there is one.
 
     Returns the run and the CPU-seconds up to each evaluation. These are per seed, include
-    compilation, and are None if the run was resumed.
+    compilation, and are None if the run was resumed. The folder of a run with other settings, whose
+    row is outdated, is renamed.
     """
+    there = saved_setup(folder)
+    if there is not None and not continues(there, setup):
+        numbers = (folder.with_name(f"{folder.name}-earlier-{i}") for i in itertools.count(1))
+        folder.rename(next(path for path in numbers if not path.exists()))
     run, cpu = Run(setup, folder, resume=Folder(folder).description() is not None), []
     whole, began = not run.history, time.process_time()
     for _ in run:
         cpu.append(round((time.process_time() - began) / len(setup.seeds), 2))
     return run, cpu if whole else None
+
+
+def continues(before: Setup, setup: Setup) -> bool:
+    """Return True if a run can be resumed with a setup: only its number of blocks may grow."""
+    blocks = setup.config.blocks
+    longer = dataclasses.replace(before, config=dataclasses.replace(before.config, blocks=blocks))
+    return longer == setup and before.config.blocks <= blocks
 
 
 def trained_row(cell: Any, setup: Setup, quick: bool, folder: pathlib.Path) -> Row:

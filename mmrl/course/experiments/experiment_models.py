@@ -23,7 +23,8 @@ from mmrl import memory
 from mmrl.course.experiments import recall_probes as probes
 from mmrl.course.experiments.grid import Grid, Row, one_by_one, round_list
 
-SEEDS, TUNED_ON, HELD_OUT = (0, 1, 2), 100, 1000
+SEEDS, TUNED_ON = (0, 1, 2), 100
+TUNED_TAPES, HELD_OUT = 2000, 1000  # seeds of the tapes of evaluation, in tuning and in the row
 RATES = (3e-3, 1e-2, 3e-2)  # as many rates as seeds, so that both phases share one program
 STEPS, PAIRS, TESTS = 100, 8, 64  # updates, pairs of tapes per update, held-out pairs
 
@@ -40,10 +41,10 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
     model = memory.make(cell.name, probes.WIDTH, probes.WIDTH, key=jax.random.key(0))
     sizes = (2, 1, 2, 16) if quick else (STEPS, PAIRS, TESTS, probes.TRAIN_STEPS)
     scores = programs(cell.name, *sizes)
-    sweep = scores([TUNED_ON] * len(RATES), np.array([RATES] * len(probes.TASKS)))
+    sweep = scores([TUNED_ON] * len(RATES), np.array([RATES] * len(probes.TASKS)), TUNED_TAPES)
     areas = np.stack([sweep.recall[0].mean(-1), sweep.order[1]])  # [task, rate]
-    rates = np.array(RATES)[areas.argmax(1)]
-    results = scores(SEEDS, np.repeat(rates[:, None], len(SEEDS), axis=1))
+    rates = np.array(RATES)[np.nan_to_num(areas, nan=-np.inf).argmax(1)]
+    results = scores(SEEDS, np.repeat(rates[:, None], len(SEEDS), axis=1), HELD_OUT)
     return {
         "cell": cell.name,
         "kind": kind(model),
@@ -68,12 +69,15 @@ def measure(cell: Cell, quick: bool, _: Row | None) -> Row:
             for t, xs in zip(probes.TASKS, areas, strict=True)
         },
         "tuning_seeds": [TUNED_ON],
+        "tuning_tapes": TUNED_TAPES,
         "quick": quick,
     }
 
 
 def programs(name: str, steps: int, pairs: int, tested: int, length: int) -> Any:
-    """Return a function of seeds and rates [task, seed] that trains and evaluates on both tasks.
+    """Return a function that trains and evaluates on both tasks.
+
+    Its arguments are seeds, rates [task, seed], and the seed of the tapes of the evaluation.
 
     All tasks and seeds are trained in one compiled program. The scores have axes [task, seed].
     """
@@ -90,7 +94,7 @@ def programs(name: str, steps: int, pairs: int, tested: int, length: int) -> Any
     trained = jax.jit(jax.vmap(train))
     evaluated = jax.jit(jax.vmap(evaluate, (0, None)))
 
-    def scores(seeds: Any, rates: np.ndarray) -> probes.Scores:
+    def scores(seeds: Any, rates: np.ndarray, tapes: int) -> probes.Scores:
         many, keys = np.tile(seeds, shape[0]), [jax.random.key(int(seed)) for seed in seeds]
         nets = [probes.Reader(name, probes.WIDTH, key=key) for key in keys] * shape[0]
         arrays = jax.tree.map(lambda *x: jnp.stack(x), *[eqx.filter(x, eqx.is_array) for x in nets])
@@ -99,7 +103,7 @@ def programs(name: str, steps: int, pairs: int, tested: int, length: int) -> Any
             *[probes.tapes(np.random.default_rng(s), steps * pairs, length) for s in many],
         )
         recall = jnp.repeat(jnp.array([1.0, 0.0]), shape[1])
-        held_out = probes.tapes(np.random.default_rng(HELD_OUT), tested, probes.LONGER * length)
+        held_out = probes.tapes(np.random.default_rng(tapes), tested, probes.LONGER * length)
         results = evaluated(trained(arrays, batches, jnp.array(rates.ravel()), recall), held_out)
         return jax.tree.map(lambda x: np.asarray(x).reshape(*shape, *x.shape[1:]), results)
 

@@ -144,8 +144,8 @@ class Grid:
         """
         cells = self.select(quick, only)
         run_start, longest, by_name = time.monotonic(), 0.0, self.read(out, quick)
-        left = sorted(cells, key=lambda cell: self._turn(cell, by_name))
-        while waiting := [cell for cell in left if self.lacks(cell.name, by_name)]:
+        left = sorted(cells, key=lambda cell: self._turn(cell, by_name, quick))
+        while waiting := [cell for cell in left if self.lacks(cell.name, by_name, quick)]:
             start = time.monotonic()
             if start + longest > run_start + 60 * minutes:
                 break
@@ -160,7 +160,7 @@ class Grid:
         """Measure cells that still have no row, write the rows, and yield a summary of each."""
         with self.claim(out, [cell.name for cell in together]):
             by_name = self.read(out, quick)
-            lacking = [cell for cell in together if self.lacks(cell.name, by_name)]
+            lacking = [cell for cell in together if self.lacks(cell.name, by_name, quick)]
             watch = Stopwatch()
             results = self.measure_together(out, lacking, by_name, quick) if lacking else []
             seconds = watch.shares(len(results))
@@ -170,10 +170,13 @@ class Grid:
                 yield self.line_of(row, seconds["elapsed_s"])
 
     def select(self, quick: bool, only: str = "") -> list[Any]:
-        """Return the cells whose names contain `only`. Raises `ValueError` if there are none."""
+        """Return the cells whose names contain `only`, and the cells that they depend on.
+
+        Raises `ValueError` if there are none.
+        """
         cells = self._of_run(quick)
         if matches := [cell for cell in cells if only in cell.name]:
-            return matches
+            return self._complete(matches, cells)
         where = ""
         if any(only in cell.name for cell in self._of_run(not quick)):
             kind, remedy = ("full", "Omit") if quick else ("quick", "Add")
@@ -187,19 +190,32 @@ class Grid:
 
     def _few(self) -> list[Any]:
         """Return the cells that `representatives` selects, and the cells that they depend on."""
-        few = representatives(self.cells)
-        read = {name for cell in few for name in self.after(cell)}
-        return [cell for cell in self.cells if cell in few or cell.name in read]
+        return self._complete(representatives(self.cells), self.cells)
+
+    def _complete(self, few: Sequence[Any], cells: Sequence[Any]) -> list[Any]:
+        """Return `few` of the cells, and the cells that they depend on, in the order of `cells`."""
+        names, size = {cell.name for cell in few}, 0
+        while len(names) > size:
+            size = len(names)
+            names |= {name for cell in cells if cell.name in names for name in self.after(cell)}
+        return [cell for cell in cells if cell.name in names]
 
     def missing_cells(self, out: pathlib.Path, quick: bool, only: str = "") -> list[Any]:
         """Return the cells without a row or with an outdated one, in order of priority."""
         by_name = self.read(out, quick)
-        lacking = [cell for cell in self.select(quick, only) if self.lacks(cell.name, by_name)]
-        return sorted(lacking, key=lambda cell: self._turn(cell, by_name))
+        cells = self.select(quick, only)
+        lacking = [cell for cell in cells if self.lacks(cell.name, by_name, quick)]
+        return sorted(lacking, key=lambda cell: self._turn(cell, by_name, quick))
 
-    def lacks(self, name: str, by_name: Rows) -> bool:
-        """Return True if a cell has no row or an outdated one."""
-        return name not in by_name or self.outdated(by_name[name], by_name)
+    def lacks(self, name: str, by_name: Rows, quick: bool) -> bool:
+        """Return True if a cell has no row or an outdated one.
+
+        A full row is never outdated in a quick run, which would replace it.
+        """
+        if name not in by_name:
+            return True
+        row = by_name[name]
+        return not (quick and not row.get("quick")) and self.outdated(row, by_name)
 
     def units(self, cells: Sequence[Any]) -> list[list[Any]]:
         """Group cells that share a program into units of at most `most` cells."""
@@ -274,10 +290,12 @@ class Grid:
         words = ["experiment", self.name, "--out", out, *["--quick"] * quick]
         return command_line(*words, *["--only", only] * bool(only))
 
-    def _turn(self, cell: Any, by_name: Rows) -> int:
+    def _turn(self, cell: Any, by_name: Rows, quick: bool) -> int:
         if cell.name not in by_name:
             return 2
-        return int(not (self.lacks(cell.name, by_name) and tuning.stands(by_name[cell.name])))
+        return int(
+            not (self.lacks(cell.name, by_name, quick) and tuning.stands(by_name[cell.name]))
+        )
 
 
 def by_an_earlier_rule(row: Row, by_name: Rows) -> bool:

@@ -48,10 +48,11 @@ def measure(
             f"`unit` must name cells, such as {next(iter(cells))!r}; got {missing[0]!r}."
         )
     with grid.claim(out, names):
-        by_name = grid.read(out, quick)
+        # Read the parts first: a merge in between moves a part to the results file.
         rows = [part.row for part in _parts(grid, out)]
+        by_name = grid.read(out, quick)
         by_name |= {grid.cell_of(row): row for row in rows if quick or not row.get("quick")}
-        lacking = [cells[name] for name in names if grid.lacks(name, by_name)]
+        lacking = [cells[name] for name in names if grid.lacks(name, by_name, quick)]
         for together in grid.units(lacking):
             watch = Stopwatch()
             results = grid.measure_together(out, together, by_name, quick)
@@ -79,7 +80,7 @@ def merge(grid: Grid, out: pathlib.Path) -> Iterator[tuple[str, str]]:
             if part is None:
                 continue
             name, quick = grid.cell_of(part.row), bool(part.row.get("quick"))
-            new = grid.lacks(name, grid.read(out, quick))
+            new = grid.lacks(name, grid.read(out, quick), quick)
             if new:
                 grid.write(out, part.row)
             part.path.unlink()

@@ -87,11 +87,12 @@ def van_elteren(strata: Sequence[tuple[Any, Any]]) -> float:
 
     U is the number of pairs with a > b, where a tie counts as one half. Its variance is corrected
     for ties. With a single stratum, this is the Mann-Whitney test without a continuity correction.
-    The weights 1 / (N + 1) are optimal if the effect is equal in all strata.
+    The weights 1 / (N + 1) are optimal if the effect is equal in all strata. NaN, the loss of a
+    seed that diverged, ranks as the largest value.
     """
     total = variance = 0.0
     for a, b in strata:
-        a, b = np.asarray(a, float), np.asarray(b, float)
+        a, b = (np.nan_to_num(np.asarray(x, float), nan=np.inf, posinf=np.inf) for x in (a, b))
         m, n, size = len(a), len(b), len(a) + len(b)
         wins = np.sum((a[:, None] > b) + 0.5 * (a[:, None] == b))
         ties = np.unique(np.concatenate([a, b]), return_counts=True)[1]

@@ -155,6 +155,42 @@ def test_a_memory_in_a_folder_is_checked_without_it(path: Path, tmp_path: Path):
     assert refusal(path.with_name("dotted.json")) == ""
 
 
+@pytest.mark.parametrize("field", ["name", "sees", "state", "score", "cpu_seconds"])
+def test_an_entry_without_a_field_is_refused(field: str, path: Path):
+    entry = json.loads(path.read_text())
+    del entry[field]
+    path.write_text(json.dumps(entry))
+    assert "was not written by `mmrl capstone run`" in refusal(path)
+
+
+def test_a_memory_that_raises_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch):
+    def raises(*args: Any, **options: Any) -> Any:
+        raise ZeroDivisionError("in a student's memory")
+
+    assert "raised" in refusal(path, evaluate=raises)
+    monkeypatch.setattr(gates, "judge", raises)
+    assert "raised" in refusal(path)
+
+
+def test_times_are_positive(path: Path):
+    entry = json.loads(path.read_text())
+    for task in entry["tasks"].values():
+        task["cpu_seconds"] = 0.0
+    edit(path, tasks=entry["tasks"], **evaluation.summary(entry["tasks"]))
+    assert "cpu_seconds must be positive" in refusal(path)
+
+
+def test_an_edit_during_the_evaluation_is_not_recorded(tmp_path: Path):
+    def edits(*args: Any, **options: Any) -> dict[str, Any]:
+        (tmp_path / "mine.py").write_text(SOURCE + "# edited\n")
+        return stub_scores(*args, **options)
+
+    out = tmp_path / "handed" / "in.json"
+    entries.run("mine:right", out, tuning_seeds=(100,), evaluate=edits)
+    assert out.with_suffix(".py").read_text() == SOURCE
+    assert refusal(out) == ""
+
+
 @pytest.mark.parametrize(
     "fresh", [(7001,), (7001, 7001, 7002, 7003, 7004), (7001, 7001, 7002, 7003, 7004, 7005)]
 )

@@ -134,6 +134,16 @@ def test_van_elteren_with_one_stratum_is_mann_and_whitneys_test():
     assert stratified.van_elteren([([1.0, 1.0], [1.0])]) == 0
 
 
+def test_a_seed_that_diverged_ranks_as_the_largest_loss():
+    nan, good, high = float("nan"), [0.0, 0.1, 0.2, 0.3, 0.4], [5.0, 6.0, 7.0, 8.0, 9.0]
+    worst = stratified.van_elteren([(high, good)])
+    assert stratified.van_elteren([([nan] * 5, good)]) > 2
+    assert stratified.van_elteren([([nan, nan, 7.0, 8.0, 9.0], good)]) == pytest.approx(
+        stratified.van_elteren([([9.0, 9.0, 6.0, 7.0, 8.0], good)])
+    )
+    assert stratified.van_elteren([(good, [nan] * 5)]) < -2 < 0 < worst
+
+
 def test_van_elteren_is_standardized_over_all_ways_to_deal_the_values():
     """Mean 0 and variance 1 under the null hypothesis, with strata of other sizes and ties."""
     pools = [[0.0, 1.0, 1.0, 2.0, 5.0], [3.0, 4.0, 4.0]]

@@ -186,7 +186,7 @@ def test_a_row_is_brought_up_to_date_in_its_place(tmp_path: pathlib.Path):
 
     before = (tmp_path / "x.jsonl").read_text()
     whole = grid(cells=cells[::-1], measure=one_by_one(measure), outdated=by_an_earlier_rule)
-    assert list(whole.run(tmp_path, 9.0, True))[-1].startswith("0 of 3")
+    assert list(whole.run(tmp_path, 9.0, False))[-1].startswith("0 of 3")
     assert names == ["gru again", "lru again", "ffm new"]
     after = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
     assert [row["cell"] for row in after] == [cell.name for cell in cells]
@@ -197,6 +197,30 @@ def test_a_row_is_brought_up_to_date_in_its_place(tmp_path: pathlib.Path):
     assert all("tuning_areas" in row and row["date"] for row in after)
     with pytest.raises(ValueError, match="`row` must belong to a cell in"):
         results.revise(tmp_path / "x.jsonl", {"cell": "another"})
+
+
+def test_a_quick_run_leaves_outdated_full_rows_alone(tmp_path: pathlib.Path):
+    path = tmp_path / "x.jsonl"
+    for name, quick in (("lru", False), ("gru", True)):
+        runs.append(path, {"cell": name, "tuning": {"0.1": 1.0}, "quick": quick})
+    first = path.read_text().splitlines()[0]
+
+    def measure(cell: Cell, quick: bool, row: Row | None) -> Row:
+        return {"cell": cell.name, "tuning_areas": {}, "quick": quick}
+
+    cells = [Cell(name) for name in ("lru", "gru", "ffm")]
+    own = grid(cells=cells, measure=one_by_one(measure), outdated=by_an_earlier_rule)
+    assert list(own.run(tmp_path, 9.0, True))[-1].startswith("0 of 3")
+    lines = path.read_text().splitlines()
+    assert lines[0] == first and len(lines) == 3
+    assert all("tuning_areas" in line for line in lines[1:])
+
+
+def test_selected_cells_come_with_those_that_they_depend_on():
+    after = {"c": ["b"], "b": ["a"], "a": [], "d": []}
+    own = grid(cells=[Cell(name) for name in "abcd"], after=lambda cell: after[cell.name])
+    assert [cell.name for cell in own.select(False, "c")] == ["a", "b", "c"]
+    assert [cell.name for cell in own.select(False, "d")] == ["d"]
 
 
 def test_of_two_rows_of_a_cell_the_last_is_revised(tmp_path: pathlib.Path):

@@ -146,11 +146,11 @@ def test_operations_of_a_linear_layer_and_kinds():
 
 
 def test_each_task_has_the_rate_that_was_best_on_the_other_seed(monkeypatch: pytest.MonkeyPatch):
-    calls: list[tuple[list[int], list[list[float]]]] = []
+    calls: list[tuple[list[int], list[list[float]], int]] = []
 
     def programs(*_: Any) -> Any:
-        def scores(seeds: Any, rates: Any) -> probes.Scores:
-            calls.append((list(seeds), np.asarray(rates).tolist()))
+        def scores(seeds: Any, rates: Any, tapes: int) -> probes.Scores:
+            calls.append((list(seeds), np.asarray(rates).tolist(), tapes))
             good = np.array([[0.1, 0.5, 0.2], [0.1, 0.2, 0.9]])  # [task, seed or rate]
             lags = np.repeat(good[..., None], len(probes.LAGS), axis=-1)
             return probes.Scores(lags, lags / 2, good, good / 2)
@@ -160,8 +160,9 @@ def test_each_task_has_the_rate_that_was_best_on_the_other_seed(monkeypatch: pyt
     monkeypatch.setattr(models, "programs", programs)
     row = models.measure(models.Cell("none"), False, None)
     low, middle, high = models.RATES
-    assert calls[0] == ([models.TUNED_ON] * 3, [[low, middle, high]] * 2)
-    assert calls[1] == (list(models.SEEDS), [[middle] * 3, [high] * 3])
+    assert calls[0] == ([models.TUNED_ON] * 3, [[low, middle, high]] * 2, models.TUNED_TAPES)
+    assert calls[1] == (list(models.SEEDS), [[middle] * 3, [high] * 3], models.HELD_OUT)
+    assert models.TUNED_TAPES != models.HELD_OUT
     assert row["rates"] == {"recall": middle, "order": high}
     assert row["order"] == [0.1, 0.2, 0.9] and row["kept"] == [0.05, 0.1, 0.45]
     assert [seed[0] for seed in row["recall"]] == [0.1, 0.5, 0.2]

@@ -173,9 +173,10 @@ def test_what_reads_the_rows_of_others_waits_for_them(tmp_path: pathlib.Path):
     assert go(where, jobs=4)[-1] == "0 of 4 cells remain: all done."
     assert where.units == [["b1"], ["a1"], ["a2"], ["a3"]]
     assert names_of["b1"] == [] and all("b1" in names_of[name] for name in ("a1", "a2", "a3"))
-    # Without `b1` among those that are asked for there is nothing to wait for, as in a run.
+    # A cell that is read is measured even if it is not asked for, as in a run.
     some_only = Here(some, tmp_path / "only")
-    assert go(some_only, only="a")[-1] == "0 of 3 cells remain: all done."
+    assert go(some_only, only="a")[-1] == "0 of 4 cells remain: all done."
+    assert some_only.units[0] == ["b1"]
 
 
 def test_minutes_and_parts_of_names_mean_what_they_do_in_a_run(tmp_path: pathlib.Path):

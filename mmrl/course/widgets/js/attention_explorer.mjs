@@ -73,7 +73,7 @@ function drawRow(ui, { symbols, matrix, step }) {
   const width = ui.width >= 720 ? ui.width - 376 : Math.max(280, ui.width);
   const row = matrix[step];
   const pitch = Math.min(22, 370 / symbols.length);
-  const most = Math.max(...row);
+  const most = Math.max(...row) || 1; // all weights can be 0
   const bars = row.flatMap((w, s) => {
     const long = Math.max(1, (w / most) * (width - 90));
     const y = 26 + s * pitch;

@@ -157,7 +157,7 @@ class TrainingExplorer(ipywidgets.VBox):
         trials = [trial for trial in self.in_view() if trial.reports]
         if not trials:
             return self._say("Nothing to save yet: train first.")
-        folder = _free(expand(self._panel.folder.value.strip() or "results/explorer"))
+        last = folder = _free(expand(self._panel.folder.value.strip() or "results/explorer"))
         rows = [
             {
                 "name": trial.curve.name,
@@ -177,10 +177,10 @@ class TrainingExplorer(ipywidgets.VBox):
                 replace(folder / "curves.png", self.png)
             for trial in trials:
                 if trial.last_run is not None:
-                    trial.last_run.save(_free(folder / _slug(trial.curve.name)))
+                    trial.last_run.save(last := _free(folder / _slug(trial.curve.name)))
         except RunError as error:
             return self._say(str(error))
-        one, end = shlex.quote(str(folder / _slug(trials[-1].curve.name))), "s" * (len(rows) > 1)
+        one, end = shlex.quote(str(last)), "s" * (len(rows) > 1)
         self._say(f"Saved {len(rows)} run{end} in {folder.resolve()}. To play: mmrl evaluate {one}")
         return folder
 
