@@ -72,7 +72,7 @@ def discounted_return(
 
     G_t = r_t + γ_t G_{t+1}, and r_t + γ_t v'_t at the last step of an episode. If `next_values` is
     None, the return does not bootstrap. If `last` is None, the tape is treated as one episode,
-    which also ends wherever γ_t = 0.
+    which also ends wherever γ_t = 0; only a NaN passes such a step, unless `last` is given.
 
         >>> discounted_return([0.0, 0.0, 4.0], [0.5, 0.5, 0.0])
         Array([1., 2., 4.], dtype=float32)

@@ -136,3 +136,13 @@ class Resettable(Monoid):
         pairs = self.inner.identity(), a_inner
         past = jax.tree.map(lambda e, h: jnp.where(b_begin, jnp.asarray(e, h.dtype), h), *pairs)
         return self.inner(past, b_inner), a_begin | b_begin
+
+
+def real_elements(monoid: Monoid, pair: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Return `pair`. Raises `ValueError` for integers, which cannot represent the identity's -∞."""
+    if kinds := [str(x.dtype) for x in pair if not jnp.issubdtype(x.dtype, jnp.inexact)]:
+        raise ValueError(
+            f"`xs` must be floating-point for `{type(monoid).__name__}`, whose identity is -∞; got "
+            f"{', '.join(kinds)}. Convert it with `.astype(float)`."
+        )
+    return pair

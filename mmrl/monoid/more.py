@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, PyTree, Shaped
 
 from mmrl._dtypes import with_promotion
-from mmrl.monoid.core import Monoid
+from mmrl.monoid.core import Monoid, real_elements
 
 # Types of the elements of the monoids below.
 Pair = tuple[Float[Array, "*h"], Float[Array, "*h"]]
@@ -99,7 +99,7 @@ class Max(Monoid):
 
     @with_promotion
     def __call__(self, a: Pair, b: Pair) -> Pair:
-        (a_fade, a_max), (b_fade, b_max) = a, b
+        (a_fade, a_max), (b_fade, b_max) = real_elements(self, a), b
         return a_fade + b_fade, jnp.maximum(a_max + b_fade, b_max)
 
 
@@ -117,7 +117,7 @@ class LogSumExp(Monoid):
 
     @with_promotion
     def __call__(self, a: Pair, b: Pair) -> Pair:
-        (a_fade, a_log), (b_fade, b_log) = a, b
+        (a_fade, a_log), (b_fade, b_log) = real_elements(self, a), b
         past_log = a_log + b_fade
         # If both sums are empty, the result is -∞ with gradient 0. JAX's gradient would be NaN.
         empty = jnp.maximum(past_log, b_log) == -jnp.inf

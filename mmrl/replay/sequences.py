@@ -192,9 +192,7 @@ def add(
     )
     steps = ring.write(here.steps, rows.reshape(-1), rollout)
     stale = (base + (here.cursor + here.cut.guard + index) % depth).reshape(-1)
-    weights = jnp.where(available > 0, _weight(priority, here.alpha), 0).reshape(-1)
-    weights = jnp.concatenate([jnp.zeros(stale.size, jnp.float32), weights])[:, None]
-    updates = jnp.concatenate([stale, first])
+    weights = jnp.where(available > 0, _weight(priority, here.alpha), 0).reshape(-1, 1)
     # Subtract the old entries instead of writing 0, so that XLA reads the table before it writes,
     # and does not have to copy it.
     old_entries = here.table[stale]
@@ -205,7 +203,7 @@ def add(
         steps=frames.cut(pictures, steps, rows - base, short & (offset > 0)),
         states=_write_states(here, rows, offset, states),
         table=here.table.at[stale].add(-old_entries).at[first].set(entries, mode="drop"),
-        sums=tree.update(here.sums, updates, weights, _covers(here, time)),
+        sums=tree.update(here.sums, first, weights, _covers(here, time), stale),
         count=here.count + change,
         folds=folds,
         cursor=(here.cursor + time) % depth,

@@ -49,26 +49,31 @@ def update(
     rows: Int[Array, " n"],
     weights: Float[Array, "n column"],
     cover: Int[Array, " m"] | None = None,
+    zeros: Int[Array, " k"] | None = None,
 ) -> Tree:
-    """Set the weights at `rows` and return the updated tree, in O(n · levels).
+    """Set the weights at `rows` and return the updated tree, in O((n + k) · levels).
 
     Rows past the end of the table must have weight 0, because they may fall into the padding.
-    Duplicate rows must have equal weights. Every node above `rows` is recomputed. If many of the
-    rows are below the same nodes, pass `cover`, a shorter list with at least one row below each of
-    these nodes (the function `cover` returns one). The cost is then O(n + m · levels).
+    Duplicate rows must have equal weights, because their order is undefined on accelerators. The
+    weights at `zeros` are set to 0, except where a row is also in `rows`. Every node above these
+    rows is recomputed. If many of the rows are below the same nodes, pass `cover`, a shorter list
+    with at least one row below each of these nodes (the function `cover` returns one). The cost is
+    then O(n + k + m · levels).
     """
-    levels = list(tree)
+    levels, zeros = list(tree), rows[:0] if zeros is None else zeros
     for i in range(len(levels) - 1, 0, -1):
         _, columns, branch = levels[i].shape
-        parent, child = jnp.divmod(rows, branch)
+        parent, child = jnp.divmod(jnp.concatenate([zeros, rows]), branch)
         # For a scatter along the outer and the inner axis, XLA would copy the level. Flatten the
         # level first, so that the scatter has a single axis.
         place = (parent * columns * branch + child)[:, None] + branch * jnp.arange(columns)[None]
-        flat = levels[i].reshape(-1).at[place].set(weights, mode="drop")
+        flat = levels[i].reshape(-1).at[place[: zeros.size]].set(0, mode="drop")
+        flat = flat.at[place[zeros.size :]].set(weights, mode="drop")
         levels[i] = flat.reshape(levels[i].shape)
-        rows, cover = parent if cover is None else cover // branch, None
+        rows, cover, zeros = parent if cover is None else cover // branch, None, rows[:0]
         weights = levels[i].at[rows].get(mode="fill", fill_value=0).sum(axis=2)
-    return (levels[0].at[:, rows].set(weights.T, mode="drop"), *levels[1:])
+    top = levels[0].at[:, zeros].set(0, mode="drop")
+    return (top.at[:, rows].set(weights.T, mode="drop"), *levels[1:])
 
 
 @with_promotion

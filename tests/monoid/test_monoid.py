@@ -1,10 +1,12 @@
 """Every monoid obeys the laws, computes what it says, and keeps episodes apart."""
 
 import inspect
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -386,3 +388,24 @@ def test_a_reset_keeps_the_precision_of_the_elements():
 def test_an_empty_memory_is_refused(build):
     with pytest.raises(ValueError, match="`k` must be at least 1"):
         build()
+
+
+@pytest.mark.parametrize("monoid", [Max(), LogSumExp()])
+def test_integers_are_refused_where_the_identity_is_infinite(
+    monoid: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users make mistakes
+    fades, values = [-1, -1, -1], [1, 5, 2]
+    floats = jnp.array(fades, float), jnp.array(values, float)
+    assert jnp.isfinite(scan(monoid, floats)[1]).all()
+    with pytest.raises(ValueError, match=r"`xs` must be floating-point for `\w+`"):
+        scan(monoid, (jnp.array(fades), jnp.array(values)))
+
+
+def test_an_init_that_would_be_rounded_is_refused():
+    whole = jnp.array([1, 2, 3])
+    np.testing.assert_array_equal(scan(Sum(jnp.int32(0)), whole, 5), [6, 8, 11])
+    with pytest.raises(ValueError, match="`init` must have the shape and dtype of one element"):
+        scan(Sum(jnp.int32(0)), whole, 0.5)
+    with pytest.raises(ValueError, match="`init` must have the shape and dtype of one element"):
+        scan(Affine(), (jnp.ones(3, int), whole), (1, 2.5))

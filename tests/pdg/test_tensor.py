@@ -143,6 +143,50 @@ def test_padding_does_not_count():
         np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("executor", ["naive", "xla"])
+def test_functions_receive_padding_that_is_zero(executor: str):
+    """Also if the ragged array was computed, so that f(0) stands in the padding."""
+    p, t, T, x = line()
+    window = x[t : min_(t + 3, T)]
+    pairs = p.fn(lambda a: (a, 2 * a), window + 1.0)
+    arrays = [x[0 : t + 1] + 1.0, (window * 0.0).exp(), window, pairs[1] + 1.0]
+    graph = p.graph(*(p.fn(jnp.sum, array) for array in arrays))
+    if executor == "xla":
+        found = list(compile(graph, {}).xla({"T": 5})())
+    else:
+        found = [[v[k,] for k in range(5)] for v in execute(graph, {"T": 5}).values()]
+    xs = np.arange(1.0, 6.0)
+    for k in range(5):
+        row = xs[k : k + 3]
+        want = [(xs[: k + 1] + 1).sum(), len(row), row.sum(), (2 * (row + 1) + 1).sum()]
+        np.testing.assert_allclose([float(values[k]) for values in found], want, rtol=1e-6)
+
+
+def test_an_index_beyond_an_axis_is_refused():
+    p, t, *_ = line()
+    x = p.input("vectors", jnp.zeros(3), t)
+    assert x[..., -3].shape == x[..., 2].shape == ()
+    for index in (3, 7, -4):
+        with pytest.raises(ValueError, match=f"`{index}` must be an index into an axis of 3"):
+            x[..., index]
+
+
+def test_a_cumulative_sum_over_padding_is_refused():
+    p, t, *_ = line()
+    x = p.input("vectors", jnp.zeros(2), t)
+    with pytest.raises(ValueError, match="`cumsum` would leave padding between entries"):
+        x[0 : t + 1].transpose().cumsum(None)
+
+
+@pytest.mark.parametrize("first, then", [(0, 0.5), (True, 2.5), (True, 3), (0.0, 1j)])
+def test_a_constant_that_would_lose_digits_is_refused(first: Any, then: Any):
+    p, t, *_ = line()
+    y = p.tensor(t, name="y")
+    y[0] = first
+    with pytest.raises(ValueError, match=r"`value` must be .*, as in the first definition"):
+        y[t + 1] = then
+
+
 def test_a_ragged_tensor_read_elsewhere_is_cut():
     _, t, T, x = line()
     rest = (x[t:T] * 1.0)[2] + 0.0  # T - 2 values at one point

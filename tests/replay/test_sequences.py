@@ -148,6 +148,31 @@ def random_rollouts(seeds, workers, time, often=(0.02, 0.1, 0.5, 1.0)):
     return ids, last, np.float32(generator.exponential(size=shape))
 
 
+def test_no_scatter_gives_a_row_two_weights(monkeypatch: pytest.MonkeyPatch):
+    """Accelerators apply the updates of duplicate rows in any order."""
+    update, rows_in_both = tree.update, 0
+
+    def checked(sums, rows, weights, cover=None, zeros=None):
+        nonlocal rows_in_both
+        for row in np.unique(rows):
+            assert len(np.unique(np.asarray(weights)[np.asarray(rows) == row])) == 1
+        rows_in_both += len(np.intersect1d(rows, zeros))
+        return update(sums, rows, weights, cover, zeros)
+
+    monkeypatch.setattr(tree, "update", checked)
+    t = sequences.init(EXAMPLE, STATE, 80, workers=2, **SMALL)
+    ends = np.broadcast_to(np.arange(16) % 4 == 3, (2, 16))
+    for call in range(6):
+        ids = 1 + np.arange(16 * call, 16 * call + 16) + np.zeros((2, 1), int)
+        rollout, states = jax.tree.map(jnp.asarray, steps(ids, ends))
+        t = sequences.add(t, rollout, states, jnp.ones((2, 16)))
+        stored = np.asarray(t.table[:, 0]) > 0
+        np.testing.assert_array_equal(
+            tree.weights(t.sums, jnp.arange(len(stored)))[:, 0] > 0, stored
+        )
+    assert rows_in_both > 0
+
+
 @pytest.mark.slow
 def test_one_long_rollout_is_two_short_ones():
     ids, last, errors = (x[0] for x in random_rollouts(1, 2, 30, often=[0.2]))

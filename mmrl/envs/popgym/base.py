@@ -88,12 +88,12 @@ class Task(AutoResetEnvironment):
     @with_promotion
     def reset_env(self, key: PRNGKeyArray, params: Params) -> Reset:
         """Return the initial observation and state."""
-        return self._reset(jax.random.uniform(key, (self.start_numbers,)), params)
+        return self._reset(jax.random.uniform(key, (self.start_numbers,), jnp.float32), params)
 
     @with_promotion
     def step_env(self, key: PRNGKeyArray, state: Any, action: Action, params: Params) -> Step:
         """Take a step without automatic reset; return (obs, state, reward, terminated, info)."""
-        u = jax.random.uniform(key, (self.step_numbers,))
+        u = jax.random.uniform(key, (self.step_numbers,), jnp.float32)
         return self._step(u, state, action, params)
 
     @with_promotion
@@ -105,7 +105,7 @@ class Task(AutoResetEnvironment):
         gymnax calls the random generator three times: to split the key, for the step, and for the
         reset. On a CPU, these calls would dominate the cost of a step.
         """
-        u = jax.random.uniform(key, (self.step_numbers + self.start_numbers,))
+        u = jax.random.uniform(key, (self.step_numbers + self.start_numbers,), jnp.float32)
         step = self._step(u[: self.step_numbers], state, action, params)
         return step, self._reset(u[self.step_numbers :], params)
 

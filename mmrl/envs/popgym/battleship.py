@@ -114,7 +114,7 @@ class Battleship(Task):
         If the episode ends before all ships are placed, the others are placed now.
         """
         key, rest = jax.random.split(key)
-        u = jax.random.uniform(key, (self.step_numbers,))
+        u = jax.random.uniform(key, (self.step_numbers,), jnp.float32)
         step = self._step(u, state, action, params)
         after, terminated = step[1], step[3]
         last = terminated | self.is_truncated(after, params) | ends(step)
@@ -173,7 +173,9 @@ class Battleship(Task):
 
         def more(state: tuple) -> tuple:
             now, later = jax.random.split(key_of(state[2]))
-            return *self._try(jax.random.uniform(now, (TRY,)), *state[:2]), as_words(later)[0]
+            return *self._try(jax.random.uniform(now, (TRY,), jnp.float32), *state[:2]), as_words(
+                later
+            )[0]
 
         return jax.lax.while_loop(
             lambda s: last & (s[1] < len(self.ships)), more, (plan, placed, words)

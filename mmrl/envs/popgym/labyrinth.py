@@ -130,7 +130,7 @@ class Labyrinth(Task):
         If the episode ends before the maze is complete, the remaining cells are carved.
         """
         key, rest = jax.random.split(key)
-        u = jax.random.uniform(key, (self.step_numbers + ENTER,))
+        u = jax.random.uniform(key, (self.step_numbers + ENTER,), jnp.float32)
         step = self._step(u[:-ENTER], state, action, params)
         after, terminated = step[1], step[3]
         last = terminated | self.is_truncated(after, params) | ends(step)
@@ -191,7 +191,7 @@ class Labyrinth(Task):
 
         def more(state: tuple) -> tuple:
             now, later = jax.random.split(key_of(state[1]))
-            u = jax.random.uniform(now, (maze.NUMBERS,))
+            u = jax.random.uniform(now, (maze.NUMBERS,), jnp.float32)
             return maze.carve(state[0], u), as_words(later)[0]
 
         return jax.lax.while_loop(lambda s: last & ~s[0].done, more, (plan, words))[0]

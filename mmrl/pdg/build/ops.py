@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.pdg.build.expr import TRUE, Expr, Sym, as_expr
+from mmrl.pdg.build.expr import TRUE, Expr, Slice, Sym, as_expr
 from mmrl.pdg.build.graph import ArrayType, Domain, array_type, ragged
 
 
@@ -173,14 +173,16 @@ def needs(kind: str, inputs: Sequence[Any], params: Mapping[str, Any]) -> Expr:
         for size, at in zip(inputs[0].shape[-len(own) :], own, strict=False):
             if isinstance(size, Expr):
                 condition = condition & (size >= _last(size, at))
-    elif kind in ("concatenate", "reshape"):
+            elif isinstance(at, int) and not -size <= at < size:
+                raise ValueError(f"`{at}` must be an index into an axis of {size} entries")
+    elif kind in ("concatenate", "reshape") or (kind == "cumsum" and params["axis"] is None):
         axis = params.get("axis")
         before = inputs[0].shape[1:] if axis is None else [x.shape[axis] for x in inputs[:-1]]
         if sizes := [size for size in before if isinstance(size, Expr)]:
             raise ValueError(
                 f"`{kind}` would leave padding between entries, because the size {sizes[0]} "
                 f"differs between points: only the last array of `concatenate` and the first axis "
-                f"of `reshape` may vary in size"
+                f"of `reshape` and `cumsum(None)` may vary in size"
             )
     return condition
 
@@ -214,6 +216,43 @@ def entry_mask(x: Any, kind: ArrayType, axis: int | None, env: Mapping[str, Any]
             part = (xp.arange(x.shape[place]) < size.evaluate(env)).reshape(shape)
             mask = part if mask is None else mask & part
     return mask
+
+
+def constant(x: Any, kind: ArrayType) -> Any:
+    """Convert a constant to the dtype of a tensor. Raises `ValueError` if it would lose digits."""
+    x = jnp.asarray(x)
+    for group in (jnp.complexfloating, jnp.inexact, jnp.number):
+        if jnp.issubdtype(x.dtype, group) and not jnp.issubdtype(kind.dtype, group):
+            raise ValueError(
+                f"`value` must be {kind.dtype}, as in the first definition of the tensor, got {x} "
+                f"of {x.dtype}: convert one of them, for example 0 to 0.0"
+            )
+    return x.astype(kind.dtype)
+
+
+def padding(tensors: Sequence[Any]) -> Callable[[Mapping[str, Any], Sequence[Any]], tuple]:
+    """Return a function that sets the padding in the values of ragged tensors to zero."""
+    kinds = [(x.type, sum(isinstance(part, Slice) for part in x.index)) for x in tensors]
+
+    def pad(env: Mapping[str, Any], values: Sequence[Any]) -> tuple:
+        return tuple(
+            jax.tree.map(lambda k, x, n=n: _zero_padding(x, k, n, env), kind, value)
+            for (kind, n), value in zip(kinds, values, strict=True)
+        )
+
+    return pad
+
+
+def _zero_padding(x: Any, kind: ArrayType, slices: int, env: Mapping[str, Any]) -> Any:
+    """Set the padding of an array to zero, except along its first `slices` axes.
+
+    These axes are slices of points, whose padding is zero already.
+    """
+    xp = jnp if isinstance(x, jax.Array) else np
+    for axis in range(slices, len(kind.shape)):
+        mask = entry_mask(x, kind, axis, env)
+        x = x if mask is None else xp.where(mask, x, np.zeros((), x.dtype))
+    return x
 
 
 def cut(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callable[..., Any]:

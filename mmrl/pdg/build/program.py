@@ -181,13 +181,14 @@ class Program:
                 )
             return jax.tree.map(lambda x, kind: x.astype(kind.dtype), arrays, types)
 
+        pad = table.padding(tensors)
         callback = lambda env, *values: io_callback(call, types, *values, ordered=True)  # noqa: E731
         direct = lambda env, *values: jax.tree.map(jnp.asarray, call(*values))  # noqa: E731
 
         def run(env: dict[str, Any], turn: Any, *values: Any) -> tuple[Any, ...]:
             effect = callback if isinstance(turn, Tracer) else direct
             effect = effect if when is None else _guard(effect, callback)
-            return turn + 1, *effect(env, *values)
+            return turn + 1, *effect(env, *pad(env, values))
 
         params = {} if when is None else {"when": 0}
         reads = [before, *tensors]
@@ -241,9 +242,10 @@ class Program:
         name = self.fresh(name or _name_of(f))
         _check_arguments(f, name, len(inputs), random)
         domain = self.domain(over).union(*(x.domain for x in tensors))
-        tag, split = zlib.crc32(name.encode()), [not whole]
+        tag, split, pad = zlib.crc32(name.encode()), [not whole], table.padding(tensors)
 
         def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
+            values = pad(env, values)
             key = (point_key(self.seed, tag, domain, env),) if random else ()
             out = f(*key, *values)
             if out is None:
@@ -346,7 +348,7 @@ class Program:
                 f"them, or combine them with `fn` and `whole=True`, which returns a single tensor"
             )
         for kind in like:
-            value = jax.tree.map(lambda x, kind: jnp.asarray(x, kind.dtype), value, kind)
+            value = jax.tree.map(table.constant, value, kind)
         return self.constant(value)
 
     def build(
