@@ -39,6 +39,16 @@ def stuck(state: PyTree) -> Int[Array, "*env"] | None:
     return next((leaf.stuck for leaf in leaves if _is_masked(leaf)), None)
 
 
+def keep_stuck(new: PyTree, old: PyTree) -> PyTree:
+    """Return `new`, the state of a new episode, with the number `stuck` of the state before it."""
+
+    def keep(x: Any, before: Any) -> Any:
+        first = jnp.where(before.stuck > 0, before.stuck, x.stuck) if _is_masked(x) else None
+        return x if first is None else x._replace(stuck=first)
+
+    return jax.tree.map(keep, new, old, is_leaf=_is_masked)
+
+
 def _is_masked(x: Any) -> bool:
     return isinstance(x, MaskedState)
 

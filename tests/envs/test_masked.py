@@ -19,7 +19,15 @@ from mmrl._spaces import stuck
 from mmrl.agents import AGENTS
 from mmrl.envs import make, masked
 from mmrl.envs.continual import PadObservation, PermutedTasks
-from mmrl.envs.wrappers import ActionMask, FlattenObservation, NoisyObservation, TimeLimit, Trial
+from mmrl.envs.probes import Delay
+from mmrl.envs.wrappers import (
+    ActionMask,
+    FlattenObservation,
+    NoisyObservation,
+    TimeLimit,
+    Trial,
+    VmapAutoReset,
+)
 from mmrl.envs.wrappers.observation import OBSERVE, legal_actions, mask_place, with_inputs
 from mmrl.runs import Run, Setup
 
@@ -333,3 +341,22 @@ def test_a_mask_of_another_form_is_refused_before_a_run(kind: type, message: str
     for check in (ActionMask, checks.environment, lambda env: Run(Setup(env, seeds=(0,)))):
         with pytest.raises(ValueError, match=message):
             check(kind())
+
+
+class Stuck(Delay):
+    """After the first step of an episode, no action is legal."""
+
+    def action_mask(self, state: Any, params: Any) -> Any:
+        return jnp.stack([state.time == 0] * 2)
+
+
+def test_parallel_environments_keep_the_number_of_a_step_without_legal_actions():
+    env = ActionMask(Stuck(3))
+    params, many = env.default_params, VmapAutoReset(env, 2)
+    key = jax.random.key(0)
+    (_, alone), (_, both) = env.reset(key, params), many.reset(key, params)
+    for _ in range(5):
+        alone = env.step(key, alone, 0, params)[1]
+        both = many.step(key, both, jnp.zeros(2, int), params)[1]
+        np.testing.assert_array_equal(both.stuck, [alone.stuck] * 2)
+    assert alone.stuck == 2

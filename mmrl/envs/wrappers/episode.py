@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
 from mmrl._dtypes import accumulate
+from mmrl._spaces import keep_stuck
 from mmrl.envs.wrappers.base import Obs, Reset, Step, Wrapper
 
 
@@ -153,11 +154,13 @@ class VmapAutoReset(Wrapper):
         truncated = jax.vmap(self.env.is_truncated, in_axes=(0, None))(state, params)
         last = jnp.logical_or(terminated, truncated)
         ends = {"terminated": terminated, "truncated": truncated, "final_observation": obs}
+        before = state
         obs, state = jax.lax.cond(
             last.any(),
             lambda: _where(last, self.reset(key_reset, params), (obs, state)),
             lambda: (obs, state),
         )
+        state = keep_stuck(state, before)
         return obs, state, reward, terminated, truncated, {**info, **ends}
 
 
