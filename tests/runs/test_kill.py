@@ -43,7 +43,8 @@ def test_a_kill_inside_a_write(
     def kill(*_: Any) -> None:
         raise Kill
 
-    def replace(to: pathlib.Path, content: bytes) -> None:
+    def replace(to: pathlib.Path, *parts: Any) -> None:
+        content = b"".join(parts)
         if to.name == file:
             patch.setattr(os, "replace" if moment == "not yet renamed" else "fsync", kill)
             content = content[: len(content) // 2] if moment == "half written" else content

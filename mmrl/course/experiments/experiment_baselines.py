@@ -22,10 +22,11 @@ from jaxtyping import Float
 
 from mmrl.agents import AGENTS, find
 from mmrl.course.experiments.grid import Grid, Row, in_folder, round_list, settings
-from mmrl.runs import Run, Setup, interval, saved_setup
+from mmrl.runs import Run, RunError, Setup, describe, interval
 from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.earlier import current_names
 from mmrl.runs.folder import Folder
+from mmrl.runs.identity import check_same
 
 SEEDS = (0, 1, 2, 3, 4)
 MEMORIES = ("lru", "gru")
@@ -99,8 +100,8 @@ def train(setup: Setup, folder: pathlib.Path) -> tuple[Run, list[float] | None]:
     compilation, and are None if the run was resumed. The folder of a run with other settings, whose
     row is outdated, is renamed.
     """
-    there = saved_setup(folder)
-    if there is not None and not continues(there, setup):
+    there = Folder(folder).description()
+    if there is not None and not continues(there, describe(setup)):
         numbers = (folder.with_name(f"{folder.name}-earlier-{i}") for i in itertools.count(1))
         folder.rename(next(path for path in numbers if not path.exists()))
     run, cpu = Run(setup, folder, resume=Folder(folder).description() is not None), []
@@ -110,11 +111,13 @@ def train(setup: Setup, folder: pathlib.Path) -> tuple[Run, list[float] | None]:
     return run, cpu if whole else None
 
 
-def continues(before: Setup, setup: Setup) -> bool:
-    """Return True if a run can be resumed with a setup: only its number of blocks may grow."""
-    blocks = setup.config.blocks
-    longer = dataclasses.replace(before, config=dataclasses.replace(before.config, blocks=blocks))
-    return longer == setup and before.config.blocks <= blocks
+def continues(before: Row, now: Row) -> bool:
+    """Return True if a run can be resumed: of its setup, only the number of blocks may grow."""
+    try:
+        check_same("", before, now)
+    except RunError:
+        return False
+    return before["config"]["blocks"] <= now["config"]["blocks"]
 
 
 def trained_row(cell: Any, setup: Setup, quick: bool, folder: pathlib.Path) -> Row:

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from mmrl.course.experiments import experiment_baselines as baselines
+from mmrl.runs import describe
 from tests.helpers.runs import SETUP, setup
 
 
@@ -25,6 +26,7 @@ def test_a_run_with_other_settings_is_set_aside(tmp_path: pathlib.Path):
 
 @pytest.mark.parametrize("changes", [{"gamma": 0.7}, {"blocks": 1}])
 def test_a_run_continues_only_with_equal_settings_and_more_blocks(changes: dict):
-    assert baselines.continues(SETUP, setup(blocks=SETUP.config.blocks + 1))
-    assert not baselines.continues(SETUP, setup(**changes))
-    assert not baselines.continues(dataclasses.replace(SETUP, seeds=(5,)), SETUP)
+    now = describe(SETUP)
+    assert baselines.continues(now, describe(setup(blocks=SETUP.config.blocks + 1)))
+    assert not baselines.continues(now, describe(setup(**changes)))
+    assert not baselines.continues(describe(dataclasses.replace(SETUP, seeds=(5,))), now)
