@@ -43,10 +43,14 @@ def keep_stuck(new: PyTree, old: PyTree) -> PyTree:
     """Return `new`, the state of a new episode, with the number `stuck` of the state before it."""
 
     def keep(x: Any, before: Any) -> Any:
-        first = jnp.where(before.stuck > 0, before.stuck, x.stuck) if _is_masked(x) else None
-        return x if first is None else x._replace(stuck=first)
+        return x._replace(stuck=first_stuck(before.stuck, x.stuck)) if _is_masked(x) else x
 
     return jax.tree.map(keep, new, old, is_leaf=_is_masked)
+
+
+def first_stuck(before: Int[Array, "*env"], now: Int[Array, "*env"]) -> Int[Array, "*env"]:
+    """Return the number `before`, or `now` if `before` is 0."""
+    return jnp.where(before > 0, before, now)
 
 
 def _is_masked(x: Any) -> bool:

@@ -113,13 +113,14 @@ def test_the_lock_pins_every_dependency_and_names_no_index():
 RIVALS = {"sb3": {"sb3_contrib", "stable_baselines3"}}
 
 
-# Libraries that only their adapters import: nobody who does not adapt them needs them.
-ADAPTED = {path.stem.removeprefix("of_") for path in ROOT.glob("mmrl/envs/adapters/of_*.py")}
-
-
 def adapted(path: Path) -> set[str]:
-    """Libraries of which `path` is an adapter, or a part of one."""
-    return ADAPTED if path.parent.name == "adapters" and path.stem != "__init__" else set()
+    """The library of which `path` is the adapter, or a part of no other adapter."""
+    if path.parent.name != "adapters" or path.stem == "__init__":
+        return set()
+    importing = f"from mmrl.envs.adapters.{path.stem} import"
+    adapters = (ROOT / "mmrl/envs/adapters").glob("of_*.py")
+    names = {x.stem for x in adapters if x.stem == path.stem or importing in x.read_text("utf-8")}
+    return {name.removeprefix("of_") for name in names} if len(names) == 1 else set()
 
 
 @pytest.mark.full

@@ -34,7 +34,7 @@ class Point(NamedTuple):
     kind: str
     state: int  # numbers in the state
     recall: tuple[float, ...]  # mean over the lags, for each seed
-    has_order: bool  # True if the memory distinguishes the order of two inputs
+    has_order: bool  # True if the mean score on the order of two inputs is above 0.5
 
 
 class Box(NamedTuple):

@@ -63,9 +63,12 @@ def main(arguments: Sequence[str]) -> int:
         table.add_row(_title(name, setup), *row)
     console.print(table)
     console.print(*verdict(returns), sep="\n", soft_wrap=True, highlight=False)
-    row = {"env": setup.env, "seeds": list(setup.seeds)}
-    row |= {"env_steps": {name: run.history[-1]["env_steps"] for name, run in runs.items()}}
-    row |= {"returns": {name: x.tolist() for name, x in returns.items()}}
+    row = {
+        "env": setup.env,
+        "seeds": list(setup.seeds),
+        "env_steps": {name: run.history[-1]["env_steps"] for name, run in runs.items()},
+        "returns": {name: x.tolist() for name, x in returns.items()},
+    }
     if not _contains(path / FILE, row):
         append(path / FILE, row)
     return 0

@@ -94,8 +94,9 @@ def to_train(setup: Setup, setting: Mapping[str, float], devices: int | None) ->
     defaults = {name: getattr(type(setup.config)(), name) for name in setting}
     others = dataclasses.replace(setup, config=dataclasses.replace(setup.config, **defaults))
     places = [] if devices is None else ["--devices", devices]
-    first, seeds = max(setup.seeds) + 1, []
+    seeds = []
     if {*setup.seeds} & {*Setup.seeds}:
+        first = max(setup.seeds) + 1
         seeds = ["--seeds", *range(first, first + len(Setup.seeds))]
     return command_line("train", setup.env, *words, *options_of(others), *seeds, *places)
 

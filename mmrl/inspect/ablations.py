@@ -66,19 +66,15 @@ def ablate(
         raise ValueError(f"`episodes` must be at least 1; got {episodes}.")
     for name, harm in kinds.items():
         if not (min(harm.wipe, harm.freeze, harm.delay) >= 0 and 0 <= harm.noise < np.inf):
-            message = "`kinds` must have finite values that are not negative"
-            raise ValueError(f"{message}; got {name}: {harm}.")
+            raise ValueError(f"`kinds` must have finite values of at least 0; got {name}: {harm}.")
     read = find_entries(agent, env, params, key) if read is None else read
     longest = max([1, *(harm.delay for harm in kinds.values())])
-    key = _random.one_key(key)
-    return {
-        name: np.asarray(
-            _returns(
-                agent, env, params, key, jax.tree.map(jnp.asarray, harm), longest, episodes, read
-            )
-        )
-        for name, harm in kinds.items()
-    }
+    key, returns = _random.one_key(key), {}
+    for name, harm in kinds.items():
+        traced = jax.tree.map(jnp.asarray, harm)
+        values = _returns(agent, env, params, key, traced, longest, episodes, read)
+        returns[name] = np.asarray(values)
+    return returns
 
 
 @eqx.filter_jit

@@ -118,7 +118,7 @@ def unroll(
     return state, before, values
 
 
-def check_own(own: PyTree, episodes: Episodes) -> PyTree:
+def resolve_own(own: PyTree, episodes: Episodes) -> PyTree:
     """Return the flags `own`, or flags that are all True if `own` is None.
 
     Raises `ValueError` if they do not have the shape of an observation.

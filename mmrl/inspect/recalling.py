@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
 from mmrl._dtypes import with_promotion
-from mmrl.inspect.playing import Episodes, check_own, unroll
+from mmrl.inspect.playing import Episodes, resolve_own, unroll
 from mmrl.inspect.subjects import Subject
 
 TOGETHER = 8  # number of episodes that are replayed in parallel
@@ -128,7 +128,7 @@ def recall(
     for name, value in (("lags", most), ("swaps", swaps)):
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1; got {value}.")
-    own = check_own(own, episodes)
+    own = resolve_own(own, episodes)
     donors = _donors(np.asarray(episodes.mask), _random.one_key(key), swaps)
     sums = jax.device_get(_effects(agent, episodes, own, donors, min(most, time), swaps))
     gradient, steps, change, flips, pairs = (np.asarray(x, np.float64) for x in sums)

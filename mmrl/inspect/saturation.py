@@ -114,5 +114,5 @@ def _long(
 
 
 def _mark(read: Any, x: Array) -> Array:
-    """Return 1 where `read` is True and 0 elsewhere, or 1 + i and 0 if x is complex."""
-    return jnp.where(read, jnp.asarray(1 + 1j if jnp.iscomplexobj(x) else 1, x.dtype), 0)
+    """Return the flags `read`, or 1 + i and 0 if x is complex, to mark both parts of a number."""
+    return read * (1 + 1j) if jnp.iscomplexobj(x) else read

@@ -65,9 +65,9 @@ def first_of(monoid: Monoid, xs: PyTree, init: PyTree | None) -> PyTree:
 
     def fit(e, x):
         narrow = jnp.iscomplexobj(e) and not jnp.iscomplexobj(x)
-        # The identity of Affine, for example, is a float, but its value is a whole number.
-        is_fraction = jnp.issubdtype(jnp.result_type(e), jnp.inexact) and init is not None
-        narrow |= is_fraction and not jnp.issubdtype(x.dtype, jnp.inexact)
+        if init is not None:  # the identity of Affine, for example, is a float, but whole
+            is_float = jnp.issubdtype(jnp.result_type(e), jnp.inexact)
+            narrow |= is_float and not jnp.issubdtype(x.dtype, jnp.inexact)
         if narrow or jnp.broadcast_shapes(jnp.shape(e), x.shape[1:]) != x.shape[1:]:
             raise ValueError(
                 f"`{name}` must have the shape and dtype of one element of `xs`, "

@@ -114,12 +114,12 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
     continuous = isinstance(net, ActorCritic) and net.log_std is not None
     about = {"memory": memory, "continuous": continuous, **about}
     about |= {"masked": True} if has_mask else {}
-    arrays = {name: np.asarray(x) for name, x in arrays.items()}
-    # NumPy cannot read dtypes that it lacks, such as bfloat16.
-    lacks = {name for name, x in arrays.items() if x.dtype.kind == "V"}
-    return about, {
-        name: x.astype(np.float32 if name in lacks else x.dtype) for name, x in arrays.items()
-    }
+    return about, {name: _readable(np.asarray(x)) for name, x in arrays.items()}
+
+
+def _readable(x: np.ndarray) -> np.ndarray:
+    """Convert an array of a dtype that NumPy lacks, and cannot read, such as bfloat16."""
+    return x.astype(np.float32) if x.dtype.kind == "V" else x
 
 
 def _rescale_last(net: ActorCritic, arrays: Arrays, last: str) -> Arrays:

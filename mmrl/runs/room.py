@@ -16,7 +16,7 @@ from mmrl.runs.setup import Setup
 INSIDE = ("environments", "rollout", "batch", "segment_length", "length", "burn_in", "width")
 INSIDE += ("episodes",)
 STATES = 2  # number of states in memory during a block: the previous and the current one
-STATES_IN_SAVING = 3  # the same while a checkpoint is written, which is assembled in memory
+STATES_WITH_CHECKPOINT = 3  # the same while a checkpoint is written, which is assembled in memory
 
 
 def check_room(setup: Setup, state: PyTree, is_saved: bool = False) -> None:
@@ -28,7 +28,7 @@ def check_room(setup: Setup, state: PyTree, is_saved: bool = False) -> None:
     not checked either, because a process must not stop before the others.
     """
     free = _free()
-    states = STATES_IN_SAVING if is_saved else STATES
+    states = STATES_WITH_CHECKPOINT if is_saved else STATES
     if free is not None and states * _bytes(state) > free:
         raise ValueError(_state_message(setup, state, f"; {_human(free)} are free", states))
 

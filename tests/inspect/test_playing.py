@@ -191,7 +191,7 @@ def test_what_is_out_of_range_is_refused(monkeypatch: pytest.MonkeyPatch):
         saturate(agent, env, params, KEY, 0)
     with pytest.raises(ValueError, match="`episodes` must be at least 1; got 0"):
         ablate(agent, env, params, KEY, {"none": Harm()}, 0)
-    with pytest.raises(ValueError, match="`kinds` must have finite values"):
+    with pytest.raises(ValueError, match="`kinds` must have finite values of at least 0"):
         ablate(agent, env, params, KEY, {"none": Harm(noise=float("nan"))}, 4)
     episodes = record(window(3, 0), noise(0, 16, 24))
     with pytest.raises(ValueError, match=r"`lags` must not be negative; got \[-1\]"):

@@ -303,7 +303,7 @@ def test_a_checkpoint_takes_the_memory_of_one_state(tmp_path: pathlib.Path):
         peaks.append(tracemalloc.get_traced_memory()[1] / size)
         tracemalloc.stop()
     # While it is read, the bytes of the file, those of the archive and the arrays exist.
-    assert peaks[0] < 1.5 and peaks[1] < room.STATES_IN_SAVING + 0.5, peaks
+    assert peaks[0] < 1.5 and peaks[1] < room.STATES_WITH_CHECKPOINT + 0.5, peaks
 
 
 @pytest.mark.parametrize("default", ["threefry2x32", "rbg"])

@@ -10,6 +10,7 @@ Graders must read the source of an entry, because its imports are not checked.
 
 import hashlib
 import importlib.util
+import operator
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.files import create, expand, replace, write_errors
 
 SIZES = ("state", "parameters", "remembers")  # of a memory, as the gates measure them
+FIELDS = ("name", "sees", "score", "interval_95", "cpu_seconds", *SIZES)
 
 
 def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory, pathlib.Path]:
@@ -164,13 +166,14 @@ def check(
             *checks.arithmetic(entry),
         ]
         factory, file = find(entry["memory"], source)
-        _ = entry["source"]["sha256"], entry["score"], [entry[x] for x in ("name", "sees", *SIZES)]
+        operator.itemgetter(*FIELDS)(entry)  # raises KeyError for a missing field
+        sha256 = entry["source"]["sha256"]
     except (KeyError, TypeError, AttributeError) as error:
         return [f"It was not written by `mmrl capstone run` of this version: {error!r}."]
     except ValueError as error:
         return [f"Its memory cannot be loaded: {error}"]
     refusals += checks.short(file)
-    if _hash(file.read_bytes()) != entry["source"]["sha256"]:
+    if _hash(file.read_bytes()) != sha256:
         refusals.append(f"Its source has changed: {file.name} is not what was evaluated.")
     try:
         verdict = gates.judge(factory)
@@ -182,7 +185,7 @@ def check(
             evaluate = evaluate or evaluation.evaluate
             refusals = checks.measure_again(entry, factory, fresh, protocol, evaluate, log)
     except (Exception, SystemExit) as error:  # a student's memory can raise anything
-        refusals.append(f"Its memory raised {_own.one_line(error)} while it was measured again.")
+        refusals.append(f"Its memory raised {_own.one_line(error)} while it was checked.")
     return refusals
 
 

@@ -94,9 +94,8 @@ def random_returns(cell: Cell, quick: bool) -> tuple[np.ndarray, np.ndarray]:
 
     def play(task: Any, key: Any) -> Any:
         params = of_task(env.default_params, task)
-        return evaluate(
-            random_policy(env, params), env, params, (), key, episodes, env.max_steps
-        ).returns
+        policy = random_policy(env, params)
+        return evaluate(policy, env, params, (), key, episodes, env.max_steps).returns
 
     keys = jax.random.split(jax.random.key(0), cell.tasks)
     returns = np.asarray(jax.jit(jax.vmap(play))(jnp.arange(cell.tasks), keys), np.float64)

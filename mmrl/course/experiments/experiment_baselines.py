@@ -101,10 +101,11 @@ def train(setup: Setup, folder: pathlib.Path) -> tuple[Run, list[float] | None]:
     row is outdated, is renamed.
     """
     there = Folder(folder).description()
-    if there is not None and not continues(there, describe(setup)):
+    resume = there is not None and continues(there, describe(setup))
+    if there is not None and not resume:
         numbers = (folder.with_name(f"{folder.name}-earlier-{i}") for i in itertools.count(1))
         folder.rename(next(path for path in numbers if not path.exists()))
-    run, cpu = Run(setup, folder, resume=Folder(folder).description() is not None), []
+    run, cpu = Run(setup, folder, resume=resume), []
     whole, began = not run.history, time.process_time()
     for _ in run:
         cpu.append(round((time.process_time() - began) / len(setup.seeds), 2))

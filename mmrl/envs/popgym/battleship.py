@@ -173,9 +173,8 @@ class Battleship(Task):
 
         def more(state: tuple) -> tuple:
             now, later = jax.random.split(key_of(state[2]))
-            return *self._try(jax.random.uniform(now, (TRY,), jnp.float32), *state[:2]), as_words(
-                later
-            )[0]
+            u = jax.random.uniform(now, (TRY,), jnp.float32)
+            return *self._try(u, *state[:2]), as_words(later)[0]
 
         return jax.lax.while_loop(
             lambda s: last & (s[1] < len(self.ships)), more, (plan, placed, words)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, PRNGKeyArray, Shaped
 
 from mmrl._own import one_line
-from mmrl._spaces import MASK, MaskedState, limits
+from mmrl._spaces import MASK, MaskedState, first_stuck, keep_stuck, limits
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.base import Ends, Reset, Step, never
 from mmrl.envs.wrappers.base import Wrapper, action_count, box, flat, flat_bounds
@@ -69,7 +69,7 @@ class ActionMask(Wrapper):
         """Append the mask to the observation of the inner step."""
         obs, state, reward, terminated, info = step
         mask = self._mask(obs, state, params)
-        number = _first(before.stuck, _number(mask, state, terminated))
+        number = first_stuck(before.stuck, _number(mask, state, terminated))
         return (
             self._with_mask(obs, mask, params),
             MaskedState(state, number),
@@ -83,7 +83,7 @@ class ActionMask(Wrapper):
     ) -> tuple[Step, Reset]:
         """Return the results of a step and of the reset that follows if the episode ends."""
         step, (obs, fresh) = Wrapper.step_and_reset(self, key, state, action, params, ends)
-        return step, (obs, fresh._replace(stuck=_first(step[1].stuck, fresh.stuck)))
+        return step, (obs, keep_stuck(fresh, step[1]))
 
     def observation_space(self, params: Any) -> spaces.Box:
         """Return the observation space, including the mask."""
@@ -198,7 +198,3 @@ def _number(mask: Bool[Array, " action"], state: Any, terminated: Any) -> Any:
     """Return the next step's number, counted from 1, if it has no legal action, and 0 otherwise."""
     none = ~jnp.any(mask) & ~jnp.asarray(terminated, bool)
     return jnp.where(none, jnp.asarray(state.time, jnp.int32) + 1, 0)
-
-
-def _first(before: Any, now: Any) -> Any:
-    return jnp.where(before > 0, before, now)
